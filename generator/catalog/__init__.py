@@ -1,0 +1,1 @@
+"""What dsgen knows about hardware and models, every entry with its source."""

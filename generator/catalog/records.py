@@ -1,0 +1,132 @@
+"""The records of the catalogue: vendor and model facts in SI units, each with its source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accelerator:
+    """One device as the framework sees it. Rates are datasheet values, dense, one direction."""
+
+    name: str  #: catalogue name, lower case, e.g. `a100-80gb-sxm`
+    vendor: str  #: nvidia | amd | intel
+    generation: str  #: volta | ampere | ada | hopper | blackwell | cdna2 | cdna3 | cdna4 | gaudi2 | gaudi3
+    memory_bytes: float  #: usable device memory, as the framework sees it
+    memory_bytes_per_s: float
+    flops_per_s: Mapping[str, float]  #: peak by precision: fp32, fp16, bf16, fp8; a missing key is unsupported
+    achievable_fraction: float | None  #: best measured matrix-product rate over the bf16 (else fp16) peak
+    link_bytes_per_s: float  #: intra-node fabric, one direction; 0 when there is none but PCIe
+    pcie_bytes_per_s: float  #: host link, one direction
+    is_slice: bool = False  #: a MIG slice: one-device jobs only
+    source: str
+    unverified: tuple[str, ...] = ()
+
+    def supports(self, precision: str) -> bool:
+        """Whether the hardware computes in `precision` (fp32, fp16, bf16, fp8)."""
+        return precision in self.flops_per_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeType:
+    """One machine as rented or bought. `None` means that no source says."""
+
+    name: str  #: `provider/name`, lower case
+    provider: str
+    accelerator: str  #: catalogue name
+    accelerators_per_node: int
+    intra_node: str  #: nvswitch | mesh | pcie
+    link_domain: int  #: accelerators joined by the fast fabric; more than a node's in rack-scale systems
+    network: str  #: infiniband | roce | efa | omni-path | ethernet | none
+    network_bytes_per_s_per_node: float  #: all NICs of the node together, one direction
+    nic_count: int
+    host_memory_bytes: float | None
+    cpu_cores: int | None  #: what the scheduler can hand out: vCPUs of a cloud VM, cores otherwise
+    local_nvme_bytes: float | None = None
+    price_per_node_hour: float | None = None
+    source: str
+    unverified: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """A transformer's shape: everything that parameters, FLOPs and memory depend on, and nothing else."""
+
+    name: str
+    family: str  #: Hugging Face `model_type`
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int  #: width of a dense layer's MLP (per gate or up projection)
+    vocab: int
+    max_positions: int
+    gated_mlp: bool
+    activation: str = "gelu"
+    tied_embeddings: bool
+    position_embedding: str  #: learned | rotary | alibi | none
+    position_rows: int = 0  #: rows of the learned position table
+    causal: bool = True  #: False for encoders such as BERT
+    norm: str = "rmsnorm"  #: layernorm (weight and bias) | rmsnorm (weight) | none (no parameters)
+    norms_per_layer: int = 2  #: hidden-wide normalisations of a layer
+    final_norms: int = 1
+    embedding_norms: int = 0
+    qk_norm: str = "none"  #: none | head (one vector of head_dim each) | full (heads*head_dim and kv_heads*head_dim)
+    qkv_bias: bool = False
+    output_bias: bool = False  #: of the attention's output projection
+    mlp_bias: bool = False
+    attention_sinks: bool = False  #: one learned scalar a head (gpt-oss)
+    embedding_width: int | None = None  #: when not `hidden` (OPT-350m), projected in and out
+    head_bias: bool = False
+    type_rows: int = 0  #: token-type embedding rows (BERT)
+    pooler: bool = False
+    mlm_head: bool = False  #: BERT's dense + norm before the decoder
+    dropout: float = 0.0  #: hidden dropout probability
+    attention_dropout: float = 0.0
+    experts: int = 0  #: routed experts of a MoE layer; 0 for a dense model
+    experts_per_token: int = 0
+    moe_ffn: int = 0  #: width of one routed expert
+    shared_experts: int = 0  #: shared experts, each `shared_ffn / shared_experts` wide
+    shared_ffn: int = 0  #: width of all shared experts together
+    shared_gate: bool = False
+    router_bias: bool = False
+    expert_bias: bool = False
+    dense_layers: int = 0  #: how many layers, the first ones, have a dense MLP in a MoE model
+    q_lora_rank: int = 0  #: MLA; 0 with kv_lora_rank > 0 means a full query projection
+    kv_lora_rank: int = 0  #: MLA when > 0
+    qk_nope_head_dim: int = 0
+    qk_rope_head_dim: int = 0
+    v_head_dim: int = 0
+    sliding_window: int | None = None  #: tokens of local attention, where every layer is local
+    source: str
+
+    @property
+    def is_moe(self) -> bool:
+        """Whether any layer routes tokens to experts."""
+        return self.experts > 0
+
+    @property
+    def is_mla(self) -> bool:
+        """Whether attention is multi-head latent attention (DeepSeek)."""
+        return self.kv_lora_rank > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelEntry:
+    """A preset: a Hugging Face config as data (`spec.hf_config` turns it into a `Model`)."""
+
+    name: str
+    config: Mapping[str, object]
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Catalog:
+    """Everything dsgen knows by name. Keys are canonical names; `aliases` maps other spellings to them."""
+
+    accelerators: Mapping[str, Accelerator]
+    node_types: Mapping[str, NodeType]
+    models: Mapping[str, ModelEntry]
+    aliases: Mapping[str, str]

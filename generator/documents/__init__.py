@@ -1,0 +1,1 @@
+"""Readers of the files that `dsgen validate` checks."""

@@ -1,0 +1,65 @@
+"""What is wrong, where, and how to mend it: the one record every check produces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Severity(str, Enum):
+    """How bad a finding is; `error` means that the job would fail or silently misbehave."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Location:
+    """A place in a file. Lines and columns count from 1; `None` means the whole file."""
+
+    path: str  #: as the user named it; `<flags>` for command-line overrides
+    pointer: str = ""  #: JSON pointer of the value (RFC 6901)
+    line: int | None = None
+    column: int | None = None
+    excerpt: str | None = None  #: the source line, for the caret
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One problem. `message` says what is wrong with both numbers; `hint` names a value that would pass."""
+
+    rule: str  #: rule id, such as `MLM004`
+    severity: Severity
+    where: Location
+    message: str
+    hint: str | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        """The JSON form: rule, severity, path, line, column, pointer, message, hint."""
+        return {
+            "rule": self.rule,
+            "severity": self.severity.value,
+            "path": self.where.path,
+            "line": self.where.line,
+            "column": self.where.column,
+            "pointer": self.where.pointer,
+            "message": self.message,
+            "hint": self.hint,
+        }
+
+
+class InvalidJob(Exception):
+    """The job spec has errors; `findings` holds every one, in file order."""
+
+    def __init__(self, findings: Iterable[Finding]) -> None:
+        self.findings = in_file_order(findings)
+        super().__init__("\n".join(f"{f.where.path}:{f.where.line}: {f.message} [{f.rule}]" for f in self.findings))
+
+
+def in_file_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Findings sorted by file, line, column, rule: the order in which they are read and printed."""
+    return tuple(
+        sorted(findings, key=lambda f: (f.where.path, f.where.line or 0, f.where.column or 0, f.rule, f.message))
+    )

@@ -1,0 +1,1 @@
+"""Requirements on jobs and layouts, with ids, severities and sources."""

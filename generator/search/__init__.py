@@ -1,0 +1,1 @@
+"""Enumerate, filter, estimate and rank layouts."""

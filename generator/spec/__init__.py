@@ -1,0 +1,1 @@
+"""Job spec text to `Job`."""

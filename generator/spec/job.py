@@ -1,0 +1,115 @@
+"""`Job`: the spec with names looked up and defaults in. Nothing here is decided by the search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..catalog.records import Accelerator, Model
+from ..findings import Location
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """The machines, node type and accelerator joined. Rates are one direction."""
+
+    name: str
+    provider: str | None
+    accelerator: Accelerator
+    accelerators_per_node: int
+    intra_node: str  #: nvswitch | mesh | pcie
+    link_domain: int  #: accelerators joined by the fast fabric
+    network: str
+    network_bytes_per_s_per_node: float  #: 0 when nodes aren't connected
+    host_memory_bytes: float | None
+    cpu_cores: int | None
+    local_nvme_bytes: float | None
+    price_per_node_hour: float | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """What is trained on, in sequences and tokens."""
+
+    sequence_length: int
+    global_batch: int  #: sequences per optimizer step
+    precision: str  #: fp32 | fp16 | bf16 | fp8
+    optimizer: str  #: adamw | adam | lamb | sgd
+    attention: str  #: flash | unfused
+    duration_tokens: float | None
+    learning_rate: float
+    weight_decay: float
+    gradient_clipping: float
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens per optimizer step."""
+        return self.global_batch * self.sequence_length
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pins:
+    """The layout keys that the user fixed; `None` = "you choose"."""
+
+    data: int | None = None
+    tensor: int | None = None
+    pipeline: int | None = None
+    virtual_pipeline: int | None = None
+    context: int | None = None
+    expert: int | None = None
+    sequence_parallel: bool | None = None
+    zero_stage: int | None = None
+    micro_batch: int | None = None
+    gradient_accumulation: int | None = None
+    recompute: str | None = None  #: none | selective | full
+    offload: str | None = None  #: none | optimizer | optimizer+parameters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """How the job is started."""
+
+    target: str  #: slurm | azureml | shell
+    script: str
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str]
+    time_limit_s: int | None
+    options: Mapping[str, object]  #: the spec's `launch.<target>` mapping, checked against the schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where the job came from, so that rules can point at the line the user wrote."""
+
+    path: str
+    locations: Mapping[str, Location] = field(default_factory=dict)  #: by JSON pointer, of each value
+
+    def locate(self, pointer: str) -> Location:
+        """The place of `pointer`, else of its nearest ancestor in the file."""
+        probe = pointer
+        while probe and probe not in self.locations:
+            probe = probe.rpartition("/")[0]
+        return self.locations.get(probe, Location(path=self.path, pointer=pointer))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One training run, resolved. Immutable; everything after this is a function of it."""
+
+    name: str
+    framework: str  #: deepspeed | huggingface | megatron-deepspeed | megatron-lm
+    deepspeed_version: tuple[int, ...]
+    model: Model
+    cluster: Cluster
+    gpus: int
+    training: Training
+    pins: Pins
+    headroom: float  #: share of usable device memory kept free
+    launch: Launch
+    origin: Origin
+
+    @property
+    def nodes(self) -> int:
+        """Nodes, rounded up when the GPUs don't fill the last one (a rule refuses that)."""
+        return -(-self.gpus // self.cluster.accelerators_per_node)

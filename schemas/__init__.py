@@ -1,0 +1,1 @@
+"""JSON Schemas of the job spec and of plan.json."""
