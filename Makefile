@@ -1,0 +1,48 @@
+# `make demo` plans the built-in job; `make test` checks everything. Both set up what they need in .venv.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+SLURM := slurmctld slurmd slurm-client
+
+.PHONY: demo test lint picture clean
+
+demo: $(BIN)/python
+	$(PIP) install .
+	$(BIN)/dsgen --gpus 1024
+
+# torch comes first because DeepSpeed's build looks for it.
+test: $(BIN)/python
+	$(PIP) install torch==2.13.0
+	$(PIP) install '.[test]'
+	@$(MAKE) --no-print-directory slurm
+	@$(MAKE) --no-print-directory lint
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest
+
+lint:
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# Debian's Slurm, where it may be installed; the tests say at the end what they skipped without it.
+.PHONY: slurm
+slurm:
+	@if command -v slurmctld >/dev/null && command -v slurmd >/dev/null && command -v sbatch >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "installing $(SLURM)"; \
+		{ apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y $(SLURM); } >/dev/null \
+			|| echo "Slurm could not be installed; its tests will be skipped"; \
+	else echo "no root or no apt-get, so Slurm is not installed; its tests will be skipped"; fi
+
+picture: $(BIN)/python
+	$(PIP) install .
+	$(BIN)/python docs/make_summary.py
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "dsgen needs Python 3.10 or later: make PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)

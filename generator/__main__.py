@@ -1,0 +1,5 @@
+"""`python -m dsgen`."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,33 @@
+"""What every test shares: options, and a closing word on what could not be tested here."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.needs import MISSING, REQUIRE_ALL
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse to start where every component is required and one is missing."""
+    if REQUIRE_ALL and MISSING:
+        missing = "; ".join(f"{component}: {reason}" for component, reason in MISSING.items())
+        raise pytest.UsageError(f"DSGEN_REQUIRE_ALL is set, but {missing}")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--update-golden` rewrites the expected files instead of comparing with them."""
+    parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden and expected outputs")
+
+
+@pytest.fixture
+def update_golden(request: pytest.FixtureRequest) -> bool:
+    """Whether expected files are to be rewritten."""
+    return bool(request.config.getoption("--update-golden"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was not tested, and why."""
+    if MISSING:
+        terminalreporter.section("not tested on this machine")
+        for component, reason in MISSING.items():
+            terminalreporter.line(f"{component}: {reason}")

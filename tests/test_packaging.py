@@ -1,0 +1,88 @@
+"""The distribution, built and installed as a user would: complete, light and quick to start."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import venv
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DATA = {".yaml", ".json", ".j2", ".typed"}
+HEAVY = ("numpy", "jsonschema", "jinja2", "rich", "yaml", "torch", "deepspeed")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True)
+    [built] = folder.glob("*.whl")
+    return built
+
+
+def shipped(folder: str, package: str) -> set[str]:
+    """Wheel paths of the code and data files under a folder of the checkout."""
+    files = (p for p in (ROOT / folder).rglob("*") if p.suffix in DATA | {".py"} and "__pycache__" not in p.parts)
+    return {f"{package}/{p.relative_to(ROOT / folder).as_posix()}" for p in files}
+
+
+@pytest.mark.integration
+def test_wheel_is_complete(wheel: Path) -> None:
+    """Every module, schema, template and data file of the checkout is in the wheel."""
+    expected = (
+        shipped("generator", "dsgen") | shipped("schemas", "dsgen/schemas") | shipped("templates", "dsgen/templates")
+    )
+    assert expected <= set(zipfile.ZipFile(wheel).namelist())
+
+
+@pytest.mark.integration
+def test_plain_install_needs_no_torch(wheel: Path) -> None:
+    """The requirements of a plain install are the seven light libraries, and nothing that brings torch."""
+    archive = zipfile.ZipFile(wheel)
+    [metadata] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+    headers = Parser().parsestr(archive.read(metadata).decode())
+    plain = {r.split(">")[0].strip().lower() for r in headers.get_all("Requires-Dist", []) if "extra ==" not in r}
+    assert plain == {"click", "click-default-group", "jinja2", "jsonschema", "numpy", "pyyaml", "rich"}
+
+
+@pytest.mark.integration
+def test_installed_command_runs(wheel: Path, tmp_path: Path) -> None:
+    """In a fresh environment the installed command answers, as a program and as a module, and torch is not there."""
+    venv.create(tmp_path / "env", with_pip=True)
+    binaries = tmp_path / "env" / ("Scripts" if sys.platform == "win32" else "bin")
+    python = str(binaries / "python")
+    subprocess.run([python, "-m", "pip", "install", "--quiet", str(wheel)], check=True, capture_output=True)
+    for command in ([str(binaries / "dsgen")], [python, "-m", "dsgen"]):
+        answer = subprocess.run([*command, "--help"], check=True, capture_output=True, text=True, cwd=tmp_path)
+        assert "Usage: dsgen" in answer.stdout
+    torch = subprocess.run([python, "-c", "import torch"], capture_output=True)
+    assert torch.returncode != 0
+
+
+def loaded_by(statement: str) -> set[str]:
+    """Which of the heavy libraries a fresh interpreter has loaded after `statement`."""
+    code = f"{statement}\nimport sys\nprint(*(m for m in {HEAVY} if m in sys.modules))"
+    return set(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split())
+
+
+def test_import_is_light() -> None:
+    """`import dsgen` loads none of the heavy libraries."""
+    assert loaded_by("import dsgen") == set()
+
+
+@pytest.mark.parametrize("arguments", [[], ["generate"], ["plan"], ["catalog"]])
+def test_help_is_light(arguments: list[str]) -> None:
+    """Help, of the program and of a command, loads none of the heavy libraries."""
+    statement = f"""
+import contextlib, io
+from dsgen.cli import main
+with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
+    main({[*arguments, "--help"]})
+assert "Usage" in out.getvalue(), out.getvalue()"""
+    assert loaded_by(statement) == set()
