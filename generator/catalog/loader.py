@@ -1,0 +1,148 @@
+"""Reads the catalogue's YAML into records. The one place where vendor units become SI."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any, TypeVar
+
+import yaml
+
+from ..units import GB, GB_PER_S, GBIT_PER_S, GIB, MIB, TFLOPS
+from .records import Accelerator, Catalog, ModelEntry, NodeType
+
+# libyaml's parser is ten times faster; PyYAML is built without it on some platforms.
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+_Record = TypeVar("_Record")
+
+
+@cache
+def load_catalog() -> Catalog:
+    """Every accelerator, node type and model of the package, in SI units.
+
+    Raises `ValueError` for an entry without a source, and for a name or alias used twice.
+    """
+    return build_catalog(_read("accelerators.yaml"), _read("node_types.yaml"), _read("models.yaml"))
+
+
+def build_catalog(accelerators: Mapping[str, Any], node_types: Mapping[str, Any], models: Mapping[str, Any]) -> Catalog:
+    """The catalogue of parsed YAML documents; raises `ValueError` as `load_catalog` does."""
+    presets = _spread_families(models)
+    return Catalog(
+        accelerators={name: _accelerator(name, entry) for name, entry in accelerators.items()},
+        node_types={name: _node_type(name, entry) for name, entry in node_types.items()},
+        models={name: _model_entry(name, entry) for name, entry in presets.items()},
+        aliases=_aliases(accelerators, node_types, presets),
+    )
+
+
+def closest(name: str, choices: Iterable[str]) -> str | None:
+    """The choice most like `name`, or `None` when nothing is."""
+    matches = difflib.get_close_matches(name.lower(), list(choices), n=1, cutoff=0.5)
+    return matches[0] if matches else None
+
+
+def find_accelerator(name: str) -> Accelerator | None:
+    """The accelerator called `name`, in any case, or by an alias; `None` when there is none."""
+    return _find(name, load_catalog().accelerators)
+
+
+def find_node_type(name: str) -> NodeType | None:
+    """The node type called `name`, in any case, or by an alias; `None` when there is none."""
+    return _find(name, load_catalog().node_types)
+
+
+def find_model(name: str) -> ModelEntry | None:
+    """The model preset called `name`, in any case, or by an alias; `None` when there is none."""
+    return _find(name, load_catalog().models)
+
+
+def _find(name: str, records: Mapping[str, _Record]) -> _Record | None:
+    key = name.strip().lower().replace(" ", "-")
+    return records.get(key) or records.get(load_catalog().aliases.get(key, ""))
+
+
+def _read(file_name: str) -> Mapping[str, Any]:
+    text = files(__package__).joinpath(file_name).read_text(encoding="utf-8")
+    document: Mapping[str, Any] = yaml.load(text, Loader=_LOADER)
+    return document
+
+
+def _source(name: str, entry: Mapping[str, Any]) -> str:
+    source = entry.get("source")
+    if not isinstance(source, str) or not source.strip():
+        raise ValueError(f"catalogue entry {name!r} has no source")
+    return source
+
+
+def _accelerator(name: str, entry: Mapping[str, Any]) -> Accelerator:
+    peak = {precision: tflops * TFLOPS for precision, tflops in entry["dense_tflops"].items()}
+    measured = entry.get("measured_tflops")
+    return Accelerator(
+        name=name,
+        vendor=entry["vendor"],
+        generation=entry["generation"],
+        memory_bytes=entry["memory_mib_usable"] * MIB,
+        memory_bytes_per_s=entry["memory_gbytes_per_s"] * GB_PER_S,
+        flops_per_s=peak,
+        achievable_fraction=measured * TFLOPS / peak.get("bf16", peak["fp16"]) if measured else None,
+        link_bytes_per_s=entry["link_gbytes_per_s_per_gpu_per_direction"] * GB_PER_S,
+        pcie_bytes_per_s=entry["pcie_gbytes_per_s_per_gpu_per_direction"] * GB_PER_S,
+        is_slice=entry.get("is_slice", False),
+        source=_source(name, entry),
+        unverified=tuple(entry.get("unverified", ())),
+    )
+
+
+def _node_type(name: str, entry: Mapping[str, Any]) -> NodeType:
+    memory_gib, nvme_gb = entry.get("host_memory_gib"), entry.get("local_nvme_gb")
+    return NodeType(
+        name=name,
+        provider=name.partition("/")[0],
+        accelerator=entry["accelerator"],
+        accelerators_per_node=entry["accelerators_per_node"],
+        intra_node=entry["intra_node"],
+        link_domain=entry.get("link_domain", entry["accelerators_per_node"]),
+        network=entry["network"],
+        network_bytes_per_s_per_node=entry["network_gbits_per_s_per_node"] * GBIT_PER_S,
+        nic_count=entry["nic_count"],
+        host_memory_bytes=None if memory_gib is None else memory_gib * GIB,
+        cpu_cores=entry.get("cpu_cores"),
+        local_nvme_bytes=None if nvme_gb is None else nvme_gb * GB,
+        price_per_node_hour=entry.get("price_per_node_hour"),
+        source=_source(name, entry),
+        unverified=tuple(entry.get("unverified", ())),
+    )
+
+
+def _model_entry(name: str, entry: Mapping[str, Any]) -> ModelEntry:
+    return ModelEntry(name=name, config=entry["config"], source=_source(name, entry))
+
+
+def _spread_families(families: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Presets by name: each has its family's keys, and its own on top."""
+    presets: dict[str, dict[str, Any]] = {}
+    for family in families.values():
+        for name, entry in family["models"].items():
+            if name in presets:
+                raise ValueError(f"the catalogue has two models called {name!r}")
+            own = {key: value for key, value in entry.items() if key not in ("source", "aliases")}
+            source = entry.get("source", family.get("source"))
+            config = {**family["config"], **own}
+            presets[name] = {"config": config, "source": source, "aliases": entry.get("aliases", ())}
+    return presets
+
+
+def _aliases(*kinds: Mapping[str, Any]) -> dict[str, str]:
+    names = {name for kind in kinds for name in kind}
+    aliases: dict[str, str] = {}
+    for kind in kinds:
+        for name, entry in kind.items():
+            for alias in entry.get("aliases", ()):
+                if alias in names or alias in aliases:
+                    raise ValueError(f"the alias {alias!r} of {name!r} is taken")
+                aliases[alias] = name
+    return aliases
