@@ -1,0 +1,94 @@
+"""Models described in the job spec itself, with Hugging Face's keys but no `model_type`."""
+
+from __future__ import annotations
+
+from .hf_families import (
+    BIASED,
+    LONG,
+    Shape,
+    latent_attention,
+    read_head_dim,
+    read_kv_heads,
+    read_top_k,
+)
+from .hf_reader import ConfigReader
+
+_POSITIONS = ("learned", "rotary", "alibi", "none")
+
+
+def read_inline(read: ConfigReader) -> tuple[str, Shape]:
+    """The nearest `model_type` and the shape.
+
+    `gated_mlp` stands for Llama's block (RMSNorm, no biases, untied head) and its absence for GPT's (LayerNorm,
+    biases, tied head); `attention_bias`, `mlp_bias` and `tie_word_embeddings` say otherwise.
+    """
+    learned = read.config.get("position_embedding") == "learned"
+    gated = read.boolean("gated_mlp", not learned)
+    shape = {**_block(read, gated), **_width(read, gated), **_positions(read, gated)}
+    if read.has("kv_lora_rank"):
+        shape.update(latent_attention(read, 0))
+    if any(read.has(key) for key in _EXPERT_KEYS):
+        shape.update(_experts(read, shape))
+    return _family(shape), shape
+
+
+_EXPERT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts")
+
+
+def _block(read: ConfigReader, gated: bool) -> Shape:
+    bias = read.boolean("attention_bias", not gated)
+    return {
+        **({"gated_mlp": True} if gated else BIASED),
+        "qkv_bias": bias,
+        "output_bias": bias,
+        "mlp_bias": read.boolean("mlp_bias", not gated),
+        "activation": read.text("hidden_act", "hidden_activation", "activation_function", default="silu" if gated else "gelu"),
+        "tied_embeddings": read.boolean("tie_word_embeddings", not gated),
+        "dropout": read.fraction("hidden_dropout", "hidden_dropout_prob", "resid_pdrop", "dropout"),
+        "attention_dropout": read.fraction("attention_dropout", "attention_probs_dropout_prob", "attn_pdrop"),
+    }
+
+
+def _width(read: ConfigReader, gated: bool) -> Shape:
+    hidden = read.integer("hidden_size")
+    heads = read.integer("num_attention_heads")
+    return {
+        "vocab": read.integer("vocab_size"),
+        "hidden": hidden,
+        "layers": read.integer("num_hidden_layers"),
+        "heads": heads,
+        "kv_heads": read_kv_heads(read, heads, None),
+        "head_dim": read_head_dim(read, hidden, heads),
+        "ffn": read.integer("intermediate_size", default=None if gated else 4 * hidden),
+    }
+
+
+def _positions(read: ConfigReader, gated: bool) -> Shape:
+    kind = read.choice("position_embedding", _POSITIONS, "rotary" if gated else "learned")
+    if kind == "learned":
+        rows = read.integer("max_position_embeddings")
+        return {"position_embedding": kind, "position_rows": rows, "max_positions": rows}
+    # No table, so no limit unless one is given.
+    return {"position_embedding": kind, "max_positions": read.integer("max_position_embeddings", default=LONG, high=LONG)}
+
+
+def _experts(read: ConfigReader, shape: Shape) -> Shape:
+    experts = read.integer(*_EXPERT_KEYS)
+    width = read.integer("moe_intermediate_size", default=shape["ffn"])
+    shared = read.integer("n_shared_experts", default=0, low=0)
+    return {
+        "experts": experts,
+        "experts_per_token": read_top_k(read, experts, None),
+        "moe_ffn": width,
+        "shared_experts": shared,
+        "shared_ffn": shared * width,
+        "dense_layers": min(shape["layers"], read.integer("first_k_dense_replace", default=0, low=0)),
+    }
+
+
+def _family(shape: Shape) -> str:
+    if shape.get("kv_lora_rank"):
+        return "deepseek_v3"
+    if shape.get("experts"):
+        return "mixtral"
+    return "llama" if shape["gated_mlp"] else "gpt2"
