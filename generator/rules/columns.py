@@ -1,0 +1,22 @@
+"""The logic that rules share; every function takes numbers and numpy columns alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def implies(condition: Any, consequence: Any) -> Any:
+    """Whether `consequence` is true wherever `condition` is."""
+    return np.logical_or(np.logical_not(condition), consequence)
+
+
+def divides(divisor: Any, number: Any) -> Any:
+    """Whether `number` is a multiple of `divisor`."""
+    return number % divisor == 0
+
+
+def divide_either_way(a: Any, b: Any) -> Any:
+    """Whether one of two positive numbers is a multiple of the other."""
+    return (a % b == 0) | (b % a == 0)

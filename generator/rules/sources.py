@@ -1,0 +1,28 @@
+"""Where requirements come from: project, file and line, and the version they were read at."""
+
+from __future__ import annotations
+
+
+def deepspeed(place: str) -> str:
+    """A place in deepspeedai/DeepSpeed 0.19.6."""
+    return f"deepspeedai/DeepSpeed deepspeed/{place} @ edaa7221 (0.19.6)"
+
+
+def megatron_deepspeed(place: str) -> str:
+    """A place in deepspeedai/Megatron-DeepSpeed."""
+    return f"deepspeedai/Megatron-DeepSpeed {place} @ 4efb479d"
+
+
+def megatron_lm(place: str) -> str:
+    """A place in NVIDIA/Megatron-LM."""
+    return f"NVIDIA/Megatron-LM megatron/{place} @ d98e8a64"
+
+
+def transformers(place: str) -> str:
+    """A place in Hugging Face transformers."""
+    return f"huggingface/transformers {place} @ 5.23.0"
+
+
+def derived(reason: str) -> str:
+    """Reasoning from documented behaviour: no code of the framework checks it."""
+    return f"derived: {reason}"
