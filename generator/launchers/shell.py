@@ -1,0 +1,39 @@
+"""Plain machines and scale sets: one script that starts torchrun on every host over ssh or pdsh."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..frameworks.program import Program, RenderedFile
+from ..search.plan import Plan
+from .call import argument_lines, environment, file_names, header, launch_options, processes_per_node
+from .template import fill
+
+
+def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
+    """`launch.sh`, and `hostfile` when the spec names the hosts and the job has more than one node."""
+    options: Mapping[str, Any] = launch_options(plan)
+    text = fill(
+        "shell.sh.j2",
+        header=header(plan, program, command),
+        nodes=plan.job.nodes,
+        processes=processes_per_node(plan),
+        environment=tuple(f"{name}={value}" for name, value in environment(plan, program).items()),
+        config_files=file_names(program),
+        script=program.script,
+        arguments=argument_lines(program, indent="  "),
+        pdsh=options.get("launcher", "ssh") == "pdsh",
+        ssh_port=int(options.get("ssh_port", 22)),
+        master_port=int(options.get("master_port", 29500)),
+    )
+    script = RenderedFile(path="launch.sh", text=text, executable=True)
+    hosts: Sequence[str] = options.get("hosts", ())
+    if plan.job.nodes == 1 or not hosts:
+        return (script,)
+    return (script, RenderedFile(path="hostfile", text=_hostfile(hosts, processes_per_node(plan))))
+
+
+def _hostfile(hosts: Sequence[str], slots: int) -> str:
+    """DeepSpeed's form, one `host slots=N` a line; the first host is the master."""
+    return "".join(f"{host} slots={slots}\n" for host in hosts)

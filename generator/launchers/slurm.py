@@ -1,0 +1,97 @@
+"""Slurm: one batch script, one task per node, torchrun inside each task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..frameworks.program import Program, RenderedFile
+from ..search.plan import Plan
+from .call import argument_lines, environment, file_names, header, launch_options, processes_per_node
+from .quoting import Raw, plain_name, sbatch_word, shell_word
+from .template import fill
+
+_PASSED_ON = ("partition", "account", "qos", "constraint", "reservation")
+_SECONDS_TO_STOP = 30  # what scontrol requeue and the epilogue need before the time limit
+
+
+def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
+    """`launch.sbatch`, to be submitted with `sbatch launch.sbatch` from the folder that holds the script."""
+    options: Mapping[str, Any] = launch_options(plan)
+    signal_s = int(options.get("signal_seconds", 0))
+    text = fill(
+        "slurm.sbatch.j2",
+        directives=tuple(_directive(*pair) for pair in _directives(plan, options)),
+        header=header(plan, program, command),
+        nodes=plan.job.nodes,
+        processes=processes_per_node(plan),
+        modules=tuple(options.get("modules", ())),
+        virtual_environment="" if "container_image" in options else options.get("virtual_environment", ""),
+        torchrun=_torchrun(options),
+        environment=tuple((Raw(name), value) for name, value in environment(plan, program).items()),
+        config_files=file_names(program),
+        script=program.script,
+        arguments=argument_lines(program, indent="  "),
+        container=_container(options),
+        image=options.get("container_image", ""),
+        mounts=tuple(options.get("container_mounts", ())),
+        signal=signal_s > 0,
+        grace_s=max(signal_s - _SECONDS_TO_STOP, signal_s // 2),
+        requeue=bool(options.get("requeue", False)),
+    )
+    return (RenderedFile(path="launch.sbatch", text=text),)
+
+
+def slurm_time(seconds: int) -> str:
+    """`D-HH:MM:SS`, the one form of --time that can't be read as minutes (SLM010)."""
+    minutes, second = divmod(seconds, 60)
+    hours, minute = divmod(minutes, 60)
+    day, hour = divmod(hours, 24)
+    return f"{day}-{hour:02}:{minute:02}:{second:02}"
+
+
+def _directive(option: str, value: object) -> Raw:
+    return Raw(f"#SBATCH --{option}" if value is None else f"#SBATCH --{option}={sbatch_word(value).text}")
+
+
+def _directives(plan: Plan, options: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    """#SBATCH options in reading order; `None` is an option without value."""
+    yield "job-name", plain_name(plan.job.name)
+    yield "nodes", plan.job.nodes
+    yield "ntasks-per-node", 1
+    yield from _gpu_directives(processes_per_node(plan), options)
+    cpus = options.get("cpus_per_task", plan.job.cluster.cpu_cores)
+    if cpus:
+        yield "cpus-per-task", cpus
+    if options.get("exclusive", True):
+        yield "exclusive", None
+    yield "mem", options.get("memory", "0")
+    if plan.job.launch.time_limit_s is not None:
+        yield "time", slurm_time(plan.job.launch.time_limit_s)
+    yield from ((key, options[key]) for key in _PASSED_ON if key in options)
+    yield "output", "%x-%j.out"
+    if options.get("requeue", False):
+        yield "requeue", None
+        yield "open-mode", "append"
+    if options.get("signal_seconds"):
+        yield "signal", f"B:USR1@{options['signal_seconds']}"
+
+
+def _gpu_directives(gpus: int, options: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    request = options.get("gpu_request", "gpus-per-node")
+    typed = f"{options['gres_type']}:{gpus}" if "gres_type" in options else gpus
+    if request == "gres":
+        yield "gres", f"gpu:{typed}"
+    elif request == "gpus-per-node":
+        yield "gpus-per-node", typed
+
+
+def _container(options: Mapping[str, Any]) -> str:
+    return str(options.get("container_runtime", "pyxis")) if "container_image" in options else "none"
+
+
+def _torchrun(options: Mapping[str, Any]) -> Raw:
+    """torchrun by PATH; in a container, which has its own PATH, from the virtual environment if there is one."""
+    if "container_image" in options and "virtual_environment" in options:
+        return Raw(shell_word(f"{options['virtual_environment']}/bin/torchrun"))
+    return Raw("torchrun")
