@@ -21,6 +21,8 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         finalize=shell_word,
         autoescape=False,
+        comment_start_string="{##",  # bash has {# in ${#array[@]}
+        comment_end_string="##}",
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
