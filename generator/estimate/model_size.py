@@ -1,0 +1,178 @@
+"""Parameters of a model, whole and by part: the counts that every ledger starts from.
+
+Counts equal `sum(p.numel() for p in model.parameters())` of transformers' causal language models (tied weights once);
+encoders are counted as `BertForPreTraining`, with pooler, masked-language-model head and next-sentence head.
+
+Source: the modeling modules of huggingface/transformers 5.23, models/<model_type>/.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..catalog.records import Model
+
+_MEGATRON = ("megatron-lm", "megatron-deepspeed")
+_MEGATRON_VOCAB_MULTIPLE = 128
+
+
+def parameter_count(model: Model) -> int:
+    """All parameters, tied weights once."""
+    return _outside_layers(model) + dense_layers(model) * _dense_layer(model) + moe_layers(model) * _moe_layer(model)
+
+
+def active_parameter_count(model: Model) -> int:
+    """Parameters that one token meets: of the routed experts, only those it is sent to."""
+    idle = moe_layers(model) * (model.experts - model.experts_per_token) * expert_parameters(model)
+    return parameter_count(model) - idle
+
+
+def dense_layers(model: Model) -> int:
+    """Layers with a dense MLP."""
+    return model.dense_layers if model.is_moe else model.layers
+
+
+def moe_layers(model: Model) -> int:
+    """Layers that route tokens to experts."""
+    return model.layers - dense_layers(model)
+
+
+def attention_parameters(model: Model) -> int:
+    """One layer's attention: projections, their biases and sinks; without the norms inside it."""
+    sinks = model.heads if model.attention_sinks else 0
+    return (_latent_projections(model) if model.is_mla else _grouped_projections(model)) + sinks
+
+
+def mlp_parameters(model: Model) -> int:
+    """One dense MLP."""
+    return _mlp(model.hidden, model.ffn, gated=model.gated_mlp, bias=model.mlp_bias)
+
+
+def expert_parameters(model: Model) -> int:
+    """One routed expert; 0 for a dense model."""
+    if not model.is_moe:
+        return 0
+    return _mlp(model.hidden, model.moe_ffn, gated=model.gated_mlp, bias=model.expert_bias)
+
+
+def shared_expert_parameters(model: Model) -> int:
+    """All shared experts of one MoE layer together, and their gate."""
+    if not model.shared_ffn:
+        return 0
+    gate = model.hidden if model.shared_gate else 0
+    return _mlp(model.hidden, model.shared_ffn, gated=model.gated_mlp, bias=model.mlp_bias) + gate
+
+
+def router_parameters(model: Model) -> int:
+    """The router of one MoE layer; 0 for a dense model."""
+    return model.experts * (model.hidden + model.router_bias)
+
+
+def norm_parameters(model: Model) -> int:
+    """One layer's normalisations: hidden-wide ones, of queries and keys, and of MLA's latents."""
+    latents = model.q_lora_rank + model.kv_lora_rank
+    return _norm(model, model.norms_per_layer * model.hidden) + _norm(model, _qk_norm_width(model)) + latents
+
+
+def embedding_parameters(model: Model) -> int:
+    """The token table, unpadded."""
+    return model.vocab * _embedding_width(model)
+
+
+def position_parameters(model: Model) -> int:
+    """Learned position and token-type tables, norms on the embeddings, and the projection up to `hidden`."""
+    tables = (model.position_rows + model.type_rows) * model.hidden
+    return tables + _norm(model, model.embedding_norms * model.hidden) + _width_projection(model)
+
+
+def head_parameters(model: Model) -> int:
+    """The output layer's own matrix over the vocabulary, unpadded; 0 where it is the token table."""
+    return 0 if model.tied_embeddings else embedding_parameters(model)
+
+
+def final_parameters(model: Model) -> int:
+    """What follows the last layer beside the head's matrix: final norm, biases, projection down, BERT's heads."""
+    # An untied BERT keeps the tied one's separate bias beside its decoder's own.
+    bias = model.vocab * (2 if model.mlm_head and not model.tied_embeddings else 1) if model.head_bias else 0
+    pooler = _linear(model.hidden, model.hidden, bias=True) + _linear(model.hidden, 2, bias=True) if model.pooler else 0
+    transform = _linear(model.hidden, model.hidden, bias=True) + _norm(model, model.hidden) if model.mlm_head else 0
+    return _norm(model, model.final_norms * model.hidden) + bias + pooler + transform + _width_projection(model)
+
+
+def padded_vocab(vocab: Any, tensor: Any, framework: str) -> Any:
+    """Rows of the token table as trained; `tensor` may be a column.
+
+    Megatron pads to a multiple of 128 × tensor, so that every rank's share suits the matrix units; the others don't.
+
+    **Source:** NVIDIA/Megatron-LM megatron/training/tokenizer, `--make-vocab-size-divisible-by` (default 128).
+    """
+    if framework not in _MEGATRON:
+        return vocab + 0 * tensor
+    multiple = _MEGATRON_VOCAB_MULTIPLE * tensor
+    return -(-vocab // multiple) * multiple
+
+
+def _outside_layers(model: Model) -> int:
+    return (
+        embedding_parameters(model) + position_parameters(model) + head_parameters(model) + final_parameters(model)
+    )
+
+
+def _dense_layer(model: Model) -> int:
+    return attention_parameters(model) + norm_parameters(model) + mlp_parameters(model)
+
+
+def _moe_layer(model: Model) -> int:
+    experts = model.experts * expert_parameters(model) + shared_expert_parameters(model)
+    return attention_parameters(model) + norm_parameters(model) + router_parameters(model) + experts
+
+
+def _linear(inputs: int, outputs: int, *, bias: bool) -> int:
+    return inputs * outputs + (outputs if bias else 0)
+
+
+def _mlp(hidden: int, width: int, *, gated: bool, bias: bool) -> int:
+    up = _linear(hidden, width, bias=bias)
+    return up * (2 if gated else 1) + _linear(width, hidden, bias=bias)
+
+
+def _norm(model: Model, width: int) -> int:
+    return {"layernorm": 2, "rmsnorm": 1, "none": 0}[model.norm] * width
+
+
+def _qk_norm_width(model: Model) -> int:
+    if model.qk_norm == "head":
+        return 2 * model.head_dim
+    if model.qk_norm == "full":
+        return (model.heads + model.kv_heads) * model.head_dim
+    return 0
+
+
+def _grouped_projections(model: Model) -> int:
+    queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
+    return _linear(model.hidden, queries + 2 * keys, bias=model.qkv_bias) + _linear(
+        queries, model.hidden, bias=model.output_bias
+    )
+
+
+def _latent_projections(model: Model) -> int:
+    """MLA. **Source:** DeepSeek-V2 (arXiv:2405.04434) section 2.1; biases as in transformers' DeepseekV3Attention."""
+    per_head = model.qk_nope_head_dim + model.qk_rope_head_dim
+    if model.q_lora_rank:
+        down = _linear(model.hidden, model.q_lora_rank, bias=model.qkv_bias)
+        query = down + model.q_lora_rank * model.heads * per_head
+    else:
+        query = model.hidden * model.heads * per_head
+    latent = _linear(model.hidden, model.kv_lora_rank + model.qk_rope_head_dim, bias=model.qkv_bias)
+    expand = model.kv_lora_rank * model.heads * (model.qk_nope_head_dim + model.v_head_dim)
+    output = _linear(model.heads * model.v_head_dim, model.hidden, bias=model.output_bias)
+    return query + latent + expand + output
+
+
+def _embedding_width(model: Model) -> int:
+    return model.embedding_width or model.hidden
+
+
+def _width_projection(model: Model) -> int:
+    """OPT-350m's matrix between the token table's width and `hidden`; there is one on each side."""
+    return 0 if model.embedding_width is None else model.embedding_width * model.hidden
