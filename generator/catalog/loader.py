@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any, TypeVar
@@ -32,7 +33,7 @@ def build_catalog(accelerators: Mapping[str, Any], node_types: Mapping[str, Any]
     """The catalogue of parsed YAML documents; raises `ValueError` as `load_catalog` does."""
     presets = _spread_families(models)
     return Catalog(
-        accelerators={name: _accelerator(name, entry) for name, entry in accelerators.items()},
+        accelerators=_accelerators(accelerators),
         node_types={name: _node_type(name, entry) for name, entry in node_types.items()},
         models={name: _model_entry(name, entry) for name, entry in presets.items()},
         aliases=_aliases(accelerators, node_types, presets),
@@ -76,6 +77,27 @@ def _source(name: str, entry: Mapping[str, Any]) -> str:
     if not isinstance(source, str) or not source.strip():
         raise ValueError(f"catalogue entry {name!r} has no source")
     return source
+
+
+def _accelerators(entries: Mapping[str, Any]) -> dict[str, Accelerator]:
+    whole = {name: _accelerator(name, entry) for name, entry in entries.items() if "slice_of" not in entry}
+    slices = {name: _slice(name, entry, whole[entry["slice_of"]]) for name, entry in entries.items() if name not in whole}
+    return {**whole, **slices}
+
+
+def _slice(name: str, entry: Mapping[str, Any], whole: Accelerator) -> Accelerator:
+    """A MIG slice: sevenths of the compute, eighths of the memory system, and no link to its neighbours."""
+    return replace(
+        whole,
+        name=name,
+        memory_bytes=entry["memory_mib_usable"] * MIB,
+        memory_bytes_per_s=whole.memory_bytes_per_s * entry["memory_eighths"] / 8,
+        flops_per_s={p: rate * entry["compute_sevenths"] / 7 for p, rate in whole.flops_per_s.items()},
+        link_bytes_per_s=0.0,
+        is_slice=True,
+        source=_source(name, entry),
+        unverified=tuple(entry.get("unverified", ())),
+    )
 
 
 def _accelerator(name: str, entry: Mapping[str, Any]) -> Accelerator:
