@@ -1,0 +1,73 @@
+"""Sizes, in elements, of the buffers ZeRO communicates through: `ds_config.json` says them, the memory ledger counts.
+
+**Source**: DeepSpeed 0.19.8, runtime/zero/config.py: `reduce_bucket_size` and `allgather_bucket_size` default to 5e8,
+`stage3_prefetch_bucket_size` to 5e7, `stage3_max_live_parameters` to 1e9. All are elements, not bytes. Transformers
+5.23, integrations/deepspeed.py, sizes the prefetch by 0.9·h² and the persistence threshold by 10·h.
+
+Every function takes one layout or columns of them and returns a whole number or a column of whole numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..catalog.records import Model
+from ..spec.job import Job
+from .layout import LayoutLike
+
+BUCKET_ELEMENTS = 200_000_000  #: 0.4 GB in 16 bit: large enough for bandwidth, less than half of DeepSpeed's default
+MAX_LIVE_ELEMENTS = 1_000_000_000  #: DeepSpeed's own default
+PERSISTENCE_PER_HIDDEN = 10  #: norms and biases stay whole on every rank, matrices don't
+
+
+def _attention_elements(model: Model) -> int:
+    """Weights of one layer's attention projections."""
+    if not model.is_mla:
+        return model.hidden * model.head_dim * 2 * (model.heads + model.kv_heads)
+    query_dim = model.qk_nope_head_dim + model.qk_rope_head_dim
+    query_in = model.q_lora_rank or model.hidden
+    query = model.hidden * model.q_lora_rank + query_in * model.heads * query_dim
+    latent = model.hidden * (model.kv_lora_rank + model.qk_rope_head_dim)
+    expand = model.kv_lora_rank * model.heads * (model.qk_nope_head_dim + model.v_head_dim)
+    return query + latent + expand + model.heads * model.v_head_dim * model.hidden
+
+
+def layer_elements(model: Model) -> int:
+    """Matrix weights of the largest kind of layer: a MoE layer where there is one. Norms and biases are too small."""
+    matrices = 3 if model.gated_mlp else 2
+    width = model.experts * model.moe_ffn + model.shared_ffn if model.is_moe else model.ffn
+    return _attention_elements(model) + matrices * model.hidden * width
+
+
+def _even(elements: Any) -> Any:
+    """The next lower even number: stages 1 and 2 refuse an odd all-gather bucket (stage_1_and_2.py, alignment 2)."""
+    return elements // 2 * 2
+
+
+def rank_elements(job: Job, layout: LayoutLike) -> Any:
+    """Matrix weights of one pipeline stage's tensor shard, before ZeRO: no bucket can ever hold more."""
+    model = job.model
+    return (model.layers * layer_elements(model) + model.vocab * model.hidden) // (layout.tensor * layout.pipeline)
+
+
+def bucket_elements(job: Job, layout: LayoutLike) -> Any:
+    """Elements of the gradient-reduce bucket, and of the all-gather bucket of stages 1 and 2. Even."""
+    return np.maximum(2, np.minimum(BUCKET_ELEMENTS, _even(rank_elements(job, layout))))
+
+
+def prefetch_elements(job: Job, layout: LayoutLike) -> Any:
+    """Elements stage 3 gathers ahead of their use: most of a layer, and never more than a bucket. Even."""
+    ahead = layer_elements(job.model) * 9 // 10 // layout.tensor
+    return np.maximum(2, np.minimum(bucket_elements(job, layout), _even(ahead)))
+
+
+def max_live_elements(job: Job, layout: LayoutLike) -> Any:
+    """Gathered elements above which stage 3 releases parameters before it gathers more."""
+    return np.minimum(MAX_LIVE_ELEMENTS, _even(rank_elements(job, layout)))
+
+
+def persistence_threshold(job: Job) -> int:
+    """Parameters of fewer elements stay whole on every rank under stage 3."""
+    return PERSISTENCE_PER_HIDDEN * job.model.hidden

@@ -1,0 +1,74 @@
+"""A training script of the user's own that calls `deepspeed.initialize`."""
+
+from __future__ import annotations
+
+from ..estimate.layout import Layout, Recompute
+from ..search.plan import Plan
+from ..spec.job import Job
+from . import ds_config
+from .arguments import Value, group, user_group, without_empty
+from .program import ConfigPath, Program
+
+
+def _context_keys(job: Job, layout: Layout) -> ds_config.Config:
+    """Ulysses: from these two keys `deepspeed.initialize` builds the mesh, whose data size is the batch check's."""
+    if layout.context == 1:
+        return {}
+    return {"sequence_parallel_size": layout.context, "data_parallel_size": layout.data * layout.tensor}
+
+
+def _recompute_block(layout: Layout) -> ds_config.Config:
+    """Read by `deepspeed.checkpointing.configure`, if the script calls it."""
+    if layout.recompute != Recompute.FULL:
+        return {}
+    return {"activation_checkpointing": {"partition_activations": False, "cpu_checkpointing": False}}
+
+
+def config(job: Job, layout: Layout) -> ds_config.Config:
+    """The whole `ds_config.json`."""
+    return {
+        **ds_config.common_config(job, layout),
+        **ds_config.optimizer_block(job, layout),
+        **ds_config.tensor_block(layout),
+        **_context_keys(job, layout),
+        **_recompute_block(layout),
+        **ds_config.logging_block(),
+    }
+
+
+def notes(job: Job, layout: Layout) -> tuple[str, ...]:
+    """What the script must do for the plan to hold."""
+    texts: list[str] = []
+    if layout.tensor > 1 and layout.pipeline == 1:
+        texts.append(
+            f"train_batch_size is {layout.micro_batch} × {layout.gradient_accumulation} × "
+            f"{ds_config.batch_ranks(job, layout)}: without an mpu DeepSpeed counts every rank of a tensor group, "
+            f"although {layout.tensor} of them share a sample; {layout.global_batch} samples are used per step. A script "
+            f"that passes an mpu to deepspeed.initialize needs train_batch_size {layout.global_batch}."
+        )
+    if layout.context > 1:
+        texts.append(
+            f"Ulysses over {layout.context} ranks: the script must use DeepSpeed's DistributedAttention (or "
+            f"UlyssesSPAttentionHF) and feed each rank 1/{layout.context} of every sequence."
+        )
+    if layout.pipeline > 1:
+        texts.append(f"The script must pass a PipelineModule of {layout.pipeline} stages.")
+    if layout.recompute != Recompute.NONE:
+        texts.append(f"recompute {layout.recompute.label}: the script must checkpoint every layer itself.")
+    if job.training.precision == "fp8":
+        texts.append("fp8: DeepSpeed runs in bf16; the script's own layers (Transformer Engine) must compute in fp8.")
+    return tuple(texts)
+
+
+def program(plan: Plan) -> Program:
+    """The user's script with `--deepspeed_config`, as `deepspeed.add_config_arguments` defines it."""
+    job, layout = plan.job, plan.layout
+    options: dict[str, Value] = {"--deepspeed": True, "--deepspeed_config": ConfigPath(ds_config.FILE_NAME)}
+    groups = (group("batch, precision, optimizer and ZeRO are in the JSON", options), user_group(job.launch.arguments))
+    return Program(
+        script=job.launch.script,
+        groups=without_empty(groups),
+        environment={},
+        files=(ds_config.rendered(config(job, layout)),),
+        notes=notes(job, layout),
+    )

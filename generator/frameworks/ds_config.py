@@ -1,0 +1,130 @@
+"""The DeepSpeed JSON of a plan, as a dict: only keys that act, every choice explicit.
+
+**Source**: DeepSpeed 0.19.8, runtime/config.py, runtime/precision_config.py, runtime/zero/config.py and the optimizer
+set-up of runtime/engine.py. Nothing here was removed up to 0.19.8.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ..estimate.buckets import bucket_elements, max_live_elements, persistence_threshold, prefetch_elements
+from ..estimate.layout import Layout, Offload
+from ..spec.job import Job
+from .optimizer import BETA1, EPSILON, beta2
+from .program import RenderedFile
+
+FILE_NAME = "ds_config.json"
+MAX_LIVE_KEYS = ("stage3_max_live_parameters", "stage3_max_reuse_distance")
+
+_OPTIMIZER_TYPES = {"adamw": "AdamW", "adam": "Adam", "lamb": "Lamb", "sgd": "SGD"}
+_UNTESTED_WITH_ZERO = frozenset({"lamb", "sgd"})  #: not in runtime/zero/utils.py ZERO_SUPPORTED_OPTIMIZERS
+
+Config = dict[str, Any]
+
+
+def batch_ranks(job: Job, layout: Layout) -> int:
+    """Ranks by which DeepSpeed multiplies the micro batch to check `train_batch_size`.
+
+    Where the engine gets an mpu (Megatron-DeepSpeed, and every PipelineModule) these are the model replicas. Otherwise
+    DeepSpeed divides the world by the sequence-parallel size alone, so the ranks of an AutoTP group count one by one.
+
+    **Source**: DeepSpeed 0.19.8, runtime/config.py, `DeepSpeedConfig.__init__`.
+    """
+    has_mpu = job.framework == "megatron-deepspeed" or layout.pipeline > 1
+    return layout.data if has_mpu else layout.data * layout.tensor
+
+
+def batch_block(job: Job, layout: Layout) -> Config:
+    """The three numbers DeepSpeed multiplies and compares."""
+    ranks = batch_ranks(job, layout)
+    return {
+        "train_batch_size": layout.micro_batch * layout.gradient_accumulation * ranks,
+        "train_micro_batch_size_per_gpu": layout.micro_batch,
+        "gradient_accumulation_steps": layout.gradient_accumulation,
+    }
+
+
+def precision_block(job: Job, layout: Layout) -> Config:
+    """fp16 with a dynamic loss scale, or bf16; fp8 trains in bf16 for DeepSpeed, the script's layers do the rest."""
+    if job.training.precision == "fp32":
+        return {}
+    if job.training.precision == "fp16":
+        dynamic = {"loss_scale": 0, "initial_scale_power": 16, "loss_scale_window": 1000, "min_loss_scale": 1}
+        return {"fp16": {"enabled": True, **dynamic}}
+    if layout.zero_stage == 0:  # the engine refuses to mix gradient types outside ZeRO
+        return {"bf16": {"enabled": True}}
+    return {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
+
+
+def _offload_blocks(layout: Layout) -> Config:
+    """Where the optimizer states, and under stage 3 the parameters, live in host memory."""
+    host = {"device": "cpu", "pin_memory": True}
+    blocks: Config = {}
+    if layout.offload >= Offload.OPTIMIZER:
+        blocks["offload_optimizer"] = host
+    if layout.offload >= Offload.OPTIMIZER_AND_PARAMETERS:
+        blocks["offload_param"] = host
+    return blocks
+
+
+def zero_block(job: Job, layout: Layout) -> Config:
+    """`zero_optimization`, with only the keys that act at the plan's stage."""
+    if layout.zero_stage == 0:
+        return {"stage": 0}
+    bucket = int(bucket_elements(job, layout))
+    block: Config = {
+        "stage": layout.zero_stage,
+        "overlap_comm": layout.pipeline == 1,  # a pipeline engine switches it off
+        "contiguous_gradients": True,
+        "reduce_scatter": True,
+        "reduce_bucket_size": bucket,
+    }
+    if layout.zero_stage < 3:
+        block["allgather_bucket_size"] = bucket
+    else:
+        block["stage3_prefetch_bucket_size"] = int(prefetch_elements(job, layout))
+        block["stage3_param_persistence_threshold"] = persistence_threshold(job)
+        block.update(dict.fromkeys(MAX_LIVE_KEYS, int(max_live_elements(job, layout))))
+        block["stage3_gather_16bit_weights_on_model_save"] = True
+    return {**block, **_offload_blocks(layout)}
+
+
+def optimizer_block(job: Job, layout: Layout) -> Config:
+    """`optimizer` and what its type needs. With optimizer offload, DeepSpeed itself puts its CPU Adam in."""
+    name = job.training.optimizer
+    params: Config = {"lr": job.training.learning_rate, "weight_decay": job.training.weight_decay}
+    if name != "sgd":
+        params |= {"betas": [BETA1, beta2(job)], "eps": EPSILON}
+    if name == "adam":
+        params["adam_w_mode"] = False  # DeepSpeed's Adam is AdamW otherwise
+    block: Config = {"optimizer": {"type": _OPTIMIZER_TYPES[name], "params": params}}
+    if name in _UNTESTED_WITH_ZERO and layout.zero_stage > 0:
+        block["zero_allow_untested_optimizer"] = True
+    return block
+
+
+def common_config(job: Job, layout: Layout) -> Config:
+    """What the three frameworks that run on DeepSpeed share."""
+    return {
+        **batch_block(job, layout),
+        "gradient_clipping": job.training.gradient_clipping,  # the default changed between releases
+        **precision_block(job, layout),
+        "zero_optimization": zero_block(job, layout),
+    }
+
+
+def tensor_block(layout: Layout) -> Config:
+    """AutoTP, DeepSpeed's own tensor parallelism for Hugging Face models."""
+    return {"tensor_parallel": {"autotp_size": layout.tensor}} if layout.tensor > 1 else {}
+
+
+def logging_block() -> Config:
+    """What DeepSpeed prints. The wall-clock breakdown synchronises the device and is for profiling only."""
+    return {"steps_per_print": 10, "wall_clock_breakdown": False}
+
+
+def rendered(config: Config) -> RenderedFile:
+    """The file, in strict JSON: Transformers, Accelerate and Megatron-DeepSpeed read nothing else."""
+    return RenderedFile(path=FILE_NAME, text=json.dumps(config, indent=2) + "\n")

@@ -1,0 +1,124 @@
+"""A script around the Hugging Face Trainer: its arguments, and a ds_config with identical values.
+
+The Trainer compares its own arguments with the JSON and refuses any difference. Identical numbers, rather than `auto`,
+keep the file readable by DeepSpeed and by any validator.
+
+**Source**: transformers 5.23, integrations/deepspeed.py, `HfTrainerDeepSpeedConfig`; accelerate 1.15, accelerator.py,
+`_prepare_deepspeed`, and parallelism_config.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..estimate.layout import Layout, Recompute
+from ..search.plan import Plan
+from ..spec.job import Job
+from . import ds_config
+from .arguments import Value, group, training_steps, user_group, without_empty
+from .optimizer import BETA1, EPSILON, beta2
+from .program import ArgumentGroup, ConfigPath, Program
+
+
+def config(job: Job, layout: Layout) -> ds_config.Config:
+    """The whole `ds_config.json`."""
+    whole = {
+        **ds_config.common_config(job, layout),
+        **ds_config.optimizer_block(job, layout),
+        **ds_config.tensor_block(layout),
+        **ds_config.logging_block(),
+    }
+    if layout.context > 1:
+        # The Trainer would compare it with world × micro × accumulation, DeepSpeed with that over the Ulysses size:
+        # no number passes both, and DeepSpeed derives the right one when it is left out.
+        del whole["train_batch_size"]
+        whole["sequence_parallel_size"] = layout.context
+    return whole
+
+
+def _precision(precision: str) -> dict[str, Value]:
+    """The Trainer's flags; fp8 is bf16 to the Trainer and to DeepSpeed."""
+    if precision == "fp32":
+        return {}
+    return {"--fp16" if precision == "fp16" else "--bf16": "true"}
+
+
+def _groups(job: Job, layout: Layout) -> tuple[ArgumentGroup, ...]:
+    """TrainingArguments, by subject."""
+    training = job.training
+    batch: dict[str, Value] = {
+        "--per_device_train_batch_size": layout.micro_batch,
+        "--gradient_accumulation_steps": layout.gradient_accumulation,
+    }
+    optimizer: dict[str, Value] = {
+        "--learning_rate": training.learning_rate,
+        "--weight_decay": training.weight_decay,
+        "--adam_beta1": BETA1,
+        "--adam_beta2": beta2(job),
+        "--adam_epsilon": EPSILON,
+        "--max_grad_norm": training.gradient_clipping,
+    }
+    checkpointing = "true" if layout.recompute == Recompute.FULL else "false"
+    memory: dict[str, Value] = {**_precision(training.precision), "--gradient_checkpointing": checkpointing}
+    zero: dict[str, Value] = {"--deepspeed": ConfigPath(ds_config.FILE_NAME)}
+    return (
+        group("ZeRO and the optimizer; the arguments below repeat its numbers", zero),
+        group("batch per device and pass, and passes per step", batch),
+        group("precision and recomputation", memory),
+        group("optimizer: the same as in the JSON, or the Trainer refuses to start", optimizer),
+        group("duration", {"--max_steps": training_steps(training)}),
+        user_group(job.launch.arguments),
+    )
+
+
+def _environment(job: Job, layout: Layout) -> Mapping[str, str]:
+    """Ulysses is accelerate's to set up, which reads its size from these variables.
+
+    A replica's size is left at 1: accelerate leaves the world's division to DeepSpeed when Ulysses is on.
+    """
+    if layout.context == 1:
+        return {}
+    attention = "flash_attention_2" if job.training.attention == "flash" else "sdpa"
+    return {
+        "ACCELERATE_USE_PARALLELISM_CONFIG": "true",
+        "PARALLELISM_CONFIG_SP_BACKEND": "deepspeed",
+        "PARALLELISM_CONFIG_SP_SIZE": str(layout.context),
+        "PARALLELISM_CONFIG_SP_SEQ_LENGTH": str(job.training.sequence_length),
+        "PARALLELISM_CONFIG_SP_SEQ_LENGTH_IS_VARIABLE": "false",
+        "PARALLELISM_CONFIG_SP_ATTN_IMPLEMENTATION": attention,
+    }
+
+
+def notes(job: Job, layout: Layout) -> tuple[str, ...]:
+    """What isn't in TrainingArguments, and numbers that look wrong but aren't."""
+    attention = "flash_attention_2" if job.training.attention == "flash" else "eager"
+    texts = [
+        f"The plan counts on sequences of {job.training.sequence_length} tokens and attn_implementation={attention}: "
+        "both are the script's to set, TrainingArguments has neither."
+    ]
+    if layout.tensor > 1:
+        texts.append(
+            f"train_batch_size is {layout.micro_batch} × {layout.gradient_accumulation} × "
+            f"{ds_config.batch_ranks(job, layout)}: the Trainer and DeepSpeed count every rank of a tensor group, "
+            f"although {layout.tensor} of them share a sample; {layout.global_batch} samples are used per step."
+        )
+    if layout.context > 1:
+        texts.append(
+            f"train_batch_size is left out: DeepSpeed derives {layout.global_batch * layout.tensor}, while the Trainer "
+            f"would insist on {layout.context} times that, since it counts every rank of a Ulysses group."
+        )
+    if job.training.precision == "fp8":
+        texts.append("fp8: DeepSpeed runs in bf16; the model's own layers (Transformer Engine) must compute in fp8.")
+    return tuple(texts)
+
+
+def program(plan: Plan) -> Program:
+    """The Trainer script, its arguments and the JSON they agree with."""
+    job, layout = plan.job, plan.layout
+    return Program(
+        script=job.launch.script,
+        groups=without_empty(_groups(job, layout)),
+        environment=_environment(job, layout),
+        files=(ds_config.rendered(config(job, layout)),),
+        notes=notes(job, layout),
+    )

@@ -1,0 +1,115 @@
+"""What the two Megatron trees spell alike: training length, schedule, optimizer, and what neither can express."""
+
+from __future__ import annotations
+
+from ..estimate.layout import Layout
+from ..spec.job import Job
+from .arguments import DEFAULT_STEPS, Value, gives, group, training_steps
+from .optimizer import BETA1, EPSILON, beta2
+from .program import ArgumentGroup
+
+WARMUP_FRACTION = 0.01
+MIN_LR_FRACTION = 0.1
+
+_WARMUP_OPTIONS = ("--lr-warmup-fraction", "--lr-warmup-iters", "--lr-warmup-samples", "--lr-warmup-tokens")
+_LENGTH_OPTIONS = ("--train-iters", "--train-samples")
+
+Options = dict[str, Value]
+
+
+def batch_group(job: Job, layout: Layout) -> ArgumentGroup:
+    """Sequences, and the batch whose quotient is the accumulation."""
+    identity = (
+        f"batch: {layout.global_batch} = {layout.micro_batch} micro × {layout.gradient_accumulation} accumulated × "
+        f"{layout.data} replicas"
+    )
+    return group(
+        identity,
+        {
+            "--seq-length": job.training.sequence_length,
+            "--max-position-embeddings": max(job.model.max_positions, job.training.sequence_length),
+            "--micro-batch-size": layout.micro_batch,
+            "--global-batch-size": layout.global_batch,
+        },
+    )
+
+
+def length_group(job: Job) -> ArgumentGroup:
+    """Steps and schedule. Options that the job's own arguments give, or that exclude them, are left to the job."""
+    own = job.launch.arguments
+    options: Options = {}
+    if not gives(own, *_LENGTH_OPTIONS):
+        options["--train-iters"] = training_steps(job.training) or DEFAULT_STEPS
+    options["--lr"] = job.training.learning_rate
+    options["--min-lr"] = job.training.learning_rate * MIN_LR_FRACTION
+    options["--lr-decay-style"] = "cosine"
+    if not gives(own, *_WARMUP_OPTIONS):
+        options["--lr-warmup-fraction"] = WARMUP_FRACTION
+    return group("length and schedule: cosine to a tenth after 1% of warm-up", options)
+
+
+def optimizer_group(job: Job) -> ArgumentGroup:
+    """Megatron's `adam` decouples the weight decay."""
+    sgd = job.training.optimizer == "sgd"
+    adam: Options = {"--adam-beta1": BETA1, "--adam-beta2": beta2(job), "--adam-eps": EPSILON}
+    return group(
+        "optimizer; its weight decay is decoupled, so adam means AdamW",
+        {
+            "--optimizer": "sgd" if sgd else "adam",
+            **({} if sgd else adam),
+            "--weight-decay": job.training.weight_decay,
+            "--clip-grad": job.training.gradient_clipping,
+        },
+    )
+
+
+def has_linear_bias(job: Job) -> bool:
+    """Whether the projections other than query, key and value carry biases."""
+    return job.model.output_bias or job.model.mlp_bias or job.model.expert_bias
+
+
+def shape_options(job: Job) -> Options:
+    """The options of the model's shape that both trees share."""
+    model = job.model
+    return {
+        "--num-layers": model.layers,
+        "--hidden-size": model.hidden,
+        "--ffn-hidden-size": model.ffn,
+        "--num-attention-heads": model.heads,
+    }
+
+
+def activation_options(job: Job) -> Options:
+    """SwiGLU, squared ReLU, or Megatron's own GELU."""
+    model = job.model
+    return {"--swiglu": model.gated_mlp, "--squared-relu": not model.gated_mlp and model.activation == "relu2"}
+
+
+def regularisation_options(job: Job) -> Options:
+    """Biases, tying and dropout; Megatron's own dropout default is 0.1, so it is always given."""
+    model = job.model
+    return {
+        "--untie-embeddings-and-output-weights": not model.tied_embeddings,
+        "--disable-bias-linear": not has_linear_bias(job),
+        "--hidden-dropout": model.dropout,
+        "--attention-dropout": model.attention_dropout,
+    }
+
+
+def common_notes(job: Job, name: str) -> list[str]:
+    """What the plan takes from nowhere, and what neither tree can do; `name` is the tree's."""
+    texts = [
+        f"Tokenizer and data options come from launch.arguments; the plan counts a vocabulary of {job.model.vocab}."
+    ]
+    own_length = gives(job.launch.arguments, *_LENGTH_OPTIONS)
+    if job.training.duration_tokens is None and not own_length:
+        texts.append(f"The job gives no training.duration and the script insists on one: {DEFAULT_STEPS} steps.")
+    if job.model.position_embedding == "rotary" and not gives(job.launch.arguments, "--rotary-base"):
+        texts.append("The rotary base is the script's default, 10000: no estimate depends on it, the model does.")
+    if job.training.optimizer == "lamb":
+        texts.append(f"{name} has no LAMB: these arguments train with AdamW.")
+    if job.model.gated_mlp and job.model.activation not in ("silu", "swish", "swiglu"):
+        texts.append(f"{name} gates MLPs with SiLU; the model's {job.model.activation} needs a change to its code.")
+    if job.model.position_embedding == "alibi":
+        texts.append(f"{name} has no ALiBi: these arguments train without position embedding.")
+    return texts

@@ -1,0 +1,182 @@
+"""Megatron-DeepSpeed: its whole argument list, and a ds_config that agrees with it.
+
+The script builds the optimizer from its own arguments and hands it to DeepSpeed, so the JSON has no optimizer block; it
+passes its mpu, so DeepSpeed counts model replicas in the batch check.
+
+**Source**: deepspeedai/Megatron-DeepSpeed 4efb479d, megatron/arguments.py, megatron/training.py,
+megatron/optimizer/__init__.py, megatron/model/gpt_model.py.
+"""
+
+from __future__ import annotations
+
+from ..estimate.layout import Layout, Offload, Recompute
+from ..search.plan import Plan
+from ..spec.job import Job
+from . import ds_config, megatron
+from .arguments import group, user_group, without_empty
+from .program import ArgumentGroup, ConfigPath, Program
+
+
+def config(job: Job, layout: Layout) -> ds_config.Config:
+    """The whole `ds_config.json`."""
+    return {**ds_config.common_config(job, layout), **ds_config.logging_block()}
+
+
+def _model_group(job: Job) -> ArgumentGroup:
+    """The model's shape in this tree's spelling."""
+    model = job.model
+    shape = megatron.shape_options(job)
+    if model.is_moe:  # every MLP of this tree has one width
+        shape["--ffn-hidden-size"] = model.moe_ffn
+    position = {"rotary": "--use-rotary-position-embeddings", "learned": None}.get(
+        model.position_embedding, "--no-position-embedding"
+    )
+    return group(
+        f"model: {model.name}",
+        {
+            **shape,
+            "--num-key-value-heads": model.kv_heads if model.kv_heads != model.heads else None,
+            "--kv-channels": model.head_dim,
+            **({position: True} if position else {}),
+            "--normalization": "rmsnorm" if model.norm == "rmsnorm" else "layernorm",
+            **megatron.activation_options(job),
+            **megatron.regularisation_options(job),
+        },
+    )
+
+
+def _expert_group(job: Job, layout: Layout) -> ArgumentGroup:
+    """DeepSpeed's own MoE layers."""
+    model = job.model
+    if not model.is_moe:
+        return group("experts", {})
+    return group(
+        "experts: DeepSpeed's MoE layer in every layer",
+        {
+            "--num-experts": model.experts,
+            "--topk": model.experts_per_token,
+            "--expert-interval": 1,
+            "--moe-expert-parallel-size": layout.expert,
+            "--enable-expert-tensor-parallelism": layout.tensor > 1,
+            "--create-moe-param-group": layout.zero_stage > 0,
+            "--moe-loss-coeff": 0.01,
+        },
+    )
+
+
+def _parallel_group(job: Job, layout: Layout) -> ArgumentGroup:
+    """How the model is cut up."""
+    why = f"{layout.world} GPUs = {layout.data} data × {layout.tensor} tensor × {layout.pipeline} pipeline"
+    if layout.context > 1:
+        why += f" × {layout.context} Ulysses"
+    if layout.pipeline == 1:
+        why += "; without --no-pipeline-parallel even one stage becomes a PipelineModule, which ZeRO 2 and 3 refuse"
+    return group(
+        why,
+        {
+            "--tensor-model-parallel-size": layout.tensor,
+            "--pipeline-model-parallel-size": layout.pipeline,
+            "--no-pipeline-parallel": layout.pipeline == 1,
+            "--sequence-parallel": bool(layout.sequence_parallel),
+            "--ds-sequence-parallel-size": layout.context if layout.context > 1 else None,
+        },
+    )
+
+
+def _precision_group(job: Job) -> ArgumentGroup:
+    """The same precision as in the JSON: nothing in the script compares the two."""
+    precision = job.training.precision
+    fp8 = precision == "fp8"
+    return group(
+        "precision and attention: the precision must be the JSON's",
+        {
+            "--fp16": precision == "fp16",
+            "--bf16": precision in ("bf16", "fp8"),
+            "--fp8-hybrid": fp8,
+            "--transformer-impl": "transformer_engine" if fp8 else None,
+            "--use-flash-attn-v2": job.training.attention == "flash",
+        },
+    )
+
+
+def _memory_group(layout: Layout) -> ArgumentGroup:
+    """Recomputation and offload."""
+    full = layout.recompute == Recompute.FULL
+    to_host = layout.offload == Offload.OPTIMIZER_AND_PARAMETERS
+    return group(
+        f"memory: recompute {layout.recompute.label}, offload {layout.offload.label}",
+        {
+            "--checkpoint-activations": full,
+            "--deepspeed-activation-checkpointing": full,
+            "--recompute-granularity": "selective" if layout.recompute == Recompute.SELECTIVE else None,
+            "--cpu-optimizer": layout.offload != Offload.NONE,
+            "--remote-device": "cpu" if to_host else None,
+            "--use-pin-memory": to_host,
+        },
+    )
+
+
+def _deepspeed_group(layout: Layout) -> ArgumentGroup:
+    """ZeRO: the stage is told twice, and the script doesn't compare."""
+    return group(
+        "DeepSpeed: the stage must be the JSON's",
+        {"--deepspeed": True, "--deepspeed_config": ConfigPath(ds_config.FILE_NAME), "--zero-stage": layout.zero_stage},
+    )
+
+
+def _unsupported(job: Job) -> tuple[str, ...]:
+    """Parts of the model that no option of this tree makes."""
+    model = job.model
+    parts = {
+        "multi-head latent attention": model.is_mla,
+        "query and key normalisation": model.qk_norm != "none",
+        "attention sinks": model.attention_sinks,
+        "shared experts": model.shared_experts > 0,
+        "leading dense layers": model.is_moe and model.dense_layers > 0,
+        "query, key and value biases without others": model.qkv_bias and not megatron.has_linear_bias(job),
+    }
+    return tuple(part for part, needed in parts.items() if needed)
+
+
+def notes(job: Job, layout: Layout) -> tuple[str, ...]:
+    """What the reader of the launch script would question."""
+    texts = megatron.common_notes(job, "Megatron-DeepSpeed")
+    if missing := _unsupported(job):
+        texts.append(f"Megatron-DeepSpeed has no option for {', '.join(missing)}; the estimates count them.")
+    if layout.pipeline > 1 and job.model.layers % layout.pipeline:
+        most = -(-job.model.layers // layout.pipeline)
+        texts.append(
+            f"{job.model.layers} layers over {layout.pipeline} stages: the partition 'type:transformer' gives "
+            f"some stages {most} layers and others fewer."
+        )
+    if layout.virtual_pipeline > 1:
+        texts.append("DeepSpeed's pipeline engine doesn't interleave: virtual_pipeline has no effect here.")
+    if job.training.precision == "fp8" and job.model.kv_heads != job.model.heads:
+        texts.append("fp8: this tree's Transformer Engine layers refuse grouped-query attention.")
+    return tuple(texts)
+
+
+def program(plan: Plan) -> Program:
+    """The Megatron-DeepSpeed script, its arguments and the JSON."""
+    job, layout = plan.job, plan.layout
+    groups = (
+        _model_group(job),
+        _expert_group(job, layout),
+        _parallel_group(job, layout),
+        megatron.batch_group(job, layout),
+        _precision_group(job),
+        _memory_group(layout),
+        megatron.optimizer_group(job),
+        megatron.length_group(job),
+        _deepspeed_group(layout),
+        user_group(job.launch.arguments),
+    )
+    # The script refuses sequence parallelism without it: one queue keeps communication ahead of the GEMM it feeds.
+    environment = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if layout.sequence_parallel else {}
+    return Program(
+        script=job.launch.script,
+        groups=without_empty(groups),
+        environment=environment,
+        files=(ds_config.rendered(config(job, layout)),),
+        notes=notes(job, layout),
+    )

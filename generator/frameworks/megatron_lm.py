@@ -1,0 +1,227 @@
+"""Megatron-LM with Megatron Core: arguments only.
+
+**Source**: NVIDIA/Megatron-LM core_v0.16.1, megatron/training/arguments.py and megatron/core/transformer/
+transformer_config.py. The distributed optimizer is ZeRO stage 1; stages 2 and 3 are Megatron FSDP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..estimate.layout import Layout, Offload, Recompute
+from ..search.plan import Plan
+from ..spec.job import Job
+from . import megatron
+from .arguments import group, user_group, without_empty
+from .program import ArgumentGroup, Program
+
+_POSITION = {"rotary": "rope", "learned": "learned_absolute"}  #: what is not here is `none`
+_FSDP_STRATEGY = {2: "optim_grads", 3: "optim_grads_params"}
+_SIGMOID_ROUTERS = frozenset({"deepseek_v3"})
+_PRE_SOFTMAX_ROUTERS = frozenset({"deepseek_v2", "qwen2_moe"})  #: top-k weights aren't normalised again
+
+
+def uses_fsdp(layout: Layout) -> bool:
+    """Whether gradients or parameters are sharded, which is Megatron FSDP's work."""
+    return layout.zero_stage >= 2
+
+
+def _model_group(job: Job) -> ArgumentGroup:
+    """The model's shape in this tree's spelling."""
+    model = job.model
+    grouped = model.kv_heads != model.heads and not model.is_mla
+    window = f"({model.sliding_window - 1},0)" if model.sliding_window else None  # keys before and after the query's
+    return group(
+        f"model: {model.name}",
+        {
+            **megatron.shape_options(job),
+            "--group-query-attention": grouped,
+            "--num-query-groups": model.kv_heads if grouped else None,
+            "--kv-channels": model.v_head_dim if model.is_mla else model.head_dim,
+            "--position-embedding-type": _POSITION.get(model.position_embedding, "none"),
+            "--normalization": "RMSNorm" if model.norm == "rmsnorm" else "LayerNorm",
+            "--qk-layernorm": model.qk_norm != "none",
+            "--add-qkv-bias": model.qkv_bias and not megatron.has_linear_bias(job),
+            "--softmax-type": "learnable" if model.attention_sinks else None,
+            "--window-size": window,
+            **megatron.activation_options(job),
+            **megatron.regularisation_options(job),
+        },
+    )
+
+
+def _latent_group(job: Job) -> ArgumentGroup:
+    """Multi-head latent attention."""
+    model = job.model
+    if not model.is_mla:
+        return group("attention", {})
+    return group(
+        "multi-head latent attention",
+        {
+            "--multi-latent-attention": True,
+            "--q-lora-rank": model.q_lora_rank or None,
+            "--kv-lora-rank": model.kv_lora_rank,
+            "--qk-head-dim": model.qk_nope_head_dim,
+            "--qk-pos-emb-head-dim": model.qk_rope_head_dim,
+            "--v-head-dim": model.v_head_dim,
+        },
+    )
+
+
+def _expert_group(job: Job, layout: Layout) -> ArgumentGroup:
+    """Routed and shared experts."""
+    model = job.model
+    if not model.is_moe:
+        return group("experts", {})
+    sigmoid = model.family in _SIGMOID_ROUTERS
+    pattern = f"([0]*{model.dense_layers}+[1]*{model.layers - model.dense_layers})" if model.dense_layers else None
+    return group(
+        "experts: one grouped GEMM per layer, tokens exchanged all-to-all",
+        {
+            "--num-experts": model.experts,
+            "--moe-ffn-hidden-size": model.moe_ffn,
+            "--moe-router-topk": model.experts_per_token,
+            "--moe-router-score-function": "sigmoid" if sigmoid else "softmax",
+            "--moe-router-enable-expert-bias": sigmoid,
+            "--moe-router-pre-softmax": model.family in _PRE_SOFTMAX_ROUTERS,
+            "--moe-router-load-balancing-type": "aux_loss",
+            "--moe-aux-loss-coeff": 0.001,
+            "--moe-layer-freq": pattern,
+            "--moe-shared-expert-intermediate-size": model.shared_ffn or None,
+            "--moe-shared-expert-gate": model.shared_gate,
+            "--moe-grouped-gemm": True,
+            "--moe-token-dispatcher-type": "alltoall",
+            "--expert-model-parallel-size": layout.expert,
+            "--expert-tensor-parallel-size": layout.tensor,
+        },
+    )
+
+
+def _split_counts_ends(job: Job, layout: Layout) -> bool:
+    """Whether the layers only divide over the pipeline when embedding and loss count as one layer each."""
+    chunks = layout.pipeline * layout.virtual_pipeline
+    return layout.pipeline > 1 and job.model.layers % chunks != 0 and (job.model.layers + 2) % chunks == 0
+
+
+def _parallel_group(job: Job, layout: Layout) -> ArgumentGroup:
+    """How the model is cut up."""
+    ends = _split_counts_ends(job, layout)
+    why = f"{layout.world} GPUs = {layout.data} data × {layout.tensor} tensor × {layout.pipeline} pipeline"
+    if layout.context > 1:
+        why += f" × {layout.context} context"
+    if ends:
+        why += f"; {job.model.layers} layers, embedding and loss make {job.model.layers + 2} equal shares"
+    return group(
+        why,
+        {
+            "--tensor-model-parallel-size": layout.tensor,
+            "--pipeline-model-parallel-size": layout.pipeline,
+            "--num-virtual-stages-per-pipeline-rank": layout.virtual_pipeline if layout.virtual_pipeline > 1 else None,
+            "--account-for-embedding-in-pipeline-split": ends,
+            "--account-for-loss-in-pipeline-split": ends,
+            "--context-parallel-size": layout.context if layout.context > 1 else None,
+            "--sequence-parallel": bool(layout.sequence_parallel),
+        },
+    )
+
+
+def _sharding_group(layout: Layout) -> ArgumentGroup:
+    """Data parallelism: what is sharded and what communication hides behind."""
+    if uses_fsdp(layout):
+        return group(
+            f"ZeRO stage {layout.zero_stage} is Megatron FSDP, which has a checkpoint format of its own",
+            {
+                "--use-megatron-fsdp": True,
+                "--data-parallel-sharding-strategy": _FSDP_STRATEGY[layout.zero_stage],
+                "--use-distributed-optimizer": True,
+                "--no-gradient-accumulation-fusion": True,
+                "--ckpt-format": "fsdp_dtensor",
+            },
+        )
+    sharded = layout.zero_stage == 1
+    return group(
+        "data parallelism: the distributed optimizer is ZeRO 1" if sharded else "data parallelism",
+        {
+            "--use-distributed-optimizer": sharded,
+            "--overlap-grad-reduce": layout.data * layout.context > 1,
+            "--overlap-param-gather": sharded and layout.data * layout.context > 1,
+        },
+    )
+
+
+def _compute_group(job: Job) -> ArgumentGroup:
+    """Precision and kernels."""
+    precision = job.training.precision
+    return group(
+        "precision and kernels",
+        {
+            "--fp16": precision == "fp16",
+            "--bf16": precision in ("bf16", "fp8"),
+            "--fp8-format": "hybrid" if precision == "fp8" else None,
+            "--attention-backend": "flash" if job.training.attention == "flash" else "unfused",
+            "--cross-entropy-loss-fusion": True,
+        },
+    )
+
+
+def _memory_group(layout: Layout) -> ArgumentGroup:
+    """Recomputation and offload."""
+    full = layout.recompute == Recompute.FULL
+    offload = layout.offload != Offload.NONE
+    return group(
+        f"memory: recompute {layout.recompute.label}, offload {layout.offload.label}",
+        {
+            "--recompute-granularity": None if layout.recompute == Recompute.NONE else layout.recompute.label,
+            "--recompute-method": "uniform" if full else None,
+            "--recompute-num-layers": 1 if full else None,
+            "--optimizer-cpu-offload": offload,
+            "--use-precision-aware-optimizer": offload,
+            "--overlap-cpu-optimizer-d2h-h2d": offload,
+        },
+    )
+
+
+def _environment(job: Job, layout: Layout) -> Mapping[str, str]:
+    """One hardware queue before Blackwell, so that communication starts before the GEMM behind it; never with FSDP."""
+    needed = (layout.tensor > 1 or layout.context > 1) and not uses_fsdp(layout)
+    blackwell = job.cluster.accelerator.generation.startswith("blackwell")
+    return {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if needed and not blackwell else {}
+
+
+def notes(job: Job, layout: Layout) -> tuple[str, ...]:
+    """What the reader of the launch script would question."""
+    texts = megatron.common_notes(job, "Megatron-LM")
+    if job.model.qk_norm == "full":
+        texts.append("Megatron-LM normalises queries and keys per head; the model does so over all heads at once.")
+    if layout.offload == Offload.OPTIMIZER_AND_PARAMETERS:
+        texts.append("Megatron-LM offloads the optimizer only.")
+    if uses_fsdp(layout) and (layout.tensor > 1 or layout.context > 1):
+        texts.append(
+            "CUDA_DEVICE_MAX_CONNECTIONS is unset: FSDP refuses 1, which tensor and context parallelism prefer."
+        )
+    return tuple(texts)
+
+
+def program(plan: Plan) -> Program:
+    """The Megatron-LM script and its arguments."""
+    job, layout = plan.job, plan.layout
+    groups = (
+        _model_group(job),
+        _latent_group(job),
+        _expert_group(job, layout),
+        _parallel_group(job, layout),
+        _sharding_group(layout),
+        megatron.batch_group(job, layout),
+        _compute_group(job),
+        _memory_group(layout),
+        megatron.optimizer_group(job),
+        megatron.length_group(job),
+        user_group(job.launch.arguments),
+    )
+    return Program(
+        script=job.launch.script,
+        groups=without_empty(groups),
+        environment=_environment(job, layout),
+        files=(),
+        notes=notes(job, layout),
+    )
