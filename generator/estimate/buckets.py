@@ -15,6 +15,7 @@ import numpy as np
 
 from ..catalog.records import Model
 from ..spec.job import Job
+from . import model_size
 from .layout import LayoutLike
 
 BUCKET_ELEMENTS = 200_000_000  #: 0.4 GB in 16 bit: large enough for bandwidth, less than half of DeepSpeed's default
@@ -22,23 +23,12 @@ MAX_LIVE_ELEMENTS = 1_000_000_000  #: DeepSpeed's own default
 PERSISTENCE_PER_HIDDEN = 10  #: norms and biases stay whole on every rank, matrices don't
 
 
-def _attention_elements(model: Model) -> int:
-    """Weights of one layer's attention projections."""
-    if not model.is_mla:
-        return model.hidden * model.head_dim * 2 * (model.heads + model.kv_heads)
-    query_dim = model.qk_nope_head_dim + model.qk_rope_head_dim
-    query_in = model.q_lora_rank or model.hidden
-    query = model.hidden * model.q_lora_rank + query_in * model.heads * query_dim
-    latent = model.hidden * (model.kv_lora_rank + model.qk_rope_head_dim)
-    expand = model.kv_lora_rank * model.heads * (model.qk_nope_head_dim + model.v_head_dim)
-    return query + latent + expand + model.heads * model.v_head_dim * model.hidden
-
-
 def layer_elements(model: Model) -> int:
-    """Matrix weights of the largest kind of layer: a MoE layer where there is one. Norms and biases are too small."""
-    matrices = 3 if model.gated_mlp else 2
-    width = model.experts * model.moe_ffn + model.shared_ffn if model.is_moe else model.ffn
-    return _attention_elements(model) + matrices * model.hidden * width
+    """Weights of the largest kind of layer: a MoE layer where there is one. Norms and the router are too small."""
+    if not model.is_moe:
+        return model_size.attention_parameters(model) + model_size.mlp_parameters(model)
+    experts = model.experts * model_size.expert_parameters(model) + model_size.shared_expert_parameters(model)
+    return model_size.attention_parameters(model) + experts
 
 
 def _even(elements: Any) -> Any:
@@ -47,9 +37,8 @@ def _even(elements: Any) -> Any:
 
 
 def rank_elements(job: Job, layout: LayoutLike) -> Any:
-    """Matrix weights of one pipeline stage's tensor shard, before ZeRO: no bucket can ever hold more."""
-    model = job.model
-    return (model.layers * layer_elements(model) + model.vocab * model.hidden) // (layout.tensor * layout.pipeline)
+    """Weights of an average pipeline stage's tensor shard, before ZeRO: a larger bucket would stay empty."""
+    return model_size.parameter_count(job.model) // (layout.tensor * layout.pipeline)
 
 
 def bucket_elements(job: Job, layout: LayoutLike) -> Any:

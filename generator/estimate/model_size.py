@@ -113,9 +113,7 @@ def padded_vocab(vocab: Any, tensor: Any, framework: str) -> Any:
 
 
 def _outside_layers(model: Model) -> int:
-    return (
-        embedding_parameters(model) + position_parameters(model) + head_parameters(model) + final_parameters(model)
-    )
+    return embedding_parameters(model) + position_parameters(model) + head_parameters(model) + final_parameters(model)
 
 
 def _dense_layer(model: Model) -> int:

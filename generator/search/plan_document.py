@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from ..estimate.model_size import total_parameters
+from ..estimate.model_size import parameter_count
 from ..spec.job import Cluster, Job
 from ..version import __version__
 from .plan import Infeasible, Plan, SearchResult
@@ -111,7 +111,7 @@ def _job(job: Job) -> dict[str, object]:
         "model": {
             "name": job.model.name,
             "family": job.model.family,
-            "parameters": int(total_parameters(job.model)),
+            "parameters": parameter_count(job.model),
             "layers": job.model.layers,
             "hidden": job.model.hidden,
             "heads": job.model.heads,

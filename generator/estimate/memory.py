@@ -1,0 +1,143 @@
+"""The memory ledger: bytes per GPU of the fullest pipeline stage, and host memory per node."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from ..spec.job import Job
+from ..units import GIB
+from . import activations, model_size
+from .buckets import bucket_elements
+from .layout import Layout, LayoutLike, Offload
+from .ledgers import Memory
+from .stages import in_flight, stage_layers, stage_parameters, vocabulary_rows
+from .states import host_bytes, state_bytes, weight_bytes
+from .traits import FRAMEWORKS, accelerator_traits
+
+#: NCCL's buffers: half a GiB for each set of communicators (0.5-1 GiB is reported).
+_NCCL_BYTES = 0.5 * GIB
+#: Fields of `Memory` that belong to one stage and are picked together.
+_STAGED = (
+    "parameters_bytes",
+    "gradients_bytes",
+    "optimizer_bytes",
+    "activations_bytes",
+    "output_bytes",
+    "buffers_bytes",
+    "allocated_bytes",
+)
+
+
+def memory(job: Job, layout: LayoutLike) -> Memory:
+    """Memory of the fullest stage.
+
+    Only four stages can be the fullest: the first (embedding, most micro-batches in flight), the second (no embedding,
+    but possibly one layer more), the first without dense layers (experts are larger), and the last (logits).
+    """
+    parts = [stage_memory(job, layout, stage) for stage in _candidate_stages(job, layout)]
+    fullest = reduce(_fuller, parts)
+    return _whole(job, layout, fullest)
+
+
+def every_stage(job: Job, layout: Layout) -> tuple[Memory, ...]:
+    """Memory of each pipeline stage, first to last."""
+    return tuple(_whole(job, layout, stage_memory(job, layout, i)) for i in range(layout.pipeline))
+
+
+def _candidate_stages(job: Job, layout: LayoutLike) -> list[Any]:
+    last = layout.pipeline - 1
+    stages = [0 * last, np.minimum(1, last), last]
+    if job.model.is_moe and model_size.dense_layers(job.model):
+        per_chunk = job.model.layers / (layout.pipeline * layout.virtual_pipeline)
+        all_moe = np.ceil(model_size.dense_layers(job.model) / per_chunk).astype(np.int64)
+        stages.append(np.minimum(all_moe, last))
+    return stages
+
+
+def _fuller(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+    """Row by row, the stage with the larger peak; the earlier one on ties."""
+    keep = a["allocated_bytes"] >= b["allocated_bytes"]
+    return {key: np.where(keep, a[key], b[key]) for key in a}
+
+
+def stage_memory(job: Job, layout: LayoutLike, stage: Any) -> dict[str, Any]:
+    """Bytes of one stage (0-based), by cause, with the peak `allocated_bytes`."""
+    held = stage_layers(job, layout, stage)
+    count = stage_parameters(job, layout, stage)
+    group = layout.data * layout.context
+    shared, experts = state_bytes(job, layout, group), state_bytes(job, layout, group / layout.expert)
+    states = {
+        f"{name}_bytes": count.shared * getattr(shared, name) + count.experts * getattr(experts, name)
+        for name in ("parameters", "gradients", "optimizer")
+    }
+    stored = activations.stored_bytes(job, layout, held, in_flight(layout, stage))
+    workspace = activations.workspace_bytes(job, layout)
+    last = stage == layout.pipeline - 1
+    output = last * activations.output_bytes(job, layout, vocabulary_rows(job, layout))
+    buffers = _buffer_bytes(job, layout, count.shared + count.experts)
+    # Logits live at the end of the forward pass, the recomputed layer during the backward pass: never both.
+    peak = sum(states.values()) + stored + np.maximum(workspace, output) + buffers
+    return {
+        **states,
+        "activations_bytes": stored + workspace,
+        "output_bytes": output,
+        "buffers_bytes": buffers,
+        "allocated_bytes": peak,
+        "stage": stage + 0 * group,
+    }
+
+
+def _buffer_bytes(job: Job, layout: LayoutLike, parameters: Any) -> Any:
+    """DeepSpeed's reduce and all-gather buckets, and what ZeRO-3 gathers.
+
+    **Source**: DeepSpeed docs/_pages/config-json.md: buckets are elements, twice with overlapping communication; ZeRO-3
+    holds the layer in use and the one prefetched.
+    """
+    if not FRAMEWORKS[job.framework].deepspeed:
+        return 0.0 * parameters
+    element = weight_bytes(job)
+    bucket = np.minimum(bucket_elements(job, layout), parameters) * element
+    overlapping = np.where(layout.pipeline > 1, 1, 2)
+    partitioned = np.where(layout.zero_stage >= 1, (overlapping + 1) * bucket, 0)
+    gathered = np.where(layout.zero_stage >= 3, 2 * largest_layer_parameters(job) / layout.tensor * element, 0)
+    moved = np.where(layout.offload == Offload.OPTIMIZER_AND_PARAMETERS, bucket, 0)
+    return np.where(layout.data * layout.context > 1, partitioned + gathered, 0) + moved
+
+
+def largest_layer_parameters(job: Job) -> int:
+    """Parameters of the largest module that ZeRO-3 gathers at once: a layer, or the embedding table."""
+    model = job.model
+    mlp = model_size.mlp_parameters(model)
+    if model.is_moe:
+        mlp = model.experts * model_size.expert_parameters(model) + model_size.shared_expert_parameters(model)
+    layer = model_size.attention_parameters(model) + model_size.norm_parameters(model) + mlp
+    return max(layer, model.vocab * model.hidden)
+
+
+def _whole(job: Job, layout: LayoutLike, staged: dict[str, Any]) -> Memory:
+    """A stage's bytes completed with fragmentation, context, capacity and the host's side."""
+    traits = FRAMEWORKS[job.framework]
+    world = layout.data * layout.tensor * layout.pipeline * layout.context
+    context = accelerator_traits(job.cluster.accelerator).context_bytes + _NCCL_BYTES * (world > 1)
+    reserved = staged["allocated_bytes"] * traits.reserved_over_allocated
+    return Memory(
+        **{name: staged[name] for name in _STAGED},
+        reserved_bytes=reserved,
+        device_bytes=reserved + context,
+        required_bytes=staged["allocated_bytes"] + context,
+        capacity_bytes=job.cluster.accelerator.memory_bytes + 0 * reserved,
+        host_bytes_per_node=_host_bytes_per_node(job, layout),
+        stage=staged["stage"],
+    )
+
+
+def _host_bytes_per_node(job: Job, layout: LayoutLike) -> Any:
+    """Host memory of a full node, by the fullest pipeline stage (its ranks may share the node)."""
+    count = stage_parameters(job, layout, 0 * layout.pipeline)
+    group = layout.data * layout.context
+    share = count.shared / group + count.experts * layout.expert / group
+    world = layout.data * layout.tensor * layout.pipeline * layout.context
+    return host_bytes(job, layout, share) * np.minimum(job.cluster.accelerators_per_node, world)

@@ -1,0 +1,99 @@
+"""What each pipeline stage holds: layers, parameters, micro-batches in flight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..spec.job import Job
+from . import model_size
+from .layout import LayoutLike
+from .traits import FRAMEWORKS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageLayers:
+    """Layers of one stage, by kind; all virtual chunks together."""
+
+    layers: Any
+    dense: Any  #: of these, with a dense MLP
+    moe: Any  #: of these, with experts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageParameters:
+    """Parameters held by one rank of a stage when nothing is cut by data parallelism."""
+
+    shared: Any  #: everything that data × context replicates
+    experts: Any  #: routed experts, replicated `expert` times less
+
+
+def counts_embedding_as_layer(job: Job, layout: LayoutLike) -> Any:
+    """Whether embedding and loss count as one layer each, so that `layers + 2` divide evenly.
+
+    **Source**: Megatron-LM `--account-for-embedding-in-pipeline-split` (training/arguments.py:997 @ d98e8a64);
+    DeepSpeed partition method `type:transformer|embedding`, as BLOOM used (70 layers on 12 stages).
+    """
+    layers = job.model.layers
+    return (layers % layout.pipeline != 0) & ((layers + 2) % layout.pipeline == 0)
+
+
+def stage_layers(job: Job, layout: LayoutLike, stage: Any) -> StageLayers:
+    """Layers of `stage` (0-based). Where nothing divides, the fullest stage's count, rounded up."""
+    layers, pipeline = job.model.layers, layout.pipeline
+    padded = counts_embedding_as_layer(job, layout)
+    full = np.where(padded, (layers + 2) // pipeline, -(-layers // pipeline))
+    edge = (stage == 0) * 1 + (stage == pipeline - 1)
+    count = full - padded * edge
+    chunk = count / layout.virtual_pipeline
+    start = stage * chunk - padded * (stage > 0)
+    dense = np.clip(model_size.dense_layers(job.model) - start, 0, chunk if job.model.is_moe else count)
+    return StageLayers(layers=count, dense=dense, moe=count - dense)
+
+
+def stage_parameters(job: Job, layout: LayoutLike, stage: Any) -> StageParameters:
+    """Parameters of one rank of `stage`.
+
+    **Source**: Megatron-LM theoretical_memory_usage.py:215-267: attention and MLP are cut by `tensor`, norms and router
+    replicated, experts cut by `expert * tensor`, embedding on the first stage and head on the last (tied: a copy on both).
+    """
+    model = job.model
+    held = stage_layers(job, layout, stage)
+    tensor = layout.tensor
+    per_layer = model_size.attention_parameters(model) / tensor + model_size.norm_parameters(model)
+    shared = held.layers * per_layer + held.dense * (model_size.mlp_parameters(model) / tensor)
+    experts = np.zeros_like(shared)
+    if model.is_moe:
+        moe_shared = model_size.shared_expert_parameters(model) / tensor + model_size.router_parameters(model)
+        shared = shared + held.moe * moe_shared
+        experts = held.moe * (model.experts * model_size.expert_parameters(model) / (layout.expert * tensor))
+    return StageParameters(shared=shared + _ends(job, layout, stage), experts=experts)
+
+
+def vocabulary_rows(job: Job, layout: LayoutLike) -> Any:
+    """Rows of the embedding (and of the head) on one rank, padding included."""
+    rows = model_size.padded_vocab(job.model.vocab, layout.tensor, job.framework)
+    return rows / layout.tensor if FRAMEWORKS[job.framework].shards_vocabulary else rows
+
+
+def _ends(job: Job, layout: LayoutLike, stage: Any) -> Any:
+    """Embedding and head parameters, on the stages that hold them."""
+    model = job.model
+    first, last = stage == 0, stage == layout.pipeline - 1
+    table = vocabulary_rows(job, layout) * (model.embedding_width or model.hidden)
+    head = np.where(model.tied_embeddings & (layout.pipeline == 1), 0, table)
+    return first * (table + model_size.position_parameters(model)) + last * (head + model_size.final_parameters(model))
+
+
+def in_flight(layout: LayoutLike, stage: Any) -> Any:
+    """Micro-batches whose activations `stage` keeps at its peak, in whole stages (chunks over `virtual_pipeline`).
+
+    **Source**: 1F1B `min(m, p-i)`; interleaved `min(mv, 2(p-i-1) + (v-1)p + 1)` chunks
+    (Megatron-LM pipeline_parallel/schedules.py:957-970). **Symbols**: m micro-batches, p stages, i stage, v chunks.
+    """
+    m, p, v = layout.gradient_accumulation, layout.pipeline, layout.virtual_pipeline
+    plain = np.minimum(m, p - stage)
+    interleaved = np.minimum(m * v, 2 * (p - stage - 1) + (v - 1) * p + 1) / v
+    return np.where(v > 1, interleaved, plain)

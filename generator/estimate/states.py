@@ -1,0 +1,112 @@
+"""Model states: bytes per parameter for weights, gradients and optimizer, by framework, precision and ZeRO stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..spec.job import Job
+from .layout import LayoutLike, Offload
+from .traits import FRAMEWORKS
+
+#: Optimizer moments in bytes per parameter: two fp32 moments, or SGD's one momentum.
+MOMENT_BYTES = {"adamw": 8, "adam": 8, "lamb": 8, "sgd": 4}
+_FP32 = 4
+_HALF = 2
+#: Transformer Engine keeps an fp8 weight and its transpose between micro-batches.
+_FP8_WEIGHT_CACHE = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateBytes:
+    """Bytes per parameter of one rank on the device, `d` being the ranks that share a parameter's states."""
+
+    parameters: Any
+    gradients: Any
+    optimizer: Any
+
+
+def weight_bytes(job: Job) -> int:
+    """Bytes of one weight as computed with: 4 in fp32, 2 otherwise."""
+    return _FP32 if job.training.precision == "fp32" else _HALF
+
+
+def state_bytes(job: Job, layout: LayoutLike, d: Any) -> StateBytes:
+    """Device bytes per parameter after sharding over `d` ranks and offloading.
+
+    **Source**: ZeRO (1910.02054 sec 3, K=12); Megatron-LM docs/source/api-guide/dist_optimizer.md (6 + 12/d in bf16,
+    4 + 16/d in fp16, 8 + 8/d in fp32); DeepSpeed bf16 with ZeRO-1 keeps fp32 gradient sums beside the 16-bit ones
+    (bf16_optimizer.py:177-196): 8 + 12/d; its estimators count 2 + 18/d for stage 2 and 18/d for stage 3
+    (stage_1_and_2.py:3089, stage3.py:3754).
+    """
+    if FRAMEWORKS[job.framework].deepspeed:
+        return _offloaded(job, layout, _deepspeed(job, layout.zero_stage, d))
+    return _offloaded(job, layout, _megatron(job, layout.zero_stage, d))
+
+
+def _megatron(job: Job, stage: Any, d: Any) -> StateBytes:
+    """Megatron's optimizer: whole on every rank, or distributed from stage 1."""
+    moments = MOMENT_BYTES[job.training.optimizer]
+    cut = np.where(stage >= 1, d, 1)
+    if job.training.precision == "fp32":
+        return StateBytes(parameters=_FP32 + 0 * d, gradients=_FP32 + 0 * d, optimizer=moments / cut)
+    fp16 = job.training.precision == "fp16"
+    gradients = _HALF if fp16 else _FP32
+    master = _FP32 + (_FP32 if fp16 else 0)
+    parameters = _HALF + (_FP8_WEIGHT_CACHE if job.training.precision == "fp8" else 0)
+    return StateBytes(parameters=parameters + 0 * d, gradients=gradients + 0 * d, optimizer=(master + moments) / cut)
+
+
+def _deepspeed(job: Job, stage: Any, d: Any) -> StateBytes:
+    """DeepSpeed's optimizers, by ZeRO stage."""
+    moments = MOMENT_BYTES[job.training.optimizer]
+    cut = np.where(stage >= 1, d, 1)
+    if job.training.precision == "fp32":
+        parameters = np.where(stage >= 3, _FP32 / d, _FP32)
+        gradients = np.where(stage >= 2, _FP32 / d, _FP32)
+        return StateBytes(
+            parameters=parameters, gradients=gradients, optimizer=(np.where(stage >= 1, _FP32, 0) + moments) / cut
+        )
+    bf16 = job.training.precision in ("bf16", "fp8")
+    whole = np.where((stage <= 1) & bf16, _HALF + _FP32, _HALF)
+    gradients = np.where(stage >= 3, _FP32 / d, np.where(stage == 2, (_HALF + _FP32) / d, whole))
+    master = _FP32 + np.where((stage <= 1) & (not bf16), _FP32, 0)
+    extra = _FP8_WEIGHT_CACHE if job.training.precision == "fp8" else 0
+    parameters = np.where(stage >= 3, _HALF / d, _HALF) + extra
+    return StateBytes(parameters=parameters, gradients=gradients, optimizer=(master + moments) / cut)
+
+
+def _offloaded(job: Job, layout: LayoutLike, held: StateBytes) -> StateBytes:
+    """What stays on the device: offloaded optimizers take DeepSpeed's gradient partitions with them."""
+    out = layout.offload >= Offload.OPTIMIZER
+    parameters_out = layout.offload == Offload.OPTIMIZER_AND_PARAMETERS
+    gradients = held.gradients
+    if FRAMEWORKS[job.framework].deepspeed:
+        whole = weight_bytes(job)
+        gradients = np.where(out, np.where(layout.zero_stage >= 2, 0, whole), gradients)
+    return StateBytes(
+        parameters=np.where(parameters_out, 0, held.parameters),
+        gradients=gradients,
+        optimizer=np.where(out, 0, held.optimizer),
+    )
+
+
+#: DeepSpeed's estimators multiply host memory by 1.5 for pinned buffers (stage3.py:3755-3772).
+_PINNED_BUFFERS = 1.5
+
+
+def host_bytes(job: Job, layout: LayoutLike, parameters: Any) -> Any:
+    """Host bytes for one rank's share `parameters` (already divided by the sharding group).
+
+    **Source**: DeepSpeed stage3.py:3755-3772: 16 bytes a parameter for the optimizer, 18 with the parameters, times 1.5.
+    """
+    moments = MOMENT_BYTES[job.training.optimizer]
+    optimizer = _FP32 + _FP32 + moments
+    per_parameter = np.where(
+        layout.offload == Offload.OPTIMIZER_AND_PARAMETERS,
+        optimizer + weight_bytes(job),
+        np.where(layout.offload == Offload.OPTIMIZER, optimizer, 0),
+    )
+    return parameters * per_parameter * _PINNED_BUFFERS

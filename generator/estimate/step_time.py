@@ -1,0 +1,156 @@
+"""The step-time ledger: seconds of one optimizer step by cause, each the exposed part."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..spec.job import Job
+from . import communication, compute, model_size
+from .layout import Layout, LayoutLike, Offload, Recompute
+from .ledgers import StepTime, Throughput
+from .stages import StageParameters, stage_layers, stage_parameters
+from .states import MOMENT_BYTES, weight_bytes
+
+#: CPU Adam on a two-socket node: 0.25 s per 10^9 parameters and socket (ZeRO-Offload, 2101.06840; not re-measured).
+_CPU_ADAM_S_PER_PARAMETER_PER_NODE = 0.125e-9
+#: Share of the host link's rate that pinned copies reach: 22-25 GB/s of 31 on PCIe 4.
+_PCIE_FRACTION = 0.75
+
+
+def step_time(job: Job, layout: LayoutLike) -> StepTime:
+    """Seconds of one step.
+
+    The slowest stage sets the pace: `m * t_max` is work, the rest of `(m-1) * t_max + sum(t)` is bubble, divided by the
+    model chunks under interleaving. **Source**: 2104.04473 sec 2.2. **Symbols**: m micro-batches, t seconds a
+    micro-batch on a stage, forward and backward.
+    """
+    m, v = layout.gradient_accumulation, layout.virtual_pipeline
+    parts = _per_layer(job, layout)
+    slowest, whole = _layers_of_slowest_stage(job, layout), job.model.layers
+    head = compute.head_time_s(job, layout)
+    layer_total = sum(parts.values())
+    last = np.where(layout.pipeline > 1, 0.0, head)
+    balance = _last_stage_excess(job, layout, layer_total, head)
+    pace = slowest * layer_total + last + balance
+    bubble = np.where(layout.pipeline > 1, (whole * layer_total + head - pace) / v, 0.0)
+    held = _fullest_parameters(job, layout)
+    work = slowest * parts["compute"] + last + balance
+    times = {
+        "compute_s": m * work,
+        "recompute_s": m * slowest * parts["recompute"],
+        "tensor_s": m * slowest * parts["tensor"],
+        "context_s": m * slowest * parts["context"],
+        "expert_s": m * slowest * parts["expert"],
+        "pipeline_s": _pipeline_s(job, layout, pace),
+        "bubble_s": np.maximum(bubble, 0.0),
+        "data_s": communication.data_s(job, layout, held, work),
+        "optimizer_s": _optimizer_s(job, layout, held),
+        "offload_s": _offload_s(job, layout, held, work),
+    }
+    return StepTime(**times, total_s=sum(times.values()))
+
+
+def _per_layer(job: Job, layout: LayoutLike) -> dict[str, Any]:
+    """Seconds of an average layer and one micro-batch, by cause; MoE and dense layers weighted by their number."""
+    dense = model_size.dense_layers(job.model) / job.model.layers
+    kinds = [(dense, False), (1 - dense, True)]
+    total: dict[str, Any] = dict.fromkeys(("compute", "recompute", "tensor", "context", "expert"), 0.0)
+    for share, moe in kinds:
+        if share == 0:
+            continue
+        time = compute.layer_time(job, layout, moe=moe)
+        talk = communication.layer_communication(job, layout, time.attention_core_s)
+        again = np.where(
+            layout.recompute == Recompute.FULL,
+            time.forward_s,
+            np.where(layout.recompute == Recompute.SELECTIVE, time.attention_core_s, 0.0),
+        )
+        parts = {
+            "compute": time.forward_s + time.backward_s,
+            "recompute": again,
+            "tensor": talk.tensor_s,
+            "context": talk.context_s,
+            "expert": talk.expert_s if moe else 0.0,
+        }
+        total = {key: total[key] + share * parts[key] for key in total}
+    return total
+
+
+def _layers_of_slowest_stage(job: Job, layout: LayoutLike) -> Any:
+    """Layers of an inner stage, which holds the most."""
+    return stage_layers(job, layout, np.minimum(1, layout.pipeline - 1)).layers
+
+
+def _last_stage_excess(job: Job, layout: LayoutLike, layer_s: Any, head_s: Any) -> Any:
+    """By how much the last stage, with the head, is slower than an inner one."""
+    inner = _layers_of_slowest_stage(job, layout)
+    end = stage_layers(job, layout, layout.pipeline - 1).layers
+    return np.where(layout.pipeline > 1, np.maximum(head_s - (inner - end) * layer_s, 0.0), 0.0)
+
+
+def _fullest_parameters(job: Job, layout: LayoutLike) -> StageParameters:
+    """Parameters of the heavier of the first and an inner stage: the step waits for it."""
+    first = stage_parameters(job, layout, 0 * layout.pipeline)
+    inner = stage_parameters(job, layout, np.minimum(1, layout.pipeline - 1))
+    return StageParameters(
+        shared=np.maximum(first.shared, inner.shared), experts=np.maximum(first.experts, inner.experts)
+    )
+
+
+def _pipeline_s(job: Job, layout: LayoutLike, pace_s: Any) -> Any:
+    """Exposed sends: forward and backward of each micro-batch, and filling; interleaved sends hide behind compute."""
+    m, p, v = layout.gradient_accumulation, layout.pipeline, layout.virtual_pipeline
+    send = communication.boundary_s(job, layout)
+    plain = 2 * (m + p - 1) * send
+    hidden = 2 * m * v * np.maximum(send - pace_s / (2 * v), 0.1 * send) + 2 * (p - 1) * send
+    return np.where(p > 1, np.where(v > 1, hidden, plain), 0.0)
+
+
+def _own_parameters(layout: LayoutLike, held: StageParameters) -> Any:
+    """Parameters that one rank updates."""
+    group = layout.data * layout.context
+    cut = held.shared / group + held.experts * layout.expert / group
+    return np.where(layout.zero_stage >= 1, cut, held.shared + held.experts)
+
+
+def _optimizer_s(job: Job, layout: LayoutLike, held: StageParameters) -> Any:
+    """The update as memory traffic: gradient, master weight and moments read, all but the gradient written."""
+    own = _own_parameters(layout, held)
+    per_parameter = 4 + 2 * (4 + MOMENT_BYTES[job.training.optimizer]) + weight_bytes(job)
+    return np.where(layout.offload == Offload.NONE, compute.stream_s(job, own * per_parameter), 0.0)
+
+
+def _offload_s(job: Job, layout: LayoutLike, held: StageParameters, micro_batch_s: Any) -> Any:
+    """Copies over the host link and the CPU's optimizer step, and parameter fetches that compute doesn't hide."""
+    own = _own_parameters(layout, held)
+    link = job.cluster.accelerator.pcie_bytes_per_s * _PCIE_FRACTION
+    copy = own * weight_bytes(job) / link
+    world = layout.data * layout.tensor * layout.pipeline * layout.context
+    per_node = np.minimum(job.cluster.accelerators_per_node, world)
+    update = own * per_node * _CPU_ADAM_S_PER_PARAMETER_PER_NODE
+    m = layout.gradient_accumulation
+    gradients = np.where(layout.zero_stage >= 2, m, 1) * copy
+    optimizer = np.where(layout.offload >= Offload.OPTIMIZER, gradients + copy + update, 0.0)
+    fetches = m * np.maximum(2 * copy - 0.5 * micro_batch_s, 0.2 * copy)
+    return optimizer + np.where(layout.offload == Offload.OPTIMIZER_AND_PARAMETERS, fetches, 0.0)
+
+
+def throughput(job: Job, layout: Layout, time: StepTime) -> Throughput:
+    """Rates of one layout. MFU and HFU are over the datasheet's dense peak of the training precision."""
+    seconds, gpus = float(time.total_s), layout.world
+    accelerator, precision = job.cluster.accelerator, job.training.precision
+    peak = accelerator.flops_per_s.get(precision) or max(accelerator.flops_per_s.values())
+    model_flops = compute.model_flops_per_step(job)
+    hardware_flops = float(compute.hardware_flops_per_step(job, layout))
+    tokens_per_s = layout.global_batch * job.training.sequence_length / seconds
+    return Throughput(
+        tokens_per_s=tokens_per_s,
+        tokens_per_s_per_gpu=tokens_per_s / gpus,
+        model_flops_per_step=model_flops,
+        model_tflops_per_gpu=model_flops / seconds / gpus / 1e12,
+        hardware_tflops_per_gpu=hardware_flops / seconds / gpus / 1e12,
+        mfu=model_flops / seconds / gpus / peak,
+        hfu=hardware_flops / seconds / gpus / peak,
+    )

@@ -1,0 +1,174 @@
+"""Every layout of a job, as columns: all that satisfy the two product identities and the user's pins.
+
+The table grows one variable at a time. A rule is applied as soon as the columns it reads exist, and what it removes is
+counted with the layouts that would still have grown from those rows, so the counts are those of the whole product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..estimate.layout import FIELDS, LayoutLike, Layouts, Offload, Recompute
+from ..findings import Severity
+from ..rules import LAYOUT_RULES
+from ..rules.rule import LayoutRule
+from ..spec.job import Job, Pins
+
+Column = NDArray[np.int64]
+#: Values that one variable may take, given the row's mesh (`data`, `tensor`, `pipeline`, `context`).
+Domain = Callable[[Job, int, int], tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Legal:
+    """The layouts that break no rule, and what became of the others."""
+
+    layouts: Layouts
+    considered: int  #: layouts that satisfy both identities and the pins
+    rejected_by: Mapping[str, int]  #: rule id to layouts removed; the first rule that removes a layout counts it
+
+
+@dataclass(slots=True)
+class _Table:
+    """Columns so far, with the number of layouts that each row still stands for."""
+
+    columns: dict[str, Column]
+    weight: Column
+    rejected_by: dict[str, int] = field(default_factory=dict)
+
+    def keep(self, mask: NDArray[np.bool_]) -> None:
+        self.columns = {name: column[mask] for name, column in self.columns.items()}
+        self.weight = self.weight[mask]
+
+
+def divisors(n: int) -> tuple[int, ...]:
+    """Divisors of n, ascending."""
+    small = [i for i in range(1, int(n**0.5) + 1) if n % i == 0]
+    return tuple(sorted({*small, *(n // i for i in small)}))
+
+
+def pinned_values(pins: Pins) -> dict[str, int]:
+    """The pins as column values: labels become their codes."""
+    values = {name: getattr(pins, name) for name in FIELDS if getattr(pins, name) is not None}
+    if "recompute" in values:
+        values["recompute"] = Recompute[values["recompute"].upper()].value
+    if "offload" in values:
+        values["offload"] = Offload[values["offload"].upper().replace("+", "_AND_")].value
+    return {name: int(value) for name, value in values.items()}
+
+
+def _chunk_counts(job: Job, _: int, pipeline: int) -> tuple[int, ...]:
+    layers = job.model.layers
+    return divisors(layers // pipeline) if layers % pipeline == 0 else (1,)
+
+
+def _micro_batches(job: Job, data: int, _: int) -> tuple[int, ...]:
+    return divisors(job.training.global_batch // data)
+
+
+#: Variables beyond the mesh in the order in which the table grows: those that rules read most come first.
+_DOMAINS: tuple[tuple[str, Domain], ...] = (
+    ("zero_stage", lambda job, data, pipeline: (0, 1, 2, 3)),
+    ("sequence_parallel", lambda job, data, pipeline: (0, 1)),
+    ("expert", lambda job, data, pipeline: divisors(job.model.experts) if job.model.is_moe else (1,)),
+    ("offload", lambda job, data, pipeline: tuple(o.value for o in Offload)),
+    ("recompute", lambda job, data, pipeline: tuple(r.value for r in Recompute)),
+    ("virtual_pipeline", _chunk_counts),
+    ("micro_batch", _micro_batches),
+)
+
+
+def enumerate_legal(job: Job) -> Legal:
+    """All layouts of `job` that break no layout rule."""
+    pins = pinned_values(job.pins)
+    table = _mesh(job, pins)
+    domains = [_domains(job, table, name, values, pins) for name, values in _DOMAINS]
+    sizes = [np.array([len(values) for values in domain], np.int64) for domain in domains]
+    for size in sizes:
+        table.weight = table.weight * size
+    considered = int(table.weight.sum())
+    rules = [rule for rule in LAYOUT_RULES if rule.severity is Severity.ERROR and rule.binds(job)]
+    table.columns["_row"] = np.arange(len(table.weight))
+    rules = _apply(job, table, rules)
+    for (name, _), domain, size in zip(_DOMAINS, domains, sizes, strict=True):
+        _grow(job, table, name, domain, size)
+        rules = _apply(job, table, rules)
+    columns: dict[str, Any] = {name: table.columns[name] for name in FIELDS}
+    columns["sequence_parallel"] = columns["sequence_parallel"].astype(np.bool_)
+    return Legal(layouts=Layouts(**columns), considered=considered, rejected_by=table.rejected_by)
+
+
+def _mesh(job: Job, pins: Mapping[str, int]) -> _Table:
+    """Rows of data × tensor × pipeline × context = gpus with a whole number of sequences per replica."""
+    rows = [
+        (job.gpus // (tensor * pipeline * context), tensor, pipeline, context)
+        for tensor in divisors(job.gpus)
+        for pipeline in divisors(job.gpus // tensor)
+        for context in divisors(job.gpus // (tensor * pipeline))
+    ]
+    names = ("data", "tensor", "pipeline", "context")
+    cells = np.array(rows, np.int64).T
+    columns = dict(zip(names, cells, strict=True))
+    keep = job.training.global_batch % columns["data"] == 0
+    for name in names:
+        if name in pins:
+            keep &= columns[name] == pins[name]
+    return _Table(
+        columns={name: column[keep] for name, column in columns.items()}, weight=np.ones(keep.sum(), np.int64)
+    )
+
+
+def _domains(job: Job, table: _Table, name: str, values: Domain, pins: Mapping[str, int]) -> list[tuple[int, ...]]:
+    """The values of one variable for every row of the mesh, cut down to the pin."""
+    cells = zip(table.columns["data"].tolist(), table.columns["pipeline"].tolist(), strict=True)
+    domains = [values(job, data, pipeline) for data, pipeline in cells]
+    if name in pins and name != "micro_batch":
+        return [(pins[name],)] * len(domains)
+    if name != "micro_batch":
+        return domains
+    batches = (job.training.global_batch // table.columns["data"]).tolist()
+    return [
+        tuple(
+            v
+            for v in domain
+            if pins.get("micro_batch", v) == v and pins.get("gradient_accumulation", batch // v) == batch // v
+        )
+        for domain, batch in zip(domains, batches, strict=True)
+    ]
+
+
+def _grow(job: Job, table: _Table, name: str, domain: list[tuple[int, ...]], size: Column) -> None:
+    """Cross every row with the values of one more variable."""
+    row = table.columns["_row"]
+    counts = size[row]
+    starts = np.concatenate(([0], np.cumsum(size)))[:-1]
+    flat = np.array([value for values in domain for value in values], np.int64)
+    offset = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    table.columns = {key: np.repeat(column, counts) for key, column in table.columns.items()}
+    table.columns[name] = flat[np.repeat(starts[row], counts) + offset] if len(flat) else flat
+    table.weight = np.repeat(table.weight // np.maximum(counts, 1), counts)
+    if name == "micro_batch":
+        replicas = table.columns["data"] * table.columns["micro_batch"]
+        table.columns["gradient_accumulation"] = job.training.global_batch // replicas
+
+
+def _apply(job: Job, table: _Table, rules: list[LayoutRule]) -> list[LayoutRule]:
+    """Apply the rules whose columns exist; return the others."""
+    later: list[LayoutRule] = []
+    for rule in rules:
+        if not set(rule.variables) <= set(table.columns):
+            later.append(rule)
+            continue
+        partial = cast(LayoutLike, SimpleNamespace(**{name: table.columns[name] for name in rule.variables}))
+        holds = np.broadcast_to(np.asarray(rule.holds(job, partial), np.bool_), table.weight.shape)
+        removed = int(table.weight[~holds].sum())
+        if removed:
+            table.rejected_by[rule.id] = table.rejected_by.get(rule.id, 0) + removed
+            table.keep(holds)
+    return later

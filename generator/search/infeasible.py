@@ -1,0 +1,140 @@
+"""When nothing fits: the rule that binds, the nearest miss, and the smallest changes that would do.
+
+Every suggestion is found by searching the changed job, so it is true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..estimate.layout import FIELDS
+from ..spec.job import Job
+from .enumerate import divisors
+from .plan import Infeasible, Plan, Suggestion
+from .rank import ranking
+
+if TYPE_CHECKING:
+    from .search import Feasible
+
+#: How far up the GPU count is tried, in times the job's own, before single nodes in between are.
+_GROWTH = (1.125, 1.25, 1.5, 2, 3, 4, 6, 8, 12, 16, 32, 64)
+#: Neighbouring node counts, and batch sizes, tried one by one.
+_NEIGHBOURS = 8
+
+
+def explain_infeasible(job: Job, found: Feasible) -> Infeasible:
+    """The answer for a job without a plan."""
+    from .search import make_plan
+
+    binding = next(iter(found.rejected_by), "BATCH001")
+    if found.nearest is not None:  # some layouts are legal: memory is what binds
+        binding = next((rule for rule in found.rejected_by if rule.startswith("MEM")), binding)
+    return Infeasible(
+        job=job,
+        considered=found.considered,
+        rejected_by=found.rejected_by,
+        binding_rule=binding,
+        nearest=make_plan(job, found.nearest) if found.nearest is not None else None,
+        suggestions=tuple(_suggestions(job)),
+    )
+
+
+def _best(job: Job) -> Plan | None:
+    """The best plan of a changed job, without explanations."""
+    from .search import feasible_layouts, make_plan
+
+    found = feasible_layouts(job)
+    if not len(found.layouts):
+        return None
+    (row,) = ranking(found.layouts, found.total_s, found.required_bytes, 1)
+    return make_plan(job, found.layouts[row])
+
+
+def _suggestions(job: Job) -> Iterator[Suggestion]:
+    yield from _without_pins(job)
+    yield from _other_gpu_counts(job)
+    yield from _other_batches(job)
+    yield from _less_headroom(job)
+
+
+def _without_pins(job: Job) -> Iterator[Suggestion]:
+    """Each pinned key changed by itself; all of them only where that isn't enough."""
+    pinned = [name for name in FIELDS if getattr(job.pins, name) is not None]
+    single = False
+    for name in pinned:
+        plan = _best(replace(job, pins=replace(job.pins, **{name: None})))
+        if plan is not None:
+            single = True
+            value = plan.layout.to_dict()[name]
+            yield Suggestion(path=f"layout.{name}", value=value, text=f"layout.{name}: {_text(value)}", plan=plan)
+    if len(pinned) > 1 and not single:
+        plan = _best(replace(job, pins=type(job.pins)()))
+        if plan is not None:
+            yield Suggestion(path="layout", value="", text="no pinned layout keys", plan=plan)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _other_gpu_counts(job: Job) -> Iterator[Suggestion]:
+    """The nearest count below that works, and the smallest found above."""
+    unit = job.cluster.accelerators_per_node
+    if job.cluster.accelerator.is_slice:
+        return
+    nodes = max(job.gpus // unit, 1)
+    below = _first_feasible(
+        job, (n * unit for n in range(nodes, max(nodes - _NEIGHBOURS, 0), -1) if n * unit < job.gpus)
+    )
+    above = _first_feasible(job, _larger_counts(nodes, unit, job.gpus))
+    for plan in (below, above):
+        if plan is not None:
+            gpus = plan.job.gpus
+            yield Suggestion(path="gpus", value=gpus, text=f"gpus: {gpus}", plan=plan)
+
+
+def _larger_counts(nodes: int, unit: int, gpus: int) -> Iterator[int]:
+    counts = {nodes + i for i in range(_NEIGHBOURS + 1)} | {max(round(nodes * g), nodes + 1) for g in _GROWTH}
+    if nodes * unit < unit:
+        counts |= set(divisors(unit))
+    return (count * unit for count in sorted(counts) if count * unit > gpus)
+
+
+def _first_feasible(job: Job, gpu_counts: Iterator[int]) -> Plan | None:
+    for gpus in gpu_counts:
+        plan = _best(replace(job, gpus=gpus))
+        if plan is not None:
+            return plan
+    return None
+
+
+def _other_batches(job: Job) -> Iterator[Suggestion]:
+    """The nearest global batches, below and above, with which a plan exists."""
+    batch = job.training.global_batch
+    replicas = [d for d in divisors(job.gpus) if d > 1]
+    below = sorted({batch // d * d for d in replicas} - {0, batch}, reverse=True)
+    above = sorted({-(-batch // d) * d for d in replicas} - {batch})
+    for candidates in (below, above):
+        for value in candidates[:_NEIGHBOURS]:
+            plan = _best(replace(job, training=replace(job.training, global_batch=value)))
+            if plan is not None:
+                path = "training.global_batch"
+                yield Suggestion(path=path, value=value, text=f"{path}: {value}", plan=plan)
+                break
+
+
+def _less_headroom(job: Job) -> Iterator[Suggestion]:
+    """A smaller share of memory kept free, when that alone would do."""
+    if job.headroom == 0:
+        return
+    plan = _best(replace(job, headroom=0.0))
+    if plan is None:
+        return
+    needed = 1 - float(plan.memory.required_bytes) / float(plan.memory.capacity_bytes)
+    value = int(needed * 100) / 100
+    path = "memory.headroom"
+    yield Suggestion(
+        path=path, value=value, text=f"{path}: {value:g}", plan=_best(replace(job, headroom=value)) or plan
+    )

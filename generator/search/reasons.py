@@ -1,0 +1,75 @@
+"""Why a plan was chosen: each decision against the best plan that decides otherwise."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..estimate.layout import Layout, Layouts, Offload, Recompute
+from ..spec.job import Job
+from .rank import TIME_BAND
+
+_DECISIONS = (
+    "tensor",
+    "pipeline",
+    "virtual_pipeline",
+    "context",
+    "expert",
+    "sequence_parallel",
+    "zero_stage",
+    "micro_batch",
+    "recompute",
+    "offload",
+)
+
+
+def reasons(job: Job, chosen: Layout, feasible: Layouts, total_s: NDArray[np.float64]) -> tuple[str, ...]:
+    """One sentence per decision that had an alternative, and one on the choice as a whole."""
+    index = _row_of(chosen, feasible)
+    own, fastest = float(total_s[index]), float(total_s.min())
+    lines = [_overall(own, fastest, len(total_s))]
+    for name in _DECISIONS:
+        line = _decision(job, name, chosen, feasible, total_s, own)
+        if line:
+            lines.append(line)
+    return tuple(lines)
+
+
+def _row_of(chosen: Layout, layouts: Layouts) -> int:
+    same = np.ones(len(layouts), np.bool_)
+    for name in (*_DECISIONS, "data"):
+        same &= getattr(layouts, name) == getattr(chosen, name)
+    return int(np.argmax(same))
+
+
+def _overall(own: float, fastest: float, count: int) -> str:
+    if own <= fastest:
+        return f"fastest of {count:,} layouts that fit"
+    return (
+        f"simplest of the layouts within {TIME_BAND:.0%} of the fastest, which the model cannot tell apart"
+        f" ({own:.3g} s against {fastest:.3g} s; {count:,} layouts fit)"
+    )
+
+
+def _decision(
+    job: Job, name: str, chosen: Layout, feasible: Layouts, total_s: NDArray[np.float64], own: float
+) -> str | None:
+    value = getattr(chosen, name)
+    if getattr(job.pins, name) is not None:
+        return f"{name}: {_label(name, value)} is pinned"
+    column = getattr(feasible, name)
+    others = [other for other in np.unique(column).tolist() if other != value]
+    if not others:
+        return None
+    best = {other: float(total_s[column == other].min()) for other in others}
+    nearest = sorted(best, key=lambda other: (best[other], other))[:2]
+    compared = ", ".join(f"{_label(name, other)} {best[other] / own - 1:+.0%}" for other in nearest)
+    return f"{name}: {_label(name, value)}; the best with another value: {compared} step time"
+
+
+def _label(name: str, value: int) -> str:
+    if name == "recompute":
+        return Recompute(value).label
+    if name == "offload":
+        return Offload(value).label
+    return str(bool(value)).lower() if name == "sequence_parallel" else str(int(value))
