@@ -11,7 +11,7 @@ from .columns import divides
 from .frameworks import DEEPSPEED, ENGINES, HUGGINGFACE, MEGATRON_DEEPSPEED, MEGATRON_LM
 from .phrases import divisors, listed, nearest
 from .rule import LayoutRule
-from .sources import deepspeed, derived, megatron_lm
+from .sources import deepspeed, derived, megatron_deepspeed, megatron_lm
 
 
 def expert_divides_experts(job: Job, layout: LayoutLike) -> Any:
@@ -88,16 +88,16 @@ def _explain_trainer(_: Job, layout: Layout) -> tuple[str, str]:
     )
 
 
-def native_experts_exclude_pipeline(_: Job, layout: LayoutLike) -> Any:
-    """Megatron-DeepSpeed's pipelined model has no MoE layers."""
+def native_experts_avoid_pipeline(_: Job, layout: LayoutLike) -> Any:
+    """Megatron-DeepSpeed pipelines a MoE model only with partitioned activations switched off, so only when pinned."""
     return layout.pipeline == 1
 
 
 def _explain_pipeline(job: Job, layout: Layout) -> tuple[str, str]:
     return (
-        f"pipeline: {layout.pipeline} with the {job.model.experts} experts of {job.model.name} is not available with"
-        " framework: megatron-deepspeed",
-        "pipeline: 1 (or framework: megatron-lm)",
+        f"pipeline: {layout.pipeline} with the {job.model.experts} experts of {job.model.name} is fragile with"
+        " framework: megatron-deepspeed, whose stages pass two tensors then",
+        f"pipeline: 1, framework: megatron-lm, or pin layout.pipeline: {layout.pipeline}",
     )
 
 
@@ -185,11 +185,11 @@ EXPERT_RULES: tuple[LayoutRule, ...] = (
     LayoutRule(
         id="MDS018",
         severity=Severity.ERROR,
-        source=derived("megatron/model/gpt_model.py of Megatron-DeepSpeed builds MoE layers only without a pipeline"),
+        source=megatron_deepspeed("megatron/model/gpt_model.py:379"),
         variables=("pipeline",),
-        holds=native_experts_exclude_pipeline,
+        holds=native_experts_avoid_pipeline,
         explain=_explain_pipeline,
         frameworks=(MEGATRON_DEEPSPEED,),
-        applies=_is_moe,
+        applies=lambda job: job.model.is_moe and job.pins.pipeline is None,
     ),
 )

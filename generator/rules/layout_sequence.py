@@ -9,6 +9,7 @@ from ..findings import Severity
 from ..spec.job import Job
 from .columns import divide_either_way, divides, implies
 from .frameworks import AUTOTP, ENGINES, MEGATRON_DEEPSPEED, MEGATRON_LM, MEGATRONS
+from .layout_tensor import tensor_values
 from .phrases import divisors, listed, nearest
 from .rule import LayoutRule
 from .sources import deepspeed, derived, megatron_deepspeed, megatron_lm
@@ -47,11 +48,14 @@ def sequence_divides_over_ranks(job: Job, layout: LayoutLike) -> Any:
 
 
 def _explain_over_ranks(job: Job, layout: Layout) -> tuple[str, str]:
+    tokens = job.training.sequence_length
     ranks = layout.tensor * layout.context
+    fitting = [t for t in tensor_values(job) if t > 1 and tokens % (t * layout.context) == 0]
+    instead = f", or tensor: {listed(fitting)}" if fitting else ""
     return (
-        f"sequence_parallel: true cuts a sequence of {job.training.sequence_length} tokens over {ranks} ranks"
+        f"sequence_parallel: true cuts a sequence of {tokens} tokens over {ranks} ranks"
         f" (tensor {layout.tensor} × context {layout.context}), which does not divide it",
-        f"sequence_parallel: false, or tensor: {listed(divisors(job.training.sequence_length, layout.tensor))}",
+        f"sequence_parallel: false{instead}",
     )
 
 
@@ -180,7 +184,7 @@ SEQUENCE_RULES: tuple[LayoutRule, ...] = (
     LayoutRule(
         id="MLM035",
         severity=Severity.ERROR,
-        source=megatron_lm("core/model_parallel_config.py:560"),
+        source=megatron_lm("core/transformer/moe/moe_layer.py:636"),
         variables=("sequence_parallel", "tensor"),
         holds=moe_tensor_needs_sequence_parallel,
         explain=_explain_moe_tensor,

@@ -176,7 +176,7 @@ TENSOR_RULES: tuple[LayoutRule, ...] = (
     LayoutRule(
         id="MDS017",
         severity=Severity.ERROR,
-        source=megatron_deepspeed("megatron/model/transformer.py"),
+        source=megatron_deepspeed("megatron/model/transformer.py:566"),
         variables=("tensor",),
         holds=tensor_divides_kv_heads,
         explain=_explain_divided_kv_heads,

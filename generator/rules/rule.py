@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..estimate.layout import Layout, LayoutLike
+from ..estimate.ledgers import Memory
 from ..findings import Severity
 from ..spec.job import Job
 
@@ -47,3 +48,20 @@ class LayoutRule:
     def binds(self, job: Job) -> bool:
         """Whether the rule says anything about this job."""
         return (not self.frameworks or job.framework in self.frameworks) and (self.applies is None or self.applies(job))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitRule:
+    """An estimate against capacity. `holds` works on one layout's ledger and on columns."""
+
+    id: str
+    severity: Severity
+    source: str
+    pointer: str  #: where in the spec a finding points
+    holds: Callable[[Job, LayoutLike, Memory], Any]
+    explain: Callable[[Job, Layout, Memory], tuple[str, str]]  #: message with both numbers, hint
+
+    @property
+    def title(self) -> str:
+        """The requirement as a sentence: the first line of `holds`' docstring."""
+        return (self.holds.__doc__ or "").strip().split("\n")[0]

@@ -1,0 +1,83 @@
+"""The memory ledger against what the machines have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..estimate.layout import Layout, LayoutLike, Offload, Recompute
+from ..estimate.ledgers import Memory
+from ..findings import Severity
+from ..spec.job import Job
+from ..units import GIB
+from .rule import FitRule
+from .sources import deepspeed
+
+
+def device_limit_bytes(job: Job, memory: Memory) -> Any:
+    """Device memory a plan may use: the capacity less the job's headroom."""
+    return memory.capacity_bytes * (1 - job.headroom)
+
+
+def fits_device(job: Job, _: LayoutLike, memory: Memory) -> Any:
+    """The fullest stage fits in device memory, with the job's headroom kept free."""
+    return memory.required_bytes <= device_limit_bytes(job, memory)
+
+
+def fits_host(job: Job, _: LayoutLike, memory: Memory) -> Any:
+    """What is offloaded fits in the node's memory, where that is known."""
+    capacity = job.cluster.host_memory_bytes
+    return memory.host_bytes_per_node <= (float("inf") if capacity is None else capacity)
+
+
+def _gib(count: Any) -> str:
+    return f"{float(count) / GIB:.1f} GiB"
+
+
+def _smaller(layout: Layout) -> list[str]:
+    """Changes to a layout that need less device memory."""
+    changes = {
+        "micro_batch: 1": layout.micro_batch > 1,
+        "recompute: full": layout.recompute != Recompute.FULL,
+        f"zero_stage: {layout.zero_stage + 1}": layout.zero_stage < (1 if layout.pipeline > 1 else 3),
+        "offload: optimizer": layout.offload == Offload.NONE and layout.pipeline == 1,
+        "more tensor or pipeline parallelism": True,
+    }
+    return [change for change, possible in changes.items() if possible]
+
+
+def _explain_device(job: Job, layout: Layout, memory: Memory) -> tuple[str, str]:
+    limit = device_limit_bytes(job, memory)
+    return (
+        f"stage {int(memory.stage)} needs {_gib(memory.required_bytes)} of {_gib(limit)} device memory"
+        f" ({_gib(memory.capacity_bytes)} less {job.headroom:.0%} headroom)",
+        ", or ".join(_smaller(layout)),
+    )
+
+
+def _explain_host(job: Job, layout: Layout, memory: Memory) -> tuple[str, str]:
+    less = "none" if layout.offload == Offload.OPTIMIZER else "optimizer"
+    return (
+        f"offload: {layout.offload.label} needs {_gib(memory.host_bytes_per_node)} of host memory a node;"
+        f" {job.cluster.name} has {_gib(job.cluster.host_memory_bytes or 0)}",
+        f"offload: {less}, or more nodes",
+    )
+
+
+FIT_RULES: tuple[FitRule, ...] = (
+    FitRule(
+        id="MEM001",
+        severity=Severity.ERROR,
+        source=deepspeed("runtime/zero/stage_1_and_2.py:3081"),
+        pointer="/layout",
+        holds=fits_device,
+        explain=_explain_device,
+    ),
+    FitRule(
+        id="MEM002",
+        severity=Severity.ERROR,
+        source=deepspeed("runtime/zero/stage3.py:3755"),
+        pointer="/layout/offload",
+        holds=fits_host,
+        explain=_explain_host,
+    ),
+)

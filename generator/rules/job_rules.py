@@ -1,0 +1,9 @@
+"""The rules on a job alone, in the order of their modules."""
+
+from __future__ import annotations
+
+from .job_cluster import CLUSTER_RULES
+from .job_model import MODEL_RULES
+from .rule import JobRule
+
+JOB_RULES: tuple[JobRule, ...] = (*CLUSTER_RULES, *MODEL_RULES)

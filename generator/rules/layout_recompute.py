@@ -1,0 +1,60 @@
+"""Recomputation of activations against the framework."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..estimate.layout import Layout, LayoutLike, Recompute
+from ..findings import Severity
+from ..spec.job import Job
+from .columns import implies
+from .frameworks import AUTOTP, MEGATRON_DEEPSPEED
+from .rule import LayoutRule
+from .sources import derived, megatron_deepspeed
+
+
+def recompute_is_all_or_nothing(_: Job, layout: LayoutLike) -> Any:
+    """Gradient checkpointing of a plain module repeats whole layers."""
+    return layout.recompute != Recompute.SELECTIVE
+
+
+def _explain_recompute(job: Job, _: Layout) -> tuple[str, str]:
+    return (
+        f"recompute: selective is not available with framework: {job.framework}",
+        "recompute: none or full",
+    )
+
+
+def recompute_reaches_attention(job: Job, layout: LayoutLike) -> Any:
+    """Megatron-DeepSpeed repeats core attention only where it is unfused and not Ulysses'; elsewhere nothing happens."""
+    honoured = (layout.context == 1) & (job.training.attention == "unfused")
+    return implies(layout.recompute == Recompute.SELECTIVE, honoured)
+
+
+def _explain_reaches(job: Job, layout: Layout) -> tuple[str, str]:
+    return (
+        f"recompute: selective has no effect with attention: {job.training.attention} and context: {layout.context}",
+        "recompute: none or full",
+    )
+
+
+RECOMPUTE_RULES: tuple[LayoutRule, ...] = (
+    LayoutRule(
+        id="ACT006",
+        severity=Severity.ERROR,
+        source=derived("gradient_checkpointing and deepspeed.checkpointing repeat what they wrap: a layer"),
+        variables=("recompute",),
+        holds=recompute_is_all_or_nothing,
+        explain=_explain_recompute,
+        frameworks=AUTOTP,
+    ),
+    LayoutRule(
+        id="MDS021",
+        severity=Severity.ERROR,
+        source=megatron_deepspeed("megatron/model/transformer.py:629"),
+        variables=("recompute", "context"),
+        holds=recompute_reaches_attention,
+        explain=_explain_reaches,
+        frameworks=(MEGATRON_DEEPSPEED,),
+    ),
+)
