@@ -12,6 +12,7 @@ from ..frameworks.program import ConfigPath
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]+")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
+_PLAIN_WITH_COMMA = re.compile(r"[A-Za-z0-9_@%+=:./-]*,[A-Za-z0-9_@%+=:./,-]*")
 _NEGATIVE_NUMBER = re.compile(r"-\.?[0-9]")
 
 
@@ -28,7 +29,9 @@ def shell_word(value: object) -> str:
         return value.text
     if isinstance(value, ConfigPath):
         return f'"$CONFIG_DIR"/{shlex.quote(value.name)}'
-    return shlex.quote(str(value))
+    text = str(value)
+    # A comma needs no quotes, but in a bash array it looks like a mistake, to readers and to shellcheck.
+    return f"'{text}'" if _PLAIN_WITH_COMMA.fullmatch(text) else shlex.quote(text)
 
 
 def option_lines(arguments: Iterable[str | ConfigPath]) -> Iterator[tuple[str | ConfigPath, ...]]:

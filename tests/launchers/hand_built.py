@@ -15,7 +15,7 @@ from dsgen.spec.job import Cluster, Job, Launch, Origin, Pins, Training
 HOSTILE = (
     "$(rm -rf ~)",
     "`touch owned`",
-    "it's \"quoted\" \\ twice\\",
+    'it\'s "quoted" \\ twice\\',
     "two  spaces",
     "",
     "line\nbreak",

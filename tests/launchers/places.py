@@ -1,0 +1,28 @@
+"""Files put in place and checked by the shell's own tools."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from dsgen.frameworks.program import RenderedFile
+
+SHELLCHECK = Path(sys.executable).parent / "shellcheck"
+
+
+def put(files: Iterable[RenderedFile], folder: Path) -> None:
+    """Write files without the guards of `dsgen.write`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in files:
+        (folder / file.path).write_text(file.text)
+        (folder / file.path).chmod(0o755 if file.executable else 0o644)
+
+
+def scripts_clean(*scripts: Path) -> None:
+    """Fail with what bash -n or shellcheck says about any of `scripts`."""
+    for command in (["bash", "-n"], [str(SHELLCHECK), "--shell=bash"]):
+        for script in scripts:
+            result = subprocess.run([*command, str(script)], text=True, capture_output=True, check=False)
+            assert (result.returncode, result.stdout + result.stderr) == (0, "")

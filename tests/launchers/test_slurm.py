@@ -1,0 +1,137 @@
+"""The Slurm launcher, against a real Slurm."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from dsgen.launchers import launch_files
+from dsgen.launchers.slurm import slurm_time
+
+from tests.launchers.hand_built import HOSTILE, expected_arguments, plan, program
+from tests.launchers.places import put, scripts_clean
+from tests.slurm_cluster import SlurmCluster, running_slurm, sbatch_test_only, slurm_for
+
+STAND_IN = Path(__file__).parent / "stand_in.py"
+
+
+@pytest.fixture(scope="module")
+def big() -> Iterator[SlurmCluster]:
+    """A scheduler of 256 ND A100 v4 nodes."""
+    with slurm_for(cpus=96, gpus=8, memory_mib=1900 * 1024, nodes=256) as cluster:
+        yield cluster
+
+
+def launch(folder: Path, **job: object) -> Path:
+    """`launch.sbatch` of a hand-built plan, written to `folder`."""
+    files = launch_files(plan("slurm", **job), program(str(job.get("script", "train.py"))))  # type: ignore[arg-type]
+    put((*program().files, *files), folder)
+    return folder / "launch.sbatch"
+
+
+OPTIONS: tuple[dict[str, object], ...] = (
+    {},
+    {"partition": "main", "requeue": True, "signal_seconds": 300},
+    {"signal_seconds": 60},
+    {"gpu_request": "gres", "exclusive": False, "memory": "200G", "cpus_per_task": 48},
+    {"gpu_request": "none", "modules": ["cuda/12", "a b"], "virtual_environment": "/opt/my venv"},
+    {"container_image": "nvcr.io#nvidia/pytorch:24.05-py3", "container_mounts": ["/data:/data", "/a b:/c"]},
+    {"container_image": "/im age.sif", "container_runtime": "apptainer", "container_mounts": ["/data:/data"]},
+)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "+".join(options) or "plain")
+def test_every_variant_is_clean_shell(tmp_path: Path, options: dict[str, object]) -> None:
+    """Whatever the options and however hostile the arguments, bash -n and shellcheck have nothing to say."""
+    scripts_clean(launch(tmp_path, options=options))
+
+
+def test_directives_come_first(tmp_path: Path) -> None:
+    """Every #SBATCH line stands before the first command, where sbatch still reads it."""
+    lines = launch(tmp_path, options=OPTIONS[1]).read_text().splitlines()
+    first_command = next(i for i, line in enumerate(lines) if line and not line.startswith("#"))
+    assert all(i < first_command for i, line in enumerate(lines) if line.startswith("#SBATCH"))
+
+
+def test_time_says_its_unit() -> None:
+    """A time limit is written in days, hours, minutes and seconds."""
+    assert [slurm_time(s) for s in (60, 3600, 172800, 90061)] == [
+        "0-00:01:00",
+        "0-01:00:00",
+        "2-00:00:00",
+        "1-01:01:01",
+    ]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("gpus", [8, 64, 1024, 2048])
+def test_slurm_accepts_the_plain_script(tmp_path: Path, big: SlurmCluster, gpus: int) -> None:
+    """A real Slurm accepts the default script at its real size."""
+    result = sbatch_test_only(launch(tmp_path, gpus=gpus), big)
+    assert result.returncode == 0, result.stderr
+    assert f"using {gpus // 8 * 96} processors" in result.stderr
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("options", OPTIONS[1:5], ids=lambda options: "+".join(options))
+def test_slurm_accepts_the_options(tmp_path: Path, big: SlurmCluster, options: dict[str, object]) -> None:
+    """A real Slurm accepts the options that the spec offers."""
+    result = sbatch_test_only(launch(tmp_path, options=options), big)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.integration
+def test_slurm_refuses_more_than_there_is(tmp_path: Path, big: SlurmCluster) -> None:
+    """The acceptance above means something: one node too many is refused."""
+    assert sbatch_test_only(launch(tmp_path, gpus=257 * 8), big).returncode != 0
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("hostile", [text for text in HOSTILE if text])
+def test_sbatch_takes_hostile_values_as_data(tmp_path: Path, big: SlurmCluster, hostile: str) -> None:
+    """A reservation of any spelling reaches Slurm as one value, which it doesn't know."""
+    result = sbatch_test_only(launch(tmp_path, name=hostile, options={"reservation": hostile}), big)
+    assert result.returncode == 1
+    assert "reservation" in result.stderr.lower(), result.stderr
+
+
+@pytest.mark.integration
+def test_four_nodes_start_every_rank_right(tmp_path: Path) -> None:
+    """On four real nodes each process has its rank, world size, master address and the arguments, unchanged."""
+    reports = tmp_path / "reports"
+    reports.mkdir()
+    generated = tmp_path / "my files"
+    script = launch(
+        generated,
+        gpus=8,
+        gpus_per_node=2,
+        cpu_cores=8,
+        name="$(rm -rf ~) job",
+        script=str(STAND_IN),
+        environment={"STAND_IN_FOLDER": str(reports), "HOSTILE": HOSTILE[2]},
+        time_limit_s=600,
+    )
+    with running_slurm(nodes=4, gpus=2) as cluster:
+        submitted = cluster.run(
+            "env", f"PATH={Path(sys.executable).parent}:{os.environ['PATH']}",
+            "sbatch", "--parsable", "--output=out.txt", str(script), cwd=tmp_path,
+        )  # fmt: skip
+        assert submitted.returncode == 0, submitted.stderr
+        ended = cluster.finished(submitted.stdout.strip())
+        output = (tmp_path / "out.txt").read_text()
+    assert ended["JobState"] == "COMPLETED", output
+    assert ended["JobName"] == "rm--rf-job"
+    seen = [json.loads((reports / f"{rank}.json").read_text()) for rank in range(8)]
+    assert [int(each["GROUP_RANK"]) for each in seen] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert [int(each["LOCAL_RANK"]) for each in seen] == [0, 1] * 4
+    assert {(each["WORLD_SIZE"], each["MASTER_ADDR"]) for each in seen} == {("8", "dsgen-node1")}
+    assert [each["environment"]["SLURMD_NODENAME"] for each in seen[::2]] == list(cluster.node_names)
+    assert all(each["environment"]["CUDA_VISIBLE_DEVICES"] == "0,1" for each in seen)
+    assert all(each["environment"]["SLURM_CPUS_PER_TASK"] == "8" for each in seen)
+    assert all(each["environment"]["HOSTILE"] == HOSTILE[2] for each in seen)
+    expected = expected_arguments(str(generated / "ds_config.json"))
+    assert all(each["arguments"] == expected for each in seen)

@@ -1,0 +1,199 @@
+"""A real Slurm on this machine, as root: slurmctld and one slurmd a node, or nodes that only the scheduler knows."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_HOSTS = Path("/etc/hosts")
+_TAG = "# dsgen slurm test"
+_SECONDS_TO_START = 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlurmCluster:
+    """A running Slurm: its folder, node names, and how to call its commands."""
+
+    folder: Path
+    node_names: tuple[str, ...]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment in which Slurm's commands find this cluster."""
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM", "SBATCH"))}
+        return {**inherited, "SLURM_CONF": str(self.folder / "slurm.conf")}
+
+    def run(self, *command: str, cwd: Path | None = None, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+        """Run a Slurm command against this cluster; its status is the caller's to check."""
+        return subprocess.run(
+            command, env=self.environment, cwd=cwd, timeout=timeout_s, text=True, capture_output=True, check=False
+        )
+
+    def finished(self, job: str, timeout_s: float = 120) -> dict[str, str]:
+        """The fields of `scontrol show job` once `job` has ended."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            fields = dict(re.findall(r"(\w+)=(\S*)", self.run("scontrol", "show", "job", job).stdout))
+            if fields.get("JobState") not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING"):
+                return fields
+            time.sleep(0.2)
+        raise TimeoutError(f"job {job} did not end within {timeout_s} s")
+
+
+def sbatch_test_only(script: Path, cluster: SlurmCluster) -> subprocess.CompletedProcess[str]:
+    """Whether Slurm would take `script`: status 0, and on stderr when and where it would start, or why not."""
+    return cluster.run("sbatch", "--test-only", script.name, cwd=script.parent)
+
+
+@contextmanager
+def slurm_for(*, cpus: int, gpus: int, memory_mib: int, nodes: int, partition: str = "main") -> Iterator[SlurmCluster]:
+    """A scheduler of `nodes` such machines that exist for it only: for `sbatch --test-only` at any size."""
+    node = f"NodeName=n[1-{nodes}] CPUs={cpus} RealMemory={memory_mib} State=CLOUD{_gres(gpus)}"
+    cloud = ("SuspendProgram=/bin/true", "ResumeProgram=/bin/true", "SuspendTime=600", "ResumeTimeout=600")
+    gres = f"NodeName=n[1-{nodes}] Name=gpu Count={gpus}\n" if gpus else ""
+    with _folder() as folder:
+        _write_configuration(folder, [*cloud, node], partition, gres)
+        cluster = SlurmCluster(folder=folder, node_names=tuple(f"n{i}" for i in range(1, nodes + 1)))
+        with _daemons() as daemons:
+            daemons.append(_start(cluster, "slurmctld", "-D"))
+            _wait_for(cluster, ("scontrol", "ping"), "is UP")
+            yield cluster
+
+
+@contextmanager
+def running_slurm(*, nodes: int, gpus: int, cpus: int = 8, partition: str = "main") -> Iterator[SlurmCluster]:
+    """A cluster of `nodes` slurmd on this machine, each under its own host name, that really runs jobs."""
+    names = tuple(f"dsgen-node{i}" for i in range(1, nodes + 1))
+    with _folder() as folder, _host_names(names), _daemons() as daemons:
+        lines = [
+            f"NodeName={name} NodeHostname={name} NodeAddr=127.0.0.1 Port={_free_port()} CPUs={cpus} RealMemory=4000"
+            f"{_gres(gpus)}"
+            for name in names
+        ]
+        gres = f"NodeName={','.join(names)} Name=gpu File={folder}/gpu[0-{gpus - 1}]\n" if gpus else ""
+        for index in range(gpus):
+            os.mknod(folder / f"gpu{index}", 0o020666, os.makedev(1, 3))  # as good as /dev/null, which it is
+        _write_configuration(folder, lines, partition, gres)
+        cluster = SlurmCluster(folder=folder, node_names=names)
+        daemons.append(_start(cluster, "slurmctld", "-D"))
+        _wait_for(cluster, ("scontrol", "ping"), "is UP")
+        for name in names:
+            own_name = f'hostname {name} && exec slurmd -D -N {name} -f "$SLURM_CONF"'
+            daemons.append(_start(cluster, "unshare", "--uts", "bash", "-c", own_name, log=name))
+        _wait_for(cluster, ("sinfo", "--noheader", "--format=%D %T"), f"{nodes} idle")
+        yield cluster
+
+
+def _gres(gpus: int) -> str:
+    return f" Gres=gpu:{gpus}" if gpus else ""
+
+
+def _write_configuration(folder: Path, lines: list[str], partition: str, gres: str) -> None:
+    settings = (
+        "ClusterName=dsgen",
+        f"SlurmctldHost={socket.gethostname()}(127.0.0.1)",
+        f"SlurmctldPort={_free_port()}",
+        "SlurmUser=root",
+        "AuthType=auth/none",
+        "CredType=cred/none",
+        "ProctrackType=proctrack/linuxproc",
+        "TaskPlugin=task/none",
+        "JobAcctGatherType=jobacct_gather/none",
+        "AccountingStorageType=accounting_storage/none",
+        "SwitchType=switch/none",
+        "MpiDefault=none",
+        "SelectType=select/cons_tres",
+        "SelectTypeParameters=CR_Core_Memory",
+        "SlurmdParameters=config_overrides",
+        "ReturnToService=2",
+        "EnforcePartLimits=ALL",
+        "GresTypes=gpu",
+        "SchedulerParameters=sched_interval=1,bf_interval=1",
+        f"StateSaveLocation={folder}/state",
+        f"SlurmdSpoolDir={folder}/spool-%n",
+        f"SlurmctldPidFile={folder}/slurmctld.pid",
+        f"SlurmdPidFile={folder}/slurmd-%n.pid",
+        f"SlurmctldLogFile={folder}/slurmctld.log",
+        f"SlurmdLogFile={folder}/slurmd-%n.log",
+    )
+    last = f"PartitionName={partition} Nodes=ALL Default=YES MaxTime=INFINITE State=UP"
+    (folder / "slurm.conf").write_text("\n".join((*settings, *lines, last, "")))
+    (folder / "gres.conf").write_text(gres)
+    (folder / "state").mkdir()
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="dsgen-slurm-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _host_names(names: tuple[str, ...]) -> Iterator[None]:
+    """Lines in /etc/hosts for `names`, taken out again afterwards."""
+    lines = "".join(f"127.0.0.1 {name} {_TAG}\n" for name in names)
+    before = _HOSTS.read_text()
+    with _HOSTS.open("a") as stream:
+        stream.write(lines if before.endswith("\n") else f"\n{lines}")
+    try:
+        yield
+    finally:
+        kept = [line for line in _HOSTS.read_text().splitlines(keepends=True) if _TAG not in line]
+        _HOSTS.write_text("".join(kept))
+
+
+@contextmanager
+def _daemons() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Processes to be ended, last started first, when the block ends."""
+    daemons: list[subprocess.Popen[bytes]] = []
+    try:
+        yield daemons
+    finally:
+        for daemon in reversed(daemons):
+            with suppress(ProcessLookupError):
+                os.killpg(daemon.pid, signal.SIGTERM)
+        for daemon in daemons:
+            try:
+                daemon.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                os.killpg(daemon.pid, signal.SIGKILL)
+                daemon.wait()
+
+
+def _start(cluster: SlurmCluster, *command: str, log: str = "daemon") -> subprocess.Popen[bytes]:
+    with (cluster.folder / f"{log}.out").open("ab") as stream:
+        return subprocess.Popen(
+            command, env=cluster.environment, stdout=stream, stderr=stream, stdin=subprocess.DEVNULL, process_group=0
+        )
+
+
+def _wait_for(cluster: SlurmCluster, command: tuple[str, ...], answer: str) -> None:
+    deadline = time.monotonic() + _SECONDS_TO_START
+    said = ""
+    while time.monotonic() < deadline:
+        result = cluster.run(*command)
+        said = result.stdout + result.stderr
+        if answer in said:
+            return
+        time.sleep(0.1)
+    logs = "\n".join(path.read_text(errors="replace")[-2000:] for path in sorted(cluster.folder.glob("*.[lo][ou][gt]")))
+    raise TimeoutError(f"{' '.join(command)} says {said!r} after {_SECONDS_TO_START} s\n{logs}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
