@@ -7,11 +7,11 @@ from typing import Any
 
 from ..estimate.layout import Layout
 from ..estimate.ledgers import Memory
-from ..findings import Finding, in_file_order
+from ..findings import Finding, Severity, in_file_order
 from ..spec.job import Job
-from . import FIT_RULES, JOB_RULES, LAYOUT_RULES
 from .identities import BATCH_RULES, IDENTITY_RULES, WORLD_RULES, Product, batch_product, world_product
 from .pins import known_values, layout_of, pinned_values
+from .registry import FIT_RULES, JOB_RULES, LAYOUT_RULES
 from .rule import LayoutRule
 
 
@@ -27,7 +27,7 @@ def _binding(job: Job, rules: Iterable[LayoutRule]) -> tuple[LayoutRule, ...]:
 def check_job(job: Job) -> tuple[Finding, ...]:
     """Every rule on facts alone that `job` breaks."""
     return in_file_order(
-        Finding(rule=rule.id, severity=rule.severity, where=job.origin.locate(pointer), message=message, hint=hint)
+        _finding(job, rule.id, rule.severity, pointer, (message, hint))
         for rule in JOB_RULES
         for pointer, message, hint in rule.check(job)
     )
@@ -47,11 +47,12 @@ def check_pins(job: Job) -> tuple[Finding, ...]:
     return in_file_order((*broken, *_check_partial_products(job, pinned, known)))
 
 
-def check_layout(job: Job, layout: Layout) -> tuple[Finding, ...]:
-    """Every rule that one full layout breaks, warnings included."""
+def check_layout(job: Job, layout: Layout, memory: Memory | None = None) -> tuple[Finding, ...]:
+    """Every rule that one full layout breaks, warnings included; with its ledger, the capacities it exceeds too."""
     rules = _binding(job, (*LAYOUT_RULES, *IDENTITY_RULES))
     pinned = pinned_values(job.pins)
-    return in_file_order(_layout_finding(job, layout, rule, pinned) for rule in rules if not rule.holds(job, layout))
+    broken = (_layout_finding(job, layout, rule, pinned) for rule in rules if not rule.holds(job, layout))
+    return in_file_order((*broken, *(check_fit(job, layout, memory) if memory else ())))
 
 
 def check_fit(job: Job, layout: Layout, memory: Memory) -> tuple[Finding, ...]:
@@ -63,7 +64,7 @@ def check_fit(job: Job, layout: Layout, memory: Memory) -> tuple[Finding, ...]:
     )
 
 
-def _finding(job: Job, rule: str, severity: Any, pointer: str, explained: tuple[str, str | None]) -> Finding:
+def _finding(job: Job, rule: str, severity: Severity, pointer: str, explained: tuple[str, str | None]) -> Finding:
     message, hint = explained
     return Finding(rule=rule, severity=severity, where=job.origin.locate(pointer), message=message, hint=hint)
 

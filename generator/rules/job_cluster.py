@@ -26,7 +26,8 @@ def slices_work_alone(job: Job) -> Breaches:
     accelerator = job.cluster.accelerator
     if not accelerator.is_slice or job.gpus == 1:
         return ()
-    message = f"{job.gpus} slices ({accelerator.name}) cannot work together: MIG has no NVLink and no peer-to-peer between them"
+    reason = "MIG has no NVLink and no peer-to-peer between slices"
+    message = f"{job.gpus} slices ({accelerator.name}) cannot work together: {reason}"
     return (("/gpus", message, "gpus: 1, or a cluster of whole accelerators"),)
 
 

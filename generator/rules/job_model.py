@@ -20,9 +20,8 @@ def sequence_fits_position_table(job: Job) -> Breaches:
     if job.model.position_embedding != "learned" or not _beyond_positions(job):
         return ()
     rows = job.model.max_positions
-    message = (
-        f"sequence_length: {job.training.sequence_length} is more than the {rows} positions {job.model.name} learns"
-    )
+    tokens = job.training.sequence_length
+    message = f"sequence_length: {tokens} is more than the {rows} positions that {job.model.name} learns"
     return (("/training/sequence_length", message, f"sequence_length: {rows}"),)
 
 

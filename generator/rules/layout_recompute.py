@@ -26,7 +26,7 @@ def _explain_recompute(job: Job, _: Layout) -> tuple[str, str]:
 
 
 def recompute_reaches_attention(job: Job, layout: LayoutLike) -> Any:
-    """Megatron-DeepSpeed repeats core attention only where it is unfused and not Ulysses'; elsewhere nothing happens."""
+    """Megatron-DeepSpeed repeats core attention only where it is unfused and without Ulysses."""
     honoured = (layout.context == 1) & (job.training.attention == "unfused")
     return implies(layout.recompute == Recompute.SELECTIVE, honoured)
 
