@@ -1,5 +1,127 @@
-"""Plan, check and write the files of a large training run."""
+"""Plan, check and write the files of a large training run.
+
+>>> import dsgen
+>>> job = dsgen.load_job("job.yaml", overrides={"gpus": 1024})
+>>> answer = dsgen.search(job)
+>>> files = dsgen.render(answer.plans[0])
+
+Nothing heavy is imported before it is needed, so that `import dsgen` costs a few milliseconds.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TextIO
 
 from .version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from .estimate.layout import Layout
+    from .findings import Finding, InvalidJob
+    from .frameworks.program import RenderedFile
+    from .search.plan import Infeasible, Plan, SearchResult
+    from .spec.job import Job
+
+__all__ = [
+    "Finding",
+    "Infeasible",
+    "InvalidJob",
+    "Job",
+    "Layout",
+    "Plan",
+    "RenderedFile",
+    "SearchResult",
+    "__version__",
+    "check_job",
+    "estimate",
+    "load_job",
+    "render",
+    "search",
+    "validate",
+]
+
+_HOMES = {
+    "Finding": ".findings",
+    "Infeasible": ".search.plan",
+    "InvalidJob": ".findings",
+    "Job": ".spec.job",
+    "Layout": ".estimate.layout",
+    "Plan": ".search.plan",
+    "RenderedFile": ".frameworks.program",
+    "SearchResult": ".search.plan",
+}  #: the public types, imported when they are first asked for
+
+Source = str | os.PathLike[str] | TextIO | Mapping[str, object]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name], __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def load_job(source: Source, *, overrides: Mapping[str, object] | None = None) -> Job:
+    """The job that `source` (a path, a text stream or a mapping) describes, resolved and checked.
+
+    `overrides` maps dotted paths of the spec, such as `training.global_batch`, to values. Raises `InvalidJob`, which
+    holds every finding, when the job would fail or silently misbehave.
+    """
+    return check_job(source, overrides=overrides)[0]
+
+
+def check_job(source: Source, *, overrides: Mapping[str, object] | None = None) -> tuple[Job, tuple[Finding, ...]]:
+    """The job as `load_job` gives it, with its warnings and notes. Raises `InvalidJob` as `load_job` does."""
+    from . import rules, spec
+    from .findings import InvalidJob, Severity, in_file_order
+
+    job, findings = spec.load_with_findings(source, overrides=overrides or {})
+    findings = in_file_order((*findings, *rules.check_job(job), *rules.check_pins(job)))
+    if any(finding.severity is Severity.ERROR for finding in findings):
+        raise InvalidJob(findings)
+    return job, findings
+
+
+def search(job: Job, *, top: int = 10) -> SearchResult | Infeasible:
+    """Every legal layout of `job` that fits, estimated and ranked: the best `top`, or why there is none."""
+    from .search import search
+
+    return search(job, top=top)
+
+
+def estimate(job: Job) -> Plan:
+    """One layout of `job`, estimated without a search.
+
+    Layout keys that the job leaves open take the framework's defaults. Layout and fit rules that it breaks are in the
+    plan's `findings`; it is estimated all the same.
+    """
+    from .search import estimate
+
+    return estimate(job)
+
+
+def render(plan: Plan) -> tuple[RenderedFile, ...]:
+    """The files that launch `plan`, sorted by path. Nothing is written."""
+    from .render import render
+
+    return render(plan)
+
+
+def validate(*paths: str | os.PathLike[str]) -> tuple[Finding, ...]:
+    """Every finding in the job specs at `paths`, in file order. Other kinds of file are refused with a finding."""
+    from .findings import InvalidJob, in_file_order
+
+    findings: list[Finding] = []
+    for path in paths:
+        try:
+            findings.extend(check_job(path)[1])
+        except InvalidJob as invalid:
+            findings.extend(invalid.findings)
+    return in_file_order(findings)

@@ -1,1 +1,44 @@
-""""""
+"""The command line: the only place that prints, prompts or exits. Command modules import heavy things when they run."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+from click_default_group import DefaultGroup
+
+from ..version import __version__
+from .catalog import catalog
+from .estimate import estimate
+from .generate import generate
+from .plan import plan
+from .rules import rules
+from .schema import schema
+from .validate import validate
+
+
+@click.group(
+    cls=DefaultGroup,
+    default="generate",
+    default_if_no_args=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit status: 0 ok, 1 findings, 2 usage, 3 infeasible, 4 would overwrite.",
+)
+@click.version_option(__version__, prog_name="dsgen")
+def commands() -> None:
+    """Plan, check and write the files of a large training run.
+
+    `dsgen --gpus 1024` plans a job and writes the files that launch it: it is short for `dsgen generate --gpus 1024`.
+    """
+
+
+for _command in (generate, plan, estimate, validate, rules, catalog, schema):
+    commands.add_command(_command)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the program and exit with a status of `ExitStatus`."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a terminal without Unicode gets question marks, not a traceback
+            stream.reconfigure(errors="replace")
+    commands.main(args=arguments, prog_name="dsgen")

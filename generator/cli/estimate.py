@@ -1,0 +1,31 @@
+"""`dsgen estimate`: one pinned layout, without a search."""
+
+from __future__ import annotations
+
+import click
+
+from .loading import load
+from .options import Request, job_options
+from .printing import print_json, print_parts
+
+
+@click.command()
+@job_options
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def estimate(request: Request, form: str) -> None:
+    """Estimate one layout of the job in SPEC: memory, step time, duration, cost.
+
+    Layout keys that SPEC leaves open take the framework's defaults.
+    Rules that the layout breaks are shown, not enforced.
+    """
+    from ..search import estimate as estimate_layout
+    from .findings_text import print_findings
+
+    plan = estimate_layout(load(request))
+    print_findings(plan.findings)
+    if form == "json":
+        print_json(plan.to_dict())
+    else:
+        from .summary import plan_summary
+
+        print_parts(plan_summary(plan))

@@ -1,0 +1,114 @@
+"""`dsgen generate`: plan, render, write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from .loading import load
+from .options import Request, job_options
+from .printing import print_json, print_obstacle, print_parts
+from .status import ExitStatus
+from .text import file_name
+
+if TYPE_CHECKING:
+    from ..frameworks.program import RenderedFile
+    from ..search.plan import SearchResult
+    from ..spec.job import Job
+    from ..write import CannotWrite, Change, WouldOverwrite
+
+_START = {"slurm": "sbatch {}/launch.sbatch", "azureml": "az ml job create --file {}/job.yml", "shell": "{}/launch.sh"}
+
+
+@click.command()
+@job_options
+@click.option("-o", "--output", metavar="DIR", help="Folder for the files; else NAME-Ngpus here.")
+@click.option("--force", is_flag=True, help="Overwrite files that differ.")
+@click.option("--diff", "show_diff", is_flag=True, help="Show what would change, and write nothing.")
+@click.option("--top", type=click.IntRange(min=1), default=3, show_default=True, help="Plans to compare.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def generate(request: Request, output: str | None, force: bool, show_diff: bool, top: int, form: str) -> None:
+    """Plan the job in SPEC, and write the files that launch it.
+
+    Without SPEC it reads dsgen.yaml here, else plans a built-in example: GPT-3 175B on Azure ND A100 v4.
+    """
+    from ..render import render
+    from ..search import search
+    from ..search.plan import Infeasible
+
+    job = load(request)
+    folder = Path(output) if output else Path(f"{file_name(job.name)}-{job.gpus}gpus")
+    answer = search(job, top=top)
+    if isinstance(answer, Infeasible):
+        print_obstacle(answer, form)
+    files = render(answer.plans[0], command=request.command)
+    if show_diff:
+        _print_diff(files, folder)
+        return
+    changes = _write(files, folder, force=force)
+    if form == "json":
+        written = [{"path": str(change.path), "action": change.action.value} for change in changes]
+        print_json({**answer.plans[0].to_dict(), "files": written})
+    else:
+        print_parts(*_report(answer, top))
+        click.echo(_files_text(job, changes, folder))
+
+
+def _report(answer: SearchResult, top: int) -> tuple[object, ...]:
+    from .answers import considered, plans_table, ruled_out
+    from .summary import plan_summary
+
+    parts = (plan_summary(answer.plans[0]), "", considered(answer), plans_table(answer, top))
+    return (
+        (*parts, "", "Ruled out, by rule:", ruled_out(answer.rejected_by), "") if answer.rejected_by else (*parts, "")
+    )
+
+
+def _write(files: tuple[RenderedFile, ...], folder: Path, *, force: bool) -> tuple[Change, ...]:
+    from ..write import CannotWrite, WouldOverwrite, write
+
+    try:
+        return write(files, folder, force=force)
+    except WouldOverwrite as conflict:
+        _refuse(conflict)
+    except CannotWrite as problem:
+        _fail(problem)
+
+
+def _refuse(conflict: WouldOverwrite) -> NoReturn:
+    for change in conflict.changes:
+        click.echo(f"{change.path}: error: the file is there with other contents", err=True)
+    click.echo(
+        "hint: --diff shows the changes, --force overwrites, -o names another folder; nothing was written", err=True
+    )
+    raise click.exceptions.Exit(ExitStatus.WOULD_OVERWRITE)
+
+
+def _fail(problem: CannotWrite) -> NoReturn:
+    click.echo(f"{problem.path}: error: cannot be written: {problem.reason}; nothing was written", err=True)
+    click.echo("hint: name a folder that you may write to with -o", err=True)
+    raise click.exceptions.Exit(ExitStatus.FINDINGS)
+
+
+def _print_diff(files: tuple[RenderedFile, ...], folder: Path) -> None:
+    from ..write import CannotWrite, compare, diff
+
+    try:
+        text = diff(compare(files, folder))
+    except CannotWrite as problem:
+        _fail(problem)
+    click.echo(text, nl=False)
+    click.echo("nothing was written" if text else f"{folder} is up to date", err=True)
+
+
+def _files_text(job: Job, changes: tuple[Change, ...], folder: Path) -> str:
+    import shlex
+
+    words = {"create": "written", "identical": "unchanged", "conflict": "overwritten"}
+    lines = [f"  {change.path} ({words[change.action.value]})" for change in changes]
+    start = _START[job.launch.target].format(shlex.quote(str(folder)))
+    return "\n".join(
+        ("Files", *lines, "", f"Start the job from the folder that holds {job.launch.script}:", f"  {start}")
+    )

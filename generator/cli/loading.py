@@ -1,0 +1,65 @@
+"""From the command line's request to a checked job: the spec is found, read and checked, and its findings printed."""
+
+from __future__ import annotations
+
+import difflib
+import io
+from collections.abc import Iterable
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from .findings_text import print_findings
+from .options import Request
+from .status import ExitStatus
+
+if TYPE_CHECKING:
+    from ..findings import Finding
+    from ..spec.job import Job
+
+DEFAULT_SPEC = "dsgen.yaml"  #: what is read in the working directory when no SPEC is given
+_COMMANDS = ("catalog", "estimate", "generate", "plan", "rules", "schema", "validate")
+
+
+class _BuiltIn(io.StringIO):
+    """The built-in job as a stream, under a name that a reader understands."""
+
+    name = "<built-in job>"
+
+
+def load(request: Request) -> Job:
+    """The job asked for. Errors are printed to stderr and end the program; warnings are printed."""
+    from .. import InvalidJob, check_job
+
+    try:
+        job, findings = check_job(_source(request), overrides=request.overrides)
+    except InvalidJob as invalid:
+        stop(invalid.findings)
+    print_findings(findings)
+    return job
+
+
+def stop(findings: Iterable[Finding]) -> NoReturn:
+    """Print findings to stderr and exit with `ExitStatus.FINDINGS`."""
+    print_findings(findings)
+    raise click.exceptions.Exit(ExitStatus.FINDINGS)
+
+
+def _source(request: Request) -> str | io.StringIO:
+    if request.spec is not None:
+        _suggest_command(request.spec)
+        return request.spec
+    if Path(DEFAULT_SPEC).exists():
+        click.echo(f"job: {DEFAULT_SPEC}", err=True)
+        return DEFAULT_SPEC
+    click.echo(f"job: the built-in example, as there is no SPEC and no {DEFAULT_SPEC} here", err=True)
+    return _BuiltIn(files(__package__).joinpath("default_job.yaml").read_text(encoding="utf-8"))
+
+
+def _suggest_command(spec: str) -> None:
+    """A mistyped command arrives as SPEC: say which command is close, when there is no such file."""
+    matches = difflib.get_close_matches(spec, _COMMANDS, n=1)
+    if matches and not Path(spec).exists():
+        raise click.UsageError(f"there is no command and no file {spec!r}; did you mean `dsgen {matches[0]}`?")

@@ -1,0 +1,100 @@
+"""SPEC and the flags that override its keys, shared by the commands that take a job."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+FLAGS: Mapping[str, str] = {
+    "gpus": "gpus",
+    "nodes": "nodes",
+    "model": "model",
+    "cluster": "cluster",
+    "framework": "framework",
+    "target": "launch.target",
+    "global_batch": "training.global_batch",
+    "sequence_length": "training.sequence_length",
+}  #: parameter name to the dotted path of the key that it overrides
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """The job that the command line asks for."""
+
+    spec: str | None
+    overrides: Mapping[str, object]  #: by dotted path
+    words: tuple[str, ...]  #: the same as arguments, for the headers of generated files
+
+    @property
+    def command(self) -> str:
+        """A command line that asks for the same job; without folders, and without the values of variables."""
+        return shlex.join(("dsgen", *self.words))
+
+
+def job_options(command: Command) -> Command:
+    """Give a command the argument SPEC and the override flags; it receives them as `request`."""
+
+    @functools.wraps(command)
+    def collected(**parameters: Any) -> Any:
+        spec = parameters.pop("spec")
+        flags = {name: parameters.pop(name) for name in FLAGS}
+        assignments = parameters.pop("assignments")
+        return command(request=_request(spec, flags, assignments), **parameters)
+
+    for decorate in reversed(_DECORATORS):
+        collected = decorate(collected)
+    return collected  # type: ignore[return-value]  # the signature is click's to know
+
+
+def _request(spec: str | None, flags: Mapping[str, Any], assignments: tuple[tuple[str, str], ...]) -> Request:
+    given = {name: value for name, value in flags.items() if value is not None}
+    if {"gpus", "nodes"} <= set(given):
+        raise click.UsageError("give --gpus or --nodes, not both")
+    words = [] if spec is None else [Path(spec).name if Path(spec).is_absolute() else spec]
+    for name, value in given.items():
+        words += [f"--{name.replace('_', '-')}", str(value)]
+    for path, text in assignments:
+        words += ["--set", f"{path}=..." if path.startswith("launch.environment") else f"{path}={text}"]
+    return Request(
+        spec=spec,
+        overrides={**{FLAGS[name]: value for name, value in given.items()}, **dict(assignments)},
+        words=tuple(words),
+    )
+
+
+def _assignments(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """`PATH=VALUE` as path and text, which the spec's reader takes as YAML."""
+    pairs = tuple(value.partition("=") for value in values)
+    for value, (path, equals, _text) in zip(values, pairs, strict=True):
+        if not equals or not path.strip():
+            raise click.BadParameter(f"{value!r} is not PATH=VALUE, such as layout.tensor=8")
+    return tuple((path.strip(), text) for path, _equals, text in pairs)
+
+
+_DECORATORS: tuple[Callable[[Any], Any], ...] = (
+    click.argument("spec", required=False, metavar="[SPEC]"),
+    click.option("--gpus", type=click.IntRange(min=1), help="Accelerators to use."),
+    click.option("--nodes", type=click.IntRange(min=1), help="Whole nodes to use, instead of --gpus."),
+    click.option("--model", metavar="NAME|PATH", help="A preset, or a Hugging Face config.json."),
+    click.option("--cluster", metavar="NAME", help="A node type of the catalogue."),
+    click.option("--framework", metavar="NAME", help="deepspeed, huggingface, megatron-deepspeed or megatron-lm."),
+    click.option("--target", metavar="NAME", help="slurm, azureml or shell."),
+    click.option("--global-batch", type=click.IntRange(min=1), help="Sequences per optimizer step."),
+    click.option("--sequence-length", type=click.IntRange(min=1), help="Tokens per sequence."),
+    click.option(
+        "--set",
+        "assignments",
+        multiple=True,
+        metavar="PATH=VALUE",
+        callback=_assignments,
+        help="Any key of the spec, such as layout.tensor=8; the value is YAML. Can be repeated.",
+    ),
+)

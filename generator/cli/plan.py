@@ -1,0 +1,59 @@
+"""`dsgen plan`: ranked plans, and what was ruled out and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from .loading import load
+from .options import Request, job_options
+from .printing import print_json, print_obstacle, print_parts
+
+if TYPE_CHECKING:
+    from ..search.plan import Plan, SearchResult
+
+
+@click.command()
+@job_options
+@click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help="Plans to list.")
+@click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
+def plan(request: Request, top: int, form: str) -> None:
+    """Rank the layouts of the job in SPEC; write nothing."""
+    from ..search import search
+    from ..search.plan import Infeasible
+    from ..search.plan_document import search_document
+
+    answer = search(load(request), top=top)
+    if isinstance(answer, Infeasible):
+        print_obstacle(answer, form)
+    elif form == "json":
+        print_json(search_document(answer))
+    elif form == "csv":
+        click.echo(_csv(answer.plans), nl=False)
+    else:
+        _print_table(answer, top)
+
+
+def _print_table(answer: SearchResult, top: int) -> None:
+    from .answers import considered, plans_table, ruled_out
+
+    print_parts(considered(answer), "", plans_table(answer, top))
+    if answer.rejected_by:
+        print_parts("", "Ruled out, by rule:", ruled_out(answer.rejected_by))
+
+
+def _csv(plans: tuple[Plan, ...]) -> str:
+    """One line per plan: layout, memory in bytes, step time in seconds, throughput."""
+    import csv
+    import io
+
+    rows = [
+        {"rank": rank, **p.layout.to_dict(), **p.memory.to_dict(), **p.step_time.to_dict(), **p.throughput.to_dict()}
+        for rank, p in enumerate(plans, start=1)
+    ]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

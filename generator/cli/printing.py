@@ -1,0 +1,40 @@
+"""Results to standard output, in the form asked for."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from .status import ExitStatus
+
+if TYPE_CHECKING:
+    from ..search.plan import Infeasible
+
+
+def print_json(document: object) -> None:
+    """One JSON document, and nothing else."""
+    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def print_parts(*parts: object) -> None:
+    """Text and tables, as wide as the terminal."""
+    from .summary import console
+
+    target = console()
+    for part in parts:
+        target.print(part, markup=False)
+
+
+def print_obstacle(answer: Infeasible, form: str) -> NoReturn:
+    """Say why nothing fits and what would, and exit with `ExitStatus.INFEASIBLE`."""
+    if form == "json":
+        from ..search.plan_document import search_document
+
+        print_json(search_document(answer))
+    else:
+        from .answers import obstacle
+
+        print_parts(obstacle(answer))
+    raise click.exceptions.Exit(ExitStatus.INFEASIBLE)

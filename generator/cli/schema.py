@@ -1,0 +1,15 @@
+"""`dsgen schema`: the published JSON Schemas."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+@click.argument("name", required=False, default="job", type=click.Choice(["job", "plan"]))
+def schema(name: str) -> None:
+    """Print the JSON Schema of the job spec (job) or of plan.json (plan)."""
+    from importlib.resources import files
+
+    package = __package__.rpartition(".")[0]
+    click.echo(files(f"{package}.schemas").joinpath(f"{name}.schema.json").read_text(encoding="utf-8"), nl=False)

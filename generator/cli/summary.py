@@ -1,0 +1,109 @@
+"""A plan as a training engineer reads it: layout, batch, memory, time, speed and the whole run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ..search.plan_document import MFU_CONVENTION, run_of
+from .memory_bar import memory_table
+from .text import choices, count, degrees, long_time, percent, seconds
+
+if TYPE_CHECKING:
+    from ..search.plan import Plan
+
+_PLAIN_WIDTH = 120  # columns, when the output is not a terminal
+_TIME_PARTS = {
+    "compute_s": "compute",
+    "recompute_s": "recompute",
+    "tensor_s": "tensor",
+    "context_s": "context",
+    "expert_s": "expert",
+    "pipeline_s": "pipeline",
+    "bubble_s": "bubble",
+    "data_s": "data",
+    "optimizer_s": "optimizer",
+    "offload_s": "offload",
+}
+
+
+def console() -> Console:
+    """Standard output: as wide as the terminal, plain and of one width when piped."""
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PLAIN_WIDTH
+    return Console(highlight=False, soft_wrap=False, width=width)
+
+
+def plan_summary(plan: Plan) -> RenderableType:
+    """The whole summary of one plan."""
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="bold", no_wrap=True)
+    facts.add_column()
+    for name, value in _facts(plan):
+        facts.add_row(name, value)
+    return Group(Text(_headline(plan), style="bold"), "", facts, "", memory_table(plan), "", _time(plan))
+
+
+def _headline(plan: Plan) -> str:
+    from ..estimate.model_size import parameter_count
+
+    job = plan.job
+    nodes = f"{job.nodes:,} node{'s' if job.nodes > 1 else ''} of {job.cluster.name}"
+    return (
+        f"{job.name}: {job.model.name} ({count(parameter_count(job.model))} parameters) with {job.framework} "
+        f"on {job.gpus:,} × {job.cluster.accelerator.name} ({nodes})"
+    )
+
+
+def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
+    layout, training = plan.layout, plan.job.training
+    yield "Layout", f"{layout.world:,} = {degrees(layout)}; {', '.join(choices(layout))}"
+    yield (
+        "Batch",
+        f"{layout.global_batch:,} = micro {layout.micro_batch} × accumulation {layout.gradient_accumulation} "
+        f"× data {layout.data}; {count(training.tokens_per_step)} tokens a step in {training.precision}",
+    )
+    if plan.reasons:
+        yield "Why", " ".join(plan.reasons)
+
+
+def _time(plan: Plan) -> RenderableType:
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="bold", no_wrap=True)
+    facts.add_column()
+    rates = plan.throughput
+    facts.add_row("Step", f"{seconds(plan.step_time.total_s)}: {_parts(plan)}")
+    facts.add_row(
+        "Speed",
+        f"MFU {percent(rates.mfu)}, {rates.model_tflops_per_gpu:,.0f} TFLOP/s per GPU, "
+        f"{count(rates.tokens_per_s)} tokens/s ({rates.tokens_per_s_per_gpu:,.0f} per GPU)",
+    )
+    facts.add_row("", Text(f"MFU: {MFU_CONVENTION}", style="dim"))
+    facts.add_row("Run", _run(plan))
+    return facts
+
+
+def _parts(plan: Plan) -> str:
+    """The causes of the step time, largest first; those under half a percent are left out."""
+    total = float(plan.step_time.total_s)
+    parts = {name: float(getattr(plan.step_time, key)) for key, name in _TIME_PARTS.items()}
+    shown = sorted(((name, s) for name, s in parts.items() if s >= 0.005 * total), key=lambda part: -part[1])
+    return " + ".join(f"{name} {seconds(s)}" for name, s in shown)
+
+
+def _run(plan: Plan) -> str:
+    run = run_of(plan)
+    if run is None:
+        return "set training.duration to see how long the run takes"
+    cost = (
+        "" if run.cost is None else f", cost {run.cost:,.0f} at {plan.job.cluster.price_per_node_hour:g} per node-hour"
+    )
+    return (
+        f"{count(run.tokens)} tokens = {run.steps:,} steps = {long_time(run.duration_s)}, "
+        f"{run.gpu_hours:,.0f} GPU-hours{cost}; without restarts or evaluation"
+    )

@@ -1,0 +1,88 @@
+"""Numbers and layouts as a person reads them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from ..units import GIB
+
+if TYPE_CHECKING:
+    from ..estimate.layout import Layout
+
+_SCALES = ((1e15, "quadrillion"), (1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
+_DAY, _HOUR, _MINUTE = 86400, 3600, 60
+
+
+def gib(size_bytes: float) -> str:
+    """Bytes in GiB with one decimal; small sizes that aren't nothing keep two."""
+    value = float(size_bytes) / GIB
+    return f"{value:.2f}" if 0 < value < 0.95 else f"{value:,.1f}"
+
+
+def count(number: float) -> str:
+    """A large count with three digits and a scale: `175 B`, `3.15 M`."""
+    for factor, letter in _SCALES:
+        if number >= factor:
+            value = number / factor
+            return f"{value:.{max(0, 3 - len(str(int(value))))}f} {letter}"
+    return f"{number:,.0f}"
+
+
+def seconds(duration_s: float) -> str:
+    """A short time: `18.2 s`, `350 ms`."""
+    return (
+        f"{duration_s:.3g} s"
+        if 1 <= duration_s < 1000
+        else long_time(duration_s)
+        if duration_s >= 1000
+        else _ms(duration_s)
+    )
+
+
+def _ms(duration_s: float) -> str:
+    return f"{duration_s * 1e3:.3g} ms"
+
+
+def long_time(duration_s: float) -> str:
+    """The length of a run: `32.1 days`, `5.2 hours`, `12 minutes`."""
+    if duration_s >= 2 * _DAY:
+        return f"{duration_s / _DAY:,.1f} days"
+    if duration_s >= 2 * _HOUR:
+        return f"{duration_s / _HOUR:.1f} hours"
+    return f"{duration_s / _MINUTE:.0f} minutes" if duration_s >= 2 * _MINUTE else f"{duration_s:.0f} s"
+
+
+def file_name(text: str) -> str:
+    """`text` as one plain part of a path."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")[:80] or "job"
+
+
+def degrees(layout: Layout) -> str:
+    """The factors of the world size: `data 8 × tensor 8 × pipeline 16`."""
+    factors = {"data": layout.data, "tensor": layout.tensor, "pipeline": layout.pipeline, "context": layout.context}
+    return " × ".join(f"{name} {value}" for name, value in factors.items() if value > 1 or name == "data")
+
+
+def choices(layout: Layout) -> list[str]:
+    """The other decisions, those that change anything."""
+    optional = (
+        (layout.virtual_pipeline > 1, f"{layout.virtual_pipeline} chunks a stage"),
+        (layout.expert > 1, f"expert {layout.expert}"),
+        (layout.sequence_parallel, "sequence parallel"),
+        (layout.zero_stage > 0, f"ZeRO {layout.zero_stage}"),
+        (True, f"micro batch {layout.micro_batch}"),
+        (True, f"recompute {layout.recompute.label}"),
+        (layout.offload.label != "none", f"offload {layout.offload.label}"),
+    )
+    return [text for shown, text in optional if shown]
+
+
+def layout_text(layout: Layout) -> str:
+    """One layout in one line."""
+    return ", ".join((degrees(layout), *choices(layout)))
+
+
+def percent(fraction: Any) -> str:
+    """A fraction as a percentage with one decimal."""
+    return f"{100 * float(fraction):.1f} %"
