@@ -26,3 +26,5 @@ LAYOUT_RULES: tuple[LayoutRule, ...] = (
 
 #: Everything that `dsgen rules` prints.
 ALL_RULES: tuple[JobRule | LayoutRule | FitRule, ...] = (*JOB_RULES, *IDENTITY_RULES, *LAYOUT_RULES, *FIT_RULES)
+
+__all__ = ["ALL_RULES", "FIT_RULES", "IDENTITY_RULES", "JOB_RULES", "LAYOUT_RULES"]
