@@ -1,0 +1,47 @@
+"""Values that the spec writes in more than one way: token counts and wall times."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Final
+
+_SUFFIXES: Final = {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
+
+
+def read_tokens(value: int | float | str) -> int:
+    """Tokens of `4000000`, `4e6` or `4M`; K, M, B, T are powers of a thousand.
+
+    Raises `ValueError` when it is no whole number of at least 1.
+    """
+    if isinstance(value, str):
+        text = value.strip().lower()
+        factor = _SUFFIXES.get(text[-1:], 1)
+        exact = Fraction(text.rstrip("kmbt").strip()) * factor
+    else:
+        exact = Fraction(value)
+    if exact.denominator != 1 or exact < 1:
+        raise ValueError(f"{value} is no whole number of tokens of at least 1")
+    return int(exact)
+
+
+def read_time_limit(value: int | float | str) -> int:
+    """Seconds of a time as Slurm takes it.
+
+    `MINUTES`, `MINUTES:SECONDS`, `HOURS:MINUTES:SECONDS`, `DAYS-HOURS`, `DAYS-HOURS:MINUTES` and
+    `DAYS-HOURS:MINUTES:SECONDS`. Raises `ValueError` for anything else, and for less than a minute, Slurm's resolution.
+    Source: sbatch(1), `--time`.
+    """
+    days, dash, clock = str(int(value) if isinstance(value, float) else value).rpartition("-")
+    parts = [int(part) for part in clock.split(":")]
+    if len(parts) > 3:
+        raise ValueError(f"{value} has {len(parts)} parts, at most 3 go between colons")
+    if dash:
+        hours, minutes, seconds = (*parts, 0, 0)[:3]
+    elif len(parts) == 3:
+        hours, minutes, seconds = parts
+    else:
+        hours, minutes, seconds = 0, *(*parts, 0)[:2]
+    total = ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
+    if total < 60:
+        raise ValueError(f"{value} is {total} s; at least a minute")
+    return total

@@ -1,0 +1,180 @@
+"""A spec of the right shape becomes a `Job`: names looked up, defaults in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from ..catalog import Accelerator, Model
+from ..findings import Finding
+from .codes import MISSING_KEY, PARTIAL_SEQUENCES, WRONG_VALUE, error
+from .job import Cluster, Job, Launch, Origin, Pins, Training
+from .quantities import read_time_limit, read_tokens
+from .resolve_cluster import resolve_cluster
+from .resolve_model import resolve_model
+from .schema_check import locate
+from .source import Source
+
+DEFAULT_SEQUENCE_LENGTH: Final = 4096
+MEGATRON_SCRIPT: Final = "pretrain_gpt.py"
+OTHER_SCRIPT: Final = "train.py"
+
+Data = Mapping[str, Any]
+
+
+def resolve(source: Source, broken: Iterable[str]) -> tuple[Job | None, tuple[Finding, ...]]:
+    """The job, or every reason why there is none. `broken` are the pointers of values that the schema refused."""
+    pointers = tuple(broken)
+    data: Data = source.data if isinstance(source.data, dict) else {}
+    findings: list[Finding] = []
+    model: Model | None = None
+    cluster: Cluster | None = None
+    if "model" in data and _sound("/model", pointers):
+        model, problems = resolve_model(source, data["model"])
+        findings.extend(problems)
+    if "cluster" in data and _sound("/cluster", pointers):
+        cluster, problems = resolve_cluster(source, data["cluster"])
+        findings.extend(problems)
+    if _sound("/training", pointers):
+        findings.extend(_check_quantities(source, data, model))
+    if _sound("/launch/time_limit", pointers):
+        findings.extend(_check_time_limit(source, data))
+    if pointers or findings or model is None or cluster is None:
+        return None, tuple(findings)
+    return _job(source, data, model, cluster), ()
+
+
+def _sound(pointer: str, broken: tuple[str, ...]) -> bool:
+    return not any(f"{known}/".startswith(f"{pointer}/") or f"{pointer}/".startswith(f"{known}/") for known in broken if known)
+
+
+def _check_quantities(source: Source, data: Data, model: Model | None) -> tuple[Finding, ...]:
+    """What is wrong with the batch and the duration."""
+    training: Data = data.get("training", {})
+    findings = []
+    duration = training.get("duration", {})
+    if "tokens" in duration and (problem := _token_problem(duration["tokens"])):
+        findings.append(error(WRONG_VALUE, locate(source, "/training/duration/tokens"), problem, "such as `tokens: 300B`"))
+    batch = training.get("global_batch")
+    if batch is None:
+        hint = "add `global_batch: 512`, in sequences, or `global_batch: {tokens: 4194304}`"
+        findings.append(error(MISSING_KEY, locate(source, "/training"), "`training.global_batch` is missing", hint))
+    elif isinstance(batch, Mapping):
+        where = locate(source, "/training/global_batch/tokens")
+        if problem := _token_problem(batch["tokens"]):
+            findings.append(error(WRONG_VALUE, where, problem, "such as `tokens: 4194304`"))
+        elif "sequence_length" in training or model is not None:
+            length = _sequence_length(training, model)
+            tokens = read_tokens(batch["tokens"])
+            if tokens % length:
+                findings.append(error(PARTIAL_SEQUENCES, where, *_partial_sequences(tokens, length)))
+    return tuple(findings)
+
+
+def _token_problem(value: int | float | str) -> str | None:
+    try:
+        read_tokens(value)
+    except ValueError as problem:
+        return str(problem)
+    return None
+
+
+def _partial_sequences(tokens: int, length: int) -> tuple[str, str]:
+    """Message and hint for a batch of `tokens` that is no multiple of `length`."""
+    message = f"{tokens} tokens make {tokens / length:.2f} sequences of {length} tokens"
+    below = tokens // length
+    choices = [f"tokens: {n * length} ({n} sequence{'s' if n > 1 else ''})" for n in (below, below + 1) if n]
+    return message, f"the nearest that fit: {' or '.join(choices)}"
+
+
+def _check_time_limit(source: Source, data: Data) -> tuple[Finding, ...]:
+    limit = data["launch"].get("time_limit") if isinstance(data.get("launch"), Mapping) else None
+    try:
+        if limit is not None:
+            read_time_limit(limit)
+    except ValueError as problem:
+        where = locate(source, "/launch/time_limit")
+        return (error(WRONG_VALUE, where, f"`launch.time_limit`: {problem}", "such as `time_limit: 2-00:00:00`"),)
+    return ()
+
+
+def _job(source: Source, data: Data, model: Model, cluster: Cluster) -> Job:
+    framework = data.get("framework", "megatron-deepspeed")
+    gpus = int(data["gpus"]) if "gpus" in data else int(data["nodes"]) * cluster.accelerators_per_node
+    version = data.get("deepspeed_version", "0.19.8")
+    return Job(
+        name=data.get("name", model.name),
+        framework=framework,
+        deepspeed_version=tuple(int(part) for part in version.split(".")),
+        model=model,
+        cluster=cluster,
+        gpus=gpus,
+        training=_training(data.get("training", {}), model, cluster.accelerator),
+        pins=Pins(**{key: _whole(value) for key, value in data.get("layout", {}).items()}),
+        headroom=float(data.get("memory", {}).get("headroom", 0.08)),
+        launch=_launch(data.get("launch", {}), framework),
+        origin=Origin(path=source.path, locations=source.locations),
+    )
+
+
+def _training(training: Data, model: Model, accelerator: Accelerator) -> Training:
+    length = _sequence_length(training, model)
+    batch = training["global_batch"]
+    sequences = read_tokens(batch["tokens"]) // length if isinstance(batch, Mapping) else int(batch)
+    return Training(
+        sequence_length=length,
+        global_batch=sequences,
+        precision=training.get("precision", _best_precision(accelerator)),
+        optimizer=training.get("optimizer", "adamw"),
+        attention=training.get("attention", "unfused" if accelerator.generation == "volta" else "flash"),
+        duration_tokens=_duration_tokens(training.get("duration", {}), length, sequences),
+        learning_rate=float(training.get("learning_rate", 1e-4)),
+        weight_decay=float(training.get("weight_decay", 0.1)),
+        gradient_clipping=float(training.get("gradient_clipping", 1.0)),
+    )
+
+
+def _sequence_length(training: Data, model: Model | None) -> int:
+    """Tokens of a sequence; learned positions are trained at their full length, others at up to 4096."""
+    if "sequence_length" in training or model is None:
+        return int(training["sequence_length"])
+    if model.position_embedding == "learned":
+        return model.max_positions
+    return min(model.max_positions, DEFAULT_SEQUENCE_LENGTH)
+
+
+def _best_precision(accelerator: Accelerator) -> str:
+    return next((precision for precision in ("bf16", "fp16") if accelerator.supports(precision)), "fp32")
+
+
+def _duration_tokens(duration: Data, length: int, sequences: int) -> float | None:
+    """Tokens in all; `None` when the spec doesn't say."""
+    if "tokens" in duration:
+        return float(read_tokens(duration["tokens"]))
+    if "steps" in duration:
+        return float(duration["steps"]) * length * sequences
+    if "samples" in duration:
+        return float(duration["samples"]) * float(duration.get("epochs", 1)) * length
+    return None
+
+
+def _launch(launch: Data, framework: str) -> Launch:
+    target = launch.get("target", "slurm")
+    limit = launch.get("time_limit")
+    return Launch(
+        target=target,
+        script=launch.get("script", MEGATRON_SCRIPT if framework.startswith("megatron") else OTHER_SCRIPT),
+        arguments=tuple(_as_text(value) for value in launch.get("arguments", ())),
+        environment={name: _as_text(value) for name, value in launch.get("environment", {}).items()},
+        time_limit_s=None if limit is None else read_time_limit(limit),
+        options={key: _whole(value) for key, value in launch.get(target, {}).items()},
+    )
+
+
+def _whole(value: Any) -> Any:
+    """`1e3` is a whole number to the schema; to Python it is a float."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _as_text(value: str | int | float) -> str:
+    return value if isinstance(value, str) else str(value)

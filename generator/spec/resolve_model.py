@@ -1,0 +1,87 @@
+"""`model` of the spec: a preset, a Hugging Face config file or inline keys, as a `Model`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..catalog import Model, closest, find_model, load_catalog
+from ..findings import Finding
+from .codes import UNKNOWN_NAME, UNUSABLE_MODEL, error
+from .hf_config import ConfigError, model_from_config
+from .schema_check import locate, show
+from .source import Source
+from .text import UnreadableText, read_path
+
+Resolved = tuple[Model | None, tuple[Finding, ...]]
+
+
+def resolve_model(source: Source, value: str | Mapping[str, object]) -> Resolved:
+    """The model, or why there is none."""
+    if not isinstance(value, str):
+        name = value.get("name")
+        return _build(source, value, name=name if isinstance(name, str) else "custom", origin=None)
+    preset = find_model(value)
+    if preset is not None:
+        return _build(source, preset.config, name=preset.name, origin=preset.source, file="the catalogue's entry")
+    path = _config_path(source, value)
+    return _unknown(source, value) if path is None else _from_file(source, value, path)
+
+
+def _config_path(source: Source, value: str) -> Path | None:
+    """The file that `value` names, from the spec's folder; a folder stands for its config.json."""
+    is_json = value.lower().endswith(".json")
+    if not is_json and "/" not in value and os.sep not in value:
+        return None
+    path = (source.folder or Path()) / value
+    try:
+        if path.is_dir():
+            path = path / "config.json"
+        return path if is_json or path.exists() else None
+    except (OSError, ValueError):  # a name too long, or not one for this system
+        return None
+
+
+def _unknown(source: Source, value: str) -> Resolved:
+    catalog = load_catalog()
+    aliases = [alias for alias, name in catalog.aliases.items() if name in catalog.models]
+    near = closest(value, [*catalog.models, *aliases])
+    hint = f"did you mean `{near}`?" if near else f"such as `model: {next(iter(catalog.models))}`"
+    message = f"{show(value)} is no model of the catalogue, and no config.json"
+    return None, (error(UNKNOWN_NAME, locate(source, "/model"), message, f"{hint} `dsgen catalog models` lists them"),)
+
+
+def _from_file(source: Source, value: str, path: Path) -> Resolved:
+    where = locate(source, "/model")
+    try:
+        config = json.loads(read_path(path).content)
+    except UnreadableText as problem:
+        message = f"the model's config {show(value)}: {problem.finding.message}"
+        return None, (error(UNUSABLE_MODEL, where, message, problem.finding.hint),)
+    except (ValueError, RecursionError) as problem:
+        reason = "it is nested too deeply" if isinstance(problem, RecursionError) else str(problem)
+        message = f"the model's config {show(value)} is not JSON: {reason}"
+        return None, (error(UNUSABLE_MODEL, where, message, "give the config.json of a Hugging Face model"),)
+    if not isinstance(config, dict):
+        message = f"the model's config {show(value)} is {show(config)}, not a mapping"
+        return None, (error(UNUSABLE_MODEL, where, message, "give the config.json of a Hugging Face model"),)
+    stem = path.resolve().parent.name if path.name == "config.json" else path.stem
+    return _build(source, config, name=stem or "custom", origin=value, file=value)
+
+
+def _build(
+    source: Source, config: Mapping[str, object], *, name: str, origin: str | None, file: str | None = None
+) -> Resolved:
+    """The model of a config. `file` says where the config is when it is not inline."""
+    try:
+        return model_from_config(config, name=name, source=origin or "the job spec"), ()
+    except ConfigError as problem:
+        prefix = f"{file}: " if file else ""
+        return None, tuple(
+            error(
+                UNUSABLE_MODEL, locate(source, "/model" if file else f"/model/{key}"), f"{prefix}{message}", hint
+            )
+            for key, message, hint in problem.problems
+        )

@@ -1,0 +1,262 @@
+"""A spec's text as plain data, with the place of every key and value. Reads YAML 1.2 (core schema) and JSON.
+
+The parser is PyYAML's (libyaml's where it is compiled in); its events are put together here, without recursion, so that
+places are kept, duplicate keys are seen, and neither deep nesting nor aliases can exhaust the machine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from ..findings import Finding, Location
+from .codes import DUPLICATE_KEY, SYNTAX, TOO_LARGE, UNREADABLE, UNSUPPORTED_YAML, error
+from .text import Text
+from .yaml_core import collection_tag_fits, resolve_scalar, short_tag
+
+MAX_DEPTH: Final = 32
+MAX_NODES: Final = 20_000  # values after aliases are expanded
+
+_PARSER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_JSON_TOKEN: Final = re.compile(r'"(?:\\.|[^"\\])*"|\t')
+_SURROGATE_PAIR: Final = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A document as plain data: dict, list, str, int, float, bool, None. Pointers are JSON pointers (RFC 6901)."""
+
+    path: str
+    data: object
+    locations: Mapping[str, Location]  #: of every value
+    keys: Mapping[str, Location]  #: of every mapping key, by the pointer of its value
+    findings: tuple[Finding, ...]  #: what is wrong with the text; what could be read is in `data` all the same
+    folder: Path | None = None  #: where relative paths in the document start
+
+
+def escape(key: str) -> str:
+    """`key` as one part of a JSON pointer."""
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def parse(text: Text) -> Source:
+    """`text` as data. Never raises for bad text: `findings` has all that is wrong."""
+    reader = _Reader(text)
+    if not text.content.strip():
+        reader.findings.append(
+            error(UNREADABLE, Location(path=text.path), "the file is empty", "write at least model, cluster and gpus")
+        )
+    else:
+        reader.run()
+    return Source(
+        path=text.path,
+        data=reader.root,
+        locations=reader.locations,
+        keys=reader.keys,
+        findings=tuple(reader.findings),
+        folder=text.folder,
+    )
+
+
+def _yaml_text(content: str) -> str:
+    """JSON with what YAML refuses taken out, every character kept in its place: tabs and surrogate pairs."""
+    if not content.lstrip().startswith(("{", "[")):
+        return content
+    spaced = _JSON_TOKEN.sub(lambda token: " " if token.group() == "\t" else token.group(), content)
+    return _SURROGATE_PAIR.sub(_join_pair, spaced)
+
+
+def _join_pair(pair: re.Match[str]) -> str:
+    high, low = (int(half, 16) for half in pair.groups())
+    return f"\\U{0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00):08X}"
+
+
+@dataclass(slots=True)
+class _Open:
+    """A collection that is being read."""
+
+    value: dict[str, object] | list[object]
+    pointer: str
+    anchor: str | None
+    nodes_before: int
+    key: str | None = None  # of the value that comes next, in a mapping
+    dropped: bool = False  # the value that comes next belongs to a key that was refused
+    unplaced: bool = False  # this collection is within such a value: its places would hide those of the first
+    key_lines: dict[str, int] = field(default_factory=dict)
+
+
+class _Stop(Exception):
+    """Nothing after this place can be read."""
+
+
+class _Reader:
+    """Puts parser events together: `root`, `locations`, `keys`, `findings`."""
+
+    def __init__(self, text: Text) -> None:
+        self.text = text
+        self.root: object = None
+        self.locations: dict[str, Location] = {}
+        self.keys: dict[str, Location] = {}
+        self.findings: list[Finding] = []
+        self._stack: list[_Open] = []
+        self._anchors: dict[str, tuple[object, int]] = {}
+        self._nodes = 0
+        self._documents = 0
+
+    def run(self) -> None:
+        """Read every event; ends early, with a finding, where the text can't be read on."""
+        try:
+            for event in self._events():
+                self._take(event)
+        except _Stop:
+            pass
+
+    def _events(self) -> Iterator[Any]:
+        try:
+            yield from yaml.parse(_yaml_text(self.text.content), Loader=_PARSER)
+        except yaml.MarkedYAMLError as problem:
+            mark = problem.problem_mark or problem.context_mark
+            where = self.text.locate(mark.line, mark.column) if mark else Location(path=self.text.path)
+            self.findings.append(error(SYNTAX, where, _syntax_message(problem), self._syntax_hint(where)))
+        except (yaml.YAMLError, ValueError) as problem:  # escapes that name no character
+            reason = str(problem).splitlines()[0]
+            self.findings.append(error(SYNTAX, Location(path=self.text.path), f"this is not YAML: {reason}"))
+
+    def _syntax_hint(self, where: Location) -> str:
+        if where.excerpt and "\t" in where.excerpt[: where.column]:
+            return "indent with spaces; YAML takes no tabs there"
+        return "quote text that has `: `, ` #` or starts with one of [ ] { } & * ! | > % @ `"
+
+    def _take(self, event: Any) -> None:
+        if isinstance(event, yaml.ScalarEvent):
+            self._scalar(event)
+        elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
+            self._open(event)
+        elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
+            self._close()
+        elif isinstance(event, yaml.AliasEvent):
+            self._alias(event)
+        elif isinstance(event, yaml.DocumentStartEvent):
+            self._documents += 1
+            if self._documents > 1:
+                self._refuse(event, UNSUPPORTED_YAML, "a second document starts here", "keep one job in a file")
+                raise _Stop
+
+    def _refuse(self, event: Any, rule: str, message: str, hint: str | None = None) -> None:
+        where = self.text.locate(event.start_mark.line, event.start_mark.column, self._pointer())
+        self.findings.append(error(rule, where, message, hint))
+
+    def _pointer(self) -> str:
+        """Where the value that comes next goes."""
+        if not self._stack:
+            return ""
+        top = self._stack[-1]
+        part = str(len(top.value)) if isinstance(top.value, list) else escape(top.key or "")
+        return f"{top.pointer}/{part}"
+
+    def _expects_key(self) -> bool:
+        return bool(self._stack) and isinstance(self._stack[-1].value, dict) and self._stack[-1].key is None
+
+    def _scalar(self, event: Any) -> None:
+        if self._expects_key():
+            self._key(event)
+            return
+        try:
+            value: object = resolve_scalar(event.value, plain=event.implicit[0], tag=event.tag)
+        except ValueError as problem:
+            self._refuse(event, UNSUPPORTED_YAML, f"this is {problem}", "quote the text, or write a plain value")
+            value = event.value
+        self._count(event, 1)
+        self._place(event, value)
+        if event.anchor:
+            self._anchors[event.anchor] = (value, 1)
+
+    def _key(self, event: Any) -> None:
+        top, key = self._stack[-1], event.value
+        top.key, line = key, event.start_mark.line + 1
+        where = self.text.locate(event.start_mark.line, event.start_mark.column, self._pointer())
+        if key == "<<" and event.implicit[0]:
+            top.dropped = True
+            self._refuse(event, UNSUPPORTED_YAML, "merge keys (`<<`) are not read", "write the keys out")
+        elif key in top.key_lines:
+            top.dropped = True
+            first = top.key_lines[key]
+            self._refuse(event, DUPLICATE_KEY, f"`{key}` is here twice; the first is on line {first}", "keep one of them")
+        elif event.tag not in (None, "!", "tag:yaml.org,2002:str"):
+            self._refuse(event, UNSUPPORTED_YAML, f"this key has the tag {short_tag(event.tag)}", "write a plain key")
+        if not top.dropped:
+            top.key_lines[key] = line
+            if not top.unplaced:
+                self.keys[where.pointer] = where
+
+    def _open(self, event: Any) -> None:
+        kind = "map" if isinstance(event, yaml.MappingStartEvent) else "seq"
+        if self._expects_key():
+            self._refuse(event, UNSUPPORTED_YAML, "a key is text, not a list or a mapping", "quote it if it is text")
+            raise _Stop
+        if not collection_tag_fits(event.tag, kind):
+            self._refuse(event, UNSUPPORTED_YAML, f"this has the tag {short_tag(event.tag)}, which dsgen doesn't read")
+        if len(self._stack) >= MAX_DEPTH:
+            self._refuse(event, TOO_LARGE, f"this is nested more than {MAX_DEPTH} deep", "a job spec needs 4 levels")
+            raise _Stop
+        self._count(event, 1)
+        if event.anchor:
+            self._anchors.pop(event.anchor, None)
+        value: dict[str, object] | list[object] = {} if kind == "map" else []
+        opened = _Open(
+            value=value,
+            pointer=self._pointer(),
+            anchor=event.anchor,
+            nodes_before=self._nodes,
+            unplaced=bool(self._stack) and (self._stack[-1].dropped or self._stack[-1].unplaced),
+        )
+        self._place(event, value)
+        self._stack.append(opened)
+
+    def _close(self) -> None:
+        closed = self._stack.pop()
+        if closed.anchor:
+            self._anchors[closed.anchor] = (closed.value, 1 + self._nodes - closed.nodes_before)
+
+    def _alias(self, event: Any) -> None:
+        known = self._anchors.get(event.anchor)
+        if self._expects_key() or known is None:
+            problem = "can't be a key" if known else "stands before the end of what it repeats, or repeats nothing"
+            self._refuse(event, UNSUPPORTED_YAML, f"the alias *{event.anchor} {problem}", "write the value out")
+            raise _Stop
+        value, nodes = known
+        self._count(event, nodes)
+        self._place(event, value)
+
+    def _count(self, event: Any, nodes: int) -> None:
+        self._nodes += nodes
+        if self._nodes > MAX_NODES:
+            message = f"aliases included, the file has more than {MAX_NODES:,} values"
+            self._refuse(event, TOO_LARGE, message, "a job spec has about 50; write values out instead of aliases")
+            raise _Stop
+
+    def _place(self, event: Any, value: object) -> None:
+        pointer = self._pointer()
+        where = self.text.locate(event.start_mark.line, event.start_mark.column, pointer)
+        if not self._stack:
+            self.root = value
+            self.locations[pointer] = where
+            return
+        top = self._stack[-1]
+        if isinstance(top.value, list):
+            top.value.append(value)
+        elif not top.dropped:
+            top.value[top.key or ""] = value
+        if not (top.dropped or top.unplaced):
+            self.locations[pointer] = where
+        top.key, top.dropped = None, False
+
+
+def _syntax_message(problem: yaml.MarkedYAMLError) -> str:
+    what = problem.problem or "this can't be read"
+    return f"this is not YAML: {what}" + (f" {problem.context}" if problem.context else "")

@@ -1,0 +1,116 @@
+"""Reads a spec's text from a file or stream, within limits, and finds places in it. Nothing here knows YAML."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TextIO
+
+from ..findings import Finding, Location
+from .codes import FORBIDDEN_CHARACTER, TOO_LARGE, UNREADABLE, error
+
+MAX_BYTES: Final = 1_000_000
+_MAX_EXCERPT: Final = 300  # characters; a longer line helps nobody
+
+# What YAML 1.2 calls a line break, as libyaml counts lines.
+_LINE_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+# Tab, line feed and carriage return are text. Surrogates and the two non-characters can't be written as UTF-8 text.
+CONTROL: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
+
+
+class UnreadableText(Exception):
+    """The source gives no text; `finding` says why."""
+
+    def __init__(self, finding: Finding) -> None:
+        self.finding = finding
+        super().__init__(finding.message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """A document's text with its name; lines as an editor counts them."""
+
+    path: str  #: as the user named it
+    content: str
+    lines: Sequence[str]
+    folder: Path | None = None  #: where relative paths in the document start; None: the working directory
+
+    def locate(self, line: int, column: int, pointer: str = "") -> Location:
+        """The place of a line and column, both from 0 as parsers count, as a `Location` that counts from 1."""
+        excerpt = self.lines[line] if line < len(self.lines) else ""
+        if len(excerpt) > _MAX_EXCERPT:
+            excerpt = excerpt[:_MAX_EXCERPT] if column < _MAX_EXCERPT else ""
+        return Location(path=self.path, pointer=pointer, line=line + 1, column=column + 1, excerpt=excerpt or None)
+
+    def locate_offset(self, offset: int) -> Location:
+        """The place of the character at `offset`."""
+        breaks = [match.end() for match in _LINE_BREAK.finditer(self.content, 0, offset)]
+        return self.locate(len(breaks), offset - (breaks[-1] if breaks else 0))
+
+
+def text_of(content: str, path: str, folder: Path | None = None) -> Text:
+    """`content` as a `Text`. Raises `UnreadableText` when it is empty or holds control characters."""
+    text = Text(path=path, content=content, lines=_LINE_BREAK.split(content), folder=folder)
+    control = CONTROL.search(content)
+    if control:
+        where = text.locate_offset(control.start())
+        message = f"the file has the control character U+{ord(control.group()):04X}: it is not a text file"
+        raise UnreadableText(error(FORBIDDEN_CHARACTER, where, message, "write the job spec as YAML or JSON text"))
+    return text
+
+
+def read_path(path: str | os.PathLike[str]) -> Text:
+    """The text of a file. Raises `UnreadableText` for all that can be wrong with it; never reads past the limit."""
+    name = os.fsdecode(path)
+    try:
+        with Path(name).open("rb") as stream:
+            content = stream.read(MAX_BYTES + 1)
+    except IsADirectoryError:
+        raise _unreadable(name, "this is a directory", f"name a file in it, such as {name.rstrip('/')}/dsgen.yaml") from None
+    except FileNotFoundError:
+        raise _unreadable(name, "there is no such file", "check the path, or run dsgen without one") from None
+    except OSError as problem:
+        reason = (problem.strerror or "input error").lower()
+        raise _unreadable(name, f"the file can't be read: {reason}", "check the path and its permissions") from None
+    except ValueError:  # a NUL in the path
+        raise _unreadable(name.replace("\0", "\\0"), "this is not a path", "give the path of a file") from None
+    return text_of(_decode(content, name), name, Path(name).parent)
+
+
+def read_stream(stream: TextIO) -> Text:
+    """The text of an open stream, such as standard input. Raises `UnreadableText` as `read_path` does."""
+    name = getattr(stream, "name", None)
+    path = name if isinstance(name, str) else "<text>"
+    try:
+        content: str | bytes = stream.read(MAX_BYTES + 1)
+    except UnicodeDecodeError:
+        raise _unreadable(path, "the text is not UTF-8", "save it as UTF-8") from None
+    except (OSError, ValueError) as problem:
+        raise _unreadable(path, f"the stream can't be read: {problem}") from None
+    if isinstance(content, bytes):
+        return text_of(_decode(content, path), path)
+    if len(content) > MAX_BYTES:
+        raise _too_large(path)
+    return text_of(content.removeprefix("\ufeff"), path)
+
+
+def _decode(content: bytes, path: str) -> str:
+    if len(content) > MAX_BYTES:
+        raise _too_large(path)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        message = f"byte 0x{content[problem.start]:02x} at offset {problem.start} is not UTF-8 text"
+        raise _unreadable(path, message, "save the job spec as UTF-8") from None
+
+
+def _unreadable(path: str, message: str, hint: str | None = None) -> UnreadableText:
+    return UnreadableText(error(UNREADABLE, Location(path=path), message, hint))
+
+
+def _too_large(path: str) -> UnreadableText:
+    message = f"the file is larger than {MAX_BYTES:,} bytes, the most that a job spec may have"
+    return UnreadableText(error(TOO_LARGE, Location(path=path), message, "give a job spec, not a data file"))

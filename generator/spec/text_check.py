@@ -1,0 +1,75 @@
+"""What the schema can't say about text: forbidden characters, infinite numbers, environment variables."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from ..findings import Finding
+from . import codes
+from .codes import error, warning
+from .schema_check import dotted, locate, locate_key, show
+from .source import Source, escape
+from .text import CONTROL
+
+_CONTROL: Final = re.compile(f"{CONTROL.pattern}|\x85")
+_LINE_BREAK: Final = re.compile("[\t\n\r\u2028\u2029]")
+_MANY_LINES: Final = ("/launch/arguments/", "/launch/environment/", "/model/")  # text that may have several lines
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_SECRET: Final = re.compile(r"(?:.*_(?:TOKEN|KEY|SECRET)|.*PASSWORD)\Z", re.IGNORECASE | re.DOTALL)
+
+
+def check_text(source: Source) -> Iterator[Finding]:
+    """A finding for every text and number that can't be used, whatever its key."""
+    for pointer, value in _walk("", source.data):
+        if isinstance(value, float) and not math.isfinite(value):
+            message = f"`{dotted(pointer)}` is {value}; numbers are finite"
+            yield error(codes.WRONG_VALUE, locate(source, pointer), message, "write a number, or leave the key out")
+        elif isinstance(value, str):
+            yield from _text(source, pointer, value)
+        elif isinstance(value, Mapping):
+            for key in value:
+                if _CONTROL.search(key):
+                    where = locate_key(source, f"{pointer}/{escape(key)}")
+                    yield error(codes.FORBIDDEN_CHARACTER, where, f"the key {show(key)} has a control character")
+
+
+def _text(source: Source, pointer: str, value: str) -> Iterator[Finding]:
+    control = _CONTROL.search(value)
+    if control:
+        message = f"`{dotted(pointer)}` has the control character U+{ord(control.group()):04X}"
+        yield error(codes.FORBIDDEN_CHARACTER, locate(source, pointer), message, "take it out")
+    elif _LINE_BREAK.search(value) and not pointer.startswith(_MANY_LINES):
+        message = f"`{dotted(pointer)}` has a line break or tab; it is one line of text"
+        yield error(codes.FORBIDDEN_CHARACTER, locate(source, pointer), message, "write it on one line")
+
+
+def _walk(pointer: str, value: object) -> Iterator[tuple[str, object]]:
+    """Every value with its pointer, in file order; without recursion, for aliases can nest deeply."""
+    stack = [(pointer, value)]
+    while stack:
+        pointer, value = stack.pop()
+        yield pointer, value
+        if isinstance(value, Mapping):
+            stack.extend((f"{pointer}/{escape(key)}", value[key]) for key in reversed(list(value)))
+        elif isinstance(value, list):
+            stack.extend((f"{pointer}/{index}", value[index]) for index in reversed(range(len(value))))
+
+
+def check_environment(source: Source) -> Iterator[Finding]:
+    """A finding for every variable that no shell can set, and a warning for every one that looks like a secret."""
+    launch = source.data.get("launch") if isinstance(source.data, dict) else None
+    environment = launch.get("environment") if isinstance(launch, dict) else None
+    for name in environment if isinstance(environment, dict) else ():
+        where = locate_key(source, f"/launch/environment/{escape(name)}")
+        if not _IDENTIFIER.match(name):
+            message = f"{show(name)} can't be the name of an environment variable"
+            plain = re.sub(r"[^A-Za-z0-9_]", "_", name) or "NAME"
+            hint = f"letters, digits and underscores, such as {plain if not plain[0].isdigit() else f'_{plain}'}"
+            yield error(codes.ENVIRONMENT_NAME, where, message, hint)
+        elif _SECRET.match(name):
+            message = f"`{name}` looks like a secret; it would be written into the launch files"
+            hint = "take it out; set it where you submit the job, or let the script read it from a file only you can read"
+            yield warning(codes.SECRET, where, message, hint)
