@@ -81,8 +81,8 @@ def _mlp_copies(model: Model, fused: bool) -> int:
 def stored_bytes(job: Job, layout: LayoutLike, held: StageLayers, flying: Any) -> Any:
     """Bytes kept by a stage for `flying` micro-batches in flight.
 
-    **Source**: full recomputation keeps each layer's input, 2 bytes × hidden a token (2205.05198 sec 5; exactly that was
-    measured with FakeTensorMode on Hugging Face Llama).
+    **Source**: full recomputation keeps each layer's input, 2 bytes × hidden a token (2205.05198 sec 5; exactly that
+    was measured with FakeTensorMode on Hugging Face Llama).
     """
     whole = held.dense * layer_bytes_per_token(job, layout, moe=False)
     if job.model.is_moe:

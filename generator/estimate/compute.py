@@ -151,7 +151,7 @@ def head_time_s(job: Job, layout: LayoutLike) -> Any:
 
 
 def active_matrix_parameters(job: Job) -> float:
-    """Parameters of the matrices a token is multiplied with: active experts only, the head once, no embedding lookup."""
+    """Parameters a token is multiplied with: active experts only, the head once, no embedding lookup."""
     model = job.model
     dense = model_size.dense_layers(model) * model_size.mlp_parameters(model)
     routed = 0
@@ -169,7 +169,7 @@ def model_flops_per_step(job: Job) -> float:
     **Source**: 6 FLOPs per token and active matrix parameter; attention 6 L s a dh per token when causal, twice that
     when not (Megatron-LM training.py, num_floating_point_operations).
     """
-    model, tokens = job.model, job.training.tokens_per_step
+    tokens = job.training.tokens_per_step
     matrices = active_matrix_parameters(job)
     return 6.0 * tokens * matrices + 3.0 * tokens * attention_flops_per_token(job)
 

@@ -57,7 +57,7 @@ def stage_parameters(job: Job, layout: LayoutLike, stage: Any) -> StageParameter
     """Parameters of one rank of `stage`.
 
     **Source**: Megatron-LM theoretical_memory_usage.py:215-267: attention and MLP are cut by `tensor`, norms and router
-    replicated, experts cut by `expert * tensor`, embedding on the first stage and head on the last (tied: a copy on both).
+    replicated, experts cut by `expert * tensor`, embedding on the first stage, head on the last (tied: both hold one).
     """
     model = job.model
     held = stage_layers(job, layout, stage)

@@ -100,7 +100,7 @@ _PINNED_BUFFERS = 1.5
 def host_bytes(job: Job, layout: LayoutLike, parameters: Any) -> Any:
     """Host bytes for one rank's share `parameters` (already divided by the sharding group).
 
-    **Source**: DeepSpeed stage3.py:3755-3772: 16 bytes a parameter for the optimizer, 18 with the parameters, times 1.5.
+    **Source**: DeepSpeed stage3.py:3755-3772: 16 bytes a parameter for the optimizer, 18 with the parameters, × 1.5.
     """
     moments = MOMENT_BYTES[job.training.optimizer]
     optimizer = _FP32 + _FP32 + moments

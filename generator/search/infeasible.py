@@ -85,9 +85,8 @@ def _other_gpu_counts(job: Job) -> Iterator[Suggestion]:
     if job.cluster.accelerator.is_slice:
         return
     nodes = max(job.gpus // unit, 1)
-    below = _first_feasible(
-        job, (n * unit for n in range(nodes, max(nodes - _NEIGHBOURS, 0), -1) if n * unit < job.gpus)
-    )
+    smaller = (n * unit for n in range(nodes, max(nodes - _NEIGHBOURS, 0), -1) if n * unit < job.gpus)
+    below = _first_feasible(job, smaller)
     above = _first_feasible(job, _larger_counts(nodes, unit, job.gpus))
     for plan in (below, above):
         if plan is not None:
@@ -134,7 +133,7 @@ def _less_headroom(job: Job) -> Iterator[Suggestion]:
         return
     needed = 1 - float(plan.memory.required_bytes) / float(plan.memory.capacity_bytes)
     value = int(needed * 100) / 100
-    path = "memory.headroom"
-    yield Suggestion(
-        path=path, value=value, text=f"{path}: {value:g}", plan=_best(replace(job, headroom=value)) or plan
-    )
+    plan = _best(replace(job, headroom=max(value, 0.0)))
+    if plan is not None:
+        path = "memory.headroom"
+        yield Suggestion(path=path, value=value, text=f"{path}: {value:g}", plan=plan)

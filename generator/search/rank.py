@@ -29,7 +29,8 @@ def complexity(layouts: Layouts) -> NDArray[np.int64]:
         4 * (layouts.offload != Offload.NONE),
         1 * layouts.offload,
     )
-    return np.sum([np.asarray(part, np.int64) for part in parts], axis=0)
+    total: NDArray[np.int64] = np.sum([np.asarray(part, np.int64) for part in parts], axis=0)
+    return total
 
 
 def ranking(layouts: Layouts, total_s: Floats, required_bytes: Floats, top: int) -> list[int]:

@@ -15,7 +15,7 @@ from ..estimate.ledgers import Memory
 from ..estimate.memory import memory
 from ..estimate.step_time import step_time, throughput
 from ..rules import FIT_RULES
-from ..rules.check import check_layout
+from ..rules.check import check_fit, check_layout
 from ..spec.job import Job
 from .enumerate import Legal, enumerate_legal, pinned_values
 from .plan import Infeasible, Plan, SearchResult
@@ -129,7 +129,7 @@ def make_plan(job: Job, layout: Layout, *, why: tuple[str, ...] = ()) -> Plan:
         step_time=seconds,
         throughput=throughput(job, layout, seconds),
         reasons=why,
-        findings=check_layout(job, layout, ledger),
+        findings=(*check_layout(job, layout), *check_fit(job, layout, ledger)),
     )
 
 
