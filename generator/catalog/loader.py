@@ -80,9 +80,11 @@ def _source(name: str, entry: Mapping[str, Any]) -> str:
 
 
 def _accelerators(entries: Mapping[str, Any]) -> dict[str, Accelerator]:
-    whole = {name: _accelerator(name, entry) for name, entry in entries.items() if "slice_of" not in entry}
-    slices = {name: _slice(name, entry, whole[entry["slice_of"]]) for name, entry in entries.items() if name not in whole}
-    return {**whole, **slices}
+    accelerators = {name: _accelerator(name, entry) for name, entry in entries.items() if "slice_of" not in entry}
+    for name, entry in entries.items():
+        if "slice_of" in entry:
+            accelerators[name] = _slice(name, entry, accelerators[entry["slice_of"]])
+    return accelerators
 
 
 def _slice(name: str, entry: Mapping[str, Any], whole: Accelerator) -> Accelerator:

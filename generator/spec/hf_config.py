@@ -8,7 +8,8 @@ from ..catalog.loader import closest
 from ..catalog.records import Model
 from .hf_families import FAMILIES
 from .hf_inline import read_inline
-from .hf_reader import ConfigReader, Problem
+from .hf_reader import ConfigReader, Problem, show
+from .hf_shape import Shape
 
 
 class ConfigError(ValueError):
@@ -26,16 +27,17 @@ def model_from_config(config: Mapping[str, object], *, name: str, source: str) -
     Raises `ConfigError` with every problem at once.
     """
     read = ConfigReader(config)
-    if "model_type" not in config:
-        family, shape = read_inline(read)
-    else:
-        family = read.text("model_type", default="")
-        shape = FAMILIES[family](read) if family in FAMILIES else {}
-        if not shape and not read.problems:
-            nearest = closest(family, FAMILIES)
-            known = ", ".join(FAMILIES)
-            hint = f"model_type: {nearest}" if nearest else f"known are {known}"
-            read.report("model_type", f"model_type {family!r} is not one that dsgen knows", hint)
+    family, shape = _read_family(read) if "model_type" in config else read_inline(read)
     if read.problems:
         raise ConfigError(tuple(dict.fromkeys(read.problems)))
     return Model(name=name, family=family, source=source, **shape)
+
+
+def _read_family(read: ConfigReader) -> tuple[str, Shape]:
+    family = read.config["model_type"]
+    if isinstance(family, str) and family in FAMILIES:
+        return family, FAMILIES[family](read)
+    nearest = closest(family, FAMILIES) if isinstance(family, str) else None
+    hint = f"model_type: {nearest}" if nearest else f"one of {', '.join(FAMILIES)}"
+    read.report("model_type", f"model_type is {show(family)}, which dsgen doesn't know", hint)
+    return "", {}

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from .hf_families import (
-    BIASED,
-    LONG,
-    Shape,
-    latent_attention,
-    read_head_dim,
-    read_kv_heads,
-    read_top_k,
-)
+from .hf_moe import latent_attention, read_top_k
 from .hf_reader import ConfigReader
+from .hf_shape import BIASED, LONG, Shape, read_head_dim, read_kv_heads
 
+_ACTIVATION_KEYS = ("hidden_act", "hidden_activation", "activation_function")
+_EXPERT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts")
 _POSITIONS = ("learned", "rotary", "alibi", "none")
 
 
@@ -22,17 +17,14 @@ def read_inline(read: ConfigReader) -> tuple[str, Shape]:
     `gated_mlp` stands for Llama's block (RMSNorm, no biases, untied head) and its absence for GPT's (LayerNorm,
     biases, tied head); `attention_bias`, `mlp_bias` and `tie_word_embeddings` say otherwise.
     """
-    learned = read.config.get("position_embedding") == "learned"
-    gated = read.boolean("gated_mlp", not learned)
+    gated = read.boolean("gated_mlp", read.config.get("position_embedding") != "learned")
     shape = {**_block(read, gated), **_width(read, gated), **_positions(read, gated)}
     if read.has("kv_lora_rank"):
         shape.update(latent_attention(read, 0))
     if any(read.has(key) for key in _EXPERT_KEYS):
         shape.update(_experts(read, shape))
+    read.report_misspelt()
     return _family(shape), shape
-
-
-_EXPERT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts")
 
 
 def _block(read: ConfigReader, gated: bool) -> Shape:
@@ -42,7 +34,7 @@ def _block(read: ConfigReader, gated: bool) -> Shape:
         "qkv_bias": bias,
         "output_bias": bias,
         "mlp_bias": read.boolean("mlp_bias", not gated),
-        "activation": read.text("hidden_act", "hidden_activation", "activation_function", default="silu" if gated else "gelu"),
+        "activation": read.text(*_ACTIVATION_KEYS, default="silu" if gated else "gelu"),
         "tied_embeddings": read.boolean("tie_word_embeddings", not gated),
         "dropout": read.fraction("hidden_dropout", "hidden_dropout_prob", "resid_pdrop", "dropout"),
         "attention_dropout": read.fraction("attention_dropout", "attention_probs_dropout_prob", "attn_pdrop"),
@@ -50,26 +42,27 @@ def _block(read: ConfigReader, gated: bool) -> Shape:
 
 
 def _width(read: ConfigReader, gated: bool) -> Shape:
-    hidden = read.integer("hidden_size")
-    heads = read.integer("num_attention_heads")
+    hidden = read.integer("hidden_size", example=4096)
+    heads = read.integer("num_attention_heads", example=32)
     return {
-        "vocab": read.integer("vocab_size"),
+        "vocab": read.integer("vocab_size", example=32000),
         "hidden": hidden,
-        "layers": read.integer("num_hidden_layers"),
+        "layers": read.integer("num_hidden_layers", example=32),
         "heads": heads,
         "kv_heads": read_kv_heads(read, heads, None),
         "head_dim": read_head_dim(read, hidden, heads),
-        "ffn": read.integer("intermediate_size", default=None if gated else 4 * hidden),
+        "ffn": read.integer("intermediate_size", default=None if gated else 4 * hidden, example=4 * hidden),
     }
 
 
 def _positions(read: ConfigReader, gated: bool) -> Shape:
     kind = read.choice("position_embedding", _POSITIONS, "rotary" if gated else "learned")
     if kind == "learned":
-        rows = read.integer("max_position_embeddings")
+        rows = read.integer("max_position_embeddings", example=2048)
         return {"position_embedding": kind, "position_rows": rows, "max_positions": rows}
     # No table, so no limit unless one is given.
-    return {"position_embedding": kind, "max_positions": read.integer("max_position_embeddings", default=LONG, high=LONG)}
+    limit = read.integer("max_position_embeddings", default=LONG, high=LONG)
+    return {"position_embedding": kind, "max_positions": limit}
 
 
 def _experts(read: ConfigReader, shape: Shape) -> Shape:

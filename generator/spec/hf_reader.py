@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 
 from ..catalog.loader import closest
@@ -9,6 +10,7 @@ from ..catalog.loader import closest
 Problem = tuple[str, str, "str | None"]  #: key, what is wrong, hint
 
 _LARGEST = 10_000_000  # of a width or a count; products of such still fit 64-bit columns
+_SIMILAR = 0.85  # difflib's ratio, from which a key is taken for a misspelling of another
 
 
 class ConfigReader:
@@ -20,29 +22,38 @@ class ConfigReader:
     def __init__(self, config: Mapping[str, object]) -> None:
         self.config = config
         self.problems: list[Problem] = []
+        self.known: set[str] = set()  #: keys asked for so far
 
     def has(self, key: str) -> bool:
         """Whether the config has `key` with a value other than null."""
+        self.known.add(key)
         return self.config.get(key) is not None
 
     def report(self, key: str, message: str, hint: str | None = None) -> None:
         """Add a problem."""
         self.problems.append((key, message, hint))
 
-    def integer(self, *keys: str, default: int | None = None, low: int = 1, high: int = _LARGEST) -> int:
-        """A whole number of at least `low`, under the first of `keys` that is present; no default: required."""
+    def integer(
+        self, *keys: str, default: int | None = None, example: int | None = None, low: int = 1, high: int = _LARGEST
+    ) -> int:
+        """A whole number from `low` to `high`, under the first of `keys` that is present; no default: required.
+
+        `example` is a value to name in the hint where there is no default.
+        """
+        self.known.update(keys)
+        fallback = low if default is None else default
+        suggested = example if default is None and example is not None else fallback
         key = self._present(keys)
         if key is None:
             if default is None:
-                self._report_missing(keys[0])
-            return low if default is None else default
+                self._report_missing(keys[0], suggested)
+            return fallback
         value = self.config[key]
-        fallback = low if default is None else default
         if isinstance(value, bool) or not isinstance(value, int):
-            self.report(key, f"{key} is {_show(value)}, not a whole number", f"{key}: {fallback}")
+            self.report(key, f"{key} is {show(value)}, not a whole number", f"{key}: {suggested}")
         elif not low <= value <= high:
             wanted = f"at least {low}" if value < low else f"at most {high}"
-            self.report(key, f"{key} is {_show(value)}, but must be {wanted}", f"{key}: {max(low, min(value, high))}")
+            self.report(key, f"{key} is {show(value)}, but must be {wanted}", f"{key}: {suggested}")
         else:
             return value
         return fallback
@@ -50,15 +61,17 @@ class ConfigReader:
     def optional_integer(self, *keys: str, low: int = 1, high: int = _LARGEST) -> int | None:
         """As `integer`, where null or no key is an answer: `None`."""
         present = next((key for key in keys if self.has(key)), None)
+        self.known.update(keys)
         return None if present is None else self.integer(present, low=low, high=high)
 
     def boolean(self, key: str, default: bool) -> bool:
         """true or false; null counts as the default."""
+        self.known.add(key)
         value = self.config.get(key)
         if value is None:
             return default
         if not isinstance(value, bool):
-            self.report(key, f"{key} is {_show(value)}, not true or false", f"{key}: {str(default).lower()}")
+            self.report(key, f"{key} is {show(value)}, not true or false", f"{key}: {str(default).lower()}")
             return default
         return value
 
@@ -69,7 +82,7 @@ class ConfigReader:
             return default
         value = self.config[key]
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            self.report(key, f"{key} is {_show(value)}, not a number", f"{key}: {default}")
+            self.report(key, f"{key} is {show(value)}, not a number", f"{key}: {default}")
         elif not 0 <= value < 1:
             self.report(key, f"{key} is {value}, but must be at least 0 and below 1", f"{key}: {default}")
         else:
@@ -83,7 +96,7 @@ class ConfigReader:
             return default
         value = self.config[key]
         if not isinstance(value, str):
-            self.report(key, f"{key} is {_show(value)}, not a text", f"{key}: {default}")
+            self.report(key, f"{key} is {show(value)}, not a text", f"{key}: {default}")
             return default
         return value
 
@@ -92,30 +105,41 @@ class ConfigReader:
         value = self.text(key, default=default)
         if value not in choices:
             nearest = closest(value, choices) or default
-            self.report(key, f"{key} is {_show(value)}, not one of {', '.join(choices)}", f"{key}: {nearest}")
+            self.report(key, f"{key} is {show(value)}, not one of {', '.join(choices)}", f"{key}: {nearest}")
             return default
         return value
 
     def layer_indices(self, key: str) -> frozenset[int]:
         """A list of whole numbers; null or no key is the empty list."""
+        self.known.add(key)
         value = self.config.get(key)
         if value is None:
             return frozenset()
         if not isinstance(value, (list, tuple)) or any(isinstance(i, bool) or not isinstance(i, int) for i in value):
-            self.report(key, f"{key} is {_show(value)}, not a list of layer numbers", f"{key}: []")
+            self.report(key, f"{key} is {show(value)}, not a list of layer numbers", f"{key}: []")
             return frozenset()
         return frozenset(value)
+
+    def report_misspelt(self) -> None:
+        """Report keys that nothing asked for but that are nearly one that was, and is absent."""
+        absent = self.known - self.config.keys()
+        for key in self.config:
+            if isinstance(key, str) and key not in self.known:
+                similar = difflib.get_close_matches(key, absent, n=1, cutoff=_SIMILAR)
+                if similar:
+                    self.report(key, f"{key} is not a key of a model", f"did you mean {similar[0]}?")
 
     def _present(self, keys: tuple[str, ...]) -> str | None:
         present = [key for key in keys if key in self.config]
         return next((key for key in present if self.has(key)), present[0] if present else None)
 
-    def _report_missing(self, key: str) -> None:
-        similar = closest(key, [k for k in self.config if isinstance(k, str)])
-        self.report(key, f"{key} is missing", f"{similar!r} is near it; is {key} meant?" if similar else f"add {key}")
+    def _report_missing(self, key: str, suggested: int) -> None:
+        self.report(key, f"{key} is missing", f"add {key}: {suggested}")
 
 
-def _show(value: object) -> str:
-    text = {None: "null", True: "true", False: "false"}[value] if value is None or isinstance(value, bool) else None
-    text = repr(value) if text is None else text
+def show(value: object) -> str:
+    """A value as a message quotes it: JSON's words, and cut when long."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,90 @@
+"""What the families of Hugging Face configs have in common: heads, biases, positions, Llama's whole shape.
+
+Source: the configuration and modeling modules of huggingface/transformers 5.23, models/<model_type>/.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .hf_reader import ConfigReader
+
+Shape = dict[str, Any]  #: fields of `Model`
+
+LONG = 2**30  #: positions need no table, so only absurd values are refused
+
+#: GPT's block: LayerNorm, a plain MLP, biases everywhere.
+BIASED: Shape = {"gated_mlp": False, "norm": "layernorm", "qkv_bias": True, "output_bias": True, "mlp_bias": True}
+
+
+def read_positions(read: ConfigReader, default: int, *keys: str) -> int:
+    """The longest sequence, in tokens, of a model without a position table."""
+    return read.integer(*(keys or ("max_position_embeddings",)), default=default, high=LONG)
+
+
+def read_head_dim(read: ConfigReader, hidden: int, heads: int) -> int:
+    """`head_dim`, or hidden over heads, which must then be whole."""
+    given = read.optional_integer("head_dim")
+    return split_heads(read, hidden, heads) if given is None else given
+
+
+def split_heads(read: ConfigReader, hidden: int, heads: int) -> int:
+    """Hidden over heads; reports a remainder."""
+    if hidden % heads:
+        key = next((k for k in ("hidden_size", "n_embd", "n_embed") if k in read.config), "hidden_size")
+        multiple = max(1, round(hidden / heads)) * heads
+        read.report(key, f"{key} is {hidden}, not a multiple of the {heads} attention heads", f"{key}: {multiple}")
+    return max(1, hidden // heads)
+
+
+def read_kv_heads(read: ConfigReader, heads: int, default: int | None, *keys: str) -> int:
+    """Key/value heads; null or no default means as many as heads. They must divide the heads."""
+    key = keys[0] if keys else "num_key_value_heads"
+    absent = heads if default is None or key in read.config else default
+    given = read.optional_integer(key)
+    kv_heads = absent if given is None else given
+    if heads % kv_heads:
+        lower = max(d for d in range(1, min(kv_heads, heads) + 1) if heads % d == 0)
+        read.report(key, f"{key} is {kv_heads}, which doesn't divide the {heads} attention heads", f"{key}: {lower}")
+        return heads
+    return kv_heads
+
+
+def read_common(
+    read: ConfigReader,
+    *,
+    vocab: int,
+    hidden: int,
+    ffn: int,
+    layers: int,
+    heads: int,
+    kv_heads: int | None,
+    positions: int,
+    head_dim: int | None = None,
+    activation: str = "silu",
+    tied: bool = False,
+) -> Shape:
+    """What Llama and its many relatives share: rotary positions, gated MLP, RMSNorm, grouped queries."""
+    width = read.integer("hidden_size", default=hidden)
+    count = read.integer("num_attention_heads", default=heads)
+    return {
+        "vocab": read.integer("vocab_size", default=vocab),
+        "hidden": width,
+        "ffn": read.integer("intermediate_size", default=ffn),
+        "layers": read.integer("num_hidden_layers", default=layers),
+        "heads": count,
+        "kv_heads": read_kv_heads(read, count, kv_heads),
+        "head_dim": read.integer("head_dim", default=head_dim) if head_dim else read_head_dim(read, width, count),
+        "max_positions": read_positions(read, positions),
+        "gated_mlp": True,
+        "activation": read.text("hidden_act", "hidden_activation", default=activation),
+        "tied_embeddings": read.boolean("tie_word_embeddings", tied),
+        "position_embedding": "rotary",
+        "attention_dropout": read.fraction("attention_dropout"),
+    }
+
+
+def read_attention_bias(read: ConfigReader, default: bool = False) -> Shape:
+    """`attention_bias`, which covers the query, key, value and output projections."""
+    bias = read.boolean("attention_bias", default)
+    return {"qkv_bias": bias, "output_bias": bias}
