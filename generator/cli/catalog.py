@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 KINDS = ("accelerators", "node-types", "models")
 
 
-@click.command()
+@click.command(short_help="List accelerators, node types and models.")
 @click.argument("kind", required=False, type=click.Choice(KINDS))
 @click.argument("name", required=False)
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)

@@ -9,7 +9,7 @@ from .options import Request, job_options
 from .printing import print_json, print_parts
 
 
-@click.command()
+@click.command(short_help="Estimate one layout, without a search.")
 @job_options
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def estimate(request: Request, form: str) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from .findings_text import print_findings
 from .loading import load
 from .options import Request, job_options
 from .printing import print_json, print_obstacle, print_parts
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 _START = {"slurm": "sbatch {}/launch.sbatch", "azureml": "az ml job create --file {}/job.yml", "shell": "{}/launch.sh"}
 
 
-@click.command()
+@click.command(short_help="Plan a job and write its files (the default).")
 @job_options
 @click.option("-o", "--output", metavar="DIR", help="Folder for the files; else NAME-Ngpus here.")
 @click.option("--force", is_flag=True, help="Overwrite files that differ.")
@@ -44,6 +45,7 @@ def generate(request: Request, output: str | None, force: bool, show_diff: bool,
     if isinstance(answer, Infeasible):
         print_obstacle(answer, form)
     files = render(answer.plans[0], command=request.command)
+    print_findings(answer.plans[0].findings)
     if show_diff:
         _print_diff(files, folder)
         return

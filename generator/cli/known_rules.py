@@ -20,18 +20,22 @@ class KnownRule:
 @lru_cache(maxsize=1)
 def known_rules() -> tuple[KnownRule, ...]:
     """Rules by id."""
-    from ..rules import FIT_RULES, JOB_RULES, LAYOUT_RULES
+    from ..rules import ALL_RULES, JobRule, LayoutRule
     from ..spec.codes import TITLES
 
     spec = [
-        KnownRule(id=i, severity="error", checks="spec", title=title, source="the job spec's schema")
+        KnownRule(id=i, severity="error", checks="spec", title=title, source="the job spec's own form")
         for i, title in TITLES.items()
     ]
-    checks = {"job": JOB_RULES, "layout": LAYOUT_RULES, "fit": FIT_RULES}
     other = [
-        KnownRule(id=rule.id, severity=rule.severity.value, checks=kind, title=rule.title, source=rule.source)
-        for kind, rules in checks.items()
-        for rule in rules
+        KnownRule(
+            id=rule.id,
+            severity=rule.severity.value,
+            checks="job" if isinstance(rule, JobRule) else "layout" if isinstance(rule, LayoutRule) else "fit",
+            title=rule.title,
+            source=rule.source,
+        )
+        for rule in ALL_RULES
     ]
     return tuple(sorted((*spec, *other), key=lambda rule: rule.id))
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from ..search.plan import Plan
 
 WIDTH = 48  #: characters that stand for the whole capacity
+_LONGEST = 64  # a component far beyond the capacity is cut off here
+_EIGHTHS = "▏▎▍▌▋▊▉"
 _PARTS = {
     "parameters_bytes": ("parameters", "blue"),
     "gradients_bytes": ("gradients", "cyan"),
@@ -35,7 +37,7 @@ def memory_table(plan: Plan) -> Table:
     table.add_column(justify="right", no_wrap=True)
     table.add_column(no_wrap=True)
     for row, (label, size, colour) in enumerate(_components(plan)):
-        bar = Text("█" * _cells(size, capacity), style=colour)
+        bar = Text(_bar(WIDTH * size / capacity), style=colour)
         table.add_row("Memory" if row == 0 else "", label, f"{gib(size)} GiB", bar)
     fits = required <= limit
     table.add_row(
@@ -54,18 +56,18 @@ def _components(plan: Plan) -> Iterator[tuple[str, float, str]]:
     yield "context and NCCL", float(memory.required_bytes) - float(memory.allocated_bytes), "bright_black"
 
 
-def _cells(size: float, capacity: float) -> int:
-    return min(2 * WIDTH, max(1, round(WIDTH * size / capacity))) if size > 0 else 0
+def _bar(cells: float) -> str:
+    """A bar as long as `cells` characters, to an eighth; what is more than nothing can be seen."""
+    whole, eighths = divmod(max(1, round(8 * min(cells, _LONGEST))), 8)
+    return "█" * whole + (_EIGHTHS[eighths - 1] if eighths else "")
 
 
 def _total(required: float, limit: float, capacity: float) -> Text:
-    """The bar of everything: filled up to `required`, `│` where headroom begins, `]` at the capacity."""
-    filled, mark = _cells(required, capacity), _cells(limit, capacity)
+    """The bar of everything: filled up to `required`, `│` where the headroom begins, `]` at the capacity."""
+    filled = min(round(WIDTH * required / capacity), _LONGEST)
     cells = ["█" if cell < filled else "·" for cell in range(max(WIDTH, filled))]
-    if mark < len(cells):
-        cells[mark] = "│"
-    if filled <= WIDTH:
-        cells.append("]")
+    cells[min(round(WIDTH * limit / capacity), WIDTH - 1)] = "│"
+    cells[WIDTH:WIDTH] = "]"
     return Text("".join(cells), style="green" if required <= limit else "red")
 
 

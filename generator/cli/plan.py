@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..search.plan import Plan, SearchResult
 
 
-@click.command()
+@click.command(short_help="Rank the layouts of a job; write nothing.")
 @job_options
 @click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help="Plans to list.")
 @click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)

@@ -23,8 +23,11 @@ def print_parts(*parts: object) -> None:
     from .summary import console
 
     target = console()
-    for part in parts:
-        target.print(part, markup=False)
+    with target.capture() as capture:
+        for part in parts:
+            target.print(part, markup=False)
+    for line in capture.get().splitlines():
+        click.echo(line.rstrip())
 
 
 def print_obstacle(answer: Infeasible, form: str) -> NoReturn:

@@ -8,7 +8,7 @@ from .printing import print_json, print_parts
 from .unknown import unknown
 
 
-@click.command()
+@click.command(short_help="List or explain the rules.")
 @click.argument("rule_id", required=False, metavar="[ID]")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def rules(rule_id: str | None, form: str) -> None:

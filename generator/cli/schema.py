@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 
-@click.command()
+@click.command(short_help="Print a published JSON Schema.")
 @click.argument("name", required=False, default="job", type=click.Choice(["job", "plan"]))
 def schema(name: str) -> None:
     """Print the JSON Schema of the job spec (job) or of plan.json (plan)."""

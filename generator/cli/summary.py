@@ -18,7 +18,7 @@ from .text import choices, count, degrees, long_time, percent, seconds
 if TYPE_CHECKING:
     from ..search.plan import Plan
 
-_PLAIN_WIDTH = 120  # columns, when the output is not a terminal
+PLAIN_WIDTH = 120  # columns, when the output is not a terminal
 _TIME_PARTS = {
     "compute_s": "compute",
     "recompute_s": "recompute",
@@ -35,8 +35,8 @@ _TIME_PARTS = {
 
 def console() -> Console:
     """Standard output: as wide as the terminal, plain and of one width when piped."""
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PLAIN_WIDTH
-    return Console(highlight=False, soft_wrap=False, width=width)
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PLAIN_WIDTH
+    return Console(highlight=False, width=width)
 
 
 def plan_summary(plan: Plan) -> RenderableType:
@@ -69,7 +69,7 @@ def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
         f"× data {layout.data}; {count(training.tokens_per_step)} tokens a step in {training.precision}",
     )
     if plan.reasons:
-        yield "Why", " ".join(plan.reasons)
+        yield "Why", plan.reasons[0]
 
 
 def _time(plan: Plan) -> RenderableType:

@@ -9,7 +9,7 @@ from .printing import print_json
 from .status import ExitStatus
 
 
-@click.command()
+@click.command(short_help="Find every problem of job specs.")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def validate(paths: tuple[str, ...], form: str) -> None:
