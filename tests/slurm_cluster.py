@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _HOSTS = Path("/etc/hosts")
-_TAG = "# dsgen slurm test"
+_TAG = f"# dsgen slurm test {os.getpid()}"
 _SECONDS_TO_START = 30
 
 

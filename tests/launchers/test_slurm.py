@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from dsgen.launchers import launch_files
 from dsgen.launchers.slurm import slurm_time
-
 from tests.launchers.hand_built import HOSTILE, expected_arguments, plan, program
 from tests.launchers.places import put, scripts_clean
+from tests.needs import needs_shellcheck, needs_slurm
 from tests.slurm_cluster import SlurmCluster, running_slurm, sbatch_test_only, slurm_for
 
 STAND_IN = Path(__file__).parent / "stand_in.py"
@@ -44,6 +45,7 @@ OPTIONS: tuple[dict[str, object], ...] = (
 )
 
 
+@needs_shellcheck
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "+".join(options) or "plain")
 def test_every_variant_is_clean_shell(tmp_path: Path, options: dict[str, object]) -> None:
     """Whatever the options and however hostile the arguments, bash -n and shellcheck have nothing to say."""
@@ -67,6 +69,7 @@ def test_time_says_its_unit() -> None:
     ]
 
 
+@needs_slurm
 @pytest.mark.integration
 @pytest.mark.parametrize("gpus", [8, 64, 1024, 2048])
 def test_slurm_accepts_the_plain_script(tmp_path: Path, big: SlurmCluster, gpus: int) -> None:
@@ -76,6 +79,7 @@ def test_slurm_accepts_the_plain_script(tmp_path: Path, big: SlurmCluster, gpus:
     assert f"using {gpus // 8 * 96} processors" in result.stderr
 
 
+@needs_slurm
 @pytest.mark.integration
 @pytest.mark.parametrize("options", OPTIONS[1:5], ids=lambda options: "+".join(options))
 def test_slurm_accepts_the_options(tmp_path: Path, big: SlurmCluster, options: dict[str, object]) -> None:
@@ -84,12 +88,14 @@ def test_slurm_accepts_the_options(tmp_path: Path, big: SlurmCluster, options: d
     assert result.returncode == 0, result.stderr
 
 
+@needs_slurm
 @pytest.mark.integration
 def test_slurm_refuses_more_than_there_is(tmp_path: Path, big: SlurmCluster) -> None:
     """The acceptance above means something: one node too many is refused."""
     assert sbatch_test_only(launch(tmp_path, gpus=257 * 8), big).returncode != 0
 
 
+@needs_slurm
 @pytest.mark.integration
 @pytest.mark.parametrize("hostile", [text for text in HOSTILE if text])
 def test_sbatch_takes_hostile_values_as_data(tmp_path: Path, big: SlurmCluster, hostile: str) -> None:
@@ -99,6 +105,7 @@ def test_sbatch_takes_hostile_values_as_data(tmp_path: Path, big: SlurmCluster, 
     assert "reservation" in result.stderr.lower(), result.stderr
 
 
+@needs_slurm
 @pytest.mark.integration
 def test_four_nodes_start_every_rank_right(tmp_path: Path) -> None:
     """On four real nodes each process has its rank, world size, master address and the arguments, unchanged."""
