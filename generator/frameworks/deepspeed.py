@@ -43,8 +43,8 @@ def notes(job: Job, layout: Layout) -> tuple[str, ...]:
         texts.append(
             f"train_batch_size is {layout.micro_batch} × {layout.gradient_accumulation} × "
             f"{ds_config.batch_ranks(job, layout)}: without an mpu DeepSpeed counts every rank of a tensor group, "
-            f"although {layout.tensor} of them share a sample; {layout.global_batch} samples are used per step. A script "
-            f"that passes an mpu to deepspeed.initialize needs train_batch_size {layout.global_batch}."
+            f"although {layout.tensor} of them share a sample; {layout.global_batch} samples are used per step. "
+            f"A script that passes an mpu to deepspeed.initialize needs train_batch_size {layout.global_batch}."
         )
     if layout.context > 1:
         texts.append(
