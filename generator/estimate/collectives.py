@@ -14,12 +14,14 @@ from ..units import MICROSECOND
 #: 0.67-0.74 of 900 on B200; PCIe: 0.42 for eight cards, 0.69 for two and four (nccl-tests, published with vTrain,
 #: ml-engineering and SimuMax).
 _LINK_FRACTION = {"nvswitch": 0.78, "mesh": 0.70, "pcie": 0.55}
-#: The same for networks; assumed but for InfiniBand, where full nodes reach 0.8-0.9 of the NICs' rate.
-_NETWORK_FRACTION = {"infiniband": 0.85, "roce": 0.8, "efa": 0.7, "omni-path": 0.7, "ethernet": 0.6}
+#: The same for networks. InfiniBand: 0.6 of the NICs' rate is what ZeRO-3's volume takes on 128 to 1,024 A100s with
+#: eight HDR ports a node (DeepSpeed on Azure, step times against micro batch, extrapolated to no compute); the others
+#: are assumed in proportion.
+_NETWORK_FRACTION = {"infiniband": 0.62, "roce": 0.6, "efa": 0.55, "omni-path": 0.5, "ethernet": 0.5}
 #: Start of a ring within a node, and each further member (A100: 45 us for 2, 53 for 4, 77 for 8; vTrain's tables).
 _START_S = 34 * MICROSECOND
 _MEMBER_S = 5.3 * MICROSECOND
-#: One hop between nodes; assumed from InfiniBand's latency with NCCL's proxy.
+#: One hop of a ring that leaves the node: the same runs grow by 10 us a member and collective from 128 to 1,024 ranks.
 _HOP_S = 10 * MICROSECOND
 
 
@@ -61,7 +63,9 @@ def bandwidth(cluster: Cluster, ring: Group) -> Any:
 
 
 def _latency(ring: Group, hops: Any) -> Any:
-    return np.where(ring.size > 1, _START_S + _MEMBER_S * ring.per_node + _HOP_S * hops, 0.0)
+    """Start inside the node, and `hops` more when the group leaves it."""
+    outside = np.where(ring.size > ring.per_node, _HOP_S * hops, 0.0)
+    return np.where(ring.size > 1, _START_S + _MEMBER_S * ring.per_node + outside, 0.0)
 
 
 def all_reduce_s(cluster: Cluster, ring: Group, size_bytes: Any) -> Any:
@@ -70,10 +74,10 @@ def all_reduce_s(cluster: Cluster, ring: Group, size_bytes: Any) -> Any:
     return volume / bandwidth(cluster, ring) + _latency(ring, 2 * np.log2(ring.nodes))
 
 
-def all_gather_s(cluster: Cluster, ring: Group, size_bytes: Any) -> Any:
-    """Seconds of an all-gather (or a reduce-scatter) whose whole is `size_bytes`."""
+def all_gather_s(cluster: Cluster, ring: Group, size_bytes: Any, calls: Any = 1) -> Any:
+    """Seconds of all-gathers (or reduce-scatters) of `size_bytes` in all, in `calls` collectives around the ring."""
     volume = (ring.size - 1) / ring.size * size_bytes
-    return volume / bandwidth(cluster, ring) + _latency(ring, ring.nodes - 1) / 2
+    return volume / bandwidth(cluster, ring) + calls * _latency(ring, ring.size - 1)
 
 
 def all_to_all_s(cluster: Cluster, ring: Group, size_bytes: Any) -> Any:

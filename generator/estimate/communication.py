@@ -15,6 +15,9 @@ from .stages import StageParameters
 from .states import weight_bytes
 from .traits import FRAMEWORKS
 
+#: ZeRO-3 gathers and reduces each matrix by itself: query-key-value, output, and the MLP's two.
+_MATRICES_PER_LAYER = 4
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerCommunication:
@@ -102,8 +105,9 @@ def data_s(job: Job, layout: LayoutLike, held: StageParameters, micro_batch_s: A
     element = weight_bytes(job)
     gradient = element if traits.deepspeed or job.training.precision == "fp16" else 4
     count = held.shared + held.experts
-    reduce = all_gather_s(cluster, ring, gradient * count)
-    gather = all_gather_s(cluster, ring, element * count)
+    calls = np.where(layout.zero_stage >= 3, _MATRICES_PER_LAYER * job.model.layers, 1)
+    reduce = all_gather_s(cluster, ring, gradient * count, calls)
+    gather = all_gather_s(cluster, ring, element * count, calls)
     whole = all_reduce_s(cluster, ring, gradient * count)
     stage, passes = layout.zero_stage, layout.gradient_accumulation
     per_step = np.where(stage == 0, whole, reduce + gather)

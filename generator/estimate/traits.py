@@ -25,8 +25,9 @@ class FrameworkTraits:
     # runs); Megatron without loss fusion converts 16-bit logits to fp32: 2 + 4 (megatron/core/tensor_parallel/
     # cross_entropy.py). score_bytes: 16-bit softmax output (2205.05198 sec 4.1) against fp32 softmax and a 16-bit copy
     # (5.94 measured with FakeTensorMode on Llama-2 7B). reserved_over_allocated: 1.10 DeepSpeed, 1.03-1.08 Megatron
-    # (same audit). overlaps_data: assumed; the distributed optimizer hides what fits in one micro-batch, ZeRO-3
-    # prefetch most of it. kernels_per_layer: counted from the modules' operators.
+    # (same audit). overlaps_data: Megatron's distributed optimizer hides what fits in one micro-batch (assumed); in
+    # DeepSpeed on Azure's runs ZeRO-3 traffic adds to compute almost whole. kernels_per_layer: counted from the
+    # modules' operators.
 
 
 _MEGATRON = FrameworkTraits(
@@ -46,7 +47,7 @@ _MEGATRON_DEEPSPEED = FrameworkTraits(
     reserved_over_allocated=1.10,
     shards_vocabulary=True,
     deepspeed=True,
-    overlaps_data=0.7,
+    overlaps_data=0.2,
     kernels_per_layer=24,
 )
 _EAGER = FrameworkTraits(
@@ -56,7 +57,7 @@ _EAGER = FrameworkTraits(
     reserved_over_allocated=1.10,
     shards_vocabulary=False,
     deepspeed=True,
-    overlaps_data=0.7,
+    overlaps_data=0.2,
     kernels_per_layer=40,
 )
 
@@ -81,8 +82,8 @@ class AcceleratorTraits:
 
     # Sources. gemm_fraction and gemm_overhead_s: least absolute deviation over 183 shapes on A100 PCIe (0.74, 20 us)
     # and 514 shapes on B200 (0.48, 10 us) published with SimuMax. Attention: medians of the same collection (44 shapes
-    # each way), halved because it counts the full square. memory_fraction: the same collection (0.91 of 1600 GB/s, which is
-    # 0.75 of the PCIe card's 1935; 0.67). context_bytes: 1.1 GiB V100, 1.6 GiB A100 (BigScience logs).
+    # each way), halved because it counts the full square. memory_fraction: the same collection (0.91 of 1600 GB/s,
+    # that is 0.75 of the PCIe card's 1935; 0.67). context_bytes: 1.1 GiB V100, 1.6 GiB A100 (BigScience logs).
 
 
 _AMPERE = AcceleratorTraits(

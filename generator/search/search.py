@@ -37,7 +37,7 @@ class Feasible:
     required_bytes: Floats
     considered: int
     rejected_by: Mapping[str, int]
-    nearest: Layout | None  #: the legal layout with the least memory demand, when nothing fits
+    nearest: Layout | None  #: the legal layout that comes closest to fitting; `None` when no layout is legal
 
 
 def search(job: Job, *, top: int = 10) -> SearchResult | Infeasible:
@@ -76,9 +76,10 @@ def feasible_layouts(job: Job) -> Feasible:
         rows = legal.layouts.take(np.arange(start, min(start + _CHUNK_ROWS, len(legal.layouts))))
         ledger = memory(job, rows)
         fits = _fit(job, rows, ledger, rejected)
-        least = int(np.argmin(ledger.required_bytes))
-        if nearest is None or ledger.required_bytes[least] < nearest[0]:
-            nearest = (float(ledger.required_bytes[least]), rows[least])
+        demand = _demand(job, ledger)
+        least = int(np.argmin(demand))
+        if nearest is None or demand[least] < nearest[0]:
+            nearest = (float(demand[least]), rows[least])
         if fits.any():
             rows = rows.take(fits)
             kept.append((rows, step_time(job, rows).total_s, ledger.required_bytes[fits]))
@@ -116,6 +117,14 @@ def _fit(job: Job, rows: Layouts, ledger: Memory, rejected: dict[str, int]) -> N
             rejected[rule.id] = rejected.get(rule.id, 0) + removed
         fits &= holds
     return fits
+
+
+def _demand(job: Job, ledger: Memory) -> Floats:
+    """The tighter of device and host memory, as need over what may be used."""
+    device = ledger.required_bytes / (ledger.capacity_bytes * (1 - job.headroom))
+    host = ledger.host_bytes_per_node / (job.cluster.host_memory_bytes or np.inf)
+    tighter: Floats = np.maximum(device, host)
+    return tighter
 
 
 def make_plan(job: Job, layout: Layout, *, why: tuple[str, ...] = ()) -> Plan:
