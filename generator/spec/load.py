@@ -13,10 +13,12 @@ from .job import Job
 from .overrides import apply_overrides
 from .plain import plain_source
 from .resolve import resolve
-from .schema_check import check_schema, show
+from .resolve_model import check_model_keys
+from .schema_check import check_schema
 from .source import Source, parse
 from .text import UnreadableText, read_path, read_stream
 from .text_check import check_environment, check_text
+from .wording import show
 
 # Where an empty value means something; elsewhere `key:` without a value is as good as no key.
 _KEPT_EMPTY: Final = frozenset({"model", "environment", "tags"})
@@ -39,11 +41,13 @@ def load_with_findings(
     """As `load`, with the warnings that didn't stop the job, in file order."""
     try:
         read = _read(source)
+        if not read.complete:  # what would be missing may come later in the text
+            raise InvalidJob(read.findings)
+        if not isinstance(read.data, dict):
+            raise InvalidJob([*read.findings, _not_a_mapping(read)])
+        changed = apply_overrides(read, overrides or {})
     except UnreadableText as problem:
         raise InvalidJob([problem.finding]) from None
-    if not (isinstance(read.data, dict) or overrides) or _unreadable(read):
-        raise InvalidJob(read.findings or [_not_a_mapping(read)])
-    changed = apply_overrides(read, overrides or {})
     tidy = replace(changed, data=_without_empty(changed.data))
     job, findings = _check(tidy)
     if job is None:
@@ -53,7 +57,7 @@ def load_with_findings(
 
 def _check(source: Source) -> tuple[Job | None, tuple[Finding, ...]]:
     """The job, if nothing is wrong with it, and every finding."""
-    textual = (*source.findings, *check_text(source), *check_environment(source))
+    textual = (*source.findings, *check_text(source), *check_environment(source), *check_model_keys(source))
     told = {finding.where.pointer for finding in textual if finding.where.pointer}
     shape = tuple(finding for finding in check_schema(source) if finding.where.pointer not in told)
     errors = [finding for finding in (*textual, *shape) if finding.severity is Severity.ERROR]
@@ -68,11 +72,6 @@ def _read(source: SpecSource) -> Source:
     if isinstance(source, (str, os.PathLike)):
         return parse(read_path(source))
     return parse(read_stream(source))
-
-
-def _unreadable(source: Source) -> bool:
-    """Whether reading stopped before there was a mapping: what is wrong with its keys would be noise."""
-    return bool(source.findings) and not isinstance(source.data, dict)
 
 
 def _not_a_mapping(source: Source) -> Finding:

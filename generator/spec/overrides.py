@@ -5,19 +5,23 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from ..findings import Finding, Location
 from .codes import OVERRIDE, error
+from .plain import plain_value
+from .schema_check import takes_text
 from .source import Source, escape, parse
 from .text import UnreadableText, text_of
 
 PATH: Final = "<flags>"
 
+_Value = TypeVar("_Value")
+
 # Keys that say the same thing: setting one takes the others of its set out of the file.
 _ALTERNATIVES: Final[tuple[frozenset[tuple[str, ...]], ...]] = (
     frozenset({("gpus",), ("nodes",)}),
-    frozenset({("training", "duration", "tokens"), ("training", "duration", "steps"), ("training", "duration", "samples")}),
+    frozenset(("training", "duration", key) for key in ("tokens", "steps", "samples")),
 )
 
 
@@ -34,27 +38,43 @@ def parse_value(text: str) -> object:
 
 
 def apply_overrides(source: Source, overrides: Mapping[str, object]) -> Source:
-    """`source` with each override in place, located at `<flags>`; those that can't be are findings.
+    """`source` with each override in place, located at `<flags>`; those that can't be set are findings.
 
-    Text is read as `parse_value` does. `None` takes the key out of the file.
+    Raises `UnreadableText` for a value that YAML couldn't hold.
+
+    Text is read as `parse_value` does unless the key takes text. `None` (`null` in text) takes the key out of the file.
     """
     data = copy.deepcopy(source.data) if isinstance(source.data, dict) else source.data
-    locations, keys, findings = dict(source.locations), dict(source.keys), list(source.findings)
+    locations, keys, texts = dict(source.locations), dict(source.keys), dict(source.texts)
+    findings = list(source.findings)
     paths = [tuple(name.split(".")) for name in overrides]
     for path, value in zip(paths, overrides.values(), strict=True):
         pointer = "".join(f"/{escape(part)}" for part in path)
         where = Location(path=PATH, pointer=pointer)
         for other in _alternatives(path) - set(paths):
             _drop(data, other)
-        problem = _set(data, path, parse_value(value) if isinstance(value, str) else value)
+        problem = _set(data, path, _read(path, value))
         if problem is not None:
             findings.append(_refuse(where, path, problem))
             continue
-        for places in (locations, keys):
-            for below in [known for known in places if known == pointer or known.startswith(f"{pointer}/")]:
-                del places[below]
-            places[pointer] = where
-    return replace(source, data=data, locations=locations, keys=keys, findings=tuple(findings))
+        locations = {**_outside(pointer, locations), pointer: where}
+        keys = {**_outside(pointer, keys), pointer: where}
+        texts = _outside(pointer, texts)
+    return replace(source, data=data, locations=locations, keys=keys, texts=texts, findings=tuple(findings))
+
+
+def _outside(pointer: str, places: Mapping[str, _Value]) -> dict[str, _Value]:
+    """`places` without those at and below `pointer`."""
+    return {known: value for known, value in places.items() if not f"{known}/".startswith(f"{pointer}/")}
+
+
+def _read(path: tuple[str, ...], value: object) -> object:
+    if not isinstance(value, str):
+        pointer = "".join(f"/{escape(part)}" for part in path)
+        return plain_value(value, PATH, pointer)
+    if value in ("null", "~"):
+        return None
+    return value if takes_text(path) else parse_value(value)
 
 
 def _alternatives(path: tuple[str, ...]) -> set[tuple[str, ...]]:

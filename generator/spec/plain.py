@@ -16,38 +16,45 @@ PATH = "<mapping>"
 
 def plain_source(mapping: Mapping[str, object]) -> Source:
     """`mapping` as a `Source` without lines. Raises `UnreadableText` for values that YAML couldn't hold."""
-    return Source(path=PATH, data=_Plain().convert(mapping, "", 0), locations={}, keys={}, findings=())
+    return Source(path=PATH, data=plain_value(mapping, PATH), locations={}, keys={}, findings=())
+
+
+def plain_value(value: object, path: str, pointer: str = "") -> object:
+    """`value` as dict, list, str, int, float, bool or None. Raises `UnreadableText`, located in `path`, if it can't."""
+    return _Plain(path).convert(value, pointer, 0)
 
 
 class _Plain:
     """Copies a value, and counts, so that cyclic and huge ones end."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: str) -> None:
+        self._path = path
         self._nodes = 0
 
     def convert(self, value: object, pointer: str, depth: int) -> object:
-        """`value` as dict, list, str, int, float, bool or None."""
+        """`value`, which is at `pointer` and `depth` levels down, copied."""
         self._nodes += 1
         if depth > MAX_DEPTH or self._nodes > MAX_NODES:
             message = f"the mapping is nested more than {MAX_DEPTH} deep, or has more than {MAX_NODES:,} values"
-            raise UnreadableText(error(TOO_LARGE, Location(path=PATH, pointer=pointer), message))
+            raise UnreadableText(error(TOO_LARGE, Location(path=self._path, pointer=pointer), message, "give less"))
         if isinstance(value, Mapping):
-            return {
-                str(key): self.convert(inner, f"{pointer}/{escape(str(key))}", depth + 1) for key, inner in value.items()
-            }
+            items = ((str(key), inner) for key, inner in value.items())
+            return {key: self.convert(inner, f"{pointer}/{escape(key)}", depth + 1) for key, inner in items}
         if isinstance(value, (list, tuple)):
             return [self.convert(inner, f"{pointer}/{index}", depth + 1) for index, inner in enumerate(value)]
-        return _scalar(value, pointer)
+        return _scalar(value, Location(path=self._path, pointer=pointer))
 
 
-def _scalar(value: object, pointer: str) -> object:
-    if value is None or isinstance(value, (bool, str)):
-        return value if value is None or isinstance(value, bool) else str(value)
+def _scalar(value: object, where: Location) -> object:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return str(value)  # of a subclass, such as an enumeration's, the plain text
     if isinstance(value, numbers.Integral):  # numpy's integers too
         return int(value)
     if isinstance(value, numbers.Real):
         return float(value)
     if isinstance(value, os.PathLike):
         return os.fsdecode(value)
-    message = f"a {type(value).__name__} can't be part of a job spec"
-    raise UnreadableText(error(WRONG_TYPE, Location(path=PATH, pointer=pointer), message, "give text, numbers, lists"))
+    message = f"a value of type {type(value).__name__} can't be part of a job spec"
+    raise UnreadableText(error(WRONG_TYPE, where, message, "give text, numbers, true or false, lists or mappings"))

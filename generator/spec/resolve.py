@@ -12,7 +12,6 @@ from .job import Cluster, Job, Launch, Origin, Pins, Training
 from .quantities import read_time_limit, read_tokens
 from .resolve_cluster import resolve_cluster
 from .resolve_model import resolve_model
-from .schema_check import locate
 from .source import Source
 
 DEFAULT_SEQUENCE_LENGTH: Final = 4096
@@ -45,7 +44,9 @@ def resolve(source: Source, broken: Iterable[str]) -> tuple[Job | None, tuple[Fi
 
 
 def _sound(pointer: str, broken: tuple[str, ...]) -> bool:
-    return not any(f"{known}/".startswith(f"{pointer}/") or f"{pointer}/".startswith(f"{known}/") for known in broken if known)
+    """Whether nothing broken is at, below or above `pointer`; the root, where keys are missing, doesn't count."""
+    paths = [f"{known}/" for known in broken if known]
+    return not any(path.startswith(f"{pointer}/") or f"{pointer}/".startswith(path) for path in paths)
 
 
 def _check_quantities(source: Source, data: Data, model: Model | None) -> tuple[Finding, ...]:
@@ -54,13 +55,14 @@ def _check_quantities(source: Source, data: Data, model: Model | None) -> tuple[
     findings = []
     duration = training.get("duration", {})
     if "tokens" in duration and (problem := _token_problem(duration["tokens"])):
-        findings.append(error(WRONG_VALUE, locate(source, "/training/duration/tokens"), problem, "such as `tokens: 300B`"))
+        where = source.locate("/training/duration/tokens")
+        findings.append(error(WRONG_VALUE, where, problem, "such as `tokens: 300B`"))
     batch = training.get("global_batch")
     if batch is None:
         hint = "add `global_batch: 512`, in sequences, or `global_batch: {tokens: 4194304}`"
-        findings.append(error(MISSING_KEY, locate(source, "/training"), "`training.global_batch` is missing", hint))
+        findings.append(error(MISSING_KEY, source.locate("/training"), "`training.global_batch` is missing", hint))
     elif isinstance(batch, Mapping):
-        where = locate(source, "/training/global_batch/tokens")
+        where = source.locate("/training/global_batch/tokens")
         if problem := _token_problem(batch["tokens"]):
             findings.append(error(WRONG_VALUE, where, problem, "such as `tokens: 4194304`"))
         elif "sequence_length" in training or model is not None:
@@ -93,7 +95,7 @@ def _check_time_limit(source: Source, data: Data) -> tuple[Finding, ...]:
         if limit is not None:
             read_time_limit(limit)
     except ValueError as problem:
-        where = locate(source, "/launch/time_limit")
+        where = source.locate("/launch/time_limit")
         return (error(WRONG_VALUE, where, f"`launch.time_limit`: {problem}", "such as `time_limit: 2-00:00:00`"),)
     return ()
 
@@ -112,7 +114,7 @@ def _job(source: Source, data: Data, model: Model, cluster: Cluster) -> Job:
         training=_training(data.get("training", {}), model, cluster.accelerator),
         pins=Pins(**{key: _whole(value) for key, value in data.get("layout", {}).items()}),
         headroom=float(data.get("memory", {}).get("headroom", 0.08)),
-        launch=_launch(data.get("launch", {}), framework),
+        launch=_launch(source, data.get("launch", {}), framework),
         origin=Origin(path=source.path, locations=source.locations),
     )
 
@@ -158,14 +160,20 @@ def _duration_tokens(duration: Data, length: int, sequences: int) -> float | Non
     return None
 
 
-def _launch(launch: Data, framework: str) -> Launch:
+def _launch(source: Source, launch: Data, framework: str) -> Launch:
     target = launch.get("target", "slurm")
     limit = launch.get("time_limit")
     return Launch(
         target=target,
         script=launch.get("script", MEGATRON_SCRIPT if framework.startswith("megatron") else OTHER_SCRIPT),
-        arguments=tuple(_as_text(value) for value in launch.get("arguments", ())),
-        environment={name: _as_text(value) for name, value in launch.get("environment", {}).items()},
+        arguments=tuple(
+            _as_text(source, f"/launch/arguments/{index}", value)
+            for index, value in enumerate(launch.get("arguments", ()))
+        ),
+        environment={
+            name: _as_text(source, f"/launch/environment/{name}", value)
+            for name, value in launch.get("environment", {}).items()
+        },
         time_limit_s=None if limit is None else read_time_limit(limit),
         options={key: _whole(value) for key, value in launch.get(target, {}).items()},
     )
@@ -176,5 +184,6 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _as_text(value: str | int | float) -> str:
-    return value if isinstance(value, str) else str(value)
+def _as_text(source: Source, pointer: str, value: str | int | float) -> str:
+    """Text as it is; a number as it was written, for `1e-4` and `007` mean more to a script than to us."""
+    return value if isinstance(value, str) else source.texts.get(pointer, str(value))

@@ -10,8 +10,8 @@ from ..findings import Finding
 from ..units import GB, GBIT_PER_S, GIB
 from .codes import UNKNOWN_NAME, error
 from .job import Cluster
-from .schema_check import locate, show
 from .source import Source
+from .wording import show
 
 _FAST_NETWORK_GBITS_PER_S: Final = 100  # from here on a training cluster's network is taken for InfiniBand
 
@@ -88,13 +88,13 @@ def _unknown_node_type(source: Source, value: str) -> Resolved:
         nodes = [name for name, node in catalog.node_types.items() if node.accelerator == accelerator.name]
         hint = f"nodes with it: {', '.join(nodes)}" if nodes else "describe the node: {accelerator: ...}"
         message = f"{show(value)} is an accelerator; `cluster` is a node type"
-        return None, (error(UNKNOWN_NAME, locate(source, "/cluster"), message, hint),)
+        return None, (error(UNKNOWN_NAME, source.locate("/cluster"), message, hint),)
     aliases = [alias for alias, name in catalog.aliases.items() if name in catalog.node_types]
     near = closest(value, [*catalog.node_types, *aliases])
     hint = f"did you mean `{near}`?" if near else f"such as `cluster: {next(iter(catalog.node_types))}`"
     message = f"{show(value)} is no node type of the catalogue"
-    where = locate(source, "/cluster")
-    return None, (error(UNKNOWN_NAME, where, message, f"{hint} `dsgen catalog node-types` lists them"),)
+    where = source.locate("/cluster")
+    return None, (error(UNKNOWN_NAME, where, message, f"{hint} (`dsgen catalog` lists all)"),)
 
 
 def _unknown_accelerator(source: Source, value: str) -> Resolved:
@@ -102,5 +102,5 @@ def _unknown_accelerator(source: Source, value: str) -> Resolved:
     aliases = [alias for alias, name in catalog.aliases.items() if name in catalog.accelerators]
     near = closest(value, [*catalog.accelerators, *aliases])
     hint = f"did you mean `{near}`?" if near else f"such as `accelerator: {next(iter(catalog.accelerators))}`"
-    where = locate(source, "/cluster/accelerator")
+    where = source.locate("/cluster/accelerator")
     return None, (error(UNKNOWN_NAME, where, f"{show(value)} is no accelerator of the catalogue", hint),)

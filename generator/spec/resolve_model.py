@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Final
 
 from ..catalog import Model, closest, find_model, load_catalog
 from ..findings import Finding
-from .codes import UNKNOWN_NAME, UNUSABLE_MODEL, error
+from .codes import UNKNOWN_KEY, UNKNOWN_NAME, UNUSABLE_MODEL, error, warning
 from .hf_config import ConfigError, model_from_config
-from .schema_check import locate, show
-from .source import Source
+from .schema_check import load_schema
+from .source import Source, escape
 from .text import UnreadableText, read_path
+from .wording import show
+
+_SLIP: Final = 0.9  # likeness of keys that differ by a letter or two; `hidden_dropout_prob` is another key
 
 Resolved = tuple[Model | None, tuple[Finding, ...]]
 
@@ -28,6 +33,19 @@ def resolve_model(source: Source, value: str | Mapping[str, object]) -> Resolved
         return _build(source, preset.config, name=preset.name, origin=preset.source, file="the catalogue's entry")
     path = _config_path(source, value)
     return _unknown(source, value) if path is None else _from_file(source, value, path)
+
+
+def check_model_keys(source: Source) -> Iterator[Finding]:
+    """A warning for every key of an inline model that is nearly one of those read: others may stay, a slip may not."""
+    model = source.data.get("model") if isinstance(source.data, dict) else None
+    if not isinstance(model, dict):
+        return
+    known = load_schema()["$defs"]["model"]["properties"]
+    for key in model:
+        near = None if key in known else next(iter(difflib.get_close_matches(key, known, n=1, cutoff=_SLIP)), None)
+        if near is not None and near not in model:
+            where = source.locate_key(f"/model/{escape(key)}")
+            yield warning(UNKNOWN_KEY, where, f"{show(key)} is no key that `model` reads", f"did you mean `{near}`?")
 
 
 def _config_path(source: Source, value: str) -> Path | None:
@@ -50,16 +68,17 @@ def _unknown(source: Source, value: str) -> Resolved:
     near = closest(value, [*catalog.models, *aliases])
     hint = f"did you mean `{near}`?" if near else f"such as `model: {next(iter(catalog.models))}`"
     message = f"{show(value)} is no model of the catalogue, and no config.json"
-    return None, (error(UNKNOWN_NAME, locate(source, "/model"), message, f"{hint} `dsgen catalog models` lists them"),)
+    return None, (error(UNKNOWN_NAME, source.locate("/model"), message, f"{hint} (`dsgen catalog` lists all)"),)
 
 
 def _from_file(source: Source, value: str, path: Path) -> Resolved:
-    where = locate(source, "/model")
+    where = source.locate("/model")
     try:
         config = json.loads(read_path(path).content)
     except UnreadableText as problem:
         message = f"the model's config {show(value)}: {problem.finding.message}"
-        return None, (error(UNUSABLE_MODEL, where, message, problem.finding.hint),)
+        hint = "give the path of a Hugging Face config.json, from the job spec's folder"
+        return None, (error(UNUSABLE_MODEL, where, message, hint),)
     except (ValueError, RecursionError) as problem:
         reason = "it is nested too deeply" if isinstance(problem, RecursionError) else str(problem)
         message = f"the model's config {show(value)} is not JSON: {reason}"
@@ -80,8 +99,6 @@ def _build(
     except ConfigError as problem:
         prefix = f"{file}: " if file else ""
         return None, tuple(
-            error(
-                UNUSABLE_MODEL, locate(source, "/model" if file else f"/model/{key}"), f"{prefix}{message}", hint
-            )
+            error(UNUSABLE_MODEL, source.locate("/model" if file else f"/model/{key}"), f"{prefix}{message}", hint)
             for key, message, hint in problem.problems
         )

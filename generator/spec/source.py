@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,7 +36,20 @@ class Source:
     locations: Mapping[str, Location]  #: of every value
     keys: Mapping[str, Location]  #: of every mapping key, by the pointer of its value
     findings: tuple[Finding, ...]  #: what is wrong with the text; what could be read is in `data` all the same
+    texts: Mapping[str, str] = field(default_factory=dict)  #: numbers as they were written: `1e-4`, `1.10`, `007`
+    complete: bool = True  #: whether the text could be read to its end
     folder: Path | None = None  #: where relative paths in the document start
+
+    def locate(self, pointer: str) -> Location:
+        """The place of a value, else of the nearest thing around it."""
+        probe = pointer
+        while probe and probe not in self.locations:
+            probe = probe.rpartition("/")[0]
+        return replace(self.locations.get(probe, Location(path=self.path)), pointer=pointer)
+
+    def locate_key(self, pointer: str) -> Location:
+        """The place of the key whose value is at `pointer`."""
+        return self.keys.get(pointer) or self.locate(pointer)
 
 
 def escape(key: str) -> str:
@@ -48,6 +61,7 @@ def parse(text: Text) -> Source:
     """`text` as data. Never raises for bad text: `findings` has all that is wrong."""
     reader = _Reader(text)
     if not text.content.strip():
+        reader.complete = False
         reader.findings.append(
             error(UNREADABLE, Location(path=text.path), "the file is empty", "write at least model, cluster and gpus")
         )
@@ -59,6 +73,8 @@ def parse(text: Text) -> Source:
         locations=reader.locations,
         keys=reader.keys,
         findings=tuple(reader.findings),
+        texts=reader.texts,
+        complete=reader.complete,
         folder=text.folder,
     )
 
@@ -103,6 +119,8 @@ class _Reader:
         self.locations: dict[str, Location] = {}
         self.keys: dict[str, Location] = {}
         self.findings: list[Finding] = []
+        self.texts: dict[str, str] = {}
+        self.complete = True
         self._stack: list[_Open] = []
         self._anchors: dict[str, tuple[object, int]] = {}
         self._nodes = 0
@@ -114,7 +132,7 @@ class _Reader:
             for event in self._events():
                 self._take(event)
         except _Stop:
-            pass
+            self.complete = False
 
     def _events(self) -> Iterator[Any]:
         try:
@@ -123,9 +141,11 @@ class _Reader:
             mark = problem.problem_mark or problem.context_mark
             where = self.text.locate(mark.line, mark.column) if mark else Location(path=self.text.path)
             self.findings.append(error(SYNTAX, where, _syntax_message(problem), self._syntax_hint(where)))
+            raise _Stop from None
         except (yaml.YAMLError, ValueError) as problem:  # escapes that name no character
             reason = str(problem).splitlines()[0]
             self.findings.append(error(SYNTAX, Location(path=self.text.path), f"this is not YAML: {reason}"))
+            raise _Stop from None
 
     def _syntax_hint(self, where: Location) -> str:
         if where.excerpt and "\t" in where.excerpt[: where.column]:
@@ -172,6 +192,8 @@ class _Reader:
             self._refuse(event, UNSUPPORTED_YAML, f"this is {problem}", "quote the text, or write a plain value")
             value = event.value
         self._count(event, 1)
+        if isinstance(value, (int, float)):
+            self.texts[self._pointer()] = event.value
         self._place(event, value)
         if event.anchor:
             self._anchors[event.anchor] = (value, 1)
@@ -186,7 +208,8 @@ class _Reader:
         elif key in top.key_lines:
             top.dropped = True
             first = top.key_lines[key]
-            self._refuse(event, DUPLICATE_KEY, f"`{key}` is here twice; the first is on line {first}", "keep one of them")
+            message = f"`{key}` is here twice; the first is on line {first}"
+            self._refuse(event, DUPLICATE_KEY, message, "keep one of them")
         elif event.tag not in (None, "!", "tag:yaml.org,2002:str"):
             self._refuse(event, UNSUPPORTED_YAML, f"this key has the tag {short_tag(event.tag)}", "write a plain key")
         if not top.dropped:

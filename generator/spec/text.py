@@ -66,16 +66,19 @@ def read_path(path: str | os.PathLike[str]) -> Text:
     """The text of a file. Raises `UnreadableText` for all that can be wrong with it; never reads past the limit."""
     name = os.fsdecode(path)
     try:
+        if not name:
+            raise ValueError("an empty path")
         with Path(name).open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
     except IsADirectoryError:
-        raise _unreadable(name, "this is a directory", f"name a file in it, such as {name.rstrip('/')}/dsgen.yaml") from None
+        hint = f"name a file in it, such as {name.rstrip('/')}/dsgen.yaml"
+        raise _unreadable(name, "this is a directory", hint) from None
     except FileNotFoundError:
         raise _unreadable(name, "there is no such file", "check the path, or run dsgen without one") from None
     except OSError as problem:
         reason = (problem.strerror or "input error").lower()
         raise _unreadable(name, f"the file can't be read: {reason}", "check the path and its permissions") from None
-    except ValueError:  # a NUL in the path
+    except ValueError:  # empty, or with a NUL in it
         raise _unreadable(name.replace("\0", "\\0"), "this is not a path", "give the path of a file") from None
     return text_of(_decode(content, name), name, Path(name).parent)
 

@@ -10,9 +10,9 @@ from typing import Final
 from ..findings import Finding
 from . import codes
 from .codes import error, warning
-from .schema_check import dotted, locate, locate_key, show
 from .source import Source, escape
 from .text import CONTROL
+from .wording import dotted, show
 
 _CONTROL: Final = re.compile(f"{CONTROL.pattern}|\x85")
 _LINE_BREAK: Final = re.compile("[\t\n\r\u2028\u2029]")
@@ -26,13 +26,13 @@ def check_text(source: Source) -> Iterator[Finding]:
     for pointer, value in _walk("", source.data):
         if isinstance(value, float) and not math.isfinite(value):
             message = f"`{dotted(pointer)}` is {value}; numbers are finite"
-            yield error(codes.WRONG_VALUE, locate(source, pointer), message, "write a number, or leave the key out")
+            yield error(codes.WRONG_VALUE, source.locate(pointer), message, "write a number, or leave the key out")
         elif isinstance(value, str):
             yield from _text(source, pointer, value)
         elif isinstance(value, Mapping):
             for key in value:
                 if _CONTROL.search(key):
-                    where = locate_key(source, f"{pointer}/{escape(key)}")
+                    where = source.locate_key(f"{pointer}/{escape(key)}")
                     yield error(codes.FORBIDDEN_CHARACTER, where, f"the key {show(key)} has a control character")
 
 
@@ -40,10 +40,10 @@ def _text(source: Source, pointer: str, value: str) -> Iterator[Finding]:
     control = _CONTROL.search(value)
     if control:
         message = f"`{dotted(pointer)}` has the control character U+{ord(control.group()):04X}"
-        yield error(codes.FORBIDDEN_CHARACTER, locate(source, pointer), message, "take it out")
+        yield error(codes.FORBIDDEN_CHARACTER, source.locate(pointer), message, "take it out")
     elif _LINE_BREAK.search(value) and not pointer.startswith(_MANY_LINES):
         message = f"`{dotted(pointer)}` has a line break or tab; it is one line of text"
-        yield error(codes.FORBIDDEN_CHARACTER, locate(source, pointer), message, "write it on one line")
+        yield error(codes.FORBIDDEN_CHARACTER, source.locate(pointer), message, "write it on one line")
 
 
 def _walk(pointer: str, value: object) -> Iterator[tuple[str, object]]:
@@ -63,7 +63,7 @@ def check_environment(source: Source) -> Iterator[Finding]:
     launch = source.data.get("launch") if isinstance(source.data, dict) else None
     environment = launch.get("environment") if isinstance(launch, dict) else None
     for name in environment if isinstance(environment, dict) else ():
-        where = locate_key(source, f"/launch/environment/{escape(name)}")
+        where = source.locate_key(f"/launch/environment/{escape(name)}")
         if not _IDENTIFIER.match(name):
             message = f"{show(name)} can't be the name of an environment variable"
             plain = re.sub(r"[^A-Za-z0-9_]", "_", name) or "NAME"
@@ -71,5 +71,5 @@ def check_environment(source: Source) -> Iterator[Finding]:
             yield error(codes.ENVIRONMENT_NAME, where, message, hint)
         elif _SECRET.match(name):
             message = f"`{name}` looks like a secret; it would be written into the launch files"
-            hint = "take it out; set it where you submit the job, or let the script read it from a file only you can read"
+            hint = "take it out; set it where you submit the job, or let the script read it from a private file"
             yield warning(codes.SECRET, where, message, hint)

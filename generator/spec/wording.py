@@ -1,0 +1,27 @@
+"""How keys and values are written in messages."""
+
+from __future__ import annotations
+
+
+def dotted(pointer: str) -> str:
+    """A JSON pointer as people write it: `training.global_batch`, `launch.arguments[2]`."""
+    name = ""
+    for part in pointer.split("/")[1:]:
+        plain = part.replace("~1", "/").replace("~0", "~")
+        name += f"[{plain}]" if plain.isdigit() else f".{plain}" if name else plain
+    return name or "the job spec"
+
+
+def show(value: object) -> str:
+    """A value in a message: short, and text as text."""
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if value is None:
+        return "empty"
+    if isinstance(value, str):
+        return repr(value if len(value) <= 60 else f"{value[:57]}...")
+    return str(value)
