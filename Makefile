@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-SLURM := slurmctld slurmd slurm-client
+SLURM := slurmctld slurmd slurm-client pdsh
 
 .PHONY: demo test lint picture clean
 
@@ -29,7 +29,7 @@ lint:
 # Debian's Slurm, where it may be installed; the tests say at the end what they skipped without it.
 .PHONY: slurm
 slurm:
-	@if command -v slurmctld >/dev/null && command -v slurmd >/dev/null && command -v sbatch >/dev/null; then :; \
+	@if command -v slurmctld >/dev/null && command -v slurmd >/dev/null && command -v sbatch >/dev/null && command -v pdsh >/dev/null; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		echo "installing $(SLURM)"; \
 		{ apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y $(SLURM); } >/dev/null \
