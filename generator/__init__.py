@@ -11,8 +11,10 @@ Nothing heavy is imported before it is needed, so that `import dsgen` costs a fe
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TextIO
 
 from .version import __version__
@@ -54,6 +56,20 @@ _HOMES = {
 }  #: the public types, imported when they are first asked for
 
 Source = str | os.PathLike[str] | TextIO | Mapping[str, object]
+
+
+class _Package(ModuleType):
+    """The package, where `estimate`, `render` and `search` stay functions once the parts of these names are imported.
+
+    Importing a part sets it as an attribute of the package, which would put the module in the function's place.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (isinstance(value, ModuleType) and name in __all__):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:

@@ -91,8 +91,6 @@ def obstacle(answer: Infeasible) -> RenderableType:
 
 
 def _nearest(plan: Plan) -> str:
-    limit = float(plan.memory.capacity_bytes) * (1 - plan.job.headroom)
-    return (
-        f"Nearest miss: {layout_text(plan.layout)} needs {gib(plan.memory.required_bytes)} GiB of {gib(limit)} GiB "
-        f"({gib(plan.memory.capacity_bytes)} GiB usable, {plan.job.headroom:.0%} kept free)."
-    )
+    """The layout that came nearest, with the rule's own words on what it lacks."""
+    lacks = "; ".join(finding.message for finding in plan.findings if finding.severity.value == "error")
+    return f"Nearest miss: {layout_text(plan.layout)}: {lacks}."

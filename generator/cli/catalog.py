@@ -20,7 +20,14 @@ KINDS = ("accelerators", "node-types", "models")
 @click.command(short_help="List accelerators, node types and models.")
 @click.argument("kind", required=False, type=click.Choice(KINDS))
 @click.argument("name", required=False)
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Form of the answer.",
+)
 def catalog(kind: str | None, name: str | None, form: str) -> None:
     """List what dsgen knows by name, or print one entry with its source, in SI units."""
     from ..catalog import load_catalog

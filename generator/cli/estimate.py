@@ -11,7 +11,14 @@ from .printing import print_json, print_parts
 
 @click.command(short_help="Estimate one layout, without a search.")
 @job_options
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="Form of the answer.",
+)
 def estimate(request: Request, form: str) -> None:
     """Estimate one layout of the job in SPEC: memory, step time, duration, cost.
 

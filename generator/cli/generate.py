@@ -29,7 +29,14 @@ _START = {"slurm": "sbatch {}/launch.sbatch", "azureml": "az ml job create --fil
 @click.option("--force", is_flag=True, help="Overwrite files that differ.")
 @click.option("--diff", "show_diff", is_flag=True, help="Show what would change, and write nothing.")
 @click.option("--top", type=click.IntRange(min=1), default=3, show_default=True, help="Plans to compare.")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Form of the answer.",
+)
 def generate(request: Request, output: str | None, force: bool, show_diff: bool, top: int, form: str) -> None:
     """Plan the job in SPEC, and write the files that launch it.
 

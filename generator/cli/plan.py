@@ -17,7 +17,14 @@ if TYPE_CHECKING:
 @click.command(short_help="Rank the layouts of a job; write nothing.")
 @job_options
 @click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help="Plans to list.")
-@click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "json", "csv"]),
+    default="table",
+    show_default=True,
+    help="Form of the answer.",
+)
 def plan(request: Request, top: int, form: str) -> None:
     """Rank the layouts of the job in SPEC; write nothing."""
     from ..search import search

@@ -10,7 +10,14 @@ from .unknown import unknown
 
 @click.command(short_help="List or explain the rules.")
 @click.argument("rule_id", required=False, metavar="[ID]")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Form of the answer.",
+)
 def rules(rule_id: str | None, form: str) -> None:
     """List every rule, or explain the one called ID."""
     from dataclasses import asdict

@@ -11,7 +11,14 @@ from .status import ExitStatus
 
 @click.command(short_help="Find every problem of job specs.")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Form of the answer.",
+)
 def validate(paths: tuple[str, ...], form: str) -> None:
     """Find every problem of the job specs at PATH; exit with 1 when there are errors."""
     from .. import validate as find

@@ -1,0 +1,258 @@
+"""The command line, run for real in an empty folder: what it prints where, what it writes, and how it exits."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from dsgen.cli import commands
+from dsgen.cli.status import ExitStatus
+
+SMALL = """\
+name: small
+framework: deepspeed
+model: gpt2
+cluster: azure/standard_nd96amsr_a100_v4
+gpus: 8
+training: {sequence_length: 1024, global_batch: 64, precision: bf16, duration: {tokens: 1e9}}
+launch: {target: slurm, script: train.py}
+"""
+
+
+@pytest.fixture(autouse=True)
+def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Every test runs in an empty folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments: str) -> Result:
+    """The program's answer; an exception that escapes it fails the test."""
+    result = CliRunner().invoke(commands, arguments)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file under `folder` with its bytes."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_default_command_plans_and_writes(workdir: Path) -> None:
+    """`dsgen --gpus 1024` prints a summary and writes a DeepSpeed config, a plan, arguments and an sbatch script."""
+    result = run("--gpus", "1024")
+    assert result.exit_code == ExitStatus.OK
+    folder = workdir / "gpt3-175b-1024gpus"
+    assert {"ds_config.json", "plan.json", "arguments.txt", "launch.sbatch"} == {path.name for path in folder.iterdir()}
+    for said in (
+        "1,024 = data",
+        "1,536 = micro",
+        "parameters",
+        "required",
+        "Step",
+        "MFU",
+        "tokens/s",
+        "simplest",
+        "sbatch ",
+    ):
+        assert said in result.stdout
+
+
+def test_summary_satisfies_the_batch_identity(workdir: Path) -> None:
+    """The plan's batch and world size are the products of their factors."""
+    run("--gpus", "1024")
+    plan = json.loads((workdir / "gpt3-175b-1024gpus" / "plan.json").read_text())
+    layout, batch = plan["layout"], plan["batch"]
+    assert batch["global_batch"] == layout["micro_batch"] * layout["gradient_accumulation"] * layout["data"] == 1536
+    assert batch["world"] == layout["data"] * layout["tensor"] * layout["pipeline"] * layout["context"] == 1024
+
+
+def test_same_command_writes_same_bytes(workdir: Path) -> None:
+    """Two runs of one command in two folders write the same files, and running it again changes nothing."""
+    run("--gpus", "64", "-o", "one")
+    run("--gpus", "64", "-o", "two")
+    assert contents(workdir / "one") == contents(workdir / "two")
+    assert "(unchanged)" in run("--gpus", "64", "-o", "one").stdout
+
+
+def test_files_name_the_command_but_no_folder(workdir: Path) -> None:
+    """Generated files say which command made them, without the folder they were written to."""
+    (workdir / "job.yaml").write_text(SMALL)
+    run(str(workdir / "job.yaml"), "--nodes", "2", "-o", str(workdir / "out"))
+    script = (workdir / "out" / "launch.sbatch").read_text()
+    assert "dsgen job.yaml --nodes 2" in script
+    assert str(workdir) not in "".join(path.read_text() for path in (workdir / "out").iterdir())
+
+
+def test_secrets_given_by_flag_stay_out_of_the_headers(workdir: Path) -> None:
+    """The value of a variable that was set on the command line is not repeated in the command of the headers."""
+    (workdir / "job.yaml").write_text(SMALL)
+    run("job.yaml", "--set", "launch.environment.NCCL_DEBUG=NOT_IN_HEADER", "-o", "out")
+    header = (workdir / "out" / "arguments.txt").read_text()
+    assert "--set launch.environment.NCCL_DEBUG=...\n" in header
+    assert "NOT_IN_HEADER" not in header
+
+
+def test_dsgen_yaml_is_the_default_spec(workdir: Path) -> None:
+    """Without SPEC the file dsgen.yaml of the working directory is planned."""
+    (workdir / "dsgen.yaml").write_text(SMALL)
+    result = run()
+    assert result.exit_code == ExitStatus.OK
+    assert (workdir / "small-8gpus" / "plan.json").exists()
+
+
+def test_nothing_is_overwritten_without_force(workdir: Path) -> None:
+    """A file that differs stops the run with status 4, names the file and leaves the folder as it was."""
+    run("--gpus", "64", "-o", "out")
+    (workdir / "out" / "ds_config.json").write_text("mine")
+    before = contents(workdir)
+    result = run("--gpus", "64", "-o", "out")
+    assert result.exit_code == ExitStatus.WOULD_OVERWRITE
+    assert "out/ds_config.json: error:" in result.stderr
+    assert contents(workdir) == before
+    assert run("--gpus", "64", "-o", "out", "--force").exit_code == ExitStatus.OK
+    assert contents(workdir) != before
+
+
+def test_diff_writes_nothing(workdir: Path) -> None:
+    """--diff prints what would change as a unified diff and writes nothing."""
+    result = run("--gpus", "64", "--diff")
+    assert result.exit_code == ExitStatus.OK
+    assert "+++ gpt3-175b-64gpus/plan.json" in result.stdout
+    assert contents(workdir) == {}
+
+
+@pytest.mark.parametrize("name", ["file", "file/inside", "/proc/nowhere"])
+def test_unwritable_output(workdir: Path, name: str) -> None:
+    """An output folder that is a file, lies under one or can't be made is refused, and nothing is written."""
+    (workdir / "file").write_text("here")
+    result = run("--gpus", "64", "-o", name)
+    assert result.exit_code == ExitStatus.FINDINGS
+    assert "nothing was written" in result.stderr
+    assert contents(workdir) == {"file": b"here"}
+
+
+def test_json_is_all_of_stdout(workdir: Path) -> None:
+    """With --format json every command prints one JSON document to stdout and nothing else."""
+    (workdir / "job.yaml").write_text(SMALL)
+    for arguments in (
+        ("generate", "job.yaml", "--format", "json"),
+        ("plan", "job.yaml", "--format", "json"),
+        ("plan", "--gpus", "8", "--format", "json"),
+        ("estimate", "job.yaml", "--format", "json"),
+        ("validate", "job.yaml", "--format", "json"),
+        ("rules", "--format", "json"),
+        ("catalog", "--format", "json"),
+        ("catalog", "models", "gpt2", "--format", "json"),
+        ("schema",),
+        ("schema", "plan"),
+    ):
+        json.loads(run(*arguments).stdout)
+
+
+def test_plan_as_csv(workdir: Path) -> None:
+    """`plan --format csv` has one line per plan, in rank order, with the layout's keys."""
+    (workdir / "job.yaml").write_text(SMALL)
+    rows = list(csv.DictReader(io.StringIO(run("plan", "job.yaml", "--top", "3", "--format", "csv").stdout)))
+    assert [row["rank"] for row in rows] == ["1", "2", "3"]
+    assert {row["data"] for row in rows} <= {"1", "2", "4", "8"}
+
+
+def test_infeasible_is_an_answer() -> None:
+    """A model that can't fit exits with 3, and says the binding rule, the nearest miss and what would fit."""
+    result = run("plan", "--gpus", "8")
+    assert result.exit_code == ExitStatus.INFEASIBLE
+    for said in ("layouts", "Binding rule: ", "Nearest miss: ", "GiB", "makes it fit", "gpus: "):
+        assert said in result.stdout
+
+
+def test_suggestions_are_true() -> None:
+    """Applying the first suggestion of an infeasible job makes it feasible."""
+    document = json.loads(run("plan", "--gpus", "8", "--format", "json").stdout)["infeasible"]
+    suggestion = document["suggestions"][0]
+    result = run("plan", "--gpus", "8", "--set", f"{suggestion['path']}={suggestion['value']}")
+    assert result.exit_code == ExitStatus.OK, suggestion["text"]
+
+
+def test_findings_have_place_caret_and_hint(workdir: Path) -> None:
+    """Every problem of a spec is printed to stderr at once, with place, caret and hint, and nothing is written."""
+    (workdir / "job.yaml").write_text(SMALL.replace("gpus: 8", "gpu: 8") + "colour: blue\n")
+    result = run("job.yaml")
+    assert result.exit_code == ExitStatus.FINDINGS
+    assert result.stdout == ""
+    lines = result.stderr.splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("job.yaml:5:1: error: "))
+    assert lines[at + 1 : at + 3] == ["  gpu: 8", "  ^"]
+    assert lines[at + 3].startswith("hint: ")
+    assert "colour" in result.stderr
+    assert list(contents(workdir)) == ["job.yaml"]
+
+
+def test_flags_are_findings_places() -> None:
+    """A problem that comes from a flag is located at the flags, not in the file."""
+    result = run("--model", "gpt3-175")
+    assert result.exit_code == ExitStatus.FINDINGS
+    assert result.stderr.splitlines()[-2].startswith("<flags>: error: ")
+    assert "gpt3-175b" in result.stderr
+
+
+def test_estimate_shows_broken_rules_and_estimates_all_the_same() -> None:
+    """`estimate` of a layout that doesn't fit prints the finding and the ledgers, and exits with 0."""
+    result = run("estimate", "--gpus", "8", "--set", "layout.tensor=8")
+    assert result.exit_code == ExitStatus.OK
+    assert "[MEM00" in result.stderr
+    assert "too much" in result.stdout
+
+
+def test_validate_tells_good_from_bad(workdir: Path) -> None:
+    """`validate` exits with 0 for a good spec, and with 1 and a finding for anything else, whatever it is."""
+    (workdir / "job.yaml").write_text(SMALL)
+    (workdir / "empty.yaml").write_text("")
+    (workdir / "junk.yaml").write_bytes(bytes(range(256)))
+    (workdir / "ds_config.json").write_text('{"train_batch_size": 8}')
+    assert run("validate", "job.yaml").exit_code == ExitStatus.OK
+    for path in ("empty.yaml", "junk.yaml", "ds_config.json", "absent.yaml", "."):
+        result = run("validate", "job.yaml", path)
+        assert result.exit_code == ExitStatus.FINDINGS
+        assert f"{path}:" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("plna",), "did you mean `dsgen plan`"),
+        (("rules", "MLM04"), "did you mean"),
+        (("catalog", "models", "gpt3-175"), "did you mean 'gpt3-175b'"),
+        (("--gpus", "8", "--nodes", "1"), "--gpus or --nodes"),
+        (("--set", "layout"), "is not PATH=VALUE"),
+        (("--gpus", "0"), "--gpus"),
+    ],
+)
+def test_wrong_usage(arguments: tuple[str, ...], said: str) -> None:
+    """A wrong command line exits with 2 and says what would be right."""
+    result = run(*arguments)
+    assert result.exit_code == ExitStatus.USAGE
+    assert said in result.stderr
+
+
+def test_rules_are_explained() -> None:
+    """`rules ID` gives what the rule requires and its source, in any case of the id."""
+    result = run("rules", "mlm004")
+    assert result.exit_code == ExitStatus.OK
+    assert result.stdout.startswith("MLM004 (error")
+    assert "source: " in result.stdout
+
+
+def test_every_command_is_documented() -> None:
+    """Every command has help, and so has every option of every command."""
+    for name, command in commands.commands.items():
+        assert command.help, name
+        for parameter in command.params:
+            if parameter.param_type_name == "option":
+                assert getattr(parameter, "help", None), f"{name} {parameter.name}"

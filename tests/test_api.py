@@ -1,0 +1,75 @@
+"""The public API: what `import dsgen` offers, and that it goes on offering it once its parts are imported."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dsgen
+
+SPEC = """\
+framework: deepspeed
+model: gpt2
+cluster: azure/standard_nd96amsr_a100_v4
+gpus: 8
+training: {sequence_length: 1024, global_batch: 64}
+launch: {script: train.py}
+"""
+
+
+def test_every_public_name_is_there() -> None:
+    """Each name of `__all__` can be had, and an unknown one is an AttributeError."""
+    for name in dsgen.__all__:
+        assert getattr(dsgen, name)
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = dsgen.nothing
+
+
+def test_functions_are_not_replaced_by_modules() -> None:
+    """`dsgen.search`, `dsgen.estimate` and `dsgen.render` stay functions after the subpackages are imported."""
+    code = "import dsgen, dsgen.search.plan, dsgen.estimate.layout, dsgen.render\nfrom dsgen.search.plan import Plan\n"
+    check = "assert all(map(callable, (dsgen.search, dsgen.estimate, dsgen.render)))"
+    subprocess.run([sys.executable, "-c", code + check], check=True)
+
+
+def test_from_spec_to_files(tmp_path: Path) -> None:
+    """A path, a stream and a mapping give the same job; it is searched and rendered, and nothing is written."""
+    (tmp_path / "job.yaml").write_text(SPEC)
+    jobs = (
+        dsgen.load_job(tmp_path / "job.yaml", overrides={"gpus": 16}),
+        dsgen.load_job(io.StringIO(SPEC), overrides={"gpus": 16}),
+    )
+    for job in jobs:
+        answer = dsgen.search(job, top=2)
+        assert isinstance(answer, dsgen.SearchResult)
+        assert answer.plans[0].layout.world == 16
+        names = {file.path for file in dsgen.render(answer.plans[0])}
+        assert {"ds_config.json", "plan.json"} <= names
+    assert [path.name for path in tmp_path.iterdir()] == ["job.yaml"]
+
+
+def test_invalid_job_holds_every_finding() -> None:
+    """A bad spec raises InvalidJob with all its findings, those of rules included."""
+    with pytest.raises(dsgen.InvalidJob) as caught:
+        dsgen.load_job(io.StringIO(SPEC.replace("gpus: 8", "gpus: 8\nlayout: {tensor: 5}")))
+    assert any("5" in finding.message for finding in caught.value.findings)
+
+
+def test_estimate_gives_one_plan() -> None:
+    """`estimate` answers with a plan of the pinned layout, whatever it breaks."""
+    plan = dsgen.estimate(dsgen.load_job(io.StringIO(SPEC), overrides={"layout.micro_batch": 2}))
+    assert plan.layout.micro_batch == 2
+
+
+def test_validate_reads_many_files(tmp_path: Path) -> None:
+    """`validate` gathers the findings of all paths in file order."""
+    (tmp_path / "a.yaml").write_text(SPEC.replace("gpt2", "gpt-too"))
+    (tmp_path / "b.yaml").write_text(SPEC)
+    (tmp_path / "c.yaml").write_text("")
+    paths = [finding.where.path for finding in dsgen.validate(*sorted(tmp_path.iterdir()))]
+    assert paths == sorted(paths)
+    assert {Path(path).name for path in paths} == {"a.yaml", "c.yaml"}
