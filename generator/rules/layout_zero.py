@@ -11,8 +11,8 @@ from .frameworks import AUTOTP, MEGATRON_LM
 from .rule import LayoutRule
 from .sources import deepspeed, derived
 
-#: The first DeepSpeed whose engine takes AutoTP with ZeRO stage 3 (to be confirmed).
-FIRST_AUTOTP_WITH_STAGE_3 = (0, 17, 0)
+#: The first DeepSpeed whose engine takes AutoTP with ZeRO stage 3; 0.19.3 and earlier assert at most 2.
+FIRST_AUTOTP_WITH_STAGE_3 = (0, 19, 4)
 
 
 def megatron_shards_states_only(_: Job, layout: LayoutLike) -> Any:
@@ -79,7 +79,7 @@ ZERO_RULES: tuple[LayoutRule, ...] = (
     LayoutRule(
         id="ZERO041",
         severity=Severity.ERROR,
-        source=derived("deepspeed/runtime/engine.py of 0.16.5 asserts it; 0.19.8 takes it (tried on CPU)"),
+        source="deepspeedai/DeepSpeed deepspeed/runtime/engine.py:634 @ 0.19.3 (an assertion, gone in 0.19.4)",
         variables=("zero_stage", "tensor"),
         holds=autotp_stops_at_stage_2,
         explain=_explain_autotp,

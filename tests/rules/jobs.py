@@ -1,0 +1,113 @@
+"""Jobs built by hand, so that the rules' tests need neither loader nor catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from dsgen.catalog.records import Accelerator, Model
+from dsgen.findings import Location
+from dsgen.spec.job import Cluster, Job, Launch, Origin, Pins, Training
+from dsgen.units import GB, GIB
+
+Changes = Mapping[str, Any]
+
+MOE: Changes = {"experts": 8, "experts_per_token": 2, "moe_ffn": 12288}  #: turns the model into one with experts
+
+A100 = Accelerator(
+    name="a100-80gb-sxm",
+    vendor="nvidia",
+    generation="ampere",
+    memory_bytes=80 * GB,
+    memory_bytes_per_s=2e12,
+    flops_per_s={"fp32": 19.5e12, "fp16": 312e12, "bf16": 312e12},
+    achievable_fraction=None,
+    link_bytes_per_s=300e9,
+    pcie_bytes_per_s=32e9,
+    source="by hand",
+)
+
+CLUSTER = Cluster(
+    name="hand/a100x8",
+    provider=None,
+    accelerator=A100,
+    accelerators_per_node=8,
+    intra_node="nvswitch",
+    link_domain=8,
+    network="infiniband",
+    network_bytes_per_s_per_node=200e9,
+    host_memory_bytes=1900 * GIB,
+    cpu_cores=96,
+    local_nvme_bytes=None,
+    price_per_node_hour=None,
+    source="by hand",
+)
+
+MODEL = Model(
+    name="gpt3-175b",
+    family="gpt2",
+    layers=96,
+    hidden=12288,
+    heads=96,
+    kv_heads=96,
+    head_dim=128,
+    ffn=49152,
+    vocab=51200,
+    max_positions=2048,
+    gated_mlp=False,
+    tied_embeddings=True,
+    position_embedding="learned",
+    source="by hand",
+)
+
+TRAINING = Training(
+    sequence_length=2048,
+    global_batch=1536,
+    precision="bf16",
+    optimizer="adamw",
+    attention="flash",
+    duration_tokens=None,
+    learning_rate=1e-4,
+    weight_decay=0.1,
+    gradient_clipping=1.0,
+)
+
+LAUNCH = Launch(target="slurm", script="train.py", arguments=(), environment={}, time_limit_s=None, options={})
+
+
+def job(
+    framework: str = "megatron-lm",
+    *,
+    gpus: int = 1024,
+    model: Changes | None = None,
+    training: Changes | None = None,
+    cluster: Changes | None = None,
+    accelerator: Changes | None = None,
+    pins: Changes | None = None,
+    deepspeed_version: tuple[int, ...] = (0, 19, 8),
+) -> Job:
+    """GPT-3 175B on A100 nodes, changed field by field; every pin has its line in `job.yaml`."""
+    pinned = dict(pins or {})
+    return Job(
+        name="test",
+        framework=framework,
+        deepspeed_version=deepspeed_version,
+        model=replace(MODEL, **(model or {})),
+        cluster=replace(CLUSTER, accelerator=replace(A100, **(accelerator or {})), **(cluster or {})),
+        gpus=gpus,
+        training=replace(TRAINING, **(training or {})),
+        pins=Pins(**pinned),
+        headroom=0.08,
+        launch=LAUNCH,
+        origin=Origin(path="job.yaml", locations=_locations(pinned)),
+    )
+
+
+def _locations(pinned: Mapping[str, Any]) -> dict[str, Location]:
+    """One line for each pin, from line 10."""
+    pointers = (f"/layout/{name}" for name in pinned)
+    return {
+        pointer: Location(path="job.yaml", pointer=pointer, line=line, column=3)
+        for line, pointer in enumerate(pointers, start=10)
+    }

@@ -1,0 +1,165 @@
+"""For every layout rule: a job it binds, a layout that passes and one that breaks it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from dsgen.estimate.layout import Layout, Offload, Recompute
+from dsgen.spec.job import Job
+from tests.rules.jobs import MOE, job
+
+MDS = "megatron-deepspeed"
+LLAMA = {"heads": 64, "kv_heads": 8, "position_embedding": "rotary", "max_positions": 131072}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One rule, tried on both sides."""
+
+    job: Job
+    passes: dict[str, Any]  #: fields of the passing layout
+    breaks: dict[str, Any]  #: fields of the breaking layout
+    says: tuple[str, ...] = field(default=())  #: what the message contains
+
+    @staticmethod
+    def layout(values: dict[str, Any]) -> Layout:
+        """A layout with `values`, one replica unless they say otherwise."""
+        return Layout(**{"data": 1, **values})
+
+
+def case(job: Job, passes: dict[str, Any], breaks: dict[str, Any], *says: str) -> Case:
+    """A case, positionally."""
+    return Case(job=job, passes=passes, breaks=breaks, says=says)
+
+
+NONE, SELECTIVE = Recompute.NONE, Recompute.SELECTIVE
+TO_HOST, ALL_TO_HOST = Offload.OPTIMIZER, Offload.OPTIMIZER_AND_PARAMETERS
+WORLD = {"data": 16, "tensor": 8, "pipeline": 8}
+BATCH = {"data": 16, "micro_batch": 2, "gradient_accumulation": 48}
+
+TENSOR = {
+    "MLM004": case(job(), {"tensor": 8}, {"tensor": 5}, "tensor: 5", "96 attention heads"),
+    "MLM005": case(job(model={**LLAMA, "heads": 48}), {"tensor": 16}, {"tensor": 6}, "6", "8 key-value heads"),
+    "MDS017": case(job(MDS, model=LLAMA), {"tensor": 8}, {"tensor": 16}, "16", "8 key-value heads"),
+    "TP004": case(job("deepspeed", model={**LLAMA, "kv_heads": 4}), {"tensor": 4}, {"tensor": 8}, "8", "4 key-value"),
+    "MLM006": case(job(model={"ffn": 100}), {"tensor": 4}, {"tensor": 8}, "8", "feed-forward size of 100"),
+    "MLM041": case(job(model={**MOE, "moe_ffn": 1412}), {"tensor": 4}, {"tensor": 8}, "expert", "1412"),
+    "MLM040": case(job(model={"vocab": 50304}), {"tensor": 1}, {"tensor": 8}, "50304", "51200"),
+    "NODE001": case(job(), {"tensor": 8}, {"tensor": 16}, "tensor: 16", "8 accelerators"),
+    "NODE002": case(job(pins={"tensor": 16}), {"tensor": 8}, {"tensor": 16}, "tensor: 16", "8 accelerators"),
+    "HF019": case(job("huggingface", model=MOE), {"tensor": 1}, {"tensor": 2}, "tensor: 2", "8 experts"),
+}
+
+SEQUENCE = {
+    "MLM010": case(
+        job(), {"sequence_parallel": True, "tensor": 2}, {"sequence_parallel": True, "tensor": 1}, "tensor: 1"
+    ),
+    "SEQ001": case(
+        job(training={"sequence_length": 2044}),
+        {"sequence_parallel": True, "tensor": 4},
+        {"sequence_parallel": True, "tensor": 8},
+        "2044",
+        "8 ranks",
+    ),
+    "SEQ002": case(job("deepspeed"), {"sequence_parallel": False}, {"sequence_parallel": True}, "deepspeed"),
+    "MLM035": case(
+        job(model=MOE), {"tensor": 2, "sequence_parallel": True}, {"tensor": 2, "sequence_parallel": False}, "tensor: 2"
+    ),
+    "MLM008": case(job(training={"sequence_length": 2044}), {"context": 2}, {"context": 4}, "2044", "8 chunks"),
+    "SP004": case(job("deepspeed", training={"sequence_length": 2044}), {"context": 4}, {"context": 8}, "8", "2044"),
+    "MDS006": case(job(MDS, training={"sequence_length": 2044}), {"context": 4}, {"context": 8}, "8", "2044"),
+    "SP001": case(job("deepspeed"), {"context": 8}, {"context": 64}, "64", "96 attention heads"),
+    "SP003": case(job("deepspeed", model={**LLAMA, "heads": 96}), {"context": 16}, {"context": 12}, "12", "8 key"),
+    "MDS004": case(job(MDS), {"context": 2}, {"context": 2, "tensor": 2}, "context: 2", "tensor: 2"),
+    "MDS005": case(job(MDS), {"context": 2}, {"context": 2, "sequence_parallel": True}, "context: 2"),
+}
+
+PIPELINE = {
+    "MLM003": case(job(), {"pipeline": 49}, {"pipeline": 10}, "pipeline: 10", "96 layers", "98"),
+    "PIPE012": case(job("deepspeed"), {"pipeline": 8}, {"pipeline": 7}, "pipeline: 7", "96 layers"),
+    "PIPE013": case(job(), {"pipeline": 96}, {"pipeline": 98}, "98", "96 layers"),
+    "MLM015": case(
+        job(), {"pipeline": 8, "virtual_pipeline": 4}, {"pipeline": 8, "virtual_pipeline": 5}, "40 chunks", "96"
+    ),
+    "MLM014": case(
+        job(), {"pipeline": 2, "virtual_pipeline": 2}, {"pipeline": 1, "virtual_pipeline": 2}, "virtual_pipeline: 2"
+    ),
+    "PIPE011": case(job(MDS), {"virtual_pipeline": 1}, {"virtual_pipeline": 2}, "virtual_pipeline: 2"),
+    "MLM016": case(
+        job(),
+        {"pipeline": 4, "virtual_pipeline": 2, "gradient_accumulation": 8},
+        {"pipeline": 4, "virtual_pipeline": 2, "gradient_accumulation": 6},
+        "6 micro-batches",
+        "4 pipeline stages",
+    ),
+    "BATCH011": case(
+        job(),
+        {"pipeline": 4, "gradient_accumulation": 4},
+        {"pipeline": 4, "gradient_accumulation": 1},
+        "accumulation: 1",
+        "75%",
+    ),
+    "PIPE014": case(job("deepspeed"), {"pipeline": 1}, {"pipeline": 2}, "pipeline: 2"),
+    "HF020": case(job("huggingface"), {"pipeline": 1}, {"pipeline": 2}, "pipeline: 2"),
+    "PIPE001": case(job(MDS), {"zero_stage": 1, "pipeline": 2}, {"zero_stage": 2, "pipeline": 2}, "zero_stage: 2"),
+    "PIPE015": case(job("deepspeed"), {"tensor": 2}, {"tensor": 2, "context": 2}, "tensor: 2", "context: 2"),
+}
+
+EXPERT = {
+    "MLM017": case(job(model=MOE), {"expert": 4}, {"expert": 3}, "expert: 3", "8 experts"),
+    "MOE001": case(job(MDS, model=MOE), {"expert": 4}, {"expert": 3}, "expert: 3", "8 experts"),
+    "MOE005": case(job(), {"expert": 1}, {"expert": 2}, "expert: 2", "0 experts"),
+    "MLM018": case(job(model=MOE), {"expert": 4, "data": 4}, {"expert": 4, "data": 6}, "expert: 4", "6 ranks"),
+    "MOE006": case(job(MDS, model=MOE), {"expert": 4, "data": 4}, {"expert": 4, "data": 6}, "expert: 4", "6 ranks"),
+    "MOE002": case(
+        job("deepspeed", model=MOE), {"zero_stage": 3, "expert": 1}, {"zero_stage": 3, "expert": 2}, "zero_stage: 3"
+    ),
+    "MOE007": case(job("deepspeed", model=MOE), {"expert": 1}, {"expert": 2}, "expert: 2"),
+    "HF021": case(job("huggingface", model=MOE), {"expert": 1}, {"expert": 2}, "expert: 2"),
+    "MDS018": case(job(MDS, model=MOE), {"pipeline": 1}, {"pipeline": 2}, "pipeline: 2", "8 experts"),
+}
+
+STATES = {
+    "MLM042": case(job(), {"zero_stage": 1}, {"zero_stage": 2}, "zero_stage: 2"),
+    "ZERO041": case(
+        job("deepspeed", deepspeed_version=(0, 19, 3)),
+        {"zero_stage": 2, "tensor": 2},
+        {"zero_stage": 3, "tensor": 2},
+        "zero_stage: 3",
+        "DeepSpeed 0.19.3",
+    ),
+    "ZERO040": case(job(), {"zero_stage": 1, "data": 2}, {"zero_stage": 1, "data": 1}, "zero_stage: 1", "data: 1"),
+    "ZERO042": case(
+        job("deepspeed", training={"optimizer": "lamb"}), {"zero_stage": 0}, {"zero_stage": 1}, "zero_stage: 1", "lamb"
+    ),
+    "ZERO043": case(job(MDS), {"offload": TO_HOST, "zero_stage": 1}, {"offload": TO_HOST}, "zero_stage: 0"),
+    "ZERO006": case(
+        job(MDS), {"offload": ALL_TO_HOST, "zero_stage": 3}, {"offload": ALL_TO_HOST, "zero_stage": 2}, "zero_stage: 2"
+    ),
+    "PIPE016": case(job(MDS), {"offload": TO_HOST, "pipeline": 1}, {"offload": TO_HOST, "pipeline": 2}, "pipeline: 2"),
+    "ZERO044": case(job("deepspeed", training={"optimizer": "lamb"}), {}, {"offload": TO_HOST}, "lamb"),
+    "MLM028": case(
+        job(), {"offload": TO_HOST, "zero_stage": 1}, {"offload": TO_HOST, "zero_stage": 0}, "zero_stage: 0"
+    ),
+    "MLM043": case(job(), {"offload": TO_HOST}, {"offload": ALL_TO_HOST}, "optimizer+parameters"),
+    "ACT006": case(job("huggingface"), {"recompute": NONE}, {"recompute": SELECTIVE}, "huggingface"),
+    "MDS021": case(
+        job(MDS, training={"attention": "unfused"}),
+        {"recompute": SELECTIVE},
+        {"recompute": SELECTIVE, "context": 2},
+        "unfused",
+        "context: 2",
+    ),
+}
+
+IDENTITIES = {
+    "MLM001": case(job(), WORLD, {**WORLD, "data": 15}, "= 960", "gpus: 1024"),
+    "MDS002": case(job(MDS), WORLD, {**WORLD, "data": 15}, "= 960", "gpus: 1024"),
+    "TP002": case(job("deepspeed"), WORLD, {**WORLD, "data": 15}, "= 960", "gpus: 1024"),
+    "MLM002": case(job(), BATCH, {**BATCH, "micro_batch": 4}, "= 3072", "global_batch: 1536"),
+    "MDS008": case(job(MDS), BATCH, {**BATCH, "micro_batch": 4}, "= 3072", "global_batch: 1536"),
+    "BATCH001": case(job("deepspeed"), BATCH, {**BATCH, "micro_batch": 4}, "= 3072", "global_batch: 1536"),
+}
+
+CASES: dict[str, Case] = {**TENSOR, **SEQUENCE, **PIPELINE, **EXPERT, **STATES, **IDENTITIES}
