@@ -72,12 +72,12 @@ def batch_product(job: Job, values: dict[str, Any]) -> Product:
 
 
 def world_is_product(job: Job, layout: LayoutLike) -> Any:
-    """data × tensor × pipeline × context is the number of GPUs."""
+    """The product data × tensor × pipeline × context is the number of GPUs."""
     return layout.data * layout.tensor * layout.pipeline * layout.context == job.gpus
 
 
 def batch_is_product(job: Job, layout: LayoutLike) -> Any:
-    """micro_batch × gradient_accumulation × data is the global batch."""
+    """The product micro_batch × gradient_accumulation × data is the global batch."""
     return layout.micro_batch * layout.gradient_accumulation * layout.data == job.training.global_batch
 
 

@@ -9,7 +9,7 @@ from ..findings import Severity
 from ..spec.job import Job
 from .columns import divide_either_way, divides, implies
 from .frameworks import AUTOTP, ENGINES, MEGATRON_DEEPSPEED, MEGATRON_LM, MEGATRONS
-from .layout_tensor import tensor_values
+from .layout_tensor import has_grouped_heads, tensor_values
 from .phrases import divisors, listed, nearest
 from .rule import LayoutRule
 from .sources import deepspeed, derived, megatron_deepspeed, megatron_lm
@@ -235,6 +235,7 @@ SEQUENCE_RULES: tuple[LayoutRule, ...] = (
         holds=kv_heads_match_ulysses,
         explain=_explain_kv_heads,
         frameworks=ENGINES,
+        applies=has_grouped_heads,
     ),
     LayoutRule(
         id="MDS004",

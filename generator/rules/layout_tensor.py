@@ -45,6 +45,11 @@ def tensor_values(job: Job) -> list[int]:
     return [t for t in divisors(cut) if divide_either_way(t, job.model.kv_heads)]
 
 
+def has_grouped_heads(job: Job) -> bool:
+    """Whether several attention heads share a key-value head; otherwise the rule on heads says it all."""
+    return job.model.kv_heads != job.model.heads
+
+
 def _hint(job: Job) -> str:
     return f"tensor: {listed(tensor_values(job))}"
 
@@ -172,6 +177,7 @@ TENSOR_RULES: tuple[LayoutRule, ...] = (
         holds=tensor_matches_kv_heads,
         explain=_explain_kv_heads,
         frameworks=(MEGATRON_LM, *AUTOTP),
+        applies=has_grouped_heads,
     ),
     LayoutRule(
         id="MDS017",
@@ -181,6 +187,7 @@ TENSOR_RULES: tuple[LayoutRule, ...] = (
         holds=tensor_divides_kv_heads,
         explain=_explain_divided_kv_heads,
         frameworks=(MEGATRON_DEEPSPEED,),
+        applies=has_grouped_heads,
     ),
     LayoutRule(
         id="TP004",
@@ -190,6 +197,7 @@ TENSOR_RULES: tuple[LayoutRule, ...] = (
         holds=tensor_within_kv_heads,
         explain=_explain_within_kv_heads,
         frameworks=AUTOTP,
+        applies=has_grouped_heads,
     ),
     LayoutRule(
         id="MLM006",

@@ -1,0 +1,63 @@
+"""Fit rules: the ledger against device and host memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from dsgen.estimate.layout import Layout, Offload, Recompute
+from dsgen.estimate.ledgers import Memory
+from dsgen.rules import FIT_RULES, check_fit
+from dsgen.units import GIB
+from tests.rules.jobs import job
+
+EMPTY = Memory(**dict.fromkeys(Memory.__dataclass_fields__, 0))
+LAYOUT = Layout(data=8, micro_batch=4, zero_stage=1, offload=Offload.OPTIMIZER)
+RULES = {rule.id: rule for rule in FIT_RULES}
+
+
+def test_headroom_is_kept_free() -> None:
+    """Device memory is full at the capacity less the headroom, not at the capacity."""
+    full = replace(EMPTY, capacity_bytes=100 * GIB, required_bytes=92 * GIB)
+    assert check_fit(job(), LAYOUT, full) == ()
+    (finding,) = check_fit(job(), LAYOUT, replace(full, required_bytes=93 * GIB, stage=2))
+    assert finding.rule == "MEM001"
+    assert finding.message == "stage 2 needs 93.0 GiB of 92.0 GiB device memory (100.0 GiB less 8% headroom)"
+
+
+def test_hint_names_changes_that_are_left() -> None:
+    """The hint proposes what the layout doesn't do already."""
+    over = replace(EMPTY, capacity_bytes=1 * GIB, required_bytes=2 * GIB)
+    (finding,) = check_fit(job(), LAYOUT, over)
+    assert finding.hint is not None
+    assert finding.hint.startswith("micro_batch: 1, or recompute: full, or")
+    (finding,) = check_fit(job(), replace(LAYOUT, micro_batch=1, recompute=Recompute.FULL, zero_stage=3), over)
+    assert finding.hint == "more tensor or pipeline parallelism"
+
+
+def test_host_memory_is_a_nodes() -> None:
+    """What is offloaded has to fit in the node's memory."""
+    small = job(cluster={"host_memory_bytes": 100 * GIB})
+    assert check_fit(small, LAYOUT, replace(EMPTY, host_bytes_per_node=100 * GIB)) == ()
+    (finding,) = check_fit(small, LAYOUT, replace(EMPTY, host_bytes_per_node=101 * GIB))
+    assert finding.rule == "MEM002"
+    assert "101.0 GiB" in finding.message
+    assert "100.0 GiB" in finding.message
+    assert finding.hint == "offload: none, or more nodes"
+
+
+def test_unknown_host_memory_allows_offload() -> None:
+    """Where no source says how much memory a node has, offload is not refused."""
+    unknown = job(cluster={"host_memory_bytes": None})
+    assert check_fit(unknown, LAYOUT, replace(EMPTY, host_bytes_per_node=1e15)) == ()
+
+
+def test_columns_equal_numbers() -> None:
+    """A fit rule says of a column of ledgers what it says of each one."""
+    bytes_ = np.array([1, 91, 92, 93, 200]) * GIB
+    columns = replace(EMPTY, required_bytes=bytes_, capacity_bytes=100 * GIB, host_bytes_per_node=bytes_ * 20)
+    for rule in FIT_RULES:
+        for i, holds in enumerate(np.asarray(rule.holds(job(), LAYOUT, columns)).tolist()):
+            row = replace(columns, required_bytes=bytes_[i], host_bytes_per_node=bytes_[i] * 20)
+            assert holds == bool(rule.holds(job(), LAYOUT, row))

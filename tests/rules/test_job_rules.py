@@ -1,0 +1,132 @@
+"""Job rules: facts against each other, each on both sides."""
+
+from __future__ import annotations
+
+import pytest
+
+from dsgen.rules import JOB_RULES, check_job
+from dsgen.spec.job import Job
+from tests.rules.jobs import MOE, job
+
+MDS = "megatron-deepspeed"
+V100 = {"name": "v100", "generation": "volta", "flops_per_s": {"fp32": 15.7e12, "fp16": 125e12}}
+SLICE = {"name": "a100-mig-1g.10gb", "is_slice": True}
+ROTARY = {"position_embedding": "rotary"}
+
+#: Rule id: a job that passes, one that breaks the rule, where, what the message and the hint say.
+CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
+    "NODE003": (job(gpus=1000), job(gpus=1001), "/gpus", ("1001", "8", "1"), "gpus: 1000 or 1008"),
+    "NODE004": (
+        job("deepspeed", gpus=1, accelerator=SLICE),
+        job("deepspeed", gpus=2, accelerator=SLICE),
+        "/gpus",
+        ("2 slices", "NVLink"),
+        "gpus: 1, or",
+    ),
+    "NODE005": (
+        job(gpus=8, cluster={"network_bytes_per_s_per_node": 0}),
+        job(gpus=16, cluster={"network_bytes_per_s_per_node": 0}),
+        "/cluster",
+        ("16 GPUs", "2 nodes"),
+        "gpus: 8 or fewer",
+    ),
+    "PREC002": (
+        job(accelerator=V100, training={"precision": "fp16", "attention": "unfused"}),
+        job(accelerator=V100, training={"precision": "bf16", "attention": "unfused"}),
+        "/training/precision",
+        ("bf16", "v100"),
+        "precision: fp16 or fp32",
+    ),
+    "PREC020": (
+        job(MDS, accelerator={"flops_per_s": {"fp8": 1e15}}, training={"precision": "fp8"}),
+        job("deepspeed", accelerator={"flops_per_s": {"fp8": 1e15}}, training={"precision": "fp8"}),
+        "/training/precision",
+        ("fp8", "deepspeed"),
+        "precision: bf16",
+    ),
+    "ATT001": (
+        job(accelerator=V100, training={"precision": "fp16", "attention": "unfused"}),
+        job(accelerator=V100, training={"precision": "fp16", "attention": "flash"}),
+        "/training/attention",
+        ("flash", "v100"),
+        "attention: unfused",
+    ),
+    "MLM009": (
+        job(training={"sequence_length": 2048}),
+        job(training={"sequence_length": 4096}),
+        "/training/sequence_length",
+        ("4096", "2048"),
+        "sequence_length: 2048",
+    ),
+    "SEQ003": (
+        job(model=ROTARY, training={"sequence_length": 2048}),
+        job(model=ROTARY, training={"sequence_length": 4096}),
+        "/training/sequence_length",
+        ("4096", "2048"),
+        "sequence_length: 2048",
+    ),
+    "MDS019": (
+        job("megatron-lm", model={"kv_lora_rank": 512}),
+        job(MDS, model={"kv_lora_rank": 512}),
+        "/model",
+        ("MLA", MDS),
+        "framework: megatron-lm",
+    ),
+    "MDS020": (
+        job(MDS, model=MOE),
+        job(MDS, model={**MOE, "shared_experts": 2, "dense_layers": 3}),
+        "/model",
+        ("2 shared experts and 3 dense first layers",),
+        "framework: megatron-lm",
+    ),
+    "MDS022": (
+        job(MDS, model=ROTARY),
+        job(MDS, model={"position_embedding": "alibi"}),
+        "/model",
+        ("ALiBi",),
+        "bigscience-workshop",
+    ),
+    "MLM044": (
+        job("megatron-lm", model=ROTARY),
+        job("megatron-lm", model={"position_embedding": "alibi"}),
+        "/framework",
+        ("ALiBi", "megatron-lm"),
+        "framework: megatron-deepspeed",
+    ),
+    "OPT016": (
+        job("deepspeed", training={"optimizer": "lamb"}),
+        job(MDS, training={"optimizer": "lamb"}),
+        "/training/optimizer",
+        ("lamb", MDS),
+        "optimizer: adamw",
+    ),
+}
+
+
+def test_every_job_rule_has_a_case() -> None:
+    """No job rule goes untried."""
+    assert set(CASES) == {rule.id for rule in JOB_RULES}
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_rule_tells_sound_from_broken(name: str) -> None:
+    """A job rule is silent about the sound job and speaks once, with both numbers, about the broken one."""
+    sound, broken, pointer, says, hint = CASES[name]
+    assert name not in {finding.rule for finding in check_job(sound)}
+    (finding,) = (finding for finding in check_job(broken) if finding.rule == name)
+    assert finding.where.pointer == pointer
+    assert finding.where.path == "job.yaml"
+    assert all(words in finding.message for words in says)
+    assert finding.hint is not None
+    assert hint in finding.hint
+
+
+def test_sound_job_has_no_findings() -> None:
+    """The default job of these tests breaks no job rule in any framework."""
+    for framework in ("deepspeed", "huggingface", "megatron-deepspeed", "megatron-lm"):
+        assert check_job(job(framework)) == ()
+
+
+def test_part_of_a_node_is_enough() -> None:
+    """A job smaller than a node needn't fill it."""
+    assert check_job(job(gpus=3)) == ()
