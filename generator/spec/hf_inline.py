@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from .hf_moe import latent_attention, read_top_k
-from .hf_reader import ConfigReader
+from .hf_reader import ConfigReader, show
 from .hf_shape import BIASED, LONG, Shape, read_head_dim, read_kv_heads
 
 _ACTIVATION_KEYS = ("hidden_act", "hidden_activation", "activation_function")
 _EXPERT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts")
+_LATENT_KEYS = ("q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+_ROUTING_KEYS = ("num_experts_per_tok", "moe_intermediate_size", "n_shared_experts", "first_k_dense_replace")
 _POSITIONS = ("learned", "rotary", "alibi", "none")
 
 
@@ -21,8 +23,13 @@ def read_inline(read: ConfigReader) -> tuple[str, Shape]:
     shape = {**_block(read, gated), **_width(read, gated), **_positions(read, gated)}
     if read.has("kv_lora_rank"):
         shape.update(latent_attention(read, 0))
+    else:
+        _refuse_orphans(read, _LATENT_KEYS, "kv_lora_rank: 512")
+    read.known.update(_EXPERT_KEYS)
     if any(read.has(key) for key in _EXPERT_KEYS):
         shape.update(_experts(read, shape))
+    else:
+        _refuse_orphans(read, _ROUTING_KEYS, "num_experts: 8")
     read.report_misspelt()
     return _family(shape), shape
 
@@ -51,7 +58,7 @@ def _width(read: ConfigReader, gated: bool) -> Shape:
         "heads": heads,
         "kv_heads": read_kv_heads(read, heads, None),
         "head_dim": read_head_dim(read, hidden, heads),
-        "ffn": read.integer("intermediate_size", default=None if gated else 4 * hidden, example=4 * hidden),
+        "ffn": read.integer("intermediate_size", default=None if gated else 4 * hidden, example=11008),
     }
 
 
@@ -77,6 +84,13 @@ def _experts(read: ConfigReader, shape: Shape) -> Shape:
         "shared_ffn": shared * width,
         "dense_layers": min(shape["layers"], read.integer("first_k_dense_replace", default=0, low=0)),
     }
+
+
+def _refuse_orphans(read: ConfigReader, keys: tuple[str, ...], needed: str) -> None:
+    for key in keys:
+        if read.has(key):
+            message = f"{key} is {show(read.config[key])}, but means nothing without {needed.partition(':')[0]}"
+            read.report(key, message, f"add {needed}, or leave {key} out")
 
 
 def _family(shape: Shape) -> str:

@@ -1,0 +1,276 @@
+"""Parameter counts, against transformers' own models, published figures and closed forms."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from dsgen.catalog import Model, ModelEntry, load_catalog
+from dsgen.estimate.model_size import (
+    active_parameter_count,
+    attention_parameters,
+    dense_layers,
+    embedding_parameters,
+    expert_parameters,
+    final_parameters,
+    head_parameters,
+    mlp_parameters,
+    moe_layers,
+    norm_parameters,
+    padded_vocab,
+    parameter_count,
+    position_parameters,
+    router_parameters,
+    shared_expert_parameters,
+)
+from dsgen.spec.hf_config import model_from_config
+from tests.needs import needs_transformers
+
+PRESETS = sorted(load_catalog().models.values(), key=lambda entry: entry.name)
+
+#: As Hugging Face's model pages count them (safetensors metadata), or by the paper's closed form.
+PUBLISHED = {
+    "gpt2": 124_439_808,
+    "gpt2-medium": 354_823_168,
+    "gpt2-large": 774_030_080,
+    "gpt2-xl": 1_557_611_200,
+    "bert-base": 110_106_428,
+    "bert-large": 336_226_108,
+    "bloom-560m": 559_214_592,
+    "bloom-7b1": 7_069_016_064,
+    "bloom-176b": 176_247_271_424,
+    "opt-125m": 125_239_296,
+    "opt-350m": 331_196_416,
+    "opt-1.3b": 1_315_758_080,
+    "gpt-neox-20b": 20_554_567_680,
+    "falcon-7b": 6_921_720_704,
+    "llama-7b": 6_738_415_616,
+    "llama-13b": 13_015_864_320,
+    "llama-65b": 65_285_660_672,
+    "llama-2-70b": 68_976_648_192,
+    "llama-3.1-8b": 8_030_261_248,
+    "llama-3.1-70b": 70_553_706_496,
+    "llama-3.1-405b": 405_853_388_800,
+    "llama-3.2-1b": 1_235_814_400,
+    "llama-3.2-3b": 3_212_749_824,
+    "mistral-7b": 7_241_732_096,
+    "mixtral-8x7b": 46_702_792_704,
+    "mixtral-8x22b": 140_620_634_112,
+    "qwen2.5-0.5b": 494_032_768,
+    "qwen2.5-7b": 7_615_616_512,
+    "qwen2.5-72b": 72_706_203_648,
+    "qwen3-0.6b": 596_049_920,
+    "qwen3-8b": 8_190_735_360,
+    "qwen3-32b": 32_762_123_264,
+    "qwen3-30b-a3b": 30_532_122_624,
+    "qwen3-235b-a22b": 235_093_634_560,
+    "phi-3.5-mini": 3_821_079_552,
+    "phi-3.5-moe": 41_873_153_344,
+    "gemma-2b": 2_506_172_416,
+    "gemma-7b": 8_537_680_896,
+    "gemma-2-9b": 9_241_705_984,
+    "gemma-2-27b": 27_227_128_320,
+    "deepseek-v2": 235_741_434_880,
+    "gpt-oss-20b": 20_914_757_184,
+}
+
+#: Sizes as their papers round them, in billions.
+ROUNDED = {
+    "gpt3-175b": 174.6,
+    "megatron-1.7b": 1.7,
+    "megatron-3.6b": 3.6,
+    "megatron-7.5b": 7.5,
+    "megatron-18.4b": 18.4,
+    "megatron-39.1b": 39.1,
+    "megatron-76.1b": 76.1,
+    "megatron-145.6b": 145.6,
+    "megatron-310.1b": 310.1,
+    "megatron-529.6b": 529.6,
+    "megatron-1008b": 1008.0,
+    "llama-3.1-8b": 8.0,
+    "deepseek-v3": 671.0,
+}
+
+#: Parameters one token meets, in billions, as model cards round them.
+ACTIVE = {
+    "mixtral-8x7b": 12.9,
+    "mixtral-8x22b": 39.2,
+    "qwen3-30b-a3b": 3.4,
+    "qwen3-235b-a22b": 22.2,
+    "phi-3.5-moe": 6.6,
+    "deepseek-v2": 21.4,
+    "deepseek-v3": 37.6,
+}
+
+#: Configs of real and made-up sizes that turn every switch of their family.
+VARIANTS: tuple[Mapping[str, object], ...] = (
+    {"model_type": "bert", "num_hidden_layers": 2},
+    {"model_type": "bert", "num_hidden_layers": 2, "tie_word_embeddings": False},
+    {"model_type": "bloom", "n_layer": 3, "hidden_size": 512},
+    {"model_type": "bloom", "n_layer": 3, "hidden_size": 512, "tie_word_embeddings": False},
+    {"model_type": "deepseek_v2", "num_experts_per_tok": 6, "num_hidden_layers": 3, "q_lora_rank": None},
+    {"model_type": "deepseek_v2", "num_experts_per_tok": 6, "num_hidden_layers": 4, "first_k_dense_replace": 1,
+     "attention_bias": True, "mlp_bias": True, "n_shared_experts": 1},
+    {"model_type": "deepseek_v3", "num_hidden_layers": 4},
+    {"model_type": "deepseek_v3", "num_hidden_layers": 4, "q_lora_rank": None, "attention_bias": True},
+    {"model_type": "falcon", "num_hidden_layers": 3},
+    {"model_type": "falcon", "num_hidden_layers": 3, "bias": True, "alibi": True, "parallel_attn": False},
+    {"model_type": "falcon", "num_hidden_layers": 3, "multi_query": False, "tie_word_embeddings": False},
+    {"model_type": "falcon", "num_hidden_layers": 3, "hidden_size": 1024, "num_attention_heads": 16, "num_kv_heads": 4,
+     "new_decoder_architecture": True, "ffn_hidden_size": 2000},
+    {"model_type": "falcon", "num_hidden_layers": 3, "hidden_size": 1024, "num_attention_heads": 16, "num_kv_heads": 4,
+     "new_decoder_architecture": True, "num_ln_in_parallel_attn": 1},
+    {"model_type": "gemma", "num_hidden_layers": 3},
+    {"model_type": "gemma", "num_hidden_layers": 3, "attention_bias": True, "tie_word_embeddings": False},
+    {"model_type": "gemma2", "num_hidden_layers": 3, "attention_bias": True},
+    {"model_type": "gemma3_text", "num_hidden_layers": 3},
+    {"model_type": "gpt2", "n_inner": 1000, "tie_word_embeddings": False},
+    {"model_type": "gpt_neox", "num_hidden_layers": 3},
+    {"model_type": "gpt_neox", "num_hidden_layers": 3, "attention_bias": False, "tie_word_embeddings": True},
+    {"model_type": "gpt_oss", "num_hidden_layers": 3},
+    {"model_type": "gpt_oss", "num_hidden_layers": 3, "attention_bias": False},
+    {"model_type": "llama", "num_hidden_layers": 3, "attention_bias": True, "mlp_bias": True, "num_key_value_heads": 4},
+    {"model_type": "llama", "num_hidden_layers": 3, "head_dim": 64, "tie_word_embeddings": True},
+    {"model_type": "mistral", "num_hidden_layers": 3, "head_dim": 64},
+    {"model_type": "mixtral", "num_hidden_layers": 3, "num_local_experts": 4},
+    {"model_type": "opt"},
+    {"model_type": "opt", "enable_bias": False, "layer_norm_elementwise_affine": False},
+    {"model_type": "opt", "word_embed_proj_dim": 256, "do_layer_norm_before": False},
+    {"model_type": "opt", "word_embed_proj_dim": 256, "tie_word_embeddings": False},
+    {"model_type": "phi", "num_hidden_layers": 3, "qk_layernorm": True},
+    {"model_type": "phi", "num_hidden_layers": 3, "num_key_value_heads": 8},
+    {"model_type": "phi3", "num_hidden_layers": 3, "num_key_value_heads": 8},
+    {"model_type": "phimoe", "num_hidden_layers": 3},
+    {"model_type": "phimoe", "num_hidden_layers": 3, "attention_bias": True, "lm_head_bias": True},
+    {"model_type": "qwen2", "num_hidden_layers": 3, "num_key_value_heads": 4},
+    {"model_type": "qwen2_moe", "num_hidden_layers": 4},
+    {"model_type": "qwen2_moe", "num_hidden_layers": 4, "decoder_sparse_step": 2, "qkv_bias": False},
+    {"model_type": "qwen3", "num_hidden_layers": 3, "attention_bias": True},
+    {"model_type": "qwen3_moe", "num_hidden_layers": 4, "mlp_only_layers": [0, 2]},
+    {"model_type": "qwen3_moe", "num_hidden_layers": 4, "attention_bias": True, "head_dim": 128},
+)  # fmt: skip
+
+
+def preset(name: str) -> Model:
+    """The model of a preset."""
+    entry = load_catalog().models[name]
+    return model_from_config(entry.config, name=name, source=entry.source)
+
+
+def count_in_transformers(config: Mapping[str, object]) -> int:
+    """Parameters of transformers' own model, built without memory on the meta device; tied weights once."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # transformers' and torch's own deprecations
+        import torch
+        from transformers import AutoConfig, AutoModelForCausalLM, BertForPreTraining
+
+        built = AutoConfig.for_model(**config)
+        with torch.device("meta"):
+            model = BertForPreTraining(built) if built.model_type == "bert" else AutoModelForCausalLM.from_config(built)
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+@needs_transformers
+@pytest.mark.integration
+@pytest.mark.parametrize("config", VARIANTS, ids=lambda c: "-".join(str(v) for v in c.values()))
+def test_count_equals_transformers_for_every_switch(config: Mapping[str, object]) -> None:
+    """Each family's options change the count exactly as they change transformers' model."""
+    assert parameter_count(model_from_config(config, name="x", source="y")) == count_in_transformers(config)
+
+
+@needs_transformers
+@pytest.mark.integration
+@pytest.mark.parametrize("entry", PRESETS, ids=lambda e: e.name)
+def test_count_equals_transformers_for_every_preset(entry: ModelEntry) -> None:
+    """Every preset has exactly the parameters of transformers' model of its config."""
+    assert parameter_count(preset(entry.name)) == count_in_transformers(entry.config)
+
+
+@pytest.mark.parametrize(("name", "count"), PUBLISHED.items())
+def test_count_equals_the_published_one(name: str, count: int) -> None:
+    """Presets have exactly the parameters that their publishers count."""
+    assert parameter_count(preset(name)) == count
+
+
+@pytest.mark.parametrize(("name", "billions"), ROUNDED.items())
+def test_count_rounds_to_the_papers(name: str, billions: float) -> None:
+    """Presets have the parameters that their papers print, to the digits printed."""
+    assert parameter_count(preset(name)) / 1e9 == pytest.approx(billions, abs=0.06, rel=4e-4)
+
+
+@pytest.mark.parametrize(("name", "billions"), ACTIVE.items())
+def test_active_count_rounds_to_the_model_cards(name: str, billions: float) -> None:
+    """A token meets as many parameters as the model card says."""
+    assert active_parameter_count(preset(name)) / 1e9 == pytest.approx(billions, abs=0.06)
+
+
+def test_every_parameter_of_a_dense_model_is_active() -> None:
+    """Without experts, active and all are the same."""
+    assert active_parameter_count(preset("gpt3-175b")) == parameter_count(preset("gpt3-175b"))
+
+
+@pytest.mark.parametrize("name", ["megatron-1008b", "gpt3-175b", "gpt2"])
+def test_gpt_count_is_the_closed_form(name: str) -> None:
+    """GPT models have 12lh²(1 + 13/(12h)) + (V + s)h + 2h parameters: SC21 equation 2 and the final norm."""
+    model = preset(name)
+    layers, hidden = model.layers, model.hidden
+    closed = 12 * layers * hidden**2 + 13 * layers * hidden + (model.vocab + model.position_rows) * hidden
+    assert parameter_count(model) == closed + 2 * hidden
+
+
+@pytest.mark.parametrize("entry", PRESETS, ids=lambda e: e.name)
+def test_parts_sum_to_the_whole(entry: ModelEntry) -> None:
+    """The parts that the ledgers use, times their layers, are all parameters and nothing else."""
+    model = preset(entry.name)
+    every_layer = attention_parameters(model) + norm_parameters(model)
+    experts = model.experts * expert_parameters(model) + shared_expert_parameters(model) + router_parameters(model)
+    outside = sum(
+        part(model) for part in (embedding_parameters, position_parameters, head_parameters, final_parameters)
+    )
+    mlps = dense_layers(model) * mlp_parameters(model) + moe_layers(model) * experts
+    assert model.layers * every_layer + mlps + outside == parameter_count(model)
+
+
+def test_layers_are_dense_or_moe() -> None:
+    """DeepSeek-V3's first three layers are dense, all of GPT-3's, none of Mixtral's."""
+    layers = {name: (dense_layers(m), moe_layers(m)) for name in ("deepseek-v3", "gpt3-175b", "mixtral-8x7b")
+              for m in [preset(name)]}  # fmt: skip
+    assert layers == {"deepseek-v3": (3, 58), "gpt3-175b": (96, 0), "mixtral-8x7b": (0, 32)}
+
+
+def test_parts_of_a_llama_layer() -> None:
+    """Llama-3.1-8B: 4096 wide, 32 heads of 128, 8 key/value heads, 14336 in the MLP."""
+    model = preset("llama-3.1-8b")
+    assert attention_parameters(model) == 2 * 4096 * 4096 + 2 * 4096 * 1024
+    assert mlp_parameters(model) == 3 * 4096 * 14336
+    assert norm_parameters(model) == 2 * 4096
+    assert embedding_parameters(model) == head_parameters(model) == 128256 * 4096
+    assert final_parameters(model) == 4096
+    assert position_parameters(model) == router_parameters(model) == expert_parameters(model) == 0
+
+
+def test_tied_head_has_no_parameters() -> None:
+    """A head that is the token table adds nothing."""
+    assert head_parameters(preset("gpt3-175b")) == 0
+
+
+@pytest.mark.parametrize(
+    ("vocab", "tensor", "padded"),
+    [(50257, 1, 50304), (50257, 8, 51200), (51200, 8, 51200), (50304, 1, 50304), (128256, 8, 129024)],
+)
+def test_megatron_pads_the_vocabulary(vocab: int, tensor: int, padded: int) -> None:
+    """Megatron pads to the next multiple of 128 × tensor; the others keep the vocabulary."""
+    assert padded_vocab(vocab, tensor, "megatron-lm") == padded_vocab(vocab, tensor, "megatron-deepspeed") == padded
+    assert padded_vocab(vocab, tensor, "deepspeed") == padded_vocab(vocab, tensor, "huggingface") == vocab
+
+
+@pytest.mark.parametrize("framework", ["megatron-lm", "deepspeed"])
+def test_padding_is_columnar(framework: str) -> None:
+    """A column of tensor degrees gives a column of as many vocabularies, each that of its row."""
+    tensor = np.array([1, 2, 4, 8])
+    column = padded_vocab(50257, tensor, framework)
+    assert column.shape == tensor.shape
+    assert column.tolist() == [padded_vocab(50257, int(t), framework) for t in tensor]
