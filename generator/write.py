@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path, PurePosixPath
+from uuid import uuid4
 
 from .frameworks.program import RenderedFile
 
@@ -51,6 +50,12 @@ class CannotWrite(Exception):
 
 def compare(files: Iterable[RenderedFile], folder: Path) -> tuple[Change, ...]:
     """What writing `files` into `folder` would do, in order; raises `CannotWrite` for a path that is no place."""
+    try:
+        in_the_way = folder.exists() and not folder.is_dir()
+    except OSError as error:
+        raise CannotWrite(folder, error.strerror or str(error)) from error
+    if in_the_way:
+        raise CannotWrite(folder, "it is not a folder")
     return tuple(_compare(file, folder) for file in files)
 
 
@@ -75,30 +80,33 @@ def diff(changes: Iterable[Change]) -> str:
 
 def _compare(file: RenderedFile, folder: Path) -> Change:
     path = _place(file.path, folder)
+    after = _encoded(file, path)
     try:
-        before = path.read_bytes() if path.exists() else None
-        same = before == _bytes(file, path) and bool(path.stat().st_mode & 0o100) == file.executable
-    except FileNotFoundError:
-        return Change(file=file, path=path, action=Action.CREATE, before=None)
+        if not path.exists():
+            return Change(file=file, path=path, action=Action.CREATE, before=None)
+        before, executable = path.read_bytes(), bool(path.stat().st_mode & 0o100)
     except OSError as error:
         raise CannotWrite(path, error.strerror or str(error)) from error
-    if before is None:
-        return Change(file=file, path=path, action=Action.CREATE, before=None)
+    same = before == after and executable == file.executable
     return Change(file=file, path=path, action=Action.IDENTICAL if same else Action.CONFLICT, before=before)
 
 
 def _place(name: str, folder: Path) -> Path:
     """The path of a file in `folder`, which neither `..` nor a symbolic link may lead out of."""
     path = folder / name
-    parts = PurePosixPath(name).parts
-    if not parts or PurePosixPath(name).is_absolute() or ".." in parts:
+    relative = PurePosixPath(name)
+    if not relative.parts or relative.is_absolute() or ".." in relative.parts:
         raise CannotWrite(path, "the path leads out of the folder")
-    if not path.resolve().is_relative_to(folder.resolve()):
+    try:
+        inside = path.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle, before Python 3.13
+        raise CannotWrite(path, "its symbolic links lead nowhere") from error
+    if not inside:
         raise CannotWrite(path, "a symbolic link leads out of the folder")
     return path
 
 
-def _bytes(file: RenderedFile, path: Path) -> bytes:
+def _encoded(file: RenderedFile, path: Path) -> bytes:
     try:
         return file.text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -113,43 +121,46 @@ def _diff(change: Change) -> Iterator[str]:
         yield f"{change.path}: executable bit {'on' if change.file.executable else 'off'}\n"
         return
     source = "/dev/null" if change.before is None else str(change.path)
-    lines = difflib.unified_diff(
-        before.splitlines(keepends=True), change.file.text.splitlines(keepends=True), source, str(change.path)
-    )
-    yield from (line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+    old, new = (text.splitlines(keepends=True) for text in (before, change.file.text))
+    for line in difflib.unified_diff(old, new, source, str(change.path)):
+        yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
 
 
 class _Transaction:
-    """Files replaced one by one, with what is needed to undo it."""
+    """Files written beside their places, then moved in one by one; what was there is kept until all are in."""
 
     def __init__(self) -> None:
         self._folders: list[Path] = []  # made here, outermost first
-        self._staged: list[tuple[Path, Change]] = []
-        self._done: list[tuple[Change, int | None]] = []  # with the mode of what was there
+        self._staged: dict[Path, Path] = {}  # place to the temporary file that belongs there
+        self._kept: dict[Path, Path] = {}  # place to where its former file waits
+        self._moved: list[Path] = []
 
     def run(self, changes: tuple[Change, ...]) -> None:
-        current: Path | None = None
+        """Make every change, or none; raises `CannotWrite` for the one that failed."""
+        path = Path()
         try:
             for change in changes:
-                current = change.path
+                path = change.path
                 self._stage(change)
-            for temporary, change in self._staged:
-                current = change.path
-                self._replace(temporary, change)
-        except OSError as error:
+            for path in self._staged:
+                self._move_in(path)
+        except BaseException as error:
             self._undo()
-            raise CannotWrite(current or Path(), error.strerror or str(error)) from error
-        except BaseException:
-            self._undo()
+            if isinstance(error, OSError):
+                raise CannotWrite(path, error.strerror or str(error)) from error
             raise
+        for former in self._kept.values():
+            with suppress(OSError):
+                former.unlink()
 
     def _stage(self, change: Change) -> None:
         self._make_folder(change.path.parent)
-        handle, name = tempfile.mkstemp(prefix=".dsgen-", dir=change.path.parent)
-        self._staged.append((Path(name), change))
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(_bytes(change.file, change.path))
-        Path(name).chmod((0o777 if change.file.executable else 0o666) & ~_umask())
+        temporary = _unused_name(change.path.parent)
+        self._staged[change.path] = temporary
+        temporary.write_bytes(_encoded(change.file, change.path))
+        if change.file.executable:
+            mode = temporary.stat().st_mode
+            temporary.chmod(mode | (mode & 0o444) >> 2)  # who may read may execute
 
     def _make_folder(self, folder: Path) -> None:
         missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
@@ -157,28 +168,27 @@ class _Transaction:
             parent.mkdir()
             self._folders.append(parent)
 
-    def _replace(self, temporary: Path, change: Change) -> None:
-        mode = None if change.before is None else change.path.stat().st_mode
-        temporary.replace(change.path)
-        self._done.append((change, mode))
+    def _move_in(self, path: Path) -> None:
+        if path.is_symlink() or (path.exists() and not path.is_dir()):
+            former = _unused_name(path.parent)
+            path.rename(former)
+            self._kept[path] = former
+        self._staged[path].rename(path)
+        self._moved.append(path)
 
     def _undo(self) -> None:
-        for change, mode in reversed(self._done):
+        """Take out what was moved in, put back what was there, remove what was made; never stops half way."""
+        for path in (*self._moved, *self._staged.values()):
             with suppress(OSError):
-                if change.before is None or mode is None:
-                    change.path.unlink()
-                else:
-                    change.path.write_bytes(change.before)
-                    change.path.chmod(mode)
-        for temporary, _ in self._staged:
+                path.unlink()
+        for path, former in self._kept.items():
             with suppress(OSError):
-                temporary.unlink()
+                former.rename(path)
         for folder in reversed(self._folders):
             with suppress(OSError):
                 folder.rmdir()
 
 
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
+def _unused_name(folder: Path) -> Path:
+    """A name in `folder` that nothing has."""
+    return folder / f".dsgen-{uuid4().hex}"

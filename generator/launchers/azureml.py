@@ -85,10 +85,12 @@ def _experiment(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-_")[:255] or "job"
 
 
-def _environment_reference(name: str) -> str:
-    """A name gets `azureml:`, and `@latest` unless it says its version (AML003, AML004)."""
+def _environment_reference(name: str) -> str | dict[str, str]:
+    """A name gets `azureml:`, and `@latest` unless it says its version (AML003, AML004); an image has a slash."""
     if name.startswith("azureml://"):
         return name
+    if "/" in name and not name.startswith("azureml:"):
+        return {"image": name}
     bare = name.removeprefix("azureml:")
     return f"azureml:{bare}" if ":" in bare or "@" in bare else f"azureml:{bare}@latest"
 

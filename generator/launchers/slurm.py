@@ -75,6 +75,9 @@ def _directives(plan: Plan, options: Mapping[str, Any]) -> Iterator[tuple[str, o
         yield "open-mode", "append"
     if options.get("signal_seconds"):
         yield "signal", f"B:USR1@{options['signal_seconds']}"
+    if "mail_user" in options:
+        yield "mail-user", options["mail_user"]
+        yield "mail-type", "END,FAIL"
 
 
 def _gpu_directives(gpus: int, options: Mapping[str, Any]) -> Iterator[tuple[str, object]]:

@@ -20,6 +20,7 @@ OPTIONS: tuple[dict[str, object], ...] = (
     {},
     {"compute": "gpu-cluster", "environment": "deepspeed", "shm_size": "128g"},
     {"compute": "azureml:gpu-cluster", "environment": "azureml:deepspeed:7", "tags": {"team": "a", "cost": 4}},
+    {"environment": "mcr.microsoft.com/azureml/openmpi4.1.0-cuda11.8-cudnn8-ubuntu22.04:1", "code": ".."},
     {"display_name": HOSTILE[2], "experiment_name": HOSTILE[0], "tags": {"hostile": HOSTILE[12]}},
 )
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,7 @@ def launch(folder: Path, **job: object) -> Path:
 OPTIONS: tuple[dict[str, object], ...] = (
     {},
     {"partition": "main", "requeue": True, "signal_seconds": 300},
-    {"signal_seconds": 60},
+    {"signal_seconds": 60, "mail_user": "me@example.org"},
     {"gpu_request": "gres", "exclusive": False, "memory": "200G", "cpus_per_task": 48},
     {"gpu_request": "none", "modules": ["cuda/12", "a b"], "virtual_environment": "/opt/my venv"},
     {"container_image": "nvcr.io#nvidia/pytorch:24.05-py3", "container_mounts": ["/data:/data", "/a b:/c"]},
@@ -103,6 +104,47 @@ def test_sbatch_takes_hostile_values_as_data(tmp_path: Path, big: SlurmCluster, 
     result = sbatch_test_only(launch(tmp_path, name=hostile, options={"reservation": hostile}), big)
     assert result.returncode == 1
     assert "reservation" in result.stderr.lower(), result.stderr
+
+
+SAVES = """
+import pathlib, signal, sys
+folder = pathlib.Path(__file__).parent
+signal.signal(signal.SIGUSR1, lambda *_: sys.exit((folder / "saved").write_text("")))
+(folder / "started").write_text("")
+signal.pause()
+"""  # a training script that saves and exits when told to
+
+
+@needs_slurm
+@pytest.mark.integration
+def test_the_time_limit_saves_and_requeues(tmp_path: Path) -> None:
+    """The signal before the time limit reaches the training process, torchrun lives on, and the job queues again."""
+    (tmp_path / "saves.py").write_text(SAVES)
+    options = {"requeue": True, "signal_seconds": 50}
+    script = launch(tmp_path, gpus=1, gpus_per_node=1, cpu_cores=4, script="saves.py", options=options)
+    with running_slurm(nodes=1, gpus=1) as cluster:
+        job = submit(cluster, script)
+        wait_until(lambda: (tmp_path / "started").exists())
+        cluster.run("scancel", "--batch", "--signal=USR1", job)  # what Slurm does 50 s before the limit
+        wait_until(lambda: "Restarts=1" in cluster.run("scontrol", "show", "job", job).stdout)
+        output = next(tmp_path.glob("*.out")).read_text()
+    assert (tmp_path / "saved").exists(), output
+
+
+def submit(cluster: SlurmCluster, script: Path, *options: str) -> str:
+    """Submit `script` from its folder, with this interpreter's torchrun on PATH; the job's number."""
+    path = f"PATH={Path(sys.executable).parent}:{os.environ['PATH']}"
+    submitted = cluster.run("env", path, "sbatch", "--parsable", *options, script.name, cwd=script.parent)
+    assert submitted.returncode == 0, submitted.stderr
+    return submitted.stdout.strip()
+
+
+def wait_until(question: Callable[[], bool], timeout_s: float = 60) -> None:
+    """Return when `question` is true; fail after `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    while not question():
+        assert time.monotonic() < deadline, f"not so after {timeout_s} s"
+        time.sleep(0.2)
 
 
 @needs_slurm

@@ -1,0 +1,68 @@
+"""What all launchers have in common."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dsgen.launchers import LAUNCHERS, launch_files
+from dsgen.launchers.call import environment
+from tests.launchers.hand_built import expected_arguments, plan, program, without_files
+from tests.launchers.places import put, scripts_clean
+from tests.needs import needs_shellcheck
+
+
+@pytest.mark.parametrize("target", LAUNCHERS)
+def test_the_same_plan_gives_the_same_files(target: str) -> None:
+    """Rendering twice gives equal bytes, and nothing of this machine is in them."""
+    files = launch_files(plan(target), program(), "dsgen --gpus 1024")
+    assert files == launch_files(plan(target), program(), "dsgen --gpus 1024")
+    assert not any(str(Path.cwd()) in file.text for file in files)
+
+
+@pytest.mark.parametrize("target", LAUNCHERS)
+def test_every_file_says_how_it_was_made(target: str) -> None:
+    """Each launch file names the version and the command, and the program's notes."""
+    for file in launch_files(plan(target), program(), "dsgen --gpus 1024\nrm -rf /"):
+        assert "# Written by dsgen 0.1.0: dsgen --gpus 1024 rm -rf /\n" in file.text
+        assert "# The batch triple counts replicas." in file.text
+
+
+def test_arguments_file_is_what_the_script_is_called_with() -> None:
+    """arguments.txt, read by a shell with its comments, gives the script's arguments unchanged."""
+    text = launch_files(plan("slurm"), program())[-1].text
+    script = f"CONFIG_DIR=/x\nARGUMENTS=(\n{text})\n" + 'printf "%s\\0" "${ARGUMENTS[@]}"'
+    shown = subprocess.run(["bash", "-c", script], capture_output=True, check=True).stdout.decode()
+    assert shown.split("\0")[:-1] == expected_arguments("/x/ds_config.json")
+
+
+def test_the_users_environment_wins() -> None:
+    """A variable of the spec replaces the framework's and the launcher's of the same name."""
+    chosen = environment(plan("slurm", environment={"OMP_NUM_THREADS": "3", "X": "1"}), program())
+    assert chosen == {"OMP_NUM_THREADS": "3", "CUDA_DEVICE_MAX_CONNECTIONS": "1", "X": "1"}
+
+
+def test_threads_share_the_node() -> None:
+    """Each process gets its share of the cores, because torchrun would give it one; unknown cores give no variable."""
+    assert environment(plan("slurm"), program())["OMP_NUM_THREADS"] == "12"
+    assert "OMP_NUM_THREADS" not in environment(plan("slurm", cpu_cores=None), program())
+
+
+@needs_shellcheck
+@pytest.mark.parametrize(
+    ("target", "name", "options"),
+    [
+        ("slurm", "launch.sbatch", {}),
+        ("slurm", "launch.sbatch", {"container_image": "x", "container_mounts": ["/a:/a"]}),
+        ("slurm", "launch.sbatch", {"container_image": "x", "container_runtime": "apptainer"}),
+        ("shell", "launch.sh", {}),
+    ],
+)
+def test_a_program_without_files_is_clean_too(
+    tmp_path: Path, target: str, name: str, options: dict[str, object]
+) -> None:
+    """Megatron-LM has no configuration file; the scripts stay clean without any."""
+    put(launch_files(plan(target, gpus=64, options=options), without_files(program())), tmp_path)
+    scripts_clean(tmp_path / name)

@@ -1,0 +1,30 @@
+"""Rendering: a plan's files as values."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from dsgen.render import render
+from tests.launchers.hand_built import plan
+
+
+@pytest.mark.parametrize("target", ["slurm", "azureml", "shell"])
+def test_files_are_sorted_unique_and_the_same_each_time(target: str) -> None:
+    """The same plan gives the same files, each path once, in order, with plan.json and arguments.txt among them."""
+    files = render(plan(target), command="dsgen --gpus 1024")
+    paths = [file.path for file in files]
+    assert files == render(plan(target), command="dsgen --gpus 1024")
+    assert paths == sorted(set(paths))
+    assert {"plan.json", "arguments.txt", "ds_config.json"} <= set(paths)
+
+
+def test_plan_json_is_the_plan() -> None:
+    """plan.json holds what the plan says of itself, reasons and all."""
+    explained = replace(plan("slurm"), reasons=("because ☃",))
+    text = next(file.text for file in render(explained) if file.path == "plan.json")
+    assert json.loads(text) == json.loads(json.dumps(explained.to_dict()))
+    assert text.endswith("}\n")
+    assert "because ☃" in text

@@ -1,0 +1,185 @@
+"""Writing is all or nothing, and never surprises."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dsgen.frameworks.program import RenderedFile
+from dsgen.write import Action, CannotWrite, Change, WouldOverwrite, compare, diff, write
+
+FILES = (
+    RenderedFile(path="a.txt", text="one\ntwo\n"),
+    RenderedFile(path="deep/er/b.sh", text="#!/bin/bash\n", executable=True),
+    RenderedFile(path="é.json", text="☃"),
+)
+
+
+def tree(folder: Path) -> dict[str, tuple[bytes | str, int]]:
+    """Everything under `folder`: contents, or what a link points to, and mode."""
+    return {
+        str(path.relative_to(folder)): (
+            str(path.readlink()) if path.is_symlink() else path.read_bytes() if path.is_file() else b"",
+            path.lstat().st_mode,
+        )
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+def actions(changes: tuple[Change, ...]) -> list[str]:
+    """The changes' actions, in order."""
+    return [change.action.value for change in changes]
+
+
+def test_files_are_created_with_folders_and_modes(tmp_path: Path) -> None:
+    """Writing into a folder that isn't there makes it, with the bytes and the executable bits asked for."""
+    changes = write(FILES, tmp_path / "out" / "put")
+    assert actions(changes) == ["create"] * 3
+    assert (tmp_path / "out/put/é.json").read_bytes() == "☃".encode()
+    assert [os.access(change.path, os.X_OK) for change in changes] == [False, True, False]
+    assert not list(tmp_path.rglob(".dsgen-*"))
+
+
+def test_writing_twice_changes_nothing(tmp_path: Path) -> None:
+    """Files that are already there as they should be are left alone, without force."""
+    write(FILES, tmp_path)
+    before = tree(tmp_path)
+    assert actions(write(FILES, tmp_path)) == ["identical"] * 3
+    assert tree(tmp_path) == before
+
+
+def test_comparing_writes_nothing(tmp_path: Path) -> None:
+    """Comparing leaves no trace, not even the folder."""
+    assert actions(compare(FILES, tmp_path / "out")) == ["create"] * 3
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_conflict_needs_force(tmp_path: Path) -> None:
+    """A file with other bytes or another mode stops everything, and every conflict is named."""
+    write(FILES, tmp_path)
+    (tmp_path / "a.txt").write_text("mine\n")
+    (tmp_path / "deep/er/b.sh").chmod(0o644)
+    (tmp_path / "é.json").unlink()
+    before = tree(tmp_path)
+    with pytest.raises(WouldOverwrite) as stopped:
+        write(FILES, tmp_path)
+    assert [change.file.path for change in stopped.value.changes] == ["a.txt", "deep/er/b.sh"]
+    assert tree(tmp_path) == before
+
+
+def test_force_overwrites(tmp_path: Path) -> None:
+    """With force, conflicts are replaced and nothing of the old files stays behind."""
+    (tmp_path / "a.txt").write_text("mine\n")
+    assert actions(write(FILES, tmp_path, force=True)) == ["conflict", "create", "create"]
+    assert actions(compare(FILES, tmp_path)) == ["identical"] * 3
+    assert not list(tmp_path.rglob(".dsgen-*"))
+
+
+def test_a_failure_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
+    """When the last file can't be put in its place, the replaced ones are back and the new ones are gone."""
+    (tmp_path / "a.txt").write_text("mine\n")
+    (tmp_path / "a.txt").chmod(0o640)
+    before = tree(tmp_path)
+    impossible = (RenderedFile(path="x", text="file"), RenderedFile(path="x/y", text="and folder"))
+    with pytest.raises(CannotWrite) as stopped:
+        write((*FILES, *impossible), tmp_path, force=True)
+    assert stopped.value.path == tmp_path / "x"
+    assert stopped.value.reason == "Is a directory"
+    assert tree(tmp_path) == before
+
+
+def test_a_file_in_the_way_of_a_folder(tmp_path: Path) -> None:
+    """A file where a folder is needed is refused, and nothing is written."""
+    (tmp_path / "deep").write_text("a file")
+    before = tree(tmp_path)
+    with pytest.raises(CannotWrite):
+        write(FILES, tmp_path)
+    assert tree(tmp_path) == before
+
+
+def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
+    """An output folder that is a file is refused by name."""
+    (tmp_path / "out").write_text("")
+    with pytest.raises(CannotWrite, match="it is not a folder") as stopped:
+        write(FILES, tmp_path / "out")
+    assert stopped.value.path == tmp_path / "out"
+
+
+def test_a_folder_in_the_way_of_a_file(tmp_path: Path) -> None:
+    """A folder where a file should go is refused, force or not."""
+    (tmp_path / "a.txt").mkdir()
+    with pytest.raises(CannotWrite, match="Is a directory"):
+        write(FILES, tmp_path, force=True)
+
+
+@pytest.mark.parametrize("path", ["", "../x", "/etc/dsgen", "a/../../x", "a/.."])
+def test_paths_out_of_the_folder_are_refused(tmp_path: Path, path: str) -> None:
+    """No rendered path leads out of the output folder."""
+    with pytest.raises(CannotWrite, match="leads out of the folder"):
+        write((RenderedFile(path=path, text=""),), tmp_path / "out")
+
+
+def test_links_in_a_circle_are_refused(tmp_path: Path) -> None:
+    """A symbolic link that points to itself is an answer, not a crash."""
+    (tmp_path / "a.txt").symlink_to(tmp_path / "a.txt")
+    with pytest.raises(CannotWrite):
+        write((*FILES, RenderedFile(path="a.txt/x", text="")), tmp_path)
+
+
+def test_a_folder_name_too_long_is_refused(tmp_path: Path) -> None:
+    """The output folder's own name can be what the file system refuses."""
+    with pytest.raises(CannotWrite, match="File name too long"):
+        write(FILES, tmp_path / ("x" * 300))
+
+
+@pytest.mark.parametrize("link", ["a.txt", "deep"])
+def test_links_out_of_the_folder_are_refused(tmp_path: Path, link: str) -> None:
+    """A symbolic link in the output folder can't make us write elsewhere."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out" / link).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CannotWrite, match="a symbolic link leads out of the folder"):
+        write(FILES, tmp_path / "out", force=True)
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_text_that_is_no_unicode_is_refused(tmp_path: Path) -> None:
+    """A lone surrogate can't be written, and says so instead of failing half way."""
+    with pytest.raises(CannotWrite, match="not valid Unicode"):
+        write((*FILES, RenderedFile(path="bad", text="\ud800")), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_name_too_long_is_refused(tmp_path: Path) -> None:
+    """The file system's own refusal comes with the path."""
+    with pytest.raises(CannotWrite, match="File name too long"):
+        write((RenderedFile(path="x" * 300, text=""),), tmp_path)
+
+
+def test_the_diff_shows_old_and_new(tmp_path: Path) -> None:
+    """A conflict is shown as a unified diff from what is there to what would be."""
+    (tmp_path / "a.txt").write_text("one\nthree\n")
+    path = tmp_path / "a.txt"
+    assert diff(compare(FILES[:1], tmp_path)) == f"--- {path}\n+++ {path}\n@@ -1,2 +1,2 @@\n one\n-three\n+two\n"
+
+
+def test_the_diff_names_new_files_and_modes(tmp_path: Path) -> None:
+    """A new file comes from /dev/null, a mode has one line, an identical file none."""
+    write(FILES[:2], tmp_path)
+    (tmp_path / "deep/er/b.sh").chmod(0o644)
+    text = diff(compare(FILES, tmp_path))
+    assert text.splitlines() == [
+        f"{tmp_path}/deep/er/b.sh: executable bit on",
+        "--- /dev/null",
+        f"+++ {tmp_path}/é.json",
+        "@@ -0,0 +1 @@",
+        "+☃",
+        "\\ No newline at end of file",
+    ]
+
+
+def test_actions_have_names() -> None:
+    """The three actions read as words."""
+    assert [action.value for action in Action] == ["create", "identical", "conflict"]
