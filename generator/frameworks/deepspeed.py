@@ -29,7 +29,7 @@ def config(job: Job, layout: Layout) -> ds_config.Config:
     return {
         **ds_config.common_config(job, layout),
         **ds_config.optimizer_block(job, layout),
-        **ds_config.tensor_block(layout),
+        **ds_config.tensor_block(job, layout),
         **_context_keys(job, layout),
         **_recompute_block(layout),
         **ds_config.logging_block(),
@@ -38,14 +38,7 @@ def config(job: Job, layout: Layout) -> ds_config.Config:
 
 def notes(job: Job, layout: Layout) -> tuple[str, ...]:
     """What the script must do for the plan to hold."""
-    texts: list[str] = []
-    if layout.tensor > 1 and layout.pipeline == 1:
-        texts.append(
-            f"train_batch_size is {layout.micro_batch} × {layout.gradient_accumulation} × "
-            f"{ds_config.batch_ranks(job, layout)}: without an mpu DeepSpeed counts every rank of a tensor group, "
-            f"although {layout.tensor} of them share a sample; {layout.global_batch} samples are used per step. "
-            f"A script that passes an mpu to deepspeed.initialize needs train_batch_size {layout.global_batch}."
-        )
+    texts = [*ds_config.autotp_notes(job, layout, "without an mpu DeepSpeed counts")]
     if layout.context > 1:
         texts.append(
             f"Ulysses over {layout.context} ranks: the script must use DeepSpeed's DistributedAttention (or "

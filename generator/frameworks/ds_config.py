@@ -36,14 +36,49 @@ def batch_ranks(job: Job, layout: Layout) -> int:
     return layout.data if has_mpu else layout.data * layout.tensor
 
 
+def uses_autotp(job: Job, layout: Layout) -> bool:
+    """Whether tensor parallelism is DeepSpeed's own: no Megatron, no PipelineModule."""
+    return layout.tensor > 1 and layout.pipeline == 1 and job.framework != "megatron-deepspeed"
+
+
+def derives_train_batch(job: Job, layout: Layout) -> bool:
+    """Whether `train_batch_size` has to be left to DeepSpeed, because two checks want different numbers.
+
+    With AutoTP, `deepspeed.initialize` compares it with all ranks and stage 3's `zero.Init`, later, with the replicas.
+    With Ulysses, the Trainer compares it with all ranks and DeepSpeed with the replicas.
+
+    **Source**: DeepSpeed 0.19.8, runtime/zero/partition_parameters.py, `Init.__init__` (seen with the engine);
+    transformers 5.23, integrations/deepspeed.py, `trainer_config_process`.
+    """
+    with_autotp = uses_autotp(job, layout) and layout.zero_stage == 3
+    return with_autotp or (job.framework == "huggingface" and layout.context > 1)
+
+
 def batch_block(job: Job, layout: Layout) -> Config:
-    """The three numbers DeepSpeed multiplies and compares."""
-    ranks = batch_ranks(job, layout)
+    """The numbers DeepSpeed multiplies and compares; what it must derive is left out."""
+    per_rank = layout.micro_batch * layout.gradient_accumulation
+    total = {} if derives_train_batch(job, layout) else {"train_batch_size": per_rank * batch_ranks(job, layout)}
     return {
-        "train_batch_size": layout.micro_batch * layout.gradient_accumulation * ranks,
+        **total,
         "train_micro_batch_size_per_gpu": layout.micro_batch,
         "gradient_accumulation_steps": layout.gradient_accumulation,
     }
+
+
+def autotp_notes(job: Job, layout: Layout, counted_by: str) -> tuple[str, ...]:
+    """Why the batch of an AutoTP run looks too large; `counted_by` says who counts every rank."""
+    if not uses_autotp(job, layout):
+        return ()
+    product = f"{layout.micro_batch} × {layout.gradient_accumulation} × {batch_ranks(job, layout)}"
+    left_out = (
+        "It is left out of the JSON because ZeRO-3 checks it again, against the replicas alone."
+        if derives_train_batch(job, layout)
+        else "A script that passes an mpu to deepspeed.initialize must leave it out of the JSON."
+    )
+    return (
+        f"train_batch_size is {product}: {counted_by} every rank of a tensor group, although {layout.tensor} of them "
+        f"share a sample, and {layout.global_batch} samples are used per step. {left_out}",
+    )
 
 
 def precision_block(job: Job, layout: Layout) -> Config:
@@ -115,9 +150,9 @@ def common_config(job: Job, layout: Layout) -> Config:
     }
 
 
-def tensor_block(layout: Layout) -> Config:
+def tensor_block(job: Job, layout: Layout) -> Config:
     """AutoTP, DeepSpeed's own tensor parallelism for Hugging Face models."""
-    return {"tensor_parallel": {"autotp_size": layout.tensor}} if layout.tensor > 1 else {}
+    return {"tensor_parallel": {"autotp_size": layout.tensor}} if uses_autotp(job, layout) else {}
 
 
 def logging_block() -> Config:

@@ -22,18 +22,15 @@ from .program import ArgumentGroup, ConfigPath, Program
 
 def config(job: Job, layout: Layout) -> ds_config.Config:
     """The whole `ds_config.json`."""
-    whole = {
+    # Without a mesh or an mpu, as when the model is built under zero.Init, this is what divides the world.
+    context: ds_config.Config = {"sequence_parallel_size": layout.context} if layout.context > 1 else {}
+    return {
         **ds_config.common_config(job, layout),
         **ds_config.optimizer_block(job, layout),
-        **ds_config.tensor_block(layout),
+        **ds_config.tensor_block(job, layout),
+        **context,
         **ds_config.logging_block(),
     }
-    if layout.context > 1:
-        # The Trainer would compare it with world × micro × accumulation, DeepSpeed with that over the Ulysses size:
-        # no number passes both, and DeepSpeed derives the right one when it is left out.
-        del whole["train_batch_size"]
-        whole["sequence_parallel_size"] = layout.context
-    return whole
 
 
 def _precision(precision: str) -> dict[str, Value]:
@@ -94,14 +91,9 @@ def notes(job: Job, layout: Layout) -> tuple[str, ...]:
     attention = "flash_attention_2" if job.training.attention == "flash" else "eager"
     texts = [
         f"The plan counts on sequences of {job.training.sequence_length} tokens and attn_implementation={attention}: "
-        "both are the script's to set, TrainingArguments has neither."
+        "both are the script's to set, TrainingArguments has neither.",
+        *ds_config.autotp_notes(job, layout, "the Trainer and DeepSpeed count"),
     ]
-    if layout.tensor > 1:
-        texts.append(
-            f"train_batch_size is {layout.micro_batch} × {layout.gradient_accumulation} × "
-            f"{ds_config.batch_ranks(job, layout)}: the Trainer and DeepSpeed count every rank of a tensor group, "
-            f"although {layout.tensor} of them share a sample; {layout.global_batch} samples are used per step."
-        )
     if layout.context > 1:
         texts.append(
             f"train_batch_size is left out: DeepSpeed derives {layout.global_batch * layout.tensor}, while the Trainer "
