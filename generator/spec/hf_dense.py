@@ -8,9 +8,7 @@ from .hf_shape import BIASED, LONG, Shape, read_attention_bias, read_common
 
 def read_llama(read: ConfigReader) -> Shape:
     """The shape that transformers' `LlamaConfig` and its model describe."""
-    shape = read_common(
-        read, vocab=32000, hidden=4096, ffn=11008, layers=32, heads=32, kv_heads=None, positions=2048
-    )
+    shape = read_common(read, vocab=32000, hidden=4096, ffn=11008, layers=32, heads=32, kv_heads=None, positions=2048)
     return {**shape, **read_attention_bias(read), "mlp_bias": read.boolean("mlp_bias", False)}
 
 
