@@ -84,22 +84,26 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-def load_job(source: Source, *, overrides: Mapping[str, object] | None = None) -> Job:
+def load_job(source: Source, *, overrides: Mapping[str, object] | None = None, check_pins: bool = True) -> Job:
     """The job that `source` (a path, a text stream or a mapping) describes, resolved and checked.
 
     `overrides` maps dotted paths of the spec, such as `training.global_batch`, to values. Raises `InvalidJob`, which
-    holds every finding, when the job would fail or silently misbehave.
+    holds every finding, when the job would fail or silently misbehave. Without `check_pins` a pinned layout that breaks
+    rules passes, for `estimate` to say what it would do.
     """
-    return check_job(source, overrides=overrides)[0]
+    return check_job(source, overrides=overrides, check_pins=check_pins)[0]
 
 
-def check_job(source: Source, *, overrides: Mapping[str, object] | None = None) -> tuple[Job, tuple[Finding, ...]]:
+def check_job(
+    source: Source, *, overrides: Mapping[str, object] | None = None, check_pins: bool = True
+) -> tuple[Job, tuple[Finding, ...]]:
     """The job as `load_job` gives it, with its warnings and notes. Raises `InvalidJob` as `load_job` does."""
     from . import rules, spec
     from .findings import InvalidJob, Severity, in_file_order
 
     job, findings = spec.load_with_findings(source, overrides=overrides or {})
-    findings = in_file_order((*findings, *rules.check_job(job), *rules.check_pins(job)))
+    pinned = rules.check_pins(job) if check_pins else ()
+    findings = in_file_order((*findings, *rules.check_job(job), *pinned))
     if any(finding.severity is Severity.ERROR for finding in findings):
         raise InvalidJob(findings)
     return job, findings

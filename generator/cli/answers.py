@@ -45,9 +45,13 @@ def plans_table(result: SearchResult, top: int) -> Table:
             f"{gib(plan.memory.required_bytes)} GiB",
             seconds(step),
             percent(plan.throughput.mfu),
-            "" if plan is result.plans[0] else f"{100 * (step / best - 1):+.1f} %",
+            "" if plan is result.plans[0] else _against(step / best),
         )
     return table
+
+
+def _against(ratio: float) -> str:
+    return f"× {ratio:.1f}" if ratio >= 2 else f"{100 * (ratio - 1):+.1f} %"
 
 
 def considered(result: SearchResult) -> str:

@@ -28,8 +28,9 @@ def estimate(request: Request, form: str) -> None:
     from ..search import estimate as estimate_layout
     from .findings_text import print_findings
 
-    plan = estimate_layout(load(request))
-    print_findings(plan.findings)
+    job, findings = load(request, check_pins=False)
+    plan = estimate_layout(job)
+    print_findings(finding for finding in plan.findings if finding not in findings)
     if form == "json":
         print_json(plan.to_dict())
     else:

@@ -46,13 +46,13 @@ def generate(request: Request, output: str | None, force: bool, show_diff: bool,
     from ..search import search
     from ..search.plan import Infeasible
 
-    job = load(request)
+    job, findings = load(request)
     folder = Path(output) if output else Path(f"{file_name(job.name)}-{job.gpus}gpus")
     answer = search(job, top=top)
     if isinstance(answer, Infeasible):
         print_obstacle(answer, form)
     files = render(answer.plans[0], command=request.command)
-    print_findings(answer.plans[0].findings)
+    print_findings(finding for finding in answer.plans[0].findings if finding not in findings)
     if show_diff:
         _print_diff(files, folder)
         return
@@ -61,11 +61,12 @@ def generate(request: Request, output: str | None, force: bool, show_diff: bool,
         written = [{"path": str(change.path), "action": change.action.value} for change in changes]
         print_json({**answer.plans[0].to_dict(), "files": written})
     else:
-        print_parts(*_report(answer, top))
+        print_parts(*report(answer, top))
         click.echo(_files_text(job, changes, folder))
 
 
-def _report(answer: SearchResult, top: int) -> tuple[object, ...]:
+def report(answer: SearchResult, top: int) -> tuple[object, ...]:
+    """What is printed of a search: the best plan, those it was preferred to, and what was ruled out."""
     from .answers import considered, plans_table, ruled_out
     from .summary import plan_summary
 

@@ -29,16 +29,16 @@ class _BuiltIn(io.StringIO):
     name = "<built-in job>"
 
 
-def load(request: Request) -> Job:
-    """The job asked for. Errors are printed to stderr and end the program; warnings are printed."""
+def load(request: Request, *, check_pins: bool = True) -> tuple[Job, tuple[Finding, ...]]:
+    """The job asked for, with its warnings, which are printed. Errors are printed too and end the program."""
     from .. import InvalidJob, check_job
 
     try:
-        job, findings = check_job(_source(request), overrides=request.overrides)
+        job, findings = check_job(_source(request), overrides=request.overrides, check_pins=check_pins)
     except InvalidJob as invalid:
         stop(invalid.findings)
     print_findings(findings)
-    return job
+    return job, findings
 
 
 def stop(findings: Iterable[Finding]) -> NoReturn:

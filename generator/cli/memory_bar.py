@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -13,8 +15,8 @@ from .text import gib
 if TYPE_CHECKING:
     from ..search.plan import Plan
 
-WIDTH = 48  #: characters that stand for the whole capacity
-_LONGEST = 64  # a component far beyond the capacity is cut off here
+WIDTH = 40  #: characters that stand for the whole capacity
+_LONGEST = 56  # a component far beyond the capacity is cut off here
 _EIGHTHS = "▏▎▍▌▋▊▉"
 _PARTS = {
     "parameters_bytes": ("parameters", "blue"),
@@ -26,13 +28,13 @@ _PARTS = {
 }
 
 
-def memory_table(plan: Plan) -> Table:
+def memory_bars(plan: Plan) -> RenderableType:
     """One row per component, then what has to fit, with a mark where the headroom begins."""
     memory, capacity = plan.memory, float(plan.memory.capacity_bytes)
     limit = capacity * (1 - plan.job.headroom)
     required = float(memory.required_bytes)
     table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
+    table.add_column(style="bold", no_wrap=True, min_width=6)
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(no_wrap=True)
@@ -43,8 +45,8 @@ def memory_table(plan: Plan) -> Table:
     table.add_row(
         "", "required", f"{gib(required)} GiB", _total(required, limit, capacity), style="" if fits else "red"
     )
-    table.add_row("", "", "", Text(_verdict(plan, required, limit), style="dim" if fits else "bold red"))
-    return table
+    verdict = Text(_verdict(plan, required, limit), style="dim" if fits else "bold red")
+    return Group(table, Padding(verdict, (0, 0, 0, 8)))
 
 
 def _components(plan: Plan) -> Iterator[tuple[str, float, str]]:

@@ -31,7 +31,8 @@ def plan(request: Request, top: int, form: str) -> None:
     from ..search.plan import Infeasible
     from ..search.plan_document import search_document
 
-    answer = search(load(request), top=top)
+    job, _ = load(request)
+    answer = search(job, top=top)
     if isinstance(answer, Infeasible):
         print_obstacle(answer, form)
     elif form == "json":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..search.plan_document import MFU_CONVENTION, run_of
-from .memory_bar import memory_table
+from .memory_bar import memory_bars
 from .text import choices, count, degrees, long_time, percent, seconds
 
 if TYPE_CHECKING:
@@ -41,12 +41,17 @@ def console() -> Console:
 
 def plan_summary(plan: Plan) -> RenderableType:
     """The whole summary of one plan."""
-    facts = Table.grid(padding=(0, 2))
-    facts.add_column(style="bold", no_wrap=True)
-    facts.add_column()
-    for name, value in _facts(plan):
-        facts.add_row(name, value)
-    return Group(Text(_headline(plan), style="bold"), "", facts, "", memory_table(plan), "", _time(plan))
+    title = Text(_headline(plan), style="bold")
+    return Group(title, "", _named(_decisions(plan)), "", memory_bars(plan), "", _named(_expectations(plan)))
+
+
+def _named(rows: Iterable[tuple[str, RenderableType]]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True, min_width=6)
+    table.add_column()
+    for name, value in rows:
+        table.add_row(name, value)
+    return table
 
 
 def _headline(plan: Plan) -> str:
@@ -60,9 +65,9 @@ def _headline(plan: Plan) -> str:
     )
 
 
-def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
+def _decisions(plan: Plan) -> Iterator[tuple[str, str]]:
     layout, training = plan.layout, plan.job.training
-    yield "Layout", f"{layout.world:,} = {degrees(layout)}; {', '.join(choices(layout))}"
+    yield "Layout", f"{layout.world:,} GPUs = {degrees(layout)}; {', '.join(choices(layout))}"
     yield (
         "Batch",
         f"{layout.global_batch:,} = micro {layout.micro_batch} × accumulation {layout.gradient_accumulation} "
@@ -72,20 +77,16 @@ def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "Why", plan.reasons[0]
 
 
-def _time(plan: Plan) -> RenderableType:
-    facts = Table.grid(padding=(0, 2))
-    facts.add_column(style="bold", no_wrap=True)
-    facts.add_column()
+def _expectations(plan: Plan) -> Iterator[tuple[str, RenderableType]]:
     rates = plan.throughput
-    facts.add_row("Step", f"{seconds(plan.step_time.total_s)}: {_parts(plan)}")
-    facts.add_row(
+    yield "Step", f"{seconds(plan.step_time.total_s)}: {_parts(plan)}"
+    yield (
         "Speed",
         f"MFU {percent(rates.mfu)}, {rates.model_tflops_per_gpu:,.0f} TFLOP/s per GPU, "
         f"{count(rates.tokens_per_s)} tokens/s ({rates.tokens_per_s_per_gpu:,.0f} per GPU)",
     )
-    facts.add_row("", Text(f"MFU: {MFU_CONVENTION}", style="dim"))
-    facts.add_row("Run", _run(plan))
-    return facts
+    yield "", Text(f"MFU: {MFU_CONVENTION}", style="dim")
+    yield "Run", _run(plan)
 
 
 def _parts(plan: Plan) -> str:

@@ -51,7 +51,7 @@ def test_default_command_plans_and_writes(workdir: Path) -> None:
     folder = workdir / "gpt3-175b-1024gpus"
     assert {"ds_config.json", "plan.json", "arguments.txt", "launch.sbatch"} == {path.name for path in folder.iterdir()}
     for said in (
-        "1,024 = data",
+        "1,024 GPUs = data",
         "1,536 = micro",
         "parameters",
         "required",
