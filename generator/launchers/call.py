@@ -17,6 +17,12 @@ def environment(plan: Plan, program: Program) -> dict[str, str]:
     return {**threads, **program.environment, **plan.job.launch.environment}
 
 
+def shares_cores(plan: Plan, program: Program) -> bool:
+    """Whether OMP_NUM_THREADS is the launcher's own: a process's share of the node's cores."""
+    named = {*program.environment, *plan.job.launch.environment}
+    return plan.job.cluster.cpu_cores is not None and "OMP_NUM_THREADS" not in named
+
+
 def processes_per_node(plan: Plan) -> int:
     """One process per accelerator used: all of a node's, or fewer in a job smaller than one node."""
     return min(plan.job.gpus, plan.job.cluster.accelerators_per_node)
@@ -24,14 +30,20 @@ def processes_per_node(plan: Plan) -> int:
 
 def header(plan: Plan, program: Program, command: str, notes: tuple[str, ...] = ()) -> tuple[Raw, ...]:
     """Comment lines for the top of a file: what made it, what it runs, and the choices a reader would question."""
-    job, layout = plan.job, plan.layout
-    what = (
-        f"{job.name}: {job.model.name} on {job.gpus} GPUs ({job.nodes} nodes of {job.cluster.name}), {job.framework}. "
-        f"Data {layout.data} x tensor {layout.tensor} x pipeline {layout.pipeline} x context {layout.context}; "
-        f"global batch {layout.global_batch} = {layout.micro_batch} x {layout.gradient_accumulation} x {layout.data}."
-    )
-    lines = (f"Written by dsgen {__version__}: {command}", what, *notes, *program.notes)
+    lines = (f"Written by dsgen {__version__}: {command}", *_summary(plan), *notes, *program.notes)
     return tuple(comment(line) for line in lines)
+
+
+def _summary(plan: Plan) -> tuple[str, ...]:
+    job, layout = plan.job, plan.layout
+    return (
+        f"Job {job.name}: {job.framework} trains {job.model.name} on {job.nodes} × {job.cluster.name}.",
+        f"{job.gpus} GPUs = {layout.data} data × {layout.tensor} tensor × {layout.pipeline} pipeline × "
+        f"{layout.context} context; ZeRO {layout.zero_stage}, recompute {layout.recompute.label}, "
+        f"offload {layout.offload.label}.",
+        f"{layout.global_batch} sequences a step = {layout.micro_batch} micro batch × "
+        f"{layout.gradient_accumulation} accumulated × {layout.data} data. plan.json has the estimates and reasons.",
+    )
 
 
 def argument_lines(program: Program, indent: str = "") -> tuple[Raw, ...]:

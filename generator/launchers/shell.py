@@ -7,7 +7,7 @@ from typing import Any
 
 from ..frameworks.program import Program, RenderedFile
 from ..search.plan import Plan
-from .call import argument_lines, environment, file_names, header, launch_options, processes_per_node
+from .call import argument_lines, environment, file_names, header, launch_options, processes_per_node, shares_cores
 from .template import fill
 
 
@@ -20,6 +20,7 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
         nodes=plan.job.nodes,
         processes=processes_per_node(plan),
         environment=tuple(f"{name}={value}" for name, value in environment(plan, program).items()),
+        shares_cores=shares_cores(plan, program),
         config_files=file_names(program),
         script=program.script,
         arguments=argument_lines(program, indent="  "),

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..frameworks.program import Program, RenderedFile
 from ..search.plan import Plan
-from .call import argument_lines, environment, file_names, header, launch_options, processes_per_node
+from .call import argument_lines, environment, file_names, header, launch_options, processes_per_node, shares_cores
 from .quoting import Raw, plain_name, sbatch_word, shell_word
 from .template import fill
 
@@ -29,6 +29,7 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
         virtual_environment="" if "container_image" in options else options.get("virtual_environment", ""),
         torchrun=_torchrun(options),
         environment=tuple((Raw(name), value) for name, value in environment(plan, program).items()),
+        shares_cores=shares_cores(plan, program),
         config_files=file_names(program),
         script=program.script,
         arguments=argument_lines(program, indent="  "),
