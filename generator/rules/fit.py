@@ -9,6 +9,8 @@ from ..estimate.ledgers import Memory
 from ..findings import Severity
 from ..spec.job import Job
 from ..units import GIB
+from .frameworks import AUTOTP, HUGGINGFACE, MEGATRON_LM
+from .layout_offload import HOST_OPTIMIZERS
 from .rule import FitRule
 from .sources import deepspeed
 
@@ -33,14 +35,30 @@ def _gib(count: Any) -> str:
     return f"{float(count) / GIB:.1f} GiB"
 
 
-def _smaller(layout: Layout) -> list[str]:
-    """Changes to a layout that need less device memory."""
+def _can_shard_more(job: Job, layout: Layout) -> bool:
+    """Whether a higher ZeRO stage is legal: none for LAMB, 1 in pipelines and Megatron-LM, 2 with DeepSpeed's MoE."""
+    if job.training.optimizer == "lamb":
+        return False
+    if job.framework == MEGATRON_LM or layout.pipeline > 1:
+        return layout.zero_stage < 1
+    return layout.zero_stage < (2 if job.model.is_moe and job.framework != HUGGINGFACE else 3)
+
+
+def _can_offload(job: Job, layout: Layout) -> bool:
+    """Whether offloading the optimizer is legal and not done yet."""
+    possible = layout.zero_stage >= 1 and job.training.optimizer in HOST_OPTIMIZERS
+    return possible and layout.offload == Offload.NONE and (job.framework == MEGATRON_LM or layout.pipeline == 1)
+
+
+def _smaller(job: Job, layout: Layout) -> list[str]:
+    """Changes to a layout that need less device memory and break no rule."""
     changes = {
         "micro_batch: 1": layout.micro_batch > 1,
         "recompute: full": layout.recompute != Recompute.FULL,
-        f"zero_stage: {layout.zero_stage + 1}": layout.zero_stage < (1 if layout.pipeline > 1 else 3),
-        "offload: optimizer": layout.offload == Offload.NONE and layout.pipeline == 1,
-        "more tensor or pipeline parallelism": True,
+        f"zero_stage: {layout.zero_stage + 1}": _can_shard_more(job, layout),
+        "offload: optimizer": _can_offload(job, layout),
+        "more tensor parallelism": job.framework in AUTOTP,
+        "more tensor or pipeline parallelism": job.framework not in AUTOTP,
     }
     return [change for change, possible in changes.items() if possible]
 
@@ -50,7 +68,7 @@ def _explain_device(job: Job, layout: Layout, memory: Memory) -> tuple[str, str]
     return (
         f"stage {int(memory.stage)} needs {_gib(memory.required_bytes)} of {_gib(limit)} device memory"
         f" ({_gib(memory.capacity_bytes)} less {job.headroom:.0%} headroom)",
-        ", or ".join(_smaller(layout)),
+        ", or ".join(_smaller(job, layout)),
     )
 
 

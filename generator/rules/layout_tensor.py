@@ -132,7 +132,7 @@ def _explain_vocabulary(job: Job, layout: Layout) -> tuple[str, str]:
     return (
         f"the vocabulary of {job.model.vocab} is not a multiple of {VOCABULARY_MULTIPLE} × tensor {layout.tensor}:"
         f" Megatron pads it to {padded}",
-        f"nothing to do; checkpoints have {padded} rows (vocab_size: {padded} makes it explicit)",
+        f"vocab_size: {padded} makes the padding explicit; nothing else is needed",
     )
 
 

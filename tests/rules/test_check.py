@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from dsgen.estimate.layout import Layout
+from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.estimate.ledgers import Memory
 from dsgen.findings import Finding, Severity
 from dsgen.rules import binding_rules, check_layout, check_pins
 from dsgen.spec.job import Job
 from dsgen.units import GIB
 from tests.rules.jobs import MOE, job
+
+#: By framework, layouts of the default job that break nothing.
+LEGAL = {
+    "deepspeed": (Layout(data=128, tensor=8, zero_stage=2, gradient_accumulation=12),),
+    "huggingface": (Layout(data=512, context=2, zero_stage=3, gradient_accumulation=3, recompute=Recompute.FULL),),
+    "megatron-deepspeed": (
+        Layout(data=16, tensor=8, pipeline=8, zero_stage=1, gradient_accumulation=96, sequence_parallel=True),
+        Layout(data=256, context=4, zero_stage=3, gradient_accumulation=6, offload=Offload.OPTIMIZER_AND_PARAMETERS),
+    ),
+    "megatron-lm": (
+        Layout(data=8, tensor=8, pipeline=16, virtual_pipeline=3, zero_stage=1, gradient_accumulation=192),
+        Layout(data=32, tensor=4, context=8, zero_stage=1, micro_batch=3, gradient_accumulation=16),
+    ),
+}
+KEYS = tuple(Layout(data=1).to_dict())
 
 FRAMEWORKS = ("deepspeed", "huggingface", "megatron-deepspeed", "megatron-lm")
 
@@ -124,3 +141,15 @@ def test_binding_rules_are_the_frameworks_own() -> None:
     assert "MLM035" in sparse - dense
     assert "MOE005" in dense - sparse
     assert not {"MDS004", "PIPE001", "TP004"} & dense
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@settings(deadline=None)
+@given(data=st.data())
+def test_pins_of_a_legal_layout_are_legal(framework: str, data: st.DataObject) -> None:
+    """Whatever keys of a legal layout the user pins, no error is raised."""
+    layout = data.draw(st.sampled_from(LEGAL[framework]))
+    assert not [f for f in check_layout(job(framework), layout) if f.severity is Severity.ERROR]
+    kept = data.draw(st.sets(st.sampled_from(KEYS)))
+    pins = {name: value for name, value in layout.to_dict().items() if name in kept}
+    assert errors(job(framework, pins=pins)) == {}

@@ -36,6 +36,17 @@ def test_hint_names_changes_that_are_left() -> None:
     assert finding.hint == "more tensor or pipeline parallelism"
 
 
+def test_hint_breaks_no_rule() -> None:
+    """The hint proposes no stage that the framework refuses and no offload that the optimizer lacks."""
+    over = replace(EMPTY, capacity_bytes=1 * GIB, required_bytes=2 * GIB)
+    plain = Layout(data=8, recompute=Recompute.FULL)
+    lamb = job("deepspeed", training={"optimizer": "lamb"})
+    assert [f.hint for f in check_fit(lamb, plain, over)] == ["more tensor parallelism"]
+    assert [f.hint for f in check_fit(job("huggingface"), replace(plain, zero_stage=3), over)] == [
+        "offload: optimizer, or more tensor parallelism"
+    ]
+
+
 def test_host_memory_is_a_nodes() -> None:
     """What is offloaded has to fit in the node's memory."""
     small = job(cluster={"host_memory_bytes": 100 * GIB})

@@ -41,7 +41,7 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         job(MDS, accelerator={"flops_per_s": {"fp8": 1e15}}, training={"precision": "fp8"}),
         job("deepspeed", accelerator={"flops_per_s": {"fp8": 1e15}}, training={"precision": "fp8"}),
         "/training/precision",
-        ("fp8", "deepspeed"),
+        ("fp8", "bf16", "deepspeed"),
         "precision: bf16",
     ),
     "ATT001": (
