@@ -10,6 +10,7 @@ _ACTIVATION_KEYS = ("hidden_act", "hidden_activation", "activation_function")
 _EXPERT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts")
 _LATENT_KEYS = ("q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 _ROUTING_KEYS = ("num_experts_per_tok", "moe_intermediate_size", "n_shared_experts", "first_k_dense_replace")
+_POSITIONS_WITHOUT_TABLE = 131072  # what Llama 3.1 and its contemporaries are trained for
 _POSITIONS = ("learned", "rotary", "alibi", "none")
 
 
@@ -25,12 +26,10 @@ def read_inline(read: ConfigReader) -> tuple[str, Shape]:
         shape.update(latent_attention(read, 0))
     else:
         _refuse_orphans(read, _LATENT_KEYS, "kv_lora_rank: 512")
-    read.known.update(_EXPERT_KEYS)
     if any(read.has(key) for key in _EXPERT_KEYS):
         shape.update(_experts(read, shape))
     else:
         _refuse_orphans(read, _ROUTING_KEYS, "num_experts: 8")
-    read.report_misspelt()
     return _family(shape), shape
 
 
@@ -67,8 +66,7 @@ def _positions(read: ConfigReader, gated: bool) -> Shape:
     if kind == "learned":
         rows = read.integer("max_position_embeddings", example=2048)
         return {"position_embedding": kind, "position_rows": rows, "max_positions": rows}
-    # No table, so no limit unless one is given.
-    limit = read.integer("max_position_embeddings", default=LONG, high=LONG)
+    limit = read.integer("max_position_embeddings", default=_POSITIONS_WITHOUT_TABLE, high=LONG)
     return {"position_embedding": kind, "max_positions": limit}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 
 from ..catalog.loader import closest
@@ -10,7 +9,6 @@ from ..catalog.loader import closest
 Problem = tuple[str, str, "str | None"]  #: key, what is wrong, hint
 
 _LARGEST = 10_000_000  # of a width or a count; products of such still fit 64-bit columns
-_SIMILAR = 0.85  # difflib's ratio, from which a key is taken for a misspelling of another
 
 
 class ConfigReader:
@@ -22,11 +20,9 @@ class ConfigReader:
     def __init__(self, config: Mapping[str, object]) -> None:
         self.config = config
         self.problems: list[Problem] = []
-        self.known: set[str] = set()  #: keys asked for so far
 
     def has(self, key: str) -> bool:
         """Whether the config has `key` with a value other than null."""
-        self.known.add(key)
         return self.config.get(key) is not None
 
     def report(self, key: str, message: str, hint: str | None = None) -> None:
@@ -40,7 +36,6 @@ class ConfigReader:
 
         `example` is a value to name in the hint where there is no default.
         """
-        self.known.update(keys)
         fallback = low if default is None else default
         suggested = example if default is None and example is not None else fallback
         key = self._present(keys)
@@ -61,12 +56,10 @@ class ConfigReader:
     def optional_integer(self, *keys: str, low: int = 1, high: int = _LARGEST) -> int | None:
         """As `integer`, where null or no key is an answer: `None`."""
         present = next((key for key in keys if self.has(key)), None)
-        self.known.update(keys)
         return None if present is None else self.integer(present, low=low, high=high)
 
     def boolean(self, key: str, default: bool) -> bool:
         """true or false; null counts as the default."""
-        self.known.add(key)
         value = self.config.get(key)
         if value is None:
             return default
@@ -111,7 +104,6 @@ class ConfigReader:
 
     def layer_indices(self, key: str) -> frozenset[int]:
         """A list of whole numbers; null or no key is the empty list."""
-        self.known.add(key)
         value = self.config.get(key)
         if value is None:
             return frozenset()
@@ -119,15 +111,6 @@ class ConfigReader:
             self.report(key, f"{key} is {show(value)}, not a list of layer numbers", f"{key}: []")
             return frozenset()
         return frozenset(value)
-
-    def report_misspelt(self) -> None:
-        """Report keys that nothing asked for but that are nearly one that was, and is absent."""
-        absent = self.known - self.config.keys()
-        for key in self.config:
-            if isinstance(key, str) and key not in self.known:
-                similar = difflib.get_close_matches(key, absent, n=1, cutoff=_SIMILAR)
-                if similar:
-                    self.report(key, f"{key} is not a key of a model", f"did you mean {similar[0]}?")
 
     def _present(self, keys: tuple[str, ...]) -> str | None:
         present = [key for key in keys if key in self.config]
