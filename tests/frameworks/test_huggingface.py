@@ -1,0 +1,104 @@
+"""The Trainer's arguments: Transformers itself parses them and compares them with the JSON."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsgen.estimate.layout import Layout, Recompute
+from dsgen.frameworks import Program, program_for
+from tests.frameworks.plans import LLAMA, make_job, make_plan, words
+
+WORLD = 1024
+WORKER = Path(__file__).with_name("trainer_worker.py")
+LAYOUTS = {
+    "data": Layout(data=WORLD, micro_batch=2, gradient_accumulation=3, recompute=Recompute.FULL),
+    "tensor": Layout(data=WORLD // 8, tensor=8, micro_batch=2, gradient_accumulation=3),
+    "ulysses": Layout(data=WORLD // 4, context=4, micro_batch=2, gradient_accumulation=3),
+}
+
+
+def program_of(layout: str, stage: int = 1, **changes: Any) -> Program:
+    """The program of one of `LAYOUTS`."""
+    from dataclasses import replace
+
+    return program_for(make_plan(make_job("huggingface", LLAMA, **changes), replace(LAYOUTS[layout], zero_stage=stage)))
+
+
+def ask_the_trainer(programs: list[Program], folder: Path) -> list[dict[str, Any]]:
+    """What Transformers makes of each program's arguments and JSON on `WORLD` ranks."""
+    cases = []
+    for index, program in enumerate(programs):
+        (config,) = program.files
+        name = f"{index}.json"
+        (folder / name).write_text(config.text)
+        cases.append({"world": WORLD, "arguments": [name if w == config.path else w for w in words(program)]})
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "DS_ACCELERATOR": "cpu"}
+    done = subprocess.run(
+        [sys.executable, str(WORKER)],
+        input=json.dumps(cases),
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    results: list[dict[str, Any]] = json.loads(done.stdout.partition("RESULTS")[2])
+    return results
+
+
+@pytest.mark.integration
+def test_the_trainer_finds_no_difference(tmp_path: Path) -> None:
+    """For every layout, stage, precision and optimizer, TrainingArguments and the JSON agree to the last value."""
+    chosen = list(itertools.product(LAYOUTS, (0, 3), ("fp32", "fp16", "bf16", "fp8")))
+    programs = [program_of(name, stage, precision=precision) for name, stage, precision in chosen]
+    programs += [program_of("data", optimizer=optimizer) for optimizer in ("adam", "lamb", "sgd")]
+    results = ask_the_trainer(programs, tmp_path)
+    assert [r["error"] for r in results if "error" in r] == []
+    assert {(r["micro_batch"], r["gradient_accumulation"], r["max_steps"]) for r in results} == {(2, 3, 95368)}
+    for (name, stage, precision), result in zip(chosen, results[: len(chosen)], strict=True):
+        total = None if name == "ulysses" or (name == "tensor" and stage == 3) else 6 * WORLD
+        assert result["config"].get("train_batch_size") == total
+        names = {"fp32": "torch.float32", "fp16": "torch.float16"}
+        assert result["dtype"] == names.get(precision, "torch.bfloat16")
+
+
+@pytest.mark.integration
+def test_the_trainer_would_find_a_difference(tmp_path: Path) -> None:
+    """The comparison is real: another learning rate on the command line is refused."""
+    (result,) = ask_the_trainer([program_of("data", arguments=("--learning_rate", "0.5"))], tmp_path)
+    assert "learning_rate=0.5" in result["error"]
+
+
+def test_ulysses_is_set_up_by_accelerates_variables() -> None:
+    """Ulysses needs accelerate's variables, and no other layout sets any."""
+    assert program_of("ulysses").environment["PARALLELISM_CONFIG_SP_SIZE"] == "4"
+    assert program_of("data").environment == {}
+
+
+@pytest.mark.integration
+def test_accelerate_reads_the_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """accelerate's own ParallelismConfig takes the Ulysses size and the sequence length from the environment."""
+    from accelerate.parallelism_config import ParallelismConfig
+
+    for name, value in program_of("ulysses").environment.items():
+        monkeypatch.setenv(name, value)
+    parallelism = ParallelismConfig()
+    assert (parallelism.sp_size, parallelism.sp_backend) == (4, "deepspeed")
+    assert parallelism.sp_handler.sp_seq_length == 2048
+
+
+def test_notes_say_how_the_batch_is_counted() -> None:
+    """Tensor parallelism and Ulysses each come with a note that names both batch sizes."""
+    assert any("6144" in note or "1024" in note for note in program_of("tensor").notes)
+    assert any("1536" in note for note in program_of("ulysses").notes)
+    assert len(program_of("data").notes) == 1

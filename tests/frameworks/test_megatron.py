@@ -1,0 +1,206 @@
+"""Arguments of both Megatron trees: a strict parser made from the real options takes every one of them."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsgen.catalog.records import Model
+from dsgen.estimate.layout import Layout, Offload, Recompute
+from dsgen.frameworks import Program, program_for
+from tests.frameworks.plans import DEEPSEEK, GPT, LLAMA, MIXTRAL, MODELS, make_job, make_plan, words
+
+TREES = ("megatron-deepspeed", "megatron-lm")
+OPTIONS = json.loads(Path(__file__).with_name("megatron_options.json").read_text())
+ODD_MODELS = (
+    replace(LLAMA, qkv_bias=True, qk_norm="head", sliding_window=4096, attention_sinks=True),
+    replace(LLAMA, position_embedding="none", norm="layernorm"),
+    replace(GPT, activation="relu2", position_embedding="alibi"),
+    replace(MIXTRAL, family="qwen2_moe", shared_experts=1, shared_ffn=5632, shared_gate=True),
+)
+THREE_D = Layout(
+    data=8, tensor=8, pipeline=16, zero_stage=1, micro_batch=1, gradient_accumulation=192, sequence_parallel=True
+)
+
+
+def parser_of(tree: str) -> argparse.ArgumentParser:
+    """A parser with the tree's own option names, types and choices, which refuses everything else."""
+    parser = argparse.ArgumentParser(exit_on_error=False, allow_abbrev=False)
+    kinds: dict[str, Any] = {"int": int, "float": float, "text": str}
+    for option, kind in OPTIONS[tree]["options"].items():
+        if kind == "flag":
+            parser.add_argument(option, dest=option, action="store_true")
+        elif isinstance(kind, list):
+            parser.add_argument(option, dest=option, choices=kind)
+        else:
+            parser.add_argument(option, dest=option, type=kinds[kind])
+    return parser
+
+
+def parsed(program: Program, tree: str) -> dict[str, Any]:
+    """The arguments as the tree's parser reads them, without those left at their default."""
+    read = vars(parser_of(tree).parse_args(words(program)))
+    return {option: value for option, value in read.items() if value is not None and value is not False}
+
+
+def arguments(tree: str, model: Model = GPT, layout: Layout = THREE_D, **changes: Any) -> dict[str, Any]:
+    """The parsed arguments of one plan."""
+    return parsed(program_for(make_plan(make_job(tree, model, **changes), layout)), tree)
+
+
+def layouts() -> Iterator[Layout]:
+    """Every stage, recomputation and offload on three shapes."""
+    shapes = ({"data": 8}, {"data": 8, "tensor": 2, "pipeline": 4, "virtual_pipeline": 2}, {"data": 8, "context": 4})
+    for shape, stage, recompute, offload in itertools.product(shapes, range(4), Recompute, Offload):
+        yield Layout(**shape, zero_stage=stage, recompute=recompute, offload=offload, sequence_parallel=True)
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_every_option_exists_with_a_legal_value(tree: str) -> None:
+    """Whatever the model, layout, precision, optimizer and attention, each option and choice is one of the tree's."""
+    parser = parser_of(tree)
+    trainings = [
+        ("fp32", "adamw", "flash"),
+        ("fp16", "sgd", "unfused"),
+        ("bf16", "lamb", "flash"),
+        ("fp8", "adam", "flash"),
+    ]
+    for precision, optimizer, attention in trainings:
+        for model in (*MODELS.values(), *ODD_MODELS):
+            job = make_job(tree, model, precision=precision, optimizer=optimizer, attention=attention)
+            for layout in layouts():
+                parser.parse_args(words(program_for(make_plan(job, layout))))
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_no_option_is_given_twice(tree: str) -> None:
+    """A plan says each thing once."""
+    for model in MODELS.values():
+        given = [w for w in words(program_for(make_plan(make_job(tree, model), THREE_D))) if w.startswith("--")]
+        assert len(given) == len(set(given))
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_batch_and_sizes_are_the_layouts(tree: str) -> None:
+    """The batch, the parallel sizes and the number of steps are those of the plan."""
+    read = arguments(tree)
+    assert (read["--micro-batch-size"], read["--global-batch-size"]) == (1, 1536)
+    assert (read["--tensor-model-parallel-size"], read["--pipeline-model-parallel-size"]) == (8, 16)
+    assert read["--train-iters"] == 95368  # 300e9 tokens over 1536 × 2048, rounded up
+    assert "--sequence-parallel" in read
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_the_jobs_own_length_and_warm_up_win(tree: str) -> None:
+    """Options that exclude ours, such as --train-samples, replace them; the job's arguments come last."""
+    own = ("--train-samples", "1000", "--lr-warmup-samples=10")
+    program = program_for(make_plan(make_job(tree, GPT, arguments=own), THREE_D))
+    given = words(program)
+    assert tuple(given[-3:]) == own
+    assert not {"--train-iters", "--lr-warmup-fraction"} & set(given)
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_a_job_without_duration_says_so(tree: str) -> None:
+    """The script insists on a length, so there is one, and a note that admits it."""
+    program = program_for(make_plan(make_job(tree, GPT, duration_tokens=None), THREE_D))
+    assert parsed(program, tree)["--train-iters"] == 1000
+    assert any("1000 steps" in note for note in program.notes)
+
+
+def test_lamb_is_not_silently_adam() -> None:
+    """Neither tree has LAMB, and the notes say what is used instead."""
+    for tree in TREES:
+        program = program_for(make_plan(make_job(tree, GPT, optimizer="lamb"), THREE_D))
+        assert any("LAMB" in note for note in program.notes)
+
+
+def test_one_stage_is_no_pipeline_to_megatron_deepspeed() -> None:
+    """Without --no-pipeline-parallel even one stage becomes a PipelineModule, which ZeRO 2 and 3 refuse."""
+    assert "--no-pipeline-parallel" in arguments("megatron-deepspeed", layout=Layout(data=8, zero_stage=3))
+    assert "--no-pipeline-parallel" not in arguments("megatron-deepspeed")
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16", "fp8"])
+def test_megatron_deepspeed_agrees_with_its_json(precision: str) -> None:
+    """Stage, precision, batch and clipping are the same on the command line and in the JSON."""
+    for layout in layouts():
+        program = program_for(make_plan(make_job("megatron-deepspeed", LLAMA, precision=precision), layout))
+        read, config = parsed(program, "megatron-deepspeed"), json.loads(program.files[0].text)
+        assert read["--zero-stage"] == config["zero_optimization"]["stage"]
+        assert read["--global-batch-size"] == config["train_batch_size"]
+        assert read["--micro-batch-size"] == config["train_micro_batch_size_per_gpu"]
+        assert read["--clip-grad"] == config["gradient_clipping"]
+        assert {key: "--" + key in read for key in ("fp16", "bf16")} == {key: key in config for key in ("fp16", "bf16")}
+
+
+def test_megatron_deepspeed_offload_has_a_cpu_optimizer() -> None:
+    """ZeRO-Offload refuses any optimizer but DeepSpeedCPUAdam, which --cpu-optimizer makes."""
+    both = Layout(data=8, zero_stage=3, offload=Offload.OPTIMIZER_AND_PARAMETERS)
+    read = arguments("megatron-deepspeed", layout=both)
+    assert {"--cpu-optimizer", "--remote-device"} <= read.keys()
+
+
+def test_megatron_lm_recomputation_is_complete() -> None:
+    """Full recomputation comes with a method and a layer count, selective with neither."""
+    full = arguments("megatron-lm", layout=replace(THREE_D, recompute=Recompute.FULL))
+    selective = arguments("megatron-lm", layout=replace(THREE_D, recompute=Recompute.SELECTIVE))
+    assert (full["--recompute-method"], full["--recompute-num-layers"]) == ("uniform", 1)
+    assert selective["--recompute-granularity"] == "selective"
+    assert "--recompute-method" not in selective
+
+
+def test_megatron_lm_layers_may_count_embedding_and_loss() -> None:
+    """126 layers don't divide over 16 stages, 128 with embedding and loss do; 96 layers need no such thing."""
+    flag = "--account-for-loss-in-pipeline-split"
+    assert flag in arguments("megatron-lm", replace(LLAMA, layers=126))
+    assert flag not in arguments("megatron-lm", replace(LLAMA, layers=96))
+
+
+def test_megatron_lm_grouped_queries_and_latent_attention_exclude_each_other() -> None:
+    """Grouped-query attention is asked for where it is used, and never beside multi-head latent attention."""
+    assert arguments("megatron-lm", LLAMA)["--num-query-groups"] == 8
+    latent = arguments("megatron-lm", DEEPSEEK)
+    assert latent["--kv-lora-rank"] == 512
+    assert "--group-query-attention" not in latent
+    assert latent["--moe-layer-freq"] == "([0]*3+[1]*58)"
+    assert latent["--moe-router-score-function"] == "sigmoid"
+
+
+def test_megatron_lm_offload_brings_what_it_needs() -> None:
+    """CPU offload of the optimizer needs the precision-aware one."""
+    read = arguments("megatron-lm", layout=replace(THREE_D, offload=Offload.OPTIMIZER))
+    assert {"--optimizer-cpu-offload", "--use-precision-aware-optimizer", "--use-distributed-optimizer"} <= read.keys()
+
+
+@pytest.mark.parametrize(
+    ("generation", "stage", "expected"),
+    [("ampere", 1, {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}), ("blackwell", 1, {}), ("hopper", 3, {})],
+)
+def test_one_hardware_queue_before_blackwell_and_without_fsdp(
+    generation: str, stage: int, expected: dict[str, str]
+) -> None:
+    """Tensor parallelism needs CUDA_DEVICE_MAX_CONNECTIONS=1 before Blackwell; FSDP refuses it."""
+    job = make_job("megatron-lm", LLAMA, generation=generation)
+    layout = Layout(data=8, tensor=8, zero_stage=stage)
+    assert program_for(make_plan(job, layout)).environment == expected
+
+
+def test_megatron_deepspeed_sequence_parallelism_needs_one_hardware_queue() -> None:
+    """The script raises without the variable, on every generation."""
+    job = make_job("megatron-deepspeed", generation="blackwell")
+    assert program_for(make_plan(job, THREE_D)).environment == {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+
+
+def test_programs_are_deterministic() -> None:
+    """The same plan gives an equal program each time."""
+    for tree in TREES:
+        plan = make_plan(make_job(tree, DEEPSEEK), THREE_D)
+        assert program_for(plan) == program_for(plan)

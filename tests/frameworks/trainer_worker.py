@@ -1,0 +1,44 @@
+"""Parses command lines with Transformers' own `TrainingArguments`, as the Trainer's script would on many ranks.
+
+Reads a JSON list of `{"world", "arguments"}` from standard input; the arguments name ds_config files in the working
+folder. Writes, for each, what the Trainer made of them, or the error. It runs in a process of its own because
+`TrainingArguments` changes the environment and starts a process group.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from transformers import HfArgumentParser, TrainingArguments
+
+
+def parse(world: int, arguments: list[str]) -> dict[str, Any]:
+    """The Trainer's view of one command line on `world` ranks; raises on any value that differs from the JSON."""
+    at_world = type("TrainingArguments", (TrainingArguments,), {"world_size": world})
+    (parsed,) = HfArgumentParser(at_world).parse_args_into_dataclasses([*arguments, "--use_cpu", "true"])
+    deepspeed = parsed.hf_deepspeed_config
+    deepspeed.trainer_config_finalize(parsed, None, parsed.max_steps)
+    return {
+        "config": deepspeed.config,
+        "micro_batch": parsed.per_device_train_batch_size,
+        "gradient_accumulation": parsed.gradient_accumulation_steps,
+        "max_steps": parsed.max_steps,
+        "dtype": str(deepspeed.dtype()),
+    }
+
+
+def main() -> None:
+    """Every case on standard input, as a list on standard output."""
+    results: list[dict[str, Any]] = []
+    for case in json.load(sys.stdin):
+        try:
+            results.append(parse(case["world"], case["arguments"]))
+        except ValueError as error:
+            results.append({"error": str(error)})
+    sys.stdout.write("RESULTS" + json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()
