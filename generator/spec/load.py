@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final, TextIO
 
 from ..findings import Finding, InvalidJob, Location, Severity, in_file_order
-from .codes import MISSING_KEY, WRONG_TYPE, error
+from .codes import DUPLICATE_KEY, MISSING_KEY, WRONG_TYPE, error
 from .job import Job
 from .overrides import apply_overrides
 from .plain import plain_source
@@ -58,7 +58,11 @@ def load_with_findings(
 def _check(source: Source) -> tuple[Job | None, tuple[Finding, ...]]:
     """The job, if nothing is wrong with it, and every finding."""
     textual = (*source.findings, *check_text(source), *check_environment(source), *check_model_keys(source))
-    told = {finding.where.pointer for finding in textual if finding.where.pointer}
+    told = {
+        finding.where.pointer
+        for finding in textual
+        if finding.where.pointer and finding.severity is Severity.ERROR and finding.rule != DUPLICATE_KEY
+    }
     shape = tuple(finding for finding in check_schema(source) if finding.where.pointer not in told)
     errors = [finding for finding in (*textual, *shape) if finding.severity is Severity.ERROR]
     job, unresolved = resolve(source, (finding.where.pointer for finding in errors))

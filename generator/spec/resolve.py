@@ -34,8 +34,10 @@ def resolve(source: Source, broken: Iterable[str]) -> tuple[Job | None, tuple[Fi
     if "cluster" in data and _sound("/cluster", pointers):
         cluster, problems = resolve_cluster(source, data["cluster"])
         findings.extend(problems)
-    if _sound("/training", pointers):
-        findings.extend(_check_quantities(source, data, model))
+    if _sound("/training/duration", pointers):
+        findings.extend(_check_duration(source, data))
+    if _sound("/training/global_batch", pointers) and _sound("/training/sequence_length", pointers):
+        findings.extend(_check_batch(source, data, model))
     if _sound("/launch/time_limit", pointers):
         findings.extend(_check_time_limit(source, data))
     if pointers or findings or model is None or cluster is None:
@@ -49,28 +51,30 @@ def _sound(pointer: str, broken: tuple[str, ...]) -> bool:
     return not any(path.startswith(f"{pointer}/") or f"{pointer}/".startswith(path) for path in paths)
 
 
-def _check_quantities(source: Source, data: Data, model: Model | None) -> tuple[Finding, ...]:
-    """What is wrong with the batch and the duration."""
+def _check_duration(source: Source, data: Data) -> tuple[Finding, ...]:
+    tokens = data.get("training", {}).get("duration", {}).get("tokens")
+    problem = None if tokens is None else _token_problem(tokens)
+    if problem is None:
+        return ()
+    return (error(WRONG_VALUE, source.locate("/training/duration/tokens"), problem, "such as `tokens: 300B`"),)
+
+
+def _check_batch(source: Source, data: Data, model: Model | None) -> tuple[Finding, ...]:
+    """What the schema can't say of the global batch: it is there, and makes whole sequences."""
     training: Data = data.get("training", {})
-    findings = []
-    duration = training.get("duration", {})
-    if "tokens" in duration and (problem := _token_problem(duration["tokens"])):
-        where = source.locate("/training/duration/tokens")
-        findings.append(error(WRONG_VALUE, where, problem, "such as `tokens: 300B`"))
     batch = training.get("global_batch")
     if batch is None:
         hint = "add `global_batch: 512`, in sequences, or `global_batch: {tokens: 4194304}`"
-        findings.append(error(MISSING_KEY, source.locate("/training"), "`training.global_batch` is missing", hint))
-    elif isinstance(batch, Mapping):
-        where = source.locate("/training/global_batch/tokens")
-        if problem := _token_problem(batch["tokens"]):
-            findings.append(error(WRONG_VALUE, where, problem, "such as `tokens: 4194304`"))
-        elif "sequence_length" in training or model is not None:
-            length = _sequence_length(training, model)
-            tokens = read_tokens(batch["tokens"])
-            if tokens % length:
-                findings.append(error(PARTIAL_SEQUENCES, where, *_partial_sequences(tokens, length)))
-    return tuple(findings)
+        return (error(MISSING_KEY, source.locate("/training"), "`training.global_batch` is missing", hint),)
+    if not isinstance(batch, Mapping):
+        return ()
+    where = source.locate("/training/global_batch/tokens")
+    if problem := _token_problem(batch["tokens"]):
+        return (error(WRONG_VALUE, where, problem, "such as `tokens: 4194304`"),)
+    if "sequence_length" not in training and model is None:
+        return ()
+    length, tokens = _sequence_length(training, model), read_tokens(batch["tokens"])
+    return (error(PARTIAL_SEQUENCES, where, *_partial_sequences(tokens, length)),) if tokens % length else ()
 
 
 def _token_problem(value: int | float | str) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -16,6 +15,7 @@ from . import codes
 from .codes import error
 from .source import Source, escape
 from .wording import dotted, show
+from .yaml_core import resolve_plain
 
 _TYPE_NAMES: Final = {
     "object": "a mapping",
@@ -33,6 +33,8 @@ _BOUNDS: Final = {
 }
 _SIZES: Final = {"maxLength": "characters", "maxItems": "items", "maxProperties": "keys"}
 _ONE_OF: Final = {"": ("gpus", "nodes"), "/training/duration": ("tokens", "steps", "samples")}
+_FALSE_WORDS: Final = ("no", "No", "NO", "off", "Off", "OFF", "n", "N", "0", 0, "False")
+_KEY_KEYWORDS: Final = frozenset({"additionalProperties", "required", "oneOf", "dependentRequired"})
 _NOT_YET: Final = {"kubernetes": "jobs for Kubernetes are not written yet"}
 
 
@@ -44,6 +46,7 @@ class _Breach:
     keyword: str
     wanted: Any
     value: Any
+    shown: str  #: the value as it was written
     schema: Mapping[str, Any]
     message: str
 
@@ -75,37 +78,45 @@ def check_schema(source: Source) -> tuple[Finding, ...]:
     """Every breach of the schema by `source.data`, one finding for each."""
     from jsonschema import Draft202012Validator  # takes a tenth of a second to import
 
-    errors: Iterator[Any] = Draft202012Validator(load_schema()).iter_errors(source.data)
-    breaches = (
-        _Breach(
-            pointer="".join(f"/{escape(str(part))}" for part in problem.absolute_path),
-            keyword=problem.validator,
-            wanted=problem.validator_value,
-            value=problem.instance,
-            schema=problem.schema,
-            message=problem.message,
-        )
-        for problem in errors
+    findings: list[Finding] = []
+    refused: set[str] = set()
+    for problem in Draft202012Validator(load_schema()).iter_errors(source.data):
+        breach = _breach(source, problem)
+        if breach.keyword in _KEY_KEYWORDS:
+            findings.extend(_key_breach(source, breach))
+        elif breach.pointer not in refused:  # a value's first breach is the most general
+            refused.add(breach.pointer)
+            rule, message, hint = _value_breach(breach)
+            findings.append(error(rule, source.locate(breach.pointer), message, hint))
+    return tuple(findings)
+
+
+def _breach(source: Source, problem: Any) -> _Breach:
+    pointer = "".join(f"/{escape(str(part))}" for part in problem.absolute_path)
+    return _Breach(
+        pointer=pointer,
+        keyword=problem.validator,
+        wanted=problem.validator_value,
+        value=problem.instance,
+        shown=source.texts.get(pointer) or show(problem.instance),
+        schema=problem.schema,
+        message=problem.message,
     )
-    return tuple(finding for breach in breaches for finding in _translate(source, breach))
 
 
-def _translate(source: Source, breach: _Breach) -> Iterator[Finding]:
+def _key_breach(source: Source, breach: _Breach) -> Iterator[Finding]:
     if breach.keyword == "additionalProperties":
         yield from _unknown_keys(source, breach)
     elif breach.keyword == "required":
         yield _missing_key(source, breach)
     elif breach.keyword == "oneOf":
-        # Without a mapping `type` is breached too, and without samples `dependentRequired`: they say it better.
-        if isinstance(breach.value, dict) and "epochs" not in breach.value:
+        # Of what is no mapping `type` says it better, and of epochs alone `dependentRequired`.
+        if isinstance(breach.value, dict) and set(breach.value) != {"epochs"}:
             yield _alternatives(source, breach)
-    elif breach.keyword == "dependentRequired":
+    else:
         where = source.locate_key(f"{breach.pointer}/epochs")
         message = f"`{breach.name}.epochs` counts times through `samples`, which is missing"
         yield error(codes.MISSING_KEY, where, message, "add `samples: 1000000`, or take epochs out")
-    else:
-        rule, message, hint = _value_breach(breach)
-        yield error(rule, source.locate(breach.pointer), message, hint)
 
 
 def _unknown_keys(source: Source, breach: _Breach) -> Iterator[Finding]:
@@ -140,56 +151,68 @@ def _alternatives(source: Source, breach: _Breach) -> Finding:
         return error(codes.MISSING_KEY, source.locate(breach.pointer), message, hint)
     message = f"{' and '.join(f'`{prefix}{key}`' for key in given)} are given together; one of them decides"
     where = source.locate_key(f"{breach.pointer}/{given[-1]}")
-    return error(codes.CONFLICTING_KEYS, where, message, f"keep `{given[0]}: {show(breach.value[given[0]])}`")
+    kept = str(source.texts.get(f"{breach.pointer}/{given[0]}", breach.value[given[0]]))
+    return error(codes.CONFLICTING_KEYS, where, message, f"keep `{given[0]}: {kept[:60]}`")
 
 
 def _value_breach(breach: _Breach) -> tuple[str, str, str | None]:
     """Rule, message and hint for one value that the schema refuses."""
-    name, value, wanted, keyword = breach.name, breach.value, breach.wanted, breach.keyword
-    key = re.sub(r"\[\d+\]$", "", name.rpartition(".")[2])
-    hint = f"such as `{key}: {_example(breach.schema)}`" if "examples" in breach.schema else None
+    name, shown, wanted, keyword = breach.name, breach.shown, breach.wanted, breach.keyword
+    key = name.rpartition(".")[2]
+    hint = _such_as(key, breach.schema)
     if keyword == "type":
-        message = f"`{name}` is {show(value)}; it takes {_types(wanted)}"
-        return codes.WRONG_TYPE, message, _type_hint(value, wanted, key, hint)
+        types = [wanted] if isinstance(wanted, str) else wanted
+        return codes.WRONG_TYPE, f"`{name}` is {shown}; it takes {_types(types)}", _type_hint(breach, types, key, hint)
     if keyword == "enum":
-        message, hint = _enum_breach(name, key, value, wanted)
-        return codes.WRONG_VALUE, message, hint
+        return _enum_breach(breach, key)
     if keyword in _BOUNDS:
-        return codes.WRONG_VALUE, f"`{name}` is {show(value)}; it takes {_BOUNDS[keyword]} {wanted}", hint
-    if keyword == "pattern" and value:
-        return codes.WRONG_VALUE, f"`{name}` is {show(value)}; it takes {breach.schema['patternErrorMessage']}", hint
+        return codes.WRONG_VALUE, f"`{name}` is {shown}; it takes {_BOUNDS[keyword]} {wanted}", hint
+    if keyword == "pattern" and breach.value:
+        return codes.WRONG_VALUE, f"`{name}` is {shown}; it takes {breach.schema['patternErrorMessage']}", hint
     if keyword in _SIZES:
-        return codes.WRONG_VALUE, f"`{name}` has {len(value)} {_SIZES[keyword]}; at most {wanted}", "shorten it"
+        message = f"`{name}` has {len(breach.value)} {_SIZES[keyword]}; at most {wanted}"
+        return codes.WRONG_VALUE, message, "shorten it"
     return codes.WRONG_VALUE, f"`{name}` is empty", hint or "give it a value, or leave it out"
 
 
-def _types(wanted: str | list[str]) -> str:
-    names = [wanted] if isinstance(wanted, str) else wanted
-    return " or ".join(_TYPE_NAMES[kind] for kind in names if kind != "null")
+def _such_as(key: str, schema: Mapping[str, Any]) -> str | None:
+    if "examples" not in schema:
+        return None
+    return f"such as `{_example(schema)}`" if key.endswith("]") else f"such as `{key}: {_example(schema)}`"
 
 
-def _type_hint(value: object, wanted: str | list[str], key: str, hint: str | None) -> str:
-    if wanted == "string" and isinstance(value, (bool, int, float)):
-        return f'write it in quotes: `{key}: "{show(value)}"`'
-    return hint or ("write its keys below it, indented" if wanted == "object" else f"it takes {_types(wanted)}")
+def _types(types: list[str]) -> str:
+    return " or ".join(_TYPE_NAMES[kind] for kind in types if kind != "null")
 
 
-def _enum_breach(name: str, key: str, value: object, wanted: list[object]) -> tuple[str, str]:
-    """Message and hint for a value that is none of `wanted`."""
-    choices = [str(choice) for choice in wanted]
+def _type_hint(breach: _Breach, types: list[str], key: str, hint: str | None) -> str:
+    value = breach.value
+    if "string" in types and "object" not in types and (value is None or isinstance(value, (bool, int, float))):
+        text = f'"{"" if value is None else breach.shown}"'
+        return f"write it in quotes: `{text if key.endswith(']') else f'{key}: {text}'}`"
+    if types == ["boolean"]:
+        return f"write `{key}: {'false' if value in _FALSE_WORDS else 'true'}`"
+    if isinstance(value, str) and "string" not in types and isinstance(resolve_plain(value[:20]), (int, float)):
+        return f"write it without quotes: `{key}: {value[:20]}`"
+    return hint or ("write its keys below it, indented" if types == ["object"] else f"it takes {_types(types)}")
+
+
+def _enum_breach(breach: _Breach, key: str) -> tuple[str, str, str]:
+    """Rule, message and hint for a value that is none of the key's."""
+    value, name = breach.value, breach.name
+    choices = [str(choice) for choice in breach.wanted]
     listed = f"it takes {', '.join(choices[:-1])} or {choices[-1]}"
     if isinstance(value, str) and value.lower() in _NOT_YET:
-        return f"`{name}` is {show(value)}; {_NOT_YET[value.lower()]}", listed
+        return codes.WRONG_VALUE, f"`{name}` is {breach.shown}; {_NOT_YET[value.lower()]}", listed
     near = closest(value, choices) if isinstance(value, str) else None
-    return (
-        f"`{name}` is {show(value)}; {listed}",
-        f"did you mean `{near}`?" if near else f"such as `{key}: {choices[0]}`",
-    )
+    hint = f"did you mean `{near}`?" if near else f"such as `{key}: {choices[0]}`"
+    return codes.WRONG_VALUE, f"`{name}` is {breach.shown}; {listed}", hint
 
 
 def _example(schema: Mapping[str, Any]) -> str:
     """A value that passes, as the user would write it in YAML."""
-    if "examples" in schema:
-        example = schema["examples"][0]
-        return example if isinstance(example, str) else json.dumps(example)
-    return str(schema.get("default", schema.get("enum", ["..."])[0]))
+    if "examples" not in schema:
+        return str(schema.get("default", schema.get("enum", ["..."])[0]))
+    example = schema["examples"][0]
+    is_plain = isinstance(example, str) and isinstance(resolve_plain(example), str)
+    return example if is_plain else json.dumps(example)

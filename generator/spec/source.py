@@ -189,7 +189,7 @@ class _Reader:
         try:
             value: object = resolve_scalar(event.value, plain=event.implicit[0], tag=event.tag)
         except ValueError as problem:
-            self._refuse(event, UNSUPPORTED_YAML, f"this is {problem}", "quote the text, or write a plain value")
+            self._refuse(event, UNSUPPORTED_YAML, str(problem), "quote the text, or write a plain value")
             value = event.value
         self._count(event, 1)
         if isinstance(value, (int, float)):
@@ -223,7 +223,8 @@ class _Reader:
             self._refuse(event, UNSUPPORTED_YAML, "a key is text, not a list or a mapping", "quote it if it is text")
             raise _Stop
         if not collection_tag_fits(event.tag, kind):
-            self._refuse(event, UNSUPPORTED_YAML, f"this has the tag {short_tag(event.tag)}, which dsgen doesn't read")
+            message = f"this has the tag {short_tag(event.tag)}, which dsgen doesn't read"
+            self._refuse(event, UNSUPPORTED_YAML, message, "take the tag out")
         if len(self._stack) >= MAX_DEPTH:
             self._refuse(event, TOO_LARGE, f"this is nested more than {MAX_DEPTH} deep", "a job spec needs 4 levels")
             raise _Stop

@@ -32,7 +32,7 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
 def resolve_plain(text: str) -> Scalar:
     """The value of an unquoted, untagged scalar. Raises `ValueError` for a number of too many digits."""
     if len(text) > MAX_DIGITS and (_INTEGER.match(text) or _HEXADECIMAL.match(text) or _OCTAL.match(text)):
-        raise ValueError(f"a number of {len(text)} digits; at most {MAX_DIGITS} are read")
+        raise ValueError(f"this is a number of {len(text)} digits; at most {MAX_DIGITS} are read")
     if _NULL.match(text):
         return None
     if _TRUE.match(text) or _FALSE.match(text):
@@ -62,10 +62,10 @@ def resolve_scalar(text: str, *, plain: bool, tag: str | None) -> Scalar:
         return text
     types = _TYPES.get(tag)
     if types is None:
-        raise ValueError(f"the tag {short_tag(tag)}, which dsgen doesn't read")
+        raise ValueError(f"this has the tag {short_tag(tag)}, which dsgen doesn't read")
     value = resolve_plain(text)
     if type(value) not in types:
-        raise ValueError(f"the tag {short_tag(tag)}, but {text!r} is none")
+        raise ValueError(f"this has the tag {short_tag(tag)}, but {text!r} is none")
     return value
 
 
