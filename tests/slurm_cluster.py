@@ -176,7 +176,12 @@ def _daemons() -> Iterator[list[subprocess.Popen[bytes]]]:
 def _start(cluster: SlurmCluster, *command: str, log: str = "daemon") -> subprocess.Popen[bytes]:
     with (cluster.folder / f"{log}.out").open("ab") as stream:
         return subprocess.Popen(
-            command, env=cluster.environment, stdout=stream, stderr=stream, stdin=subprocess.DEVNULL, process_group=0
+            command,
+            env=cluster.environment,
+            stdout=stream,
+            stderr=stream,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
         )
 
 
