@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import PurePath
 
 from ..estimate.model_size import parameter_count
+from ..findings import Finding
 from ..spec.job import Cluster, Job
 from ..version import __version__
 from .plan import Infeasible, Plan, SearchResult
@@ -54,7 +56,7 @@ def plan_document(plan: Plan) -> dict[str, object]:
         "throughput": {**plan.throughput.to_dict(), "mfu_convention": MFU_CONVENTION},
         "run": None if run is None else {f.name: getattr(run, f.name) for f in fields(run)},
         "reasons": list(plan.reasons),
-        "findings": [finding.to_dict() for finding in plan.findings],
+        "findings": [_finding(finding) for finding in plan.findings],
     }
 
 
@@ -69,6 +71,11 @@ def search_document(answer: SearchResult | Infeasible) -> dict[str, object]:
         "plans": [plan_document(plan) for plan in answer.plans],
         "alternatives": {name: plan_document(plan) for name, plan in answer.alternatives.items()},
     }
+
+
+def _finding(finding: Finding) -> dict[str, object]:
+    """A finding with its file's name alone: the folder is no part of the plan."""
+    return {**finding.to_dict(), "path": PurePath(finding.where.path).name}
 
 
 def _obstacle(answer: Infeasible) -> dict[str, object]:
