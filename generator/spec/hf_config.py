@@ -8,8 +8,9 @@ from ..catalog.loader import closest
 from ..catalog.records import Model
 from .hf_families import FAMILIES
 from .hf_inline import read_inline
-from .hf_reader import ConfigReader, Problem, show
+from .hf_reader import ConfigReader, Problem
 from .hf_shape import Shape
+from .wording import show
 
 
 class ConfigError(ValueError):

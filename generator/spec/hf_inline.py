@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from .hf_moe import latent_attention, read_top_k
-from .hf_reader import ConfigReader, show
+from .hf_reader import ConfigReader
 from .hf_shape import BIASED, LONG, Shape, read_head_dim, read_kv_heads
+from .wording import show
 
 _ACTIVATION_KEYS = ("hidden_act", "hidden_activation", "activation_function")
 _EXPERT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..catalog.loader import closest
+from .wording import show
 
 Problem = tuple[str, str, "str | None"]  #: key, what is wrong, hint
 
@@ -118,11 +119,3 @@ class ConfigReader:
 
     def _report_missing(self, key: str, suggested: int) -> None:
         self.report(key, f"{key} is missing", f"add {key}: {suggested}")
-
-
-def show(value: object) -> str:
-    """A value as a message quotes it: JSON's words, and cut when long."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

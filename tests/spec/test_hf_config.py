@@ -65,7 +65,7 @@ def test_null_is_a_problem_only_where_the_class_takes_none() -> None:
     model = convert(model_type="llama", head_dim=None, num_key_value_heads=None)
     assert (model.head_dim, model.kv_heads) == (128, 32)
     assert problems(model_type="llama", hidden_size=None) == (
-        ("hidden_size", "hidden_size is null, not a whole number", "hidden_size: 4096"),
+        ("hidden_size", "hidden_size is empty, not a whole number", "hidden_size: 4096"),
     )
 
 
