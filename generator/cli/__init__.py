@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
@@ -14,6 +15,7 @@ from .generate import generate
 from .plan import plan
 from .rules import rules
 from .schema import schema
+from .status import ExitStatus
 from .validate import validate
 
 
@@ -41,4 +43,9 @@ def main(arguments: list[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal without Unicode gets question marks, not a traceback
             stream.reconfigure(errors="replace")
-    commands.main(args=arguments, prog_name="dsgen")
+    try:
+        commands.main(args=arguments, prog_name="dsgen")
+    except OSError as problem:  # a full disk behind standard output, for one
+        click.echo(f"dsgen: error: {problem.strerror or problem}", err=True)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in the buffer has nowhere to go
+        sys.exit(ExitStatus.FINDINGS)

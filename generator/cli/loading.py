@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 import io
+import sys
 from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import click
 
@@ -47,7 +48,10 @@ def stop(findings: Iterable[Finding]) -> NoReturn:
     raise click.exceptions.Exit(ExitStatus.FINDINGS)
 
 
-def _source(request: Request) -> str | io.StringIO:
+def _source(request: Request) -> str | TextIO:
+    """The spec as a path or a stream; says on stderr which it is when the command line doesn't."""
+    if request.spec == "-":
+        return sys.stdin
     if request.spec is not None:
         _suggest_command(request.spec)
         return request.spec

@@ -80,7 +80,7 @@ def _assignments(_: click.Context, __: click.Parameter, values: tuple[str, ...])
 
 
 _DECORATORS: tuple[Callable[[Any], Any], ...] = (
-    click.argument("spec", required=False, metavar="[SPEC]"),
+    click.argument("spec", required=False, metavar="[SPEC]"),  # `-` is standard input
     click.option("--gpus", type=click.IntRange(min=1), help="Accelerators to use."),
     click.option("--nodes", type=click.IntRange(min=1), help="Whole nodes to use, instead of --gpus."),
     click.option("--model", metavar="NAME|PATH", help="A preset, or a Hugging Face config.json."),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -105,6 +107,25 @@ def test_dsgen_yaml_is_the_default_spec(workdir: Path) -> None:
     result = run()
     assert result.exit_code == ExitStatus.OK
     assert (workdir / "small-8gpus" / "plan.json").exists()
+
+
+def test_spec_from_standard_input() -> None:
+    """SPEC `-` is read from standard input, and its findings are located there."""
+    good = CliRunner().invoke(commands, ["plan", "-"], input=SMALL)
+    assert good.exit_code == ExitStatus.OK
+    bad = CliRunner().invoke(commands, ["plan", "-"], input=SMALL + "colour: blue\n")
+    assert bad.exit_code == ExitStatus.FINDINGS
+    assert "<stdin>:8:1: error:" in bad.stderr
+
+
+def test_full_disk_behind_stdout_is_no_traceback() -> None:
+    """When standard output can't be written, the program says so in one line and exits with 1."""
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "dsgen", "plan"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == ExitStatus.FINDINGS
+    assert "dsgen: error: No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_nothing_is_overwritten_without_force(workdir: Path) -> None:
