@@ -70,7 +70,8 @@ def _deepspeed(job: Job, stage: Any, d: Any) -> StateBytes:
             parameters=parameters, gradients=gradients, optimizer=(np.where(stage >= 1, _FP32, 0) + moments) / cut
         )
     bf16 = job.training.precision in ("bf16", "fp8")
-    whole = np.where((stage <= 1) & bf16, _HALF + _FP32, _HALF)
+    # At stage 0 DeepSpeed takes no other gradient type than the weights'.
+    whole = np.where((stage == 1) & bf16, _HALF + _FP32, _HALF)
     gradients = np.where(stage >= 3, _FP32 / d, np.where(stage == 2, (_HALF + _FP32) / d, whole))
     master = _FP32 + np.where((stage <= 1) & (not bf16), _FP32, 0)
     extra = _FP8_WEIGHT_CACHE if job.training.precision == "fp8" else 0

@@ -1,0 +1,41 @@
+#!/bin/bash
+# Written by dsgen 0.1.0: dsgen generate
+# llama-2-13b-offload: llama-2-13b on 8 GPUs (1 nodes of azure/standard_nd96asr_v4), deepspeed. Data 4 x tensor
+# 2 x pipeline 1 x context 1; global batch 64 = 1 x 16 x 4.
+# train_batch_size is 1 × 16 × 8: without an mpu DeepSpeed counts every rank of a tensor group, although 2 of
+# them share a sample, and 64 samples are used per step. It is left out of the JSON because ZeRO-3 checks it
+# again, against the replicas alone.
+#
+# Run in the folder that holds the training script.
+
+# What is in single quotes is data.
+# shellcheck disable=SC1003,SC2016,SC2088
+set -euo pipefail
+
+NODES=1
+PROCESSES_PER_NODE=8
+
+CONFIG_DIR="${DSGEN_CONFIG_DIR:-$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)}"
+CONFIG_FILES=( ds_config.json )
+for file in "${CONFIG_FILES[@]}"; do
+  if [[ ! -r "$CONFIG_DIR/$file" ]]; then
+    echo "cannot read $CONFIG_DIR/$file: set DSGEN_CONFIG_DIR to the folder of launch.sh" >&2
+    exit 1
+  fi
+done
+
+# Passed to every process on its command line: ssh forwards no environment.
+ENVIRONMENT=(
+  OMP_NUM_THREADS=12
+)
+
+SCRIPT=train.py
+ARGUMENTS=(
+  # batch, precision, optimizer and ZeRO are in the JSON
+  --deepspeed
+  --deepspeed_config "$CONFIG_DIR"/ds_config.json
+)
+
+# One node needs no rendezvous with others; --standalone takes a free port.
+exec env "${ENVIRONMENT[@]}" torchrun --standalone --nnodes="$NODES" --nproc-per-node="$PROCESSES_PER_NODE" \
+  "$SCRIPT" "${ARGUMENTS[@]}"

@@ -1,0 +1,183 @@
+"""The search: exhaustive against a brute-force loop, deterministic, ranked as it says."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dsgen
+from dsgen.estimate.layout import Layout, Layouts, Offload, Recompute
+from dsgen.estimate.memory import memory
+from dsgen.estimate.step_time import step_time
+from dsgen.findings import Severity
+from dsgen.rules import FIT_RULES, LAYOUT_RULES
+from dsgen.search.enumerate import divisors, enumerate_legal
+from dsgen.search.plan import Infeasible, SearchResult
+from dsgen.search.rank import TIME_BAND
+from dsgen.search.search import feasible_layouts
+from dsgen.spec.job import Job
+from tests.jobs import job
+
+JOBS = {
+    "megatron-lm": {},
+    "uneven world": {"gpus": 24, "training__global_batch": 36},
+    "megatron-deepspeed": {"framework": "megatron-deepspeed", "gpus": 8},
+    "deepspeed with offload": {"framework": "deepspeed", "gpus": 4, "training__global_batch": 12},
+    "huggingface": {"framework": "huggingface", "gpus": 8},
+    "moe": {"model": "mixtral-8x7b", "gpus": 16, "training__global_batch": 16},
+    "pinned": {"layout__tensor": 2, "layout__zero_stage": 1, "layout__gradient_accumulation": 3},
+}
+
+
+def every_layout(job: Job) -> list[Layout]:
+    """All layouts of the two identities, by loops: slow, obvious."""
+    layouts = []
+    batch, world = job.training.global_batch, job.gpus
+    experts = divisors(job.model.experts) if job.model.is_moe else (1,)
+    for tensor, pipeline, context in itertools.product(divisors(world), repeat=3):
+        if world % (tensor * pipeline * context):
+            continue
+        data = world // (tensor * pipeline * context)
+        if batch % data:
+            continue
+        chunks = divisors(job.model.layers // pipeline) if job.model.layers % pipeline == 0 else (1,)
+        for rest in itertools.product(
+            chunks, experts, (False, True), range(4), divisors(batch // data), Recompute, Offload
+        ):
+            v, e, sp, zero, micro, recompute, offload = rest
+            layouts.append(
+                Layout(
+                    data=data,
+                    tensor=tensor,
+                    pipeline=pipeline,
+                    virtual_pipeline=v,
+                    context=context,
+                    expert=e,
+                    sequence_parallel=sp,
+                    zero_stage=zero,
+                    micro_batch=micro,
+                    gradient_accumulation=batch // data // micro,
+                    recompute=recompute,
+                    offload=offload,
+                )
+            )
+    return [layout for layout in layouts if _pinned(job, layout)]
+
+
+def _pinned(job: Job, layout: Layout) -> bool:
+    cells = layout.to_dict()
+    pins = {f.name: getattr(job.pins, f.name) for f in fields(job.pins)}
+    return all(value is None or cells[name] == value for name, value in pins.items())
+
+
+def breaks_no_rule(job: Job, layout: Layout) -> bool:
+    """Whether a single layout passes every rule that removes layouts."""
+    rules = [rule for rule in LAYOUT_RULES if rule.severity is Severity.ERROR and rule.binds(job)]
+    return all(bool(rule.holds(job, layout)) for rule in rules)
+
+
+def cells(layouts: Layouts) -> set[tuple[Any, ...]]:
+    """The rows as a set."""
+    return {tuple(layout.to_dict().values()) for layout in layouts}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_search_equals_brute_force(name: str) -> None:
+    """The staged columns keep exactly the layouts that a plain loop over rules and estimates keeps, and count all."""
+    small = job(**JOBS[name])
+    everything = every_layout(small)
+    legal = [layout for layout in everything if breaks_no_rule(small, layout)]
+    found = enumerate_legal(small)
+    assert found.considered == len(everything)
+    assert sum(found.rejected_by.values()) == len(everything) - len(legal)
+    assert len(found.layouts) == len(legal)
+    assert cells(found.layouts) == {tuple(layout.to_dict().values()) for layout in legal}
+    feasible = feasible_layouts(small)
+    sample = legal[:: max(len(legal) // 40, 1)]
+    kept = cells(feasible.layouts)
+    for layout in sample:
+        ledger = memory(small, layout)
+        fits = all(bool(rule.holds(small, layout, ledger)) for rule in FIT_RULES)
+        assert fits == (tuple(layout.to_dict().values()) in kept)
+
+
+def test_columns_estimate_what_scalars_do() -> None:
+    """One formula: a row of the columns has the same memory and time as the same layout alone."""
+    small = job()
+    rows = enumerate_legal(small).layouts
+    sizes, times = memory(small, rows), step_time(small, rows)
+    for index in range(0, len(rows), max(len(rows) // 50, 1)):
+        for columns, scalar in ((sizes, memory(small, rows[index])), (times, step_time(small, rows[index]))):
+            for f in fields(columns):
+                column = np.broadcast_to(getattr(columns, f.name), len(rows))
+                assert float(column[index]) == pytest.approx(float(getattr(scalar, f.name)), rel=1e-12), f.name
+
+
+def test_search_is_deterministic() -> None:
+    """The same job gives the same plans in the same order."""
+    first, second = (dsgen.search(job()) for _ in range(2))
+    assert [plan.layout for plan in first.plans] == [plan.layout for plan in second.plans]
+
+
+def test_best_plan_is_the_simplest_of_the_fastest() -> None:
+    """No plan is faster than the best by more than the model's uncertainty."""
+    small = job()
+    result = dsgen.search(small)
+    assert isinstance(result, SearchResult)
+    fastest = float(feasible_layouts(small).total_s.min())
+    assert float(result.plans[0].step_time.total_s) <= fastest * (1 + TIME_BAND)
+
+
+def test_more_memory_never_removes_a_plan() -> None:
+    """Every layout that fits with headroom fits without."""
+    tight, loose = job(memory__headroom=0.6), job(memory__headroom=0.0)
+    assert cells(feasible_layouts(tight).layouts) <= cells(feasible_layouts(loose).layouts)
+
+
+def test_reasons_name_each_decision() -> None:
+    """A plan says what each decision was worth against its best alternative, and which were pinned."""
+    result = dsgen.search(job(layout__tensor=2))
+    text = "\n".join(result.plans[0].reasons)
+    assert "tensor: 2 is pinned" in text
+    assert "recompute: none; the best with another value" in text
+
+
+INFEASIBLE = {
+    "model too large": {"model": "gpt3-175b", "framework": "megatron-lm", "gpus": 8, "training__global_batch": 64},
+    "world that doesn't divide": {"gpus": 1000, "training__global_batch": 1536, "model": "gpt3-175b"},
+    "pinned too tight": {
+        "model": "llama-2-7b",
+        "framework": "deepspeed",
+        "gpus": 8,
+        "training__global_batch": 64,
+        "layout__zero_stage": 0,
+        "layout__tensor": 1,
+        "layout__context": 1,
+    },
+}
+
+
+@pytest.mark.parametrize("name", INFEASIBLE)
+def test_infeasible_suggestions_are_true(name: str) -> None:
+    """When nothing fits, the binding rule is named and each suggested change, made, gives a plan."""
+    result = dsgen.search(job(**INFEASIBLE[name]))
+    assert isinstance(result, Infeasible)
+    assert result.binding_rule in result.rejected_by
+    assert result.considered >= sum(result.rejected_by.values()) > 0
+    assert result.suggestions
+    for suggestion in result.suggestions:
+        change = {suggestion.path.replace(".", "__"): suggestion.value} if suggestion.path != "layout" else {}
+        changed = dsgen.search(job(**{**INFEASIBLE[name], **change}))
+        assert changed.plans or not change, suggestion.text
+
+
+def test_nearest_miss_is_over_capacity() -> None:
+    """When memory binds, the nearest miss is a legal layout that needs more than there is."""
+    result = dsgen.search(job(**INFEASIBLE["model too large"]))
+    assert isinstance(result, Infeasible) and result.nearest is not None
+    capacity = result.nearest.memory.capacity_bytes * (1 - result.job.headroom)
+    assert result.nearest.memory.required_bytes > capacity

@@ -1,0 +1,114 @@
+"""Every example: planned, rendered, compared with its golden files and shown to the programs that will read them."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+import pytest
+
+import dsgen
+from tests.deepspeed_parser import batch_triple
+from tests.examples import FOLDER, NAMES, plan_for_target
+from tests.launchers.places import put, scripts_clean
+from tests.needs import needs_azure, needs_deepspeed, needs_shellcheck, needs_slurm
+from tests.planned import meant_triple, parse_plan
+from tests.slurm_cluster import sbatch_test_only, slurm_for
+
+GOLDEN = Path(__file__).parent / "golden"
+DEEPSPEED = [name for name in NAMES if "framework: megatron-lm" not in (FOLDER / f"{name}.yaml").read_text()]
+
+
+def test_examples_cover_the_ground() -> None:
+    """There are at least twelve, over four frameworks and three launch targets."""
+    jobs = [plan_for_target(name).job for name in NAMES]
+    assert len(jobs) >= 12
+    assert {job.framework for job in jobs} == {"deepspeed", "huggingface", "megatron-deepspeed", "megatron-lm"}
+    assert {job.launch.target for job in jobs} == {"slurm", "azureml", "shell"}
+    assert any(job.model.is_moe for job in jobs)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_plan_is_sound(name: str) -> None:
+    """The chosen plan satisfies both identities, breaks no rule and fits with its headroom."""
+    plan = plan_for_target(name)
+    assert plan.layout.world == plan.job.gpus
+    assert plan.layout.global_batch == plan.job.training.global_batch
+    assert not [f for f in plan.findings if f.severity.value == "error"]
+    assert plan.memory.required_bytes <= plan.memory.capacity_bytes * (1 - plan.job.headroom)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_golden_files(name: str, update_golden: bool) -> None:
+    """What is rendered is, byte for byte, what was reviewed; a missing or surplus file is a failure."""
+    folder = GOLDEN / name
+    rendered = {file.path: file.text for file in dsgen.render(plan_for_target(name))}
+    if update_golden:
+        put(dsgen.render(plan_for_target(name)), folder)
+        for stale in {path.name for path in folder.iterdir()} - set(rendered):
+            (folder / stale).unlink()
+    expected = {path.name: path.read_bytes().decode() for path in folder.glob("*")}
+    changes = [
+        line
+        for path in sorted(set(expected) | set(rendered))
+        for line in difflib.unified_diff(
+            expected.get(path, "").splitlines(), rendered.get(path, "").splitlines(), path, path, lineterm=""
+        )
+    ]
+    assert (changes, expected) == ([], rendered)
+
+
+@needs_deepspeed
+@pytest.mark.integration
+@pytest.mark.parametrize("name", DEEPSPEED)
+def test_deepspeed_reads_the_planned_batch(name: str) -> None:
+    """DeepSpeed's own parser accepts the JSON at the real world size, with the batch triple that the plan means."""
+    plan = plan_for_target(name)
+    parsed = parse_plan(plan)
+    assert batch_triple(parsed) == meant_triple(plan)
+    assert parsed.zero_config.stage == plan.layout.zero_stage
+
+
+@needs_shellcheck
+@pytest.mark.parametrize("name", NAMES)
+def test_scripts_are_clean(name: str, tmp_path: Path) -> None:
+    """bash -n and shellcheck have nothing to say about the example's own script, nor its Slurm and ssh scripts."""
+    for target in (None, "slurm", "shell"):
+        folder = tmp_path / str(target)
+        put(dsgen.render(plan_for_target(name, target)), folder)
+        scripts_clean(*[path for path in folder.iterdir() if path.suffix in (".sbatch", ".sh")])
+
+
+@needs_azure
+@pytest.mark.integration
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::PendingDeprecationWarning")
+@pytest.mark.parametrize("name", NAMES)
+def test_azureml_loads_the_job(name: str, tmp_path: Path) -> None:
+    """azure-ai-ml accepts every example as a command job, on the planned nodes and processes."""
+    from azure.ai.ml import load_job
+
+    plan = plan_for_target(name, None if plan_for_target(name).job.launch.target == "azureml" else "azureml")
+    put(dsgen.render(plan), tmp_path)
+    loaded = load_job(tmp_path / "job.yml")
+    assert loaded.resources.instance_count == plan.job.nodes
+    per_node = min(plan.job.gpus, plan.job.cluster.accelerators_per_node)
+    assert loaded.distribution.process_count_per_instance == per_node
+
+
+@needs_slurm
+@pytest.mark.integration
+@pytest.mark.parametrize("name", NAMES)
+def test_slurm_takes_the_script(name: str, tmp_path: Path) -> None:
+    """A real Slurm with the example's nodes accepts its default script at the real size."""
+    plan = plan_for_target(name, "slurm")
+    cluster = plan.job.cluster
+    put(dsgen.render(plan), tmp_path)
+    memory_mib = int((cluster.host_memory_bytes or 2**40) / 2**20)
+    with slurm_for(
+        cpus=cluster.cpu_cores or 64,
+        gpus=cluster.accelerators_per_node,
+        memory_mib=memory_mib,
+        nodes=plan.job.nodes,
+    ) as slurm:
+        answer = sbatch_test_only(tmp_path / "launch.sbatch", slurm)
+    assert answer.returncode == 0, answer.stderr
