@@ -125,10 +125,30 @@ def _unknown_keys(source: Source, breach: _Breach) -> Iterator[Finding]:
     for key in breach.value:
         if key in known:
             continue
-        near = closest(key, known)
-        hint = f"did you mean `{near}`?" if near else f"its keys are {', '.join(known)}"
+        hint = _key_hint(key, known)
         where = source.locate_key(f"{breach.pointer}/{escape(key)}")
         yield error(codes.UNKNOWN_KEY, where, f"{show(key)} is no key of {place}", hint)
+
+
+def _key_hint(key: str, known: tuple[str, ...]) -> str:
+    near, home = closest(key, known), _sections().get(key)
+    if home is not None:
+        return f"write it under `{home}`"
+    return f"did you mean `{near}`?" if near else f"its keys are {', '.join(known)}"
+
+
+@cache
+def _sections() -> dict[str, str]:
+    """Where each key below the top level belongs; keys of more than one place are left out."""
+    properties, parts = load_schema()["properties"], load_schema()["$defs"]
+    sections = {name: parts[name]["properties"] for name in ("training", "layout", "launch")}
+    sections["memory"] = properties["memory"]["properties"]
+    sections["training.duration"] = parts["training"]["properties"]["duration"]["properties"]
+    sections |= {
+        f"launch.{name}": parts["launch"]["properties"][name]["properties"] for name in ("slurm", "azureml", "shell")
+    }
+    homes = [(key, section) for section, keys in sections.items() for key in keys]
+    return {key: section for key, section in homes if [other for other, _ in homes].count(key) == 1}
 
 
 def _missing_key(source: Source, breach: _Breach) -> Finding:

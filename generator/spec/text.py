@@ -11,6 +11,7 @@ from typing import Final, TextIO
 
 from ..findings import Finding, Location
 from .codes import FORBIDDEN_CHARACTER, TOO_LARGE, UNREADABLE, error
+from .wording import printable
 
 MAX_BYTES: Final = 1_000_000
 _MAX_EXCERPT: Final = 300  # characters; a longer line helps nobody
@@ -64,11 +65,12 @@ def text_of(content: str, path: str, folder: Path | None = None) -> Text:
 
 def read_path(path: str | os.PathLike[str]) -> Text:
     """The text of a file. Raises `UnreadableText` for all that can be wrong with it; never reads past the limit."""
-    name = os.fsdecode(path)
+    raw = os.fsdecode(path)
+    name = printable(raw)
     try:
-        if not name:
+        if not raw:
             raise ValueError("an empty path")
-        with Path(name).open("rb") as stream:
+        with Path(raw).open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
     except IsADirectoryError:
         hint = f"name a file in it, such as {name.rstrip('/')}/dsgen.yaml"
@@ -79,8 +81,8 @@ def read_path(path: str | os.PathLike[str]) -> Text:
         reason = (problem.strerror or "input error").lower()
         raise _unreadable(name, f"the file can't be read: {reason}", "check the path and its permissions") from None
     except ValueError:  # empty, or with a NUL in it
-        raise _unreadable(name.replace("\0", "\\0"), "this is not a path", "give the path of a file") from None
-    return text_of(_decode(content, name), name, Path(name).parent)
+        raise _unreadable(name, "this is not a path", "give the path of a file") from None
+    return text_of(_decode(content, name), name, Path(raw).parent)
 
 
 def read_stream(stream: TextIO) -> Text:

@@ -33,7 +33,8 @@ def check_text(source: Source) -> Iterator[Finding]:
             for key in value:
                 if _CONTROL.search(key):
                     where = source.locate_key(f"{pointer}/{escape(key)}")
-                    yield error(codes.FORBIDDEN_CHARACTER, where, f"the key {show(key)} has a control character")
+                    message = f"the key {show(key)} has a control character"
+                    yield error(codes.FORBIDDEN_CHARACTER, where, message, "take it out")
 
 
 def _text(source: Source, pointer: str, value: str) -> Iterator[Finding]:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 
+def printable(text: str) -> str:
+    """`text` with an escape for every character that could move a terminal's cursor or can't be encoded."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
+
+
 def dotted(pointer: str) -> str:
     """A JSON pointer as people write it: `training.global_batch`, `launch.arguments[2]`."""
     name = ""
     for part in pointer.split("/")[1:]:
-        plain = part.replace("~1", "/").replace("~0", "~")
+        plain = printable(part.replace("~1", "/").replace("~0", "~"))
         name += f"[{plain}]" if plain.isdigit() else f".{plain}" if name else plain
     return name or "the job spec"
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from .wording import printable
+
 Scalar = str | int | float | bool | None
 
 MAX_DIGITS: Final = 30  # nothing a job spec counts needs more; int() of a long text takes quadratic time
@@ -76,4 +78,4 @@ def collection_tag_fits(tag: str | None, kind: str) -> bool:
 
 def short_tag(tag: str) -> str:
     """A tag as it is written: `!!int` for YAML's own."""
-    return f"!!{tag[len(_TAG) :]}" if tag.startswith(_TAG) else tag
+    return printable(f"!!{tag[len(_TAG) :]}" if tag.startswith(_TAG) else tag)
