@@ -13,6 +13,7 @@ from ..catalog import Model, closest, find_model, load_catalog
 from ..findings import Finding
 from .codes import UNKNOWN_KEY, UNKNOWN_NAME, UNUSABLE_MODEL, error, warning
 from .hf_config import ConfigError, model_from_config
+from .overrides import PATH as FLAGS
 from .schema_check import load_schema
 from .source import Source, escape
 from .text import UnreadableText, read_path
@@ -49,17 +50,24 @@ def check_model_keys(source: Source) -> Iterator[Finding]:
 
 
 def _config_path(source: Source, value: str) -> Path | None:
-    """The file that `value` names, from the spec's folder; a folder stands for its config.json."""
+    """The file that `value` names; a folder stands for its config.json."""
     is_json = value.lower().endswith(".json")
     if not is_json and "/" not in value and os.sep not in value:
         return None
-    path = (source.folder or Path()) / value
+    path = _folder(source) / value
     try:
         if path.is_dir():
             path = path / "config.json"
         return path if is_json or path.exists() else None
     except (OSError, ValueError):  # a name too long, or not one for this system
         return None
+
+
+def _folder(source: Source) -> Path:
+    """Where the path starts: a spec's own at the spec, a flag's where the command runs."""
+    if source.locate("/model").path == FLAGS or source.folder is None:
+        return Path()
+    return source.folder
 
 
 def _unknown(source: Source, value: str) -> Resolved:

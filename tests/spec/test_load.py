@@ -102,6 +102,15 @@ def test_a_config_file_is_found_beside_the_spec(tmp_path: Path, named: str) -> N
     assert (job.name, job.model.hidden, job.model.source) == ("tiny", 1024, named)
 
 
+def test_a_flags_path_starts_where_the_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--model PATH` is not looked up beside the spec."""
+    (tmp_path / "specs").mkdir()
+    (tmp_path / "specs" / "job.json").write_text(json.dumps(SPEC), encoding="utf-8")
+    (tmp_path / "tiny.json").write_text(json.dumps({"model_type": "llama", **SHAPE}), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert load("specs/job.json", overrides={"model": "tiny.json"}).name == "tiny"
+
+
 @pytest.mark.parametrize("content", ["", "[1]", "{", "[" * 100_000, '{"model_type": "nothing"}', "\0", "x" * 2_000_000])
 def test_a_bad_config_file_is_a_finding(tmp_path: Path, content: str) -> None:
     """Whatever is in the model's file, it ends in a finding at `model`."""
