@@ -277,3 +277,19 @@ def test_every_command_is_documented() -> None:
         for parameter in command.params:
             if parameter.param_type_name == "option":
                 assert getattr(parameter, "help", None), f"{name} {parameter.name}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("catalog",), "8 × a100-80gb-sxm  1,600 Gbit/s"),
+        (("catalog", "accelerators", "A100-80GB"), "a100-80gb-sxm"),
+        (("catalog", "models", "gpt3-175b"), "174,604,259,328"),
+        (("catalog", "node-types", "azure/standard_nd96amsr_a100_v4"), "source"),
+    ],
+)
+def test_catalog_is_printed(arguments: tuple[str, ...], said: str) -> None:
+    """`catalog` lists entries with their main facts, and prints one entry by any of its names, with its source."""
+    result = run(*arguments)
+    assert result.exit_code == ExitStatus.OK
+    assert said in result.stdout

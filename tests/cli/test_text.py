@@ -1,0 +1,79 @@
+"""Numbers, layouts and findings as a person reads them."""
+
+from __future__ import annotations
+
+import pytest
+
+from dsgen.cli.findings_text import finding_text
+from dsgen.cli.text import choices, count, degrees, file_name, gib, long_time, percent, seconds
+from dsgen.estimate.layout import Layout, Offload, Recompute
+from dsgen.findings import Finding, Location, Severity
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (gib(0), "0.0"),
+        (gib(0.32 * GIB), "0.32"),
+        (gib(79.2 * GIB), "79.2"),
+        (gib(2048 * GIB), "2,048.0"),
+        (count(512), "512"),
+        (count(3_145_728), "3.15 M"),
+        (count(174.6e9), "175 B"),
+        (count(14.8e12), "14.8 T"),
+        (seconds(0.0123), "12.3 ms"),
+        (seconds(18.24), "18.2 s"),
+        (seconds(4000), "67 minutes"),
+        (long_time(45), "45 s"),
+        (long_time(5.2 * 3600), "5.2 hours"),
+        (long_time(20.3 * 86400), "20.3 days"),
+        (percent(0.5668), "56.7 %"),
+    ],
+)
+def test_numbers(written: str, expected: str) -> None:
+    """Quantities keep about three digits, and a unit that fits their size."""
+    assert written == expected
+
+
+@pytest.mark.parametrize("hostile", ["../../etc/passwd", "$(rm -rf ~)", "a/b", "..", "", "x" * 500, "-rf", "a\nb"])
+def test_folder_names_are_one_plain_part(hostile: str) -> None:
+    """Whatever the job is called, its folder's name is one part of a path that no shell reads as anything else."""
+    name = file_name(hostile)
+    assert name
+    assert len(name) <= 80
+    assert not name.startswith(("-", "."))
+    assert set(name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+def test_layout_in_words() -> None:
+    """A layout names the factors of its world size, and the choices that change anything."""
+    layout = Layout(data=8, tensor=4, zero_stage=3, recompute=Recompute.FULL, offload=Offload.OPTIMIZER)
+    assert degrees(layout) == "data 8 × tensor 4"
+    assert choices(layout) == ["ZeRO 3", "micro batch 1", "recompute full", "offload optimizer"]
+
+
+def found(**where: object) -> Finding:
+    """A finding somewhere in job.yaml."""
+    location = Location(path="job.yaml", **where)  # type: ignore[arg-type]
+    return Finding(rule="X001", severity=Severity.ERROR, where=location, message="3 is not 4", hint="x: 4")
+
+
+def test_finding_with_everything() -> None:
+    """A finding has its place, severity, message and id, then the line with a caret under the column, then the hint."""
+    text = finding_text(found(line=2, column=4, excerpt="x: 3"))
+    assert text == "job.yaml:2:4: error: 3 is not 4 [X001]\n  x: 3\n     ^\nhint: x: 4"
+
+
+def test_finding_of_a_whole_file() -> None:
+    """A finding without a line has neither line number nor caret."""
+    assert finding_text(found()) == "job.yaml: error: 3 is not 4 [X001]\nhint: x: 4"
+
+
+def test_findings_cannot_write_to_the_terminal() -> None:
+    """Control characters of a hostile file are not passed on, and the caret stays under its column."""
+    text = finding_text(found(line=1, column=7, excerpt="\x1b[31m\tx: 3"))
+    assert "\x1b" not in text
+    lines = text.splitlines()
+    assert lines[1].index("x") == lines[2].index("^")
