@@ -26,15 +26,16 @@ lint:
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Debian's Slurm, where it may be installed; the tests say at the end what they skipped without it.
+# Debian's Slurm and pdsh, where they may be installed; the tests say at the end what they skipped without them.
 .PHONY: slurm
 slurm:
-	@if command -v slurmctld >/dev/null && command -v slurmd >/dev/null && command -v sbatch >/dev/null && command -v pdsh >/dev/null; then :; \
+	@missing=; for program in slurmctld slurmd sbatch pdsh; do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
+	if [ -z "$$missing" ]; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		echo "installing $(SLURM)"; \
 		{ apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y $(SLURM); } >/dev/null \
-			|| echo "Slurm could not be installed; its tests will be skipped"; \
-	else echo "no root or no apt-get, so Slurm is not installed; its tests will be skipped"; fi
+			|| echo "could not be installed:$$missing; tests that need them will be skipped"; \
+	else echo "no root or no apt-get, so not installed:$$missing; tests that need them will be skipped"; fi
 
 picture: $(BIN)/python
 	$(PIP) install .
