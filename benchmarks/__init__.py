@@ -1,0 +1,1 @@
+"""Accuracy and speed, each with one command; the figures are in RESULTS.md."""

@@ -1,0 +1,88 @@
+"""Speed: the cold command beside the bare import of its dependencies, the search alone, and peak memory.
+
+`python -m benchmarks.speed` prints the figures of RESULTS.md. Run it where `dsgen` is installed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+#: What `dsgen plan` imports that dsgen did not write.
+DEPENDENCIES = "import click, click_default_group, yaml, jsonschema, numpy, rich.console, rich.table"
+RUNS = 7
+EXAMPLES = Path(__file__).parent.parent / "examples"
+SEARCH = """
+import json, resource, sys, time
+import dsgen
+job = dsgen.load_job(sys.argv[1], overrides=json.loads(sys.argv[2]))
+times = []
+for _ in range(5):
+    start = time.process_time()
+    result = dsgen.search(job)
+    times.append(time.process_time() - start)
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+print(json.dumps([sorted(times)[2], result.considered, result.feasible, peak]))
+"""
+
+
+def wall_s(command: list[str]) -> float:
+    """Wall time of one run."""
+    start = time.perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=os.sep)
+    return time.perf_counter() - start
+
+
+def cold_command() -> None:
+    """`dsgen plan --gpus 1024` and the imports it can't do without, in turn."""
+    dsgen = shutil.which("dsgen", path=str(Path(sys.executable).parent)) or "dsgen"
+    command, bare = [dsgen, "plan", "--gpus", "1024"], [sys.executable, "-c", DEPENDENCIES]
+    wall_s(command), wall_s(bare)
+    pairs = [(wall_s(command), wall_s(bare)) for _ in range(RUNS)]
+    ours, theirs = (statistics.median(times) for times in zip(*pairs, strict=True))
+    ratio = statistics.median(a / b for a, b in pairs)
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    print(f"| `dsgen plan --gpus 1024`, cold | {ours:.2f} s |")
+    print(f"| bare import of its dependencies | {theirs:.2f} s |")
+    print(f"| ratio (median of {RUNS} pairs; the aim is under 4) | {ratio:.1f} |")
+    print(f"| peak memory of the command | {peak:.0f} MB |")
+
+
+def search_alone() -> None:
+    """The search on one core: considered layouts, processor time, rate."""
+    cases = {
+        "default job, 1,024 GPUs": ("gpt3-175b-azure", {}),
+        "default job, 16,384 GPUs": ("gpt3-175b-azure", {"gpus": 16384, "training.global_batch": 16384}),
+        "Llama 3.1 405B, 16,384 GPUs": ("llama-3.1-405b-h100", {}),
+        "DeepSeek-V3, 2,048 GPUs": ("deepseek-v3", {}),
+    }
+    for label, (example, overrides) in cases.items():
+        spec = str(EXAMPLES / f"{example}.yaml")
+        command = [sys.executable, "-c", SEARCH, spec, json.dumps(overrides)]
+        printed = subprocess.run(command, check=True, capture_output=True, text=True, cwd=os.sep).stdout
+        seconds, considered, feasible, peak = json.loads(printed)
+        print(
+            f"| search, {label} | {seconds:.3f} s: {considered:,} layouts considered, {feasible:,} feasible,"
+            f" {considered / seconds / 1e6:.0f} million a second; {peak:.0f} MB |"
+        )
+    # A published planner on this class of machine, for scale: Calculon, two cores.
+    print(f"| Calculon, for scale | 560,000 layouts in 227 s on two cores: {560_000 / 227:,.0f} a second |")
+
+
+def main() -> None:
+    """Print the table."""
+    print("| what | measured |")
+    print("|---|---|")
+    cold_command()
+    search_alone()
+
+
+if __name__ == "__main__":
+    main()
