@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+import re
 from typing import Any
 
 from hypothesis import given, settings
@@ -61,6 +62,8 @@ PIECES = (
     *("\0", "\x1b", "\ufeff", "\ud800", "\u2028", "é", "\N{GRINNING FACE}", "$(rm -rf ~)", "../../..", "\x85"),
 )
 
+WORDS = ("null", "true", "0", "-1", "1e400", ".nan", "1e18", "0.1", "[]", "{}", "{tokens: 1}", "''", '"\\n"', "*d")
+
 
 def try_load(source: Any, overrides: dict[str, object]) -> None:
     """Load; `InvalidJob` with at least one finding is a fair answer."""
@@ -71,13 +74,25 @@ def try_load(source: Any, overrides: dict[str, object]) -> None:
         assert all(finding.message and finding.rule.startswith("SPEC") for finding in invalid.findings)
 
 
+def cut(text: str, rng: random.Random) -> str:
+    """`text` with a piece cut, copied or inserted anywhere."""
+    start = rng.randrange(len(text) + 1)
+    end = min(len(text), start + rng.randint(0, 30))
+    return text[:start] + rng.choice([rng.choice(PIECES), "", text[end : end + 20]]) + text[end:]
+
+
+def swap(text: str, rng: random.Random) -> str:
+    """`text` with a word in another's place: well-formed more often than not."""
+    words = re.split(r"([\w.+-]+)", text)
+    places = range(1, len(words), 2)
+    words[rng.choice(places)] = rng.choice([words[rng.choice(places)], *WORDS])
+    return "".join(words)
+
+
 def mutate(text: str, rng: random.Random) -> str:
-    """`text` with one to four cuts, copies or insertions."""
+    """`text` with one to four damages."""
     for _ in range(rng.randint(1, 4)):
-        start = rng.randrange(len(text) + 1)
-        end = min(len(text), start + rng.randint(0, 30))
-        middle = rng.choice([rng.choice(PIECES), "", text[end : end + 20]])
-        text = text[:start] + middle + text[end:]
+        text = rng.choice([cut, swap, swap, swap])(text, rng)
     return text
 
 
