@@ -52,7 +52,7 @@ def generate(request: Request, output: str | None, force: bool, show_diff: bool,
     if isinstance(answer, Infeasible):
         print_obstacle(answer, form)
     files = render(answer.plans[0], command=request.command)
-    print_findings(finding for finding in answer.plans[0].findings if finding not in findings)
+    print_findings(f for f in answer.plans[0].findings if f not in findings and f.severity.value != "note")
     if show_diff:
         _print_diff(files, folder)
         return

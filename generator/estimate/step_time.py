@@ -142,8 +142,10 @@ def throughput(job: Job, layout: Layout, time: StepTime) -> Throughput:
     seconds, gpus = float(time.total_s), layout.world
     accelerator, precision = job.cluster.accelerator, job.training.precision
     peak = accelerator.flops_per_s.get(precision) or max(accelerator.flops_per_s.values())
-    model_flops = compute.model_flops_per_step(job)
-    hardware_flops = float(compute.hardware_flops_per_step(job, layout))
+    # A layout that breaks the batch identity still has rates: those of the sequences it does train on.
+    share = layout.global_batch / job.training.global_batch
+    model_flops = compute.model_flops_per_step(job) * share
+    hardware_flops = float(compute.hardware_flops_per_step(job, layout)) * share
     tokens_per_s = layout.global_batch * job.training.sequence_length / seconds
     return Throughput(
         tokens_per_s=tokens_per_s,

@@ -86,11 +86,12 @@ class Origin:
     locations: Mapping[str, Location] = field(default_factory=dict)  #: by JSON pointer, of each value
 
     def locate(self, pointer: str) -> Location:
-        """The place of `pointer`, else of its nearest ancestor in the file."""
+        """The place of `pointer`, else of the nearest mapping around it, else the file as a whole."""
         probe = pointer
         while probe and probe not in self.locations:
             probe = probe.rpartition("/")[0]
-        return self.locations.get(probe, Location(path=self.path, pointer=pointer))
+        whole = Location(path=self.path, pointer=pointer)
+        return self.locations.get(probe, whole) if probe else whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
