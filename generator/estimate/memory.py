@@ -122,7 +122,9 @@ def _whole(job: Job, layout: LayoutLike, staged: dict[str, Any]) -> Memory:
     traits = FRAMEWORKS[job.framework]
     world = layout.data * layout.tensor * layout.pipeline * layout.context
     context = accelerator_traits(job.cluster.accelerator).context_bytes + _NCCL_BYTES * (world > 1)
-    reserved = staged["allocated_bytes"] * traits.reserved_over_allocated
+    # The allocator caches what the device has to spare, and frees its cache before it runs out.
+    spare = np.maximum(job.cluster.accelerator.memory_bytes - context, staged["allocated_bytes"])
+    reserved = np.minimum(staged["allocated_bytes"] * traits.reserved_over_allocated, spare)
     return Memory(
         **{name: staged[name] for name in _STAGED},
         reserved_bytes=reserved,

@@ -37,7 +37,18 @@ def counts_embedding_as_layer(job: Job, layout: LayoutLike) -> Any:
     DeepSpeed partition method `type:transformer|embedding`, as BLOOM used (70 layers on 12 stages).
     """
     layers = job.model.layers
-    return (layers % layout.pipeline != 0) & ((layers + 2) % layout.pipeline == 0)
+    return np.not_equal(layers % layout.pipeline, 0) & np.equal((layers + 2) % layout.pipeline, 0)
+
+
+def shortens_last_stage(job: Job, layout: LayoutLike) -> Any:
+    """Whether the last stage, which has the head to compute, holds fewer layers than the others, and at least one.
+
+    **Source**: Megatron-LM `--decoder-last-pipeline-num-layers` (core/transformer/transformer_config.py,
+    num_layers_in_last_pipeline_stage): the other stages share the rest evenly. DeepSeek-V3 needs it (61 layers).
+    """
+    layers, pipeline = job.model.layers, layout.pipeline
+    uneven = (layers % pipeline != 0) & ~counts_embedding_as_layer(job, layout)
+    return uneven & (-(-layers // pipeline) * (pipeline - 1) < layers) & (job.framework == "megatron-lm")
 
 
 def stage_layers(job: Job, layout: LayoutLike, stage: Any) -> StageLayers:
@@ -46,9 +57,10 @@ def stage_layers(job: Job, layout: LayoutLike, stage: Any) -> StageLayers:
     padded = counts_embedding_as_layer(job, layout)
     full = np.where(padded, (layers + 2) // pipeline, -(-layers // pipeline))
     edge = (stage == 0) * 1 + (stage == pipeline - 1)
-    count = full - padded * edge
+    missing = np.where(shortens_last_stage(job, layout), full * pipeline - layers, 0)
+    count = full - padded * edge - missing * (stage == pipeline - 1)
     chunk = count / layout.virtual_pipeline
-    start = stage * chunk - padded * (stage > 0)
+    start = stage * (full / layout.virtual_pipeline) - padded * (stage > 0)
     dense = np.clip(model_size.dense_layers(job.model) - start, 0, chunk if job.model.is_moe else count)
     return StageLayers(layers=count, dense=dense, moe=count - dense)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..estimate.layout import Layout, LayoutLike
+from ..estimate.stages import shortens_last_stage
 from ..findings import Severity
 from ..spec.job import Job
 from .columns import divides, implies
@@ -23,6 +24,8 @@ def pipeline_values(job: Job) -> list[int]:
     fitting = set(divisors(layers))
     if job.framework in MEGATRONS:
         fitting.update(divisors(layers + END_LAYERS, layers))
+    if job.framework == MEGATRON_LM:
+        fitting.update(p for p in range(1, layers + 1) if shortens_last_stage(job, Layout(data=1, pipeline=p)))
     return sorted(fitting)
 
 
@@ -32,16 +35,18 @@ def _hint(job: Job, pipeline: int) -> str:
 
 
 def pipeline_divides_layers_and_ends(job: Job, layout: LayoutLike) -> Any:
-    """Stages hold equal numbers of layers, or do so when the embedding and the loss count as one layer each."""
+    """Stages hold equal numbers of layers, if need be with embedding and loss counted or the last stage shortened."""
     layers = job.model.layers
-    return divides(layout.pipeline, layers) | divides(layout.pipeline, layers + END_LAYERS)
+    even = divides(layout.pipeline, layers) | divides(layout.pipeline, layers + END_LAYERS)
+    return even | shortens_last_stage(job, layout)
 
 
 def _explain_layers_and_ends(job: Job, layout: Layout) -> tuple[str, str]:
     layers = job.model.layers
+    shorter = ", nor leaves layers for a shorter last stage" if job.framework == MEGATRON_LM else ""
     return (
         f"pipeline: {layout.pipeline} divides neither the {layers} layers nor {layers + END_LAYERS}"
-        " (embedding and loss counted as layers)",
+        f" (embedding and loss counted as layers){shorter}",
         _hint(job, layout.pipeline),
     )
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..estimate.layout import FIELDS
+from ..findings import Severity
 from ..spec.job import Job
 from .enumerate import divisors
 from .plan import Infeasible, Plan, Suggestion
@@ -29,14 +30,15 @@ def explain_infeasible(job: Job, found: Feasible) -> Infeasible:
     from .search import make_plan
 
     binding = next(iter(found.rejected_by), "BATCH001")
-    if found.nearest is not None:  # some layouts are legal: memory is what binds
-        binding = next((rule for rule in found.rejected_by if rule.startswith("MEM")), binding)
+    nearest = make_plan(job, found.nearest) if found.nearest is not None else None
+    if nearest is not None:  # some layouts are legal: what the nearest of them lacks is what binds
+        binding = next((f.rule for f in nearest.findings if f.severity is Severity.ERROR), binding)
     return Infeasible(
         job=job,
         considered=found.considered,
         rejected_by=found.rejected_by,
         binding_rule=binding,
-        nearest=make_plan(job, found.nearest) if found.nearest is not None else None,
+        nearest=nearest,
         suggestions=tuple(_suggestions(job)),
     )
 

@@ -202,3 +202,12 @@ def test_two_trillion_parameters_need_no_petabyte() -> None:
     )
     layout = Layout(data=1024, zero_stage=3, recompute=Recompute.FULL, offload=Offload.OPTIMIZER)
     assert 200e9 < float(memory(huge, layout).host_bytes_per_node) < 600e9
+
+
+def test_deepseek_shortens_its_last_stage() -> None:
+    """61 layers on 16 stages of Megatron-LM: fifteen of 4 and a last of 1, three dense ones on the first."""
+    deepseek = job(model="deepseek-v3", training__global_batch=64)
+    layout = Layout(data=1, pipeline=16)
+    stages = [stage_layers(deepseek, layout, stage) for stage in range(16)]
+    assert [int(stage.layers) for stage in stages] == [*[4] * 15, 1]
+    assert [int(stage.dense) for stage in stages] == [3, *[0] * 15]

@@ -76,7 +76,7 @@ SEQUENCE = {
 }
 
 PIPELINE = {
-    "MLM003": case(job(), {"pipeline": 49}, {"pipeline": 10}, "pipeline: 10", "96 layers", "98"),
+    "MLM003": case(job(), {"pipeline": 49}, {"pipeline": 36}, "pipeline: 36", "96 layers", "98"),
     "PIPE012": case(job("deepspeed"), {"pipeline": 8}, {"pipeline": 7}, "pipeline: 7", "96 layers"),
     "PIPE013": case(job(), {"pipeline": 96}, {"pipeline": 98}, "98", "96 layers"),
     "MLM015": case(
