@@ -6,7 +6,7 @@ from ..estimate.layout import Layout, Recompute
 from ..search.plan import Plan
 from ..spec.job import Job
 from . import ds_config
-from .arguments import Value, group, user_group, without_empty
+from .arguments import Value, group, training_steps, user_group, without_empty
 from .program import ConfigPath, Program
 
 
@@ -44,12 +44,16 @@ def notes(job: Job, layout: Layout) -> tuple[str, ...]:
             f"Ulysses over {layout.context} ranks: the script must use DeepSpeed's DistributedAttention (or "
             f"UlyssesSPAttentionHF) and feed each rank 1/{layout.context} of every sequence."
         )
+    if layout.expert > 1:
+        texts.append(f"The script must build DeepSpeed's MoE layers with ep_size={layout.expert}.")
     if layout.pipeline > 1:
         texts.append(f"The script must pass a PipelineModule of {layout.pipeline} stages.")
     if layout.recompute != Recompute.NONE:
         texts.append(f"recompute {layout.recompute.label}: the script must checkpoint every layer itself.")
     if job.training.precision == "fp8":
         texts.append("fp8: DeepSpeed runs in bf16; the script's own layers (Transformer Engine) must compute in fp8.")
+    if steps := training_steps(job.training):
+        texts.append(f"training.duration is {steps} optimizer steps: the script must stop there.")
     return tuple(texts)
 
 

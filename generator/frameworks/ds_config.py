@@ -122,7 +122,8 @@ def zero_block(job: Job, layout: Layout) -> Config:
         block["stage3_prefetch_bucket_size"] = int(prefetch_elements(job, layout))
         block["stage3_param_persistence_threshold"] = persistence_threshold(job)
         block.update(dict.fromkeys(MAX_LIVE_KEYS, int(max_live_elements(job, layout))))
-        block["stage3_gather_16bit_weights_on_model_save"] = True
+        if job.framework == "huggingface":  # Trainer.save_model would write a model without weights
+            block["stage3_gather_16bit_weights_on_model_save"] = True
     return {**block, **_offload_blocks(layout)}
 
 

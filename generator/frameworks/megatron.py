@@ -12,6 +12,7 @@ WARMUP_FRACTION = 0.01
 MIN_LR_FRACTION = 0.1
 
 _WARMUP_OPTIONS = ("--lr-warmup-fraction", "--lr-warmup-iters", "--lr-warmup-samples", "--lr-warmup-tokens")
+_OPTIMIZERS = {"adamw": "adam", "adam": "adam", "sgd": "sgd"}
 _LENGTH_OPTIONS = ("--train-iters", "--train-samples")
 
 Options = dict[str, Value]
@@ -49,14 +50,14 @@ def length_group(job: Job) -> ArgumentGroup:
 
 
 def optimizer_group(job: Job) -> ArgumentGroup:
-    """Megatron's `adam` decouples the weight decay."""
-    sgd = job.training.optimizer == "sgd"
+    """Megatron's `adam` decouples the weight decay. It has no LAMB, and a rule of the job says so."""
+    name = _OPTIMIZERS[job.training.optimizer]
     adam: Options = {"--adam-beta1": BETA1, "--adam-beta2": beta2(job), "--adam-eps": EPSILON}
     return group(
         "optimizer; its weight decay is decoupled, so adam means AdamW",
         {
-            "--optimizer": "sgd" if sgd else "adam",
-            **({} if sgd else adam),
+            "--optimizer": name,
+            **(adam if name == "adam" else {}),
             "--weight-decay": job.training.weight_decay,
             "--clip-grad": job.training.gradient_clipping,
         },
@@ -106,8 +107,6 @@ def common_notes(job: Job, name: str) -> list[str]:
         texts.append(f"The job gives no training.duration and the script insists on one: {DEFAULT_STEPS} steps.")
     if job.model.position_embedding == "rotary" and not gives(job.launch.arguments, "--rotary-base"):
         texts.append("The rotary base is the script's default, 10000: no estimate depends on it, the model does.")
-    if job.training.optimizer == "lamb":
-        texts.append(f"{name} has no LAMB: these arguments train with AdamW.")
     if job.model.gated_mlp and job.model.activation not in ("silu", "swish", "swiglu"):
         texts.append(f"{name} gates MLPs with SiLU; the model's {job.model.activation} needs a change to its code.")
     if job.model.position_embedding == "alibi":

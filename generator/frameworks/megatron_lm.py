@@ -40,7 +40,7 @@ def _model_group(job: Job) -> ArgumentGroup:
             "--kv-channels": model.v_head_dim if model.is_mla else model.head_dim,
             "--position-embedding-type": _POSITION.get(model.position_embedding, "none"),
             "--normalization": "RMSNorm" if model.norm == "rmsnorm" else "LayerNorm",
-            "--qk-layernorm": model.qk_norm != "none",
+            "--qk-layernorm": model.qk_norm != "none" or model.is_mla,  # MLA: of the latents
             "--add-qkv-bias": model.qkv_bias and not megatron.has_linear_bias(job),
             "--softmax-type": "learnable" if model.attention_sinks else None,
             "--window-size": window,
@@ -152,13 +152,15 @@ def _sharding_group(layout: Layout) -> ArgumentGroup:
 def _compute_group(job: Job) -> ArgumentGroup:
     """Precision and kernels."""
     precision = job.training.precision
+    # Head sizes that differ and learned sinks are not FlashAttention 2's: Transformer Engine picks a fused kernel.
+    flash = "auto" if job.model.is_mla or job.model.attention_sinks else "flash"
     return group(
         "precision and kernels",
         {
             "--fp16": precision == "fp16",
             "--bf16": precision in ("bf16", "fp8"),
             "--fp8-format": "hybrid" if precision == "fp8" else None,
-            "--attention-backend": "flash" if job.training.attention == "flash" else "unfused",
+            "--attention-backend": flash if job.training.attention == "flash" else "unfused",
             "--cross-entropy-loss-fusion": True,
         },
     )

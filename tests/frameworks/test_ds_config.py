@@ -123,6 +123,32 @@ def test_bf16_accumulates_in_fp32_except_outside_zero() -> None:
     assert types == [None, *[{"grad_accum_dtype": "fp32"}] * 3]
 
 
+def test_only_the_trainer_gathers_weights_to_save_them() -> None:
+    """Gathering 16-bit weights on save is the Trainer's need; a large model's would not fit one host."""
+    key = "stage3_gather_16bit_weights_on_model_save"
+    blocks = {
+        f: rendered_config(make_job(f), layout_of(3, Offload.NONE))["zero_optimization"]
+        for f in ("deepspeed", "huggingface", "megatron-deepspeed")
+    }
+    assert {f: key in block for f, block in blocks.items()} == {
+        "deepspeed": False, "huggingface": True, "megatron-deepspeed": False,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("framework", ["deepspeed", "huggingface"])
+def test_train_batch_is_left_out_only_where_two_checks_want_two_numbers(framework: str) -> None:
+    """AutoTP under stage 3, and Ulysses under the Trainer, leave train_batch_size to DeepSpeed; nothing else does."""
+    shapes = itertools.product(STAGES, ((1, 1), (8, 1), (1, 4)))
+    left_out = {
+        (stage, tensor, context)
+        for stage, (tensor, context) in shapes
+        if "train_batch_size"
+        not in rendered_config(make_job(framework), layout_of(stage, Offload.NONE, tensor=tensor, context=context))
+    }
+    ulysses = {(stage, 1, 4) for stage in STAGES} if framework == "huggingface" else set()
+    assert left_out == {(3, 8, 1)} | ulysses
+
+
 def test_pipelines_do_not_overlap_communication() -> None:
     """A pipeline engine would switch overlap_comm off with a warning, so it is off in the file."""
     layout = layout_of(1, Offload.NONE, pipeline=4)

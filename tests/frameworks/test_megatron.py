@@ -69,7 +69,7 @@ def test_every_option_exists_with_a_legal_value(tree: str) -> None:
     trainings = [
         ("fp32", "adamw", "flash"),
         ("fp16", "sgd", "unfused"),
-        ("bf16", "lamb", "flash"),
+        ("bf16", "adamw", "unfused"),
         ("fp8", "adam", "flash"),
     ]
     for precision, optimizer, attention in trainings:
@@ -113,13 +113,6 @@ def test_a_job_without_duration_says_so(tree: str) -> None:
     program = program_for(make_plan(make_job(tree, GPT, duration_tokens=None), THREE_D))
     assert parsed(program, tree)["--train-iters"] == 1000
     assert any("1000 steps" in note for note in program.notes)
-
-
-def test_lamb_is_not_silently_adam() -> None:
-    """Neither tree has LAMB, and the notes say what is used instead."""
-    for tree in TREES:
-        program = program_for(make_plan(make_job(tree, GPT, optimizer="lamb"), THREE_D))
-        assert any("LAMB" in note for note in program.notes)
 
 
 def test_one_stage_is_no_pipeline_to_megatron_deepspeed() -> None:
@@ -170,6 +163,7 @@ def test_megatron_lm_grouped_queries_and_latent_attention_exclude_each_other() -
     latent = arguments("megatron-lm", DEEPSEEK)
     assert latent["--kv-lora-rank"] == 512
     assert "--group-query-attention" not in latent
+    assert latent["--attention-backend"] == "auto"
     assert latent["--moe-layer-freq"] == "([0]*3+[1]*58)"
     assert latent["--moe-router-score-function"] == "sigmoid"
 
