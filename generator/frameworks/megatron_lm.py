@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..estimate.layout import Layout, Offload, Recompute
+from ..estimate.stages import counts_embedding_as_layer, shortens_last_stage, stage_layers
 from ..search.plan import Plan
 from ..spec.job import Job
 from . import megatron
@@ -97,20 +98,19 @@ def _expert_group(job: Job, layout: Layout) -> ArgumentGroup:
     )
 
 
-def _split_counts_ends(job: Job, layout: Layout) -> bool:
-    """Whether the layers only divide over the pipeline when embedding and loss count as one layer each."""
-    chunks = layout.pipeline * layout.virtual_pipeline
-    return layout.pipeline > 1 and job.model.layers % chunks != 0 and (job.model.layers + 2) % chunks == 0
-
-
 def _parallel_group(job: Job, layout: Layout) -> ArgumentGroup:
     """How the model is cut up."""
-    ends = _split_counts_ends(job, layout)
+    ends = bool(counts_embedding_as_layer(job, layout))
+    last = None
+    if shortens_last_stage(job, layout):
+        last = int(stage_layers(job, layout, layout.pipeline - 1).layers)
     why = f"{layout.world} GPUs = {layout.data} data × {layout.tensor} tensor × {layout.pipeline} pipeline"
     if layout.context > 1:
         why += f" × {layout.context} context"
     if ends:
         why += f"; {job.model.layers} layers, embedding and loss make {job.model.layers + 2} equal shares"
+    if last is not None:
+        why += f"; {job.model.layers} layers don't divide: the last stage, which has the head, gets {last}"
     return group(
         why,
         {
@@ -119,6 +119,7 @@ def _parallel_group(job: Job, layout: Layout) -> ArgumentGroup:
             "--num-virtual-stages-per-pipeline-rank": layout.virtual_pipeline if layout.virtual_pipeline > 1 else None,
             "--account-for-embedding-in-pipeline-split": ends,
             "--account-for-loss-in-pipeline-split": ends,
+            "--decoder-last-pipeline-num-layers": last,
             "--context-parallel-size": layout.context if layout.context > 1 else None,
             "--sequence-parallel": bool(layout.sequence_parallel),
         },

@@ -157,6 +157,13 @@ def test_megatron_lm_layers_may_count_embedding_and_loss() -> None:
     assert flag not in arguments("megatron-lm", replace(LLAMA, layers=96))
 
 
+def test_megatron_lm_shortens_the_last_stage() -> None:
+    """61 layers on 16 stages: the last gets 1, which leaves 60 for the other fifteen."""
+    layout = Layout(data=8, pipeline=16)
+    assert arguments("megatron-lm", DEEPSEEK, layout)["--decoder-last-pipeline-num-layers"] == 1
+    assert "--decoder-last-pipeline-num-layers" not in arguments("megatron-lm")
+
+
 def test_megatron_lm_grouped_queries_and_latent_attention_exclude_each_other() -> None:
     """Grouped-query attention is asked for where it is used, and never beside multi-head latent attention."""
     assert arguments("megatron-lm", LLAMA)["--num-query-groups"] == 8
