@@ -1,10 +1,12 @@
 #!/bin/bash
 # Written by dsgen 0.1.0: dsgen generate
-# gpt-neox-20b: gpt-neox-20b on 32 GPUs (4 nodes of gcp/a3-highgpu-8g), deepspeed. Data 16 x tensor 2 x pipeline
-# 1 x context 1; global batch 1024 = 2 x 32 x 16.
+# Job gpt-neox-20b: deepspeed trains gpt-neox-20b on 4 × gcp/a3-highgpu-8g.
+# 32 GPUs = 16 data × 2 tensor × 1 pipeline × 1 context; ZeRO 1, recompute none, offload optimizer.
+# 1024 sequences a step = 2 micro batch × 32 accumulated × 16 data. plan.json has the estimates and reasons.
 # train_batch_size is 2 × 32 × 32: without an mpu DeepSpeed counts every rank of a tensor group, although 2 of
 # them share a sample, and 1024 samples are used per step. A script that passes an mpu to deepspeed.initialize
 # must leave it out of the JSON.
+# training.duration is 4769 optimizer steps: the script must stop there.
 #
 # Run on any machine that reaches every host by ssh without a password, in the folder that holds the training
 # script; that folder and this one must have the same path on every host. Usage: launch.sh [HOSTFILE]
@@ -27,6 +29,7 @@ done
 
 # Passed to every process on its command line: ssh forwards no environment.
 ENVIRONMENT=(
+  # A process's share of the node's cores; torchrun would set OMP_NUM_THREADS to 1.
   OMP_NUM_THREADS=26
 )
 

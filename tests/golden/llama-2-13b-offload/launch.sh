@@ -1,10 +1,12 @@
 #!/bin/bash
 # Written by dsgen 0.1.0: dsgen generate
-# llama-2-13b-offload: llama-2-13b on 8 GPUs (1 nodes of azure/standard_nd96asr_v4), deepspeed. Data 4 x tensor
-# 2 x pipeline 1 x context 1; global batch 64 = 1 x 16 x 4.
+# Job llama-2-13b-offload: deepspeed trains llama-2-13b on 1 × azure/standard_nd96asr_v4.
+# 8 GPUs = 4 data × 2 tensor × 1 pipeline × 1 context; ZeRO 3, recompute none, offload optimizer.
+# 64 sequences a step = 1 micro batch × 16 accumulated × 4 data. plan.json has the estimates and reasons.
 # train_batch_size is 1 × 16 × 8: without an mpu DeepSpeed counts every rank of a tensor group, although 2 of
 # them share a sample, and 64 samples are used per step. It is left out of the JSON because ZeRO-3 checks it
 # again, against the replicas alone.
+# training.duration is 1000 optimizer steps: the script must stop there.
 #
 # Run in the folder that holds the training script.
 
@@ -26,6 +28,7 @@ done
 
 # Passed to every process on its command line: ssh forwards no environment.
 ENVIRONMENT=(
+  # A process's share of the node's cores; torchrun would set OMP_NUM_THREADS to 1.
   OMP_NUM_THREADS=12
 )
 

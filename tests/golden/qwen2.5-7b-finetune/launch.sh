@@ -1,7 +1,8 @@
 #!/bin/bash
 # Written by dsgen 0.1.0: dsgen generate
-# qwen2.5-7b-sft: qwen2.5-7b on 8 GPUs (1 nodes of aws/p4de.24xlarge), huggingface. Data 8 x tensor 1 x pipeline
-# 1 x context 1; global batch 128 = 2 x 8 x 8.
+# Job qwen2.5-7b-sft: huggingface trains qwen2.5-7b on 1 × aws/p4de.24xlarge.
+# 8 GPUs = 8 data × 1 tensor × 1 pipeline × 1 context; ZeRO 2, recompute none, offload none.
+# 128 sequences a step = 2 micro batch × 8 accumulated × 8 data. plan.json has the estimates and reasons.
 # The plan counts on sequences of 2048 tokens and attn_implementation=flash_attention_2: both are the script's
 # to set, TrainingArguments has neither.
 #
@@ -25,6 +26,7 @@ done
 
 # Passed to every process on its command line: ssh forwards no environment.
 ENVIRONMENT=(
+  # A process's share of the node's cores; torchrun would set OMP_NUM_THREADS to 1.
   OMP_NUM_THREADS=12
 )
 
