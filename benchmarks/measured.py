@@ -1,0 +1,260 @@
+"""Published, measured training runs as jobs and layouts (`data/measured.csv`, one run a row, each with its source)."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from dsgen.catalog import find_accelerator
+from dsgen.catalog.records import Model
+from dsgen.estimate.compute import attention_flops_per_token, hardware_flops_per_step, model_flops_per_step
+from dsgen.estimate.layout import Layout, Offload, Recompute
+from dsgen.estimate.memory import memory
+from dsgen.spec.job import Cluster, Job, Launch, Origin, Pins, Training
+from dsgen.units import GBIT_PER_S, GIB
+
+DATA = Path(__file__).parent / "data" / "measured.csv"
+
+#: How each source's program is closest to one of ours.
+FRAMEWORKS = {
+    "megatron-deepspeed": "megatron-deepspeed",
+    "deepspeed": "deepspeed",
+    "fsdp": "deepspeed",
+    "torchtune": "deepspeed",
+    "pytorch": "deepspeed",
+    "ort": "deepspeed",
+}
+#: Words of the interconnect column, to kind of network and Gbit/s per node; the first that is found counts.
+NETWORKS = (
+    ("Omni-Path", "omni-path", 400),
+    ("RoCE 1600", "roce", 1600),
+    ("4 x 100 Gb RoCE", "roce", 400),
+    ("NVL72", "infiniband", 1600),
+    ("ND40rs", "infiniband", 100),
+    ("EDR", "infiniband", 800),
+    ("HDR", "infiniband", 1600),
+    ("NDR", "infiniband", 3200),
+    ("NVLink5", "infiniband", 3200),
+)
+#: Where the source doesn't say: the usual network of the generation.
+USUAL_GBITS = {"volta": 400, "ampere": 1600, "hopper": 3200, "blackwell": 3200}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One measured run, in our terms."""
+
+    id: str
+    source: str
+    job: Job
+    layout: Layout
+    step_time_s: float | None
+    peak_memory_bytes: float | None
+    peak_memory_kind: str  #: allocated | reserved | device
+    out_of_memory: bool
+    quality: str
+    memory_quality: str
+    recompute_known: bool
+
+
+def runs() -> Iterator[Run]:
+    """All rows that name enough to be estimated."""
+    with DATA.open(newline="") as file:
+        for row in csv.DictReader(file):
+            run = _run(row)
+            if run is not None:
+                yield run
+
+
+def _number(row: dict[str, str], key: str, default: int = 0) -> int:
+    return int(float(row[key])) if row[key] else default
+
+
+def _run(row: dict[str, str]) -> Run | None:
+    job = _job(row)
+    if job is None:
+        return None
+    layout = _layout(row, job)
+    if layout is None:
+        return None
+    known = bool(row["recompute"]) and "not stated" not in row["recompute"]
+    if not known and _too_large(job, layout):
+        layout = _with_recompute(layout, Recompute.FULL)
+    return Run(
+        id=row["id"],
+        source=row["source_key"],
+        job=job,
+        layout=layout,
+        step_time_s=_seconds(row, job, layout),
+        peak_memory_bytes=float(row["peak_mem_gib"]) * GIB if row["peak_mem_gib"] else None,
+        peak_memory_kind=_memory_kind(row["peak_mem_kind"]),
+        out_of_memory=row["oom"] == "y",
+        quality=row["quality"],
+        memory_quality=row["memory_quality"],
+        recompute_known=known,
+    )
+
+
+def _memory_kind(text: str) -> str:
+    if "nvidia-smi" in text or "device" in text:
+        return "device"
+    return "reserved" if "reserved" in text else "allocated"
+
+
+def _too_large(job: Job, layout: Layout) -> bool:
+    ledger = memory(job, layout)
+    return bool(ledger.required_bytes > ledger.capacity_bytes)
+
+
+def _with_recompute(layout: Layout, recompute: Recompute) -> Layout:
+    from dataclasses import replace
+
+    return replace(layout, recompute=recompute)
+
+
+def _model(row: dict[str, str]) -> Model | None:
+    layers, hidden, heads = (_number(row, key) for key in ("layers", "hidden", "heads"))
+    if not (layers and hidden and heads):
+        return None
+    gated, mla = row["gated_mlp"] == "y", row["mla"] == "y"
+    width, shared = _number(row, "moe_ffn_hidden"), _number(row, "shared_experts")
+    megatron = "megatron" in row["framework"] and not gated
+    return Model(
+        name=row["model_name"],
+        family="gpt2",
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=heads if mla else _number(row, "kv_heads", heads),
+        head_dim=192 if mla else _number(row, "head_dim", hidden // heads),
+        ffn=_number(row, "ffn_hidden", 4 * hidden),
+        vocab=_number(row, "vocab", 51200),
+        max_positions=_number(row, "seq_len", 2048),
+        gated_mlp=gated,
+        tied_embeddings=row["tied_embeddings"] != "n",
+        position_embedding="rotary" if gated else "learned",
+        position_rows=0 if gated else _number(row, "seq_len", 2048),
+        norm="rmsnorm" if gated else "layernorm",
+        dropout=0.1 if megatron else 0.0,
+        attention_dropout=0.1 if megatron else 0.0,
+        experts=_number(row, "num_experts"),
+        experts_per_token=_number(row, "moe_topk"),
+        moe_ffn=width or (_number(row, "ffn_hidden") if _number(row, "num_experts") else 0),
+        shared_experts=shared,
+        shared_ffn=shared * width,
+        dense_layers=_number(row, "dense_layers"),
+        q_lora_rank=1536 if mla else 0,
+        kv_lora_rank=512 if mla else 0,
+        qk_nope_head_dim=128 if mla else 0,
+        qk_rope_head_dim=64 if mla else 0,
+        v_head_dim=128 if mla else 0,
+        source=row["url_or_repo_path"],
+    )
+
+
+def _cluster(row: dict[str, str]) -> Cluster | None:
+    accelerator = find_accelerator(row["gpu_norm"].lower().replace(" ", "-")) if row["gpu_norm"] else None
+    if accelerator is None:
+        return None
+    per_node = _number(row, "gpus_per_node", 8)
+    rack = accelerator.name in ("gb200", "gb300")
+    usual = ("infiniband", USUAL_GBITS.get(accelerator.generation, 1600))
+    network, gbits = next(((n, g) for word, n, g in NETWORKS if word in row["interconnect"]), usual)
+    return Cluster(
+        name=row["source_key"],
+        provider=None,
+        accelerator=accelerator,
+        accelerators_per_node=per_node,
+        intra_node="pcie" if "pcie" in accelerator.name else "nvswitch",
+        link_domain=72 if rack else per_node,
+        network=network,
+        network_bytes_per_s_per_node=(2 if accelerator.name == "gb300" else 1) * gbits * GBIT_PER_S,
+        host_memory_bytes=None,
+        cpu_cores=None,
+        local_nvme_bytes=None,
+        price_per_node_hour=None,
+        source=row["url_or_repo_path"],
+    )
+
+
+def _precision(text: str) -> str | None:
+    if "fp4" in text:
+        return None
+    return "fp8" if "fp8" in text else "fp16" if text.startswith("fp16") else "bf16"
+
+
+def _job(row: dict[str, str]) -> Job | None:
+    model, cluster, precision = _model(row), _cluster(row), _precision(row["precision"])
+    batch, sequence = _number(row, "global_batch_seqs"), _number(row, "seq_len")
+    if model is None or cluster is None or precision is None or not batch or not sequence:
+        return None
+    if row["workload"] == "lora":
+        return None
+    prefix = row["framework"].split(" ")[0].lower()
+    return Job(
+        name=row["id"],
+        framework=FRAMEWORKS.get(prefix, "megatron-lm"),
+        deepspeed_version=(0, 19, 8),
+        model=model,
+        cluster=cluster,
+        gpus=_number(row, "num_gpus"),
+        training=Training(
+            sequence_length=sequence,
+            global_batch=batch,
+            precision=precision,
+            optimizer="adamw",
+            attention="unfused" if "non-flash" in row["attention_impl"] else "flash",
+            duration_tokens=None,
+            learning_rate=1e-4,
+            weight_decay=0.1,
+            gradient_clipping=1.0,
+        ),
+        pins=Pins(),
+        headroom=0.0,
+        launch=Launch(target="slurm", script="", arguments=(), environment={}, time_limit_s=None, options={}),
+        origin=Origin(path=row["url_or_repo_path"]),
+    )
+
+
+def _layout(row: dict[str, str], job: Job) -> Layout | None:
+    tensor, pipeline, context = (_number(row, key, 1) for key in ("tp", "pp", "cp"))
+    data = _number(row, "dp", max(job.gpus // (tensor * pipeline * context), 1))
+    micro = _number(row, "micro_batch", 1)
+    passes = job.training.global_batch / (data * micro)
+    if data * tensor * pipeline * context != job.gpus or passes < 1:
+        return None
+    text, offload = row["recompute"], row["offload"]
+    recompute = Recompute.FULL if text == "full" else Recompute.SELECTIVE if "core_attn" in text else Recompute.NONE
+    if text == "selective":
+        recompute = Recompute.SELECTIVE
+    out = Offload.OPTIMIZER_AND_PARAMETERS if "param" in offload else Offload.OPTIMIZER if "opt" in offload else 0
+    return Layout(
+        data=data,
+        tensor=tensor,
+        pipeline=pipeline,
+        virtual_pipeline=_number(row, "vpp", 1),
+        context=context,
+        expert=_number(row, "ep", 1),
+        sequence_parallel=row["sequence_parallel"] == "y",
+        zero_stage=_number(row, "zero_stage"),
+        micro_batch=micro,
+        gradient_accumulation=round(passes),
+        recompute=recompute,
+        offload=Offload(out),
+    )
+
+
+def _seconds(row: dict[str, str], job: Job, layout: Layout) -> float | None:
+    """Printed or derived seconds, else from TFLOPS by the source's convention: none of them halves attention."""
+    for key in ("step_time_s", "step_time_derived_s"):
+        if row[key]:
+            return float(row[key])
+    if not row["tflops_per_gpu"]:
+        return None
+    hardware = "megatron formula" in row["flops_convention"]
+    flops = float(hardware_flops_per_step(job, layout)) if hardware else model_flops_per_step(job)
+    passes = 4 if hardware and layout.recompute is Recompute.FULL else 3
+    masked = passes * attention_flops_per_token(job) * job.training.tokens_per_step * job.model.causal
+    return (flops + masked) / (float(row["tflops_per_gpu"]) * 1e12 * job.gpus)
