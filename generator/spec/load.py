@@ -81,7 +81,8 @@ def _read(source: SpecSource) -> Source:
 def _not_a_mapping(source: Source) -> Finding:
     where = source.locations.get("", Location(path=source.path))
     if source.data is None:
-        return error(MISSING_KEY, where, "the job spec is empty", "write at least model, cluster and gpus")
+        hint = "write at least model, cluster, gpus and training.global_batch"
+        return error(MISSING_KEY, where, "the job spec is empty", hint)
     message = f"a job spec is a mapping of keys to values; this is {show(source.data)}"
     return error(WRONG_TYPE, where, message, "write `model: gpt3-175b` and so on, one key a line")
 

@@ -62,9 +62,8 @@ def parse(text: Text) -> Source:
     reader = _Reader(text)
     if not text.content.strip():
         reader.complete = False
-        reader.findings.append(
-            error(UNREADABLE, Location(path=text.path), "the file is empty", "write at least model, cluster and gpus")
-        )
+        hint = "write at least model, cluster, gpus and training.global_batch"
+        reader.findings.append(error(UNREADABLE, Location(path=text.path), "the file is empty", hint))
     else:
         reader.run()
     return Source(
