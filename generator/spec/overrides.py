@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -57,10 +57,18 @@ def apply_overrides(source: Source, overrides: Mapping[str, object]) -> Source:
         if problem is not None:
             findings.append(_refuse(where, path, problem))
             continue
-        locations = {**_outside(pointer, locations), pointer: where}
-        keys = {**_outside(pointer, keys), pointer: where}
+        made = {parent: replace(where, pointer=parent) for parent in _parents(pointer) if parent not in locations}
+        locations = {**_outside(pointer, locations), **made, pointer: where}
+        keys = {**_outside(pointer, keys), **made, pointer: where}
         texts = _outside(pointer, texts)
     return replace(source, data=data, locations=locations, keys=keys, texts=texts, findings=tuple(findings))
+
+
+def _parents(pointer: str) -> Iterator[str]:
+    """Pointers of the mappings that hold `pointer`, without the root."""
+    for index, char in enumerate(pointer):
+        if char == "/" and index:
+            yield pointer[:index]
 
 
 def _outside(pointer: str, places: Mapping[str, _Value]) -> dict[str, _Value]:

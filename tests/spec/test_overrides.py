@@ -66,6 +66,7 @@ def test_text_stays_text_where_text_is_taken() -> None:
         ({"model.hidden_size": "3"}, "/model/hidden_size", "SPEC017"),
         ({"layout..tensor": "3"}, "/layout//tensor", "SPEC017"),
         ({"model": "gpt9"}, "/model", "SPEC011"),
+        ({"launch.arguments.0": "a"}, "/launch/arguments", "SPEC008"),
         ({"name": "a\x1b[0m"}, "/name", "SPEC014"),
         ({"name": object()}, "/name", "SPEC008"),
     ],
