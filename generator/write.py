@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -50,12 +51,14 @@ class CannotWrite(Exception):
 
 def compare(files: Iterable[RenderedFile], folder: Path) -> tuple[Change, ...]:
     """What writing `files` into `folder` would do, in order; raises `CannotWrite` for a path that is no place."""
-    try:
-        in_the_way = folder.exists() and not folder.is_dir()
-    except OSError as error:
-        raise CannotWrite(folder, error.strerror or str(error)) from error
-    if in_the_way:
-        raise CannotWrite(folder, "it is not a folder")
+    for place in (folder, *folder.parents):
+        try:
+            there, is_folder = os.path.lexists(place), place.is_dir()
+        except OSError as error:
+            raise CannotWrite(place, error.strerror or str(error)) from error
+        if there and not is_folder:
+            leads = "it is a symbolic link that leads to no folder" if place.is_symlink() else "it is not a folder"
+            raise CannotWrite(place, leads)
     return tuple(_compare(file, folder) for file in files)
 
 

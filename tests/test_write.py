@@ -107,6 +107,19 @@ def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
     assert stopped.value.path == tmp_path / "out"
 
 
+def test_a_folder_that_leads_nowhere(tmp_path: Path) -> None:
+    """An output folder that is a broken link, or under a file, is refused by the name of what is in the way."""
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "file").write_text("")
+    before = tree(tmp_path)
+    with pytest.raises(CannotWrite, match="a symbolic link that leads to no folder"):
+        write(FILES, tmp_path / "link")
+    with pytest.raises(CannotWrite, match="it is not a folder") as stopped:
+        write(FILES, tmp_path / "file" / "out")
+    assert stopped.value.path == tmp_path / "file"
+    assert tree(tmp_path) == before
+
+
 def test_a_folder_in_the_way_of_a_file(tmp_path: Path) -> None:
     """A folder where a file should go is refused, force or not."""
     (tmp_path / "a.txt").mkdir()
