@@ -56,9 +56,10 @@ def bandwidth(cluster: Cluster, ring: Group) -> Any:
     if cluster.intra_node == "mesh":  # each pair has its own link: a smaller group has fewer of them
         peers = max(cluster.accelerators_per_node - 1, 1)
         inside = inside * np.minimum(np.maximum(ring.per_node - 1, 1), peers) / peers
+    # In a rack-scale domain the members' own nodes bring their NICs along.
     share = ring.per_node / cluster.accelerators_per_node
     rate = cluster.network_bytes_per_s_per_node * _NETWORK_FRACTION.get(cluster.network, _NETWORK_FRACTION["ethernet"])
-    outside = np.maximum(rate * np.minimum(share, 1), 1.0)
+    outside = np.maximum(rate * share, 1.0)
     return np.where(ring.size > ring.per_node, np.minimum(inside, outside), inside)
 
 

@@ -39,15 +39,19 @@ def _tile_use(width: Any) -> Any:
     return width / (np.ceil(width / _TILE) * _TILE)
 
 
-def gemm_s(job: Job, m: Any, k: Any, n: Any) -> Any:
+def gemm_s(job: Job, m: Any, k: Any, n: Any, *, grouped: bool = False) -> Any:
     """Seconds of an m×k by k×n product: roofline of arithmetic and memory traffic, and a fixed start.
+
+    `grouped`: the m rows are spread over experts, each with a small product of its own.
 
     **Source**: constants and their fit in `traits`; tile quantisation on the two weight dimensions.
     """
     accelerator, traits = job.cluster.accelerator, accelerator_traits(job.cluster.accelerator)
     precision = job.training.precision if accelerator.supports(job.training.precision) else "fp16"
     rate = accelerator.flops_per_s.get(precision) or max(accelerator.flops_per_s.values())
-    arithmetic = 2 * m * k * n / (rate * traits.gemm_fraction * _tile_use(k) * _tile_use(n))
+    fraction = traits.fp8_gemm_fraction if precision == "fp8" else traits.gemm_fraction
+    fraction = fraction * (traits.grouped_share if grouped else 1)
+    arithmetic = 2 * m * k * n / (rate * fraction * _tile_use(k) * _tile_use(n))
     traffic = weight_bytes(job) * (m * k + k * n + m * n)
     streaming = traffic / (accelerator.memory_bytes_per_s * traits.memory_fraction)
     return np.maximum(arithmetic, streaming) + traits.gemm_overhead_s
@@ -95,12 +99,13 @@ def _mlp_products_s(job: Job, layout: LayoutLike, tokens: Any, *, moe: bool) -> 
     model, tensor = job.model, layout.tensor
     ups = 2 if model.gated_mlp else 1
 
-    def mlp_s(rows: Any, width: Any) -> Any:
-        return gemm_s(job, rows, model.hidden, ups * width / tensor) + gemm_s(job, rows, width / tensor, model.hidden)
+    def mlp_s(rows: Any, width: Any, *, grouped: bool = False) -> Any:
+        up = gemm_s(job, rows, model.hidden, ups * width / tensor, grouped=grouped)
+        return up + gemm_s(job, rows, width / tensor, model.hidden, grouped=grouped)
 
     if not moe:
         return mlp_s(tokens, model.ffn)
-    routed = mlp_s(tokens * model.experts_per_token, model.moe_ffn)
+    routed = mlp_s(tokens * model.experts_per_token, model.moe_ffn, grouped=True)
     router = gemm_s(job, tokens / sequence_cut(layout), model.hidden, model.experts)
     return routed + router + (mlp_s(tokens, model.shared_ffn) if model.shared_ffn else 0)
 

@@ -73,7 +73,9 @@ FRAMEWORKS: dict[str, FrameworkTraits] = {
 class AcceleratorTraits:
     """What a generation reaches of its datasheet in a training step."""
 
-    gemm_fraction: float  #: large matrix products, of the datasheet peak
+    gemm_fraction: float  #: large 16-bit matrix products, of the datasheet peak
+    fp8_gemm_fraction: float  #: the same in fp8, of the fp8 peak
+    grouped_share: float  #: what products grouped by expert reach of a plain product's rate
     attention_forward_fraction: float  #: flash attention, of the peak, causal work counted as half
     attention_backward_fraction: float
     memory_fraction: float  #: streaming kernels, of the datasheet bandwidth
@@ -82,12 +84,18 @@ class AcceleratorTraits:
 
     # Sources. gemm_fraction and gemm_overhead_s: least absolute deviation over 183 shapes on A100 PCIe (0.74, 20 us)
     # and 514 shapes on B200 (0.48, 10 us) published with SimuMax. Attention: medians of the same collection (44 shapes
-    # each way), halved because it counts the full square. memory_fraction: the same collection (0.91 of 1600 GB/s,
+    # each way), halved because it counts the full square. fp8_gemm_fraction: 0.9 of the best rate anyone measured
+    # (ml-engineering; 0.71 of the peak on H100, 0.72-0.76 on Blackwell), 0.9 being what A100's products keep of theirs.
+    # grouped_share: medians of 12 grouped shapes on A100 (0.65) and 108 on B200 (0.30) of the same collection; Hopper
+    # and
+    # Volta in between, assumed. memory_fraction: the same collection (0.91 of 1600 GB/s,
     # that is 0.75 of the PCIe card's 1935; 0.67). context_bytes: 1.1 GiB V100, 1.6 GiB A100 (BigScience logs).
 
 
 _AMPERE = AcceleratorTraits(
     gemm_fraction=0.76,
+    fp8_gemm_fraction=0.76,
+    grouped_share=0.87,
     attention_forward_fraction=0.53,
     attention_backward_fraction=0.43,
     memory_fraction=0.75,
@@ -97,6 +105,8 @@ _AMPERE = AcceleratorTraits(
 _BY_GENERATION: dict[str, AcceleratorTraits] = {
     "volta": AcceleratorTraits(
         gemm_fraction=0.65,
+        fp8_gemm_fraction=0.65,
+        grouped_share=0.75,
         attention_forward_fraction=0.3,
         attention_backward_fraction=0.25,
         memory_fraction=0.75,
@@ -106,6 +116,8 @@ _BY_GENERATION: dict[str, AcceleratorTraits] = {
     "ampere": _AMPERE,
     "hopper": AcceleratorTraits(
         gemm_fraction=0.68,
+        fp8_gemm_fraction=0.64,
+        grouped_share=0.75,
         attention_forward_fraction=0.5,
         attention_backward_fraction=0.42,
         memory_fraction=0.75,
@@ -114,6 +126,8 @@ _BY_GENERATION: dict[str, AcceleratorTraits] = {
     ),
     "blackwell": AcceleratorTraits(
         gemm_fraction=0.48,
+        fp8_gemm_fraction=0.66,
+        grouped_share=0.62,
         attention_forward_fraction=0.4,
         attention_backward_fraction=0.37,
         memory_fraction=0.67,
@@ -134,6 +148,8 @@ def accelerator_traits(accelerator: Accelerator) -> AcceleratorTraits:
     fraction = _AMPERE.gemm_fraction if reached is None else _SUSTAINED_OF_ACHIEVABLE * reached
     return AcceleratorTraits(
         gemm_fraction=fraction,
+        fp8_gemm_fraction=fraction,
+        grouped_share=_AMPERE.grouped_share,
         attention_forward_fraction=_AMPERE.attention_forward_fraction * fraction / _AMPERE.gemm_fraction,
         attention_backward_fraction=_AMPERE.attention_backward_fraction * fraction / _AMPERE.gemm_fraction,
         memory_fraction=_AMPERE.memory_fraction,
