@@ -10,10 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from .known_rules import title_of
-from .text import choices, degrees, gib, layout_text, percent, seconds
+from .text import choices, degrees, gib, layout_text, one_of, percent, seconds
 
 if TYPE_CHECKING:
     from ..search.plan import Infeasible, Plan, SearchResult
+    from ..spec.job import Job
 
 _RULED_OUT_SHOWN = 6
 
@@ -84,14 +85,29 @@ def obstacle(answer: Infeasible) -> RenderableType:
     head = f"{job.name}: none of {answer.considered:,} layouts on {job.gpus:,} GPUs passes every rule and fits."
     parts: list[RenderableType] = [Text(head, style="bold red"), "", ruled_out(answer.rejected_by), ""]
     parts.append(f"Binding rule: {answer.binding_rule} {title_of(answer.binding_rule)}")
-    if answer.nearest is not None:
-        parts.append(_nearest(answer.nearest))
+    parts.append(_batch(job) if answer.nearest is None else _nearest(answer.nearest))
     if answer.suggestions:
         parts += ["", Text("Each of these changes makes it fit (checked by searching again):", style="bold")]
         parts += [f"  {suggestion.text}" for suggestion in answer.suggestions]
     else:
         parts.append("No single change of GPUs, batch, recomputation, offload or ZeRO stage makes it fit.")
     return Group(*parts)
+
+
+def _batch(job: Job) -> str:
+    """What the batch leaves of the replicas, with the places of both numbers: often what the rules fail on."""
+    batch = job.training.global_batch
+    choices = [n for n in range(1, min(job.gpus, batch) + 1) if job.gpus % n == batch % n == 0]
+    gpus = "/gpus" if "/gpus" in job.origin.locations else "/nodes"
+    return (
+        f"Replicas: data divides both {job.gpus:,} GPUs{_at(job, gpus)} and a global batch of "
+        f"{batch:,}{_at(job, '/training/global_batch')}, so it is {one_of(choices)}."
+    )
+
+
+def _at(job: Job, pointer: str) -> str:
+    where = job.origin.locate(pointer)
+    return "" if where.line is None else f" ({where.path}:{where.line}:{where.column})"
 
 
 def _nearest(plan: Plan) -> str:

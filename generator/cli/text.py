@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..units import GIB
@@ -86,3 +87,11 @@ def layout_text(layout: Layout) -> str:
 def percent(fraction: Any) -> str:
     """A fraction as a percentage with one decimal."""
     return f"{100 * float(fraction):.1f} %"
+
+
+def one_of(numbers: Sequence[int]) -> str:
+    """Numbers as alternatives; of many, the first and the last few: `1, 2, 4 or 8`."""
+    shown = [f"{number:,}" for number in numbers]
+    if len(shown) > 8:
+        shown = [*shown[:4], "...", *shown[-2:]]
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} or {shown[-1]}"
