@@ -53,6 +53,8 @@ def apply_overrides(source: Source, overrides: Mapping[str, object]) -> Source:
         where = Location(path=PATH, pointer=pointer)
         for other in _alternatives(path) - set(paths):
             _drop(data, other)
+            dropped = "".join(f"/{escape(part)}" for part in other)
+            locations, keys = _outside(dropped, locations), _outside(dropped, keys)
         problem = _set(data, path, _read(path, value))
         if problem is not None:
             findings.append(_refuse(where, path, problem))

@@ -40,6 +40,7 @@ def test_gpus_and_nodes_replace_each_other() -> None:
     """`--gpus` takes the file's nodes away, and a duration in steps its tokens."""
     changed = job(gpus=64, training__duration__steps=10)
     assert (changed.gpus, changed.training.duration_tokens) == (64, 10 * 1536 * 2048)
+    assert changed.origin.locate("/nodes").line is None
 
 
 def test_null_takes_a_key_out() -> None:
