@@ -68,8 +68,13 @@ class Model:
     tied_embeddings: bool
     position_embedding: str  #: learned | rotary | alibi | none
     position_rows: int = 0  #: rows of the learned position table
+    rotary_base: float = 10000.0  #: theta of rotary positions
+    rotary_fraction: float = 1.0  #: share of a head's dimensions that rotates
+    rotary_scaling: str = "none"  #: none | llama3 | yarn | longrope | linear | dynamic, as Hugging Face's `rope_type`
+    rotary_scaling_factor: float = 1.0
     causal: bool = True  #: False for encoders such as BERT
     norm: str = "rmsnorm"  #: layernorm (weight and bias) | rmsnorm (weight) | none (no parameters)
+    norm_epsilon: float = 1e-5
     norms_per_layer: int = 2  #: hidden-wide normalisations of a layer
     final_norms: int = 1
     embedding_norms: int = 0
@@ -93,6 +98,9 @@ class Model:
     shared_gate: bool = False
     router_bias: bool = False
     expert_bias: bool = False
+    router_groups: int = 0  #: groups of experts of which a token picks some first (DeepSeek); 0 when there are none
+    router_top_groups: int = 0
+    router_scale: float = 1.0  #: factor on the routed experts' output
     dense_layers: int = 0  #: how many layers, the first ones, have a dense MLP in a MoE model
     q_lora_rank: int = 0  #: MLA; 0 with kv_lora_rank > 0 means a full query projection
     kv_lora_rank: int = 0  #: MLA when > 0

@@ -105,8 +105,6 @@ def common_notes(job: Job, name: str) -> list[str]:
     own_length = gives(job.launch.arguments, *_LENGTH_OPTIONS)
     if job.training.duration_tokens is None and not own_length:
         texts.append(f"The job gives no training.duration and the script insists on one: {DEFAULT_STEPS} steps.")
-    if job.model.position_embedding == "rotary" and not gives(job.launch.arguments, "--rotary-base"):
-        texts.append("The rotary base is the script's default, 10000: no estimate depends on it, the model does.")
     if job.model.gated_mlp and job.model.activation not in ("silu", "swish", "swiglu"):
         texts.append(f"{name} gates MLPs with SiLU; the model's {job.model.activation} needs a change to its code.")
     if job.model.position_embedding == "alibi":

@@ -9,11 +9,13 @@ megatron/optimizer/__init__.py, megatron/model/gpt_model.py.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..estimate.layout import Layout, Offload, Recompute
 from ..search.plan import Plan
 from ..spec.job import Job
 from . import ds_config, megatron
-from .arguments import group, user_group, without_empty
+from .arguments import Value, group, user_group, without_empty
 from .program import ArgumentGroup, ConfigPath, Program
 
 
@@ -38,11 +40,24 @@ def _model_group(job: Job) -> ArgumentGroup:
             "--num-key-value-heads": model.kv_heads if model.kv_heads != model.heads else None,
             "--kv-channels": model.head_dim,
             **({position: True} if position else {}),
+            **_rotary_options(job),
             "--normalization": "rmsnorm" if model.norm == "rmsnorm" else "layernorm",
+            "--layernorm-epsilon": model.norm_epsilon,
             **megatron.activation_options(job),
             **megatron.regularisation_options(job),
         },
     )
+
+
+def _rotary_options(job: Job) -> Mapping[str, Value]:
+    """Theta and the rotating share of a head."""
+    model = job.model
+    if model.position_embedding != "rotary":
+        return {}
+    return {
+        "--rotary-position-embeddings-theta": round(model.rotary_base),
+        "--rotary-percent": model.rotary_fraction if model.rotary_fraction != 1 else None,
+    }
 
 
 def _expert_group(job: Job, layout: Layout) -> ArgumentGroup:

@@ -13,7 +13,7 @@ from ..estimate.stages import counts_embedding_as_layer, shortens_last_stage, st
 from ..search.plan import Plan
 from ..spec.job import Job
 from . import megatron
-from .arguments import group, user_group, without_empty
+from .arguments import Value, group, user_group, without_empty
 from .program import ArgumentGroup, Program
 
 _POSITION = {"rotary": "rope", "learned": "learned_absolute"}  #: what is not here is `none`
@@ -40,7 +40,9 @@ def _model_group(job: Job) -> ArgumentGroup:
             "--num-query-groups": model.kv_heads if grouped else None,
             "--kv-channels": model.v_head_dim if model.is_mla else model.head_dim,
             "--position-embedding-type": _POSITION.get(model.position_embedding, "none"),
+            **_rotary_options(job),
             "--normalization": "RMSNorm" if model.norm == "rmsnorm" else "LayerNorm",
+            "--norm-epsilon": model.norm_epsilon,
             "--qk-layernorm": model.qk_norm != "none" or model.is_mla,  # MLA: of the latents
             "--add-qkv-bias": model.qkv_bias and not megatron.has_linear_bias(job),
             "--softmax-type": "learnable" if model.attention_sinks else None,
@@ -49,6 +51,20 @@ def _model_group(job: Job) -> ArgumentGroup:
             **megatron.regularisation_options(job),
         },
     )
+
+
+def _rotary_options(job: Job) -> Mapping[str, Value]:
+    """Theta, the rotating share of a head, and Llama 3.1's scaling: the script's defaults are another model's."""
+    model = job.model
+    if model.position_embedding != "rotary":
+        return {}
+    scaled = model.rotary_scaling == "llama3"
+    return {
+        "--rotary-base": round(model.rotary_base),
+        "--rotary-percent": model.rotary_fraction if model.rotary_fraction != 1 else None,
+        "--use-rope-scaling": scaled,
+        "--rope-scaling-factor": model.rotary_scaling_factor if scaled else None,
+    }
 
 
 def _latent_group(job: Job) -> ArgumentGroup:
@@ -85,6 +101,10 @@ def _expert_group(job: Job, layout: Layout) -> ArgumentGroup:
             "--moe-router-score-function": "sigmoid" if sigmoid else "softmax",
             "--moe-router-enable-expert-bias": sigmoid,
             "--moe-router-pre-softmax": model.family in _PRE_SOFTMAX_ROUTERS,
+            "--moe-router-dtype": "fp32",  # as the models' own code computes it
+            "--moe-router-num-groups": model.router_groups or None,
+            "--moe-router-group-topk": model.router_top_groups or None,
+            "--moe-router-topk-scaling-factor": model.router_scale if model.router_scale != 1 else None,
             "--moe-router-load-balancing-type": "aux_loss",
             "--moe-aux-loss-coeff": 0.001,
             "--moe-layer-freq": pattern,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .hf_reader import ConfigReader
-from .hf_shape import BIASED, Shape, read_kv_heads, read_positions, split_heads
+from .hf_shape import BIASED, Shape, read_kv_heads, read_positions, read_rotary, split_heads
 
 
 def read_gpt2(read: ConfigReader) -> Shape:
@@ -24,6 +24,7 @@ def read_gpt2(read: ConfigReader) -> Shape:
         "position_embedding": "learned",
         "position_rows": positions,
         "activation": read.text("activation_function", default="gelu_new"),
+        "norm_epsilon": read.positive("layer_norm_epsilon", default=1e-5),
         "tied_embeddings": read.boolean("tie_word_embeddings", True),
         "dropout": read.fraction("resid_pdrop", default=0.1),
         "attention_dropout": read.fraction("attn_pdrop", default=0.1),
@@ -79,6 +80,7 @@ def read_bloom(read: ConfigReader) -> Shape:
         "max_positions": read_positions(read, 2048, "seq_length"),
         "position_embedding": "alibi",
         "embedding_norms": 1,
+        "norm_epsilon": read.positive("layer_norm_epsilon", default=1e-5),
         "tied_embeddings": read.boolean("tie_word_embeddings", True),
         "dropout": read.fraction("hidden_dropout"),
         "attention_dropout": read.fraction("attention_dropout"),
@@ -105,6 +107,8 @@ def read_falcon(read: ConfigReader) -> Shape:
         "head_dim": split_heads(read, hidden, heads),
         "max_positions": read_positions(read, 2048),
         "position_embedding": "alibi" if read.boolean("alibi", False) else "rotary",
+        **read_rotary(read),
+        "norm_epsilon": read.positive("layer_norm_epsilon", default=1e-5),
         "norms_per_layer": _falcon_norms(read),
         "activation": read.text("activation", default="gelu"),
         "tied_embeddings": read.boolean("tie_word_embeddings", True),
@@ -144,6 +148,7 @@ def read_bert(read: ConfigReader) -> Shape:
         "max_positions": positions,
         "position_embedding": "learned",
         "position_rows": positions,
+        "norm_epsilon": read.positive("layer_norm_eps", default=1e-12),
         "type_rows": read.integer("type_vocab_size", default=2),
         "embedding_norms": 1,
         "final_norms": 0,

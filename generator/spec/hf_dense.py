@@ -56,7 +56,7 @@ def read_gemma3_text(read: ConfigReader) -> Shape:
     """The shape that transformers' `Gemma3TextConfig` and its model describe."""
     shape = read_common(
         read, vocab=262208, hidden=2304, ffn=9216, layers=26, heads=8, kv_heads=4, positions=131072,
-        head_dim=256, activation="gelu_pytorch_tanh", tied=True,
+        head_dim=256, activation="gelu_pytorch_tanh", tied=True, rotary_base=1e6,
     )  # fmt: skip
     return {**shape, **read_attention_bias(read), "norms_per_layer": 4, "qk_norm": "head"}
 
@@ -65,7 +65,7 @@ def read_phi(read: ConfigReader) -> Shape:
     """The shape that transformers' `PhiConfig` and its model describe."""
     shape = read_common(
         read, vocab=51200, hidden=2048, ffn=8192, layers=24, heads=32, kv_heads=None, positions=2048,
-        activation="gelu_new",
+        activation="gelu_new", rotary_fraction=0.5, epsilon=1e-5,
     )  # fmt: skip
     return {
         **shape,
@@ -79,7 +79,9 @@ def read_phi(read: ConfigReader) -> Shape:
 
 def read_phi3(read: ConfigReader) -> Shape:
     """The shape that transformers' `Phi3Config` and its model describe."""
-    shape = read_common(read, vocab=32064, hidden=3072, ffn=8192, layers=32, heads=32, kv_heads=None, positions=4096)
+    shape = read_common(
+        read, vocab=32064, hidden=3072, ffn=8192, layers=32, heads=32, kv_heads=None, positions=4096, epsilon=1e-5
+    )
     window = read.optional_integer("sliding_window", high=LONG)
     return {**shape, "dropout": read.fraction("resid_pdrop"), "sliding_window": window}
 
@@ -88,7 +90,7 @@ def read_gpt_neox(read: ConfigReader) -> Shape:
     """The shape that transformers' `GPTNeoXConfig` and its model describe."""
     shape = read_common(
         read, vocab=50432, hidden=6144, ffn=24576, layers=44, heads=64, kv_heads=None, positions=2048,
-        activation="gelu",
+        activation="gelu", rotary_fraction=0.25, epsilon=1e-5,
     )  # fmt: skip
     heads, hidden = shape["heads"], shape["hidden"]
     return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .hf_moe import latent_attention, read_top_k
 from .hf_reader import ConfigReader
-from .hf_shape import BIASED, LONG, Shape, read_head_dim, read_kv_heads
+from .hf_shape import BIASED, LONG, Shape, read_head_dim, read_kv_heads, read_rotary
 from .wording import show
 
 _ACTIVATION_KEYS = ("hidden_act", "hidden_activation", "activation_function")
@@ -41,6 +41,7 @@ def _block(read: ConfigReader, gated: bool) -> Shape:
         "qkv_bias": bias,
         "output_bias": bias,
         "mlp_bias": read.boolean("mlp_bias", not gated),
+        "norm_epsilon": read.positive("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", default=1e-5),
         "activation": read.text(*_ACTIVATION_KEYS, default="silu" if gated else "gelu"),
         "tied_embeddings": read.boolean("tie_word_embeddings", not gated),
         "dropout": read.fraction("hidden_dropout", "hidden_dropout_prob", "resid_pdrop", "dropout"),
@@ -68,7 +69,8 @@ def _positions(read: ConfigReader, gated: bool) -> Shape:
         rows = read.integer("max_position_embeddings", example=2048)
         return {"position_embedding": kind, "position_rows": rows, "max_positions": rows}
     limit = read.integer("max_position_embeddings", default=_POSITIONS_WITHOUT_TABLE, high=LONG)
-    return {"position_embedding": kind, "max_positions": limit}
+    rotary = read_rotary(read) if kind == "rotary" else {}
+    return {"position_embedding": kind, "max_positions": limit, **rotary}
 
 
 def _experts(read: ConfigReader, shape: Shape) -> Shape:

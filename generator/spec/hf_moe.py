@@ -8,7 +8,10 @@ from .hf_shape import LONG, Shape, read_attention_bias, read_common
 
 def read_mixtral(read: ConfigReader) -> Shape:
     """The shape that transformers' `MixtralConfig` and its model describe."""
-    shape = read_common(read, vocab=32000, hidden=4096, ffn=14336, layers=32, heads=32, kv_heads=8, positions=131072)
+    shape = read_common(
+        read, vocab=32000, hidden=4096, ffn=14336, layers=32, heads=32, kv_heads=8, positions=131072,
+        rotary_base=1e6, epsilon=1e-5,
+    )  # fmt: skip
     return {
         **shape,
         **_local_experts(read, shape["ffn"], experts=8, top_k=2),
@@ -18,7 +21,10 @@ def read_mixtral(read: ConfigReader) -> Shape:
 
 def read_phimoe(read: ConfigReader) -> Shape:
     """The shape that transformers' `PhimoeConfig` and its model describe."""
-    shape = read_common(read, vocab=32064, hidden=4096, ffn=6400, layers=32, heads=32, kv_heads=8, positions=131072)
+    shape = read_common(
+        read, vocab=32064, hidden=4096, ffn=6400, layers=32, heads=32, kv_heads=8, positions=131072,
+        rotary_base=1e6, epsilon=1e-5,
+    )  # fmt: skip
     return {
         **shape,
         **_local_experts(read, shape["ffn"], experts=16, top_k=2),
@@ -32,8 +38,11 @@ def read_phimoe(read: ConfigReader) -> Shape:
 def read_gpt_oss(read: ConfigReader) -> Shape:
     """The shape that transformers' `GptOssConfig` and its model describe."""
     shape = read_common(
-        read, vocab=201088, hidden=2880, ffn=2880, layers=36, heads=64, kv_heads=8, positions=131072, head_dim=64
-    )
+        read, vocab=201088, hidden=2880, ffn=2880, layers=36, heads=64, kv_heads=8, positions=131072, head_dim=64,
+        rotary_base=150000.0, epsilon=1e-5,
+    )  # fmt: skip
+    if "rope_parameters" not in read.config and "rope_scaling" not in read.config:
+        shape |= {"rotary_scaling": "yarn", "rotary_scaling_factor": 32.0}  # the class's own default
     return {
         **shape,
         **_local_experts(read, shape["ffn"], experts=128, top_k=4),
@@ -70,6 +79,7 @@ def read_deepseek_v2(read: ConfigReader) -> Shape:
         read, vocab=102400, hidden=4096, ffn=11008, layers=32, heads=32, kv_heads=None, positions=2048, head_dim=64
     )
     experts = _deepseek_experts(read, shape["layers"], experts=64, top_k=None, moe_ffn=1407, shared=2, dense=0)
+    experts |= _router_groups(read, groups=0, top=0, scale=1.0)
     return {**shape, **read_attention_bias(read), **latent_attention(read, 1536), **experts,
             "mlp_bias": read.boolean("mlp_bias", False)}  # fmt: skip
 
@@ -80,6 +90,7 @@ def read_deepseek_v3(read: ConfigReader) -> Shape:
         read, vocab=129280, hidden=7168, ffn=18432, layers=61, heads=128, kv_heads=128, positions=4096, head_dim=64
     )
     experts = _deepseek_experts(read, shape["layers"], experts=256, top_k=8, moe_ffn=2048, shared=1, dense=3)
+    experts |= _router_groups(read, groups=8, top=4, scale=2.5)
     return {**shape, **read_attention_bias(read), **latent_attention(read, 1536), **experts}
 
 
@@ -112,6 +123,15 @@ def _deepseek_experts(
         "shared_experts": shared_count,
         "shared_ffn": shared_count * width,
         "dense_layers": min(layers, read.integer("first_k_dense_replace", default=dense, low=0)),
+    }
+
+
+def _router_groups(read: ConfigReader, *, groups: int, top: int, scale: float) -> Shape:
+    """A token's groups of experts, the groups it picks, and what scales the sum of its experts."""
+    return {
+        "router_groups": (read.optional_integer("n_group", low=0) or 0) if "n_group" in read.config else groups,
+        "router_top_groups": (read.optional_integer("topk_group", low=0) or 0) if "topk_group" in read.config else top,
+        "router_scale": read.positive("routed_scaling_factor", default=scale),
     }
 
 

@@ -9,6 +9,7 @@ from .wording import show
 
 Problem = tuple[str, str, "str | None"]  #: key, what is wrong, hint
 
+_LARGEST_NUMBER = 1e12  # of a base or a factor
 _LARGEST = 10_000_000  # of a width or a count; products of such still fit 64-bit columns
 
 
@@ -82,6 +83,32 @@ class ConfigReader:
         else:
             return float(value)
         return default
+
+    def positive(self, *keys: str, default: float) -> float:
+        """A finite number above 0; null counts as the default."""
+        key = next((key for key in keys if self.has(key)), None)
+        if key is None:
+            return default
+        value = self.config[key]
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            self.report(key, f"{key} is {show(value)}, not a number", f"{key}: {default:g}")
+        elif not 0 < value < _LARGEST_NUMBER:
+            wanted = "above 0" if value < 1 else f"below {_LARGEST_NUMBER:g}"
+            self.report(key, f"{key} is {show(value)}, but must be {wanted}", f"{key}: {default:g}")
+        else:
+            return float(value)
+        return default
+
+    def mapping(self, *keys: str) -> Mapping[str, object]:
+        """A mapping; null or no key is an empty one."""
+        key = next((key for key in keys if self.has(key)), None)
+        if key is None:
+            return {}
+        value = self.config[key]
+        if not isinstance(value, Mapping):
+            self.report(key, f"{key} is {show(value)}, not a mapping", f"{key}: null")
+            return {}
+        return value
 
     def text(self, *keys: str, default: str) -> str:
         """A string; null counts as the default."""

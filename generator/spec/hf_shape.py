@@ -5,11 +5,14 @@ Source: the configuration and modeling modules of huggingface/transformers 5.23,
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from .hf_reader import ConfigReader
 
 Shape = dict[str, Any]  #: fields of `Model`
+
+_ROTARY_KEYS = ("rope_theta", "rotary_emb_base", "partial_rotary_factor", "rotary_pct")
 
 LONG = 2**30  #: positions need no table, so only absurd values are refused
 
@@ -63,6 +66,9 @@ def read_common(
     head_dim: int | None = None,
     activation: str = "silu",
     tied: bool = False,
+    rotary_base: float = 10000.0,
+    rotary_fraction: float = 1.0,
+    epsilon: float = 1e-6,
 ) -> Shape:
     """What Llama and its many relatives share: rotary positions, gated MLP, RMSNorm, grouped queries."""
     width = read.integer("hidden_size", default=hidden)
@@ -80,8 +86,30 @@ def read_common(
         "activation": read.text("hidden_act", "hidden_activation", default=activation),
         "tied_embeddings": read.boolean("tie_word_embeddings", tied),
         "position_embedding": "rotary",
+        **read_rotary(read, rotary_base, rotary_fraction),
+        "norm_epsilon": read.positive("rms_norm_eps", "layer_norm_eps", default=epsilon),
         "attention_dropout": read.fraction("attention_dropout"),
     }
+
+
+def read_rotary(read: ConfigReader, base: float = 10000.0, fraction: float = 1.0) -> Shape:
+    """Rotary positions: theta, the share of a head that rotates, and how longer sequences are reached.
+
+    `rope_parameters` is transformers 5's place for them; older configs have `rope_theta` and `rope_scaling`.
+    """
+    inner = read.mapping("rope_parameters", "rope_scaling")
+    if isinstance(full := inner.get("full_attention"), Mapping):  # Gemma 3: local layers have a base of their own
+        inner = full
+    found = ConfigReader({**{key: read.config[key] for key in _ROTARY_KEYS if read.has(key)}, **inner})
+    kind = found.text("rope_type", "type", default="default")
+    shape = {
+        "rotary_base": found.positive("rope_theta", "rotary_emb_base", default=base),
+        "rotary_fraction": min(1.0, found.positive("partial_rotary_factor", "rotary_pct", default=fraction)),
+        "rotary_scaling": "none" if kind == "default" else kind,
+        "rotary_scaling_factor": 1.0 if kind == "default" else found.positive("factor", default=1.0),
+    }
+    read.problems.extend(found.problems)
+    return shape
 
 
 def read_attention_bias(read: ConfigReader, default: bool = False) -> Shape:

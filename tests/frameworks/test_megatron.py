@@ -175,6 +175,37 @@ def test_megatron_lm_grouped_queries_and_latent_attention_exclude_each_other() -
     assert latent["--moe-router-score-function"] == "sigmoid"
 
 
+@pytest.mark.parametrize(
+    ("tree", "base", "epsilon"),
+    [
+        ("megatron-lm", "--rotary-base", "--norm-epsilon"),
+        ("megatron-deepspeed", "--rotary-position-embeddings-theta", "--layernorm-epsilon"),
+    ],
+)
+def test_rotary_base_and_epsilon_are_the_models(tree: str, base: str, epsilon: str) -> None:
+    """Theta, the rotating share and the norms' epsilon are given: the scripts' defaults are another model's."""
+    model = replace(LLAMA, rotary_base=500000.0, rotary_fraction=0.25, norm_epsilon=1e-6)
+    read = arguments(tree, model)
+    assert (read[base], read["--rotary-percent"], read[epsilon]) == (500000, 0.25, 1e-6)
+    assert base not in arguments(tree, GPT)
+
+
+def test_megatron_lm_scales_positions_as_llama_does() -> None:
+    """Llama 3.1's scaling is one of the tree's options; a model without it asks for none."""
+    scaled = arguments("megatron-lm", replace(LLAMA, rotary_scaling="llama3", rotary_scaling_factor=32.0))
+    assert "--use-rope-scaling" in scaled and scaled["--rope-scaling-factor"] == 32
+    assert "--use-rope-scaling" not in arguments("megatron-lm", LLAMA)
+
+
+def test_megatron_lm_routes_by_groups_as_deepseek_does() -> None:
+    """DeepSeek's groups of experts and the factor on their sum are given, other models have neither."""
+    model = replace(DEEPSEEK, router_groups=8, router_top_groups=4, router_scale=2.5)
+    read = arguments("megatron-lm", model)
+    names = ("--moe-router-num-groups", "--moe-router-group-topk", "--moe-router-topk-scaling-factor")
+    assert tuple(read[name] for name in names) == (8, 4, 2.5)
+    assert not set(names) & arguments("megatron-lm", MIXTRAL).keys()
+
+
 def test_megatron_lm_offload_brings_what_it_needs() -> None:
     """CPU offload of the optimizer needs the precision-aware one."""
     read = arguments("megatron-lm", layout=replace(THREE_D, offload=Offload.OPTIMIZER))

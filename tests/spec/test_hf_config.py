@@ -305,3 +305,46 @@ def test_any_mapping_is_a_model_or_a_config_error(family: str | None, config: di
         assert all(key and message for key, message, _ in error.problems)
     else:
         assert parameter_count(model) > 0
+
+
+def test_rotary_positions_are_read_from_old_and_new_keys() -> None:
+    """`rope_theta` with `rope_scaling`, and transformers 5's `rope_parameters`, say the same."""
+    scaling = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}
+    old = convert(model_type="llama", rope_theta=500000.0, rope_scaling=scaling, rms_norm_eps=1e-5)
+    new = convert(model_type="llama", rope_parameters={**scaling, "rope_theta": 500000.0}, rms_norm_eps=1e-5)
+    assert old == new
+    assert (old.rotary_base, old.rotary_scaling, old.rotary_scaling_factor) == (500000.0, "llama3", 8.0)
+    assert old.norm_epsilon == 1e-5
+    assert convert(model_type="gpt_neox").rotary_fraction == 0.25
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"rope_theta": "10k"},
+        {"rope_theta": 0},
+        {"rope_scaling": "llama3"},
+        {"rms_norm_eps": -1},
+        {"rms_norm_eps": True},
+    ],
+)
+def test_wrong_rotary_and_epsilon_are_problems(config: dict[str, object]) -> None:
+    """A text, zero, a bool and a mapping that is none are each a problem of their key, with a hint."""
+    (problem,) = problems(**INLINE, **config)
+    assert problem[0] in config
+    assert problem[2] is not None
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("family", sorted(set(FAMILIES) - {"deepseek_v2"}))  # its class leaves out experts per token
+def test_rotary_and_epsilon_defaults_are_transformers(family: str) -> None:
+    """A config that only names its family has the base, the share and the epsilon of transformers' class."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.for_model(family).to_dict()
+    bare, full = convert(model_type=family), convert(**config)
+    for name in ("rotary_base", "rotary_fraction", "rotary_scaling", "rotary_scaling_factor", "norm_epsilon"):
+        assert getattr(bare, name) == getattr(full, name), name
+    rope = config.get("rope_parameters") or {}
+    if bare.position_embedding == "rotary":
+        assert bare.rotary_base == rope.get("full_attention", rope)["rope_theta"]
