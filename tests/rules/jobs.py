@@ -85,6 +85,7 @@ def job(
     cluster: Changes | None = None,
     accelerator: Changes | None = None,
     pins: Changes | None = None,
+    launch: Changes | None = None,
     deepspeed_version: tuple[int, ...] = (0, 19, 8),
 ) -> Job:
     """GPT-3 175B on A100 nodes, changed field by field; every pin has its line in `job.yaml`."""
@@ -99,7 +100,7 @@ def job(
         training=replace(TRAINING, **(training or {})),
         pins=Pins(**pinned),
         headroom=0.08,
-        launch=LAUNCH,
+        launch=replace(LAUNCH, **(launch or {})),
         origin=Origin(path="job.yaml", locations=_locations(pinned)),
     )
 

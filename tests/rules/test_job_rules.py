@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from dsgen.rules import JOB_RULES, check_job
@@ -12,6 +14,12 @@ MDS = "megatron-deepspeed"
 V100 = {"name": "v100", "generation": "volta", "flops_per_s": {"fp32": 15.7e12, "fp16": 125e12}}
 SLICE = {"name": "a100-mig-1g.10gb", "is_slice": True}
 ROTARY = {"position_embedding": "rotary"}
+
+
+def hosts(*names: str) -> dict[str, Any]:
+    """A launch over ssh to these hosts."""
+    return {"target": "shell", "options": {"hosts": list(names)}}
+
 
 #: Rule id: a job that passes, one that breaks the rule, where, what the message and the hint say.
 CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
@@ -29,6 +37,13 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         "/cluster",
         ("16 GPUs", "2 nodes"),
         "gpus: 8 or fewer",
+    ),
+    "HOST001": (
+        job(gpus=16, launch=hosts("a", "b")),
+        job(gpus=16, launch=hosts("a", "b", "c")),
+        "/launch/shell/hosts",
+        ("3 hosts", "2 nodes"),
+        "gpus: 24",
     ),
     "PREC002": (
         job(accelerator=V100, training={"precision": "fp16", "attention": "unfused"}),
@@ -130,3 +145,9 @@ def test_sound_job_has_no_findings() -> None:
 def test_part_of_a_node_is_enough() -> None:
     """A job smaller than a node needn't fill it."""
     assert check_job(job(gpus=3)) == ()
+
+
+def test_a_host_is_named_once() -> None:
+    """Two nodes can't be the same host."""
+    (finding,) = check_job(job(gpus=16, launch=hosts("a", "a")))
+    assert "a is named 2 times in 2 hosts" in finding.message
