@@ -119,6 +119,14 @@ def _files_text(job: Job, changes: tuple[Change, ...], folder: Path) -> str:
     words = {"create": "written", "identical": "unchanged", "conflict": "overwritten"}
     lines = [f"  {change.path} ({words[change.action.value]})" for change in changes]
     start = _START[job.launch.target].format(shlex.quote(str(folder)))
-    return "\n".join(
-        ("Files", *lines, "", f"Start the job from the folder that holds {job.launch.script}:", f"  {start}")
-    )
+    return "\n".join(("Files", *lines, "", _before_start(job, folder), f"  {start}"))
+
+
+def _before_start(job: Job, folder: Path) -> str:
+    """Where the script has to be: Slurm and ssh start it where they are called, AzureML uploads a folder."""
+    script = job.launch.script
+    if job.launch.target != "azureml":
+        return f"Start the job from the folder that holds {script}:"
+    if "code" in job.launch.options:
+        return f"Start the job, which uploads {folder / str(job.launch.options['code'])}:"
+    return f"Put {script} and its modules into {folder}, which is uploaded (or set launch.azureml.code), and start it:"

@@ -23,11 +23,14 @@ _NOTES = (
     "Configuration files travel as inputs, so they arrive whatever folder `code` is. "
     "Paths here are relative to this file.",
 )
+_OWN_FOLDER = "."  #: uploaded unless the spec names another: what lies above it may be anything
 
 
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
     """`job.yml`, to be submitted with `az ml job create --file job.yml`."""
-    top = "\n".join(line.text for line in header(plan, program, command, (*_NOTES, *_node_notes(plan))))
+    top = "\n".join(
+        line.text for line in header(plan, program, command, (*_NOTES, _code_note(plan), *_node_notes(plan)))
+    )
     body = yaml.dump(
         _job(plan, program), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=False
     )
@@ -43,7 +46,7 @@ def _job(plan: Plan, program: Program) -> dict[str, object]:
         "type": "command",
         "display_name": str(options.get("display_name", job.name)),
         "experiment_name": _experiment(str(options.get("experiment_name", job.name))),
-        "code": str(options.get("code", ".")),
+        "code": str(options.get("code", _OWN_FOLDER)),
         "command": _Folded(_command(program, variables)),
         "inputs": {_input(file.path): {"type": "uri_file", "path": f"./{file.path}"} for file in program.files},
         "environment": _environment_reference(str(options.get("environment", _ENVIRONMENT))),
@@ -109,6 +112,13 @@ def _resources(plan: Plan, options: Mapping[str, Any]) -> dict[str, object]:
         **({"instance_type": size} if serverless else {}),
         "shm_size": str(options.get("shm_size", "64g")),
     }
+
+
+def _code_note(plan: Plan) -> str:
+    code, script = launch_options(plan).get("code", _OWN_FOLDER), plan.job.launch.script
+    if code == _OWN_FOLDER:
+        return f"`code` is this folder and all that is uploaded: put {script} and its modules here, or name another."
+    return f"`code` is all that is uploaded: it holds {script} and its modules."
 
 
 def _node_notes(plan: Plan) -> Iterator[str]:

@@ -75,6 +75,13 @@ def test_summary_satisfies_the_batch_identity(workdir: Path) -> None:
     assert batch["world"] == layout["data"] * layout["tensor"] * layout["pipeline"] * layout["context"] == 1024
 
 
+def test_summary_says_where_the_script_belongs() -> None:
+    """AzureML uploads a folder, which must hold the script; the others start it where they are called."""
+    said = {target: run("--gpus", "64", "--target", target, "-o", target).stdout for target in ("slurm", "azureml")}
+    assert "from the folder that holds pretrain_gpt.py:\n  sbatch slurm/launch.sbatch" in said["slurm"]
+    assert "Put pretrain_gpt.py and its modules into azureml, which is uploaded" in said["azureml"]
+
+
 def test_same_command_writes_same_bytes(workdir: Path) -> None:
     """Two runs of one command in two folders write the same files, and running it again changes nothing."""
     run("--gpus", "64", "-o", "one")

@@ -48,6 +48,16 @@ def test_azure_accepts_the_job(tmp_path: Path, options: dict[str, object]) -> No
     assert Path(job.inputs["ds_config"].path).name == "ds_config.json"
 
 
+@pytest.mark.parametrize(
+    ("options", "says"), [({}, "put train.py and its modules here"), ({"code": ".."}, "holds train.py")]
+)
+def test_the_job_says_where_the_script_belongs(tmp_path: Path, options: dict[str, object], says: str) -> None:
+    """Only `code` is uploaded, so the header says that the script has to be in it."""
+    launch(tmp_path, options=options)
+    header = (tmp_path / "job.yml").read_text().partition("\n\n")[0]
+    assert says in " ".join(header.replace("# ", "").split())
+
+
 def test_the_command_is_data_to_the_shell(tmp_path: Path) -> None:
     """After the service has put the input's path in, a shell gives the script every argument unchanged."""
     command = launch(tmp_path, environment={"B": HOSTILE[12]})["command"]
