@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from ..estimate.layout import FIELDS
 from ..findings import Severity
+from ..rules.check import check_pins
 from ..spec.job import Job
 from .enumerate import divisors
 from .plan import Infeasible, Plan, Suggestion
@@ -23,13 +25,15 @@ if TYPE_CHECKING:
 _GROWTH = (1.125, 1.25, 1.5, 2, 3, 4, 6, 8, 12, 16, 32, 64)
 #: Neighbouring node counts, and batch sizes, tried one by one.
 _NEIGHBOURS = 8
+#: Pairs of pinned keys that are offered, where no single one is enough.
+_MOST_PAIRS = 3
 
 
 def explain_infeasible(job: Job, found: Feasible) -> Infeasible:
     """The answer for a job without a plan."""
     from .search import make_plan
 
-    binding = next(iter(found.rejected_by), "BATCH001")
+    binding = _broken_pin(job) or next(iter(found.rejected_by), "BATCH001")
     nearest = make_plan(job, found.nearest) if found.nearest is not None else None
     if nearest is not None:  # some layouts are legal: what the nearest of them lacks is what binds
         binding = next((f.rule for f in nearest.findings if f.severity is Severity.ERROR), binding)
@@ -43,6 +47,11 @@ def explain_infeasible(job: Job, found: Feasible) -> Infeasible:
     )
 
 
+def _broken_pin(job: Job) -> str | None:
+    """The first rule that the pinned keys break whatever else is chosen."""
+    return next((f.rule for f in check_pins(job) if f.severity is Severity.ERROR), None)
+
+
 def _best(job: Job) -> Plan | None:
     """The best plan of a changed job, without explanations."""
     from .search import feasible_layouts, make_plan
@@ -50,7 +59,7 @@ def _best(job: Job) -> Plan | None:
     found = feasible_layouts(job)
     if not len(found.layouts):
         return None
-    (row,) = ranking(found.layouts, found.total_s, found.required_bytes, 1)
+    (row,) = ranking(job, found.layouts, found.total_s, found.required_bytes, 1)
     return make_plan(job, found.layouts[row])
 
 
@@ -62,19 +71,29 @@ def _suggestions(job: Job) -> Iterator[Suggestion]:
 
 
 def _without_pins(job: Job) -> Iterator[Suggestion]:
-    """Each pinned key changed by itself; all of them only where that isn't enough."""
+    """Each pinned key changed by itself; where that isn't enough, pairs of them, and last all of them."""
     pinned = [name for name in FIELDS if getattr(job.pins, name) is not None]
-    single = False
-    for name in pinned:
-        plan = _best(replace(job, pins=replace(job.pins, **{name: None})))
-        if plan is not None:
-            single = True
-            value = plan.layout.to_dict()[name]
-            yield Suggestion(path=f"layout.{name}", value=value, text=f"layout.{name}: {_text(value)}", plan=plan)
-    if len(pinned) > 1 and not single:
+    for size in (1, 2):
+        found = [s for names in combinations(pinned, size) if (s := _with_others(job, names)) is not None]
+        if found:
+            yield from found[:_MOST_PAIRS] if size > 1 else found
+            return
+    if len(pinned) > 2:
         plan = _best(replace(job, pins=type(job.pins)()))
         if plan is not None:
             yield Suggestion(path="layout", value="", text="no pinned layout keys", plan=plan)
+
+
+def _with_others(job: Job, names: tuple[str, ...]) -> Suggestion | None:
+    """The best plan that keeps every pin but `names`, if there is one."""
+    plan = _best(replace(job, pins=replace(job.pins, **dict.fromkeys(names))))
+    if plan is None:
+        return None
+    values = {name: plan.layout.to_dict()[name] for name in names}
+    text = " and ".join(f"layout.{name}: {_text(value)}" for name, value in values.items())
+    if len(names) > 1:
+        return Suggestion(path="layout", value="", text=text, plan=plan)
+    return Suggestion(path=f"layout.{names[0]}", value=values[names[0]], text=text, plan=plan)
 
 
 def _text(value: object) -> str:

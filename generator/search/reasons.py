@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from ..estimate.layout import Layout, Layouts, Offload, Recompute
 from ..spec.job import Job
-from .rank import TIME_BAND
+from .rank import OFFLOAD_MARGIN, TIME_BAND
 
 _DECISIONS = (
     "tensor",
@@ -28,6 +28,8 @@ def reasons(job: Job, chosen: Layout, feasible: Layouts, total_s: NDArray[np.flo
     index = _row_of(chosen, feasible)
     own, fastest = float(total_s[index]), float(total_s.min())
     lines = [_overall(own, fastest, len(total_s))]
+    if chosen.offload == Offload.NONE and own > fastest * (1 + TIME_BAND):
+        lines[0] = _without_offload(own, fastest, len(total_s))
     for name in _DECISIONS:
         line = _decision(job, name, chosen, feasible, total_s, own)
         if line:
@@ -48,6 +50,13 @@ def _overall(own: float, fastest: float, count: int) -> str:
     return (
         f"simplest of the layouts within {TIME_BAND:.0%} of the fastest, which the model cannot tell apart"
         f" ({own:.3g} s against {fastest:.3g} s; {count:,} layouts fit)"
+    )
+
+
+def _without_offload(own: float, fastest: float, count: int) -> str:
+    return (
+        f"best of the layouts that keep everything on the device: offload would have to save {OFFLOAD_MARGIN:.0%},"
+        f" since its time is the least certain ({own:.3g} s against {fastest:.3g} s; {count:,} layouts fit)"
     )
 
 

@@ -52,7 +52,7 @@ def search(job: Job, *, top: int = 10) -> SearchResult | Infeasible:
         from .infeasible import explain_infeasible
 
         return explain_infeasible(job, found)
-    rows = ranking(found.layouts, found.total_s, found.required_bytes, top)
+    rows = ranking(job, found.layouts, found.total_s, found.required_bytes, top)
     elapsed = time.perf_counter() - started
     plans = tuple(_ranked_plan(job, found, row) for row in rows)
     return SearchResult(
@@ -160,7 +160,7 @@ def _alternatives(job: Job, found: Feasible, best: Plan) -> dict[str, Plan]:
     rows = {
         "fastest": int(np.lexsort((found.required_bytes, found.total_s))[0]),
         "least memory": int(np.lexsort((found.total_s, found.required_bytes))[0]),
-        "simplest": int(np.lexsort((found.total_s, complexity(found.layouts)))[0]),
+        "simplest": int(np.lexsort((found.total_s, complexity(job, found.layouts)))[0]),
     }
     layouts = {label: found.layouts[row] for label, row in rows.items()}
     distinct: dict[str, Plan] = {}
@@ -171,12 +171,16 @@ def _alternatives(job: Job, found: Feasible, best: Plan) -> dict[str, Plan]:
 
 
 def estimate(job: Job) -> Plan:
-    """One layout, unsearched: pinned keys as they are, `data` and `gradient_accumulation` from the identities, and the
-    framework's defaults (1, stage 0, nothing recomputed or offloaded) for the rest. Broken rules are in `findings`."""
+    """One layout, unsearched: pinned keys as they are, `data` and what is missing of the batch from the identities, and
+    the framework's defaults (1, stage 0, nothing recomputed or offloaded) for the rest. Broken rules are in `findings`.
+    """
     pins = pinned_values(job.pins)
     tensor, pipeline, context = (pins.get(name, 1) for name in ("tensor", "pipeline", "context"))
     data = pins.get("data", max(job.gpus // (tensor * pipeline * context), 1))
-    micro = pins.get("micro_batch", 1)
+    batch = job.training.global_batch
+    accumulation = pins.get("gradient_accumulation")
+    derived = 1 if accumulation is None or batch % (data * accumulation) else batch // (data * accumulation)
+    micro = pins.get("micro_batch", derived)
     layout = Layout(
         data=data,
         tensor=tensor,
@@ -187,7 +191,7 @@ def estimate(job: Job) -> Plan:
         sequence_parallel=bool(pins.get("sequence_parallel", 0)),
         zero_stage=pins.get("zero_stage", 0),
         micro_batch=micro,
-        gradient_accumulation=pins.get("gradient_accumulation", max(job.training.global_batch // (data * micro), 1)),
+        gradient_accumulation=accumulation or max(batch // (data * micro), 1),
         recompute=Recompute(pins.get("recompute", 0)),
         offload=Offload(pins.get("offload", 0)),
     )

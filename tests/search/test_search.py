@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from dataclasses import fields
 from typing import Any
 
@@ -15,9 +16,9 @@ from dsgen.estimate.memory import memory
 from dsgen.estimate.step_time import step_time
 from dsgen.findings import Severity
 from dsgen.rules import FIT_RULES, LAYOUT_RULES
-from dsgen.search.enumerate import divisors, enumerate_legal
+from dsgen.search.enumerate import _DOMAINS, divisors, enumerate_legal
 from dsgen.search.plan import Infeasible, SearchResult
-from dsgen.search.rank import TIME_BAND
+from dsgen.search.rank import TIME_BAND, judged_time
 from dsgen.search.search import feasible_layouts
 from dsgen.spec.job import Job
 from tests.jobs import job
@@ -181,3 +182,67 @@ def test_nearest_miss_is_over_capacity() -> None:
     assert isinstance(result, Infeasible) and result.nearest is not None
     capacity = result.nearest.memory.capacity_bytes * (1 - result.job.headroom)
     assert result.nearest.memory.required_bytes > capacity
+
+
+def test_offload_has_to_win_by_a_margin() -> None:
+    """A plan that offloads is chosen over one that doesn't only when it is faster by more than the margin."""
+    roomy = job(framework="deepspeed", gpus=8, training__global_batch=64)
+    result = dsgen.search(roomy)
+    assert isinstance(result, SearchResult)
+    assert result.plans[0].layout.offload is Offload.NONE
+    found = feasible_layouts(roomy)
+    judged = judged_time(found.layouts, found.total_s)
+    assert ((judged > found.total_s * 1.1) == (found.layouts.offload != Offload.NONE)).all()
+
+
+def test_rejections_are_counted_by_the_first_rule_in_the_tables_order() -> None:
+    """Each removed layout is counted once, by the first rule, in growing order, that it breaks."""
+    small = job(**JOBS["megatron-deepspeed"])
+    order = dict.fromkeys(("data", "tensor", "pipeline", "context"), 0)
+    order |= {name: step for step, (name, _) in enumerate(_DOMAINS, start=1)}
+    order["gradient_accumulation"] = order["micro_batch"]
+    rules = [rule for rule in LAYOUT_RULES if rule.severity is Severity.ERROR and rule.binds(small)]
+    rules.sort(key=lambda rule: max(order[name] for name in rule.variables))
+    counts: Counter[str] = Counter()
+    for layout in every_layout(small):
+        counts.update([rule.id for rule in rules if not bool(rule.holds(small, layout))][:1])
+    assert dict(enumerate_legal(small).rejected_by) == dict(counts)
+
+
+def test_several_wrong_pins_are_changed_together() -> None:
+    """When no single pin is to blame, pairs of them are offered, and the plan of each has the other pins as written."""
+    pins = {"zero_stage": 0, "micro_batch": 64, "tensor": 1, "recompute": "none", "context": 1, "offload": "none"}
+    wanted = job(
+        framework="deepspeed",
+        model="llama-2-7b",
+        gpus=8,
+        training__global_batch=512,
+        **{f"layout__{name}": value for name, value in pins.items()},
+    )
+    result = dsgen.search(wanted)
+    assert isinstance(result, Infeasible)
+    pairs = [s for s in result.suggestions if s.path == "layout"]
+    assert 0 < len(pairs) <= 3
+    for suggestion in pairs:
+        chosen = suggestion.plan.layout.to_dict()
+        changed = {name for name, value in pins.items() if chosen[name] != value}
+        assert len(changed) == 2
+        assert all(f"layout.{name}: " in suggestion.text for name in changed)
+
+
+@pytest.mark.parametrize(
+    ("pins", "expected"),
+    [
+        ({}, (16, 1, 3)),
+        ({"gradient_accumulation": 1}, (16, 3, 1)),
+        ({"micro_batch": 3}, (16, 3, 1)),
+        ({"tensor": 4}, (4, 1, 12)),
+        ({"tensor": 4, "gradient_accumulation": 5}, (4, 1, 5)),
+    ],
+)
+def test_estimate_completes_what_is_pinned(pins: dict[str, int], expected: tuple[int, int, int]) -> None:
+    """Data, micro batch and accumulation follow from the identities; what can't is a finding, not an error."""
+    plan = dsgen.estimate(job(**{f"layout__{name}": value for name, value in pins.items()}))
+    assert (plan.layout.data, plan.layout.micro_batch, plan.layout.gradient_accumulation) == expected
+    whole = plan.layout.global_batch == plan.job.training.global_batch
+    assert any(f.rule == "MLM002" for f in plan.findings) == (not whole)

@@ -1,11 +1,9 @@
 #!/bin/bash
 # Written by dsgen 0.1.0: dsgen generate
 # Job gpt-neox-20b: deepspeed trains gpt-neox-20b on 4 × gcp/a3-highgpu-8g.
-# 32 GPUs = 16 data × 2 tensor × 1 pipeline × 1 context; ZeRO 1, recompute none, offload optimizer.
-# 1024 sequences a step = 2 micro batch × 32 accumulated × 16 data. plan.json has the estimates and reasons.
-# train_batch_size is 2 × 32 × 32: without an mpu DeepSpeed counts every rank of a tensor group, although 2 of
-# them share a sample, and 1024 samples are used per step. A script that passes an mpu to deepspeed.initialize
-# must leave it out of the JSON.
+# 32 GPUs = 32 data × 1 tensor × 1 pipeline × 1 context; ZeRO 2, recompute full, offload none.
+# 1024 sequences a step = 8 micro batch × 4 accumulated × 32 data. plan.json has the estimates and reasons.
+# recompute full: the script must checkpoint every layer itself.
 # training.duration is 4769 optimizer steps: the script must stop there.
 #
 # Run on any machine that reaches every host by ssh without a password, in the folder that holds the training

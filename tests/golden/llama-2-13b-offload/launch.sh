@@ -1,11 +1,9 @@
 #!/bin/bash
 # Written by dsgen 0.1.0: dsgen generate
 # Job llama-2-13b-offload: deepspeed trains llama-2-13b on 1 × azure/standard_nd96asr_v4.
-# 8 GPUs = 4 data × 2 tensor × 1 pipeline × 1 context; ZeRO 3, recompute none, offload optimizer.
-# 64 sequences a step = 1 micro batch × 16 accumulated × 4 data. plan.json has the estimates and reasons.
-# train_batch_size is 1 × 16 × 8: without an mpu DeepSpeed counts every rank of a tensor group, although 2 of
-# them share a sample, and 64 samples are used per step. It is left out of the JSON because ZeRO-3 checks it
-# again, against the replicas alone.
+# 8 GPUs = 8 data × 1 tensor × 1 pipeline × 1 context; ZeRO 3, recompute full, offload optimizer.
+# 64 sequences a step = 8 micro batch × 1 accumulated × 8 data. plan.json has the estimates and reasons.
+# recompute full: the script must checkpoint every layer itself.
 # training.duration is 1000 optimizer steps: the script must stop there.
 #
 # Run in the folder that holds the training script.
