@@ -84,12 +84,12 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-def load_job(source: Source, *, overrides: Mapping[str, object] | None = None, check_pins: bool = True) -> Job:
+def load_job(source: Source, *, overrides: Mapping[str, object] | None = None, check_pins: bool = False) -> Job:
     """The job that `source` (a path, a text stream or a mapping) describes, resolved and checked.
 
     `overrides` maps dotted paths of the spec, such as `training.global_batch`, to values. Raises `InvalidJob`, which
-    holds every finding, when the job would fail or silently misbehave. Without `check_pins` a pinned layout that breaks
-    rules passes, for `estimate` to say what it would do.
+    holds every finding, when the spec is wrong or its facts contradict each other. Pinned layout keys that break a rule
+    are for `estimate` to show and for `search` to answer with `Infeasible`; with `check_pins` they raise here too.
     """
     return check_job(source, overrides=overrides, check_pins=check_pins)[0]
 
@@ -97,7 +97,7 @@ def load_job(source: Source, *, overrides: Mapping[str, object] | None = None, c
 def check_job(
     source: Source, *, overrides: Mapping[str, object] | None = None, check_pins: bool = True
 ) -> tuple[Job, tuple[Finding, ...]]:
-    """The job as `load_job` gives it, with its warnings and notes. Raises `InvalidJob` as `load_job` does."""
+    """The job as `load_job` gives it, pinned keys checked, with its warnings and notes. Raises `InvalidJob`."""
     from . import rules, spec
     from .findings import InvalidJob, Severity, in_file_order
 

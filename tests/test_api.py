@@ -55,8 +55,18 @@ def test_from_spec_to_files(tmp_path: Path) -> None:
 def test_invalid_job_holds_every_finding() -> None:
     """A bad spec raises InvalidJob with all its findings, those of rules included."""
     with pytest.raises(dsgen.InvalidJob) as caught:
-        dsgen.load_job(io.StringIO(SPEC.replace("gpus: 8", "gpus: 8\nlayout: {tensor: 5}")))
+        dsgen.check_job(io.StringIO(SPEC.replace("gpus: 8", "gpus: 8\nlayout: {tensor: 5}")))
     assert any("5" in finding.message for finding in caught.value.findings)
+
+
+def test_a_pin_that_breaks_a_rule_is_estimated_and_has_no_plan() -> None:
+    """`estimate` shows the rule that a pinned key breaks, `search` names it as what binds; neither raises."""
+    job = dsgen.load_job(io.StringIO(SPEC.replace("gpus: 8", "gpus: 8\nlayout: {tensor: 5}")))
+    broken = {finding.rule for finding in dsgen.estimate(job).findings}
+    answer = dsgen.search(job)
+    assert isinstance(answer, dsgen.Infeasible)
+    assert answer.binding_rule in broken
+    assert any(suggestion.path == "layout.tensor" for suggestion in answer.suggestions)
 
 
 def test_estimate_gives_one_plan() -> None:

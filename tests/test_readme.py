@@ -52,7 +52,7 @@ def test_message_is_what_is_printed() -> None:
     stream = io.StringIO(text)
     stream.name = "job.yaml"  # type: ignore[attr-defined]
     with pytest.raises(dsgen.InvalidJob) as caught:
-        dsgen.load_job(stream)
+        dsgen.check_job(stream)
     assert shown.strip() in [finding_text(finding) for finding in caught.value.findings]
 
 
