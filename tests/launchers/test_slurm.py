@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -132,6 +134,46 @@ def test_the_time_limit_saves_and_requeues(tmp_path: Path) -> None:
         wait_until(lambda: "Restarts=1" in cluster.run("scontrol", "show", "job", job).stdout)
         output = next(tmp_path.glob("*.out")).read_text()
     assert (tmp_path / "saved").exists(), output
+
+
+TASK_ONLY = """\
+#!/bin/bash
+while [[ "$1" == --* ]]; do shift; done
+exec "$@" # the task itself, so that a signal reaches it and nothing that it starts
+"""
+CONTROL = """\
+#!/bin/bash
+case "$1 $2" in
+  "show hostnames") echo 127.0.0.1 ;;
+  "show job") echo "   Command=$SCRIPT_PATH" ;;
+  requeue*) touch requeued ;;
+esac
+"""
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("told", [signal.SIGUSR1, signal.SIGTERM], ids=lambda told: told.name)
+def test_signals_reach_the_workers_through_the_task(tmp_path: Path, told: signal.Signals) -> None:
+    """Where Slurm signals the task alone, as proctrack/cgroup does, the workers get USR1, and TERM ends torchrun."""
+    (tmp_path / "saves.py").write_text(SAVES)
+    options = {"requeue": True, "signal_seconds": 50}
+    script = launch(tmp_path, gpus=1, gpus_per_node=1, cpu_cores=4, script="saves.py", options=options)
+    for name, text in (("srun", TASK_ONLY), ("scontrol", CONTROL)):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    slurm = {"JOB_NUM_NODES": "1", "JOB_ID": "1", "JOB_NODELIST": "a", "NODEID": "0", "CPUS_ON_NODE": "4"}
+    environment = {
+        **os.environ,
+        **{f"SLURM_{name}": value for name, value in slurm.items()},
+        "PATH": f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "SCRIPT_PATH": str(script),
+    }
+    with subprocess.Popen(["bash", script], cwd=tmp_path, env=environment, start_new_session=True) as job:
+        wait_until(lambda: (tmp_path / "started").exists())
+        task = int(Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()[0])
+        os.kill(job.pid if told is signal.SIGUSR1 else task, told)  # TERM comes from slurmstepd, not from the script
+        job.wait(timeout=60)
+    assert (tmp_path / "saved").exists() == (tmp_path / "requeued").exists() == (told is signal.SIGUSR1)
 
 
 def submit(cluster: SlurmCluster, script: Path, *options: str) -> str:
