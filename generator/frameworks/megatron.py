@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..estimate.layout import Layout
+from ..rules.job_parts import missing_parts
 from ..spec.job import Job
 from .arguments import DEFAULT_STEPS, Value, gives, group, training_steps
 from .optimizer import BETA1, EPSILON, beta2
@@ -105,8 +106,8 @@ def common_notes(job: Job, name: str) -> list[str]:
     own_length = gives(job.launch.arguments, *_LENGTH_OPTIONS)
     if job.training.duration_tokens is None and not own_length:
         texts.append(f"The job gives no training.duration and the script insists on one: {DEFAULT_STEPS} steps.")
-    if job.model.gated_mlp and job.model.activation not in ("silu", "swish", "swiglu"):
-        texts.append(f"{name} gates MLPs with SiLU; the model's {job.model.activation} needs a change to its code.")
+    if missing := missing_parts(job):
+        texts.append(f"{name} has no option for {', '.join(missing)}; the estimates count them.")
     if job.model.position_embedding == "alibi":
         texts.append(f"{name} has no ALiBi: these arguments train without position embedding.")
     return texts

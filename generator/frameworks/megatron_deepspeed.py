@@ -139,25 +139,9 @@ def _deepspeed_group(layout: Layout) -> ArgumentGroup:
     )
 
 
-def _unsupported(job: Job) -> tuple[str, ...]:
-    """Parts of the model that no option of this tree makes."""
-    model = job.model
-    parts = {
-        "multi-head latent attention": model.is_mla,
-        "query and key normalisation": model.qk_norm != "none",
-        "attention sinks": model.attention_sinks,
-        "shared experts": model.shared_experts > 0,
-        "leading dense layers": model.is_moe and model.dense_layers > 0,
-        "query, key and value biases without others": model.qkv_bias and not megatron.has_linear_bias(job),
-    }
-    return tuple(part for part, needed in parts.items() if needed)
-
-
 def notes(job: Job, layout: Layout) -> tuple[str, ...]:
     """What the reader of the launch script would question."""
     texts = megatron.common_notes(job, "Megatron-DeepSpeed")
-    if missing := _unsupported(job):
-        texts.append(f"Megatron-DeepSpeed has no option for {', '.join(missing)}; the estimates count them.")
     if layout.pipeline > 1 and job.model.layers % layout.pipeline:
         most = -(-job.model.layers // layout.pipeline)
         texts.append(
@@ -166,8 +150,6 @@ def notes(job: Job, layout: Layout) -> tuple[str, ...]:
         )
     if layout.virtual_pipeline > 1:
         texts.append("DeepSpeed's pipeline engine doesn't interleave: virtual_pipeline has no effect here.")
-    if job.training.precision == "fp8" and job.model.kv_heads != job.model.heads:
-        texts.append("fp8: this tree's Transformer Engine layers refuse grouped-query attention.")
     return tuple(texts)
 
 

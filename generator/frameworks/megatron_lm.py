@@ -214,8 +214,6 @@ def _environment(job: Job, layout: Layout) -> Mapping[str, str]:
 def notes(job: Job, layout: Layout) -> tuple[str, ...]:
     """What the reader of the launch script would question."""
     texts = megatron.common_notes(job, "Megatron-LM")
-    if job.model.qk_norm == "full":
-        texts.append("Megatron-LM normalises queries and keys per head; the model does so over all heads at once.")
     if layout.offload == Offload.OPTIMIZER_AND_PARAMETERS:
         texts.append("Megatron-LM offloads the optimizer only.")
     if uses_fsdp(layout) and (layout.tensor > 1 or layout.context > 1):

@@ -8,6 +8,8 @@ from .frameworks import MEGATRON_DEEPSPEED, MEGATRON_LM, MEGATRONS
 from .rule import JobRule
 from .sources import derived, megatron_deepspeed, megatron_lm
 
+_MOST_SEQUENCES = 100_000
+
 Breaches = tuple[tuple[str, str, str | None], ...]
 
 
@@ -77,6 +79,15 @@ def megatron_has_optimizer(job: Job) -> Breaches:
     return (("/training/optimizer", message, "optimizer: adamw, or framework: deepspeed"),)
 
 
+def batch_counts_sequences(job: Job) -> Breaches:
+    """A global batch is in sequences; as many as this are usually tokens."""
+    batch, tokens = job.training.global_batch, job.training.sequence_length
+    if batch <= _MOST_SEQUENCES or batch % tokens:
+        return ()
+    message = f"global_batch: {batch} sequences of {tokens} tokens are {batch * tokens:.3g} tokens a step"
+    return (("/training/global_batch", message, f"global_batch: {batch // tokens}, or {{tokens: {batch}}}"),)
+
+
 MODEL_RULES: tuple[JobRule, ...] = (
     JobRule(
         id="MLM009",
@@ -119,5 +130,11 @@ MODEL_RULES: tuple[JobRule, ...] = (
         severity=Severity.ERROR,
         source=megatron_deepspeed("megatron/arguments.py (--optimizer: adam or sgd)"),
         check=megatron_has_optimizer,
+    ),
+    JobRule(
+        id="BATCH010",
+        severity=Severity.WARNING,
+        source=derived("a power of two of tokens is a multiple of the sequence length; real batches are below 100,000"),
+        check=batch_counts_sequences,
     ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .job_cluster import CLUSTER_RULES
 from .job_model import MODEL_RULES
+from .job_parts import PART_RULES
 from .rule import JobRule
 
-JOB_RULES: tuple[JobRule, ...] = (*CLUSTER_RULES, *MODEL_RULES)
+JOB_RULES: tuple[JobRule, ...] = (*CLUSTER_RULES, *MODEL_RULES, *PART_RULES)

@@ -108,6 +108,27 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         ("ALiBi", "megatron-lm"),
         "framework: megatron-deepspeed",
     ),
+    "MLM045": (
+        job("megatron-lm", model={"gated_mlp": True, "activation": "silu", "rotary_scaling": "llama3"}),
+        job(MDS, model={"gated_mlp": True, "activation": "gelu_tanh", "rotary_scaling": "llama3", "qk_norm": "head"}),
+        "/model",
+        ("gated by gelu_tanh", "llama3 scaling", "normalisation of queries and keys", MDS),
+        "framework: huggingface",
+    ),
+    "MDS023": (
+        job(MDS, accelerator={"flops_per_s": {"fp8": 1e15}}, training={"precision": "fp8"}),
+        job(MDS, model={"kv_heads": 8}, accelerator={"flops_per_s": {"fp8": 1e15}}, training={"precision": "fp8"}),
+        "/training/precision",
+        ("8 key-value heads", "96 attention heads"),
+        "precision: bf16",
+    ),
+    "BATCH010": (
+        job(training={"global_batch": 65536}),
+        job(training={"global_batch": 524288}),
+        "/training/global_batch",
+        ("524288", "2048 tokens"),
+        "global_batch: 256",
+    ),
     "OPT016": (
         job("deepspeed", training={"optimizer": "lamb"}),
         job(MDS, training={"optimizer": "lamb"}),
