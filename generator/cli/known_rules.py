@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -17,6 +18,18 @@ class KnownRule:
     source: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleNote:
+    """What explains a rule beyond its requirement."""
+
+    prevents: str  #: the error that comes without it, or what goes wrong silently
+    fix: str
+
+
+#: Spec rules that warn; the others stop the job.
+_WARNINGS = frozenset({"SPEC016"})
+
+
 @lru_cache(maxsize=1)
 def known_rules() -> tuple[KnownRule, ...]:
     """Rules by id."""
@@ -24,7 +37,13 @@ def known_rules() -> tuple[KnownRule, ...]:
     from ..spec.codes import TITLES
 
     spec = [
-        KnownRule(id=i, severity="error", checks="spec", title=title, source="the job spec's own form")
+        KnownRule(
+            id=i,
+            severity="warning" if i in _WARNINGS else "error",
+            checks="spec",
+            title=title,
+            source="the job spec's own form",
+        )
         for i, title in TITLES.items()
     ]
     other = [
@@ -38,6 +57,17 @@ def known_rules() -> tuple[KnownRule, ...]:
         for rule in ALL_RULES
     ]
     return tuple(sorted((*spec, *other), key=lambda rule: rule.id))
+
+
+@lru_cache(maxsize=1)
+def rule_notes() -> Mapping[str, RuleNote]:
+    """Notes by rule id."""
+    from importlib.resources import files
+
+    import yaml
+
+    text = files(__package__).joinpath("rule_notes.yaml").read_text(encoding="utf-8")
+    return {rule: RuleNote(**note) for rule, note in yaml.safe_load(text).items()}
 
 
 def title_of(rule_id: str) -> str:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from .printing import print_json, print_parts
 from .unknown import unknown
+
+if TYPE_CHECKING:
+    from .known_rules import KnownRule
 
 
 @click.command(short_help="List or explain the rules.")
@@ -19,21 +24,36 @@ from .unknown import unknown
     help="Form of the answer.",
 )
 def rules(rule_id: str | None, form: str) -> None:
-    """List every rule, or explain the one called ID."""
-    from dataclasses import asdict
-
+    """List every rule, or explain the one called ID: what it requires, the error it prevents, its source, a fix."""
     from .known_rules import known_rules
 
     chosen = [rule for rule in known_rules() if rule_id is None or rule.id == rule_id.upper()]
     if not chosen and rule_id is not None:
         unknown("rule", rule_id, (rule.id for rule in known_rules()))
     if form == "json":
-        print_json({"rules": [asdict(rule) for rule in chosen]})
+        print_json({"rules": [_document(rule) for rule in chosen]})
     elif rule_id is None:
         _print_all()
     else:
         for rule in chosen:
-            click.echo(f"{rule.id} ({rule.severity}, checks the {rule.checks})\n{rule.title}\nsource: {rule.source}")
+            click.echo(_explanation(rule))
+
+
+def _document(rule: KnownRule) -> dict[str, str]:
+    from dataclasses import asdict
+
+    from .known_rules import rule_notes
+
+    note = rule_notes().get(rule.id)
+    return {**asdict(rule), **(asdict(note) if note else {})}
+
+
+def _explanation(rule: KnownRule) -> str:
+    """The rule as a person reads it."""
+    document = _document(rule)
+    named = ("prevents", "fix", "source")
+    lines = [f"{name + ':':<10}{document[name]}" for name in named if name in document]
+    return "\n".join((f"{rule.id} ({rule.severity}, checks the {rule.checks})", rule.title, "", *lines))
 
 
 def _print_all() -> None:

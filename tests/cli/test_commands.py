@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dsgen.cli import commands
+from dsgen.cli.known_rules import known_rules, rule_notes
 from dsgen.cli.status import ExitStatus
 
 SMALL = """\
@@ -270,11 +271,18 @@ def test_wrong_usage(arguments: tuple[str, ...], said: str) -> None:
 
 
 def test_rules_are_explained() -> None:
-    """`rules ID` gives what the rule requires and its source, in any case of the id."""
+    """`rules ID` gives what the rule requires, the error it prevents, a fix and its source, in any case of the id."""
     result = run("rules", "mlm004")
     assert result.exit_code == ExitStatus.OK
     assert result.stdout.startswith("MLM004 (error")
-    assert "source: " in result.stdout
+    for said in ("prevents: ", "fix: ", "source: "):
+        assert said in result.stdout
+
+
+def test_every_rule_is_explained() -> None:
+    """Every rule, and nothing else, has a note on what it prevents and what mends it."""
+    assert set(rule_notes()) == {rule.id for rule in known_rules()}
+    assert all(note.prevents and note.fix for note in rule_notes().values())
 
 
 def test_every_command_is_documented() -> None:
