@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..findings import Severity
 from ..spec.job import Job
 from .frameworks import MEGATRON_DEEPSPEED, MEGATRON_LM, MEGATRONS
@@ -55,7 +57,8 @@ def megatron_makes_every_part(job: Job) -> Breaches:
     if not missing:
         return ()
     message = f"{job.model.name} has {', '.join(missing)}, for which framework: {job.framework} has no option"
-    return (("/model", f"{message}: it would train without", "framework: huggingface, or a change to the script"),)
+    other = "huggingface" if missing_parts(replace(job, framework=MEGATRON_LM)) else MEGATRON_LM
+    return (("/model", f"{message}: it would train without", f"framework: {other}, or a change to the script"),)
 
 
 def megatron_deepspeed_computes_fp8_with_equal_heads(job: Job) -> Breaches:

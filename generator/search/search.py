@@ -71,15 +71,16 @@ def feasible_layouts(job: Job) -> Feasible:
     legal = enumerate_legal(job)
     rejected = dict(legal.rejected_by)
     kept: list[tuple[Layouts, Floats, Floats]] = []
-    nearest: tuple[float, Layout] | None = None
+    nearest: tuple[tuple[float, float], Layout] | None = None
     for start in range(0, len(legal.layouts), _CHUNK_ROWS):
         rows = legal.layouts.take(np.arange(start, min(start + _CHUNK_ROWS, len(legal.layouts))))
         ledger = memory(job, rows)
         fits = _fit(job, rows, ledger, rejected)
-        demand = _demand(job, ledger)
-        least = int(np.argmin(demand))
-        if nearest is None or demand[least] < nearest[0]:
-            nearest = (float(demand[least]), rows[least])
+        tighter, other = _demand(job, ledger)
+        least = int(np.lexsort((other, tighter))[0])
+        demand = (float(tighter[least]), float(other[least]))
+        if nearest is None or demand < nearest[0]:
+            nearest = (demand, rows[least])
         if fits.any():
             rows = rows.take(fits)
             kept.append((rows, step_time(job, rows).total_s, ledger.required_bytes[fits]))
@@ -119,12 +120,11 @@ def _fit(job: Job, rows: Layouts, ledger: Memory, rejected: dict[str, int]) -> N
     return fits
 
 
-def _demand(job: Job, ledger: Memory) -> Floats:
-    """The tighter of device and host memory, as need over what may be used."""
+def _demand(job: Job, ledger: Memory) -> tuple[Floats, Floats]:
+    """Device and host memory, as need over what may be used: the tighter first, which decides what comes nearest."""
     device = ledger.required_bytes / (ledger.capacity_bytes * (1 - job.headroom))
     host = ledger.host_bytes_per_node / (job.cluster.host_memory_bytes or np.inf)
-    tighter: Floats = np.maximum(device, host)
-    return tighter
+    return np.maximum(device, host), np.minimum(device, host)
 
 
 def make_plan(job: Job, layout: Layout, *, why: tuple[str, ...] = ()) -> Plan:

@@ -246,3 +246,12 @@ def test_estimate_completes_what_is_pinned(pins: dict[str, int], expected: tuple
     assert (plan.layout.data, plan.layout.micro_batch, plan.layout.gradient_accumulation) == expected
     whole = plan.layout.global_batch == plan.job.training.global_batch
     assert any(f.rule == "MLM002" for f in plan.findings) == (not whole)
+
+
+def test_nearest_miss_is_the_least_in_both_memories() -> None:
+    """Of layouts that miss the tighter memory by as much, the nearest needs least of the other."""
+    tight = job(model="gpt3-175b", framework="megatron-deepspeed", gpus=8, training__global_batch=64)
+    answer = dsgen.search(tight)
+    assert isinstance(answer, Infeasible) and answer.nearest is not None
+    assert answer.nearest.layout.micro_batch == 1
+    assert answer.nearest.layout.recompute is Recompute.FULL
