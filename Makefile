@@ -9,12 +9,15 @@ SLURM := slurmctld slurmd slurm-client pdsh
 
 .PHONY: demo test lint picture clean
 
+# setuptools keeps build/ and would install modules that are gone from the sources.
 demo: $(BIN)/python
+	@rm -rf build
 	$(PIP) install .
 	$(BIN)/dsgen --gpus 1024
 
 # torch comes first because DeepSpeed's build looks for it.
 test: $(BIN)/python
+	@rm -rf build
 	$(PIP) install torch==2.13.0
 	$(PIP) install '.[test]'
 	@$(MAKE) --no-print-directory slurm
