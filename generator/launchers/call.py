@@ -12,15 +12,26 @@ from .quoting import Raw, comment, option_lines, shell_word
 
 def environment(plan: Plan, program: Program) -> dict[str, str]:
     """Variables of every process: the launcher's, then the framework's, then the user's, which win."""
-    cores = plan.job.cluster.cpu_cores
+    cores = cores_per_node(plan)
     threads = {"OMP_NUM_THREADS": str(max(1, cores // processes_per_node(plan)))} if cores else {}
     return {**threads, **program.environment, **plan.job.launch.environment}
+
+
+def cores_per_node(plan: Plan) -> int | None:
+    """Cores that the job has on each node: those asked for, else its accelerators' share; `None` if not known."""
+    asked = launch_options(plan).get("cpus_per_task")
+    if isinstance(asked, int):
+        return asked
+    cores = plan.job.cluster.cpu_cores
+    return (
+        cores if cores is None else max(1, cores * processes_per_node(plan) // plan.job.cluster.accelerators_per_node)
+    )
 
 
 def shares_cores(plan: Plan, program: Program) -> bool:
     """Whether OMP_NUM_THREADS is the launcher's own: a process's share of the node's cores."""
     named = {*program.environment, *plan.job.launch.environment}
-    return plan.job.cluster.cpu_cores is not None and "OMP_NUM_THREADS" not in named
+    return cores_per_node(plan) is not None and "OMP_NUM_THREADS" not in named
 
 
 def processes_per_node(plan: Plan) -> int:

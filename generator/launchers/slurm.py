@@ -7,11 +7,22 @@ from typing import Any
 
 from ..frameworks.program import Program, RenderedFile
 from ..search.plan import Plan
-from .call import argument_lines, environment, file_names, header, launch_options, processes_per_node, shares_cores
+from ..units import GIB
+from .call import (
+    argument_lines,
+    cores_per_node,
+    environment,
+    file_names,
+    header,
+    launch_options,
+    processes_per_node,
+    shares_cores,
+)
 from .quoting import Raw, plain_name, sbatch_word, shell_word
 from .template import fill
 
 _PASSED_ON = ("partition", "account", "qos", "constraint", "reservation")
+_FOR_JOBS = 0.9  # of a node's memory; the system keeps the rest, and Slurm's figure leaves it out
 _SECONDS_TO_STOP = 30  # what scontrol requeue and the epilogue need before the time limit
 
 
@@ -61,12 +72,15 @@ def _directives(plan: Plan, options: Mapping[str, Any]) -> Iterator[tuple[str, o
     yield "nodes", plan.job.nodes
     yield "ntasks-per-node", 1
     yield from _gpu_directives(processes_per_node(plan), options)
-    cpus = options.get("cpus_per_task", plan.job.cluster.cpu_cores)
+    exclusive = options.get("exclusive", not _leaves_room(plan))
+    cpus = options.get("cpus_per_task", plan.job.cluster.cpu_cores if exclusive else cores_per_node(plan))
     if cpus:
         yield "cpus-per-task", cpus
-    if options.get("exclusive", True):
+    if exclusive:
         yield "exclusive", None
-    yield "mem", options.get("memory", "0")
+    memory = options.get("memory", "0" if exclusive else _shared_memory(plan))
+    if memory is not None:
+        yield "mem", memory
     if plan.job.launch.time_limit_s is not None:
         yield "time", slurm_time(plan.job.launch.time_limit_s)
     yield from ((key, options[key]) for key in _PASSED_ON if key in options)
@@ -79,6 +93,21 @@ def _directives(plan: Plan, options: Mapping[str, Any]) -> Iterator[tuple[str, o
     if "mail_user" in options:
         yield "mail-user", options["mail_user"]
         yield "mail-type", "END,FAIL"
+
+
+def _leaves_room(plan: Plan) -> bool:
+    """Whether others can use the rest of the node."""
+    cluster = plan.job.cluster
+    return plan.job.gpus < cluster.accelerators_per_node or cluster.accelerator.is_slice
+
+
+def _shared_memory(plan: Plan) -> str | None:
+    """The accelerators' share of the node's memory in Slurm's gigabytes, for which 0 would mean all of it."""
+    cluster = plan.job.cluster
+    if cluster.host_memory_bytes is None:
+        return None
+    share = plan.job.gpus / cluster.accelerators_per_node
+    return f"{max(1, int(cluster.host_memory_bytes / GIB * share * _FOR_JOBS))}G"
 
 
 def _gpu_directives(gpus: int, options: Mapping[str, Any]) -> Iterator[tuple[str, object]]:

@@ -47,6 +47,8 @@ def test_the_users_environment_wins() -> None:
 def test_threads_share_the_node() -> None:
     """Each process gets its share of the cores, because torchrun would give it one; unknown cores give no variable."""
     assert environment(plan("slurm"), program())["OMP_NUM_THREADS"] == "12"
+    assert environment(plan("slurm", gpus=2), program())["OMP_NUM_THREADS"] == "12"
+    assert environment(plan("slurm", options={"cpus_per_task": 48}), program())["OMP_NUM_THREADS"] == "6"
     assert "OMP_NUM_THREADS" not in environment(plan("slurm", cpu_cores=None), program())
 
 

@@ -176,6 +176,16 @@ def test_signals_reach_the_workers_through_the_task(tmp_path: Path, told: signal
     assert (tmp_path / "saved").exists() == (tmp_path / "requeued").exists() == (told is signal.SIGUSR1)
 
 
+def test_part_of_a_node_leaves_the_rest(tmp_path: Path) -> None:
+    """A job on some GPUs of a node asks for their share of its cores and memory, and for the node when told to."""
+    shared = launch(tmp_path, gpus=2).read_text()
+    assert "#SBATCH --cpus-per-task=24\n" in shared
+    assert "--exclusive" not in shared
+    assert "--mem=0" not in shared
+    whole = launch(tmp_path, gpus=2, options={"exclusive": True}).read_text()
+    assert "#SBATCH --cpus-per-task=96\n#SBATCH --exclusive\n#SBATCH --mem=0\n" in whole
+
+
 def submit(cluster: SlurmCluster, script: Path, *options: str) -> str:
     """Submit `script` from its folder, with this interpreter's torchrun on PATH; the job's number."""
     path = f"PATH={Path(sys.executable).parent}:{os.environ['PATH']}"
