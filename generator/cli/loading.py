@@ -65,5 +65,9 @@ def _source(request: Request) -> str | TextIO:
 def _suggest_command(spec: str) -> None:
     """A mistyped command arrives as SPEC: say which command is close, when there is no such file."""
     matches = difflib.get_close_matches(spec, _COMMANDS, n=1)
-    if matches and not Path(spec).exists():
+    if Path(spec).exists():
+        return
+    if spec in _COMMANDS:
+        raise click.UsageError(f"a command comes first: `dsgen {spec} ...`, then options")
+    if matches:
         raise click.UsageError(f"there is no command and no file {spec!r}; did you mean `dsgen {matches[0]}`?")
