@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from ..findings import Severity
 from ..spec.job import Job
 from .frameworks import AUTOTP
@@ -40,22 +38,6 @@ def nodes_are_connected(job: Job) -> Breaches:
     node = job.cluster.accelerators_per_node
     message = f"{job.gpus} GPUs need {job.nodes} nodes of {job.cluster.name}, which has no network between nodes"
     return (("/cluster", message, f"gpus: {node} or fewer, or cluster.network_gbits_per_s_per_node if there is one"),)
-
-
-def hosts_are_the_nodes(job: Job) -> Breaches:
-    """Named hosts are as many as the job's nodes, each once."""
-    hosts, where = job.launch.options.get("hosts"), "/launch/shell/hosts"
-    if job.launch.target != "shell" or not isinstance(hosts, (list, tuple)):
-        return ()
-    twice = [host for host, times in Counter(hosts).items() if times > 1]
-    if twice:
-        message = f"{twice[0]} is named {hosts.count(twice[0])} times in {len(hosts)} hosts"
-        return ((where, message, f"name {job.nodes} different hosts"),)
-    if len(hosts) == job.nodes:
-        return ()
-    message = f"{len(hosts)} hosts are named, but {job.gpus} GPUs are {job.nodes} nodes of {job.cluster.name}"
-    gpus = len(hosts) * job.cluster.accelerators_per_node
-    return ((where, message, f"name {job.nodes}, or none and write the hostfile later; or gpus: {gpus}"),)
 
 
 def hardware_computes_precision(job: Job) -> Breaches:
@@ -104,12 +86,6 @@ CLUSTER_RULES: tuple[JobRule, ...] = (
         severity=Severity.ERROR,
         source=derived("collectives between nodes need a network"),
         check=nodes_are_connected,
-    ),
-    JobRule(
-        id="HOST001",
-        severity=Severity.ERROR,
-        source=derived("the launch script starts one torchrun on each host of its hostfile"),
-        check=hosts_are_the_nodes,
     ),
     JobRule(
         id="PREC002",

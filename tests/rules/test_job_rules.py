@@ -45,6 +45,20 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         ("3 hosts", "2 nodes"),
         "gpus: 24",
     ),
+    "SLM016": (
+        job(launch={"options": {"cpus_per_task": 96}}),
+        job(launch={"options": {"cpus_per_task": 97}}),
+        "/launch/slurm/cpus_per_task",
+        ("97", "96 cores"),
+        "cpus_per_task: 96",
+    ),
+    "SLM030": (
+        job(launch={"options": {"signal_seconds": 60}, "time_limit_s": 600}),
+        job(launch={"options": {"signal_seconds": 600}, "time_limit_s": 600}),
+        "/launch/slurm/signal_seconds",
+        ("600", "600 s"),
+        "signal_seconds: 60",
+    ),
     "PREC002": (
         job(accelerator=V100, training={"precision": "fp16", "attention": "unfused"}),
         job(accelerator=V100, training={"precision": "bf16", "attention": "unfused"}),
