@@ -100,7 +100,9 @@ def _expert_group(job: Job, layout: Layout) -> ArgumentGroup:
             "--moe-router-topk": model.experts_per_token,
             "--moe-router-score-function": "sigmoid" if sigmoid else "softmax",
             "--moe-router-enable-expert-bias": sigmoid,
-            "--moe-router-pre-softmax": model.family in _PRE_SOFTMAX_ROUTERS,
+            # With one expert a token, a softmax after the choice would have no gradient.
+            "--moe-router-pre-softmax": model.family in _PRE_SOFTMAX_ROUTERS
+            or (model.experts_per_token == 1 and not sigmoid),
             "--moe-router-dtype": "fp32",  # as the models' own code computes it
             "--moe-router-num-groups": model.router_groups or None,
             "--moe-router-group-topk": model.router_top_groups or None,

@@ -101,6 +101,25 @@ def _explain_pipeline(job: Job, layout: Layout) -> tuple[str, str]:
     )
 
 
+def biased_experts_stay_whole(_: Job, layout: LayoutLike) -> Any:
+    """Megatron-LM's experts have biases only when tensor parallelism doesn't cut them."""
+    return layout.tensor == 1
+
+
+def _explain_biased(job: Job, layout: Layout) -> tuple[str, str]:
+    return (
+        f"tensor: {layout.tensor} cuts the {job.model.experts} experts of {job.model.name}, a model with biases, which"
+        " is refused",
+        "tensor: 1 (expert: N spreads them whole)",
+    )
+
+
+def _has_biased_experts(job: Job) -> bool:
+    """Whether `--disable-bias-linear` is not given for a MoE model: the option is one for all layers."""
+    model = job.model
+    return model.is_moe and (model.output_bias or model.mlp_bias or model.expert_bias)
+
+
 def _is_moe(job: Job) -> bool:
     return job.model.is_moe
 
@@ -181,6 +200,16 @@ EXPERT_RULES: tuple[LayoutRule, ...] = (
         holds=trainer_spreads_no_experts,
         explain=_explain_trainer,
         frameworks=(HUGGINGFACE,),
+    ),
+    LayoutRule(
+        id="MLM046",
+        severity=Severity.ERROR,
+        source="NVIDIA/Megatron-LM megatron/core/transformer/transformer_config.py @ core_v0.16.1 (an assertion)",
+        variables=("tensor",),
+        holds=biased_experts_stay_whole,
+        explain=_explain_biased,
+        frameworks=(MEGATRON_LM,),
+        applies=_has_biased_experts,
     ),
     LayoutRule(
         id="MDS018",

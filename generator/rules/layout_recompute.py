@@ -8,9 +8,9 @@ from ..estimate.layout import Layout, LayoutLike, Recompute
 from ..findings import Severity
 from ..spec.job import Job
 from .columns import implies
-from .frameworks import AUTOTP, MEGATRON_DEEPSPEED
+from .frameworks import AUTOTP, MEGATRON_DEEPSPEED, MEGATRON_LM
 from .rule import LayoutRule
-from .sources import derived, megatron_deepspeed
+from .sources import derived, megatron_deepspeed, megatron_lm
 
 
 def recompute_is_all_or_nothing(_: Job, layout: LayoutLike) -> Any:
@@ -38,6 +38,18 @@ def _explain_reaches(job: Job, layout: Layout) -> tuple[str, str]:
     )
 
 
+def recompute_saves_memory(_: Job, layout: LayoutLike) -> Any:
+    """Fused attention keeps no scores, so repeating core attention costs time and saves nothing."""
+    return layout.recompute != Recompute.SELECTIVE
+
+
+def _explain_saves(job: Job, _: Layout) -> tuple[str, str]:
+    return (
+        f"recompute: selective saves no memory with attention: {job.training.attention}",
+        "recompute: none or full (or pin layout.recompute: selective)",
+    )
+
+
 RECOMPUTE_RULES: tuple[LayoutRule, ...] = (
     LayoutRule(
         id="ACT006",
@@ -56,5 +68,15 @@ RECOMPUTE_RULES: tuple[LayoutRule, ...] = (
         holds=recompute_reaches_attention,
         explain=_explain_reaches,
         frameworks=(MEGATRON_DEEPSPEED,),
+    ),
+    LayoutRule(
+        id="ACT007",
+        severity=Severity.ERROR,
+        source=megatron_lm("core/transformer/transformer_config.py (a warning: no need to recompute core_attn)"),
+        variables=("recompute",),
+        holds=recompute_saves_memory,
+        explain=_explain_saves,
+        frameworks=(MEGATRON_LM,),
+        applies=lambda job: job.training.attention == "flash" and job.pins.recompute is None,
     ),
 )

@@ -206,6 +206,13 @@ def test_megatron_lm_routes_by_groups_as_deepseek_does() -> None:
     assert not set(names) & arguments("megatron-lm", MIXTRAL).keys()
 
 
+def test_megatron_lm_chooses_after_the_softmax_for_one_expert() -> None:
+    """The script refuses one expert a token with a softmax over the chosen alone."""
+    flag = "--moe-router-pre-softmax"
+    assert flag in arguments("megatron-lm", replace(MIXTRAL, experts_per_token=1))
+    assert flag not in arguments("megatron-lm", MIXTRAL)
+
+
 def test_megatron_lm_offload_brings_what_it_needs() -> None:
     """CPU offload of the optimizer needs the precision-aware one."""
     read = arguments("megatron-lm", layout=replace(THREE_D, offload=Offload.OPTIMIZER))

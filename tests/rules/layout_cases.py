@@ -110,6 +110,9 @@ EXPERT = {
     "MLM017": case(job(model=MOE), {"expert": 4}, {"expert": 3}, "expert: 3", "8 experts"),
     "MOE001": case(job(MDS, model=MOE), {"expert": 4}, {"expert": 3}, "expert: 3", "8 experts"),
     "MOE005": case(job(), {"expert": 1}, {"expert": 2}, "expert: 2", "0 experts"),
+    "MLM046": case(
+        job("megatron-lm", model={**MOE, "output_bias": True}), {"tensor": 1}, {"tensor": 2}, "tensor: 2", "8 experts"
+    ),
     "MLM018": case(job(model=MOE), {"expert": 4, "data": 4}, {"expert": 4, "data": 6}, "expert: 4", "6 ranks"),
     "MOE006": case(job(MDS, model=MOE), {"expert": 4, "data": 4}, {"expert": 4, "data": 6}, "expert: 4", "6 ranks"),
     "MOE002": case(
@@ -144,6 +147,7 @@ STATES = {
     ),
     "MLM043": case(job(), {"offload": TO_HOST}, {"offload": ALL_TO_HOST}, "optimizer+parameters"),
     "ACT006": case(job("huggingface"), {"recompute": NONE}, {"recompute": SELECTIVE}, "huggingface"),
+    "ACT007": case(job("megatron-lm"), {"recompute": NONE}, {"recompute": SELECTIVE}, "selective", "flash"),
     "MDS021": case(
         job(MDS, training={"attention": "unfused"}),
         {"recompute": SELECTIVE},
