@@ -22,6 +22,7 @@ from .quoting import Raw, plain_name, sbatch_word, shell_word
 from .template import fill
 
 _PASSED_ON = ("partition", "account", "qos", "constraint", "reservation")
+_MEGATRON_HANDLER = "--exit-signal-handler"  # makes either Megatron save and exit on TERM
 _FOR_JOBS = 0.9  # of a node's memory; the system keeps the rest, and Slurm's figure leaves it out
 _SECONDS_TO_STOP = 30  # what scontrol requeue and the epilogue need before the time limit
 
@@ -33,7 +34,7 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
     text = fill(
         "slurm.sbatch.j2",
         directives=tuple(_directive(*pair) for pair in _directives(plan, options)),
-        header=header(plan, program, command),
+        header=header(plan, program, command, tuple(_notes(plan, options))),
         nodes=plan.job.nodes,
         processes=processes_per_node(plan),
         modules=tuple(options.get("modules", ())),
@@ -48,6 +49,7 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
         image=options.get("container_image", ""),
         mounts=tuple(options.get("container_mounts", ())),
         signal=signal_s > 0,
+        worker_signal=Raw("TERM" if _MEGATRON_HANDLER in plan.job.launch.arguments else "USR1"),
         grace_s=max(signal_s - _SECONDS_TO_STOP, signal_s // 2),
         requeue=bool(options.get("requeue", False)),
     )
@@ -72,7 +74,7 @@ def _directives(plan: Plan, options: Mapping[str, Any]) -> Iterator[tuple[str, o
     yield "nodes", plan.job.nodes
     yield "ntasks-per-node", 1
     yield from _gpu_directives(processes_per_node(plan), options)
-    exclusive = options.get("exclusive", not _leaves_room(plan))
+    exclusive = _takes_nodes(plan, options)
     cpus = options.get("cpus_per_task", plan.job.cluster.cpu_cores if exclusive else cores_per_node(plan))
     if cpus:
         yield "cpus-per-task", cpus
@@ -93,6 +95,22 @@ def _directives(plan: Plan, options: Mapping[str, Any]) -> Iterator[tuple[str, o
     if "mail_user" in options:
         yield "mail-user", options["mail_user"]
         yield "mail-type", "END,FAIL"
+
+
+def _notes(plan: Plan, options: Mapping[str, Any]) -> Iterator[str]:
+    if not _takes_nodes(plan, options) and "memory" not in options and _shared_memory(plan) is None:
+        yield "The node's memory is not known, so Slurm's default limit holds: launch.slurm.memory sets another."
+    megatron = plan.job.framework.startswith("megatron")
+    if options.get("signal_seconds") and megatron and _MEGATRON_HANDLER not in plan.job.launch.arguments:
+        yield (
+            f"Megatron does not handle USR1: with {_MEGATRON_HANDLER} among launch.arguments the workers get TERM "
+            "instead, save and exit."
+        )
+
+
+def _takes_nodes(plan: Plan, options: Mapping[str, Any]) -> bool:
+    """Whether nobody else may use the nodes: as asked for, else when nothing of them is left."""
+    return bool(options.get("exclusive", not _leaves_room(plan)))
 
 
 def _leaves_room(plan: Plan) -> bool:

@@ -94,6 +94,7 @@ def plan(
     environment: Mapping[str, str] | None = None,
     time_limit_s: int | None = 48 * 3600,
     options: Mapping[str, object] | None = None,
+    arguments: tuple[str, ...] = (),
 ) -> Plan:
     """A plan whose figures are zero: launchers read the job and the layout only."""
     job = Job(
@@ -119,7 +120,7 @@ def plan(
         launch=Launch(
             target=target,
             script=script,
-            arguments=(),
+            arguments=arguments,
             environment=environment or {},
             time_limit_s=time_limit_s,
             options=options or {},

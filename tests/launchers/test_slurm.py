@@ -176,6 +176,15 @@ def test_signals_reach_the_workers_through_the_task(tmp_path: Path, told: signal
     assert (tmp_path / "saved").exists() == (tmp_path / "requeued").exists() == (told is signal.SIGUSR1)
 
 
+def test_megatron_is_told_by_the_signal_that_it_handles(tmp_path: Path) -> None:
+    """Megatron saves on TERM, so with its handler among the arguments the workers get TERM for USR1."""
+    options = {"signal_seconds": 50}
+    assert "kill -USR1 \\$(cat" in launch(tmp_path, options=options).read_text()
+    (tmp_path / "megatron").mkdir()
+    script = launch(tmp_path / "megatron", options=options, arguments=("--exit-signal-handler",)).read_text()
+    assert "kill -TERM \\$(cat" in script
+
+
 def test_part_of_a_node_leaves_the_rest(tmp_path: Path) -> None:
     """A job on some GPUs of a node asks for their share of its cores and memory, and for the node when told to."""
     shared = launch(tmp_path, gpus=2).read_text()
