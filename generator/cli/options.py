@@ -62,12 +62,16 @@ def _request(spec: str | None, flags: Mapping[str, Any], assignments: tuple[tupl
     for name, value in given.items():
         words += [f"--{name.replace('_', '-')}", str(value)]
     for path, text in assignments:
-        words += ["--set", f"{path}=..." if path.startswith("launch.environment") else f"{path}={text}"]
+        words += ["--set", f"{path}=..." if _may_hold_secrets(path) else f"{path}={text}"]
     return Request(
         spec=spec,
         overrides={**{FLAGS[name]: value for name, value in given.items()}, **dict(assignments)},
         words=tuple(words),
     )
+
+
+def _may_hold_secrets(path: str) -> bool:
+    return path == "launch" or path.startswith("launch.environment")
 
 
 def _assignments(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:

@@ -13,6 +13,7 @@ from .quantities import read_time_limit, read_tokens
 from .resolve_cluster import resolve_cluster
 from .resolve_model import resolve_model
 from .source import Source
+from .text_check import is_secret
 
 DEFAULT_SEQUENCE_LENGTH: Final = 4096
 MEGATRON_SCRIPT: Final = "pretrain_gpt.py"
@@ -177,6 +178,7 @@ def _launch(source: Source, launch: Data, framework: str) -> Launch:
         environment={
             name: _as_text(source, f"/launch/environment/{name}", value)
             for name, value in launch.get("environment", {}).items()
+            if not is_secret(name)
         },
         time_limit_s=None if limit is None else read_time_limit(limit),
         options={key: _whole(value) for key, value in launch.get(target, {}).items()},

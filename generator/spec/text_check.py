@@ -59,6 +59,11 @@ def _walk(pointer: str, value: object) -> Iterator[tuple[str, object]]:
             stack.extend((f"{pointer}/{index}", value[index]) for index in reversed(range(len(value))))
 
 
+def is_secret(name: str) -> bool:
+    """Whether a variable of this name usually holds a secret, which no file may."""
+    return _SECRET.match(name) is not None
+
+
 def check_environment(source: Source) -> Iterator[Finding]:
     """A finding for every variable that no shell can set, and a warning for every one that looks like a secret."""
     launch = source.data.get("launch") if isinstance(source.data, dict) else None
@@ -70,7 +75,7 @@ def check_environment(source: Source) -> Iterator[Finding]:
             plain = re.sub(r"[^A-Za-z0-9_]", "_", name) or "NAME"
             hint = f"letters, digits and underscores, such as {plain if not plain[0].isdigit() else f'_{plain}'}"
             yield error(codes.ENVIRONMENT_NAME, where, message, hint)
-        elif _SECRET.match(name):
-            message = f"`{name}` looks like a secret; it would be written into the launch files"
+        elif is_secret(name):
+            message = f"`{name}` looks like a secret, so it is left out of the launch files"
             hint = "take it out; set it where you submit the job, or let the script read it from a private file"
             yield warning(codes.SECRET, where, message, hint)

@@ -109,6 +109,24 @@ def test_secrets_given_by_flag_stay_out_of_the_headers(workdir: Path) -> None:
     assert "NOT_IN_HEADER" not in header
 
 
+@pytest.mark.parametrize(
+    "assignment",
+    [
+        "launch.environment.HF_TOKEN=hush",
+        "launch.environment={HF_TOKEN: hush}",
+        "launch={environment: {HF_TOKEN: hush}}",
+    ],
+)
+@pytest.mark.parametrize("target", ["slurm", "azureml", "shell"])
+def test_secrets_are_not_written(workdir: Path, assignment: str, target: str) -> None:
+    """A variable whose name says that it is a secret is in no file, and a warning says so."""
+    (workdir / "job.yaml").write_text(SMALL.replace("launch: {target: slurm, script: train.py}\n", ""))
+    result = run("job.yaml", "--set", assignment, "--target", target, "-o", "out")
+    assert result.exit_code == ExitStatus.OK
+    assert "`HF_TOKEN` looks like a secret, so it is left out" in result.stderr
+    assert not [name for name, content in contents(workdir / "out").items() if b"hush" in content]
+
+
 def test_dsgen_yaml_is_the_default_spec(workdir: Path) -> None:
     """Without SPEC the file dsgen.yaml of the working directory is planned."""
     (workdir / "dsgen.yaml").write_text(SMALL)
