@@ -84,8 +84,8 @@ _DOMAINS: tuple[tuple[str, Domain], ...] = (
 )
 
 
-def enumerate_legal(job: Job) -> Legal:
-    """All layouts of `job` that break no layout rule."""
+def enumerate_legal(job: Job, *, without: str | None = None) -> Legal:
+    """All layouts of `job` that break no layout rule, but for the rule `without`."""
     pins = pinned_values(job.pins)
     table = _mesh(job, pins)
     domains = [_domains(job, table, name, values, pins) for name, values in _DOMAINS]
@@ -93,7 +93,9 @@ def enumerate_legal(job: Job) -> Legal:
     for size in sizes:
         table.weight = table.weight * size
     considered = int(table.weight.sum())
-    rules = [rule for rule in LAYOUT_RULES if rule.severity is Severity.ERROR and rule.binds(job)]
+    rules = [
+        rule for rule in LAYOUT_RULES if rule.severity is Severity.ERROR and rule.binds(job) and rule.id != without
+    ]
     table.columns["_row"] = np.arange(len(table.weight))
     rules = _apply(job, table, rules)
     for (name, _), domain, size in zip(_DOMAINS, domains, sizes, strict=True):

@@ -14,7 +14,7 @@ from ..estimate.layout import FIELDS
 from ..findings import Severity
 from ..rules.check import check_pins
 from ..spec.job import Job
-from .enumerate import divisors
+from .enumerate import divisors, enumerate_legal
 from .plan import Infeasible, Plan, Suggestion
 from .rank import ranking
 
@@ -33,10 +33,11 @@ def explain_infeasible(job: Job, found: Feasible) -> Infeasible:
     """The answer for a job without a plan."""
     from .search import make_plan
 
-    binding = _broken_pin(job) or next(iter(found.rejected_by), "BATCH001")
     nearest = make_plan(job, found.nearest) if found.nearest is not None else None
-    if nearest is not None:  # some layouts are legal: what the nearest of them lacks is what binds
-        binding = next((f.rule for f in nearest.findings if f.severity is Severity.ERROR), binding)
+    if nearest is None:
+        binding = _broken_pin(job) or _lone_obstacle(job, found)
+    else:  # some layouts are legal: what the nearest of them lacks is what binds
+        binding = next(f.rule for f in nearest.findings if f.severity is Severity.ERROR)
     return Infeasible(
         job=job,
         considered=found.considered,
@@ -50,6 +51,12 @@ def explain_infeasible(job: Job, found: Feasible) -> Infeasible:
 def _broken_pin(job: Job) -> str | None:
     """The first rule that the pinned keys break whatever else is chosen."""
     return next((f.rule for f in check_pins(job) if f.severity is Severity.ERROR), None)
+
+
+def _lone_obstacle(job: Job, found: Feasible) -> str:
+    """The rule without which some layout would be legal; where no single one is, that which removes most."""
+    freed = (rule for rule in found.rejected_by if len(enumerate_legal(job, without=rule).layouts))
+    return next(freed, next(iter(found.rejected_by), "BATCH001"))
 
 
 def _best(job: Job) -> Plan | None:

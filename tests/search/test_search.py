@@ -255,3 +255,13 @@ def test_nearest_miss_is_the_least_in_both_memories() -> None:
     assert isinstance(answer, Infeasible) and answer.nearest is not None
     assert answer.nearest.layout.micro_batch == 1
     assert answer.nearest.layout.recompute is Recompute.FULL
+
+
+def test_the_rule_that_binds_is_the_one_in_the_way() -> None:
+    """When one rule alone leaves no layout, it is named, however many layouts others remove."""
+    answer = dsgen.search(
+        job(model="mixtral-8x7b", framework="megatron-deepspeed", layout__zero_stage=3, layout__pipeline=1)
+    )
+    assert isinstance(answer, Infeasible)
+    assert answer.binding_rule == "MOE002"
+    assert max(answer.rejected_by, key=lambda rule: answer.rejected_by[rule]) != "MOE002"
