@@ -10,7 +10,7 @@ import numpy as np
 from ..spec.job import Job
 from ..units import GIB
 from . import activations, model_size
-from .buckets import bucket_elements
+from .buckets import bucket_elements, layer_elements
 from .layout import Layout, LayoutLike, Offload
 from .ledgers import Memory
 from .stages import in_flight, stage_layers, stage_parameters, vocabulary_rows
@@ -102,19 +102,10 @@ def _buffer_bytes(job: Job, layout: LayoutLike, parameters: Any) -> Any:
     bucket = np.minimum(bucket_elements(job, layout), parameters) * element
     overlapping = np.where(layout.pipeline > 1, 1, 2)
     partitioned = np.where(layout.zero_stage >= 1, (overlapping + 1) * bucket, 0)
-    gathered = np.where(layout.zero_stage >= 3, 2 * largest_layer_parameters(job) / layout.tensor * element, 0)
+    largest = max(layer_elements(job.model), job.model.vocab * job.model.hidden)
+    gathered = np.where(layout.zero_stage >= 3, 2 * largest / layout.tensor * element, 0)
     moved = np.where(layout.offload == Offload.OPTIMIZER_AND_PARAMETERS, bucket, 0)
     return np.where(layout.data * layout.context > 1, partitioned + gathered, 0) + moved
-
-
-def largest_layer_parameters(job: Job) -> int:
-    """Parameters of the largest module that ZeRO-3 gathers at once: a layer, or the embedding table."""
-    model = job.model
-    mlp = model_size.mlp_parameters(model)
-    if model.is_moe:
-        mlp = model.experts * model_size.expert_parameters(model) + model_size.shared_expert_parameters(model)
-    layer = model_size.attention_parameters(model) + model_size.norm_parameters(model) + mlp
-    return max(layer, model.vocab * model.hidden)
 
 
 def _whole(job: Job, layout: LayoutLike, staged: dict[str, Any]) -> Memory:
