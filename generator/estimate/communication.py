@@ -15,6 +15,10 @@ from .stages import StageParameters
 from .states import weight_bytes
 from .traits import FRAMEWORKS
 
+#: Shares that overlap never hides, the first and the last message of a run of them; assumed. Traffic once a step has
+#: one such end, traffic of every micro-batch and of every ring round has its own.
+_EXPOSED_PER_STEP = 0.05
+_EXPOSED_PER_PASS = 0.1
 #: ZeRO-3 gathers and reduces each matrix by itself: query-key-value, output, and the MLP's two.
 _MATRICES_PER_LAYER = 4
 
@@ -53,7 +57,7 @@ def context_s(job: Job, layout: LayoutLike, attention_core_s: Any) -> Any:
         crosses = ring.size > ring.per_node
         one = send_s(job.cluster, element * tokens * 2 * keys / layout.tensor, crosses)
         rounds = (layout.context - 1) * one
-        exposed = 3 * np.maximum(rounds - attention_core_s, 0.1 * rounds)
+        exposed = 3 * np.maximum(rounds - attention_core_s, _EXPOSED_PER_PASS * rounds)
     else:
         exposed = passes * all_to_all_s(job.cluster, ring, element * tokens * (2 * queries + 2 * keys))
     return np.where(layout.context > 1, exposed, 0.0)
@@ -112,9 +116,9 @@ def data_s(job: Job, layout: LayoutLike, held: StageParameters, micro_batch_s: A
     stage, passes = layout.zero_stage, layout.gradient_accumulation
     per_step = np.where(stage == 0, whole, reduce + gather)
     hidden_once = np.where(_pipelined_deepspeed(job, layout), 0.0, traits.overlaps_data * micro_batch_s)
-    once = np.maximum(per_step - hidden_once, 0.05 * per_step)
+    once = np.maximum(per_step - hidden_once, _EXPOSED_PER_STEP * per_step)
     per_pass = np.where(stage >= 3, reduce + 2 * gather, reduce)
-    each = np.maximum(per_pass - traits.overlaps_data * micro_batch_s, 0.1 * per_pass)
+    each = np.maximum(per_pass - traits.overlaps_data * micro_batch_s, _EXPOSED_PER_PASS * per_pass)
     final_gather = np.where(stage == 2, gather, 0.0)
     exposed = np.where(stage >= 2, passes * each + final_gather, once)
     return np.where(layout.data * layout.context > 1, exposed, 0.0)

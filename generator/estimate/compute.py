@@ -21,6 +21,12 @@ from .traits import FRAMEWORKS, accelerator_traits
 _TILE = 64
 #: Host time to launch one kernel; assumed, the order of PyTorch's dispatch.
 _LAUNCH_S = 5 * MICROSECOND
+#: 16-bit transfers of one attention score in a forward pass: written and read by product, softmax and dropout. Eager
+#: mode scales and masks by themselves and has its softmax in fp32; counted from the operators, not measured.
+_FUSED_SCORE_TRANSFERS = 6
+_EAGER_SCORE_TRANSFERS = 18
+#: Passes of eager PyTorch over the data of one fused kernel; assumed.
+_EAGER_PASSES = 2.5
 #: Backward over forward for streaming kernels: reads the gradient and the saved input, writes one.
 _STREAM_BACKWARD = 1.5
 
@@ -124,9 +130,9 @@ def _attention_core_s(job: Job, layout: LayoutLike, tokens: Any) -> tuple[Any, A
             work / (rate * traits.attention_forward_fraction),
             2.5 * work / (rate * traits.attention_backward_fraction),
         )
-    # Softmax, mask and dropout read and write the scores: three passes fused, six with fp32 softmax in eager mode.
-    passes = 6 if FRAMEWORKS[job.framework].fused else 18
-    scores = stream_s(job, tokens * sequence * job.model.heads / layout.tensor * 2 * passes)
+    # Softmax with mask, dropout and the two products each read or write the scores.
+    transfers = _FUSED_SCORE_TRANSFERS if FRAMEWORKS[job.framework].fused else _EAGER_SCORE_TRANSFERS
+    scores = stream_s(job, tokens * sequence * job.model.heads / layout.tensor * 2 * transfers)
     products = flops / (rate * traits.attention_forward_fraction)
     return products + scores, 2 * products + _STREAM_BACKWARD * scores
 
@@ -135,7 +141,7 @@ def _elementwise_bytes(job: Job, layout: LayoutLike, *, moe: bool) -> Any:
     """Device memory traffic a token of a layer's forward streaming kernels.
 
     Norms read and write the hidden vector, residual additions read two and write one, the activation reads its inputs
-    and writes its product; eager PyTorch makes about two and a half times as many passes.
+    and writes its product; eager PyTorch makes more passes over the same data.
     """
     model, element = job.model, weight_bytes(job)
     queries, keys, _ = attention_widths(model)
@@ -144,7 +150,7 @@ def _elementwise_bytes(job: Job, layout: LayoutLike, *, moe: bool) -> Any:
     routed = 4 * element * model.hidden * model.experts_per_token if moe else 0
     activation = (3 if model.gated_mlp else 2) * element * width
     rotary = 2 * element * (queries + keys) if model.position_embedding == "rotary" else 0
-    passes = 1.0 if FRAMEWORKS[job.framework].fused else 2.5
+    passes = 1.0 if FRAMEWORKS[job.framework].fused else _EAGER_PASSES
     return passes * ((hidden + routed) / sequence_cut(layout) + (activation + rotary) / layout.tensor)
 
 

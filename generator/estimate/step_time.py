@@ -15,6 +15,11 @@ from .states import MOMENT_BYTES, weight_bytes
 
 #: CPU Adam on a two-socket node: 0.25 s per 10^9 parameters and socket (ZeRO-Offload, 2101.06840; not re-measured).
 _CPU_ADAM_S_PER_PARAMETER_PER_NODE = 0.125e-9
+#: Parameter fetches from the host: share of a micro-batch's compute that hides them, and of a fetch that nothing does.
+#: Interleaved sends: share that compute doesn't hide. All assumed.
+_FETCH_OVERLAP = 0.5
+_FETCH_EXPOSED = 0.2
+_SEND_EXPOSED = 0.1
 #: Share of the host link's rate that pinned copies reach: 22-25 GB/s of 31 on PCIe 4.
 _PCIE_FRACTION = 0.75
 
@@ -104,7 +109,7 @@ def _pipeline_s(job: Job, layout: LayoutLike, pace_s: Any) -> Any:
     m, p, v = layout.gradient_accumulation, layout.pipeline, layout.virtual_pipeline
     send = communication.boundary_s(job, layout)
     plain = 2 * (m + p - 1) * send
-    hidden = 2 * m * v * np.maximum(send - pace_s / (2 * v), 0.1 * send) + 2 * (p - 1) * send
+    hidden = 2 * m * v * np.maximum(send - pace_s / (2 * v), _SEND_EXPOSED * send) + 2 * (p - 1) * send
     return np.where(p > 1, np.where(v > 1, hidden, plain), 0.0)
 
 
@@ -133,7 +138,7 @@ def _offload_s(job: Job, layout: LayoutLike, held: StageParameters, micro_batch_
     m = layout.gradient_accumulation
     gradients = np.where(layout.zero_stage >= 2, m, 1) * copy
     optimizer = np.where(layout.offload >= Offload.OPTIMIZER, gradients + copy + update, 0.0)
-    fetches = m * np.maximum(2 * copy - 0.5 * micro_batch_s, 0.2 * copy)
+    fetches = m * np.maximum(2 * copy - _FETCH_OVERLAP * micro_batch_s, _FETCH_EXPOSED * copy)
     return optimizer + np.where(layout.offload == Offload.OPTIMIZER_AND_PARAMETERS, fetches, 0.0)
 
 

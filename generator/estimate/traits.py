@@ -82,14 +82,19 @@ class AcceleratorTraits:
     gemm_overhead_s: float  #: fixed time of a matrix product
     context_bytes: float  #: the driver's context
 
-    # Sources. gemm_fraction and gemm_overhead_s: least absolute deviation over 183 shapes on A100 PCIe (0.74, 20 us)
-    # and 514 shapes on B200 (0.48, 10 us) published with SimuMax. Attention: medians of the same collection (44 shapes
-    # each way), halved because it counts the full square. fp8_gemm_fraction: 0.9 of the best rate anyone measured
-    # (ml-engineering; 0.71 of the peak on H100, 0.72-0.76 on Blackwell), 0.9 being what A100's products keep of theirs.
-    # grouped_share: medians of 12 grouped shapes on A100 (0.65) and 108 on B200 (0.30) of the same collection; Hopper
-    # and
-    # Volta in between, assumed. memory_fraction: the same collection (0.91 of 1600 GB/s,
-    # that is 0.75 of the PCIe card's 1935; 0.67). context_bytes: 1.1 GiB V100, 1.6 GiB A100 (BigScience logs).
+    # Sources. "The collection": shapes measured on A100 PCIe and B200, published with SimuMax.
+    # gemm_fraction, gemm_overhead_s: least absolute deviation over its plain products gives 0.74 and 20 us on A100 PCIe
+    # (183 shapes), 0.48 and 10 us on B200 (514). Assumed: 0.76 on A100 SXM, between that and 0.9 of the best product
+    # measured there (0.87 of the peak, ml-engineering); 0.68 on Hopper, under 0.9 of its best (0.80); 0.65 on Volta;
+    # 10 us everywhere.
+    # fp8_gemm_fraction: 0.9 of the best product measured (0.71 of the peak on H100, 0.72-0.76 on Blackwell;
+    # ml-engineering). Ampere and Volta have no fp8: theirs is never read.
+    # grouped_share: medians of the collection's grouped products over its plain ones: 0.65 of 0.74 on A100, 0.30 of
+    # 0.48 on B200. Assumed on Hopper and Volta, in between.
+    # attention: medians of the collection (22 shapes each way and part), halved because it counts the masked half too.
+    # Assumed on Hopper, near A100's, and on Volta, whose unfused products are small.
+    # memory_fraction: the collection's 0.91 of 1600 GB/s, which is 0.75 of the PCIe card's 1935; 0.67 on B200.
+    # context_bytes: 1.1 GiB on V100, 1.6 GiB on A100 (BigScience logs); A100's assumed on what is newer.
 
 
 _AMPERE = AcceleratorTraits(

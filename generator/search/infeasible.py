@@ -112,21 +112,27 @@ def _other_gpu_counts(job: Job) -> Iterator[Suggestion]:
     unit = job.cluster.accelerators_per_node
     if job.cluster.accelerator.is_slice:
         return
-    nodes = max(job.gpus // unit, 1)
-    smaller = (n * unit for n in range(nodes, max(nodes - _NEIGHBOURS, 0), -1) if n * unit < job.gpus)
-    below = _first_feasible(job, smaller)
-    above = _first_feasible(job, _larger_counts(nodes, unit, job.gpus))
+    below = _first_feasible(job, _smaller_counts(job.gpus, unit))
+    above = _first_feasible(job, _larger_counts(job.gpus, unit))
     for plan in (below, above):
         if plan is not None:
             gpus = plan.job.gpus
             yield Suggestion(path="gpus", value=gpus, text=f"gpus: {gpus}", plan=plan)
 
 
-def _larger_counts(nodes: int, unit: int, gpus: int) -> Iterator[int]:
-    counts = {nodes + i for i in range(_NEIGHBOURS + 1)} | {max(round(nodes * g), nodes + 1) for g in _GROWTH}
-    if nodes * unit < unit:
-        counts |= set(divisors(unit))
-    return (count * unit for count in sorted(counts) if count * unit > gpus)
+def _smaller_counts(gpus: int, unit: int) -> Iterator[int]:
+    """Whole nodes downwards; the parts of a node once there is one at most."""
+    nodes = gpus // unit
+    whole = [n * unit for n in range(nodes, max(nodes - _NEIGHBOURS, 0), -1)]
+    parts = sorted(divisors(unit), reverse=True) if nodes <= 1 else []
+    return (count for count in dict.fromkeys([*whole, *parts]) if count < gpus)
+
+
+def _larger_counts(gpus: int, unit: int) -> Iterator[int]:
+    """The parts of a node that are more, then whole nodes, close by and growing."""
+    nodes = max(gpus // unit, 1)
+    whole = {nodes + i for i in range(_NEIGHBOURS + 1)} | {max(round(nodes * g), nodes + 1) for g in _GROWTH}
+    return (count for count in sorted({*divisors(unit), *(n * unit for n in whole)}) if count > gpus)
 
 
 def _first_feasible(job: Job, gpu_counts: Iterator[int]) -> Plan | None:

@@ -265,3 +265,12 @@ def test_the_rule_that_binds_is_the_one_in_the_way() -> None:
     assert isinstance(answer, Infeasible)
     assert answer.binding_rule == "MOE002"
     assert max(answer.rejected_by, key=lambda rule: answer.rejected_by[rule]) != "MOE002"
+
+
+def test_part_of_a_node_grows_within_it() -> None:
+    """A job too large for one GPU is offered two of the same node before whole nodes."""
+    result = dsgen.search(
+        job(model="llama-2-7b", framework="deepspeed", gpus=1, training__global_batch=64, layout__offload="none")
+    )
+    assert isinstance(result, Infeasible)
+    assert [s.value for s in result.suggestions if s.path == "gpus"] == [2]
