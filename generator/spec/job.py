@@ -95,6 +95,16 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """What a cluster's own runs say against the shipped constants; neutral when nothing was measured."""
+
+    factors: tuple[tuple[str, float], ...] = ()  #: constant of the time model, and what it is multiplied with
+    spread: float | None = None  #: standard deviation of log(measured / estimated) that is left, between runs
+    runs: int = 0  #: how many runs it was fitted to
+    source: str = ""  #: the file it was read from
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One training run, resolved. Immutable; everything after this is a function of it."""
 
@@ -109,6 +119,7 @@ class Job:
     headroom: float  #: share of usable device memory kept free
     launch: Launch
     origin: Origin
+    calibration: Calibration = Calibration()
 
     @property
     def nodes(self) -> int:

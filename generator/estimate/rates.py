@@ -1,0 +1,123 @@
+"""`Rates`: the constants of the time model that hold for one job, calibrated to its cluster where that was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from ..spec.job import Job
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_BY = ("any", "generation", "fabric", "network", "framework")
+#: A share or fraction never exceeds what it is a share of.
+_AT_MOST_ONE = ("_fraction", "_share", "_overlap")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """What each constant says, with its unit and source, is in `constants.yaml`."""
+
+    product_fraction: float
+    product_fp8_fraction: float
+    weight_gradient_share: float
+    grouped_share: float
+    product_start_s: float
+    attention_forward_fraction: float
+    attention_backward_fraction: float
+    streaming_fraction: float
+    streaming_passes: float
+    kernel_start_s: float
+    launch_s: float
+    link_fraction: float
+    network_fraction: float
+    collective_start_s: float
+    collective_member_s: float
+    hop_s: float
+    data_overlap: float
+    full_sharding_share: float
+    accumulation_bytes: float
+    step_start_s: float
+
+
+NAMES: tuple[str, ...] = tuple(f.name for f in fields(Rates))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constant:
+    """One constant under one key."""
+
+    value: float
+    prior: float
+    spread: float  #: standard deviation of the prior's logarithm; 0 = not fitted
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """A constant with all its keys."""
+
+    by: str  #: any | generation | fabric | network | framework
+    says: str
+    by_key: Mapping[str, Constant]
+
+    def pick(self, key: str) -> tuple[str, Constant]:
+        """The entry that holds for `key`, and the key it is listed under."""
+        return (key, self.by_key[key]) if key in self.by_key else ("default", self.by_key["default"])
+
+
+@cache
+def constants() -> Mapping[str, Family]:
+    """All constants of the package by name. Raises `ValueError` for one that `Rates` doesn't know or lacks."""
+    text = files(__package__).joinpath("constants.yaml").read_bytes()
+    document: dict[str, dict[str, Any]] = yaml.load(text, Loader=_LOADER)
+    if set(document) != set(NAMES):
+        raise ValueError(f"constants.yaml and Rates differ in {sorted(set(document) ^ set(NAMES))}")
+    return {name: _family(name, dict(entry)) for name, entry in document.items()}
+
+
+def _family(name: str, entry: dict[str, Any]) -> Family:
+    by, says = entry.pop("by"), entry.pop("says")
+    if by not in _BY or "default" not in entry:
+        raise ValueError(f"constants.yaml: {name} needs `by`, one of {', '.join(_BY)}, and a `default`")
+    return Family(by=by, says=says, by_key={key: Constant(**value) for key, value in entry.items()})
+
+
+def selectors(job: Job) -> dict[str, str]:
+    """By what a constant is picked: the key for each `Family.by`."""
+    return {
+        "any": "default",
+        "generation": job.cluster.accelerator.generation,
+        "fabric": job.cluster.intra_node,
+        "network": job.cluster.network,
+        "framework": job.framework,
+    }
+
+
+def rates(job: Job) -> Rates:
+    """The constants of `job`'s accelerator, fabric, network and framework, times its calibration's factors."""
+    return _rates(tuple(selectors(job).items()), job.cluster.accelerator.achievable_fraction, job.calibration.factors)
+
+
+@cache
+def _rates(
+    keys: tuple[tuple[str, str], ...], achievable: float | None, factors: tuple[tuple[str, float], ...]
+) -> Rates:
+    chosen, calibrated = dict(keys), dict(factors)
+    values: dict[str, float] = {}
+    for name, family in constants().items():
+        key, constant = family.pick(chosen[family.by])
+        value = constant.value * calibrated.get(name, 1.0)
+        if name == "product_fraction" and key == "default":
+            value *= _USUAL_ACHIEVABLE if achievable is None else achievable
+        values[name] = min(value, 1.0) if name.endswith(_AT_MOST_ONE) else value
+    return Rates(**values)
+
+
+#: What the best product reaches of the datasheet on parts that nobody measured; the middle of 0.71 to 0.87
+#: (ml-engineering, compute/accelerator).
+_USUAL_ACHIEVABLE = 0.8
