@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dsgen.catalog import find_accelerator
 from dsgen.catalog.records import Model
-from dsgen.estimate.compute import attention_flops_per_token, hardware_flops_per_step, model_flops_per_step
+from dsgen.estimate.flops import attention_flops_per_token, hardware_flops_per_step, model_flops_per_step
 from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.estimate.memory import memory
 from dsgen.spec.job import Cluster, Job, Launch, Origin, Pins, Training

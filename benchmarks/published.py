@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 import dsgen
-from dsgen.estimate.compute import attention_flops_per_token
+from dsgen.estimate.flops import attention_flops_per_token
 from dsgen.search.plan import Infeasible, Plan, SearchResult
 
 ROOT = Path(__file__).parent.parent

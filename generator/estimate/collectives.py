@@ -7,22 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ..spec.job import Cluster
-from ..units import MICROSECOND
+from ..spec.job import Job
+from .rates import rates
 
-#: Bus bandwidth reached over the link's rate, one direction. NVSwitch: 227 of 300 GB/s on A100, 361-366 of 450 on H200,
-#: 0.67-0.74 of 900 on B200; PCIe: 0.42 for eight cards, 0.69 for two and four (nccl-tests, published with vTrain,
-#: ml-engineering and SimuMax).
-_LINK_FRACTION = {"nvswitch": 0.78, "mesh": 0.70, "pcie": 0.55}
-#: The same for networks. InfiniBand: 0.6 of the NICs' rate is what ZeRO-3's volume takes on 128 to 1,024 A100s with
-#: eight HDR ports a node (DeepSpeed on Azure, step times against micro batch, extrapolated to no compute); the others
-#: are assumed in proportion.
-_NETWORK_FRACTION = {"infiniband": 0.62, "roce": 0.6, "efa": 0.55, "omni-path": 0.5, "ethernet": 0.5}
-#: Start of a ring within a node, and each further member (A100: 45 us for 2, 53 for 4, 77 for 8; vTrain's tables).
-_START_S = 34 * MICROSECOND
-_MEMBER_S = 5.3 * MICROSECOND
-#: One hop of a ring that leaves the node: the same runs grow by 10 us a member and collective from 128 to 1,024 ranks.
-_HOP_S = 10 * MICROSECOND
+#: What rings over more than half of a node's PCIe cards reach of smaller ones: 0.42 for eight cards, 0.69 for two and
+#: four (SimuMax configs/system/a100_pcie.json); they cross the link between the sockets.
+_CROSS_SOCKET = 0.61
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,59 +28,89 @@ class Group:
         return np.maximum(self.size / self.per_node, 1)
 
 
-def group(cluster: Cluster, size: Any, stride: Any) -> Group:
+def group(job: Job, size: Any, stride: Any) -> Group:
     """The communicator of `size` ranks that lie `stride` apart in rank order, nodes being filled in that order."""
-    domain = max(cluster.accelerators_per_node, cluster.link_domain)
+    domain = max(job.cluster.accelerators_per_node, job.cluster.link_domain)
     return Group(size=size, per_node=np.clip(domain // stride, 1, size))
 
 
-def bandwidth(cluster: Cluster, ring: Group) -> Any:
+def link_bytes_per_s(job: Job, ring: Group) -> Any:
+    """Bytes per second of each member inside its node."""
+    cluster = job.cluster
+    accelerator = cluster.accelerator
+    link = accelerator.link_bytes_per_s if cluster.intra_node != "pcie" else accelerator.pcie_bytes_per_s
+    inside = (link or accelerator.pcie_bytes_per_s) * rates(job).link_fraction
+    if cluster.intra_node == "mesh":  # each pair has its own link: a smaller group has fewer of them
+        peers = max(cluster.accelerators_per_node - 1, 1)
+        return inside * np.minimum(np.maximum(ring.per_node - 1, 1), peers) / peers
+    if cluster.intra_node == "pcie":
+        return inside * np.where(2 * ring.per_node > cluster.accelerators_per_node, _CROSS_SOCKET, 1.0)
+    return inside
+
+
+def network_bytes_per_s(job: Job) -> float:
+    """Bytes per second that one node sends, all its NICs together."""
+    return max(job.cluster.network_bytes_per_s_per_node * rates(job).network_fraction, 1.0)
+
+
+def bandwidth(job: Job, ring: Group) -> Any:
     """Bytes per second through the group's narrowest place.
 
     Inside a node the link; between nodes the group's share of all NICs, since every other group of the same kind
-    communicates at the same time: `node rate * members per node / accelerators per node`.
+    communicates at the same time: `node rate * members per node / accelerators per node`. In a rack-scale domain the
+    members' own nodes bring their NICs along.
     """
-    accelerator = cluster.accelerator
-    link = accelerator.link_bytes_per_s if cluster.intra_node != "pcie" else accelerator.pcie_bytes_per_s
-    inside = (link or accelerator.pcie_bytes_per_s) * _LINK_FRACTION.get(cluster.intra_node, _LINK_FRACTION["pcie"])
-    if cluster.intra_node == "mesh":  # each pair has its own link: a smaller group has fewer of them
-        peers = max(cluster.accelerators_per_node - 1, 1)
-        inside = inside * np.minimum(np.maximum(ring.per_node - 1, 1), peers) / peers
-    # In a rack-scale domain the members' own nodes bring their NICs along.
-    share = ring.per_node / cluster.accelerators_per_node
-    rate = cluster.network_bytes_per_s_per_node * _NETWORK_FRACTION.get(cluster.network, _NETWORK_FRACTION["ethernet"])
-    outside = np.maximum(rate * share, 1.0)
+    inside = link_bytes_per_s(job, ring)
+    outside = network_bytes_per_s(job) * (ring.per_node / job.cluster.accelerators_per_node)
     return np.where(ring.size > ring.per_node, np.minimum(inside, outside), inside)
 
 
-def _latency(ring: Group, hops: Any) -> Any:
+def _latency(job: Job, ring: Group, hops: Any) -> Any:
     """Start inside the node, and `hops` more when the group leaves it."""
-    outside = np.where(ring.size > ring.per_node, _HOP_S * hops, 0.0)
-    return np.where(ring.size > 1, _START_S + _MEMBER_S * ring.per_node + outside, 0.0)
+    constants = rates(job)
+    outside = np.where(ring.size > ring.per_node, constants.hop_s * hops, 0.0)
+    inside = constants.collective_start_s + constants.collective_member_s * ring.per_node
+    return np.where(ring.size > 1, inside + outside, 0.0)
 
 
-def all_reduce_s(cluster: Cluster, ring: Group, size_bytes: Any) -> Any:
+def all_reduce_s(job: Job, ring: Group, size_bytes: Any) -> Any:
     """Seconds of an all-reduce of `size_bytes` per rank: ring volume, tree latency between nodes."""
     volume = 2 * (ring.size - 1) / ring.size * size_bytes
-    return volume / bandwidth(cluster, ring) + _latency(ring, 2 * np.log2(ring.nodes))
+    return volume / bandwidth(job, ring) + _latency(job, ring, 2 * np.log2(ring.nodes))
 
 
-def all_gather_s(cluster: Cluster, ring: Group, size_bytes: Any, calls: Any = 1) -> Any:
+def all_gather_s(job: Job, ring: Group, size_bytes: Any, calls: Any = 1) -> Any:
     """Seconds of all-gathers (or reduce-scatters) of `size_bytes` in all, in `calls` collectives around the ring."""
     volume = (ring.size - 1) / ring.size * size_bytes
-    return volume / bandwidth(cluster, ring) + calls * _latency(ring, ring.size - 1)
+    return volume / bandwidth(job, ring) + calls * _latency(job, ring, ring.size - 1)
 
 
-def all_to_all_s(cluster: Cluster, ring: Group, size_bytes: Any) -> Any:
+def all_to_all_s(job: Job, ring: Group, size_bytes: Any) -> Any:
     """Seconds of an all-to-all in which every rank sends `size_bytes` in all, one part to each member."""
-    outside = np.where(ring.size > ring.per_node, (ring.size - ring.per_node) / ring.size, (ring.size - 1) / ring.size)
-    per_rank = np.where(ring.size > ring.per_node, bandwidth(cluster, ring) / ring.per_node, bandwidth(cluster, ring))
-    return outside * size_bytes / per_rank + _latency(ring, np.log2(ring.nodes))
+    leaves = ring.size > ring.per_node
+    inside = (ring.per_node - 1) / ring.size * size_bytes / link_bytes_per_s(job, ring)
+    own = network_bytes_per_s(job) / job.cluster.accelerators_per_node
+    outside = np.where(leaves, (ring.size - ring.per_node) / ring.size * size_bytes / own, 0.0)
+    return np.maximum(inside, outside) + _latency(job, ring, np.log2(ring.nodes))
 
 
-def send_s(cluster: Cluster, size_bytes: Any, crosses_nodes: Any) -> Any:
+def dispatch_s(job: Job, ring: Group, token_bytes: Any, copies: Any) -> Any:
+    """Seconds to send each token to the ranks of its `copies` experts, once per node that holds any of them.
+
+    **Source**: DeepEP and Megatron-LM's flex dispatcher: tokens cross the network once per node and are forwarded
+    inside it. Of N nodes, `N (1 - (1 - 1/N)^copies)` hold an expert of a token when the router is balanced.
+    """
+    nodes = ring.nodes
+    leaves = ring.size > ring.per_node
+    reached = nodes * (1 - (1 - 1 / nodes) ** copies)
+    own = network_bytes_per_s(job) / job.cluster.accelerators_per_node
+    outside = np.where(leaves, reached * (nodes - 1) / nodes * token_bytes / own, 0.0)
+    inside = copies * (ring.per_node - 1) / ring.per_node * token_bytes / link_bytes_per_s(job, ring)
+    return np.maximum(inside, outside) + _latency(job, ring, np.log2(nodes))
+
+
+def send_s(job: Job, size_bytes: Any, crosses_nodes: Any) -> Any:
     """Seconds of a send between neighbouring stages, all accelerators of the node sending at once."""
-    inside = Group(size=2, per_node=2)
-    across = Group(size=2, per_node=1)
-    rate = np.where(crosses_nodes, bandwidth(cluster, across), bandwidth(cluster, inside))
-    return size_bytes / rate + _HOP_S
+    inside, across = Group(size=2, per_node=2), Group(size=2, per_node=1)
+    rate = np.where(crosses_nodes, bandwidth(job, across), bandwidth(job, inside))
+    return size_bytes / rate + rates(job).hop_s

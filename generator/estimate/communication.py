@@ -9,16 +9,15 @@ import numpy as np
 
 from ..spec.job import Job
 from .activations import attention_widths, local_tokens, sequence_cut
-from .collectives import all_gather_s, all_reduce_s, all_to_all_s, group, send_s
+from .collectives import all_gather_s, all_reduce_s, all_to_all_s, dispatch_s, group, send_s
 from .layout import LayoutLike, Recompute
+from .rates import rates
 from .stages import StageParameters
 from .states import weight_bytes
 from .traits import FRAMEWORKS
 
-#: Shares that overlap never hides, the first and the last message of a run of them; assumed. Traffic once a step has
-#: one such end, traffic of every micro-batch and of every ring round has its own.
-_EXPOSED_PER_STEP = 0.05
-_EXPOSED_PER_PASS = 0.1
+#: Share of a run of messages that overlap never hides, the first and the last of them; assumed.
+_EXPOSED = 0.1
 #: ZeRO-3 gathers and reduces each matrix by itself: query-key-value, output, and the MLP's two.
 _MATRICES_PER_LAYER = 4
 
@@ -37,10 +36,10 @@ def tensor_s(job: Job, layout: LayoutLike) -> Any:
 
     **Source**: 1909.08053 sec 3; 2205.05198 sec 4.2.2 (reduce-scatter and all-gather have an all-reduce's volume).
     """
-    ring = group(job.cluster, layout.tensor, 1)
+    ring = group(job, layout.tensor, 1)
     size = weight_bytes(job) * local_tokens(job, layout) * job.model.hidden
     calls = np.where(layout.recompute == Recompute.FULL, 6, 4)
-    return np.where(layout.tensor > 1, calls * all_reduce_s(job.cluster, ring, size), 0.0)
+    return np.where(layout.tensor > 1, calls * all_reduce_s(job, ring, size), 0.0)
 
 
 def context_s(job: Job, layout: LayoutLike, attention_core_s: Any) -> Any:
@@ -49,17 +48,17 @@ def context_s(job: Job, layout: LayoutLike, attention_core_s: Any) -> Any:
     **Source**: ring: `(c-1)` sends of the local keys and values forward, twice that backward; Ulysses (2309.14509):
     queries, keys, values and output, each way.
     """
-    ring = group(job.cluster, layout.context, layout.tensor)
+    ring = group(job, layout.context, layout.tensor)
     tokens, element = local_tokens(job, layout), weight_bytes(job)
     queries, keys, _ = attention_widths(job.model)
     passes = np.where(layout.recompute == Recompute.FULL, 3, 2)
     if job.framework == "megatron-lm":
         crosses = ring.size > ring.per_node
-        one = send_s(job.cluster, element * tokens * 2 * keys / layout.tensor, crosses)
+        one = send_s(job, element * tokens * 2 * keys / layout.tensor, crosses)
         rounds = (layout.context - 1) * one
-        exposed = 3 * np.maximum(rounds - attention_core_s, _EXPOSED_PER_PASS * rounds)
+        exposed = 3 * np.maximum(rounds - attention_core_s, _EXPOSED * rounds)
     else:
-        exposed = passes * all_to_all_s(job.cluster, ring, element * tokens * (2 * queries + 2 * keys))
+        exposed = passes * all_to_all_s(job, ring, element * tokens * (2 * queries + 2 * keys))
     return np.where(layout.context > 1, exposed, 0.0)
 
 
@@ -70,11 +69,12 @@ def expert_s(job: Job, layout: LayoutLike) -> Any:
     """
     if not job.model.is_moe:
         return 0.0 * layout.expert
-    ring = group(job.cluster, layout.expert, layout.tensor)
+    ring = group(job, layout.expert, layout.tensor)
     tokens = local_tokens(job, layout) / sequence_cut(layout)
-    size = weight_bytes(job) * tokens * job.model.experts_per_token * job.model.hidden
+    size = weight_bytes(job) * tokens * job.model.hidden
     passes = np.where(layout.recompute == Recompute.FULL, 6, 4)
-    return np.where(layout.expert > 1, passes * all_to_all_s(job.cluster, ring, size), 0.0)
+    one = dispatch_s(job, ring, size, job.model.experts_per_token)
+    return np.where(layout.expert > 1, passes * one, 0.0)
 
 
 def layer_communication(job: Job, layout: LayoutLike, attention_core_s: Any) -> LayerCommunication:
@@ -94,7 +94,7 @@ def boundary_s(job: Job, layout: LayoutLike) -> Any:
     size = weight_bytes(job) * local_tokens(job, layout) * job.model.hidden / sequence_cut(layout)
     world = layout.data * layout.tensor * layout.pipeline * layout.context
     crosses = world > max(job.cluster.accelerators_per_node, job.cluster.link_domain)
-    return np.where(layout.pipeline > 1, send_s(job.cluster, size, crosses), 0.0)
+    return np.where(layout.pipeline > 1, send_s(job, size, crosses), 0.0)
 
 
 def data_s(job: Job, layout: LayoutLike, held: StageParameters, micro_batch_s: Any) -> Any:
@@ -104,24 +104,29 @@ def data_s(job: Job, layout: LayoutLike, held: StageParameters, micro_batch_s: A
     DeepSpeed reduces per micro-batch in stage 2 and gathers twice per micro-batch in stage 3. `micro_batch_s` is the
     compute that can hide it: one micro-batch's for per-step traffic, every micro-batch's own otherwise.
     """
-    cluster, traits = job.cluster, FRAMEWORKS[job.framework]
-    ring = group(cluster, layout.data * layout.context, layout.tensor)
+    constants = rates(job)
+    ring = group(job, layout.data * layout.context, layout.tensor)
     element = weight_bytes(job)
-    gradient = element if traits.deepspeed or job.training.precision == "fp16" else 4
+    gradient = element if FRAMEWORKS[job.framework].deepspeed or job.training.precision == "fp16" else 4
     count = held.shared + held.experts
-    calls = np.where(layout.zero_stage >= 3, _MATRICES_PER_LAYER * job.model.layers, 1)
-    reduce = all_gather_s(cluster, ring, gradient * count, calls)
-    gather = all_gather_s(cluster, ring, element * count, calls)
-    whole = all_reduce_s(cluster, ring, gradient * count)
     stage, passes = layout.zero_stage, layout.gradient_accumulation
+    calls = np.where(stage >= 3, _MATRICES_PER_LAYER * job.model.layers, 1)
+    share = np.where(stage >= 3, constants.full_sharding_share, 1.0)
+    reduce = all_gather_s(job, ring, gradient * count / share, calls)
+    gather = all_gather_s(job, ring, element * count / share, calls)
+    whole = all_reduce_s(job, ring, gradient * count)
     per_step = np.where(stage == 0, whole, reduce + gather)
-    hidden_once = np.where(_pipelined_deepspeed(job, layout), 0.0, traits.overlaps_data * micro_batch_s)
-    once = np.maximum(per_step - hidden_once, _EXPOSED_PER_STEP * per_step)
+    overlap = np.where(_pipelined_deepspeed(job, layout), 0.0, constants.data_overlap)
     per_pass = np.where(stage >= 3, reduce + 2 * gather, reduce)
-    each = np.maximum(per_pass - traits.overlaps_data * micro_batch_s, _EXPOSED_PER_PASS * per_pass)
     final_gather = np.where(stage == 2, gather, 0.0)
-    exposed = np.where(stage >= 2, passes * each + final_gather, once)
+    each = passes * exposed_s(per_pass, micro_batch_s, constants.data_overlap) + final_gather
+    exposed = np.where(stage >= 2, each, exposed_s(per_step, micro_batch_s, overlap))
     return np.where(layout.data * layout.context > 1, exposed, 0.0)
+
+
+def exposed_s(communication_s: Any, window_s: Any, overlap: Any) -> Any:
+    """What is left of communication beside `window_s` of compute, of which a share `overlap` can run at once."""
+    return communication_s - overlap * np.minimum(communication_s, window_s)
 
 
 def _pipelined_deepspeed(job: Job, layout: LayoutLike) -> Any:

@@ -15,7 +15,7 @@ from .layout import Layout, LayoutLike, Offload
 from .ledgers import Memory
 from .stages import in_flight, stage_layers, stage_parameters, vocabulary_rows
 from .states import host_bytes, state_bytes, weight_bytes
-from .traits import FRAMEWORKS, accelerator_traits
+from .traits import FRAMEWORKS, context_bytes
 
 #: NCCL's buffers: half a GiB for each set of communicators (0.5-1 GiB is reported).
 _NCCL_BYTES = 0.5 * GIB
@@ -112,7 +112,7 @@ def _whole(job: Job, layout: LayoutLike, staged: dict[str, Any]) -> Memory:
     """A stage's bytes completed with fragmentation, context, capacity and the host's side."""
     traits = FRAMEWORKS[job.framework]
     world = layout.data * layout.tensor * layout.pipeline * layout.context
-    context = accelerator_traits(job.cluster.accelerator).context_bytes + _NCCL_BYTES * (world > 1)
+    context = context_bytes(job.cluster.accelerator) + _NCCL_BYTES * (world > 1)
     # The allocator caches what the device has to spare, and frees its cache before it runs out.
     spare = np.maximum(job.cluster.accelerator.memory_bytes - context, staged["allocated_bytes"])
     reserved = np.minimum(staged["allocated_bytes"] * traits.reserved_over_allocated, spare)

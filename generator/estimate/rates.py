@@ -25,10 +25,10 @@ class Rates:
     product_fraction: float
     product_fp8_fraction: float
     weight_gradient_share: float
-    grouped_share: float
     product_start_s: float
     attention_forward_fraction: float
     attention_backward_fraction: float
+    attention_start_s: float
     streaming_fraction: float
     streaming_passes: float
     kernel_start_s: float

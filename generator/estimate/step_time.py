@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 
 from ..spec.job import Job
-from . import communication, compute, model_size
+from . import communication, compute, flops, model_size
 from .layout import Layout, LayoutLike, Offload, Recompute
 from .ledgers import StepTime, Throughput
+from .rates import rates
 from .stages import StageParameters, stage_layers, stage_parameters
 from .states import MOMENT_BYTES, weight_bytes
+from .traits import FRAMEWORKS
 
 #: CPU Adam on a two-socket node: 0.25 s per 10^9 parameters and socket (ZeRO-Offload, 2101.06840; not re-measured).
 _CPU_ADAM_S_PER_PARAMETER_PER_NODE = 0.125e-9
@@ -42,16 +44,17 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
     bubble = np.where(layout.pipeline > 1, (whole * layer_total + head - pace) / v, 0.0)
     held = _fullest_parameters(job, layout)
     work = slowest * parts["compute"] + last + balance
+    sums = _gradient_sum_s(job, layout, held)
     times = {
-        "compute_s": m * work,
+        "compute_s": m * (work + sums),
         "recompute_s": m * slowest * parts["recompute"],
         "tensor_s": m * slowest * parts["tensor"],
         "context_s": m * slowest * parts["context"],
         "expert_s": m * slowest * parts["expert"],
         "pipeline_s": _pipeline_s(job, layout, pace),
         "bubble_s": np.maximum(bubble, 0.0),
-        "data_s": communication.data_s(job, layout, held, work),
-        "optimizer_s": _optimizer_s(job, layout, held),
+        "data_s": communication.data_s(job, layout, held, work + slowest * parts["recompute"]),
+        "optimizer_s": _optimizer_s(job, layout, held) + rates(job).step_start_s,
         "offload_s": _offload_s(job, layout, held, work),
     }
     return StepTime(**times, total_s=sum(times.values()))
@@ -127,6 +130,15 @@ def _optimizer_s(job: Job, layout: LayoutLike, held: StageParameters) -> Any:
     return np.where(layout.offload == Offload.NONE, compute.stream_s(job, own * per_parameter), 0.0)
 
 
+def _gradient_sum_s(job: Job, layout: LayoutLike, held: StageParameters) -> Any:
+    """Adding one micro-batch's gradients to the sum, where the product doesn't; ZeRO-2 and 3 sum only their part."""
+    if FRAMEWORKS[job.framework].sums_in_product:
+        return 0.0 * layout.data
+    whole = np.where(layout.zero_stage >= 2, _own_parameters(layout, held), held.shared + held.experts)
+    traffic = rates(job).accumulation_bytes * whole
+    return np.where(layout.gradient_accumulation > 1, compute.stream_s(job, traffic), 0.0)
+
+
 def _offload_s(job: Job, layout: LayoutLike, held: StageParameters, micro_batch_s: Any) -> Any:
     """Copies over the host link and the CPU's optimizer step, and parameter fetches that compute doesn't hide."""
     own = _own_parameters(layout, held)
@@ -149,8 +161,8 @@ def throughput(job: Job, layout: Layout, time: StepTime) -> Throughput:
     peak = accelerator.flops_per_s.get(precision) or max(accelerator.flops_per_s.values())
     # A layout that breaks the batch identity still has rates: those of the sequences it does train on.
     share = layout.global_batch / job.training.global_batch
-    model_flops = compute.model_flops_per_step(job) * share
-    hardware_flops = float(compute.hardware_flops_per_step(job, layout)) * share
+    model_flops = flops.model_flops_per_step(job) * share
+    hardware_flops = float(flops.hardware_flops_per_step(job, layout)) * share
     tokens_per_s = layout.global_batch * job.training.sequence_length / seconds
     return Throughput(
         tokens_per_s=tokens_per_s,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dsgen.estimate.compute import hardware_flops_per_step, model_flops_per_step
+from dsgen.estimate.flops import hardware_flops_per_step, model_flops_per_step
 from dsgen.estimate.layout import Layout, Recompute
 from dsgen.estimate.step_time import step_time
 from dsgen.search.enumerate import enumerate_legal

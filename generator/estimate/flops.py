@@ -1,0 +1,57 @@
+"""FLOPs of a step: what the model needs, and what the hardware does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..spec.job import Job
+from . import model_size
+from .activations import attention_widths
+from .layout import LayoutLike, Recompute
+
+
+def active_matrix_parameters(job: Job) -> float:
+    """Parameters a token is multiplied with: active experts only, the head once, no embedding lookup."""
+    model = job.model
+    dense = model_size.dense_layers(model) * model_size.mlp_parameters(model)
+    routed = 0
+    if model.is_moe:
+        active = model.experts_per_token * model_size.expert_parameters(model)
+        per_layer = active + model_size.shared_expert_parameters(model) + model_size.router_parameters(model)
+        routed = model_size.moe_layers(model) * per_layer
+    attention = model.layers * model_size.attention_parameters(model)
+    return float(attention + dense + routed + model.vocab * model.hidden)
+
+
+def model_flops_per_step(job: Job) -> float:
+    """FLOPs of one step that the model needs: causal attention counted as half, no recomputation.
+
+    **Source**: 6 FLOPs per token and active matrix parameter; attention 6 L s a dh per token when causal, twice that
+    when not (Megatron-LM training.py, num_floating_point_operations).
+    """
+    tokens = job.training.tokens_per_step
+    matrices = active_matrix_parameters(job)
+    return 6.0 * tokens * matrices + 3.0 * tokens * attention_flops_per_token(job)
+
+
+def attention_flops_per_token(job: Job) -> float:
+    """Forward FLOPs a token of the attention core, all layers."""
+    model = job.model
+    queries, _, values = attention_widths(model)
+    span = min(job.training.sequence_length, model.sliding_window or job.training.sequence_length)
+    return model.layers * 2.0 * span * (queries + values) * (0.5 if model.causal else 1.0)
+
+
+def hardware_flops_per_step(job: Job, layout: LayoutLike) -> Any:
+    """Model FLOPs and the recomputed forward passes of the layers (the head is never recomputed)."""
+    model, tokens = job.model, job.training.tokens_per_step
+    matrices = active_matrix_parameters(job) - model.vocab * model.hidden
+    core = tokens * attention_flops_per_token(job)
+    again = np.where(
+        layout.recompute == Recompute.FULL,
+        2.0 * tokens * matrices + core,
+        np.where(layout.recompute == Recompute.SELECTIVE, core, 0.0),
+    )
+    return model_flops_per_step(job) + again
