@@ -1,0 +1,199 @@
+"""Fits the time model's constants to published runs, and predicts every source with constants that never saw it.
+
+`python -m benchmarks.fit` prints each constant with its prior; `--write` puts the values into constants.yaml and the
+left-out predictions into data/left_out.json. Sources count equally, whatever their number of rows; every constant is
+held back by its prior's spread.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.measured import Run, runs
+from dsgen.estimate import rates as rates_module
+from dsgen.estimate.posterior import Vector, jacobian, most_probable, solve
+from dsgen.estimate.rates import constants, selectors
+from dsgen.estimate.step_time import step_time
+from dsgen.spec.job import Calibration
+
+LEFT_OUT = Path(__file__).parent / "data" / "left_out.json"
+CONSTANTS = Path(rates_module.__file__).with_name("constants.yaml")
+#: Standard deviation of log(estimated / measured) that constants shouldn't try to explain: identical rows of one table
+#: differ by 5 %, and tables differ in what they leave out.
+NOISE = 0.08
+#: A source counts as so many independent runs at most, the root of its rows being more than that.
+MOST_RUNS = 6.0
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One constant under one key: what the fit may move."""
+
+    name: str
+    key: str
+    spread: float
+
+
+def usable() -> list[Run]:
+    """Runs of quality A and B with a step time."""
+    return [run for run in runs() if run.step_time_s is not None and run.quality in ("A", "B")]
+
+
+def parameters(rows: Sequence[Run]) -> list[Parameter]:
+    """Every constant that acts on one of the runs and has a spread."""
+    found: dict[tuple[str, str], Parameter] = {}
+    for run in rows:
+        for name, key, spread in _acting(run):
+            if spread > 0:
+                found[name, key] = Parameter(name, key, spread)
+    return [found[key] for key in sorted(found)]
+
+
+def _acting(run: Run) -> list[tuple[str, str, float]]:
+    chosen = selectors(run.job)
+    acting = []
+    for name, family in constants().items():
+        key, constant = family.pick(chosen[family.by])
+        acting.append((name, key, constant.spread))
+    return acting
+
+
+class Residuals:
+    """log(estimated / measured) of runs under corrections, relative to the priors."""
+
+    def __init__(self, rows: Sequence[Run], moved: Sequence[Parameter]) -> None:
+        self.rows = rows
+        self.measured = np.array([run.step_time_s for run in rows], dtype=float)
+        index = {(p.name, p.key): i for i, p in enumerate(moved)}
+        self.places = [{name: index[name, key] for name, key, _ in _acting(run) if (name, key) in index} for run in rows]
+        self.base = [_prior_factors(run) for run in rows]
+
+    def __call__(self, x: Vector) -> Vector:
+        estimated = [self._estimate(i, x) for i in range(len(self.rows))]
+        return np.log(np.array(estimated) / self.measured)
+
+    def _estimate(self, i: int, x: Vector) -> float:
+        run = self.rows[i]
+        factors = dict(self.base[i])
+        for name, place in self.places[i].items():
+            factors[name] = factors.get(name, 1.0) * math.exp(x[place])
+        calibration = Calibration(factors=tuple(factors.items()))
+        return float(step_time(replace(run.job, calibration=calibration), run.layout).total_s)
+
+
+def _prior_factors(run: Run) -> dict[str, float]:
+    """What turns the values in use back into the priors."""
+    chosen = selectors(run.job)
+    picked = {name: family.pick(chosen[family.by])[1] for name, family in constants().items()}
+    return {name: c.prior / c.value for name, c in picked.items() if c.prior != c.value}
+
+
+def noise(rows: Sequence[Run]) -> Vector:
+    """Standard deviation of each residual: larger in long tables, so that a source counts as `MOST_RUNS` at most."""
+    counts = Counter(run.source for run in rows)
+    shares = np.array([min(math.sqrt(counts[run.source]), MOST_RUNS) / counts[run.source] for run in rows])
+    return NOISE / np.sqrt(shares)
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What the fit found."""
+
+    moved: list[Parameter]
+    x: Vector  #: logarithms of value over prior
+    left_out: dict[str, float]  #: estimated seconds by run id, the run's source not being in the fit
+
+
+def fit() -> Fit:
+    """Fit all sources, then every source without itself (linearised at the whole fit, which it is close to)."""
+    rows = usable()
+    moved = parameters(rows)
+    residuals = Residuals(rows, moved)
+    spreads = np.array([p.spread for p in moved])
+    x = most_probable(residuals, spreads, noise=noise(rows))
+    at_x = residuals(x)
+    slopes = jacobian(residuals, x, at_x)
+    left_out: dict[str, float] = {}
+    for source in sorted({run.source for run in rows}):
+        inside = np.array([run.source != source for run in rows])
+        y = _without(slopes, at_x, x, inside, rows, spreads)
+        mine = [run for run in rows if run.source == source]
+        errors = Residuals(mine, moved)(y)
+        left_out |= {run.id: float(run.step_time_s or 0) * math.exp(e) for run, e in zip(mine, errors, strict=True)}
+    return Fit(moved, x, left_out)
+
+
+def _without(
+    slopes: np.ndarray, at_x: Vector, x: Vector, inside: np.ndarray, rows: Sequence[Run], spreads: Vector
+) -> Vector:
+    """The constants of the runs `inside`, reweighted as the outliers change."""
+    spread_of_noise = noise([run for run, use in zip(rows, inside, strict=True) if use])
+    y = x
+    for _ in range(5):
+        current = at_x[inside] + slopes[inside] @ (y - x)
+        weights = 1 / (1 + (current / spread_of_noise / 2) ** 2) / spread_of_noise**2
+        y = solve(slopes[inside], at_x[inside] - slopes[inside] @ x, weights, spreads)
+    return y
+
+
+def write(found: Fit) -> None:
+    """Put the values into constants.yaml, comments and order kept, and the predictions beside the data."""
+    text = CONSTANTS.read_text()
+    blocks = re.split(r"(?m)^(?=\w+:$)", text)
+    values = {(p.name, p.key): math.exp(v) for p, v in zip(found.moved, found.x, strict=True)}
+    CONSTANTS.write_text("".join(_rewrite(block, values) for block in blocks))
+    LEFT_OUT.write_text(json.dumps({k: float(f"{v:.5g}") for k, v in sorted(found.left_out.items())}, indent=0) + "\n")
+
+
+def _rewrite(block: str, values: dict[tuple[str, str], float]) -> str:
+    name = block.partition(":")[0]
+
+    def line(match: re.Match[str]) -> str:
+        value = float(match["prior"]) * values.get((name, match["key"]), 1.0)
+        return f"  {match['key']}: {{value: {_figures(value)}, prior: {match['prior']},"
+
+    return re.sub(r"(?m)^  (?P<key>[\w-]+): \{value: \S+, prior: (?P<prior>\S+),", line, block)
+
+
+def _figures(value: float) -> str:
+    """Three significant figures, as YAML 1.1 reads a number."""
+    mantissa, exponent = f"{value:.2e}".split("e")
+    return f"{mantissa}e{int(exponent)}" if abs(int(exponent)) > 3 else f"{float(f'{value:.3g}')}"
+
+
+def main() -> None:
+    """Fit and print."""
+    found = fit()
+    for parameter, x in zip(found.moved, found.x, strict=True):
+        family = constants()[parameter.name]
+        prior = family.by_key[parameter.key].prior
+        sigmas = x / parameter.spread
+        print(f"{parameter.name:28} {parameter.key:18} {prior:9.3g} -> {prior * math.exp(x):9.3g} ({sigmas:+.1f} spreads)")
+    print_left_out(found)
+    if "--write" in sys.argv:
+        write(found)
+
+
+def print_left_out(found: Fit) -> None:
+    """Error by source, each predicted without itself."""
+    errors: dict[str, list[float]] = {}
+    for run in usable():
+        errors.setdefault(run.source, []).append(found.left_out[run.id] / float(run.step_time_s or 1) - 1)
+    for source, values in sorted(errors.items()):
+        size = np.abs(values)
+        print(f"{source:18} n={len(values):4} mean {size.mean():6.1%} median {np.median(size):6.1%} bias {np.mean(values):+.1%}")
+    whole = np.abs(np.concatenate([np.array(v) for v in errors.values()]))
+    print(f"mean of sources {np.mean([np.abs(v).mean() for v in errors.values()]):.1%}, median row {np.median(whole):.1%}")
+
+
+if __name__ == "__main__":
+    main()
