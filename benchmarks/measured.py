@@ -39,7 +39,7 @@ NETWORKS = (
     ("NVLink5", "infiniband", 3200),
 )
 #: Where the source doesn't say: the usual network of the generation.
-USUAL_GBITS = {"volta": 400, "ampere": 1600, "hopper": 3200, "blackwell": 3200}
+USUAL_GBITS = {"volta": 400, "ampere": 1600, "hopper": 3200, "blackwell": 3200, "blackwell-ultra": 6400}
 
 
 #: A row that doesn't say what it recomputed is taken to have recomputed everything only if it is far from fitting.
@@ -84,8 +84,6 @@ def _run(row: dict[str, str]) -> Run | None:
     if layout is None:
         return None
     known = bool(row["recompute"]) and "not stated" not in row["recompute"]
-    if not known and _too_large(job, layout):
-        layout = _with_recompute(layout, Recompute.FULL)
     return Run(
         id=row["id"],
         source=row["source_key"],

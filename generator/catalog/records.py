@@ -12,7 +12,7 @@ class Accelerator:
 
     name: str  #: catalogue name, lower case, e.g. `a100-80gb-sxm`
     vendor: str  #: nvidia | amd | intel
-    generation: str  #: volta | ampere | ada | hopper | blackwell | cdna2 | cdna3 | cdna4 | gaudi2 | gaudi3
+    generation: str  #: volta | ampere | ada | hopper | blackwell | blackwell-ultra | cdna2-4 | gaudi2 | gaudi3
     memory_bytes: float  #: usable device memory, as the framework sees it
     memory_bytes_per_s: float
     flops_per_s: Mapping[str, float]  #: peak by precision: fp32, fp16, bf16, fp8; a missing key is unsupported

@@ -106,7 +106,7 @@ def _attention_core(job: Job, layout: LayoutLike, tokens: Any) -> Passes:
     rate = accelerator.flops_per_s.get("bf16") or accelerator.flops_per_s["fp16"]
     rate = rate * tile_use(job.model.head_dim)
     if job.training.attention == "flash":
-        work = flops * (0.5 if job.model.causal else 1) / rate
+        work = flops * (0.5 if job.model.causal else 1) / (rate * constants.attention_kernel_share)
         forward = work / constants.attention_forward_fraction + constants.attention_start_s
         backward = _FLASH_BACKWARD * work / constants.attention_backward_fraction + constants.attention_start_s
         return Passes(forward, backward)

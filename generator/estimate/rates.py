@@ -28,6 +28,7 @@ class Rates:
     product_start_s: float
     attention_forward_fraction: float
     attention_backward_fraction: float
+    attention_kernel_share: float
     attention_start_s: float
     streaming_fraction: float
     streaming_passes: float
