@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.memory_reading import SHAPES, choices, peak_bytes, peak_kind, recompute_known, with_shape
 from dsgen.catalog import find_accelerator
 from dsgen.catalog.records import Model
 from dsgen.estimate.flops import attention_flops_per_token, hardware_flops_per_step, model_flops_per_step
 from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.estimate.memory import memory
 from dsgen.spec.job import Cluster, Job, Launch, Origin, Pins, Training
-from dsgen.units import GBIT_PER_S, GIB
+from dsgen.units import GBIT_PER_S
 
 DATA = Path(__file__).parent / "data" / "measured.csv"
 
@@ -67,7 +68,7 @@ def runs() -> Iterator[Run]:
     """All rows that name enough to be estimated."""
     with DATA.open(newline="") as file:
         for row in csv.DictReader(file):
-            run = _run(row)
+            run = _run(with_shape(row))
             if run is not None:
                 yield run
 
@@ -83,32 +84,20 @@ def _run(row: dict[str, str]) -> Run | None:
     layout = _layout(row, job)
     if layout is None:
         return None
-    known = bool(row["recompute"]) and "not stated" not in row["recompute"]
     return Run(
         id=row["id"],
         source=row["source_key"],
         job=job,
         layout=layout,
-        step_time_s=_seconds(row, job, layout),
-        peak_memory_bytes=float(row["peak_mem_gib"]) * GIB if _memory_modelled(row) else None,
-        peak_memory_kind=_memory_kind(row["peak_mem_kind"]),
+        # The constants were fitted without the rows whose shape only their model's name says.
+        step_time_s=None if row["model_name"] in SHAPES else _seconds(row, job, layout),
+        peak_memory_bytes=peak_bytes(row),
+        peak_memory_kind=peak_kind(row),
         out_of_memory=row["oom"] == "y",
         quality=row["quality"],
         memory_quality=row["memory_quality"],
-        recompute_known=known,
+        recompute_known=recompute_known(row),
     )
-
-
-def _memory_modelled(row: dict[str, str]) -> bool:
-    """Rows that move activations to the host, or whose framework's states are its own, are not ours to judge."""
-    own_states = row["framework"].split(" ")[0] in ("internevo", "galvatron", "torchtune")
-    return bool(row["peak_mem_gib"]) and "activation" not in row["offload"] and not own_states
-
-
-def _memory_kind(text: str) -> str:
-    if "nvidia-smi" in text or "device" in text:
-        return "device"
-    return "reserved" if "reserved" in text else "allocated"
 
 
 def _too_large(job: Job, layout: Layout) -> bool:
@@ -153,7 +142,9 @@ def _model(row: dict[str, str]) -> Model | None:
         shared_experts=shared,
         shared_ffn=shared * width,
         dense_layers=_number(row, "dense_layers"),
-        q_lora_rank=1536 if mla else 0,
+        router_groups=8 if mla else 0,  # DeepSeek-V2 and V3 route to 3 and 4 of 8 groups (their config.json)
+        router_top_groups=(4 if _number(row, "num_experts") > 200 else 3) if mla else 0,
+        q_lora_rank=int(row.get("q_rank", 1536)) if mla else 0,
         kv_lora_rank=512 if mla else 0,
         qk_nope_head_dim=128 if mla else 0,
         qk_rope_head_dim=64 if mla else 0,
@@ -218,6 +209,7 @@ def _job(row: dict[str, str]) -> Job | None:
             learning_rate=1e-4,
             weight_decay=0.1,
             gradient_clipping=1.0,
+            **choices(row),
         ),
         pins=Pins(),
         headroom=0.0,
@@ -244,7 +236,7 @@ def _layout(row: dict[str, str], job: Job) -> Layout | None:
         pipeline=pipeline,
         virtual_pipeline=_number(row, "vpp", 1),
         context=context,
-        expert=_number(row, "ep", 1),
+        expert=_expert(row, tensor, data * context),
         sequence_parallel=row["sequence_parallel"] == "y",
         zero_stage=_number(row, "zero_stage"),
         micro_batch=micro,
@@ -252,6 +244,12 @@ def _layout(row: dict[str, str], job: Job) -> Layout | None:
         recompute=recompute,
         offload=Offload(out),
     )
+
+
+def _expert(row: dict[str, str], tensor: int, group: int) -> int:
+    """Expert parallelism as ours, which leaves `tensor` to cut experts too: a wider one spans the tensor ranks."""
+    expert = _number(row, "ep", 1)
+    return expert if expert <= group else max(expert // tensor, 1)
 
 
 def _seconds(row: dict[str, str], job: Job, layout: Layout) -> float | None:

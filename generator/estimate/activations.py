@@ -11,7 +11,15 @@ from ..spec.job import Job
 from .layout import LayoutLike, Recompute
 from .stages import StageLayers
 from .states import weight_bytes
-from .traits import FRAMEWORKS
+from .traits import FRAMEWORKS, uses_fused_kernels
+
+#: Hugging Face's eager attention: an fp32 softmax and its 16-bit copy; these families' softmax stays in 16 bit.
+_EAGER_SCORE_BYTES = 6
+_NARROW_SOFTMAX = frozenset({"gpt2", "bert"})
+#: Tensors of MLP width that one activation keeps. `gelu_new` is made of many operators in eager mode.
+_EAGER_NEW_GELU = 5
+# Both, and every eager figure below, follow from the allocator's count of the real models
+# (tests/estimate/test_memory_tracker.py).
 
 
 def local_tokens(job: Job, layout: LayoutLike) -> Any:
@@ -39,16 +47,13 @@ def layer_bytes_per_token(job: Job, layout: LayoutLike, *, moe: bool) -> Any:
     parallelism) taken apart by tensor; the Llama sum 12 + 4g/a + 6f/h was checked with autograd's saved-tensor hooks.
     **Assumes** flash attention keeps no scores; a balanced router.
     """
-    model, traits = job.model, FRAMEWORKS[job.framework]
-    element = weight_bytes(job)
-    queries, keys, values = attention_widths(model)
+    model, element = job.model, weight_bytes(job)
     norms = model.norms_per_layer * (element * model.hidden + _norm_upcast(job) * model.hidden)
     masks = 2 * model.hidden * (model.dropout > 0)
     replicated = norms + 2 * element * model.hidden + masks
-    value_keys = model.heads * model.v_head_dim if model.is_mla else keys
-    sharded = element * (queries + keys + value_keys + values) + element * (model.q_lora_rank + model.kv_lora_rank)
-    scores = _score_bytes(job) * model.heads * job.training.sequence_length * (layout.recompute == Recompute.NONE)
-    mlp_width = _mlp_copies(model, traits.fused) * element
+    sharded = element * attention_elements(job)
+    scores = score_bytes(job) * model.heads * job.training.sequence_length * (layout.recompute == Recompute.NONE)
+    mlp_width = _mlp_copies(job) * element
     if moe:
         routed = model.experts_per_token * (2 * element * model.hidden + mlp_width * model.moe_ffn)
         sharded = sharded + routed + mlp_width * model.shared_ffn
@@ -57,25 +62,42 @@ def layer_bytes_per_token(job: Job, layout: LayoutLike, *, moe: bool) -> Any:
     return replicated / sequence_cut(layout) + (sharded + scores) / layout.tensor
 
 
+def attention_elements(job: Job) -> int:
+    """Elements a token of queries, keys, values and output, and of MLA's latents.
+
+    Megatron projects queries, keys and values at once. Rotation makes new queries and keys, but the values remain a
+    view, which keeps the whole product alive (megatron/core/transformer/attention.py, get_query_key_value_tensors; the
+    ranks of Llama 70B measured on B200 show it).
+    """
+    model = job.model
+    queries, keys, values = attention_widths(model)
+    value_keys = model.heads * model.v_head_dim if model.is_mla else keys
+    kept = queries + keys + value_keys + values + model.q_lora_rank + model.kv_lora_rank
+    packed = FRAMEWORKS[job.framework].packs_attention and model.position_embedding == "rotary" and not model.is_mla
+    return kept + (queries + keys) * packed
+
+
 def _norm_upcast(job: Job) -> int:
     """Extra bytes an element that an eager RMSNorm keeps for its fp32 copy."""
-    eager = not FRAMEWORKS[job.framework].fused
+    eager = not uses_fused_kernels(job)
     return 4 if eager and job.model.norm == "rmsnorm" and job.training.precision != "fp32" else 0
 
 
-def _score_bytes(job: Job) -> float:
+def score_bytes(job: Job) -> float:
     """Bytes kept per attention score: none with flash attention."""
     if job.training.attention == "flash":
         return 0.0
     dropout = 3 if job.model.attention_dropout > 0 else 0  # a mask byte and the 16-bit result (2205.05198 sec 4.1)
-    return FRAMEWORKS[job.framework].score_bytes + dropout
+    upcasts = not FRAMEWORKS[job.framework].fused and job.model.family not in _NARROW_SOFTMAX
+    return (_EAGER_SCORE_BYTES if upcasts else 2) + dropout
 
 
-def _mlp_copies(model: Model, fused: bool) -> int:
-    """Tensors of MLP width that are kept: gate, up and product, and eager SiLU's own output."""
-    if not model.gated_mlp:
-        return 2
-    return 3 if fused else 4
+def _mlp_copies(job: Job) -> int:
+    """Tensors of MLP width that are kept: input and result of the activation, gate, up, and what eager mode adds."""
+    eager = not uses_fused_kernels(job)
+    if job.model.gated_mlp:
+        return 4 if eager else 3
+    return _EAGER_NEW_GELU if eager and job.model.activation == "gelu_new" else 2
 
 
 def stored_bytes(job: Job, layout: LayoutLike, held: StageLayers, flying: Any) -> Any:
@@ -91,24 +113,16 @@ def stored_bytes(job: Job, layout: LayoutLike, held: StageLayers, flying: Any) -
     return flying * local_tokens(job, layout) * np.where(layout.recompute == Recompute.FULL, inputs, whole)
 
 
-def workspace_bytes(job: Job, layout: LayoutLike) -> Any:
-    """Bytes alive only while one layer runs backward: its recomputed activations and its largest gradients."""
-    model = job.model
-    moe = model.is_moe
-    none_recomputed = layer_bytes_per_token(job, layout, moe=moe)
-    scores = _score_bytes(job) * model.heads * job.training.sequence_length / layout.tensor
-    width = model.experts_per_token * model.moe_ffn + model.shared_ffn if moe else model.ffn
-    gradients = weight_bytes(job) * (2 if model.gated_mlp else 1) * width / layout.tensor
-    layer = np.where(
-        layout.recompute == Recompute.FULL,
-        none_recomputed + scores,
-        np.where(layout.recompute == Recompute.SELECTIVE, scores, 0),
-    )
-    return local_tokens(job, layout) * (layer + gradients)
+def boundary_bytes(job: Job, layout: LayoutLike, stage: Any, flying: Any) -> Any:
+    """Bytes kept at a stage's ends for `flying` micro-batches: the embedding's dropout mask, the pipeline's buffers.
 
-
-def output_bytes(job: Job, layout: LayoutLike, rows: Any) -> Any:
-    """Bytes of logits and loss on the last stage, `rows` being the vocabulary rows of one rank."""
-    per_logit = FRAMEWORKS[job.framework].logit_bytes * weight_bytes(job) / 2
-    final = 2 * weight_bytes(job) * job.model.hidden / sequence_cut(layout)
-    return local_tokens(job, layout) * (per_logit * rows + final)
+    **Source**: 2205.05198 sec 4.3 (mask); DeepSpeed 0.19.8, runtime/pipe/engine.py, _exec_forward_pass: the received
+    input stays in its buffer beside the clone that is computed with, and the output until its backward pass. Megatron
+    frees the output's data at once (pipeline_parallel/schedules.py, deallocate_output_tensor).
+    """
+    mask = np.where((stage == 0) & (job.model.dropout > 0), 1, 0)
+    buffers = 0 * stage
+    if FRAMEWORKS[job.framework].deepspeed:
+        copies = (stage > 0) * 1 + (stage < layout.pipeline - 1)
+        buffers = np.where(layout.pipeline > 1, copies * weight_bytes(job), 0)
+    return flying * local_tokens(job, layout) * (mask + buffers) * job.model.hidden / sequence_cut(layout)

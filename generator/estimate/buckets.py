@@ -43,6 +43,8 @@ def rank_elements(job: Job, layout: LayoutLike) -> Any:
 
 def bucket_elements(job: Job, layout: LayoutLike) -> Any:
     """Elements of the gradient-reduce bucket, and of the all-gather bucket of stages 1 and 2. Even."""
+    if job.training.bucket_elements is not None:
+        return _even(job.training.bucket_elements) + 0 * layout.tensor
     return np.maximum(2, np.minimum(BUCKET_ELEMENTS, _even(rank_elements(job, layout))))
 
 

@@ -9,16 +9,20 @@ import numpy as np
 
 from ..spec.job import Job
 from ..units import GIB
-from . import activations, model_size
+from . import activations, model_size, workspace
 from .buckets import bucket_elements, layer_elements
 from .layout import Layout, LayoutLike, Offload
 from .ledgers import Memory
-from .stages import in_flight, stage_layers, stage_parameters, vocabulary_rows
-from .states import host_bytes, state_bytes, weight_bytes
+from .stages import StageParameters, in_flight, stage_layers, stage_parameters, vocabulary_rows
+from .states import host_bytes, state_bytes, step_bytes, weight_bytes
 from .traits import FRAMEWORKS, context_bytes
 
 #: NCCL's buffers: half a GiB for each set of communicators (0.5-1 GiB is reported).
 _NCCL_BYTES = 0.5 * GIB
+#: What the allocator holds over the sum of all phases' needs. Phases share few blocks: states come to lie between
+#: those of an earlier phase, which then can't be joined again. The published reserved and allocated peaks of Llama
+#: 70B on B200 are 1.03 apart, and so are sums and device memory of BigScience's runs.
+_FRAGMENTATION = 1.03
 #: Fields of `Memory` that belong to one stage and are picked together.
 _STAGED = (
     "parameters_bytes",
@@ -64,58 +68,73 @@ def _fuller(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
 
 
 def stage_memory(job: Job, layout: LayoutLike, stage: Any) -> dict[str, Any]:
-    """Bytes of one stage (0-based), by cause, with the peak `allocated_bytes`."""
+    """Bytes of one stage (0-based), by cause, with the peak `allocated_bytes` and what the allocator holds for it."""
+    flying = in_flight(layout, stage)
     held = stage_layers(job, layout, stage)
     count = stage_parameters(job, layout, stage)
+    states, step = _states(job, layout, count)
+    stored = activations.stored_bytes(job, layout, held, flying)
+    stored = stored + activations.boundary_bytes(job, layout, stage, flying)
+    backward = workspace.workspace_bytes(job, layout)
+    rows = vocabulary_rows(job, layout)
+    table = workspace.table_gradient_bytes(job, rows)
+    output = (stage == layout.pipeline - 1) * (workspace.output_bytes(job, layout, rows) + table)
+    embedding = (stage == 0) * table
+    buffers = _buffer_bytes(job, layout, count.shared + count.experts)
+    # These never meet: logits end the forward pass, a layer's workspace and then, with a micro-batch less in flight,
+    # the embedding's gradient follow in the backward pass, and the optimizer's step has no activations.
+    forward = stored + np.maximum(backward, output)
+    last = stored * (1 - 1 / np.maximum(flying, 1)) + embedding
+    peak = np.maximum(np.maximum(forward, last), step)
+    return {
+        **states,
+        "activations_bytes": stored + backward,
+        "output_bytes": output,
+        "buffers_bytes": buffers,
+        "allocated_bytes": sum(states.values()) + buffers + peak,
+        "held_bytes": sum(states.values()) + buffers + stored + backward + output + embedding + step,
+        "stage": stage + 0 * flying,
+    }
+
+
+def _states(job: Job, layout: LayoutLike, count: StageParameters) -> tuple[dict[str, Any], Any]:
+    """Model states by kind, and what the optimizer's step needs besides."""
     group = layout.data * layout.context
     shared, experts = state_bytes(job, layout, group), state_bytes(job, layout, group / layout.expert)
     states = {
         f"{name}_bytes": count.shared * getattr(shared, name) + count.experts * getattr(experts, name)
         for name in ("parameters", "gradients", "optimizer")
     }
-    stored = activations.stored_bytes(job, layout, held, in_flight(layout, stage))
-    workspace = activations.workspace_bytes(job, layout)
-    last = stage == layout.pipeline - 1
-    output = last * activations.output_bytes(job, layout, vocabulary_rows(job, layout))
-    buffers = _buffer_bytes(job, layout, count.shared + count.experts)
-    # Logits live at the end of the forward pass, the recomputed layer during the backward pass: never both.
-    peak = sum(states.values()) + stored + np.maximum(workspace, output) + buffers
-    return {
-        **states,
-        "activations_bytes": stored + workspace,
-        "output_bytes": output,
-        "buffers_bytes": buffers,
-        "allocated_bytes": peak,
-        "stage": stage + 0 * group,
-    }
+    step = step_bytes(job, layout, group, count.shared)
+    return states, step + step_bytes(job, layout, group / layout.expert, count.experts)
 
 
 def _buffer_bytes(job: Job, layout: LayoutLike, parameters: Any) -> Any:
     """DeepSpeed's reduce and all-gather buckets, and what ZeRO-3 gathers.
 
     **Source**: DeepSpeed docs/_pages/config-json.md: buckets are elements, twice with overlapping communication; ZeRO-3
-    holds the layer in use and the one prefetched.
+    holds the layer in use and the one prefetched. The reduce bucket is allocated whole (stage_1_and_2.py,
+    reduce_gradients), the all-gather fills what there is.
     """
-    if not FRAMEWORKS[job.framework].deepspeed:
-        return 0.0 * parameters
     element = weight_bytes(job)
-    bucket = np.minimum(bucket_elements(job, layout), parameters) * element
-    overlapping = np.where(layout.pipeline > 1, 1, 2)
-    partitioned = np.where(layout.zero_stage >= 1, (overlapping + 1) * bucket, 0)
     largest = max(layer_elements(job.model), job.model.vocab * job.model.hidden)
-    gathered = np.where(layout.zero_stage >= 3, 2 * largest / layout.tensor * element, 0)
-    moved = np.where(layout.offload == Offload.OPTIMIZER_AND_PARAMETERS, bucket, 0)
-    return np.where(layout.data * layout.context > 1, partitioned + gathered, 0) + moved
+    alone = (layout.data * layout.context == 1) & (layout.offload != Offload.OPTIMIZER_AND_PARAMETERS)
+    gathered = np.where((layout.zero_stage >= 3) & ~alone, 2 * largest / layout.tensor * element, 0.0)
+    if not FRAMEWORKS[job.framework].deepspeed:
+        return gathered + 0.0 * parameters
+    reduce = bucket_elements(job, layout) * element
+    gather = np.minimum(bucket_elements(job, layout), parameters) * element
+    overlapping = np.where(layout.pipeline > 1, 1, 2)
+    return np.where(layout.zero_stage >= 1, overlapping * reduce + gather, 0) + gathered
 
 
 def _whole(job: Job, layout: LayoutLike, staged: dict[str, Any]) -> Memory:
-    """A stage's bytes completed with fragmentation, context, capacity and the host's side."""
-    traits = FRAMEWORKS[job.framework]
+    """A stage's bytes completed with what the allocator caches, context, capacity and the host's side."""
     world = layout.data * layout.tensor * layout.pipeline * layout.context
     context = context_bytes(job.cluster.accelerator) + _NCCL_BYTES * (world > 1)
     # The allocator caches what the device has to spare, and frees its cache before it runs out.
     spare = np.maximum(job.cluster.accelerator.memory_bytes - context, staged["allocated_bytes"])
-    reserved = np.minimum(staged["allocated_bytes"] * traits.reserved_over_allocated, spare)
+    reserved = np.minimum(staged["held_bytes"] * _FRAGMENTATION, spare)
     return Memory(
         **{name: staged[name] for name in _STAGED},
         reserved_bytes=reserved,

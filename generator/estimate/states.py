@@ -33,6 +33,19 @@ def weight_bytes(job: Job) -> int:
     return _FP32 if job.training.precision == "fp32" else _HALF
 
 
+def sums_gradients_in_fp32(job: Job) -> bool:
+    """Whether gradients are summed in fp32: the default of 16-bit training but for fp16."""
+    if job.training.gradient_dtype is None:
+        return job.training.precision != "fp16"
+    return job.training.gradient_dtype == "fp32"
+
+
+def moment_bytes(job: Job) -> float:
+    """Bytes per parameter of the optimizer's moments."""
+    whole = MOMENT_BYTES[job.training.optimizer]
+    return whole * weight_bytes(job) / _FP32 if job.training.moment_dtype == "same" else whole
+
+
 def state_bytes(job: Job, layout: LayoutLike, d: Any) -> StateBytes:
     """Device bytes per parameter after sharding over `d` ranks and offloading.
 
@@ -47,21 +60,28 @@ def state_bytes(job: Job, layout: LayoutLike, d: Any) -> StateBytes:
 
 
 def _megatron(job: Job, stage: Any, d: Any) -> StateBytes:
-    """Megatron's optimizer: whole on every rank, or distributed from stage 1."""
-    moments = MOMENT_BYTES[job.training.optimizer]
-    cut = np.where(stage >= 1, d, 1)
+    """Megatron's optimizer: whole on every rank, distributed from stage 1, or FSDP's.
+
+    bf16 gradients go with the precision-aware optimizer, which reads them as they are; fp16 ones are copied to fp32.
+    """
+    moments = moment_bytes(job)
+    cut, cut_gradients, cut_parameters = (np.where(stage >= least, d, 1) for least in (1, 2, 3))
     if job.training.precision == "fp32":
-        return StateBytes(parameters=_FP32 + 0 * d, gradients=_FP32 + 0 * d, optimizer=moments / cut)
+        return StateBytes(parameters=_FP32 / cut_parameters, gradients=_FP32 / cut_gradients, optimizer=moments / cut)
     fp16 = job.training.precision == "fp16"
-    gradients = _HALF if fp16 else _FP32
+    gradients = _FP32 if sums_gradients_in_fp32(job) else _HALF
     master = _FP32 + (_FP32 if fp16 else 0)
-    parameters = _HALF + (_FP8_WEIGHT_CACHE if job.training.precision == "fp8" else 0)
-    return StateBytes(parameters=parameters + 0 * d, gradients=gradients + 0 * d, optimizer=(master + moments) / cut)
+    cache = _FP8_WEIGHT_CACHE if job.training.precision == "fp8" else 0
+    return StateBytes(
+        parameters=_HALF / cut_parameters + cache,
+        gradients=gradients / cut_gradients,
+        optimizer=(master + moments) / cut,
+    )
 
 
 def _deepspeed(job: Job, stage: Any, d: Any) -> StateBytes:
     """DeepSpeed's optimizers, by ZeRO stage."""
-    moments = MOMENT_BYTES[job.training.optimizer]
+    moments = moment_bytes(job)
     cut = np.where(stage >= 1, d, 1)
     if job.training.precision == "fp32":
         parameters = np.where(stage >= 3, _FP32 / d, _FP32)
@@ -69,11 +89,11 @@ def _deepspeed(job: Job, stage: Any, d: Any) -> StateBytes:
         return StateBytes(
             parameters=parameters, gradients=gradients, optimizer=(np.where(stage >= 1, _FP32, 0) + moments) / cut
         )
-    bf16 = job.training.precision in ("bf16", "fp8")
+    wide = sums_gradients_in_fp32(job)
     # At stage 0 DeepSpeed takes no other gradient type than the weights'.
-    whole = np.where((stage == 1) & bf16, _HALF + _FP32, _HALF)
+    whole = np.where((stage == 1) & wide, _HALF + _FP32, _HALF)
     gradients = np.where(stage >= 3, _FP32 / d, np.where(stage == 2, (_HALF + _FP32) / d, whole))
-    master = _FP32 + np.where((stage <= 1) & (not bf16), _FP32, 0)
+    master = _FP32 + np.where((stage <= 1) & (not wide), _FP32, 0)
     extra = _FP8_WEIGHT_CACHE if job.training.precision == "fp8" else 0
     parameters = np.where(stage >= 3, _HALF / d, _HALF) + extra
     return StateBytes(parameters=parameters, gradients=gradients, optimizer=(master + moments) / cut)
@@ -92,6 +112,37 @@ def _offloaded(job: Job, layout: LayoutLike, held: StateBytes) -> StateBytes:
         gradients=gradients,
         optimizer=np.where(out, 0, held.optimizer),
     )
+
+
+#: Elements that stage 3 updates at a time: `sub_group_size`'s default (DeepSpeed 0.19.8, runtime/zero/config.py).
+_SUB_GROUP = 1_000_000_000
+#: torch's foreach AdamW holds the square root of the second moments and the denominator, in fp32 (torch 1.13,
+#: torch/optim/adamw.py, _multi_tensor_adamw); its gradients are flattened, then converted.
+_FOREACH = 2 * _FP32 + _HALF + _FP32
+
+
+def step_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> Any:
+    """Device bytes alive only during the optimizer step, for a rank's `parameters` whose states `d` ranks share.
+
+    **Source**: DeepSpeed 0.19.8: the partition's gradients are flattened in 16 bit before their fp32 copy
+    (runtime/zero/stage_1_and_2.py, step); stage 3 does so by sub-group (stage3.py, _prepare_fp32_grad_for_sub_group);
+    without ZeRO, gradients are converted one by one, then flattened (fp16/fused_optimizer.py, step). With fp32 sums
+    the optimizer reads them in place (bf16_optimizer.py).
+    """
+    half = job.training.precision != "fp32"
+    share = parameters / d
+    if job.training.foreach_optimizer:
+        return _FOREACH * share * half
+    if not FRAMEWORKS[job.framework].deepspeed or not half:
+        return 0.0 * share
+    narrow = 0 if sums_gradients_in_fp32(job) else _HALF
+    group = np.minimum(share, _SUB_GROUP)
+    bytes_ = np.where(
+        layout.zero_stage >= 3,
+        (_FP32 + narrow) * group,
+        np.where(layout.zero_stage >= 1, narrow * share, _FP32 * parameters),
+    )
+    return np.where(layout.offload >= Offload.OPTIMIZER, 0, bytes_)
 
 
 #: DeepSpeed's estimators multiply host memory by 1.5 for pinned buffers (stage3.py:3755-3772).

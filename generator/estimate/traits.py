@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..catalog.records import Accelerator
+from ..spec.job import Job
 from ..units import GIB
 
 
@@ -13,20 +14,16 @@ class FrameworkTraits:
     """How one framework spends memory and time where the mathematics leaves it a choice."""
 
     fused: bool  #: fused normalisation, activation and softmax kernels, as in Megatron; eager PyTorch otherwise
-    logit_bytes: float  #: bytes a logit at the peak of the loss
-    score_bytes: float  #: bytes kept per attention score of unfused attention, without dropout
-    reserved_over_allocated: float  #: allocator fragmentation
+    packs_attention: bool  #: queries, keys and values come from one product and stay in its memory
+    cross_entropy: str  #: fused | unfused
     shards_vocabulary: bool  #: embedding and head are cut by tensor parallelism
     deepspeed: bool  #: DeepSpeed's engine holds the states
     sums_in_product: bool  #: the weight gradient's product adds to the fp32 sum itself
     loss_traffic_bytes: float  #: device memory traffic a logit of the loss, forward and backward
     kernels_per_layer: int  #: launches of one layer's forward pass
 
-    # Sources. logit_bytes: 4 for a fused in-place cross-entropy, 12 for eager Hugging Face (memory audit of published
-    # runs); Megatron without loss fusion converts 16-bit logits to fp32: 2 + 4 (megatron/core/tensor_parallel/
-    # cross_entropy.py). score_bytes: 16-bit softmax output (2205.05198 sec 4.1) against fp32 softmax and a 16-bit copy
-    # (5.94 measured with FakeTensorMode on Llama-2 7B). reserved_over_allocated: 1.10 DeepSpeed, 1.03-1.08 Megatron
-    # (same audit). sums_in_product: gradient_accumulation_fusion, Megatron-LM's default.
+    # Sources. packs_attention: linear_qkv of Megatron's attention. cross_entropy: what the launch files ask for
+    # (--cross-entropy-loss-fusion of Megatron-LM). sums_in_product: gradient_accumulation_fusion, Megatron-LM's default.
     # loss_traffic_bytes: counted from the operators of Megatron-LM's vocab_parallel_cross_entropy (54, and 30 with its
     # fusion) and of PyTorch's cross_entropy on an fp32 copy (32). kernels_per_layer: counted from the
     # modules' operators.
@@ -34,9 +31,8 @@ class FrameworkTraits:
 
 _MEGATRON = FrameworkTraits(
     fused=True,
-    logit_bytes=4,
-    score_bytes=2,
-    reserved_over_allocated=1.05,
+    packs_attention=True,
+    cross_entropy="fused",
     shards_vocabulary=True,
     deepspeed=False,
     sums_in_product=True,
@@ -45,9 +41,8 @@ _MEGATRON = FrameworkTraits(
 )
 _MEGATRON_DEEPSPEED = FrameworkTraits(
     fused=True,
-    logit_bytes=6,
-    score_bytes=2,
-    reserved_over_allocated=1.10,
+    packs_attention=True,
+    cross_entropy="unfused",
     shards_vocabulary=True,
     deepspeed=True,
     sums_in_product=False,
@@ -56,9 +51,8 @@ _MEGATRON_DEEPSPEED = FrameworkTraits(
 )
 _EAGER = FrameworkTraits(
     fused=False,
-    logit_bytes=12,
-    score_bytes=6,
-    reserved_over_allocated=1.10,
+    packs_attention=False,
+    cross_entropy="unfused",
     shards_vocabulary=False,
     deepspeed=True,
     sums_in_product=False,
@@ -72,6 +66,11 @@ FRAMEWORKS: dict[str, FrameworkTraits] = {
     "megatron-deepspeed": _MEGATRON_DEEPSPEED,
     "megatron-lm": _MEGATRON,
 }
+
+
+def uses_fused_kernels(job: Job) -> bool:
+    """Whether normalisation and activation are one kernel each and keep their input only."""
+    return FRAMEWORKS[job.framework].fused if job.training.kernels is None else job.training.kernels == "fused"
 
 
 #: The driver's context: 1.1 GiB on V100, 1.6 GiB on A100 (BigScience's logs); A100's assumed on what is newer.

@@ -41,6 +41,14 @@ class Training:
     learning_rate: float
     weight_decay: float
     gradient_clipping: float
+    #: What follows is None where the framework's default holds.
+    kernels: str | None = None  #: eager | fused (normalisation, activation; Liger's with Hugging Face)
+    cross_entropy: str | None = None  #: unfused | fused | chunked (the logits are never whole)
+    gradient_dtype: str | None = None  #: fp32 | same (as the weights): what gradients are summed in
+    moment_dtype: str | None = None  #: fp32 | same (as the weights): what the optimizer's moments are kept in
+    bucket_elements: int | None = None  #: of ZeRO's reduce and all-gather buckets
+    #: torch's own optimizer over lists of tensors has temporaries; what we launch hasn't.
+    foreach_optimizer: bool = False
 
     @property
     def tokens_per_step(self) -> int:
