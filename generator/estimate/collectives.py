@@ -10,8 +10,8 @@ import numpy as np
 from ..spec.job import Job
 from .rates import rates
 
-#: What rings over more than half of a node's PCIe cards reach of smaller ones: 0.42 for eight cards, 0.69 for two and
-#: four (SimuMax configs/system/a100_pcie.json); they cross the link between the sockets.
+#: What a ring that crosses the link between the sockets reaches of one under a single socket: 0.42 for eight PCIe
+#: cards, 0.69 for two and four (SimuMax configs/system/a100_pcie.json). Rings side by side share that link.
 _CROSS_SOCKET = 0.61
 
 
@@ -21,6 +21,7 @@ class Group:
 
     size: Any
     per_node: Any  #: members in one node, at least 1
+    stride: Any = 1  #: distance of neighbours in rank order: as many such groups lie side by side
 
     @property
     def nodes(self) -> Any:
@@ -31,7 +32,7 @@ class Group:
 def group(job: Job, size: Any, stride: Any) -> Group:
     """The communicator of `size` ranks that lie `stride` apart in rank order, nodes being filled in that order."""
     domain = max(job.cluster.accelerators_per_node, job.cluster.link_domain)
-    return Group(size=size, per_node=np.clip(domain // stride, 1, size))
+    return Group(size=size, per_node=np.clip(domain // stride, 1, size), stride=stride)
 
 
 def link_bytes_per_s(job: Job, ring: Group) -> Any:
@@ -44,7 +45,8 @@ def link_bytes_per_s(job: Job, ring: Group) -> Any:
         peers = max(cluster.accelerators_per_node - 1, 1)
         return inside * np.minimum(np.maximum(ring.per_node - 1, 1), peers) / peers
     if cluster.intra_node == "pcie":
-        return inside * np.where(2 * ring.per_node > cluster.accelerators_per_node, _CROSS_SOCKET, 1.0)
+        crosses = 2 * ring.per_node * ring.stride > cluster.accelerators_per_node
+        return inside * np.where(crosses & (ring.per_node > 1), _CROSS_SOCKET / ring.stride, 1.0)
     return inside
 
 
@@ -98,11 +100,13 @@ def dispatch_s(job: Job, ring: Group, token_bytes: Any, copies: Any) -> Any:
     """Seconds to send each token to the ranks of its `copies` experts, once per node that holds any of them.
 
     **Source**: DeepEP and Megatron-LM's flex dispatcher: tokens cross the network once per node and are forwarded
-    inside it. Of N nodes, `N (1 - (1 - 1/N)^copies)` hold an expert of a token when the router is balanced.
+    inside it. Group-limited routing (DeepSeek) reaches no more nodes than groups. Of N nodes, `N (1 - (1 - 1/N)^copies)` hold an expert of a token when the router is balanced.
     """
     nodes = ring.nodes
     leaves = ring.size > ring.per_node
     reached = nodes * (1 - (1 - 1 / nodes) ** copies)
+    if job.model.router_top_groups:
+        reached = np.minimum(reached, job.model.router_top_groups)
     own = network_bytes_per_s(job) / job.cluster.accelerators_per_node
     outside = np.where(leaves, reached * (nodes - 1) / nodes * token_bytes / own, 0.0)
     inside = copies * (ring.per_node - 1) / ring.per_node * token_bytes / link_bytes_per_s(job, ring)

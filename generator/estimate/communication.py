@@ -9,7 +9,8 @@ import numpy as np
 
 from ..spec.job import Job
 from .activations import attention_widths, local_tokens, sequence_cut
-from .collectives import all_gather_s, all_reduce_s, all_to_all_s, dispatch_s, group, send_s
+from .buckets import bucket_elements
+from .collectives import Group, all_gather_s, all_reduce_s, all_to_all_s, dispatch_s, group, send_s
 from .layout import LayoutLike, Recompute
 from .rates import rates
 from .stages import StageParameters
@@ -31,15 +32,21 @@ class LayerCommunication:
     expert_s: Any
 
 
-def tensor_s(job: Job, layout: LayoutLike) -> Any:
-    """Two all-reduces forward, two backward, two more with full recomputation; sequence parallelism moves as much.
+def tensor_s(job: Job, layout: LayoutLike, backward_s: Any) -> Any:
+    """Two all-reduces forward, two backward, two more with full recomputation.
 
-    **Source**: 1909.08053 sec 3; 2205.05198 sec 4.2.2 (reduce-scatter and all-gather have an all-reduce's volume).
+    Sequence parallelism moves as much, and gathers the inputs of the column-parallel products once more. Megatron-LM
+    runs the backward collectives of those products beside their own arithmetic, half of the layer's `backward_s`.
+
+    **Source**: 1909.08053 sec 3; 2205.05198 sec 4.2.2; Megatron-LM core/tensor_parallel/layers.py,
+    LinearWithGradAccumulationAndAsyncCommunication.
     """
     ring = group(job, layout.tensor, 1)
     size = weight_bytes(job) * local_tokens(job, layout) * job.model.hidden
-    calls = np.where(layout.recompute == Recompute.FULL, 6, 4)
-    return np.where(layout.tensor > 1, calls * all_reduce_s(job, ring, size), 0.0)
+    one = all_reduce_s(job, ring, size)
+    calls = np.where(layout.recompute == Recompute.FULL, 6, 4) + np.where(layout.sequence_parallel, 1, 0)
+    hidden = rates(job).tensor_overlap * np.minimum(2 * one, backward_s / 2)
+    return np.where(layout.tensor > 1, calls * one - hidden, 0.0)
 
 
 def context_s(job: Job, layout: LayoutLike, attention_core_s: Any) -> Any:
@@ -70,17 +77,18 @@ def expert_s(job: Job, layout: LayoutLike) -> Any:
     if not job.model.is_moe:
         return 0.0 * layout.expert
     ring = group(job, layout.expert, layout.tensor)
-    tokens = local_tokens(job, layout) / sequence_cut(layout)
+    # Beside tensor parallelism Megatron-LM routes tokens only when the sequence is cut.
+    tokens = local_tokens(job, layout) / (layout.tensor if job.framework == "megatron-lm" else sequence_cut(layout))
     size = weight_bytes(job) * tokens * job.model.hidden
     passes = np.where(layout.recompute == Recompute.FULL, 6, 4)
     one = dispatch_s(job, ring, size, job.model.experts_per_token)
     return np.where(layout.expert > 1, passes * one, 0.0)
 
 
-def layer_communication(job: Job, layout: LayoutLike, attention_core_s: Any) -> LayerCommunication:
+def layer_communication(job: Job, layout: LayoutLike, attention_core_s: Any, backward_s: Any) -> LayerCommunication:
     """All three, of one layer and one micro-batch."""
     return LayerCommunication(
-        tensor_s=tensor_s(job, layout),
+        tensor_s=tensor_s(job, layout, backward_s),
         context_s=context_s(job, layout, attention_core_s),
         expert_s=expert_s(job, layout),
     )
@@ -89,9 +97,11 @@ def layer_communication(job: Job, layout: LayoutLike, attention_core_s: Any) -> 
 def boundary_s(job: Job, layout: LayoutLike) -> Any:
     """One send of a micro-batch's activations to the next stage.
 
-    **Source**: 2104.04473 sec 4.1: the tensor is cut by sequence parallelism, whole otherwise.
+    **Source**: 2104.04473 sec 4.1: the tensor is cut by sequence parallelism, whole otherwise; DeepSpeed's pipeline
+    engine cuts it by tensor parallelism too (runtime/pipe/engine.py:137, `pipe_partitioned`).
     """
-    size = weight_bytes(job) * local_tokens(job, layout) * job.model.hidden / sequence_cut(layout)
+    cut = layout.tensor if FRAMEWORKS[job.framework].deepspeed else sequence_cut(layout)
+    size = weight_bytes(job) * local_tokens(job, layout) * job.model.hidden / cut
     world = layout.data * layout.tensor * layout.pipeline * layout.context
     crosses = world > max(job.cluster.accelerators_per_node, job.cluster.link_domain)
     return np.where(layout.pipeline > 1, send_s(job, size, crosses), 0.0)
@@ -105,23 +115,43 @@ def data_s(job: Job, layout: LayoutLike, held: StageParameters, micro_batch_s: A
     compute that can hide it: one micro-batch's for per-step traffic, every micro-batch's own otherwise.
     """
     constants = rates(job)
-    ring = group(job, layout.data * layout.context, layout.tensor)
-    element = weight_bytes(job)
+    whole, stage = layout.data * layout.context, layout.zero_stage
+    traffic = _data_traffic(job, layout, group(job, whole, layout.tensor), held.shared)
+    if job.model.is_moe:
+        ring = group(job, whole / layout.expert, layout.tensor * layout.expert)
+        experts = _data_traffic(job, layout, ring, held.experts)
+        traffic = tuple(a + b for a, b in zip(traffic, experts, strict=True))
+    once, each_pass, last = traffic
+    overlap = np.where(_pipelined_deepspeed(job, layout), 0.0, constants.data_overlap)
+    per_pass = layout.gradient_accumulation * exposed_s(each_pass, micro_batch_s, constants.data_overlap) + last
+    exposed = np.where(stage >= 2, per_pass, exposed_s(once, micro_batch_s, overlap))
+    return np.where(whole > 1, exposed, 0.0)
+
+
+def _data_traffic(job: Job, layout: LayoutLike, ring: Group, count: Any) -> tuple[Any, Any, Any]:
+    """Seconds once a step (stages 0 and 1), with every micro-batch (2 and 3), and after the last one (2).
+
+    `count`: parameters of the rank that the ring shares.
+    """
+    stage, element = layout.zero_stage, weight_bytes(job)
     gradient = element if FRAMEWORKS[job.framework].deepspeed or job.training.precision == "fp16" else 4
-    count = held.shared + held.experts
-    stage, passes = layout.zero_stage, layout.gradient_accumulation
-    calls = np.where(stage >= 3, _MATRICES_PER_LAYER * job.model.layers, 1)
-    share = np.where(stage >= 3, constants.full_sharding_share, 1.0)
+    by_matrix = _MATRICES_PER_LAYER * job.model.layers
+    calls = np.where(stage >= 3, by_matrix, np.ceil(count / _bucket(job, layout, ring)))
+    share = np.where(stage >= 3, rates(job).full_sharding_share, 1.0)
     reduce = all_gather_s(job, ring, gradient * count / share, calls)
     gather = all_gather_s(job, ring, element * count / share, calls)
-    whole = all_reduce_s(job, ring, gradient * count)
-    per_step = np.where(stage == 0, whole, reduce + gather)
-    overlap = np.where(_pipelined_deepspeed(job, layout), 0.0, constants.data_overlap)
-    per_pass = np.where(stage >= 3, reduce + 2 * gather, reduce)
-    final_gather = np.where(stage == 2, gather, 0.0)
-    each = passes * exposed_s(per_pass, micro_batch_s, constants.data_overlap) + final_gather
-    exposed = np.where(stage >= 2, each, exposed_s(per_step, micro_batch_s, overlap))
-    return np.where(layout.data * layout.context > 1, exposed, 0.0)
+    once = np.where(stage == 0, all_reduce_s(job, ring, gradient * count), reduce + gather)
+    return once, np.where(stage >= 3, reduce + 2 * gather, reduce), np.where(stage == 2, gather, 0.0)
+
+
+def _bucket(job: Job, layout: LayoutLike, ring: Group) -> Any:
+    """Elements of one message of stages 1 and 2.
+
+    **Source**: Megatron-LM core/distributed/distributed_data_parallel.py: max(40e6, 1e6 × ranks).
+    """
+    if FRAMEWORKS[job.framework].deepspeed:
+        return bucket_elements(job, layout)
+    return np.maximum(40e6, 1e6 * ring.size)
 
 
 def exposed_s(communication_s: Any, window_s: Any, overlap: Any) -> Any:

@@ -39,6 +39,11 @@ def tile_use(width: Any) -> Any:
     return width / (np.ceil(width / _TILE) * _TILE)
 
 
+def _aligned(width: Any) -> Any:
+    """Whether rows of `width` 16-bit elements start on whole cache lines."""
+    return np.equal(width % _TILE, 0)
+
+
 def peak_flops_per_s(job: Job, *, fp8: bool) -> float:
     """Datasheet rate of matrix products in the job's precision, fp8 or not, or in 16 bit where the part lacks it."""
     rates_by_precision, precision = job.cluster.accelerator.flops_per_s, job.training.precision
@@ -58,6 +63,7 @@ def linear(job: Job, m: Any, k: Any, n: Any, count: Any = 1, *, fp8: bool = True
     fp8 = fp8 and job.training.precision == "fp8" and accelerator.supports("fp8")
     element = 1 if fp8 else weight_bytes(job)
     fraction = constants.product_fp8_fraction if fp8 else constants.product_fraction
+    fraction = fraction * np.where(_aligned(k) & _aligned(n), 1.0, constants.misaligned_share)
     arithmetic = 2 * m * k * n / (peak_flops_per_s(job, fp8=fp8) * fraction * tile_use(k) * tile_use(n))
     bandwidth = accelerator.memory_bytes_per_s * constants.streaming_fraction
     weights, rows = k * n, weight_bytes(job) * m

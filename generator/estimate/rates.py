@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from ..spec.job import Job
+from ..spec.job import Cluster, Job
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BY = ("any", "generation", "fabric", "network", "framework")
@@ -25,6 +25,7 @@ class Rates:
     product_fraction: float
     product_fp8_fraction: float
     weight_gradient_share: float
+    misaligned_share: float
     product_start_s: float
     attention_forward_fraction: float
     attention_backward_fraction: float
@@ -39,6 +40,7 @@ class Rates:
     collective_start_s: float
     collective_member_s: float
     hop_s: float
+    tensor_overlap: float
     data_overlap: float
     full_sharding_share: float
     accumulation_bytes: float
@@ -93,10 +95,16 @@ def selectors(job: Job) -> dict[str, str]:
     return {
         "any": "default",
         "generation": job.cluster.accelerator.generation,
-        "fabric": job.cluster.intra_node,
+        "fabric": _fabric(job.cluster),
         "network": job.cluster.network,
         "framework": job.framework,
     }
+
+
+def _fabric(cluster: Cluster) -> str:
+    """The kind of links inside a node; those through switches differ by generation."""
+    switched = cluster.intra_node == "nvswitch"
+    return f"nvswitch-{cluster.accelerator.generation}" if switched else cluster.intra_node
 
 
 def rates(job: Job) -> Rates:

@@ -69,7 +69,7 @@ def _per_layer(job: Job, layout: LayoutLike) -> dict[str, Any]:
         if share == 0:
             continue
         time = compute.layer_time(job, layout, moe=moe)
-        talk = communication.layer_communication(job, layout, time.attention_core_s)
+        talk = communication.layer_communication(job, layout, time.attention_core_s, time.backward_s)
         again = np.where(
             layout.recompute == Recompute.FULL,
             time.forward_s,
