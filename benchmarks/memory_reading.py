@@ -57,7 +57,7 @@ def choices(row: Row) -> dict[str, Any]:
         read["gradient_dtype"] = "same"
         read |= {"moment_dtype": "same"} if row["model_name"].startswith("Moonlight") else {}
     if program == "internevo":
-        read |= {"gradient_dtype": "same", "foreach_optimizer": True, "cross_entropy": "unfused"}
+        read |= {"gradient_dtype": "same", "optimizer": "adamw-foreach", "cross_entropy": "unfused"}
     return read
 
 

@@ -12,7 +12,7 @@ from .layout import LayoutLike, Offload
 from .traits import FRAMEWORKS
 
 #: Optimizer moments in bytes per parameter: two fp32 moments, or SGD's one momentum.
-MOMENT_BYTES = {"adamw": 8, "adam": 8, "lamb": 8, "sgd": 4}
+MOMENT_BYTES = {"adamw": 8, "adam": 8, "lamb": 8, "sgd": 4, "adamw-foreach": 8}
 _FP32 = 4
 _HALF = 2
 #: Transformer Engine keeps an fp8 weight and its transpose between micro-batches.
@@ -116,7 +116,9 @@ def _offloaded(job: Job, layout: LayoutLike, held: StateBytes) -> StateBytes:
 
 #: Elements that stage 3 updates at a time: `sub_group_size`'s default (DeepSpeed 0.19.8, runtime/zero/config.py).
 _SUB_GROUP = 1_000_000_000
-#: torch's foreach AdamW holds the square root of the second moments and the denominator, in fp32 (torch 1.13,
+#: torch's own AdamW over lists of tensors: what published runs used, never what we launch.
+_FOREACH_ADAMW = "adamw-foreach"
+#: It holds the square root of the second moments and the denominator, in fp32 (torch 1.13,
 #: torch/optim/adamw.py, _multi_tensor_adamw); its gradients are flattened, then converted.
 _FOREACH = 2 * _FP32 + _HALF + _FP32
 
@@ -131,7 +133,7 @@ def step_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> Any:
     """
     half = job.training.precision != "fp32"
     share = parameters / d
-    if job.training.foreach_optimizer:
+    if job.training.optimizer == _FOREACH_ADAMW:
         return _FOREACH * share * half
     if not FRAMEWORKS[job.framework].deepspeed or not half:
         return 0.0 * share

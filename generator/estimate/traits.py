@@ -23,7 +23,7 @@ class FrameworkTraits:
     kernels_per_layer: int  #: launches of one layer's forward pass
 
     # Sources. packs_attention: linear_qkv of Megatron's attention. cross_entropy: what the launch files ask for
-    # (--cross-entropy-loss-fusion of Megatron-LM). sums_in_product: gradient_accumulation_fusion, Megatron-LM's default.
+    # (--cross-entropy-loss-fusion of Megatron-LM). sums_in_product: gradient_accumulation_fusion, its default.
     # loss_traffic_bytes: counted from the operators of Megatron-LM's vocab_parallel_cross_entropy (54, and 30 with its
     # fusion) and of PyTorch's cross_entropy on an fp32 copy (32). kernels_per_layer: counted from the
     # modules' operators.

@@ -47,8 +47,6 @@ class Training:
     gradient_dtype: str | None = None  #: fp32 | same (as the weights): what gradients are summed in
     moment_dtype: str | None = None  #: fp32 | same (as the weights): what the optimizer's moments are kept in
     bucket_elements: int | None = None  #: of ZeRO's reduce and all-gather buckets
-    #: torch's own optimizer over lists of tensors has temporaries; what we launch hasn't.
-    foreach_optimizer: bool = False
 
     @property
     def tokens_per_step(self) -> int:
