@@ -1,101 +1,85 @@
-"""How right the estimates are, source by source, on published runs.
+"""How right the estimates are, on published runs.
 
-`python -m benchmarks.accuracy` prints the tables of RESULTS.md; `--rows` adds every run.
+`python -m benchmarks.accuracy` prints the tables of RESULTS.md; `--rows` adds every run, `--figure FILE.svg` draws
+predicted against measured.
 """
 
 from __future__ import annotations
 
-import statistics
-import sys
-from collections import defaultdict
-from collections.abc import Callable, Iterable
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
+from benchmarks import headroom, ordering, regret
+from benchmarks.figure import draw
 from benchmarks.measured import Run, runs
-from dsgen.estimate.memory import memory
-from dsgen.estimate.step_time import step_time
+from benchmarks.pairs import Pair, left_out_seconds, memory_pairs, shipped_seconds, time_pairs
+from benchmarks.tables import coverage_table, regime_of_time, regime_table, source_table, worst_table
+from dsgen.estimate.uncertainty import memory_regime, memory_shares, time_shares
+from dsgen.spec.resolve import DEFAULT_HEADROOM
 
-Pair = tuple[Run, float, float]  #: run, estimated, measured
-
-
-def time_pairs(rows: Iterable[Run]) -> list[Pair]:
-    """Step times of runs of quality A and B, in seconds."""
-    return [
-        (run, float(step_time(run.job, run.layout).total_s), run.step_time_s)
-        for run in rows
-        if run.step_time_s is not None and run.quality in ("A", "B")
-    ]
+SHIPPED, LEFT_OUT = "shipped", "source left out"
+WORST = 2  #: rows shown of each source
 
 
-def memory_pairs(rows: Iterable[Run]) -> list[Pair]:
-    """Peaks of runs of memory quality A and B whose recomputation is known, in bytes, of the kind that was measured."""
-    pairs = []
-    for run in rows:
-        if run.peak_memory_bytes is None or run.memory_quality not in ("A", "B") or not run.recompute_known:
-            continue
-        ledger = memory(run.job, run.layout)
-        estimated = float(getattr(ledger, f"{run.peak_memory_kind}_bytes"))
-        pairs.append((run, estimated, run.peak_memory_bytes))
-    return pairs
-
-
-def print_by_source(title: str, pairs: list[Pair]) -> None:
-    """A table: n, mean and median absolute percentage error, bias; each source counts once in the mean."""
-    print(f"### {title}\n")
-    print("| source | n | mean error | median error | bias |")
-    print("|---|---|---|---|---|")
-    groups: dict[str, list[float]] = defaultdict(list)
-    for run, estimated, measured in pairs:
-        groups[run.source].append(estimated / measured - 1)
-    for source, errors in sorted(groups.items()):
-        print(
-            f"| {source} | {len(errors)} | {_percent(_mean_abs, errors)} | {_percent(_median_abs, errors)} |"
-            f" {statistics.mean(errors):+.1%} |"
-        )
-    whole = [abs(estimated / measured - 1) for _, estimated, measured in pairs]
-    mean = statistics.mean(_mean_abs(errors) for errors in groups.values())
-    print(f"| mean of sources | {len(whole)} | {mean:.1%} | {statistics.median(whole):.1%} (of rows) | |\n")
-
-
-def _mean_abs(errors: list[float]) -> float:
-    return statistics.mean(abs(error) for error in errors)
-
-
-def _median_abs(errors: list[float]) -> float:
-    return statistics.median(abs(error) for error in errors)
-
-
-def _percent(measure: Callable[[list[float]], float], errors: list[float]) -> str:
-    return f"{measure(errors):.1%}"
-
-
-def print_fit(rows: list[Run]) -> None:
-    """Runs that ran but would be refused, and runs that ran out of memory but would be accepted; no headroom."""
-    graded = [run for run in rows if run.memory_quality in ("A", "B") and run.recompute_known]
-    refused = [run.id for run in graded if not run.out_of_memory and not _fits(run)]
-    accepted = [run.id for run in graded if run.out_of_memory and _fits(run)]
-    ran = sum(not run.out_of_memory for run in graded)
-    print("### Fit, without headroom\n")
-    print(f"{len(refused)} of {ran} runs that ran would be refused: {', '.join(refused) or 'none'}.")
-    print(
-        f"{len(accepted)} of {len(graded) - ran} runs that ran out of memory would be accepted: "
-        f"{', '.join(accepted) or 'none'}.\n"
+def report(rows: Sequence[Run]) -> Iterator[str]:
+    """The whole report, line by line."""
+    seconds = {SHIPPED: shipped_seconds}
+    left_out = left_out_seconds()
+    if left_out is None:
+        yield "No step times with the source left out: `python -m benchmarks.fit --write` makes them.\n"
+    else:
+        seconds[LEFT_OUT] = left_out
+    times = {name: time_pairs(rows, estimate) for name, estimate in seconds.items()}
+    unseen = times.get(LEFT_OUT, times[SHIPPED])
+    sizes = memory_pairs(rows)
+    yield from _part("Step time, by source", source_table(dict(times)))
+    yield from _part("Step time, worst rows of each source", worst_table(unseen, WORST))
+    yield from _part("Step time, by regime", regime_table(dict(times)))
+    yield from _part(
+        "Step time, coverage of the band",
+        coverage_table(unseen, lambda run: time_shares(run.job, run.layout), regime_of_time),
     )
+    yield from _part("Memory, by source", source_table({"estimate": sizes}))
+    yield from _part(
+        "Memory, coverage of the band",
+        coverage_table(sizes, lambda run: memory_shares(run.job), lambda run: memory_regime(run.job)),
+    )
+    demands = headroom.demands(rows)
+    yield from _part("Fit, by headroom", headroom.table(demands))
+    yield from _part("Fit, without headroom", headroom.listed(demands, 0))
+    yield from _part("Fit, with the default headroom", headroom.listed(demands, DEFAULT_HEADROOM))
+    for name, estimate in seconds.items():
+        yield from _part(f"Plan choice, {name}", regret.table(regret.groups(rows, estimate)))
+    found = regret.groups(rows, seconds.get(LEFT_OUT, shipped_seconds))
+    yield from _part("Plans that can't be told apart", ordering.table(found))
 
 
-def _fits(run: Run) -> bool:
-    ledger = memory(run.job, run.layout)
-    return bool(ledger.required_bytes <= ledger.capacity_bytes)
+def _part(title: str, lines: Iterator[str]) -> Iterator[str]:
+    yield f"### {title}\n"
+    yield from lines
+    yield ""
+
+
+def _every_row(rows: Sequence[Run]) -> Iterator[str]:
+    pairs: list[Pair] = [*time_pairs(rows, left_out_seconds() or shipped_seconds), *memory_pairs(rows)]
+    for pair in pairs:
+        yield f"{pair.run.id},{pair.estimated:.4g},{pair.measured:.4g},{pair.error:+.1%}"
 
 
 def main() -> None:
-    """Print the tables."""
+    """Print the report, or draw the figure."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", action="store_true", help="print every run as well")
+    parser.add_argument("--figure", metavar="FILE.svg", type=Path, help="draw predicted against measured, and stop")
+    arguments = parser.parse_args()
     rows = list(runs())
-    print_by_source("Step time", time_pairs(rows))
-    print_by_source("Memory", memory_pairs(rows))
-    print_fit(rows)
-    if "--rows" in sys.argv:
-        for run, estimated, measured in [*time_pairs(rows), *memory_pairs(rows)]:
-            print(f"{run.id},{estimated:.4g},{measured:.4g},{estimated / measured - 1:+.1%}")
+    if arguments.figure:
+        arguments.figure.write_text(draw(time_pairs(rows, left_out_seconds() or shipped_seconds), memory_pairs(rows)))
+        return
+    print("\n".join(report(rows)))
+    if arguments.rows:
+        print("\n".join(_every_row(rows)))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import dsgen
+from dsgen.estimate.uncertainty import Band, Uncertainty
 from dsgen.spec.job import Job
 
 SMALL: dict[str, Any] = {
@@ -26,6 +27,16 @@ SMALL: dict[str, Any] = {
     "gpus": 16,
     "training": {"sequence_length": 2048, "global_batch": 48, "precision": "bf16"},
 }
+
+
+#: Of plans whose estimates nobody reads.
+NO_UNCERTAINTY = Uncertainty(
+    coverage=0.8,
+    regime="dense",
+    step_time=Band(low=0.0, high=0.0),
+    allocated=Band(low=0, high=0),
+    required=Band(low=0, high=0),
+)
 
 
 def job(**overrides: Any) -> Job:

@@ -35,7 +35,7 @@ def test_plan_is_sound(name: str) -> None:
     assert plan.layout.world == plan.job.gpus
     assert plan.layout.global_batch == plan.job.training.global_batch
     assert not [f for f in plan.findings if f.severity.value == "error"]
-    assert plan.memory.required_bytes <= plan.memory.capacity_bytes * (1 - plan.job.headroom)
+    assert plan.uncertainty.required.high <= plan.memory.capacity_bytes * (1 - plan.job.headroom)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -10,7 +10,17 @@ from rich.table import Table
 from rich.text import Text
 
 from .known_rules import title_of
-from .text import choices, degrees, gib, layout_text, one_of, percent, seconds
+from .text import (
+    band_note,
+    choices,
+    degrees,
+    gib_with_band,
+    layout_text,
+    one_of,
+    percent,
+    seconds,
+    seconds_with_band,
+)
 
 if TYPE_CHECKING:
     from ..search.plan import Infeasible, Plan, SearchResult
@@ -43,12 +53,17 @@ def plans_table(result: SearchResult, top: int) -> Table:
         table.add_row(
             name,
             f"{degrees(plan.layout)}; {', '.join(choices(plan.layout))}",
-            f"{gib(plan.memory.required_bytes)} GiB",
-            seconds(step),
+            gib_with_band(plan.memory.required_bytes, plan.uncertainty.required),
+            seconds_with_band(step, plan.uncertainty.step_time),
             percent(plan.throughput.mfu),
             "" if plan is result.plans[0] else _against(step / best),
         )
     return table
+
+
+def brackets(result: SearchResult) -> Text:
+    """What the numbers in brackets of the table are."""
+    return Text(band_note(result.plans[0].uncertainty), style="dim")
 
 
 def _against(ratio: float) -> str:

@@ -29,10 +29,10 @@ _PARTS = {
 
 
 def memory_bars(plan: Plan) -> RenderableType:
-    """One row per component, then what has to fit, with a mark where the headroom begins."""
+    """One row per component, then what has to fit, up to the upper end of its band, and where the headroom begins."""
     memory, capacity = plan.memory, float(plan.memory.capacity_bytes)
     limit = capacity * (1 - plan.job.headroom)
-    required = float(memory.required_bytes)
+    required, high = float(memory.required_bytes), float(plan.uncertainty.required.high)
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True, min_width=6)
     table.add_column(no_wrap=True)
@@ -41,11 +41,10 @@ def memory_bars(plan: Plan) -> RenderableType:
     for row, (label, size, colour) in enumerate(_components(plan)):
         bar = Text(_bar(WIDTH * size / capacity), style=colour)
         table.add_row("Memory" if row == 0 else "", label, f"{gib(size)} GiB", bar)
-    fits = required <= limit
-    table.add_row(
-        "", "required", f"{gib(required)} GiB", _total(required, limit, capacity), style="" if fits else "red"
-    )
-    verdict = Text(_verdict(plan, required, limit), style="dim" if fits else "bold red")
+    fits = high <= limit
+    total = _total(required, high, limit, capacity)
+    table.add_row("", "required", f"{gib(required)} GiB", total, style="" if fits else "red")
+    verdict = Text(_verdict(plan, high, limit), style="dim" if fits else "bold red")
     return Group(table, Padding(verdict, (0, 0, 0, 8)))
 
 
@@ -64,20 +63,21 @@ def _bar(cells: float) -> str:
     return "█" * whole + (_EIGHTHS[eighths - 1] if eighths else "")
 
 
-def _total(required: float, limit: float, capacity: float) -> Text:
-    """The bar of everything: filled up to `required`, `│` where the headroom begins, `]` at the capacity."""
-    filled = min(round(WIDTH * required / capacity), _LONGEST)
-    cells = ["█" if cell < filled else "·" for cell in range(max(WIDTH, filled))]
+def _total(required: float, high: float, limit: float, capacity: float) -> Text:
+    """The bar of everything: filled to `required`, shaded to `high`, `│` where the headroom begins, `]` at the end."""
+    filled, shaded = (min(round(WIDTH * size / capacity), _LONGEST) for size in (required, high))
+    cells = ["█" if cell < filled else "▒" if cell < shaded else "·" for cell in range(max(WIDTH, shaded))]
     cells[min(round(WIDTH * limit / capacity), WIDTH - 1)] = "│"
     cells[WIDTH:WIDTH] = "]"
-    return Text("".join(cells), style="green" if required <= limit else "red")
+    return Text("".join(cells), style="green" if high <= limit else "red")
 
 
-def _verdict(plan: Plan, required: float, limit: float) -> str:
+def _verdict(plan: Plan, high: float, limit: float) -> str:
     memory, layout = plan.memory, plan.layout
     stage = f"stage {memory.stage} of 0..{layout.pipeline - 1}, the fullest; " if layout.pipeline > 1 else ""
     host = float(memory.host_bytes_per_node)
     offloaded = f"; {gib(host)} GiB of host memory per node" if host else ""
-    room = f"{gib(limit - required)} GiB left" if required <= limit else f"{gib(required - limit)} GiB too much"
+    room = f"{gib(limit - high)} GiB left" if high <= limit else f"{gib(high - limit)} GiB too much"
     usable = f"{gib(memory.capacity_bytes)} GiB usable, {plan.job.headroom:.0%} kept free"
-    return f"{stage}{room} of {gib(limit)} GiB ({usable}); nvidia-smi: {gib(memory.device_bytes)} GiB{offloaded}"
+    need = f"up to {gib(high)} GiB; {room} of {gib(limit)} GiB"
+    return f"{stage}{need} ({usable}); nvidia-smi: {gib(memory.device_bytes)} GiB{offloaded}"

@@ -44,9 +44,9 @@ def plan(request: Request, top: int, form: str) -> None:
 
 
 def _print_table(answer: SearchResult, top: int) -> None:
-    from .answers import considered, plans_table, ruled_out
+    from .answers import brackets, considered, plans_table, ruled_out
 
-    print_parts(considered(answer), "", plans_table(answer, top))
+    print_parts(considered(answer), "", plans_table(answer, top), brackets(answer))
     if answer.rejected_by:
         print_parts("", "Ruled out, by rule:", ruled_out(answer.rejected_by))
 
@@ -56,12 +56,18 @@ def _csv(plans: tuple[Plan, ...]) -> str:
     import csv
     import io
 
-    rows = [
-        {"rank": rank, **p.layout.to_dict(), **p.memory.to_dict(), **p.step_time.to_dict(), **p.throughput.to_dict()}
-        for rank, p in enumerate(plans, start=1)
-    ]
+    rows = [{"rank": rank, **p.layout.to_dict(), **_numbers(p)} for rank, p in enumerate(plans, start=1)]
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
+
+
+def _numbers(plan: Plan) -> dict[str, object]:
+    return {
+        **plan.memory.to_dict(),
+        **plan.step_time.to_dict(),
+        **plan.uncertainty.to_dict(),
+        **plan.throughput.to_dict(),
+    }

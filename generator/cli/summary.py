@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ..search.plan_document import MFU_CONVENTION, run_of
 from .memory_bar import memory_bars
-from .text import choices, count, degrees, long_time, percent, seconds
+from .text import band_note, choices, count, degrees, long_time, percent, seconds, seconds_with_band
 
 if TYPE_CHECKING:
     from ..search.plan import Plan
@@ -79,7 +79,8 @@ def _decisions(plan: Plan) -> Iterator[tuple[str, str]]:
 
 def _expectations(plan: Plan) -> Iterator[tuple[str, RenderableType]]:
     rates = plan.throughput
-    yield "Step", f"{seconds(plan.step_time.total_s)}: {_parts(plan)}"
+    yield "Step", f"{seconds_with_band(plan.step_time.total_s, plan.uncertainty.step_time)}: {_parts(plan)}"
+    yield "", Text(band_note(plan.uncertainty), style="dim")
     yield (
         "Speed",
         f"MFU {percent(rates.mfu)}, {rates.model_tflops_per_gpu:,.0f} TFLOP/s per GPU, "

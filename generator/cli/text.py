@@ -10,6 +10,7 @@ from ..units import GIB
 
 if TYPE_CHECKING:
     from ..estimate.layout import Layout
+    from ..estimate.uncertainty import Band, Uncertainty
 
 _SCALES = ((1e15, "quadrillion"), (1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 _DAY, _HOUR, _MINUTE = 86400, 3600, 60
@@ -39,6 +40,30 @@ def seconds(duration_s: float) -> str:
         if duration_s >= 1000
         else _ms(duration_s)
     )
+
+
+def seconds_with_band(duration_s: float, band_s: Band) -> str:
+    """A short time with the band around it, in one unit: `18.2 s (16.9-20.1)`."""
+    text = seconds(duration_s)
+    unit_s = {"ms": 1e-3, "s": 1.0, "minutes": _MINUTE, "hours": _HOUR, "days": _DAY}[text.split()[-1]]
+    return f"{text} ({_three_digits(band_s.low / unit_s)}-{_three_digits(band_s.high / unit_s)})"
+
+
+def gib_with_band(size_bytes: float, band_bytes: Band) -> str:
+    """Bytes in GiB with the band around them: `52.1 GiB (49.9-54.0)`."""
+    return f"{gib(size_bytes)} GiB ({gib(band_bytes.low)}-{gib(band_bytes.high)})"
+
+
+def band_note(uncertainty: Uncertainty) -> str:
+    """What the numbers in brackets are."""
+    share = f"{uncertainty.coverage:.0%}"
+    if uncertainty.regime == "calibrated":
+        return f"in brackets: where {share} of runs should stay, time as your calibration's runs did"
+    return f"in brackets: where {share} of published runs stayed that the model had not seen"
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:#.3g}"
 
 
 def _ms(duration_s: float) -> str:

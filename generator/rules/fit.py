@@ -6,6 +6,7 @@ from typing import Any
 
 from ..estimate.layout import Layout, LayoutLike, Offload, Recompute
 from ..estimate.ledgers import Memory
+from ..estimate.uncertainty import required_band
 from ..findings import Severity
 from ..spec.job import Job
 from ..units import GIB
@@ -21,8 +22,8 @@ def device_limit_bytes(job: Job, memory: Memory) -> Any:
 
 
 def fits_device(job: Job, _: LayoutLike, memory: Memory) -> Any:
-    """The fullest stage fits in device memory, with the job's headroom kept free."""
-    return memory.required_bytes <= device_limit_bytes(job, memory)
+    """The fullest stage fits in device memory at the upper end of its estimate, with the job's headroom kept free."""
+    return required_band(job, memory).high <= device_limit_bytes(job, memory)
 
 
 def fits_host(job: Job, _: LayoutLike, memory: Memory) -> Any:
@@ -66,8 +67,9 @@ def _smaller(job: Job, layout: Layout) -> list[str]:
 def _explain_device(job: Job, layout: Layout, memory: Memory) -> tuple[str, str]:
     limit = device_limit_bytes(job, memory)
     return (
-        f"stage {int(memory.stage)} needs {_gib(memory.required_bytes)} of {_gib(limit)} device memory"
-        f" ({_gib(memory.capacity_bytes)} less {job.headroom:.0%} headroom)",
+        f"stage {int(memory.stage)} needs up to {_gib(required_band(job, memory).high)} (estimate"
+        f" {_gib(memory.required_bytes)}) of {_gib(limit)} device memory ({_gib(memory.capacity_bytes)} less"
+        f" {job.headroom:.0%} headroom)",
         ", or ".join(_smaller(job, layout)),
     )
 

@@ -11,6 +11,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from ..estimate.layout import FIELDS
+from ..estimate.uncertainty import required_band
 from ..findings import Severity
 from ..rules.check import check_pins
 from ..spec.job import Job
@@ -165,7 +166,7 @@ def _less_headroom(job: Job) -> Iterator[Suggestion]:
     plan = _best(replace(job, headroom=0.0))
     if plan is None:
         return
-    needed = 1 - float(plan.memory.required_bytes) / float(plan.memory.capacity_bytes)
+    needed = 1 - float(required_band(job, plan.memory).high) / float(plan.memory.capacity_bytes)
     value = int(needed * 100) / 100
     plan = _best(replace(job, headroom=max(value, 0.0)))
     if plan is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..estimate.layout import Layout
 from ..estimate.ledgers import Memory, StepTime, Throughput
+from ..estimate.uncertainty import Uncertainty
 from ..findings import Finding
 from ..spec.job import Job
 
@@ -20,6 +21,7 @@ class Plan:
     memory: Memory
     step_time: StepTime
     throughput: Throughput
+    uncertainty: Uncertainty  #: the bands around step time and memory
     reasons: tuple[str, ...] = ()  #: why this plan, one sentence each
     findings: tuple[Finding, ...] = ()
 

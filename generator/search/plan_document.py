@@ -53,6 +53,7 @@ def plan_document(plan: Plan) -> dict[str, object]:
         "batch": _batch(plan),
         "memory": {**plan.memory.to_dict(), "headroom_fraction": plan.job.headroom},
         "step_time": plan.step_time.to_dict(),
+        "uncertainty": plan.uncertainty.to_dict(),
         "throughput": {**plan.throughput.to_dict(), "mfu_convention": MFU_CONVENTION},
         "run": None if run is None else {f.name: getattr(run, f.name) for f in fields(run)},
         "reasons": list(plan.reasons),

@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..estimate.layout import Layouts, Offload, Recompute
+from ..estimate.uncertainty import ordering_band
 from ..rules.frameworks import AUTOTP
 from ..spec.job import Job
 
-#: Two step times closer than this are equal: identical rows of one published table differ by 5 %, so no model that is
-#: not calibrated to the cluster can do better.
-TIME_BAND = 0.05
+#: Two estimates closer than this fraction are equal: so far the model can't tell which layout of one job is the faster
+#: (`benchmarks.uncertainty`). Much less than the uncertainty of each alone: two layouts share most of what is unknown.
+TIME_BAND = ordering_band()
 
 #: What an offloading plan has to win by to count as faster than one that keeps everything on the device. Its time hangs
 #: on host bandwidth, NUMA placement and pinned memory, which no datasheet gives: it is the least certain part of the
@@ -49,11 +50,13 @@ def judged_time(layouts: Layouts, total_s: Floats) -> Floats:
     return judged
 
 
-def ranking(job: Job, layouts: Layouts, total_s: Floats, required_bytes: Floats, top: int) -> list[int]:
+def ranking(
+    job: Job, layouts: Layouts, total_s: Floats, required_bytes: Floats, top: int, *, band: float = TIME_BAND
+) -> list[int]:
     """Row numbers of the `top` best, best first.
 
-    Repeatedly: of the rows within `TIME_BAND` of the fastest left, by judged time, the simplest; then the faster, then
-    the smaller.
+    Repeatedly: of the rows within `band` of the fastest left, by judged time, the simplest; then the faster, then the
+    smaller.
     Deterministic: remaining ties go to the earlier row.
     """
     judged = judged_time(layouts, total_s)
@@ -62,7 +65,7 @@ def ranking(job: Job, layouts: Layouts, total_s: Floats, required_bytes: Floats,
     left = np.ones(len(order), np.bool_)
     picked: list[int] = []
     while len(picked) < min(top, len(order)):
-        limit = times[left].min() * (1 + TIME_BAND)
+        limit = times[left].min() * (1 + band)
         first = int(np.argmax(left & (times <= limit)))
         left[first] = False
         picked.append(int(order[first]))

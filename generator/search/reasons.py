@@ -48,7 +48,7 @@ def _overall(own: float, fastest: float, count: int) -> str:
     if own <= fastest:
         return f"fastest of {count:,} layouts that fit"
     return (
-        f"simplest of the layouts within {TIME_BAND:.0%} of the fastest, which the model cannot tell apart"
+        f"simplest of the layouts within {100 * TIME_BAND:g}% of the fastest, which the model cannot tell apart"
         f" ({own:.3g} s against {fastest:.3g} s; {count:,} layouts fit)"
     )
 

@@ -14,6 +14,7 @@ from ..estimate.layout import Layout, Layouts, Offload, Recompute
 from ..estimate.ledgers import Memory
 from ..estimate.memory import memory
 from ..estimate.step_time import step_time, throughput
+from ..estimate.uncertainty import required_band, uncertainty
 from ..rules import FIT_RULES
 from ..rules.check import check_fit, check_layout
 from ..spec.job import Job
@@ -122,7 +123,7 @@ def _fit(job: Job, rows: Layouts, ledger: Memory, rejected: dict[str, int]) -> N
 
 def _demand(job: Job, ledger: Memory) -> tuple[Floats, Floats]:
     """Device and host memory, as need over what may be used: the tighter first, which decides what comes nearest."""
-    device = ledger.required_bytes / (ledger.capacity_bytes * (1 - job.headroom))
+    device = required_band(job, ledger).high / (ledger.capacity_bytes * (1 - job.headroom))
     host = ledger.host_bytes_per_node / (job.cluster.host_memory_bytes or np.inf)
     return np.maximum(device, host), np.minimum(device, host)
 
@@ -137,6 +138,7 @@ def make_plan(job: Job, layout: Layout, *, why: tuple[str, ...] = ()) -> Plan:
         memory=ledger,
         step_time=seconds,
         throughput=throughput(job, layout, seconds),
+        uncertainty=uncertainty(job, layout, ledger, seconds),
         reasons=why,
         findings=(*check_layout(job, layout), *check_fit(job, layout, ledger)),
     )

@@ -16,6 +16,8 @@ from .source import Source
 from .text_check import is_secret
 
 DEFAULT_SEQUENCE_LENGTH: Final = 4096
+#: What `python -m benchmarks.headroom` says: see its table in benchmarks/RESULTS.md.
+DEFAULT_HEADROOM: Final = 0.08
 MEGATRON_SCRIPT: Final = "pretrain_gpt.py"
 OTHER_SCRIPT: Final = "train.py"
 
@@ -118,7 +120,7 @@ def _job(source: Source, data: Data, model: Model, cluster: Cluster) -> Job:
         gpus=gpus,
         training=_training(data.get("training", {}), model, cluster.accelerator),
         pins=Pins(**{key: _whole(value) for key, value in data.get("layout", {}).items()}),
-        headroom=float(data.get("memory", {}).get("headroom", 0.08)),
+        headroom=float(data.get("memory", {}).get("headroom", DEFAULT_HEADROOM)),
         launch=_launch(source, data.get("launch", {}), framework),
         origin=Origin(path=source.path, locations=source.locations),
     )

@@ -36,6 +36,14 @@ def test_a_plan_that_fits() -> None:
     assert any("GiB left of" in line for line in lines(pipeline=16))
 
 
+def test_the_upper_end_is_shaded() -> None:
+    """After what is required, the bar is shaded as far as the band reaches, and the text says how far that is."""
+    shown = lines(pipeline=4, columns=200)
+    [total] = [line for line in shown if "required" in line]
+    assert total.index("▒") == total.rindex("█") + 1
+    assert any("up to" in line for line in shown)
+
+
 def test_a_plan_that_does_not_fit() -> None:
     """The bar runs past the capacity, and the text says how much is too much."""
     [total] = [line for line in lines(pipeline=1) if "required" in line]

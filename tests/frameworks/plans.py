@@ -11,6 +11,7 @@ from dsgen.estimate.ledgers import Memory, StepTime, Throughput
 from dsgen.frameworks import ConfigPath, Program
 from dsgen.search.plan import Plan
 from dsgen.spec.job import Cluster, Job, Launch, Origin, Pins, Training
+from tests.jobs import NO_UNCERTAINTY
 
 GPT = Model(
     name="gpt3-175b", family="gpt2", layers=96, hidden=12288, heads=96, kv_heads=96, head_dim=128, ffn=49152,
@@ -66,7 +67,10 @@ def make_job(framework: str, model: Model = GPT, *, generation: str = "ampere", 
 def make_plan(job: Job, layout: Layout) -> Plan:
     """A plan whose estimates are all zero: no framework reads them."""
     zeros = {cls: cls(**dict.fromkeys(cls.__dataclass_fields__, 0)) for cls in (Memory, StepTime, Throughput)}
-    return Plan(job=job, layout=layout, memory=zeros[Memory], step_time=zeros[StepTime], throughput=zeros[Throughput])
+    return Plan(
+        job=job, layout=layout, memory=zeros[Memory], step_time=zeros[StepTime], throughput=zeros[Throughput],
+        uncertainty=NO_UNCERTAINTY,
+    )  # fmt: skip
 
 
 def words(program: Program) -> list[str]:

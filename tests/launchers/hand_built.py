@@ -11,6 +11,7 @@ from dsgen.estimate.ledgers import Memory, StepTime, Throughput
 from dsgen.frameworks.program import ArgumentGroup, ConfigPath, Program, RenderedFile
 from dsgen.search.plan import Plan
 from dsgen.spec.job import Cluster, Job, Launch, Origin, Pins, Training
+from tests.jobs import NO_UNCERTAINTY
 
 HOSTILE = (
     "$(rm -rf ~)",
@@ -133,6 +134,7 @@ def plan(
         memory=Memory(**dict.fromkeys(Memory.__dataclass_fields__, 0)),
         step_time=StepTime(**dict.fromkeys(StepTime.__dataclass_fields__, 0.0)),
         throughput=Throughput(**dict.fromkeys(Throughput.__dataclass_fields__, 0.0)),
+        uncertainty=NO_UNCERTAINTY,
     )
 
 

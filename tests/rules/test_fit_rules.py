@@ -8,6 +8,7 @@ import numpy as np
 
 from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.estimate.ledgers import Memory
+from dsgen.estimate.uncertainty import memory_shares
 from dsgen.rules import FIT_RULES, check_fit
 from dsgen.units import GIB
 from tests.rules.jobs import job
@@ -23,7 +24,18 @@ def test_headroom_is_kept_free() -> None:
     assert check_fit(job(), LAYOUT, full) == ()
     (finding,) = check_fit(job(), LAYOUT, replace(full, required_bytes=93 * GIB, stage=2))
     assert finding.rule == "MEM001"
-    assert finding.message == "stage 2 needs 93.0 GiB of 92.0 GiB device memory (100.0 GiB less 8% headroom)"
+    assert finding.message == (
+        "stage 2 needs up to 93.0 GiB (estimate 93.0 GiB) of 92.0 GiB device memory (100.0 GiB less 8% headroom)"
+    )
+
+
+def test_the_upper_end_has_to_fit() -> None:
+    """An estimate that fits by itself is refused when the upper end of its band doesn't."""
+    share = memory_shares(job()).high
+    full = replace(EMPTY, capacity_bytes=100 * GIB, required_bytes=92 * GIB, allocated_bytes=90 * GIB)
+    (finding,) = check_fit(job(), LAYOUT, full)
+    assert f"needs up to {2 + 90 * share:.1f} GiB (estimate 92.0 GiB)" in finding.message
+    assert check_fit(job(), LAYOUT, replace(full, capacity_bytes=(2 + 90 * share) / 0.92 * GIB + 1)) == ()
 
 
 def test_hint_names_changes_that_are_left() -> None:

@@ -1,0 +1,170 @@
+"""What a choice costs: of the measured layouts of one job, the one we would pick against the best.
+
+`python -m benchmarks.regret` prints every group, with the shipped constants and with those that never saw its source.
+"""
+
+from __future__ import annotations
+
+import csv
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import log
+
+import numpy as np
+
+from benchmarks.measured import DATA, Run, runs
+from benchmarks.pairs import Seconds, left_out_seconds, shipped_seconds, timed
+from dsgen.estimate.layout import FIELDS, Layout, Layouts
+from dsgen.estimate.memory import memory
+from dsgen.search.rank import TIME_BAND, ranking
+from dsgen.spec.job import Job
+
+#: Columns of `measured.csv` that are decided with the layout, measured, or about the row itself. Runs that agree in
+#: every other column are the same job.
+DECIDED = {
+    *("dp", "tp", "pp", "vpp", "cp", "ep", "sequence_parallel", "zero_stage", "zero_group_gpus"),
+    *("offload", "recompute", "micro_batch", "grad_accum"),
+}
+MEASURED = {
+    *("id", "step_time_s", "step_time_derived_s", "tflops_per_gpu", "flops_convention"),
+    *("peak_mem_gib", "peak_mem_kind", "oom", "quality", "memory_quality"),
+}
+FEWEST = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """One layout of a job: runs with the same layout are one choice, with the median of what was measured."""
+
+    runs: tuple[Run, ...]
+    layout: Layout
+    measured_s: float
+    estimated_s: float
+
+    @property
+    def log_ratio(self) -> float:
+        """Logarithm of measured over estimated."""
+        return log(self.measured_s / self.estimated_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """At least three layouts of one job."""
+
+    source: str
+    job: Job
+    choices: tuple[Choice, ...]
+
+    @property
+    def best(self) -> Choice:
+        """The fastest as measured."""
+        return min(self.choices, key=lambda choice: choice.measured_s)
+
+    @property
+    def fastest(self) -> Choice:
+        """The fastest as estimated."""
+        return min(self.choices, key=lambda choice: choice.estimated_s)
+
+    def ranked(self, band: float = TIME_BAND) -> Choice:
+        """The one that the search's ranking puts first, with its own band or another."""
+        columns = {name: np.array([getattr(c.layout, name) for c in self.choices]) for name in FIELDS}
+        layouts = Layouts(**columns)
+        seconds = np.array([choice.estimated_s for choice in self.choices])
+        required = np.broadcast_to(memory(self.job, layouts).required_bytes, seconds.shape)
+        return self.choices[ranking(self.job, layouts, seconds, required, 1, band=band)[0]]
+
+    def regret(self, pick: Choice) -> float:
+        """What `pick` loses against the best, as a fraction."""
+        return pick.measured_s / self.best.measured_s - 1
+
+
+def groups(rows: Iterable[Run], seconds: Seconds = shipped_seconds) -> list[Group]:
+    """Every job with at least three different layouts among `rows`, of quality A and B."""
+    same_job: dict[tuple[str, ...], list[Run]] = defaultdict(list)
+    keys = _keys()
+    for run in timed(rows):
+        same_job[keys[run.id]].append(run)
+    found = (group(members, seconds) for members in same_job.values())
+    return [g for g in found if len(g.choices) >= FEWEST]
+
+
+def group(members: list[Run], seconds: Seconds) -> Group:
+    """Runs of one job with identical layouts merged."""
+    merged: dict[Layout, list[Run]] = defaultdict(list)
+    for run in members:
+        merged[run.layout].append(run)
+    choices = tuple(_choice(layout, same, seconds) for layout, same in merged.items())
+    return Group(source=members[0].source, job=members[0].job, choices=choices)
+
+
+def _choice(layout: Layout, same: list[Run], seconds: Seconds) -> Choice:
+    return Choice(
+        runs=tuple(same),
+        layout=layout,
+        measured_s=statistics.median(float(run.step_time_s or 0) for run in same),
+        estimated_s=statistics.median(map(seconds, same)),
+    )
+
+
+def _keys() -> dict[str, tuple[str, ...]]:
+    """By run, what it has to agree in with another to be the same job."""
+    with DATA.open(newline="") as file:
+        return {
+            row["id"]: tuple(value for name, value in row.items() if name not in DECIDED | MEASURED)
+            for row in csv.DictReader(file)
+        }
+
+
+def table(found: list[Group]) -> Iterator[str]:
+    """Lines: every group with pick and best, then mean and worst."""
+    yield "| group | layouts | best | s | fastest by estimate | s | regret | ranked first | regret |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    for g in sorted(found, key=lambda g: -g.regret(g.fastest)):
+        ranked = g.ranked()
+        yield (
+            f"| {g.choices[0].runs[0].id} {g.job.model.name}, {g.job.gpus} GPUs | {len(g.choices)} |"
+            f" {_cells(g, g.best)} | {_cells(g, g.fastest)} | {g.regret(g.fastest):.1%} |"
+            f" {_words(g, ranked)} | {g.regret(ranked):.1%} |"
+        )
+    yield ""
+    yield summary(found)
+
+
+def _cells(g: Group, choice: Choice) -> str:
+    return f"{_words(g, choice)} | {choice.measured_s:.4g}"
+
+
+def _words(g: Group, choice: Choice) -> str:
+    """The decisions in which the group's layouts differ; the accumulation follows from the others."""
+    differ = (name for name in FIELDS if len({getattr(c.layout, name) for c in g.choices}) > 1)
+    values = choice.layout.to_dict()
+    return ", ".join(f"{name} {values[name]}" for name in differ if name != "gradient_accumulation")
+
+
+def summary(found: list[Group]) -> str:
+    """Mean and worst in one line."""
+    if not found:
+        return "No group of three layouts."
+    plain = [g.regret(g.fastest) for g in found]
+    ranked = [g.regret(g.ranked()) for g in found]
+    return (
+        f"Regret over {len(found)} groups: fastest by estimate mean {statistics.mean(plain):.1%},"
+        f" worst {max(plain):.1%}; ranked first mean {statistics.mean(ranked):.1%}, worst {max(ranked):.1%}."
+    )
+
+
+def main() -> None:
+    """Print the groups, both ways."""
+    rows = list(runs())
+    for title, seconds in (("Shipped constants", shipped_seconds), ("Source left out", left_out_seconds())):
+        print(f"### Plan choice: {title.lower()}\n")
+        if seconds is None:
+            print("`python -m benchmarks.fit` has not written its estimates yet.\n")
+            continue
+        print("\n".join(table(groups(rows, seconds))), end="\n\n")
+
+
+if __name__ == "__main__":
+    main()

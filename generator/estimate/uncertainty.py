@@ -1,0 +1,151 @@
+"""How far an estimate may be off: bands that hold four of five runs of sources the model never saw.
+
+The numbers are in `uncertainty.yaml`, which `python -m benchmarks.uncertainty --write` makes from published runs: each
+source is estimated with constants fitted without it, and counts once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from math import exp
+from typing import Any
+
+import yaml
+
+from ..spec.job import Job
+from .layout import Layout
+from .ledgers import Memory, StepTime
+from .rates import constants
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+#: Share of runs that a band holds, and the standard deviations of a normal distribution that hold as many.
+COVERAGE = 0.8
+_DEVIATIONS = 1.2816
+#: Regimes of the step time, the first that holds counts. `unknown`: a generation without constants of its own.
+TIME_REGIMES = ("unknown", "moe", "fp8", "sharded", "dense")
+#: Regimes of memory: what the states, activations and experts of each were checked against differs.
+MEMORY_REGIMES = ("moe", "dense")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """Both ends of a range, in the unit of what it is about."""
+
+    low: Any
+    high: Any
+
+    def around(self, estimate: Any) -> Band:
+        """These shares of `estimate`."""
+        return Band(low=self.low * estimate, high=self.high * estimate)
+
+    def holds(self, value: float) -> bool:
+        """Whether `value` is inside."""
+        return bool(self.low <= value <= self.high)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uncertainty:
+    """The bands of one plan's estimates: seconds of a step, bytes that the allocator reports at its peak."""
+
+    coverage: float  #: share of runs of sources the model never saw that are inside
+    regime: str  #: which runs the time's band comes from: one of `TIME_REGIMES`, or `calibrated`
+    step_time: Band
+    allocated: Band
+    required: Band  #: allocated, which is uncertain, with context and NCCL: what has to fit
+
+    def to_dict(self) -> dict[str, float | int | str]:
+        """Plain numbers."""
+        return {
+            "coverage": self.coverage,
+            "regime": self.regime,
+            "step_time_low_s": float(self.step_time.low),
+            "step_time_high_s": float(self.step_time.high),
+            "allocated_low_bytes": round(float(self.allocated.low)),
+            "allocated_high_bytes": round(float(self.allocated.high)),
+            "required_low_bytes": round(float(self.required.low)),
+            "required_high_bytes": round(float(self.required.high)),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Measured over estimated at both ends of the band, by regime."""
+
+    step_time: Mapping[str, Band]
+    memory: Mapping[str, Band]
+
+
+@cache
+def table() -> Table:
+    """The bands of the package. Raises `ValueError` when a regime is missing."""
+    document = _document()
+    return Table(
+        step_time=_bands(document["step_time"], TIME_REGIMES), memory=_bands(document["memory"], MEMORY_REGIMES)
+    )
+
+
+def ordering_band() -> float:
+    """Two layouts of one job whose estimates are closer than this fraction can't be told apart."""
+    return float(_document()["ordering"]["band"])
+
+
+@cache
+def _document() -> dict[str, Any]:
+    document: dict[str, Any] = yaml.load(files(__package__).joinpath("uncertainty.yaml").read_bytes(), Loader=_LOADER)
+    return document
+
+
+def _bands(entries: dict[str, dict[str, float]], regimes: tuple[str, ...]) -> dict[str, Band]:
+    if set(entries) != set(regimes):
+        raise ValueError(f"uncertainty.yaml and the regimes differ in {sorted(set(entries) ^ set(regimes))}")
+    return {name: Band(low=float(entry["low"]), high=float(entry["high"])) for name, entry in entries.items()}
+
+
+def time_regime(job: Job, layout: Layout) -> str:
+    """The regime of a step time: what about the job is known least decides."""
+    if job.cluster.accelerator.generation not in constants()["product_fraction"].by_key:
+        return "unknown"
+    if job.model.is_moe:
+        return "moe"
+    if job.training.precision == "fp8":
+        return "fp8"
+    return "sharded" if layout.zero_stage >= 3 and job.nodes > 1 else "dense"
+
+
+def memory_regime(job: Job) -> str:
+    """The regime of memory; every layout of a job has the same."""
+    return "moe" if job.model.is_moe else "dense"
+
+
+def time_shares(job: Job, layout: Layout) -> Band:
+    """Measured over estimated step time: the regime's percentiles, or the spread that the job's calibration left."""
+    spread = job.calibration.spread
+    if spread is None:
+        return table().step_time[time_regime(job, layout)]
+    return Band(low=exp(-_DEVIATIONS * spread), high=exp(_DEVIATIONS * spread))
+
+
+def memory_shares(job: Job) -> Band:
+    """Measured over estimated memory, by regime."""
+    return table().memory[memory_regime(job)]
+
+
+def uncertainty(job: Job, layout: Layout, memory: Memory, step_time: StepTime) -> Uncertainty:
+    """The bands of one layout's estimates."""
+    return Uncertainty(
+        coverage=COVERAGE,
+        regime=time_regime(job, layout) if job.calibration.spread is None else "calibrated",
+        step_time=time_shares(job, layout).around(step_time.total_s),
+        allocated=memory_shares(job).around(memory.allocated_bytes),
+        required=required_band(job, memory),
+    )
+
+
+def required_band(job: Job, memory: Memory) -> Band:
+    """Device memory that must be there, in bytes: the band is that of what is allocated. One ledger or columns."""
+    allocated = memory_shares(job).around(memory.allocated_bytes)
+    known = memory.required_bytes - memory.allocated_bytes
+    return Band(low=known + allocated.low, high=known + allocated.high)

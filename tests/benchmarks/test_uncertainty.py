@@ -1,0 +1,70 @@
+"""How the bands are made from residuals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import yaml
+
+from benchmarks.measured import runs
+from benchmarks.pairs import shipped_seconds
+from benchmarks.uncertainty import Residual, document, make_bands, weighted_quantile
+from dsgen.estimate.uncertainty import MEMORY_REGIMES, TIME_REGIMES
+
+
+def residuals(source: str, regime: str, values: np.ndarray) -> list[Residual]:
+    """The residuals of one source."""
+    return [Residual(source=source, regime=regime, value=float(value)) for value in values]
+
+
+def test_quantiles_of_equal_weights() -> None:
+    """With equal weights the quantile is the usual one."""
+    assert weighted_quantile(np.arange(101.0), np.ones(101), 0.5) == pytest.approx(50)
+
+
+def test_sources_count_once() -> None:
+    """A source with a thousand runs moves a band no more than one with ten."""
+    few, many = (
+        [
+            *residuals("low", "dense", np.linspace(-0.2, -0.1, 10)),
+            *residuals("high", "dense", np.linspace(0.1, 0.2, count)),
+        ]
+        for count in (10, 1000)
+    )
+    a, b = (make_bands(found, ("dense",)).by_regime["dense"] for found in (few, many))
+    assert (a.low, a.high) == pytest.approx((b.low, b.high), abs=0.02)
+
+
+def test_bands_cover_sources_that_were_left_out() -> None:
+    """Where sources differ more than their own runs do, the band is widened until a new source is covered."""
+    rng = np.random.default_rng(0)
+    shifts = rng.normal(0, 0.1, 12)
+    found = [r for i, s in enumerate(shifts) for r in residuals(f"s{i}", "dense", s + rng.normal(0, 0.02, 30))]
+    bands = make_bands(found, ("dense",))
+    assert bands.coverage >= 0.8
+    assert bands.by_regime["dense"].low < -0.08 < 0.08 < bands.by_regime["dense"].high
+
+
+def test_an_estimate_is_inside_its_own_band() -> None:
+    """A regime whose estimates are all too low has a band that begins at the estimate."""
+    found = [r for i in range(4) for r in residuals(f"s{i}", "dense", np.linspace(0.2, 0.3, 10))]
+    assert make_bands(found, ("dense",)).by_regime["dense"].low == 0
+
+
+def test_an_unknown_regime_is_the_widest() -> None:
+    """What nobody measured is as uncertain as the worst of what was."""
+    found = [*residuals("a", "dense", np.linspace(-0.1, 0.1, 9)), *residuals("b", "moe", np.linspace(-0.4, 0.3, 9))]
+    bands = make_bands(found, ("dense", "moe", "unknown")).by_regime
+    assert bands["unknown"].low == min(bands["dense"].low, bands["moe"].low)
+    assert bands["unknown"].high == max(bands["dense"].high, bands["moe"].high)
+
+
+def test_the_file_is_what_the_package_reads() -> None:
+    """The command writes every regime of both estimates and the band of the ranking, and writes it the same again."""
+    rows = list(runs())
+    text = document(rows, shipped_seconds)
+    written = yaml.safe_load(text)
+    assert set(written["step_time"]) == set(TIME_REGIMES)
+    assert set(written["memory"]) == set(MEMORY_REGIMES)
+    assert 0 <= written["ordering"]["band"] <= 0.1
+    assert document(rows, shipped_seconds) == text
