@@ -1,0 +1,197 @@
+"""Fits the constants of the time model to a cluster's own runs, held back by what was known before.
+
+Few runs move little: every factor has the prior of its constant (`spread` in constants.yaml), and how far the priors may
+be left is chosen by leaving each run out once. When no fit predicts the run left out better than the shipped constants,
+the answer is the shipped constants.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..spec.job import Calibration, Job
+from .calibration_report import CalibrationReport, Errors, Excluded, Factor, Machine, RunResult
+from .layout import Layout
+from .memory import memory
+from .memory_correction import corrected
+from .posterior import Vector, jacobian
+from .rates import constants, selectors
+from .shrinkage import Fit, shrunken
+from .step_time import step_time
+from .uncertainty import time_shares
+
+#: Estimates farther off than this are a wrong unit or another job, not a cluster's constants.
+_FARTHEST = 3.0
+#: Prior spread of the memory factor: frameworks' versions differ by about a fifth in what they keep besides the states.
+_MEMORY_SPREAD = 0.2
+#: The shipped band counts as so many runs when the spread that is left is estimated: of three runs one can't be sure.
+_PRIOR_RUNS = 2.0
+#: Standard deviations of a normal distribution on either side that hold the share a band is meant to hold (0.8).
+_DEVIATIONS = 1.2816
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredRun:
+    """One run of the user's: what was run, and what it took."""
+
+    name: str
+    job: Job
+    layout: Layout
+    step_time_s: float
+    peak_bytes: float | None = None
+    peak_kind: str = "allocated"  #: allocated | reserved | device
+
+
+def fit_calibration(runs: Sequence[MeasuredRun]) -> CalibrationReport:
+    """The most probable constants of the machine that `runs` are from, with the errors before and after.
+
+    Runs on another accelerator, network or framework than most, and runs that are off by more than a factor of three,
+    are left out and named. Raises `ValueError` when none is left.
+    """
+    used, excluded = _usable(runs)
+    if not used:
+        raise ValueError("; ".join(f"{item.name}: {item.reason}" for item in excluded) or "there are no runs")
+    names, spreads = _parameters(used)
+    found = shrunken(_time_residuals(used, names), spreads)
+    peaks = [run for run in used if run.peak_bytes is not None]
+    spent = shrunken(_memory_residuals(peaks), np.array([_MEMORY_SPREAD])) if peaks else None
+    return CalibrationReport(
+        machine=_machine(used[0].job),
+        factors=_factors(used[0].job, names, found.x),
+        time=_errors(found),
+        spread=_spread(used, found),
+        memory_factor=1.0 if spent is None else float(np.exp(spent.x[0])),
+        memory=None if spent is None else _errors(spent),
+        runs=_results(used, found),
+        excluded=excluded,
+    )
+
+
+def _machine(job: Job) -> Machine:
+    cluster = job.cluster
+    return Machine(
+        cluster=cluster.name,
+        accelerator=cluster.accelerator.name,
+        network=cluster.network,
+        framework=job.framework,
+    )
+
+
+def _usable(runs: Sequence[MeasuredRun]) -> tuple[list[MeasuredRun], tuple[Excluded, ...]]:
+    """The runs of the most frequent machine that are near their estimate, and the others with the reason."""
+    if not runs:
+        return [], ()
+    usual = Counter(_machine(run.job).parts for run in runs).most_common(1)[0][0]
+    used: list[MeasuredRun] = []
+    excluded: list[Excluded] = []
+    for run in runs:
+        parts, estimated = _machine(run.job).parts, _seconds(run)
+        if parts != usual:
+            reason = f"it ran on {', '.join(parts)}; most ran on {', '.join(usual)}"
+        elif not 1 / _FARTHEST < run.step_time_s / estimated < _FARTHEST:
+            reason = f"it took {run.step_time_s:.4g} s a step and {estimated:.4g} s are estimated: another job, or unit"
+        else:
+            used.append(run)
+            continue
+        excluded.append(Excluded(name=run.name, reason=reason))
+    return used, tuple(excluded)
+
+
+def _seconds(run: MeasuredRun, factors: tuple[tuple[str, float], ...] = ()) -> float:
+    """Estimated seconds of a step with `factors` over those that the job's calibration already has."""
+    if factors:
+        whole = dict(run.job.calibration.factors)
+        for name, factor in factors:
+            whole[name] = whole.get(name, 1.0) * factor
+        job = replace(run.job, calibration=Calibration(factors=tuple(whole.items())))
+    else:
+        job = run.job
+    return float(step_time(job, run.layout).total_s)
+
+
+def _parameters(runs: Sequence[MeasuredRun]) -> tuple[tuple[str, ...], Vector]:
+    """The constants that act on any of the runs and may differ between clusters, with their priors' spreads."""
+    chosen = selectors(runs[0].job)
+    spreads = {name: family.pick(chosen[family.by])[1].spread for name, family in constants().items()}
+    names = tuple(name for name, spread in spreads.items() if spread > 0)
+    residuals, none = _time_residuals(runs, names), np.zeros(len(names))
+    acts = np.abs(jacobian(residuals, none, residuals(none))).sum(axis=0) > 0
+    names = tuple(name for name, act in zip(names, acts, strict=True) if act)
+    return names, np.array([spreads[name] for name in names])
+
+
+def _time_residuals(runs: Sequence[MeasuredRun], names: tuple[str, ...]) -> Callable[[Vector], Vector]:
+    measured = np.array([run.step_time_s for run in runs])
+
+    def residuals(x: Vector) -> Vector:
+        factors = tuple((name, math.exp(value)) for name, value in zip(names, x, strict=True))
+        return np.asarray(np.log(np.array([_seconds(run, factors) for run in runs]) / measured))
+
+    return residuals
+
+
+def _memory_residuals(runs: Sequence[MeasuredRun]) -> Callable[[Vector], Vector]:
+    measured = np.array([run.peak_bytes for run in runs], dtype=float)
+    neutral = [replace(run.job, calibration=replace(run.job.calibration, memory_factor=1.0)) for run in runs]
+    ledgers = [memory(job, run.layout) for job, run in zip(neutral, runs, strict=True)]
+
+    def residuals(x: Vector) -> Vector:
+        factor = float(np.exp(x[0]))
+        peaks = [
+            float(getattr(corrected(ledger, factor), f"{run.peak_kind}_bytes"))
+            for ledger, run in zip(ledgers, runs, strict=True)
+        ]
+        return np.asarray(np.log(np.array(peaks) / measured))
+
+    return residuals
+
+
+def _factors(job: Job, names: tuple[str, ...], x: Vector) -> tuple[Factor, ...]:
+    """Every fitted constant, those that moved most first."""
+    chosen = selectors(job)
+    factors = []
+    for name, value in zip(names, x, strict=True):
+        family = constants()[name]
+        _, constant = family.pick(chosen[family.by])
+        factors.append(Factor(name=name, factor=round(math.exp(value), 4), shipped=constant.value, says=family.says))
+    return tuple(sorted(factors, key=lambda item: (-abs(math.log(item.factor)), item.name)))
+
+
+def _errors(found: Fit) -> Errors:
+    return Errors.of(found.before, found.after, found.left_out)
+
+
+def _spread(runs: Sequence[MeasuredRun], found: Fit) -> float:
+    """Standard deviation of log(measured / estimated) to expect of a further run.
+
+    What leaving out left, together with the shipped band, which counts as `_PRIOR_RUNS` runs.
+    """
+    left = found.before if found.left_out is None else found.left_out
+    shipped = [_shipped_spread(run) for run in runs]
+    squares = float((left**2).sum()) + _PRIOR_RUNS * float(np.mean(np.square(shipped)))
+    return math.sqrt(squares / (len(left) + _PRIOR_RUNS))
+
+
+def _shipped_spread(run: MeasuredRun) -> float:
+    """Half of the shipped band's width, as a standard deviation of the logarithm."""
+    shares = time_shares(replace(run.job, calibration=Calibration()), run.layout)
+    return math.log(shares.high / shares.low) / (2 * _DEVIATIONS)
+
+
+def _results(runs: Sequence[MeasuredRun], found: Fit) -> tuple[RunResult, ...]:
+    left = [None] * len(runs) if found.left_out is None else list(np.exp(found.left_out))
+    return tuple(
+        RunResult(
+            name=run.name,
+            measured_s=run.step_time_s,
+            before_s=run.step_time_s * math.exp(before),
+            after_s=run.step_time_s * math.exp(after),
+            left_out_s=None if share is None else run.step_time_s * float(share),
+        )
+        for run, before, after, share in zip(runs, found.before, found.after, left, strict=True)
+    )
