@@ -108,6 +108,7 @@ class Calibration:
     spread: float | None = None  #: standard deviation of log(measured / estimated) that is left, between runs
     runs: int = 0  #: how many runs it was fitted to
     source: str = ""  #: the file it was read from
+    memory_factor: float = 1.0  #: of allocated memory that isn't model states
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
