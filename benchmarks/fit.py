@@ -111,6 +111,7 @@ class Fit:
     moved: list[Parameter]
     x: Vector  #: logarithms of value over prior
     left_out: dict[str, float]  #: estimated seconds by run id, the run's source not being in the fit
+    without: dict[str, Vector]  #: x by source, the source not being in the fit
 
 
 def fit() -> Fit:
@@ -123,13 +124,14 @@ def fit() -> Fit:
     at_x = residuals(x)
     slopes = jacobian(residuals, x, at_x)
     left_out: dict[str, float] = {}
+    without: dict[str, Vector] = {}
     for source in sorted({run.source for run in rows}):
         inside = np.array([run.source != source for run in rows])
-        y = _without(slopes, at_x, x, inside, rows, spreads)
+        y = without[source] = _without(slopes, at_x, x, inside, rows, spreads)
         mine = [run for run in rows if run.source == source]
         errors = Residuals(mine, moved)(y)
         left_out |= {run.id: float(run.step_time_s or 0) * math.exp(e) for run, e in zip(mine, errors, strict=True)}
-    return Fit(moved, x, left_out)
+    return Fit(moved, x, left_out, without)
 
 
 def _without(
