@@ -15,7 +15,8 @@ from benchmarks.figure import draw
 from benchmarks.measured import Run, runs
 from benchmarks.pairs import Pair, left_out_seconds, memory_pairs, shipped_seconds, time_pairs
 from benchmarks.tables import coverage_table, regime_of_time, regime_table, source_table, worst_table
-from dsgen.estimate.uncertainty import memory_regime, memory_shares, time_shares
+from benchmarks.uncertainty import memory_kind
+from dsgen.estimate.uncertainty import memory_shares, time_shares
 from dsgen.spec.resolve import DEFAULT_HEADROOM
 
 SHIPPED, LEFT_OUT = "shipped", "source left out"
@@ -43,7 +44,7 @@ def report(rows: Sequence[Run]) -> Iterator[str]:
     yield from _part("Memory, by source", source_table({"estimate": sizes}))
     yield from _part(
         "Memory, coverage of the band",
-        coverage_table(sizes, lambda run: memory_shares(run.job), lambda run: memory_regime(run.job)),
+        coverage_table(sizes, lambda run: memory_shares(memory_kind(run)), memory_kind),
     )
     demands = headroom.demands(rows)
     yield from _part("Fit, by headroom", headroom.table(demands))

@@ -49,7 +49,7 @@ def _demand(run: Run) -> Demand:
     return Demand(
         run=run,
         estimated=float(ledger.required_bytes) / capacity,
-        high=float(required_band(run.job, ledger).high) / capacity,
+        high=float(required_band(ledger).high) / capacity,
         measured=None if peak is None else peak / capacity,
     )
 

@@ -36,6 +36,7 @@ NO_UNCERTAINTY = Uncertainty(
     step_time=Band(low=0.0, high=0.0),
     allocated=Band(low=0, high=0),
     required=Band(low=0, high=0),
+    device=Band(low=0, high=0),
 )
 
 

@@ -29,7 +29,7 @@ _PARTS = {
 
 
 def memory_bars(plan: Plan) -> RenderableType:
-    """One row per component, then what has to fit, up to the upper end of its band, and where the headroom begins."""
+    """One row per component, then what has to fit, with a mark where the headroom begins."""
     memory, capacity = plan.memory, float(plan.memory.capacity_bytes)
     limit = capacity * (1 - plan.job.headroom)
     required, high = float(memory.required_bytes), float(plan.uncertainty.required.high)
@@ -42,7 +42,7 @@ def memory_bars(plan: Plan) -> RenderableType:
         bar = Text(_bar(WIDTH * size / capacity), style=colour)
         table.add_row("Memory" if row == 0 else "", label, f"{gib(size)} GiB", bar)
     fits = high <= limit
-    total = _total(required, high, limit, capacity)
+    total = _total(required, limit, capacity, fits)
     table.add_row("", "required", f"{gib(required)} GiB", total, style="" if fits else "red")
     verdict = Text(_verdict(plan, high, limit), style="dim" if fits else "bold red")
     return Group(table, Padding(verdict, (0, 0, 0, 8)))
@@ -63,13 +63,13 @@ def _bar(cells: float) -> str:
     return "█" * whole + (_EIGHTHS[eighths - 1] if eighths else "")
 
 
-def _total(required: float, high: float, limit: float, capacity: float) -> Text:
-    """The bar of everything: filled to `required`, shaded to `high`, `│` where the headroom begins, `]` at the end."""
-    filled, shaded = (min(round(WIDTH * size / capacity), _LONGEST) for size in (required, high))
-    cells = ["█" if cell < filled else "▒" if cell < shaded else "·" for cell in range(max(WIDTH, shaded))]
+def _total(required: float, limit: float, capacity: float, fits: bool) -> Text:
+    """The bar of everything: filled up to `required`, `│` where the headroom begins, `]` at the capacity."""
+    filled = min(round(WIDTH * required / capacity), _LONGEST)
+    cells = ["█" if cell < filled else "·" for cell in range(max(WIDTH, filled))]
     cells[min(round(WIDTH * limit / capacity), WIDTH - 1)] = "│"
     cells[WIDTH:WIDTH] = "]"
-    return Text("".join(cells), style="green" if high <= limit else "red")
+    return Text("".join(cells), style="green" if fits else "red")
 
 
 def _verdict(plan: Plan, high: float, limit: float) -> str:

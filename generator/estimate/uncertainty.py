@@ -26,8 +26,8 @@ COVERAGE = 0.8
 _DEVIATIONS = 1.2816
 #: Regimes of the step time, the first that holds counts. `unknown`: a generation without constants of its own.
 TIME_REGIMES = ("unknown", "moe", "fp8", "sharded", "dense")
-#: Regimes of memory: what the states, activations and experts of each were checked against differs.
-MEMORY_REGIMES = ("moe", "dense")
+#: What memory is measured as: the allocator's own peak, or what nvidia-smi shows, which holds its cache as well.
+MEMORY_KINDS = ("allocated", "device")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,31 +48,28 @@ class Band:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uncertainty:
-    """The bands of one plan's estimates: seconds of a step, bytes that the allocator reports at its peak."""
+    """The bands of one plan's estimates: seconds of a step, bytes of a GPU in the fullest stage."""
 
     coverage: float  #: share of runs of sources the model never saw that are inside
     regime: str  #: which runs the time's band comes from: one of `TIME_REGIMES`, or `calibrated`
     step_time: Band
     allocated: Band
     required: Band  #: allocated, which is uncertain, with context and NCCL: what has to fit
+    device: Band
 
-    def to_dict(self) -> dict[str, float | int | str]:
+    def to_dict(self) -> dict[str, float | str]:
         """Plain numbers."""
-        return {
-            "coverage": self.coverage,
-            "regime": self.regime,
-            "step_time_low_s": float(self.step_time.low),
-            "step_time_high_s": float(self.step_time.high),
-            "allocated_low_bytes": round(float(self.allocated.low)),
-            "allocated_high_bytes": round(float(self.allocated.high)),
-            "required_low_bytes": round(float(self.required.low)),
-            "required_high_bytes": round(float(self.required.high)),
-        }
+        document: dict[str, float | str] = {"coverage": self.coverage, "regime": self.regime}
+        document |= {"step_time_low_s": float(self.step_time.low), "step_time_high_s": float(self.step_time.high)}
+        for name in ("allocated", "required", "device"):
+            band: Band = getattr(self, name)
+            document |= {f"{name}_low_bytes": round(float(band.low)), f"{name}_high_bytes": round(float(band.high))}
+        return document
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Measured over estimated at both ends of the band, by regime."""
+    """Measured over estimated at both ends of the band: of time by regime, of memory by what is measured."""
 
     step_time: Mapping[str, Band]
     memory: Mapping[str, Band]
@@ -80,11 +77,9 @@ class Table:
 
 @cache
 def table() -> Table:
-    """The bands of the package. Raises `ValueError` when a regime is missing."""
+    """The bands of the package. Raises `ValueError` when one is missing."""
     document = _document()
-    return Table(
-        step_time=_bands(document["step_time"], TIME_REGIMES), memory=_bands(document["memory"], MEMORY_REGIMES)
-    )
+    return Table(step_time=_bands(document["step_time"], TIME_REGIMES), memory=_bands(document["memory"], MEMORY_KINDS))
 
 
 def ordering_band() -> float:
@@ -98,10 +93,15 @@ def _document() -> dict[str, Any]:
     return document
 
 
-def _bands(entries: dict[str, dict[str, float]], regimes: tuple[str, ...]) -> dict[str, Band]:
-    if set(entries) != set(regimes):
-        raise ValueError(f"uncertainty.yaml and the regimes differ in {sorted(set(entries) ^ set(regimes))}")
-    return {name: Band(low=float(entry["low"]), high=float(entry["high"])) for name, entry in entries.items()}
+def _bands(factors: dict[str, float], names: tuple[str, ...]) -> dict[str, Band]:
+    if set(factors) != set(names):
+        raise ValueError(f"uncertainty.yaml and the regimes differ in {sorted(set(factors) ^ set(names))}")
+    return {name: _within(float(factor)) for name, factor in factors.items()}
+
+
+def _within(factor: float) -> Band:
+    """As far up as down, as factors go."""
+    return Band(low=1 / factor, high=factor)
 
 
 def time_regime(job: Job, layout: Layout) -> str:
@@ -115,22 +115,17 @@ def time_regime(job: Job, layout: Layout) -> str:
     return "sharded" if layout.zero_stage >= 3 and job.nodes > 1 else "dense"
 
 
-def memory_regime(job: Job) -> str:
-    """The regime of memory; every layout of a job has the same."""
-    return "moe" if job.model.is_moe else "dense"
-
-
 def time_shares(job: Job, layout: Layout) -> Band:
-    """Measured over estimated step time: the regime's percentiles, or the spread that the job's calibration left."""
+    """Measured over estimated step time: that of the regime, or what the job's calibration left between runs."""
     spread = job.calibration.spread
     if spread is None:
         return table().step_time[time_regime(job, layout)]
-    return Band(low=exp(-_DEVIATIONS * spread), high=exp(_DEVIATIONS * spread))
+    return _within(exp(_DEVIATIONS * spread))
 
 
-def memory_shares(job: Job) -> Band:
-    """Measured over estimated memory, by regime."""
-    return table().memory[memory_regime(job)]
+def memory_shares(kind: str) -> Band:
+    """Measured over estimated memory of one kind, one of `MEMORY_KINDS`."""
+    return table().memory[kind]
 
 
 def uncertainty(job: Job, layout: Layout, memory: Memory, step_time: StepTime) -> Uncertainty:
@@ -139,13 +134,14 @@ def uncertainty(job: Job, layout: Layout, memory: Memory, step_time: StepTime) -
         coverage=COVERAGE,
         regime=time_regime(job, layout) if job.calibration.spread is None else "calibrated",
         step_time=time_shares(job, layout).around(step_time.total_s),
-        allocated=memory_shares(job).around(memory.allocated_bytes),
-        required=required_band(job, memory),
+        allocated=memory_shares("allocated").around(memory.allocated_bytes),
+        required=required_band(memory),
+        device=memory_shares("device").around(memory.device_bytes),
     )
 
 
-def required_band(job: Job, memory: Memory) -> Band:
+def required_band(memory: Memory) -> Band:
     """Device memory that must be there, in bytes: the band is that of what is allocated. One ledger or columns."""
-    allocated = memory_shares(job).around(memory.allocated_bytes)
+    allocated = memory_shares("allocated").around(memory.allocated_bytes)
     known = memory.required_bytes - memory.allocated_bytes
     return Band(low=known + allocated.low, high=known + allocated.high)

@@ -23,7 +23,7 @@ def device_limit_bytes(job: Job, memory: Memory) -> Any:
 
 def fits_device(job: Job, _: LayoutLike, memory: Memory) -> Any:
     """The fullest stage fits in device memory at the upper end of its estimate, with the job's headroom kept free."""
-    return required_band(job, memory).high <= device_limit_bytes(job, memory)
+    return required_band(memory).high <= device_limit_bytes(job, memory)
 
 
 def fits_host(job: Job, _: LayoutLike, memory: Memory) -> Any:
@@ -67,7 +67,7 @@ def _smaller(job: Job, layout: Layout) -> list[str]:
 def _explain_device(job: Job, layout: Layout, memory: Memory) -> tuple[str, str]:
     limit = device_limit_bytes(job, memory)
     return (
-        f"stage {int(memory.stage)} needs up to {_gib(required_band(job, memory).high)} (estimate"
+        f"stage {int(memory.stage)} needs up to {_gib(required_band(memory).high)} (estimate"
         f" {_gib(memory.required_bytes)}) of {_gib(limit)} device memory ({_gib(memory.capacity_bytes)} less"
         f" {job.headroom:.0%} headroom)",
         ", or ".join(_smaller(job, layout)),

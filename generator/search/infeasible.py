@@ -166,7 +166,7 @@ def _less_headroom(job: Job) -> Iterator[Suggestion]:
     plan = _best(replace(job, headroom=0.0))
     if plan is None:
         return
-    needed = 1 - float(required_band(job, plan.memory).high) / float(plan.memory.capacity_bytes)
+    needed = 1 - float(required_band(plan.memory).high) / float(plan.memory.capacity_bytes)
     value = int(needed * 100) / 100
     plan = _best(replace(job, headroom=max(value, 0.0)))
     if plan is not None:

@@ -123,7 +123,7 @@ def _fit(job: Job, rows: Layouts, ledger: Memory, rejected: dict[str, int]) -> N
 
 def _demand(job: Job, ledger: Memory) -> tuple[Floats, Floats]:
     """Device and host memory, as need over what may be used: the tighter first, which decides what comes nearest."""
-    device = required_band(job, ledger).high / (ledger.capacity_bytes * (1 - job.headroom))
+    device = required_band(ledger).high / (ledger.capacity_bytes * (1 - job.headroom))
     host = ledger.host_bytes_per_node / (job.cluster.host_memory_bytes or np.inf)
     return np.maximum(device, host), np.minimum(device, host)
 

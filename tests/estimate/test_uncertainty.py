@@ -12,7 +12,7 @@ import dsgen
 from dsgen.estimate.layout import Layout, Layouts
 from dsgen.estimate.memory import memory
 from dsgen.estimate.uncertainty import (
-    MEMORY_REGIMES,
+    MEMORY_KINDS,
     TIME_REGIMES,
     Band,
     memory_shares,
@@ -43,11 +43,12 @@ def test_every_regime_holds_the_estimate(regime: str) -> None:
     assert 1 / 3 < band.low <= 1 <= band.high < 3
 
 
-@pytest.mark.parametrize("regime", MEMORY_REGIMES)
-def test_memory_is_more_certain_than_time(regime: str) -> None:
-    """The band of memory holds the estimate and is within a third of it."""
-    band = table().memory[regime]
-    assert 2 / 3 < band.low <= 1 <= band.high < 4 / 3
+@pytest.mark.parametrize("kind", MEMORY_KINDS)
+def test_memory_is_more_certain_than_time(kind: str) -> None:
+    """The band of memory holds the estimate and is narrower than any of time."""
+    band = table().memory[kind]
+    assert 1 <= band.high < min(other.high for other in table().step_time.values())
+    assert band.low == pytest.approx(1 / band.high)
 
 
 def test_unknown_generations_are_the_least_certain() -> None:
@@ -80,13 +81,12 @@ def test_experts_and_new_generations_come_first() -> None:
 
 
 def test_a_calibration_sets_the_band_of_time() -> None:
-    """With a calibration the band is what its runs left, 80 % of a normal distribution; memory keeps its own."""
+    """With a calibration the band is what its runs left, 80 % of a normal distribution."""
     small = job()
     calibrated = replace(small, calibration=Calibration(spread=0.05, runs=6))
     band = time_shares(calibrated, LAYOUT)
     assert log(band.high) == pytest.approx(1.2816 * 0.05)
     assert log(band.low) == pytest.approx(-1.2816 * 0.05)
-    assert memory_shares(calibrated) == memory_shares(small)
     assert time_shares(replace(small, calibration=Calibration(runs=1)), LAYOUT) == time_shares(small, LAYOUT)
 
 
@@ -94,7 +94,7 @@ def test_context_is_certain() -> None:
     """What must fit is as uncertain as what is allocated: the context and NCCL add to both ends alike."""
     small = job()
     ledger = memory(small, LAYOUT)
-    band, shares = required_band(small, ledger), memory_shares(small)
+    band, shares = required_band(ledger), memory_shares("allocated")
     known = ledger.required_bytes - ledger.allocated_bytes
     assert band.high - known == pytest.approx(shares.high * ledger.allocated_bytes)
     assert band.low - known == pytest.approx(shares.low * ledger.allocated_bytes)
@@ -104,9 +104,9 @@ def test_columns_equal_numbers() -> None:
     """The band of a column of layouts is the band of each."""
     small = job()
     layouts: Layouts = enumerate_legal(small).layouts.take(np.arange(20))
-    columns = required_band(small, memory(small, layouts))
+    columns = required_band(memory(small, layouts))
     for i, layout in enumerate(layouts):
-        assert required_band(small, memory(small, layout)).high == pytest.approx(columns.high[i])
+        assert required_band(memory(small, layout)).high == pytest.approx(columns.high[i])
 
 
 def test_a_plan_carries_its_band() -> None:

@@ -31,7 +31,7 @@ def test_headroom_is_kept_free() -> None:
 
 def test_the_upper_end_has_to_fit() -> None:
     """An estimate that fits by itself is refused when the upper end of its band doesn't."""
-    share = memory_shares(job()).high
+    share = memory_shares("allocated").high
     full = replace(EMPTY, capacity_bytes=100 * GIB, required_bytes=92 * GIB, allocated_bytes=90 * GIB)
     (finding,) = check_fit(job(), LAYOUT, full)
     assert f"needs up to {2 + 90 * share:.1f} GiB (estimate 92.0 GiB)" in finding.message
