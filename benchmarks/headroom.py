@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from benchmarks.measured import Run, runs
 from benchmarks.pairs import graded
 from dsgen.estimate.memory import memory
-from dsgen.estimate.uncertainty import required_band
+from dsgen.estimate.uncertainty import memory_shares, required_band
 
 SHARES = tuple(i / 100 for i in range(13))
 
@@ -83,9 +83,17 @@ def listed(found: Sequence[Demand], headroom: float) -> Iterator[str]:
         yield from (f"  - {demand.words}" for demand in wrong)
 
 
+def beyond_the_band() -> float:
+    """The headroom with which a run would fit even if all that nvidia-smi's readings scatter were allocated."""
+    return 1 - memory_shares("allocated").high / memory_shares("device").high
+
+
 def main() -> None:
     """Print the trade-off."""
     print("\n".join(table(demands(list(runs())))))
+    print(
+        f"\nA headroom of {beyond_the_band():.1%} reaches from the upper end of what is allocated to that of nvidia-smi."
+    )
 
 
 if __name__ == "__main__":

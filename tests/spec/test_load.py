@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from dsgen.findings import InvalidJob, Severity
 from dsgen.spec import load, load_with_findings
+from dsgen.spec.resolve import DEFAULT_HEADROOM
 from dsgen.units import GBIT_PER_S, GIB
 
 SPEC: dict[str, Any] = {
@@ -46,7 +48,7 @@ def test_what_is_left_out_has_its_default() -> None:
     """The shortest spec gives a whole job."""
     job = load(SPEC)
     assert (job.name, job.framework, job.deepspeed_version) == ("gpt3-175b", "megatron-deepspeed", (0, 19, 8))
-    assert (job.gpus, job.nodes, job.headroom) == (1024, 128, 0.08)
+    assert (job.gpus, job.nodes, job.headroom) == (1024, 128, DEFAULT_HEADROOM)
     assert (job.training.sequence_length, job.training.precision, job.training.attention) == (2048, "bf16", "flash")
     assert (job.training.optimizer, job.training.learning_rate, job.training.duration_tokens) == ("adamw", 1e-4, None)
     assert (job.launch.target, job.launch.script, job.launch.options) == ("slurm", "pretrain_gpt.py", {})
@@ -159,7 +161,7 @@ def test_warnings_do_not_stop_a_job() -> None:
 
 def test_empty_keys_are_as_good_as_none() -> None:
     """A mapping whose keys are all commented out is no mapping."""
-    assert load(with_(layout=None, launch={"slurm": None}, memory={"headroom": None})).headroom == 0.08
+    assert load(with_(layout=None, launch={"slurm": None}, memory={"headroom": None})).headroom == DEFAULT_HEADROOM
 
 
 @pytest.mark.parametrize("path", ["", "\0", "/nowhere/dsgen.yaml", ".", "x" * 5000, "/dev/zero", "/proc/self/mem"])
@@ -207,3 +209,9 @@ def test_loading_imports_nothing_heavy() -> None:
     load(SPEC)
     assert "dsgen.spec.load" in sys.modules
     assert not any(name == "torch" for name in vars(sys.modules["dsgen.spec.load"]))
+
+
+def test_the_schema_says_what_headroom_is_kept() -> None:
+    """The default in the published schema is the one that is used."""
+    schema = json.loads(files("dsgen.schemas").joinpath("job.schema.json").read_text(encoding="utf-8"))
+    assert schema["properties"]["memory"]["properties"]["headroom"]["default"] == DEFAULT_HEADROOM
