@@ -46,6 +46,7 @@ def choices(row: Row) -> dict[str, Any]:
     gradients in 16 bit for a precision-aware optimizer, and Moonlight's keep the moments in 16 bit as well
     (src/megatron/bridge/recipes/moonlight/h100/moonlight_16b.py). InternEvo: 16-bit gradients and torch's AdamW
     (internlm/solver/optimizer/hybrid_zero_optim.py, fsdp_optimizer.py), logits in fp32 (NaiveAMPModel).
+    torchtune's rows of quality A are compiled and keep every state in 16 bit (README.md).
     """
     program = row["framework"].split(" ")[0].lower()
     read: dict[str, Any] = {}
@@ -56,6 +57,8 @@ def choices(row: Row) -> dict[str, Any]:
     if program == "megatron-bridge":
         read["gradient_dtype"] = "same"
         read |= {"moment_dtype": "same"} if row["model_name"].startswith("Moonlight") else {}
+    if program == "torchtune":
+        read |= {"kernels": "fused", "moment_dtype": "same"}
     if program == "internevo":
         read |= {"gradient_dtype": "same", "optimizer": "adamw-foreach", "cross_entropy": "unfused"}
     return read
