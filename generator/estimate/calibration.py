@@ -1,7 +1,7 @@
 """Fits the constants of the time model to a cluster's own runs, held back by what was known before.
 
-Few runs move little: every factor has the prior of its constant (`spread` in constants.yaml), and how far the priors may
-be left is chosen by leaving each run out once. When no fit predicts the run left out better than the shipped constants,
+Few runs move little: every factor has the prior of its constant (`spread` in constants.yaml), and how
+far the priors may be left is chosen by leaving each run out once. When no fit predicts the run left out better than the shipped constants,
 the answer is the shipped constants.
 """
 

@@ -11,7 +11,8 @@ def corrected(ledger: Memory, factor: float) -> Memory:
     """`ledger` with what isn't model states (activations, logits, buffers) times `factor`.
 
     States follow from the optimizer and the precision; how much else a framework keeps depends on its version and
-    kernels. What comes on top of the allocated peak (cached blocks, context, NCCL) stays as it is. One ledger or columns.
+    kernels. What comes on top of the allocated peak (cached blocks, context, NCCL) stays as it is. One ledger or
+    columns.
     """
     if factor == 1.0:
         return ledger
