@@ -91,9 +91,7 @@ def beyond_the_band() -> float:
 def main() -> None:
     """Print the trade-off."""
     print("\n".join(table(demands(list(runs())))))
-    print(
-        f"\nA headroom of {beyond_the_band():.1%} reaches from the upper end of what is allocated to that of nvidia-smi."
-    )
+    print(f"\n{beyond_the_band():.1%} reaches from the upper end of the allocator's band to that of nvidia-smi's.")
 
 
 if __name__ == "__main__":
