@@ -43,6 +43,7 @@ slurm:
 picture: $(BIN)/python
 	$(PIP) install .
 	$(BIN)/python docs/make_summary.py
+	$(BIN)/python -m benchmarks.accuracy --figure docs/accuracy.svg
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -24,8 +24,10 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 #: Share of runs that a band holds, and the standard deviations of a normal distribution that hold as many.
 COVERAGE = 0.8
 _DEVIATIONS = 1.2816
-#: Regimes of the step time, the first that holds counts. `unknown`: a generation without constants of its own.
-TIME_REGIMES = ("unknown", "moe", "fp8", "sharded", "dense")
+#: Regimes of the step time, the first that holds counts. `unknown`: a generation without constants of its own. `moe`:
+#: experts, whose load and dispatch differ from run to run. `recent`: parts with fp8 (Hopper and later), in whatever
+#: precision: their clocks follow the power that a run draws. `sharded`: gathers of every layer between nodes.
+TIME_REGIMES = ("unknown", "moe", "recent", "sharded", "dense")
 #: What memory is measured as: the allocator's own peak, or what nvidia-smi shows, which holds its cache as well.
 MEMORY_KINDS = ("allocated", "device")
 
@@ -110,8 +112,8 @@ def time_regime(job: Job, layout: Layout) -> str:
         return "unknown"
     if job.model.is_moe:
         return "moe"
-    if job.training.precision == "fp8":
-        return "fp8"
+    if job.cluster.accelerator.supports("fp8"):
+        return "recent"
     return "sharded" if layout.zero_stage >= 3 and job.nodes > 1 else "dense"
 
 

@@ -64,7 +64,7 @@ def test_unknown_generations_are_the_least_certain() -> None:
         ({}, {}, "dense"),
         ({}, {"zero_stage": 3}, "sharded"),
         ({"gpus": 8}, {"zero_stage": 3}, "dense"),
-        ({"cluster": "nvidia/dgx-h100", "training__precision": "fp8"}, {}, "fp8"),
+        ({"cluster": "nvidia/dgx-h100"}, {}, "recent"),
     ],
 )
 def test_what_is_known_least_decides(changed: dict[str, object], layout: dict[str, int], regime: str) -> None:
