@@ -9,6 +9,7 @@ import click
 from click_default_group import DefaultGroup
 
 from ..version import __version__
+from .calibrate import calibrate
 from .catalog import catalog
 from .estimate import estimate
 from .generate import generate
@@ -34,7 +35,7 @@ def commands() -> None:
     """
 
 
-for _command in (generate, plan, estimate, validate, rules, catalog, schema):
+for _command in (generate, plan, estimate, validate, calibrate, rules, catalog, schema):
     commands.add_command(_command)
 
 

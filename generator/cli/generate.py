@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,15 +11,16 @@ from .findings_text import print_findings
 from .loading import load
 from .options import Request, job_options
 from .printing import print_json, print_obstacle, print_parts
-from .status import ExitStatus
 from .text import file_name
+from .writing import refuse_unwritable, write_files
 
 if TYPE_CHECKING:
     from ..frameworks.program import RenderedFile
     from ..search.plan import SearchResult
     from ..spec.job import Job
-    from ..write import CannotWrite, Change, WouldOverwrite
+    from ..write import Change
 
+_OTHER_PLACE = "--diff shows the changes, --force overwrites, -o names another folder"
 _START = {"slurm": "sbatch {}/launch.sbatch", "azureml": "az ml job create --file {}/job.yml", "shell": "{}/launch.sh"}
 
 
@@ -56,7 +57,7 @@ def generate(request: Request, output: str | None, force: bool, show_diff: bool,
     if show_diff:
         _print_diff(files, folder)
         return
-    changes = _write(files, folder, force=force)
+    changes = write_files(files, folder, force=force, hint=_OTHER_PLACE)
     if form == "json":
         written = [{"path": str(change.path), "action": change.action.value} for change in changes]
         print_json({**answer.plans[0].to_dict(), "files": written})
@@ -76,39 +77,13 @@ def report(answer: SearchResult, top: int) -> tuple[object, ...]:
     )
 
 
-def _write(files: tuple[RenderedFile, ...], folder: Path, *, force: bool) -> tuple[Change, ...]:
-    from ..write import CannotWrite, WouldOverwrite, write
-
-    try:
-        return write(files, folder, force=force)
-    except WouldOverwrite as conflict:
-        _refuse(conflict)
-    except CannotWrite as problem:
-        _fail(problem)
-
-
-def _refuse(conflict: WouldOverwrite) -> NoReturn:
-    for change in conflict.changes:
-        click.echo(f"{change.path}: error: the file is there with other contents", err=True)
-    click.echo(
-        "hint: --diff shows the changes, --force overwrites, -o names another folder; nothing was written", err=True
-    )
-    raise click.exceptions.Exit(ExitStatus.WOULD_OVERWRITE)
-
-
-def _fail(problem: CannotWrite) -> NoReturn:
-    click.echo(f"{problem.path}: error: cannot be written: {problem.reason}; nothing was written", err=True)
-    click.echo("hint: name a folder that you may write to with -o", err=True)
-    raise click.exceptions.Exit(ExitStatus.FINDINGS)
-
-
 def _print_diff(files: tuple[RenderedFile, ...], folder: Path) -> None:
     from ..write import CannotWrite, compare, diff
 
     try:
         text = diff(compare(files, folder))
     except CannotWrite as problem:
-        _fail(problem)
+        refuse_unwritable(problem)
     click.echo(text, nl=False)
     click.echo("nothing was written" if text else f"{folder} is up to date", err=True)
 

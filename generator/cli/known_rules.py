@@ -13,7 +13,7 @@ class KnownRule:
 
     id: str
     severity: str
-    checks: str  #: spec | job | layout | fit
+    checks: str  #: spec | runs | job | layout | fit
     title: str  #: the requirement as a sentence
     source: str
 
@@ -27,12 +27,14 @@ class RuleNote:
 
 
 #: Spec rules that warn; the others stop the job.
-_WARNINGS = frozenset({"SPEC016"})
+_WARNINGS = frozenset({"SPEC016", "SPEC020"})
+_RUN_WARNINGS = frozenset({"RUN006"})
 
 
 @lru_cache(maxsize=1)
 def known_rules() -> tuple[KnownRule, ...]:
     """Rules by id."""
+    from ..documents.measurement import TITLES as RUN_TITLES
     from ..rules import ALL_RULES, JobRule, LayoutRule
     from ..spec.codes import TITLES
 
@@ -46,6 +48,16 @@ def known_rules() -> tuple[KnownRule, ...]:
         )
         for i, title in TITLES.items()
     ]
+    runs = [
+        KnownRule(
+            id=i,
+            severity="warning" if i in _RUN_WARNINGS else "error",
+            checks="runs",
+            title=title,
+            source="the documented form of runs that dsgen calibrate reads",
+        )
+        for i, title in RUN_TITLES.items()
+    ]
     other = [
         KnownRule(
             id=rule.id,
@@ -56,7 +68,7 @@ def known_rules() -> tuple[KnownRule, ...]:
         )
         for rule in ALL_RULES
     ]
-    return tuple(sorted((*spec, *other), key=lambda rule: rule.id))
+    return tuple(sorted((*spec, *runs, *other), key=lambda rule: rule.id))
 
 
 @lru_cache(maxsize=1)

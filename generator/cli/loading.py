@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..spec.job import Job
 
 DEFAULT_SPEC = "dsgen.yaml"  #: what is read in the working directory when no SPEC is given
-_COMMANDS = ("catalog", "estimate", "generate", "plan", "rules", "schema", "validate")
+_COMMANDS = ("calibrate", "catalog", "estimate", "generate", "plan", "rules", "schema", "validate")
 
 
 class _BuiltIn(io.StringIO):

@@ -19,6 +19,7 @@ FLAGS: Mapping[str, str] = {
     "model": "model",
     "cluster": "cluster",
     "framework": "framework",
+    "calibration": "calibration",
     "target": "launch.target",
     "global_batch": "training.global_batch",
     "sequence_length": "training.sequence_length",
@@ -58,9 +59,9 @@ def _request(spec: str | None, flags: Mapping[str, Any], assignments: tuple[tupl
     given = {name: value for name, value in flags.items() if value is not None}
     if {"gpus", "nodes"} <= set(given):
         raise click.UsageError("give --gpus or --nodes, not both")
-    words = [] if spec is None else [Path(spec).name if Path(spec).is_absolute() else spec]
+    words = [] if spec is None else [_without_folders(spec)]
     for name, value in given.items():
-        words += [f"--{name.replace('_', '-')}", str(value)]
+        words += [f"--{name.replace('_', '-')}", _without_folders(str(value))]
     for path, text in assignments:
         words += ["--set", f"{path}=..." if _may_hold_secrets(path) else f"{path}={text}"]
     return Request(
@@ -70,11 +71,15 @@ def _request(spec: str | None, flags: Mapping[str, Any], assignments: tuple[tupl
     )
 
 
+def _without_folders(value: str) -> str:
+    return Path(value).name if Path(value).is_absolute() else value
+
+
 def _may_hold_secrets(path: str) -> bool:
     return path == "launch" or path.startswith("launch.environment")
 
 
-def _assignments(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+def read_assignments(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """`PATH=VALUE` as path and text, which the spec's reader takes as YAML."""
     pairs = tuple(value.partition("=") for value in values)
     for value, (path, equals, _text) in zip(values, pairs, strict=True):
@@ -90,6 +95,7 @@ _DECORATORS: tuple[Callable[[Any], Any], ...] = (
     click.option("--model", metavar="NAME|PATH", help="A preset, or a Hugging Face config.json."),
     click.option("--cluster", metavar="NAME", help="A node type of the catalogue."),
     click.option("--framework", metavar="NAME", help="deepspeed, huggingface, megatron-deepspeed or megatron-lm."),
+    click.option("--calibration", metavar="FILE", help="What `dsgen calibrate` wrote from runs of this cluster."),
     click.option("--target", metavar="NAME", help="slurm, azureml or shell."),
     click.option("--global-batch", type=click.IntRange(min=1), help="Sequences per optimizer step."),
     click.option("--sequence-length", type=click.IntRange(min=1), help="Tokens per sequence."),
@@ -98,7 +104,7 @@ _DECORATORS: tuple[Callable[[Any], Any], ...] = (
         "assignments",
         multiple=True,
         metavar="PATH=VALUE",
-        callback=_assignments,
+        callback=read_assignments,
         help="Any key of the spec, such as layout.tensor=8; the value is YAML. Can be repeated.",
     ),
 )

@@ -6,9 +6,9 @@ import click
 
 
 @click.command(short_help="Print a published JSON Schema.")
-@click.argument("name", required=False, default="job", type=click.Choice(["job", "plan"]))
+@click.argument("name", required=False, default="job", type=click.Choice(["job", "plan", "calibration"]))
 def schema(name: str) -> None:
-    """Print the JSON Schema of the job spec (job) or of plan.json (plan)."""
+    """Print the JSON Schema of the job spec (job), of plan.json (plan) or of a calibration (calibration)."""
     from importlib.resources import files
 
     package = __package__.rpartition(".")[0]

@@ -2,7 +2,8 @@
 
 Columns: `step_time_s` (seconds of an optimizer step), optionally `peak_memory_gib` with `peak_memory_kind` (allocated,
 reserved or device) and `name`; every other column is a key of the spec's top level, `training` or `layout` with a
-single value: `gpus`, `global_batch`, `tensor`, `recompute` and so on. An empty cell says nothing: the job's own value counts.
+single value: `gpus`, `global_batch`, `tensor`, `recompute` and so on. An empty cell says nothing: the job's own value
+counts.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ KIND: Final = "peak_memory_kind"
 NAME: Final = "name"
 _MEASURED: Final = (NAME, STEP_TIME, PEAK, KIND)
 _TOP: Final = ("framework", "model", "cluster", "gpus", "nodes")
-MAX_ROWS: Final = 10_000
+MAX_ROWS: Final = 2_000  # a calibration file lists them all, and is to be read again
 
 
 @cache

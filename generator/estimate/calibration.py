@@ -116,8 +116,10 @@ def _seconds(run: MeasuredRun, factors: tuple[tuple[str, float], ...] = ()) -> f
 
 def _parameters(runs: Sequence[MeasuredRun]) -> tuple[tuple[str, ...], Vector]:
     """The constants that act on any of the runs and may differ between clusters, with their priors' spreads."""
-    chosen = selectors(runs[0].job)
-    spreads = {name: family.pick(chosen[family.by])[1].spread for name, family in constants().items()}
+    chosen = [selectors(run.job) for run in runs]
+    spreads = {
+        name: max(family.pick(keys[family.by])[1].spread for keys in chosen) for name, family in constants().items()
+    }
     names = tuple(name for name, spread in spreads.items() if spread > 0)
     residuals, none = _time_residuals(runs, names), np.zeros(len(names))
     acts = np.abs(jacobian(residuals, none, residuals(none))).sum(axis=0) > 0

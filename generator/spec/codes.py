@@ -23,6 +23,9 @@ FORBIDDEN_CHARACTER: Final = "SPEC014"
 ENVIRONMENT_NAME: Final = "SPEC015"
 SECRET: Final = "SPEC016"
 OVERRIDE: Final = "SPEC017"
+CALIBRATION: Final = "SPEC018"
+CALIBRATION_MACHINE: Final = "SPEC019"
+CALIBRATION_AGE: Final = "SPEC020"
 
 TITLES: Final[dict[str, str]] = {
     UNREADABLE: "The spec is a readable, non-empty UTF-8 text file.",
@@ -42,6 +45,9 @@ TITLES: Final[dict[str, str]] = {
     ENVIRONMENT_NAME: "The name of an environment variable is a shell identifier.",
     SECRET: "Secrets are not written into job specs or launch files.",
     OVERRIDE: "An override names a key that can be set.",
+    CALIBRATION: "A calibration is a file as dsgen calibrate writes it.",
+    CALIBRATION_MACHINE: "A calibration was fitted on the job's accelerator, network and framework.",
+    CALIBRATION_AGE: "A calibration was fitted with this version of dsgen.",
 }
 
 

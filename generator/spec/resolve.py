@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from ..catalog import Accelerator, Model
-from ..findings import Finding
+from ..findings import Finding, Severity
 from .codes import MISSING_KEY, PARTIAL_SEQUENCES, WRONG_VALUE, error
-from .job import Cluster, Job, Launch, Origin, Pins, Training
+from .job import Calibration, Cluster, Job, Launch, Origin, Pins, Training
 from .quantities import read_time_limit, read_tokens
+from .resolve_calibration import resolve_calibration
 from .resolve_cluster import resolve_cluster
 from .resolve_model import resolve_model
 from .source import Source
@@ -19,6 +21,7 @@ DEFAULT_SEQUENCE_LENGTH: Final = 4096
 #: Beyond the upper end of the allocator's band, what reaches the upper end of nvidia-smi's, rounded to the side that
 #: refuses fewer of the runs that ran: `python -m benchmarks.headroom` prints the trade-off.
 DEFAULT_HEADROOM: Final = 0.05
+DEFAULT_FRAMEWORK: Final = "megatron-deepspeed"
 MEGATRON_SCRIPT: Final = "pretrain_gpt.py"
 OTHER_SCRIPT: Final = "train.py"
 
@@ -44,9 +47,15 @@ def resolve(source: Source, broken: Iterable[str]) -> tuple[Job | None, tuple[Fi
         findings.extend(_check_batch(source, data, model))
     if _sound("/launch/time_limit", pointers):
         findings.extend(_check_time_limit(source, data))
-    if pointers or findings or model is None or cluster is None:
+    calibration: Calibration | None = Calibration()
+    if "calibration" in data and cluster is not None and _sound("/calibration", pointers):
+        framework = data.get("framework", DEFAULT_FRAMEWORK) if _sound("/framework", pointers) else None
+        calibration, problems = resolve_calibration(source, data["calibration"], cluster, framework)
+        findings.extend(problems)
+    wrong = any(finding.severity is Severity.ERROR for finding in findings)
+    if pointers or wrong or model is None or cluster is None or calibration is None:
         return None, tuple(findings)
-    return _job(source, data, model, cluster), ()
+    return replace(_job(source, data, model, cluster), calibration=calibration), tuple(findings)
 
 
 def _sound(pointer: str, broken: tuple[str, ...]) -> bool:
@@ -109,7 +118,7 @@ def _check_time_limit(source: Source, data: Data) -> tuple[Finding, ...]:
 
 
 def _job(source: Source, data: Data, model: Model, cluster: Cluster) -> Job:
-    framework = data.get("framework", "megatron-deepspeed")
+    framework = data.get("framework", DEFAULT_FRAMEWORK)
     gpus = int(data["gpus"]) if "gpus" in data else int(data["nodes"]) * cluster.accelerators_per_node
     version = data.get("deepspeed_version", "0.19.8")
     return Job(
