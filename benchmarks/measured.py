@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.memory_reading import SHAPES, choices, peak_bytes, peak_kind, recompute_known, with_shape
@@ -13,6 +13,7 @@ from dsgen.catalog.records import Model
 from dsgen.estimate.flops import attention_flops_per_token, hardware_flops_per_step, model_flops_per_step
 from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.estimate.memory import memory
+from dsgen.estimate.step_time import step_time
 from dsgen.spec.job import Cluster, Job, Launch, Origin, Pins, Training
 from dsgen.units import GBIT_PER_S
 
@@ -43,8 +44,8 @@ NETWORKS = (
 USUAL_GBITS = {"volta": 400, "ampere": 1600, "hopper": 3200, "blackwell": 3200, "blackwell-ultra": 6400}
 
 
-#: A row that doesn't say what it recomputed is taken to have recomputed everything only if it is far from fitting.
-DOUBT = 1.25
+#: Micro-batches beyond this were tried by nobody in the collection that prints no micro-batch.
+LARGEST_MICRO_BATCH = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +85,8 @@ def _run(row: dict[str, str]) -> Run | None:
     layout = _layout(row, job)
     if layout is None:
         return None
+    if not row["micro_batch"]:
+        layout = _with_planned_micro_batch(job, layout)
     return Run(
         id=row["id"],
         source=row["source_key"],
@@ -100,15 +103,17 @@ def _run(row: dict[str, str]) -> Run | None:
     )
 
 
-def _too_large(job: Job, layout: Layout) -> bool:
-    ledger = memory(job, layout)
-    return bool(ledger.required_bytes > ledger.capacity_bytes * DOUBT)
-
-
-def _with_recompute(layout: Layout, recompute: Recompute) -> Layout:
-    from dataclasses import replace
-
-    return replace(layout, recompute=recompute)
+def _with_planned_micro_batch(job: Job, layout: Layout) -> Layout:
+    """`layout` with the micro-batch that we would plan: the fastest that fits, for rows that don't print theirs."""
+    sequences = layout.micro_batch * layout.gradient_accumulation
+    choices = [
+        replace(layout, micro_batch=micro, gradient_accumulation=sequences // micro)
+        for micro in range(1, min(sequences, LARGEST_MICRO_BATCH) + 1)
+        if sequences % micro == 0
+    ]
+    ledgers = [(choice, memory(job, choice)) for choice in choices]
+    fitting = [choice for choice, ledger in ledgers if ledger.required_bytes <= ledger.capacity_bytes]
+    return min(fitting or choices[:1], key=lambda choice: float(step_time(job, choice).total_s))
 
 
 def _model(row: dict[str, str]) -> Model | None:

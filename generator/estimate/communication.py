@@ -14,13 +14,15 @@ from .collectives import Group, all_gather_s, all_reduce_s, all_to_all_s, dispat
 from .layout import LayoutLike, Recompute
 from .rates import rates
 from .stages import StageParameters
-from .states import weight_bytes
+from .states import sums_gradients_in_fp32, weight_bytes
 from .traits import FRAMEWORKS
 
 #: Share of a run of messages that overlap never hides, the first and the last of them; assumed.
 _EXPOSED = 0.1
 #: ZeRO-3 gathers and reduces each matrix by itself: query-key-value, output, and the MLP's two.
 _MATRICES_PER_LAYER = 4
+#: Bytes of a gradient summed in fp32.
+_SUM_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +136,8 @@ def _data_traffic(job: Job, layout: LayoutLike, ring: Group, count: Any) -> tupl
     `count`: parameters of the rank that the ring shares.
     """
     stage, element = layout.zero_stage, weight_bytes(job)
-    gradient = element if FRAMEWORKS[job.framework].deepspeed or job.training.precision == "fp16" else 4
+    narrow = FRAMEWORKS[job.framework].deepspeed or not sums_gradients_in_fp32(job)
+    gradient = element if narrow else _SUM_BYTES
     by_matrix = _MATRICES_PER_LAYER * job.model.layers
     calls = np.where(stage >= 3, by_matrix, np.ceil(count / _bucket(job, layout, ring)))
     share = np.where(stage >= 3, rates(job).full_sharding_share, 1.0)

@@ -13,7 +13,7 @@ import yaml
 from ..spec.job import Cluster, Job
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_BY = ("any", "generation", "fabric", "network", "framework")
+_BY = ("any", "generation", "fabric", "network", "framework", "kernels")
 #: A share or fraction never exceeds what it is a share of.
 _AT_MOST_ONE = ("_fraction", "_share", "_overlap")
 
@@ -24,6 +24,7 @@ class Rates:
 
     product_fraction: float
     product_fp8_fraction: float
+    stack_share: float
     weight_gradient_share: float
     misaligned_share: float
     product_start_s: float
@@ -64,7 +65,7 @@ class Constant:
 class Family:
     """A constant with all its keys."""
 
-    by: str  #: any | generation | fabric | network | framework
+    by: str  #: any | generation | fabric | network | framework | kernels
     says: str
     by_key: Mapping[str, Constant]
 
@@ -98,6 +99,7 @@ def selectors(job: Job) -> dict[str, str]:
         "fabric": _fabric(job.cluster),
         "network": job.cluster.network,
         "framework": job.framework,
+        "kernels": job.training.kernels or job.framework,
     }
 
 

@@ -12,7 +12,7 @@ from .layout import Layout, LayoutLike, Offload, Recompute
 from .ledgers import StepTime, Throughput
 from .rates import rates
 from .stages import StageParameters, stage_layers, stage_parameters
-from .states import MOMENT_BYTES, weight_bytes
+from .states import moment_bytes, weight_bytes
 from .traits import FRAMEWORKS
 
 #: CPU Adam on a two-socket node: 0.25 s per 10^9 parameters and socket (ZeRO-Offload, 2101.06840; not re-measured).
@@ -126,7 +126,7 @@ def _own_parameters(layout: LayoutLike, held: StageParameters) -> Any:
 def _optimizer_s(job: Job, layout: LayoutLike, held: StageParameters) -> Any:
     """The update as memory traffic: gradient, master weight and moments read, all but the gradient written."""
     own = _own_parameters(layout, held)
-    per_parameter = 4 + 2 * (4 + MOMENT_BYTES[job.training.optimizer]) + weight_bytes(job)
+    per_parameter = 4 + 2 * (4 + moment_bytes(job)) + weight_bytes(job)
     return np.where(layout.offload == Offload.NONE, compute.stream_s(job, own * per_parameter), 0.0)
 
 
