@@ -58,8 +58,8 @@ def band_note(uncertainty: Uncertainty) -> str:
     """What the numbers in brackets are."""
     share = f"{uncertainty.coverage:.0%}"
     if uncertainty.regime == "calibrated":
-        return f"in brackets: where {share} of runs should stay, time as your calibration's runs did"
-    return f"in brackets: where {share} of published runs stayed that the model had not seen"
+        return f"in brackets: the range that {share} of runs should keep to, in time as those of your calibration did"
+    return f"in brackets: the range that {share} of published runs kept to, of sources the model never saw"
 
 
 def _three_digits(value: float) -> str:
