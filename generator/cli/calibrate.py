@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,8 @@ from .writing import write_files
 
 if TYPE_CHECKING:
     from ..documents.measurement import Measurement
-    from ..estimate.calibration_report import CalibrationReport
-    from ..findings import Finding
+    from ..estimate.calibration_report import CalibrationReport, Excluded
+    from ..findings import Finding, Location, Severity
 
 
 @click.command(short_help="Fit the model to your own runs.")
@@ -96,8 +97,8 @@ def _fit(
     measurements: list[tuple[Measurement, str | None]], assignments: dict[str, object]
 ) -> tuple[CalibrationReport, list[Finding]]:
     """The fit, with warnings on runs that it left out. Everything that is wrong with the jobs ends the program."""
-    from ..estimate.calibration import MeasuredRun, fit_calibration
-    from ..findings import Finding, Severity
+    from ..estimate.calibration import MeasuredRun, NoUsableRuns, fit_calibration
+    from ..findings import Severity
     from .measured_jobs import job_of
 
     runs: list[MeasuredRun] = []
@@ -112,13 +113,22 @@ def _fit(
     for measurement, _ in measurements:
         for note in measurement.notes:
             click.echo(f"{measurement.name}: {note}: {measurement.step_time_s:.4g} s a step", err=True)
-    report = fit_calibration(runs)
     places = {measurement.name: measurement.where for measurement, _ in measurements}
-    left_out = [
-        Finding(rule="RUN006", severity=Severity.WARNING, where=places[item.name], message=f"left out: {item.reason}")
-        for item in report.excluded
+    try:
+        report = fit_calibration(runs)
+    except NoUsableRuns as problem:
+        stop(_left_out(problem.excluded, places, Severity.ERROR))
+    return report, _left_out(report.excluded, places, Severity.WARNING)
+
+
+def _left_out(excluded: Iterable[Excluded], places: Mapping[str, Location], severity: Severity) -> list[Finding]:
+    from ..documents.measurement import RUNS_UNUSED
+    from ..findings import Finding
+
+    return [
+        Finding(rule=RUNS_UNUSED, severity=severity, where=places[item.name], message=f"left out: {item.reason}")
+        for item in excluded
     ]
-    return report, left_out
 
 
 def _default_spec() -> str | None:

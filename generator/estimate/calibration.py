@@ -47,15 +47,23 @@ class MeasuredRun:
     peak_kind: str = "allocated"  #: allocated | reserved | device
 
 
+class NoUsableRuns(Exception):
+    """Every run was left out; `excluded` says why."""
+
+    def __init__(self, excluded: tuple[Excluded, ...]) -> None:
+        self.excluded = excluded
+        super().__init__("; ".join(f"{item.name}: {item.reason}" for item in excluded) or "there are no runs")
+
+
 def fit_calibration(runs: Sequence[MeasuredRun]) -> CalibrationReport:
     """The most probable constants of the machine that `runs` are from, with the errors before and after.
 
     Runs on another accelerator, network or framework than most, and runs that are off by more than a factor of three,
-    are left out and named. Raises `ValueError` when none is left.
+    are left out and named. Raises `NoUsableRuns` when none is left.
     """
     used, excluded = _usable(runs)
     if not used:
-        raise ValueError("; ".join(f"{item.name}: {item.reason}" for item in excluded) or "there are no runs")
+        raise NoUsableRuns(excluded)
     names, spreads = _parameters(used)
     found = shrunken(_time_residuals(used, names), spreads)
     peaks = [run for run in used if run.peak_bytes is not None]
