@@ -17,7 +17,8 @@ _PIPELINE: Final = re.compile(rf"\bsteps: \d+ loss: .*?iter time \(s\): {NUMBER}
 _THROUGHPUT: Final = re.compile(rf"CurrSamplesPerSec={NUMBER}")
 _TIMERS: Final = re.compile(rf"time \(ms\) \| fwd: {NUMBER}.*?\| bwd: {NUMBER}.*?\| step: {NUMBER}")
 _PEAKS: Final = (re.compile(rf"MaxMemAllocated={NUMBER} ?GB"), re.compile(rf"\bMax_MA {NUMBER} GB"))
-_SETTING: Final = re.compile(r"(?:^|\s)([a-z]\w{0,80}) \.{2,} (\S{1,40})\s*$")
+_SETTING: Final = re.compile(r"\[config\.py:\d+:print\]\s+([a-z]\w{0,80}) \.* ?(\S{1,60})")
+_AUTOTP: Final = re.compile(r"tensor_parallel_config .*\bautotp_size=(\d{1,6})\b")
 _JSON_SETTING: Final = re.compile(
     r'"(train_batch_size|train_micro_batch_size_per_gpu|gradient_accumulation_steps)": (\d+)'
 )
@@ -26,8 +27,15 @@ _PLAIN: Final = {
     "train_batch_size": "training.global_batch",
     "train_micro_batch_size_per_gpu": "layout.micro_batch",
     "gradient_accumulation_steps": "layout.gradient_accumulation",
-    "world_size": "gpus",
+    "world_size": "layout.data",  # ranks among which DeepSpeed splits the batch
 }
+#: Setting, value and precision: as sections of the configuration, and as older versions have it.
+_PRECISIONS: Final = (
+    ("bfloat16_config", "enabled=True", "bf16"),
+    ("float16_config", "enabled=True", "fp16"),
+    ("bfloat16_enabled", "True", "bf16"),
+    ("fp16_enabled", "True", "fp16"),
+)
 #: A time that is printed with three decimals says the batch to a thousandth only from here on, in seconds.
 _EXACT_FROM_S: Final = 0.5
 
@@ -77,8 +85,10 @@ def _settings(lines: Sequence[str]) -> tuple[dict[str, str], dict[str, int]]:
     values: dict[str, str] = {}
     places: dict[str, int] = {}
     for number, line in enumerate(lines, start=1):
-        if ".." in line:
+        if ":print]" in line:
             found = _SETTING.search(line)
+            if (parts := _AUTOTP.search(line)) and (tensor := whole(parts[1])):
+                values["autotp_size"], places["autotp_size"] = str(tensor), number
         elif '"' in line:
             found = _JSON_SETTING.search(line)
         else:
@@ -92,11 +102,14 @@ def _keys(settings: dict[str, str]) -> dict[str, object]:
     keys: dict[str, object] = {
         key: value for name, key in _PLAIN.items() if (value := whole(settings.get(name, ""))) is not None
     }
+    if "autotp_size" in settings:
+        keys["layout.tensor"] = int(settings["autotp_size"])
+        keys.pop("layout.data", None)  # without an mpu the ranks of a tensor group count one by one
     stage = settings.get("zero_optimization_stage", "")
     if stage in ("0", "1", "2", "3"):
         keys["layout.zero_stage"] = int(stage)
-    for name, precision in (("bfloat16_enabled", "bf16"), ("fp16_enabled", "fp16")):
-        if settings.get(name) == "True":
+    for name, on, precision in _PRECISIONS:
+        if settings.get(name) == on:
             keys["training.precision"] = precision
     return keys
 

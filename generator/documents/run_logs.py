@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..findings import Location
 from . import deepspeed_log, megatron_log, trainer_log
@@ -22,7 +23,7 @@ _SLOW = 1.5
 
 def read_log(path: str, lines: Sequence[str]) -> Read:
     """The run that a log tells of, or why it tells of none. `path` is how the user named it."""
-    facts = next((found for reader in _READERS if (found := reader(lines)) is not None), None)
+    facts = _facts(lines)
     where = Location(path=path)
     if facts is None:
         hint = "dsgen reads logs of Megatron-LM, Megatron-DeepSpeed, DeepSpeed and the Hugging Face Trainer, and CSV"
@@ -43,6 +44,19 @@ def read_log(path: str, lines: Sequence[str]) -> Read:
         notes=(note, *facts.notes),
     )
     return Read(runs=(run,))
+
+
+def _facts(lines: Sequence[str]) -> LogFacts | None:
+    """What the log says: the steps of the first that has them, the keys and the peak of all."""
+    found = [facts for reader in _READERS if (facts := reader(lines)) is not None]
+    if not found:
+        return None
+    chosen = next((facts for facts in found if facts.steps), found[0])
+    others = [facts for facts in found if facts is not chosen]
+    keys = {key: value for facts in reversed(others) for key, value in facts.keys.items()}
+    places = {key: line for facts in reversed(others) for key, line in facts.lines.items()}
+    peak = next((facts.peak_bytes for facts in (chosen, *others) if facts.peak_bytes), None)
+    return replace(chosen, keys={**keys, **chosen.keys}, lines={**places, **chosen.lines}, peak_bytes=peak)
 
 
 def typical(facts: LogFacts) -> tuple[float, str]:

@@ -1,7 +1,7 @@
 """Fits the constants of the time model to a cluster's own runs, held back by what was known before.
 
-Few runs move little: every factor has the prior of its constant (`spread` in constants.yaml), and how
-far the priors may be left is chosen by leaving each run out once. When no fit predicts the run left out better than the shipped constants,
+Few runs move little: every factor has the prior of its constant (`spread` in constants.yaml), and how far the priors
+may be left is chosen by leaving each run out once. When no fit predicts the run left out better than the shipped constants,
 the answer is the shipped constants.
 """
 
@@ -20,7 +20,7 @@ from .layout import Layout
 from .memory import memory
 from .memory_correction import corrected
 from .posterior import Vector, jacobian
-from .rates import constants, selectors
+from .rates import constants, rates, selectors
 from .shrinkage import Fit, shrunken
 from .step_time import step_time
 from .uncertainty import time_shares
@@ -162,13 +162,15 @@ def _memory_residuals(runs: Sequence[MeasuredRun]) -> Callable[[Vector], Vector]
 
 
 def _factors(job: Job, names: tuple[str, ...], x: Vector) -> tuple[Factor, ...]:
-    """Every fitted constant, those that moved most first."""
-    chosen = selectors(job)
+    """Every fitted constant, those that moved most first; shares end at one."""
+    found = tuple((name, math.exp(value)) for name, value in zip(names, x, strict=True))
+    shipped = rates(replace(job, calibration=Calibration()))
+    fitted = rates(replace(job, calibration=Calibration(factors=found)))
     factors = []
-    for name, value in zip(names, x, strict=True):
-        family = constants()[name]
-        _, constant = family.pick(chosen[family.by])
-        factors.append(Factor(name=name, factor=round(math.exp(value), 4), shipped=constant.value, says=family.says))
+    for name, factor in found:
+        before, after = getattr(shipped, name), getattr(fitted, name)
+        whole = after / before if before else factor
+        factors.append(Factor(name=name, factor=round(whole, 4), shipped=before, says=constants()[name].says))
     return tuple(sorted(factors, key=lambda item: (-abs(math.log(item.factor)), item.name)))
 
 

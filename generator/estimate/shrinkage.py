@@ -56,7 +56,7 @@ def shrunken(residuals: Callable[[Vector], Vector], spreads: Vector) -> Fit:
 
 
 def _fitted(residuals: Callable[[Vector], Vector], spreads: Vector) -> Vector:
-    """The most probable x. The search starts where no measurement is an outlier yet: a machine may be off as a whole."""
+    """The most probable x. The search starts with all measurements equal: a machine may be off as a whole."""
     none = np.zeros(len(spreads))
     at_none = residuals(none)
     weights = np.full(len(at_none), _NOISE**-2)
