@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _RUNS_SHOWN = 20
 _FACTORS_SHOWN = 8
-_NOTHING_SAID = 0.005  #: factors this close to 1 aren't worth a line
+_NOTHING_SAID = 0.02  #: factors this close to 1 aren't worth a line
 
 
 def report_parts(report: CalibrationReport) -> Iterator[object]:

@@ -10,6 +10,7 @@ from ..findings import Location
 from . import deepspeed_log, megatron_log, trainer_log
 from .log_facts import LogFacts
 from .measurement import RUNS_NO_STEPS, RUNS_UNREADABLE, Measurement, Read, error
+from .run_text import short_name
 
 #: Readers, the most telling first: Megatron-DeepSpeed also writes what DeepSpeed writes, and the Trainer may.
 _READERS = (megatron_log.read, deepspeed_log.read, trainer_log.read)
@@ -33,7 +34,7 @@ def read_log(path: str, lines: Sequence[str]) -> Read:
         return Read(findings=(error(RUNS_NO_STEPS, where, message, facts.hint),))
     seconds, note = typical(facts)
     run = Measurement(
-        name=path,
+        name=short_name(path),
         where=where,
         step_time_s=seconds,
         keys=facts.keys,

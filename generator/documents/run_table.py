@@ -20,6 +20,7 @@ from ..findings import Finding, Location
 from ..spec.schema_check import load_schema
 from ..units import GIB
 from .measurement import PEAK_KINDS, RUNS_COLUMN, RUNS_UNREADABLE, RUNS_VALUE, Measurement, Read, error
+from .run_text import short_name
 
 STEP_TIME: Final = "step_time_s"
 PEAK: Final = "peak_memory_gib"
@@ -146,7 +147,7 @@ def _read_row(path: str, names: Sequence[str], line: int, cells: Sequence[str], 
     columns = spec_columns()
     given = [name for name in row.cells if name in columns and row.cells[name]]
     run = Measurement(
-        name=row.cells.get(NAME) or f"{path}:{line}",
+        name=row.cells.get(NAME) or f"{short_name(path)}:{line}",
         where=Location(path=path, line=line),
         step_time_s=seconds,
         keys={columns[name]: row.cells[name] for name in given},

@@ -39,6 +39,11 @@ def read_lines(path: str) -> list[str]:
     return [line.removesuffix("\r") for line in text.split("\n")]
 
 
+def short_name(path: str) -> str:
+    """How a file is called where it is written down: without folders that only this machine has."""
+    return Path(path).name if Path(path).is_absolute() else path
+
+
 def _read_bytes(path: str) -> bytes:
     hint = "check the path and its permissions"
     try:

@@ -1,8 +1,8 @@
 """Fits the constants of the time model to a cluster's own runs, held back by what was known before.
 
 Few runs move little: every factor has the prior of its constant (`spread` in constants.yaml), and how far the priors
-may be left is chosen by leaving each run out once. When no fit predicts the run left out better than the shipped constants,
-the answer is the shipped constants.
+may be left is chosen by leaving each run out once. When no fit predicts the run left out better than the shipped
+constants do, the answer is the shipped constants.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..spec.job import Calibration, Job
+from ..units import GIB
 from .calibration_report import CalibrationReport, Errors, Excluded, Factor, Machine, RunResult
 from .layout import Layout
 from .memory import memory
@@ -66,7 +67,7 @@ def fit_calibration(runs: Sequence[MeasuredRun]) -> CalibrationReport:
         raise NoUsableRuns(excluded)
     names, spreads = _parameters(used)
     found = shrunken(_time_residuals(used, names), spreads)
-    peaks = [run for run in used if run.peak_bytes is not None]
+    peaks, strange = _peaks(used)
     spent = shrunken(_memory_residuals(peaks), np.array([_MEMORY_SPREAD])) if peaks else None
     return CalibrationReport(
         machine=_machine(used[0].job),
@@ -76,7 +77,7 @@ def fit_calibration(runs: Sequence[MeasuredRun]) -> CalibrationReport:
         memory_factor=1.0 if spent is None else float(np.exp(spent.x[0])),
         memory=None if spent is None else _errors(spent),
         runs=_results(used, found),
-        excluded=excluded,
+        excluded=(*excluded, *strange),
     )
 
 
@@ -108,6 +109,22 @@ def _usable(runs: Sequence[MeasuredRun]) -> tuple[list[MeasuredRun], tuple[Exclu
             continue
         excluded.append(Excluded(name=run.name, reason=reason))
     return used, tuple(excluded)
+
+
+def _peaks(runs: Sequence[MeasuredRun]) -> tuple[list[MeasuredRun], tuple[Excluded, ...]]:
+    """The runs whose peak is near its estimate, and the others with the reason."""
+    near: list[MeasuredRun] = []
+    far: list[Excluded] = []
+    for run in runs:
+        if run.peak_bytes is None:
+            continue
+        estimated = float(getattr(memory(run.job, run.layout), f"{run.peak_kind}_bytes"))
+        if 1 / _FARTHEST < run.peak_bytes / estimated < _FARTHEST:
+            near.append(run)
+        else:
+            both = f"{run.peak_bytes / GIB:.4g} GiB and {estimated / GIB:.4g} GiB are estimated"
+            far.append(Excluded(name=run.name, reason=f"its peak is {both}; only its step time is used"))
+    return near, tuple(far)
 
 
 def _seconds(run: MeasuredRun, factors: tuple[tuple[str, float], ...] = ()) -> float:

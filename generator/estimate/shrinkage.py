@@ -16,11 +16,15 @@ _NOISE = 0.03
 #: Multiples of the priors' spreads that are tried, widest first: a cluster may be farther from the average of many than
 #: those are uncertain. Three steps, for ten measurements can't tell finer ones apart.
 _SCALES = (3.0, 1.0, 0.3)
+#: Of fewer measurements none can be called an outlier.
+_FEW = 3
 #: With one run nothing can be left out: the priors are halved.
 _ALONE = 0.5
 #: Rounds in which the weight of outliers settles; it falls from so many standard deviations on.
 _ROUNDS = 6
 _OUTLIER = 2.0
+#: Rounds of the search before outliers count less; the model is nearly linear in the logarithms.
+_LINEAR_ROUNDS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +61,14 @@ def shrunken(residuals: Callable[[Vector], Vector], spreads: Vector) -> Fit:
 
 def _fitted(residuals: Callable[[Vector], Vector], spreads: Vector) -> Vector:
     """The most probable x. The search starts with all measurements equal: a machine may be off as a whole."""
-    none = np.zeros(len(spreads))
-    at_none = residuals(none)
-    weights = np.full(len(at_none), _NOISE**-2)
-    start = solve(jacobian(residuals, none, at_none), at_none, weights, spreads)
-    return most_probable(residuals, spreads, noise=np.full(len(at_none), _NOISE), start=start)
+    x = np.zeros(len(spreads))
+    for _ in range(_LINEAR_ROUNDS):
+        at_x = residuals(x)
+        slopes = jacobian(residuals, x, at_x)
+        x = solve(slopes, at_x - slopes @ x, np.full(len(at_x), _NOISE**-2), spreads)
+    if len(at_x) < _FEW:
+        return x
+    return most_probable(residuals, spreads, noise=np.full(len(at_x), _NOISE), start=x)
 
 
 def mean_error(logarithms: Vector) -> float:
@@ -83,7 +90,8 @@ def _left_out(residuals: Callable[[Vector], Vector], x: Vector, at_x: Vector, sp
 def _refitted(slopes: NDArray[np.float64], at_none: Vector, spreads: Vector) -> Vector:
     """The most probable x of the linear model, the weights of outliers settling from equal ones."""
     weights = np.full(len(at_none), _NOISE**-2)
-    for _ in range(_ROUNDS):
+    x = np.zeros(len(spreads))
+    for _ in range(_ROUNDS if len(at_none) >= _FEW else 1):
         x = solve(slopes, at_none, weights, spreads)
         scaled = (at_none + slopes @ x) / _NOISE
         weights = 1 / (1 + (scaled / _OUTLIER) ** 2) / _NOISE**2
