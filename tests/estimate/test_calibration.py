@@ -1,0 +1,215 @@
+"""The fit to a cluster's own runs: it finds what is there, helps from few runs, and never hurts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+
+import dsgen
+from dsgen.estimate.calibration import MeasuredRun, NoUsableRuns, fit_calibration
+from dsgen.estimate.ledgers import Memory
+from dsgen.estimate.memory import memory
+from dsgen.estimate.memory_correction import corrected
+from dsgen.estimate.rates import NAMES, rates
+from dsgen.estimate.step_time import step_time
+from dsgen.spec.job import Calibration, Job
+from tests.jobs import SMALL, job
+
+SCHEMA = Path(__file__).parents[2] / "schemas" / "calibration.schema.json"
+#: Data-parallel traffic from little to much, on a model large enough to be bound by rates.
+SLOW_NETWORK = {
+    "accelerator": "a100-80gb-sxm",
+    "accelerators_per_node": 8,
+    "network": "infiniband",
+    "network_gbits_per_s_per_node": 200,
+}
+LAYOUTS: tuple[dict[str, Any], ...] = (
+    {"gpus": 16, "layout__data": 16, "training__global_batch": 16},
+    {"gpus": 16, "layout__data": 16, "training__global_batch": 64},
+    {"gpus": 32, "layout__data": 32, "training__global_batch": 32},
+    {"gpus": 32, "layout__data": 8, "layout__tensor": 4, "training__global_batch": 32},
+    {"gpus": 64, "layout__data": 64, "training__global_batch": 64},
+    {"gpus": 64, "layout__data": 16, "layout__pipeline": 4, "training__global_batch": 64},
+    {"gpus": 64, "layout__data": 32, "layout__tensor": 2, "training__global_batch": 128},
+    {"gpus": 128, "layout__data": 128, "training__global_batch": 128},
+)
+
+
+def jobs(**overrides: Any) -> list[Job]:
+    """Llama 3 8B in eight layouts."""
+    common = {"model": "llama-3-8b", "framework": "megatron-deepspeed", "layout__zero_stage": 1} | overrides
+    return [job(**{**common, **layout}) for layout in LAYOUTS]
+
+
+def true_seconds(one: Job, factors: dict[str, float]) -> float:
+    """Seconds of a step where the constants are these times the shipped ones."""
+    truth = replace(one, calibration=Calibration(factors=tuple(factors.items())))
+    return float(step_time(truth, dsgen.estimate(one).layout).total_s)
+
+
+def measured(todo: Sequence[Job], factors: dict[str, float], noise: float = 0.0, seed: int = 0) -> list[MeasuredRun]:
+    """What a machine with these factors would measure, with noise."""
+    generator = np.random.default_rng(seed)
+    return [
+        MeasuredRun(
+            name=f"run {i}",
+            job=one,
+            layout=dsgen.estimate(one).layout,
+            step_time_s=true_seconds(one, factors) * float(np.exp(noise * generator.standard_normal())),
+        )
+        for i, one in enumerate(todo)
+    ]
+
+
+def test_a_slow_network_is_found() -> None:
+    """Of runs on a network at 0.6 of its shipped rate the network's factor comes out near 0.6, others near 1."""
+    report = fit_calibration(measured(jobs(cluster=SLOW_NETWORK), {"network_fraction": 0.6}, noise=0.01))
+    factors = {item.name: item.factor for item in report.factors}
+    assert factors["network_fraction"] == pytest.approx(0.6, abs=0.08)
+    assert factors["product_fraction"] == pytest.approx(1, abs=0.06)
+    assert report.time.before_mean > 0.05
+    assert report.time.left_out_mean is not None
+    assert report.time.left_out_mean < 0.03
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_three_noisy_runs_never_hurt(seed: int) -> None:
+    """With three runs of 5 % noise the error of a run left out is never above the shipped model's."""
+    generator = np.random.default_rng(seed)
+    factors = {
+        name: float(np.exp(0.2 * generator.standard_normal())) for name in ("product_fraction", "network_fraction")
+    }
+    chosen = [jobs()[i] for i in generator.choice(len(LAYOUTS), 3, replace=False)]
+    report = fit_calibration(measured(chosen, factors, noise=0.05, seed=seed))
+    assert report.time.left_out_mean is not None
+    assert report.time.left_out_mean <= report.time.before_mean
+
+
+def test_noise_alone_moves_little() -> None:
+    """Ten machines that are as shipped, measured with 3 % noise in three runs, are predicted within 3 % on average."""
+    errors = []
+    for seed in range(10):
+        runs = measured(jobs(), {}, noise=0.03, seed=seed)
+        calibration = fit_calibration(runs[:3]).calibration()
+        others = [(true_seconds(run.job, dict(calibration.factors)), true_seconds(run.job, {})) for run in runs[3:]]
+        errors.append(np.mean([abs(estimated / true - 1) for estimated, true in others]))
+    assert float(np.mean(errors)) < 0.03
+
+
+def test_one_run_moves_towards_what_was_measured() -> None:
+    """A single run a tenth slower than estimated makes the estimate slower, but not by more than the tenth."""
+    (run,) = measured(jobs()[:1], {})
+    report = fit_calibration([replace(run, step_time_s=1.1 * run.step_time_s)])
+    (result,) = report.runs
+    assert run.step_time_s < result.after_s <= 1.1 * run.step_time_s
+    assert result.left_out_s is None
+    assert report.time.left_out_mean is None
+
+
+def test_an_outlier_is_not_believed() -> None:
+    """One run that waited twice as long for its data leaves the fit to the seven others."""
+    runs = measured(jobs(), {"product_fraction": 0.9})
+    runs[2] = replace(runs[2], step_time_s=2 * runs[2].step_time_s)
+    report = fit_calibration(runs)
+    honest = [result.after_s / result.measured_s for i, result in enumerate(report.runs) if i != 2]
+    assert max(abs(share - 1) for share in honest) < 0.05
+
+
+def test_runs_of_other_machines_are_left_out() -> None:
+    """Runs on another accelerator than most, and runs in another unit, are named with the reason."""
+    runs = measured(jobs(), {})
+    (foreign,) = measured([job(cluster="nvidia/dgx-h100", framework="megatron-deepspeed")], {})
+    unit = replace(runs[0], name="milliseconds", step_time_s=1000 * runs[0].step_time_s)
+    report = fit_calibration([*runs, replace(foreign, name="h100"), unit])
+    reasons = {item.name: item.reason for item in report.excluded}
+    assert set(reasons) == {"h100", "milliseconds"}
+    assert "h100-80gb-sxm" in reasons["h100"]
+    assert "a100-80gb-sxm" in reasons["h100"]
+    assert len(report.runs) == len(runs)
+
+
+def test_without_usable_runs_there_is_no_fit() -> None:
+    """No run, and no run near its estimate, is an error that names the reasons."""
+    (run,) = measured(jobs()[:1], {})
+    with pytest.raises(NoUsableRuns, match="there are no runs"):
+        fit_calibration([])
+    with pytest.raises(NoUsableRuns, match="another job, or unit"):
+        fit_calibration([replace(run, step_time_s=1e6)])
+
+
+def test_shares_end_at_one() -> None:
+    """No factor takes a share of a rate beyond the whole."""
+    fast = {"network_fraction": 1 / rates(jobs()[0]).network_fraction, "product_fraction": 1.3}
+    report = fit_calibration(measured(jobs(), fast))
+    for item in report.factors:
+        if item.name.endswith(("_fraction", "_share", "_overlap")):
+            assert item.factor * item.shipped <= 1.001
+
+
+def test_the_memory_factor_is_found() -> None:
+    """Of peaks whose activations are a fifth above the ledger, the memory factor comes out near 1.2."""
+    runs = [
+        replace(run, peak_bytes=float(corrected(memory(run.job, run.layout), 1.2).allocated_bytes))
+        for run in measured(jobs(layout__micro_batch=1), {})
+    ]
+    report = fit_calibration(runs)
+    assert report.memory is not None
+    assert report.memory_factor == pytest.approx(1.2, abs=0.03)
+    assert report.memory.after_mean < report.memory.before_mean
+
+
+def test_a_memory_factor_leaves_states_and_context() -> None:
+    """A factor scales what is allocated beyond the states, and adds as many bytes to what must fit."""
+    one = jobs()[0]
+    ledger: Memory = memory(one, dsgen.estimate(one).layout)
+    more = corrected(ledger, 1.5)
+    assert more.optimizer_bytes == ledger.optimizer_bytes
+    states = ledger.parameters_bytes + ledger.gradients_bytes + ledger.optimizer_bytes
+    added = 0.5 * float(ledger.allocated_bytes - states)
+    for name in ("allocated_bytes", "reserved_bytes", "device_bytes", "required_bytes"):
+        assert float(getattr(more, name) - getattr(ledger, name)) == pytest.approx(added)
+    assert corrected(ledger, 1.0) is ledger
+
+
+def test_the_file_round_trips(tmp_path: Path) -> None:
+    """What the fit writes fulfils the published schema, and a job that names it has the same factors."""
+    report = fit_calibration(measured(jobs(), {"network_fraction": 0.7}, noise=0.02))
+    document = report.to_dict()
+    jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text())).validate(document)
+    (tmp_path / "here.json").write_text(json.dumps(document))
+    (tmp_path / "job.json").write_text(
+        json.dumps({**SMALL, "framework": "megatron-deepspeed", "calibration": "here.json"})
+    )
+    loaded = dsgen.load_job(tmp_path / "job.json").calibration
+    kept = {name: factor for name, factor in loaded.factors if factor != 1}
+    assert kept == dict(report.calibration().factors)
+    assert (loaded.spread, loaded.runs) == (round(report.spread, 4), len(LAYOUTS))
+    assert loaded.source == "here.json"
+
+
+def test_the_band_is_what_the_calibration_left() -> None:
+    """A calibrated job's band is narrower than the shipped one when the runs agree, and says that it is calibrated."""
+    report = fit_calibration(measured(jobs(), {"product_fraction": 0.85}, noise=0.01))
+    one = jobs()[0]
+    before = dsgen.estimate(one).uncertainty
+    after = dsgen.estimate(replace(one, calibration=report.calibration())).uncertainty
+    assert after.regime == "calibrated"
+    assert after.step_time.high / after.step_time.low < before.step_time.high / before.step_time.low
+
+
+def test_the_schema_knows_every_constant(update_golden: bool) -> None:
+    """The names that a calibration file may hold are those of the time model (`--update-golden` writes them)."""
+    document = json.loads(SCHEMA.read_text())
+    names = document["properties"]["factors"]["propertyNames"]["enum"]
+    if update_golden and names != sorted(NAMES):
+        text = SCHEMA.read_text()
+        SCHEMA.write_text(text.replace(json.dumps(names), json.dumps(sorted(NAMES))))
+        names = sorted(NAMES)
+    assert names == sorted(NAMES)
