@@ -92,7 +92,7 @@ def _breaches(document: Source) -> Iterator[Finding]:
                 if key not in problem.schema["properties"]:
                     where = document.locate_key(f"{pointer}/{escape(key)}")
                     yield error(CALIBRATION, where, f"{show(key)} is no key of a calibration", "take it out")
-        elif problem.parent is not None and problem.parent.validator == "propertyNames":
+        elif "propertyNames" in problem.absolute_schema_path:
             yield _unknown_constant(document, problem)
         else:
             name = f"`{dotted(pointer)}`: " if pointer else ""
