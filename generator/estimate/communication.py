@@ -45,7 +45,7 @@ def tensor_s(job: Job, layout: LayoutLike, backward_s: Any) -> Any:
     """
     ring = group(job, layout.tensor, 1)
     size = weight_bytes(job) * local_tokens(job, layout) * job.model.hidden
-    one = all_reduce_s(job, ring, size)
+    one = all_reduce_s(job, ring, size) + rates(job).tensor_call_s
     calls = np.where(layout.recompute == Recompute.FULL, 6, 4) + np.where(layout.sequence_parallel, 1, 0)
     hidden = rates(job).tensor_overlap * np.minimum(2 * one, backward_s / 2)
     return np.where(layout.tensor > 1, calls * one - hidden, 0.0)

@@ -41,6 +41,7 @@ class Rates:
     collective_start_s: float
     collective_member_s: float
     hop_s: float
+    tensor_call_s: float
     tensor_overlap: float
     data_overlap: float
     full_sharding_share: float
