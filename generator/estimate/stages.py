@@ -52,10 +52,14 @@ def shortens_last_stage(job: Job, layout: LayoutLike) -> Any:
 
 
 def stage_layers(job: Job, layout: LayoutLike, stage: Any) -> StageLayers:
-    """Layers of `stage` (0-based). Where nothing divides, the fullest stage's count, rounded up."""
+    """Layers of `stage` (0-based). Where nothing divides, the fullest stage's count, rounded up.
+
+    DeepSpeed then balances embedding and loss as a layer each (runtime/utils.py, partition_balanced).
+    """
     layers, pipeline = job.model.layers, layout.pipeline
-    padded = counts_embedding_as_layer(job, layout)
-    full = np.where(padded, (layers + 2) // pipeline, -(-layers // pipeline))
+    balanced = np.not_equal(layers % pipeline, 0) & FRAMEWORKS[job.framework].deepspeed
+    padded = counts_embedding_as_layer(job, layout) | balanced
+    full = np.where(padded, -(-(layers + 2) // pipeline), -(-layers // pipeline))
     edge = (stage == 0) * 1 + (stage == pipeline - 1)
     missing = np.where(shortens_last_stage(job, layout), full * pipeline - layers, 0)
     count = full - padded * edge - missing * (stage == pipeline - 1)
