@@ -23,8 +23,6 @@ _ALONE = 0.5
 #: Rounds in which the weight of outliers settles; it falls from so many standard deviations on.
 _ROUNDS = 6
 _OUTLIER = 2.0
-#: Rounds of the search before outliers count less; the model is nearly linear in the logarithms.
-_LINEAR_ROUNDS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,15 +58,26 @@ def shrunken(residuals: Callable[[Vector], Vector], spreads: Vector) -> Fit:
 
 
 def _fitted(residuals: Callable[[Vector], Vector], spreads: Vector) -> Vector:
-    """The most probable x. The search starts with all measurements equal: a machine may be off as a whole."""
-    x = np.zeros(len(spreads))
-    for _ in range(_LINEAR_ROUNDS):
-        at_x = residuals(x)
-        slopes = jacobian(residuals, x, at_x)
-        x = solve(slopes, at_x - slopes @ x, np.full(len(at_x), _NOISE**-2), spreads)
-    if len(at_x) < _FEW:
-        return x
-    return most_probable(residuals, spreads, noise=np.full(len(at_x), _NOISE), start=x)
+    """The most probable x.
+
+    With outliers there can be two hills of probability: runs that are off together are a machine's constants or a heap
+    of outliers. Both are climbed, from no correction and from a fit that takes all runs alike; the higher one counts.
+    """
+    none = np.zeros(len(spreads))
+    at_none = residuals(none)
+    alike = np.full(len(at_none), _NOISE**-2)
+    start = solve(jacobian(residuals, none, at_none), at_none, alike, spreads)
+    if len(at_none) < _FEW:
+        return start
+    noise = np.full(len(at_none), _NOISE)
+    hills = [most_probable(residuals, spreads, noise=noise, start=first) for first in (start, none)]
+    return min(hills, key=lambda x: _cost(residuals(x), x, spreads))
+
+
+def _cost(logarithms: Vector, x: Vector, spreads: Vector) -> float:
+    """Twice the negative logarithm of the probability, as `most_probable` has it: outliers count less."""
+    misfit = _OUTLIER**2 * np.log1p((logarithms / (_NOISE * _OUTLIER)) ** 2).sum()
+    return float(misfit + ((x / spreads) ** 2).sum())
 
 
 def mean_error(logarithms: Vector) -> float:

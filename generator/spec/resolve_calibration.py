@@ -9,7 +9,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ..catalog import closest
 from ..findings import Finding
 from ..version import __version__
 from .codes import CALIBRATION, CALIBRATION_AGE, CALIBRATION_MACHINE, error, warning
@@ -92,16 +91,6 @@ def _breaches(document: Source) -> Iterator[Finding]:
                 if key not in problem.schema["properties"]:
                     where = document.locate_key(f"{pointer}/{escape(key)}")
                     yield error(CALIBRATION, where, f"{show(key)} is no key of a calibration", "take it out")
-        elif "propertyNames" in problem.absolute_schema_path:
-            yield _unknown_constant(document, problem)
         else:
             name = f"`{dotted(pointer)}`: " if pointer else ""
             yield error(CALIBRATION, document.locate(pointer), f"{name}{problem.message[:_LONGEST]}", _HINT)
-
-
-def _unknown_constant(document: Source, problem: Any) -> Finding:
-    key = str(problem.instance)
-    near = closest(key, problem.validator_value)
-    where = document.locate_key(f"/factors/{escape(key)}")
-    hint = f"did you mean `{near}`?" if near else "take it out, or calibrate again"
-    return error(CALIBRATION, where, f"{show(key)} is no constant of the time model", hint)

@@ -17,7 +17,7 @@ from dsgen.estimate.calibration import MeasuredRun, NoUsableRuns, fit_calibratio
 from dsgen.estimate.ledgers import Memory
 from dsgen.estimate.memory import memory
 from dsgen.estimate.memory_correction import corrected
-from dsgen.estimate.rates import NAMES, rates
+from dsgen.estimate.rates import rates
 from dsgen.estimate.step_time import step_time
 from dsgen.spec.job import Calibration, Job
 from tests.jobs import SMALL, job
@@ -202,14 +202,3 @@ def test_the_band_is_what_the_calibration_left() -> None:
     after = dsgen.estimate(replace(one, calibration=report.calibration())).uncertainty
     assert after.regime == "calibrated"
     assert after.step_time.high / after.step_time.low < before.step_time.high / before.step_time.low
-
-
-def test_the_schema_knows_every_constant(update_golden: bool) -> None:
-    """The names that a calibration file may hold are those of the time model (`--update-golden` writes them)."""
-    document = json.loads(SCHEMA.read_text())
-    names = document["properties"]["factors"]["propertyNames"]["enum"]
-    if update_golden and names != sorted(NAMES):
-        text = SCHEMA.read_text()
-        SCHEMA.write_text(text.replace(json.dumps(names), json.dumps(sorted(NAMES))))
-        names = sorted(NAMES)
-    assert names == sorted(NAMES)

@@ -8,7 +8,7 @@ from typing import Any
 
 from dsgen.catalog.records import Accelerator, Model
 from dsgen.findings import Location
-from dsgen.spec.job import Cluster, Job, Launch, Origin, Pins, Training
+from dsgen.spec.job import Calibration, Cluster, Job, Launch, Origin, Pins, Training
 from dsgen.units import GB, GIB
 
 Changes = Mapping[str, Any]
@@ -86,6 +86,7 @@ def job(
     accelerator: Changes | None = None,
     pins: Changes | None = None,
     launch: Changes | None = None,
+    factors: Mapping[str, float] | None = None,
     deepspeed_version: tuple[int, ...] = (0, 19, 8),
 ) -> Job:
     """GPT-3 175B on A100 nodes, changed field by field; every pin has its line in `job.yaml`."""
@@ -102,6 +103,7 @@ def job(
         headroom=0.08,
         launch=replace(LAUNCH, **(launch or {})),
         origin=Origin(path="job.yaml", locations=_locations(pinned)),
+        calibration=Calibration(factors=tuple((factors or {}).items()), source="calibration.json"),
     )
 
 

@@ -38,6 +38,13 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         ("16 GPUs", "2 nodes"),
         "gpus: 8 or fewer",
     ),
+    "CAL001": (
+        job(factors={"network_fraction": 0.8}),
+        job(factors={"netwrok_fraction": 0.8}),
+        "/calibration",
+        ("calibration.json", "netwrok_fraction"),
+        "`network_fraction`",
+    ),
     "HOST001": (
         job(gpus=16, launch=hosts("a", "b")),
         job(gpus=16, launch=hosts("a", "b", "c")),
