@@ -68,6 +68,8 @@ def read_table(path: str, lines: Sequence[str]) -> Read:
     except csv.Error as problem:
         where = Location(path=path)
         return Read(findings=(error(RUNS_UNREADABLE, where, f"this is no CSV table: {problem}", "quote its cells"),))
+    if not rows:
+        return Read(findings=(error(RUNS_UNREADABLE, Location(path=path), "the table is empty", "give its columns"),))
     header, *body = rows
     names = [name.strip() for name in header[1]]
     findings = list(_check_header(path, header[2], names))
