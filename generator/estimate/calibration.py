@@ -26,6 +26,9 @@ from .shrinkage import Fit, shrunken
 from .step_time import step_time
 from .uncertainty import time_shares
 
+#: The widest prior of a factor. Some constants are known to the order of magnitude only, but what the runs hardly
+#: depend on would then go anywhere, and spoil the jobs that depend on it.
+_WIDEST = 0.2
 #: Estimates farther off than this are a wrong unit or another job, not a cluster's constants.
 _FARTHEST = 3.0
 #: Prior spread of the memory factor: frameworks' versions differ by about a fifth in what they keep besides the states.
@@ -149,7 +152,7 @@ def _parameters(runs: Sequence[MeasuredRun]) -> tuple[tuple[str, ...], Vector]:
     residuals, none = _time_residuals(runs, names), np.zeros(len(names))
     acts = np.abs(jacobian(residuals, none, residuals(none))).sum(axis=0) > 0
     names = tuple(name for name, act in zip(names, acts, strict=True) if act)
-    return names, np.array([spreads[name] for name in names])
+    return names, np.array([min(spreads[name], _WIDEST) for name in names])
 
 
 def _time_residuals(runs: Sequence[MeasuredRun], names: tuple[str, ...]) -> Callable[[Vector], Vector]:

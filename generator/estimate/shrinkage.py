@@ -15,7 +15,7 @@ from .posterior import Vector, jacobian, most_probable, solve
 _NOISE = 0.03
 #: Multiples of the priors' spreads that are tried, widest first: a cluster may be farther from the average of many than
 #: those are uncertain. Three steps, for ten measurements can't tell finer ones apart.
-_SCALES = (3.0, 1.0, 0.3)
+_SCALES = (2.0, 1.0, 0.5)
 #: Of fewer measurements none can be called an outlier.
 _FEW = 3
 #: With one run nothing can be left out: the priors are halved.
