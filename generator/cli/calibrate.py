@@ -99,7 +99,7 @@ def _fit(
     """The fit, with warnings on runs that it left out. Everything that is wrong with the jobs ends the program."""
     from ..estimate.calibration import MeasuredRun, NoUsableRuns, fit_calibration
     from ..findings import Severity
-    from .measured_jobs import job_of
+    from .measured_jobs import assumed, job_of
 
     runs: list[MeasuredRun] = []
     findings: dict[Finding, None] = {}  # in order, each once: what is wrong with the spec is wrong for every run
@@ -113,6 +113,8 @@ def _fit(
     for measurement, _ in measurements:
         for note in measurement.notes:
             click.echo(f"{measurement.name}: {note}: {measurement.step_time_s:.4g} s a step", err=True)
+    for assumption in assumed([run.job for run in runs]):
+        click.echo(assumption, err=True)
     places = {measurement.name: measurement.where for measurement, _ in measurements}
     try:
         report = fit_calibration(runs)

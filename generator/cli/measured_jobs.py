@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,17 @@ def job_of(
         peak_kind=run.peak_kind,
     )
     return measured, ()
+
+
+def assumed(jobs: Sequence[Job]) -> Iterator[str]:
+    """What neither the runs nor their jobs say, and what is taken instead: of the keys that matter most."""
+    taken = {"zero_stage": "0", "recompute": "none", "micro_batch": "1"}
+    for key, value in taken.items():
+        open_keys = [job for job in jobs if getattr(job.pins, key) is None]
+        if key == "micro_batch":
+            open_keys = [job for job in open_keys if job.pins.gradient_accumulation is None]
+        if open_keys:
+            yield f"note: {key} isn't given for {len(open_keys)} of {len(jobs)} runs; it is taken as {value}"
 
 
 def _at_run(run: Measurement, assignments: Mapping[str, object], finding: Finding) -> Finding:

@@ -1,1 +1,1 @@
-"""Readers of the files that `dsgen validate` checks."""
+"""Readers of documents other than job specs: those that `dsgen validate` checks, and runs for `dsgen calibrate`."""

@@ -136,4 +136,7 @@ def _recompute(arguments: dict[str, str], on: set[str]) -> str:
     granularity = arguments.get("recompute_granularity", "None")
     if granularity in ("full", "selective"):
         return granularity
-    return "full" if on & {"checkpoint_activations", "recompute_activations"} else "none"
+    if "recompute_activations" in on:
+        return "selective"
+    method = arguments.get("activations_checkpoint_method", "None")  # Megatron-LM until 2022
+    return "full" if "checkpoint_activations" in on or method != "None" else "none"

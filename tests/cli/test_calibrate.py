@@ -204,6 +204,25 @@ def test_runs_that_say_nothing_are_named(workdir: Path) -> None:
     assert json.loads(kept.stdout)["left_out"][0]["name"] == "ms.csv:2"
 
 
+def test_what_nobody_says_is_said(workdir: Path) -> None:
+    """Keys that neither the runs nor the job give are named with what is taken instead."""
+    (workdir / "few.csv").write_text("step_time_s,recompute,micro_batch\n2.3,,1\n2.4,none,1\n")
+    result = run("calibrate", "few.csv", "--job", "job.yaml")
+    assert "zero_stage isn't given for 2 of 2 runs; it is taken as 0" in result.stderr
+    assert "recompute isn't given for 1 of 2 runs; it is taken as none" in result.stderr
+    assert "micro_batch" not in result.stderr
+
+
+def test_a_table_can_say_everything() -> None:
+    """Without a job, a table that names model, cluster, GPUs and batch is enough; what is missing is told."""
+    header = "model,cluster,framework,gpus,sequence_length,global_batch,micro_batch,zero_stage,recompute,step_time_s\n"
+    Path("all.csv").write_text(header + "llama-3-8b,nvidia/dgx-h100,megatron-lm,64,8192,128,1,1,none,2.4\n")
+    assert run("calibrate", "all.csv").exit_code == ExitStatus.OK
+    refused = run("calibrate", "runs.csv")
+    assert refused.exit_code == ExitStatus.FINDINGS
+    assert "`model` is missing" in refused.stderr
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [
