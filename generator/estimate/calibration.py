@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,7 +22,7 @@ from .memory import memory
 from .memory_correction import corrected
 from .posterior import Vector, jacobian
 from .rates import constants, rates, selectors
-from .shrinkage import Fit, shrunken
+from .shrinkage import Fit, Residuals, shrunken
 from .step_time import step_time
 from .uncertainty import time_shares
 
@@ -155,28 +155,30 @@ def _parameters(runs: Sequence[MeasuredRun]) -> tuple[tuple[str, ...], Vector]:
     return names, np.array([min(spreads[name], _WIDEST) for name in names])
 
 
-def _time_residuals(runs: Sequence[MeasuredRun], names: tuple[str, ...]) -> Callable[[Vector], Vector]:
+def _time_residuals(runs: Sequence[MeasuredRun], names: tuple[str, ...]) -> Residuals:
     measured = np.array([run.step_time_s for run in runs])
 
-    def residuals(x: Vector) -> Vector:
+    def residuals(x: Vector, only: int | None = None) -> Vector:
         factors = tuple((name, math.exp(value)) for name, value in zip(names, x, strict=True))
-        return np.asarray(np.log(np.array([_seconds(run, factors) for run in runs]) / measured))
+        rows = slice(None) if only is None else slice(only, only + 1)
+        return np.asarray(np.log(np.array([_seconds(run, factors) for run in runs[rows]]) / measured[rows]))
 
     return residuals
 
 
-def _memory_residuals(runs: Sequence[MeasuredRun]) -> Callable[[Vector], Vector]:
+def _memory_residuals(runs: Sequence[MeasuredRun]) -> Residuals:
     measured = np.array([run.peak_bytes for run in runs], dtype=float)
     neutral = [replace(run.job, calibration=replace(run.job.calibration, memory_factor=1.0)) for run in runs]
     ledgers = [memory(job, run.layout) for job, run in zip(neutral, runs, strict=True)]
 
-    def residuals(x: Vector) -> Vector:
+    def residuals(x: Vector, only: int | None = None) -> Vector:
         factor = float(np.exp(x[0]))
         peaks = [
             float(getattr(corrected(ledger, factor), f"{run.peak_kind}_bytes"))
             for ledger, run in zip(ledgers, runs, strict=True)
         ]
-        return np.asarray(np.log(np.array(peaks) / measured))
+        logarithms: Vector = np.log(np.array(peaks) / measured)
+        return logarithms if only is None else logarithms[only : only + 1]
 
     return residuals
 

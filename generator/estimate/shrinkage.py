@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,12 @@ _ROUNDS = 6
 _OUTLIER = 2.0
 
 
+class Residuals(Protocol):
+    """log(estimated / measured) of every measurement under the corrections x, or of one `only`."""
+
+    def __call__(self, x: Vector, only: int | None = None) -> Vector: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
     """Logarithms of factors, and log(estimated / measured) before, after, and of each run by a fit without it."""
@@ -35,7 +41,7 @@ class Fit:
     left_out: Vector | None  #: None with a single run
 
 
-def shrunken(residuals: Callable[[Vector], Vector], spreads: Vector) -> Fit:
+def shrunken(residuals: Residuals, spreads: Vector) -> Fit:
     """The fit with the widest priors under which a measurement left out is predicted better; else no correction.
 
     `residuals(x)`: log(estimated / measured) under the corrections x. `spreads`: their prior standard deviations.
@@ -57,7 +63,7 @@ def shrunken(residuals: Callable[[Vector], Vector], spreads: Vector) -> Fit:
     return neutral
 
 
-def _fitted(residuals: Callable[[Vector], Vector], spreads: Vector) -> Vector:
+def _fitted(residuals: Residuals, spreads: Vector) -> Vector:
     """The most probable x.
 
     With outliers there can be two hills of probability: runs that are off together are a machine's constants or a heap
@@ -85,14 +91,15 @@ def mean_error(logarithms: Vector) -> float:
     return float(np.abs(np.expm1(logarithms)).mean())
 
 
-def _left_out(residuals: Callable[[Vector], Vector], x: Vector, at_x: Vector, spreads: Vector) -> Vector:
-    """log(estimated / measured) of each run by a fit without it, made on the model linearised at `x`."""
+def _left_out(residuals: Residuals, x: Vector, at_x: Vector, spreads: Vector) -> Vector:
+    """log(estimated / measured) of each run by a fit without it. The fit is made on the model linearised at `x`."""
     slopes = jacobian(residuals, x, at_x)
     at_none = at_x - slopes @ x
     errors = np.empty(len(at_x))
     for i in range(len(at_x)):
         others = np.arange(len(at_x)) != i
-        errors[i] = residuals(_refitted(slopes[others], at_none[others], spreads))[i]
+        without = _refitted(slopes[others], at_none[others], spreads)
+        errors[i] = residuals(without, only=i)[0]
     return errors
 
 
