@@ -1,8 +1,8 @@
 """What `dsgen calibrate` brings: ten of a source's runs are given, the others are predicted before and after.
 
-`python -m benchmarks.calibration` prints the table. Nothing was tuned to the source: the constants to start from are those
-of a fit without it. A source of several machines is calibrated one machine (accelerator, network, framework) at a time,
-as its user would; machines with fewer than fourteen runs are left out.
+`python -m benchmarks.calibration` prints the table. Nothing was fitted to the source: the constants to start from are
+those of a fit without it. A source of several machines is calibrated one machine (accelerator, network, framework) at a
+time, as its user would; machines with fewer than fourteen runs are left out.
 """
 
 from __future__ import annotations
