@@ -53,13 +53,17 @@ def layer_bytes_per_token(job: Job, layout: LayoutLike, *, moe: bool) -> Any:
     replicated = norms + 2 * element * model.hidden + masks
     sharded = element * attention_elements(job)
     scores = score_bytes(job) * model.heads * job.training.sequence_length * (layout.recompute == Recompute.NONE)
-    mlp_width = _mlp_copies(job) * element
-    if moe:
-        routed = model.experts_per_token * (2 * element * model.hidden + mlp_width * model.moe_ffn)
-        sharded = sharded + routed + mlp_width * model.shared_ffn
-    else:
-        sharded = sharded + mlp_width * model.ffn
-    return replicated / sequence_cut(layout) + (sharded + scores) / layout.tensor
+    return replicated / sequence_cut(layout) + (sharded + mlp_bytes_per_token(job, moe=moe) + scores) / layout.tensor
+
+
+def mlp_bytes_per_token(job: Job, *, moe: bool) -> float:
+    """Bytes a token that one layer's MLP, or its experts, keep over all tensor ranks."""
+    model, element = job.model, weight_bytes(job)
+    width = _mlp_copies(job) * element
+    if not moe:
+        return width * model.ffn
+    routed = model.experts_per_token * (2 * element * model.hidden + width * model.moe_ffn)
+    return routed + width * model.shared_ffn
 
 
 def attention_elements(job: Job) -> int:
@@ -72,15 +76,16 @@ def attention_elements(job: Job) -> int:
     model = job.model
     queries, keys, values = attention_widths(model)
     value_keys = model.heads * model.v_head_dim if model.is_mla else keys
+    if job.training.attention == "unfused" and not FRAMEWORKS[job.framework].fused:
+        keys = value_keys = queries  # repeat_kv: every query head gets a copy of its keys and values
     kept = queries + keys + value_keys + values + model.q_lora_rank + model.kv_lora_rank
     packed = FRAMEWORKS[job.framework].packs_attention and model.position_embedding == "rotary" and not model.is_mla
     return kept + (queries + keys) * packed
 
 
 def _norm_upcast(job: Job) -> int:
-    """Extra bytes an element that an eager RMSNorm keeps for its fp32 copy."""
-    eager = not uses_fused_kernels(job)
-    return 4 if eager and job.model.norm == "rmsnorm" and job.training.precision != "fp32" else 0
+    """Extra bytes an element that an eager RMSNorm keeps: its input in fp32, and the result before the weight."""
+    return 4 if not uses_fused_kernels(job) and job.model.norm == "rmsnorm" else 0
 
 
 def score_bytes(job: Job) -> float:

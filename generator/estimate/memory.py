@@ -77,9 +77,8 @@ def stage_memory(job: Job, layout: LayoutLike, stage: Any) -> dict[str, Any]:
     stored = stored + activations.boundary_bytes(job, layout, stage, flying)
     backward = workspace.workspace_bytes(job, layout)
     rows = vocabulary_rows(job, layout)
-    table = workspace.table_gradient_bytes(job, rows)
-    output = (stage == layout.pipeline - 1) * (workspace.output_bytes(job, layout, rows) + table)
-    embedding = (stage == 0) * table
+    output = (stage == layout.pipeline - 1) * workspace.output_bytes(job, layout, rows)
+    embedding = (stage == 0) * workspace.table_gradient_bytes(job, rows)
     buffers = _buffer_bytes(job, layout, count.shared + count.experts)
     # These never meet: logits end the forward pass, a layer's workspace and then, with a micro-batch less in flight,
     # the embedding's gradient follow in the backward pass, and the optimizer's step has no activations.

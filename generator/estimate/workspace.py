@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..spec.job import Job
-from .activations import layer_bytes_per_token, local_tokens, score_bytes, sequence_cut
+from .activations import layer_bytes_per_token, local_tokens, mlp_bytes_per_token, score_bytes, sequence_cut
 from .layout import LayoutLike, Recompute
 from .states import weight_bytes
 from .traits import FRAMEWORKS, uses_fused_kernels
@@ -19,27 +19,41 @@ _EAGER_LOGIT_BYTES = 12
 _EAGER_ENCODER_LOGIT_BYTES = 6
 _UNFUSED_LOGIT_BYTES = 6
 _FUSED_LOGIT_BYTES = 4
+_EAGER_SCORE_BYTES = 6  #: an fp32 softmax and its 16-bit copy have gradients of the same types
 
 
 def workspace_bytes(job: Job, layout: LayoutLike) -> Any:
     """Bytes alive only while one layer runs backward: what it recomputed, and its largest gradients.
 
-    Under sequence parallelism the gathered input is back, whole, for the weight gradient (2205.05198 sec 4.2.2).
+    The MLP goes first; when attention's scores have their gradients, what the MLP kept is free. Under sequence
+    parallelism the gathered input is back, whole, for the weight gradient (2205.05198 sec 4.2.2).
     """
-    model, element = job.model, weight_bytes(job)
+    model, element, tokens = job.model, weight_bytes(job), local_tokens(job, layout)
     moe = model.is_moe
-    again = layer_bytes_per_token(job, layout, moe=moe)
-    scores = score_bytes(job) * model.heads * job.training.sequence_length / layout.tensor
-    width = model.experts_per_token * model.moe_ffn + model.shared_ffn if moe else model.ffn
-    gradients = element * (2 if model.gated_mlp else 1) * width / layout.tensor
-    gathered = np.where(layout.sequence_parallel, element * model.hidden, 0)
-    layer = np.where(
+    pairs = model.heads * job.training.sequence_length / layout.tensor
+    scores = score_bytes(job) * pairs
+    recomputed = np.where(
         layout.recompute == Recompute.FULL,
-        # A layer that keeps its scores has them in `again` already only when nothing is recomputed.
-        again + scores,
+        layer_bytes_per_token(job, layout, moe=moe) + scores,
         np.where(layout.recompute == Recompute.SELECTIVE, scores, 0),
     )
-    return local_tokens(job, layout) * (layer + gradients + gathered) + _weight_gradient_bytes(job, layout)
+    width = model.experts_per_token * model.moe_ffn + model.shared_ffn if moe else model.ffn
+    mlp = tokens * element * _mlp_gradients(job) * width / layout.tensor + _weight_gradient_bytes(job, layout)
+    attention = tokens * (_score_gradient_bytes(job) * pairs - mlp_bytes_per_token(job, moe=moe) / layout.tensor)
+    through = element * model.hidden * np.where(layout.sequence_parallel, 1 / layout.tensor + 1, 1)
+    return tokens * (recomputed + through) + np.maximum(mlp, attention)
+
+
+def _mlp_gradients(job: Job) -> int:
+    """Gradients of MLP width alive at once: of gate and up, and in eager mode their product; else in and out."""
+    return 3 if job.model.gated_mlp and not uses_fused_kernels(job) and not job.model.is_moe else 2
+
+
+def _score_gradient_bytes(job: Job) -> float:
+    """Bytes a score of the gradients before and after the softmax; fused softmax works in place."""
+    if job.training.attention == "flash":
+        return 0.0
+    return score_bytes(job) if score_bytes(job) >= _EAGER_SCORE_BYTES else 2.0 * weight_bytes(job)
 
 
 def _weight_gradient_bytes(job: Job, layout: LayoutLike) -> Any:
@@ -63,24 +77,27 @@ def table_gradient_bytes(job: Job, rows: Any) -> Any:
 
 
 def logit_bytes(job: Job) -> float:
-    """Bytes a logit at the peak of the loss, in 16-bit training."""
+    """Bytes a logit at the peak of the loss."""
+    wide = weight_bytes(job) / 2
     kind = job.training.cross_entropy or FRAMEWORKS[job.framework].cross_entropy
     if kind == "fused":
-        return _FUSED_LOGIT_BYTES
+        return _FUSED_LOGIT_BYTES * wide
     if uses_fused_kernels(job):
-        return _UNFUSED_LOGIT_BYTES
-    return _EAGER_LOGIT_BYTES if job.model.causal else _EAGER_ENCODER_LOGIT_BYTES
+        return _UNFUSED_LOGIT_BYTES * wide
+    return _EAGER_LOGIT_BYTES if job.model.causal else _EAGER_ENCODER_LOGIT_BYTES * wide
 
 
 def output_bytes(job: Job, layout: LayoutLike, rows: Any) -> Any:
     """Bytes of logits and loss on the last stage, `rows` being the vocabulary rows of one rank.
 
-    A chunked loss holds as many logits at a time as a chunk's tokens make of the hidden size, and the gradient of its
-    input (Liger's fused linear cross-entropy, ops/fused_linear_cross_entropy.py).
+    The peak is the loss's, or the head's weight gradient with the logits and their gradient. A chunked loss holds as
+    many logits at a time as a chunk's tokens make of the hidden size, and the gradient of its input (Liger's fused
+    linear cross-entropy, ops/fused_linear_cross_entropy.py).
     """
     model, element = job.model, weight_bytes(job)
     fused = uses_fused_kernels(job)
     chunked = (job.training.cross_entropy or "") == "chunked" or (fused and not FRAMEWORKS[job.framework].fused)
-    width = model.hidden if chunked else rows
+    logits = local_tokens(job, layout) * (model.hidden if chunked else rows)
+    head = 2 * element * logits + table_gradient_bytes(job, rows)
     final = 2 * element * model.hidden / sequence_cut(layout)
-    return local_tokens(job, layout) * (logit_bytes(job) * element / 2 * width + final)
+    return np.maximum(logit_bytes(job) * logits, head) + local_tokens(job, layout) * final

@@ -1,0 +1,89 @@
+"""What the allocator would hold for a real Hugging Face model, without a GPU: fake tensors, torch's memory tracker."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+#: Model types to the transformers' class that trains them.
+_CLASSES = {
+    "llama": "LlamaForCausalLM",
+    "mixtral": "MixtralForCausalLM",
+    "gpt2": "GPT2LMHeadModel",
+    "bert": "BertForMaskedLM",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tracked:
+    """Bytes of the second step of a training loop that accumulates two micro-batches."""
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    kept: int  #: activations after the forward pass, the loss's softmax with them
+    peak: int  #: all together, at most, while the second micro-batch runs
+    moment: int  #: activations and temporaries at that peak
+
+
+def track(config: dict[str, Any], *, dtype: str, attention: str, checkpoint: bool, micro_batch: int) -> Tracked:
+    """Train the model of a `config.json` on sequences of its longest length, in fake tensors."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.distributed._tools.mem_tracker import MemTracker
+
+    usual = torch.get_default_dtype()
+    with warnings.catch_warnings(), FakeTensorMode(allow_non_fake_inputs=True):
+        warnings.simplefilter("ignore")  # the tracker's own, and deprecations between torch and transformers
+        torch.set_default_dtype(getattr(torch, dtype))
+        model = _model(config, attention)
+        torch.set_default_dtype(usual)
+        model.train()
+        if checkpoint:
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": True})
+        optimizer = torch.optim.AdamW(model.parameters())
+        length = model.config.max_position_embeddings
+        tokens = torch.randint(0, config["vocab_size"], (micro_batch, length))
+        tracker = MemTracker()
+        tracker.track_external(model, optimizer, tokens)
+        with tracker:
+            _pass(model, tokens)
+            optimizer.step()
+            optimizer.zero_grad()
+            tracker.reset_mod_stats()
+            _pass(model, tokens)  # leaves gradients to add to
+            tracker.reset_mod_stats()
+            tracker._peak_mem, tracker._peak_mem_snap = {}, {}
+            loss = model(input_ids=tokens, labels=tokens).loss
+            kept = _parts(tracker, "current")
+            loss.backward()
+            peak = _parts(tracker, "peak")
+    return Tracked(
+        parameters=peak["PARAM"],
+        gradients=peak["GRAD"],
+        optimizer=peak["OPT"],
+        kept=kept["ACT"],
+        peak=peak["Total"],
+        moment=peak["ACT"] + peak.get("TEMP", 0),
+    )
+
+
+def _model(config: dict[str, Any], attention: str) -> Any:
+    import transformers
+
+    kind = config["model_type"]
+    settings = transformers.AutoConfig.for_model(**config)
+    settings._attn_implementation = attention
+    settings.use_cache = False
+    return getattr(transformers, _CLASSES[kind])(settings)
+
+
+def _pass(model: Any, tokens: Any) -> None:
+    model(input_ids=tokens, labels=tokens).loss.backward()
+
+
+def _parts(tracker: Any, when: str) -> dict[str, int]:
+    """Bytes by kind, all devices together."""
+    (device,) = tracker.get_tracker_snapshot(when).values()
+    return {str(kind).rpartition(".")[2]: size for kind, size in device.items()}
