@@ -11,6 +11,7 @@ from typing import Any
 
 from ..estimate.buckets import bucket_elements, max_live_elements, persistence_threshold, prefetch_elements
 from ..estimate.layout import Layout, Offload
+from ..estimate.states import sums_gradients_in_fp32
 from ..spec.job import Job
 from .optimizer import BETA1, EPSILON, beta2
 from .program import RenderedFile
@@ -88,7 +89,8 @@ def precision_block(job: Job, layout: Layout) -> Config:
     if job.training.precision == "fp16":
         dynamic = {"loss_scale": 0, "initial_scale_power": 16, "loss_scale_window": 1000, "min_loss_scale": 1}
         return {"fp16": {"enabled": True, **dynamic}}
-    if layout.zero_stage == 0:  # the engine refuses to mix gradient types outside ZeRO
+    # The engine refuses to mix gradient types outside ZeRO.
+    if layout.zero_stage == 0 or not sums_gradients_in_fp32(job):
         return {"bf16": {"enabled": True}}
     return {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
 

@@ -57,6 +57,8 @@ def _groups(job: Job, layout: Layout) -> tuple[ArgumentGroup, ...]:
     }
     checkpointing = "true" if layout.recompute == Recompute.FULL else "false"
     memory: dict[str, Value] = {**_precision(training.precision), "--gradient_checkpointing": checkpointing}
+    if training.kernels == "fused":
+        memory["--use_liger_kernel"] = "true"
     zero: dict[str, Value] = {"--deepspeed": ConfigPath(ds_config.FILE_NAME)}
     return (
         group("ZeRO and the optimizer; the arguments below repeat its numbers", zero),

@@ -25,6 +25,12 @@ DEFAULT_FRAMEWORK: Final = "megatron-deepspeed"
 MEGATRON_SCRIPT: Final = "pretrain_gpt.py"
 OTHER_SCRIPT: Final = "train.py"
 
+#: Key of `training`, its only value, and the frameworks that have no other.
+_FIXED_CHOICES: Final = (
+    ("kernels", "fused", ("megatron-lm", "megatron-deepspeed")),
+    ("gradient_dtype", "fp32", ("megatron-lm",)),
+)
+
 Data = Mapping[str, Any]
 
 
@@ -45,6 +51,7 @@ def resolve(source: Source, broken: Iterable[str]) -> tuple[Job | None, tuple[Fi
         findings.extend(_check_duration(source, data))
     if _sound("/training/global_batch", pointers) and _sound("/training/sequence_length", pointers):
         findings.extend(_check_batch(source, data, model))
+    findings.extend(_check_choices(source, data, pointers))
     if _sound("/launch/time_limit", pointers):
         findings.extend(_check_time_limit(source, data))
     calibration: Calibration | None = Calibration()
@@ -106,6 +113,22 @@ def _partial_sequences(tokens: int, length: int) -> tuple[str, str]:
     return message, f"the nearest that fit: {' or '.join(choices)}"
 
 
+def _check_choices(source: Source, data: Data, broken: tuple[str, ...]) -> tuple[Finding, ...]:
+    """Choices that the framework's launch files can't say: each has one value there, or one in fp16."""
+    framework, training = data.get("framework", DEFAULT_FRAMEWORK), data.get("training")
+    if not isinstance(training, Mapping):
+        return ()
+    findings: list[Finding] = []
+    for key, only, frameworks in _FIXED_CHOICES:
+        value, where = training.get(key), f"/training/{key}"
+        half = key == "gradient_dtype" and training.get("precision") == "fp16"
+        only = "same" if half else only
+        if value not in (None, only) and (half or framework in frameworks) and _sound(where, broken):
+            problem = f"`training.{key}: {value}` is not available with framework: {framework}" + " in fp16" * half
+            findings.append(error(WRONG_VALUE, source.locate(where), problem, f"`{key}: {only}`, or leave it out"))
+    return tuple(findings)
+
+
 def _check_time_limit(source: Source, data: Data) -> tuple[Finding, ...]:
     limit = data["launch"].get("time_limit") if isinstance(data.get("launch"), Mapping) else None
     try:
@@ -150,6 +173,8 @@ def _training(training: Data, model: Model, accelerator: Accelerator) -> Trainin
         learning_rate=float(training.get("learning_rate", 1e-4)),
         weight_decay=float(training.get("weight_decay", 0.1)),
         gradient_clipping=float(training.get("gradient_clipping", 1.0)),
+        kernels=training.get("kernels"),
+        gradient_dtype=training.get("gradient_dtype"),
     )
 
 

@@ -1,0 +1,50 @@
+"""The choices of `training` that memory depends on: taken, refused where the launch files can't say them."""
+
+from __future__ import annotations
+
+import pytest
+
+import dsgen
+from dsgen.estimate.layout import Layout
+from dsgen.estimate.memory import memory
+from dsgen.frameworks.ds_config import precision_block
+from tests.jobs import job
+
+
+@pytest.mark.parametrize(
+    ("framework", "choice", "value"),
+    [
+        ("megatron-lm", "kernels", "eager"),
+        ("megatron-deepspeed", "kernels", "eager"),
+        ("megatron-lm", "gradient_dtype", "same"),
+    ],
+)
+def test_choices_that_a_framework_lacks_are_refused(framework: str, choice: str, value: str) -> None:
+    """What would be estimated but couldn't be launched is an error at its key."""
+    with pytest.raises(dsgen.InvalidJob) as refused:
+        job(framework=framework, **{f"training__{choice}": value})
+    (finding,) = refused.value.findings
+    assert finding.where.pointer == f"/training/{choice}"
+
+
+def test_fp16_sums_in_fp16() -> None:
+    """fp16 training sums gradients in fp16, whatever the framework."""
+    with pytest.raises(dsgen.InvalidJob):
+        job(framework="deepspeed", training__precision="fp16", training__gradient_dtype="fp32")
+
+
+def test_gradient_type_is_estimated_and_rendered() -> None:
+    """16-bit sums halve what ZeRO-1's replicated gradients take, and the JSON then asks for no other type."""
+    wide, narrow = (job(framework="deepspeed", training__gradient_dtype=kind) for kind in ("fp32", "same"))
+    layout = Layout(data=16, zero_stage=1)
+    assert float(memory(narrow, layout).gradients_bytes) * 3 == float(memory(wide, layout).gradients_bytes)
+    assert "data_types" in precision_block(wide, layout)
+    assert "data_types" not in precision_block(narrow, layout)
+
+
+def test_fused_kernels_keep_less() -> None:
+    """Liger's kernels keep less of every layer than eager ones, and never all logits."""
+    eager, fused = (job(framework="huggingface", training__kernels=kind) for kind in ("eager", "fused"))
+    layout = Layout(data=16, zero_stage=1, micro_batch=3)
+    assert float(memory(fused, layout).activations_bytes) < float(memory(eager, layout).activations_bytes)
+    assert float(memory(fused, layout).output_bytes) < float(memory(eager, layout).output_bytes)
