@@ -74,7 +74,7 @@ class Residuals:
         self.rows = rows
         self.measured = np.array([run.step_time_s for run in rows], dtype=float)
         index = {(p.name, p.key): i for i, p in enumerate(moved)}
-        self.places = [{name: index[name, key] for name, key, _ in _acting(run) if (name, key) in index} for run in rows]
+        self.places = [_places(run, index) for run in rows]
         self.base = [_prior_factors(run) for run in rows]
 
     def __call__(self, x: Vector) -> Vector:
@@ -88,6 +88,11 @@ class Residuals:
             factors[name] = factors.get(name, 1.0) * math.exp(x[place])
         calibration = Calibration(factors=tuple(factors.items()))
         return float(step_time(replace(run.job, calibration=calibration), run.layout).total_s)
+
+
+def _places(run: Run, index: dict[tuple[str, str], int]) -> dict[str, int]:
+    """Where in the vector of corrections each constant of the run is."""
+    return {name: index[name, key] for name, key, _ in _acting(run) if (name, key) in index}
 
 
 def _prior_factors(run: Run) -> dict[str, float]:
@@ -178,8 +183,8 @@ def main() -> None:
     for parameter, x in zip(found.moved, found.x, strict=True):
         family = constants()[parameter.name]
         prior = family.by_key[parameter.key].prior
-        sigmas = x / parameter.spread
-        print(f"{parameter.name:28} {parameter.key:18} {prior:9.3g} -> {prior * math.exp(x):9.3g} ({sigmas:+.1f} spreads)")
+        moved = f"{prior:9.3g} -> {prior * math.exp(x):9.3g} ({x / parameter.spread:+.1f} spreads)"
+        print(f"{parameter.name:28} {parameter.key:24} {moved}")
     print_left_out(found)
     if "--write" in sys.argv:
         write(found)
@@ -192,9 +197,11 @@ def print_left_out(found: Fit) -> None:
         errors.setdefault(run.source, []).append(found.left_out[run.id] / float(run.step_time_s or 1) - 1)
     for source, values in sorted(errors.items()):
         size = np.abs(values)
-        print(f"{source:18} n={len(values):4} mean {size.mean():6.1%} median {np.median(size):6.1%} bias {np.mean(values):+.1%}")
-    whole = np.abs(np.concatenate([np.array(v) for v in errors.values()]))
-    print(f"mean of sources {np.mean([np.abs(v).mean() for v in errors.values()]):.1%}, median row {np.median(whole):.1%}")
+        figures = f"mean {size.mean():6.1%} median {np.median(size):6.1%} bias {np.mean(values):+.1%}"
+        print(f"{source:18} n={len(values):4} {figures}")
+    whole = np.abs(np.concatenate([np.array(values) for values in errors.values()]))
+    mean = np.mean([np.abs(values).mean() for values in errors.values()])
+    print(f"mean of sources {mean:.1%}, median row {np.median(whole):.1%}")
 
 
 if __name__ == "__main__":

@@ -100,7 +100,8 @@ def dispatch_s(job: Job, ring: Group, token_bytes: Any, copies: Any) -> Any:
     """Seconds to send each token to the ranks of its `copies` experts, once per node that holds any of them.
 
     **Source**: DeepEP and Megatron-LM's flex dispatcher: tokens cross the network once per node and are forwarded
-    inside it. Group-limited routing (DeepSeek) reaches no more nodes than groups. Of N nodes, `N (1 - (1 - 1/N)^copies)` hold an expert of a token when the router is balanced.
+    inside it. Of N nodes, `N (1 - (1 - 1/N)^copies)` hold an expert of a token when the router is balanced;
+    group-limited routing (DeepSeek) reaches no more nodes than groups.
     """
     nodes = ring.nodes
     leaves = ring.size > ring.per_node

@@ -23,6 +23,8 @@ _EXPOSED = 0.1
 _MATRICES_PER_LAYER = 4
 #: Bytes of a gradient summed in fp32.
 _SUM_BYTES = 4
+#: Where DeepEP runs (deepseek-ai/DeepEP, README: Hopper; Megatron-LM takes it on Blackwell too).
+_DEEPEP_GENERATIONS = ("hopper", "blackwell", "blackwell-ultra")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,10 +83,21 @@ def expert_s(job: Job, layout: LayoutLike) -> Any:
     ring = group(job, layout.expert, layout.tensor)
     # Beside tensor parallelism Megatron-LM routes tokens only when the sequence is cut.
     tokens = local_tokens(job, layout) / (layout.tensor if job.framework == "megatron-lm" else sequence_cut(layout))
-    size = weight_bytes(job) * tokens * job.model.hidden
+    size, copies = weight_bytes(job) * tokens * job.model.hidden, job.model.experts_per_token
     passes = np.where(layout.recompute == Recompute.FULL, 6, 4)
-    one = dispatch_s(job, ring, size, job.model.experts_per_token)
+    once = sends_tokens_once_per_node(job, layout)
+    one = np.where(once, dispatch_s(job, ring, size, copies), all_to_all_s(job, ring, size * copies))
     return np.where(layout.expert > 1, passes * one, 0.0)
+
+
+def sends_tokens_once_per_node(job: Job, layout: LayoutLike) -> Any:
+    """Whether experts on several nodes are reached by Megatron-LM's flex dispatcher, which needs DeepEP in the image.
+
+    **Source**: Megatron-LM core/transformer/moe/token_dispatcher.py (--moe-enable-deepep, Hopper and later).
+    """
+    ring = group(job, layout.expert, layout.tensor)
+    possible = job.framework == "megatron-lm" and job.cluster.accelerator.generation in _DEEPEP_GENERATIONS
+    return possible & (ring.size > ring.per_node)
 
 
 def layer_communication(job: Job, layout: LayoutLike, attention_core_s: Any, backward_s: Any) -> LayerCommunication:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ..estimate.communication import sends_tokens_once_per_node
 from ..estimate.layout import Layout, Offload, Recompute
 from ..estimate.stages import counts_embedding_as_layer, shortens_last_stage, stage_layers
 from ..search.plan import Plan
@@ -92,8 +93,10 @@ def _expert_group(job: Job, layout: Layout) -> ArgumentGroup:
         return group("experts", {})
     sigmoid = model.family in _SIGMOID_ROUTERS
     pattern = f"([0]*{model.dense_layers}+[1]*{model.layers - model.dense_layers})" if model.dense_layers else None
+    once = bool(sends_tokens_once_per_node(job, layout))
+    exchange = "tokens cross nodes once each (DeepEP must be in the image)" if once else "tokens exchanged all-to-all"
     return group(
-        "experts: one grouped GEMM per layer, tokens exchanged all-to-all",
+        f"experts: one grouped GEMM per layer, {exchange}",
         {
             "--num-experts": model.experts,
             "--moe-ffn-hidden-size": model.moe_ffn,
@@ -113,7 +116,8 @@ def _expert_group(job: Job, layout: Layout) -> ArgumentGroup:
             "--moe-shared-expert-intermediate-size": model.shared_ffn or None,
             "--moe-shared-expert-gate": model.shared_gate,
             "--moe-grouped-gemm": True,
-            "--moe-token-dispatcher-type": "alltoall",
+            "--moe-token-dispatcher-type": "flex" if once else "alltoall",
+            "--moe-enable-deepep": once,
             "--expert-model-parallel-size": layout.expert,
             "--expert-tensor-parallel-size": layout.tensor,
         },
