@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 from ..estimate.model_size import parameter_count
 from ..findings import Finding
-from ..spec.job import Cluster, Job
+from ..spec.job import Calibration, Cluster, Job
 from ..version import __version__
 from .plan import Infeasible, Plan, SearchResult
 
@@ -54,6 +54,7 @@ def plan_document(plan: Plan) -> dict[str, object]:
         "memory": {**plan.memory.to_dict(), "headroom_fraction": plan.job.headroom},
         "step_time": plan.step_time.to_dict(),
         "uncertainty": plan.uncertainty.to_dict(),
+        "calibration": _calibration(plan.job.calibration),
         "throughput": {**plan.throughput.to_dict(), "mfu_convention": MFU_CONVENTION},
         "run": None if run is None else {f.name: getattr(run, f.name) for f in fields(run)},
         "reasons": list(plan.reasons),
@@ -71,6 +72,18 @@ def search_document(answer: SearchResult | Infeasible) -> dict[str, object]:
         "feasible": answer.feasible,
         "plans": [plan_document(plan) for plan in answer.plans],
         "alternatives": {name: plan_document(plan) for name, plan in answer.alternatives.items()},
+    }
+
+
+def _calibration(calibration: Calibration) -> dict[str, object] | None:
+    """The calibration in use, by its file's name alone; `None` where the shipped constants hold."""
+    if not calibration.source:
+        return None
+    return {
+        "file": PurePath(calibration.source).name,
+        "runs": calibration.runs,
+        "factors": dict(calibration.factors),
+        "memory_factor": calibration.memory_factor,
     }
 
 
