@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 SLURM := slurmctld slurmd slurm-client pdsh
 
-.PHONY: demo test lint picture clean
+.PHONY: demo test lint accuracy picture clean
 
 # setuptools keeps build/ and would install modules that are gone from the sources.
 demo: $(BIN)/python
@@ -44,6 +44,14 @@ picture: $(BIN)/python
 	$(PIP) install .
 	$(BIN)/python docs/make_summary.py
 	$(BIN)/python -m benchmarks.accuracy --figure docs/accuracy.svg
+
+# What depends on the published runs, in the order in which it depends on one another.
+accuracy: $(BIN)/python
+	$(PIP) install -e .
+	$(BIN)/python -m benchmarks.fit --write
+	$(BIN)/python -m benchmarks.uncertainty --write
+	$(BIN)/python -m benchmarks.accuracy --figure docs/accuracy.svg
+	$(BIN)/python -m benchmarks.accuracy
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
