@@ -127,7 +127,7 @@ def test_utilisation_is_that_of_korthikanti(
     assert counted * percent == pytest.approx(mfu, abs=0.15)
     assert (counted + 2 * masked) * percent == pytest.approx(hfu, abs=0.15)
     ours = float(hardware_flops_per_step(whole, Layout(data=1, recompute=Recompute.SELECTIVE)))
-    assert model_flops_per_step(whole) < ours < counted + 2 * masked
+    assert ours == pytest.approx(model_flops_per_step(whole) + masked / 3)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_stages_differ_at_all() -> None:
 
 
 def test_what_compute_cannot_hide_is_added() -> None:
-    """A step on a slow network takes its compute and what of the gradients can't hide behind it, not the larger of both.
+    """A step takes its compute and what of the gradients can't hide behind it, not the larger of the two.
 
     Trap: llm-analysis analysis.py:1326-1331, max(compute, all-gather) for every stage.
     """
@@ -226,7 +226,7 @@ def test_pipeline_sends_cost_time() -> None:
 
     Trap: llm-analysis ignores pipeline communication.
     """
-    layout = {"data": 1, "tensor": 8, "pipeline": 4, "gradient_accumulation": 48}
+    layout: dict[str, Any] = {"data": 1, "tensor": 8, "pipeline": 4, "gradient_accumulation": 48}
     gpt = job(model="megatron-18.4b", gpus=32)
     fast, slow = (seconds(with_network(gpt, f), "pipeline", **layout) for f in (1, 0.1))
     assert 0 < 5 * fast < slow
@@ -252,7 +252,7 @@ def test_interleaving_divides_the_bubble(chunks: int) -> None:
     Trap: llm-analysis has none (2104.04473 sec 2.2).
     """
     gpt = job(model="megatron-145.6b", gpus=64, training__global_batch=32)
-    layout = {"data": 1, "tensor": 8, "pipeline": 8, "gradient_accumulation": 32}
+    layout: dict[str, Any] = {"data": 1, "tensor": 8, "pipeline": 8, "gradient_accumulation": 32}
     plain = step_time(gpt, Layout(**layout))
     divided = seconds(gpt, "bubble", virtual_pipeline=chunks, **layout)
     assert divided == pytest.approx(float(plain.bubble_s) / chunks)
@@ -268,7 +268,7 @@ def test_more_micro_batches_shrink_the_bubble() -> None:
     gpt = job(model="megatron-145.6b", gpus=64)
     ledgers = [step_time(gpt, Layout(data=1, pipeline=8, gradient_accumulation=m)) for m in (16, 64)]
     few, many = (float(ledger.bubble_s / ledger.compute_s) for ledger in ledgers)
-    assert many == pytest.approx(few / 4)
+    assert many == pytest.approx(few / 4) and many > 0
 
 
 # Collectives and where their ranks sit
@@ -307,7 +307,7 @@ def test_tensor_ranks_of_a_node_ignore_the_network() -> None:
     Trap: llm-analysis :1257: dp * tp > 8 sends their all-reduces over the network.
     """
     gpt = job(model="megatron-18.4b", gpus=64, training__global_batch=64)
-    layout = {"data": 8, "tensor": 8, "gradient_accumulation": 8}
+    layout: dict[str, Any] = {"data": 8, "tensor": 8, "gradient_accumulation": 8}
     fast, slow = (step_time(with_network(gpt, f), Layout(**layout)) for f in (1, 0.1))
     assert float(fast.tensor_s) == float(slow.tensor_s)
     assert float(fast.data_s) < float(slow.data_s)
@@ -319,7 +319,8 @@ def test_small_groups_across_nodes_use_the_network() -> None:
     Trap: llm-analysis :1257: up to eight ranks are taken for one node.
     """
     gpt = with_nodes_of(job(model="megatron-1.7b", gpus=16), 4)
-    for layout in ({"data": 8}, {"data": 2, "tensor": 4}):
+    layouts: tuple[dict[str, Any], ...] = ({"data": 8}, {"data": 2, "tensor": 4})
+    for layout in layouts:
         fast, slow = (seconds(with_network(gpt, f), "data", micro_batch=1, **layout) for f in (1, 0.1))
         assert slow > 2 * fast
 
@@ -340,9 +341,9 @@ def test_one_port_for_eight_gpus_is_an_eighth_each() -> None:
 
     Trap: a NIC for every GPU assumed of every node.
     """
-    whole = job()
-    eight, one = (group(w, 16, 8) for w in (whole, with_network(whole, 1 / 8)))
-    assert float(bandwidth(whole, eight)) == pytest.approx(8 * float(bandwidth(with_network(whole, 1 / 8), one)))
+    one_port = with_network(job(), 1 / 8)
+    assert network_bytes_per_s(one_port) == pytest.approx(network_bytes_per_s(job()) / 8)
+    assert float(bandwidth(one_port, group(one_port, 16, 8))) == pytest.approx(network_bytes_per_s(one_port) / 8)
 
 
 # Worlds, batches and sequences
@@ -356,7 +357,10 @@ def test_experts_take_no_ranks_of_their_own() -> None:
     rows = enumerate_legal(job(model="mixtral-8x7b", gpus=16, training__global_batch=16)).layouts
     assert np.all(rows.data * rows.tensor * rows.pipeline * rows.context == 16)
     assert np.any((rows.expert == 8) & (rows.tensor == 2))
-    assert Layout(data=8, tensor=2, expert=8).world == 16
+    pins = {"layout__data": 8, "layout__tensor": 2, "layout__expert": 8}
+    plan = dsgen.estimate(job(model="mixtral-8x7b", gpus=16, training__global_batch=16, **pins))
+    assert plan.layout.world == 16
+    assert "MLM001" not in errors(plan)
 
 
 def test_context_and_tensor_take_ranks() -> None:
