@@ -16,6 +16,11 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BY = ("any", "generation", "fabric", "network", "framework", "kernels")
 #: A share or fraction never exceeds what it is a share of.
 _AT_MOST_ONE = ("_fraction", "_share", "_overlap")
+#: Constants whose `default` is a share of the part's own best measured product.
+_OF_ACHIEVABLE = ("product_fraction", "product_fp8_fraction")
+#: What the best product reaches of the datasheet on parts that nobody measured; the middle of 0.71 to 0.87
+#: (ml-engineering, compute/accelerator).
+_USUAL_ACHIEVABLE = 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,12 +129,7 @@ def _rates(
     for name, family in constants().items():
         key, constant = family.pick(chosen[family.by])
         value = constant.value * calibrated.get(name, 1.0)
-        if name == "product_fraction" and key == "default":
+        if name in _OF_ACHIEVABLE and key == "default":
             value *= _USUAL_ACHIEVABLE if achievable is None else achievable
         values[name] = min(value, 1.0) if name.endswith(_AT_MOST_ONE) else value
     return Rates(**values)
-
-
-#: What the best product reaches of the datasheet on parts that nobody measured; the middle of 0.71 to 0.87
-#: (ml-engineering, compute/accelerator).
-_USUAL_ACHIEVABLE = 0.8
