@@ -36,8 +36,8 @@ def counts_embedding_as_layer(job: Job, layout: LayoutLike) -> Any:
     **Source**: Megatron-LM `--account-for-embedding-in-pipeline-split` (training/arguments.py:997 @ d98e8a64);
     DeepSpeed partition method `type:transformer|embedding`, as BLOOM used (70 layers on 12 stages).
     """
-    layers = job.model.layers
-    return np.not_equal(layers % layout.pipeline, 0) & np.equal((layers + 2) % layout.pipeline, 0)
+    _, rest = _divided(job, layout)
+    return (rest > 0) & (rest == layout.pipeline - 2)
 
 
 def shortens_last_stage(job: Job, layout: LayoutLike) -> Any:
@@ -46,9 +46,15 @@ def shortens_last_stage(job: Job, layout: LayoutLike) -> Any:
     **Source**: Megatron-LM `--decoder-last-pipeline-num-layers` (core/transformer/transformer_config.py,
     num_layers_in_last_pipeline_stage): the other stages share the rest evenly. DeepSeek-V3 needs it (61 layers).
     """
-    layers, pipeline = job.model.layers, layout.pipeline
-    uneven = (layers % pipeline != 0) & ~counts_embedding_as_layer(job, layout)
-    return uneven & (-(-layers // pipeline) * (pipeline - 1) < layers) & (job.framework == "megatron-lm")
+    share, rest = _divided(job, layout)
+    uneven = (rest > 0) & (rest != layout.pipeline - 2)
+    return uneven & ((share + 1) * (layout.pipeline - 1) < job.model.layers) & (job.framework == "megatron-lm")
+
+
+def _divided(job: Job, layout: LayoutLike) -> tuple[Any, Any]:
+    """Layers over stages: the quotient and the rest."""
+    share = job.model.layers // layout.pipeline
+    return share, job.model.layers - share * layout.pipeline
 
 
 def stage_layers(job: Job, layout: LayoutLike, stage: Any) -> StageLayers:
@@ -57,9 +63,10 @@ def stage_layers(job: Job, layout: LayoutLike, stage: Any) -> StageLayers:
     DeepSpeed then balances embedding and loss as a layer each (runtime/utils.py, partition_balanced).
     """
     layers, pipeline = job.model.layers, layout.pipeline
-    balanced = np.not_equal(layers % pipeline, 0) & FRAMEWORKS[job.framework].deepspeed
-    padded = counts_embedding_as_layer(job, layout) | balanced
-    full = np.where(padded, -(-(layers + 2) // pipeline), -(-layers // pipeline))
+    share, rest = _divided(job, layout)
+    balanced = (rest > 0) & FRAMEWORKS[job.framework].deepspeed
+    padded = (rest > 0) & (rest == pipeline - 2) | balanced
+    full = share + (rest > 0) + (balanced & (rest == pipeline - 1))
     edge = (stage == 0) * 1 + (stage == pipeline - 1)
     missing = np.where(shortens_last_stage(job, layout), full * pipeline - layers, 0)
     count = full - padded * edge - missing * (stage == pipeline - 1)
