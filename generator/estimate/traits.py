@@ -19,7 +19,7 @@ class FrameworkTraits:
     shards_vocabulary: bool  #: embedding and head are cut by tensor parallelism
     deepspeed: bool  #: DeepSpeed's engine holds the states
     sums_in_product: bool  #: the weight gradient's product adds to the fp32 sum itself
-    loss_traffic_bytes: float  #: device memory traffic a logit of the loss, forward and backward
+    loss_traffic_bytes: float  #: device memory traffic a logit of its own loss, forward and backward
     kernels_per_layer: int  #: launches of one layer's forward pass
 
     # Sources. packs_attention: linear_qkv of Megatron's attention. cross_entropy: what the launch files ask for
@@ -29,6 +29,7 @@ class FrameworkTraits:
     # modules' operators.
 
 
+_FUSED_LOSS_BYTES, _UNFUSED_LOSS_BYTES = 30, 54
 _MEGATRON = FrameworkTraits(
     fused=True,
     packs_attention=True,
@@ -36,7 +37,7 @@ _MEGATRON = FrameworkTraits(
     shards_vocabulary=True,
     deepspeed=False,
     sums_in_product=True,
-    loss_traffic_bytes=30,
+    loss_traffic_bytes=_FUSED_LOSS_BYTES,
     kernels_per_layer=20,
 )
 _MEGATRON_DEEPSPEED = FrameworkTraits(
@@ -46,7 +47,7 @@ _MEGATRON_DEEPSPEED = FrameworkTraits(
     shards_vocabulary=True,
     deepspeed=True,
     sums_in_product=False,
-    loss_traffic_bytes=54,
+    loss_traffic_bytes=_UNFUSED_LOSS_BYTES,
     kernels_per_layer=24,
 )
 _EAGER = FrameworkTraits(
@@ -66,6 +67,13 @@ FRAMEWORKS: dict[str, FrameworkTraits] = {
     "megatron-deepspeed": _MEGATRON_DEEPSPEED,
     "megatron-lm": _MEGATRON,
 }
+
+
+def loss_traffic_bytes(job: Job) -> float:
+    """Device memory traffic a logit of the loss: the framework's, or Megatron's without fusion."""
+    traits = FRAMEWORKS[job.framework]
+    unfused = job.training.cross_entropy == "unfused" and traits.cross_entropy == "fused"
+    return _UNFUSED_LOSS_BYTES if unfused else traits.loss_traffic_bytes
 
 
 def uses_fused_kernels(job: Job) -> bool:

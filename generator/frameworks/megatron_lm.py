@@ -188,7 +188,7 @@ def _compute_group(job: Job) -> ArgumentGroup:
             "--bf16": precision in ("bf16", "fp8"),
             "--fp8-format": "hybrid" if precision == "fp8" else None,
             "--attention-backend": flash if job.training.attention == "flash" else "unfused",
-            "--cross-entropy-loss-fusion": True,
+            "--cross-entropy-loss-fusion": job.training.cross_entropy != "unfused",
         },
     )
 

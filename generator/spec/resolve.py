@@ -28,6 +28,7 @@ OTHER_SCRIPT: Final = "train.py"
 #: Key of `training`, its only value, and the frameworks that have no other.
 _FIXED_CHOICES: Final = (
     ("kernels", "fused", ("megatron-lm", "megatron-deepspeed")),
+    ("cross_entropy", "unfused", ("megatron-deepspeed", "deepspeed", "huggingface")),
     ("gradient_dtype", "fp32", ("megatron-lm",)),
 )
 
@@ -174,6 +175,7 @@ def _training(training: Data, model: Model, accelerator: Accelerator) -> Trainin
         weight_decay=float(training.get("weight_decay", 0.1)),
         gradient_clipping=float(training.get("gradient_clipping", 1.0)),
         kernels=training.get("kernels"),
+        cross_entropy=training.get("cross_entropy"),
         gradient_dtype=training.get("gradient_dtype"),
     )
 

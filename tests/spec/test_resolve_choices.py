@@ -7,7 +7,10 @@ import pytest
 import dsgen
 from dsgen.estimate.layout import Layout
 from dsgen.estimate.memory import memory
+from dsgen.estimate.step_time import step_time
+from dsgen.frameworks import program_for
 from dsgen.frameworks.ds_config import precision_block
+from tests.frameworks.plans import make_plan
 from tests.jobs import job
 
 
@@ -17,6 +20,7 @@ from tests.jobs import job
         ("megatron-lm", "kernels", "eager"),
         ("megatron-deepspeed", "kernels", "eager"),
         ("megatron-lm", "gradient_dtype", "same"),
+        ("megatron-deepspeed", "cross_entropy", "fused"),
     ],
 )
 def test_choices_that_a_framework_lacks_are_refused(framework: str, choice: str, value: str) -> None:
@@ -48,3 +52,13 @@ def test_fused_kernels_keep_less() -> None:
     layout = Layout(data=16, zero_stage=1, micro_batch=3)
     assert float(memory(fused, layout).activations_bytes) < float(memory(eager, layout).activations_bytes)
     assert float(memory(fused, layout).output_bytes) < float(memory(eager, layout).output_bytes)
+
+
+def test_unfused_loss_is_estimated_and_rendered() -> None:
+    """Megatron's loss without fusion holds more bytes a logit, takes longer, and goes without the flag."""
+    fused, unfused = (job(framework="megatron-lm", training__cross_entropy=kind) for kind in ("fused", "unfused"))
+    layout = Layout(data=16, zero_stage=1, gradient_accumulation=3)
+    assert float(memory(unfused, layout).output_bytes) > float(memory(fused, layout).output_bytes)
+    assert float(step_time(unfused, layout).compute_s) > float(step_time(fused, layout).compute_s)
+    programs = (program_for(make_plan(kind, layout)) for kind in (fused, unfused))
+    assert ["--cross-entropy-loss-fusion" in program.arguments for program in programs] == [True, False]
