@@ -38,26 +38,8 @@ def known_rules() -> tuple[KnownRule, ...]:
     from ..rules import ALL_RULES, JobRule, LayoutRule
     from ..spec.codes import TITLES
 
-    spec = [
-        KnownRule(
-            id=i,
-            severity="warning" if i in _WARNINGS else "error",
-            checks="spec",
-            title=title,
-            source="the job spec's own form",
-        )
-        for i, title in TITLES.items()
-    ]
-    runs = [
-        KnownRule(
-            id=i,
-            severity="warning" if i in _RUN_WARNINGS else "error",
-            checks="runs",
-            title=title,
-            source="the documented form of runs that dsgen calibrate reads",
-        )
-        for i, title in RUN_TITLES.items()
-    ]
+    spec = _titled(TITLES, "spec", "the job spec's own form", _WARNINGS)
+    runs = _titled(RUN_TITLES, "runs", "the documented form of runs that dsgen calibrate reads", _RUN_WARNINGS)
     other = [
         KnownRule(
             id=rule.id,
@@ -69,6 +51,14 @@ def known_rules() -> tuple[KnownRule, ...]:
         for rule in ALL_RULES
     ]
     return tuple(sorted((*spec, *runs, *other), key=lambda rule: rule.id))
+
+
+def _titled(titles: Mapping[str, str], checks: str, source: str, warnings: frozenset[str]) -> list[KnownRule]:
+    """What is wrong with a document as text, which is no rule on a job."""
+    return [
+        KnownRule(id=i, severity="warning" if i in warnings else "error", checks=checks, title=title, source=source)
+        for i, title in titles.items()
+    ]
 
 
 @lru_cache(maxsize=1)

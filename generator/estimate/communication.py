@@ -22,7 +22,7 @@ _EXPOSED = 0.1
 #: ZeRO-3 gathers and reduces each matrix by itself: query-key-value, output, and the MLP's two.
 _MATRICES_PER_LAYER = 4
 #: Bytes of a gradient summed in fp32.
-_SUM_BYTES = 4
+_SUMMED_GRADIENT_BYTES = 4
 #: Where DeepEP runs (deepseek-ai/DeepEP, README: Hopper; Megatron-LM takes it on Blackwell too).
 _DEEPEP_GENERATIONS = ("hopper", "blackwell", "blackwell-ultra")
 
@@ -150,7 +150,7 @@ def _data_traffic(job: Job, layout: LayoutLike, ring: Group, count: Any) -> tupl
     """
     stage, element = layout.zero_stage, weight_bytes(job)
     narrow = FRAMEWORKS[job.framework].deepspeed or not sums_gradients_in_fp32(job)
-    gradient = element if narrow else _SUM_BYTES
+    gradient = element if narrow else _SUMMED_GRADIENT_BYTES
     by_matrix = _MATRICES_PER_LAYER * job.model.layers
     calls = np.where(stage >= 3, by_matrix, np.ceil(count / _bucket(job, layout, ring)))
     share = np.where(stage >= 3, rates(job).full_sharding_share, 1.0)

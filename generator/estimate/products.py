@@ -16,7 +16,7 @@ from .traits import FRAMEWORKS
 #: runs on A100).
 _TILE = 64
 #: Bytes per weight that a weight-gradient product moves to add to the fp32 sum: read and write.
-_SUM_BYTES = 8
+_SUM_TRAFFIC_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def linear(job: Job, m: Any, k: Any, n: Any, count: Any = 1, *, fp8: bool = True
     weights, rows = k * n, weight_bytes(job) * m
     forward = np.maximum(arithmetic, (element * (m * k + weights) + rows * n) / bandwidth)
     inputs = np.maximum(arithmetic, (element * (m * n + weights) + rows * k) / bandwidth)
-    written = _SUM_BYTES if FRAMEWORKS[job.framework].sums_in_product else weight_bytes(job)
+    written = _SUM_TRAFFIC_BYTES if FRAMEWORKS[job.framework].sums_in_product else weight_bytes(job)
     gradient_traffic = element * m * (k + n) + written * weights
     gradients = np.maximum(arithmetic / constants.weight_gradient_share, gradient_traffic / bandwidth)
     start = constants.product_start_s
