@@ -8,10 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from dsgen.cli import commands
 from dsgen.cli.status import ExitStatus
+from tests.cli.running import run
 
 GOOD = """\
 model: gpt3-175b
@@ -127,14 +126,6 @@ def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Every test runs in an empty folder of its own."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def run(*arguments: str) -> Result:
-    """The program's answer; an exception that escapes it fails the test."""
-    result = CliRunner().invoke(commands, arguments)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
 
 
 @pytest.mark.parametrize("case", CASES)

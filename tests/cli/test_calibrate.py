@@ -8,10 +8,9 @@ from typing import Any
 
 import jsonschema
 import pytest
-from click.testing import CliRunner, Result
 
-from dsgen.cli import commands
 from dsgen.cli.status import ExitStatus
+from tests.cli.running import run
 
 LOGS = Path(__file__).parents[1] / "documents" / "logs"
 SCHEMA = Path(__file__).parents[2] / "schemas" / "calibration.schema.json"
@@ -39,14 +38,6 @@ def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "job.yaml").write_text(JOB)
     (tmp_path / "runs.csv").write_text(TABLE)
     return tmp_path
-
-
-def run(*arguments: str) -> Result:
-    """The program's answer; an exception that escapes it fails the test."""
-    result = CliRunner().invoke(commands, arguments)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
 
 
 def best_step_s(*arguments: str) -> float:

@@ -10,11 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from dsgen.cli import commands
 from dsgen.cli.known_rules import known_rules, rule_notes
 from dsgen.cli.status import ExitStatus
+from tests.cli.running import run
 
 SMALL = """\
 name: small
@@ -32,14 +33,6 @@ def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Every test runs in an empty folder of its own."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def run(*arguments: str) -> Result:
-    """The program's answer; an exception that escapes it fails the test."""
-    result = CliRunner().invoke(commands, arguments)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
 
 
 def contents(folder: Path) -> dict[str, bytes]:
