@@ -29,6 +29,7 @@ class Product:
     total: int
     key: str  #: the job's key for the total, as written in a spec
     step: int = 1  #: totals come in multiples of this (whole nodes)
+    data_divides: int  #: the other product's total: `data` is a factor of both
 
     @property
     def known(self) -> int:
@@ -54,7 +55,11 @@ class Product:
             rest = self.known // value
             if self.total % rest == 0:
                 room = self.total // rest
-                return f"{name}: {room if whole else listed(nearest(divisors(room), value, 3))}"
+                passing = [room] if whole else divisors(room)
+                if name == "data":
+                    passing = [size for size in passing if self.data_divides % size == 0]
+                if passing:
+                    return f"{name}: {listed(nearest(passing, value, 3))}"
         return None
 
 
@@ -62,13 +67,16 @@ def world_product(job: Job, values: dict[str, Any]) -> Product:
     """The factors of the world that `values` holds, against `gpus`."""
     node = job.cluster.accelerators_per_node
     factors = {name: values[name] for name in WORLD_FACTORS if name in values}
-    return Product(factors=factors, total=job.gpus, key="gpus", step=node if job.gpus > node else 1)
+    step = node if job.gpus > node else 1
+    batch = job.training.global_batch
+    return Product(factors=factors, total=job.gpus, key="gpus", step=step, data_divides=batch)
 
 
 def batch_product(job: Job, values: dict[str, Any]) -> Product:
     """The factors of the batch that `values` holds, against `global_batch`."""
     factors = {name: values[name] for name in BATCH_FACTORS if name in values}
-    return Product(factors=factors, total=job.training.global_batch, key="global_batch")
+    total = job.training.global_batch
+    return Product(factors=factors, total=total, key="global_batch", data_divides=job.gpus)
 
 
 def world_is_product(job: Job, layout: LayoutLike) -> Any:

@@ -80,6 +80,12 @@ def test_whole_world_must_equal_the_gpus() -> None:
     assert found["MLM001"].hint == "data: 16, or gpus: 512"
 
 
+def test_hinted_data_divides_gpus_and_batch() -> None:
+    """`data` is a factor of both products, so 97 replicas are no way out of a batch of 97 on 64 GPUs."""
+    found = errors(job(gpus=64, training={"global_batch": 97}, pins={"data": 8}))
+    assert found["MLM002"].hint == "data: 1, or global_batch: 96 or 104"
+
+
 def test_partial_batch_must_divide_the_global_batch() -> None:
     """Known factors of the batch that don't divide it are refused, with the nearest values that do."""
     found = errors(job("megatron-deepspeed", pins={"micro_batch": 5}))
