@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.measured import Run, runs
 from dsgen.estimate import rates as rates_module
-from dsgen.estimate.posterior import Vector, jacobian, most_probable, solve
+from dsgen.estimate.posterior import Vector, jacobian, most_probable, settled, weights_of
 from dsgen.estimate.rates import constants, selectors
 from dsgen.estimate.step_time import step_time
 from dsgen.spec.job import Calibration
@@ -147,12 +147,9 @@ def _without(
 ) -> Vector:
     """The constants of the runs `inside`, reweighted as the outliers change."""
     spread_of_noise = noise([run for run, use in zip(rows, inside, strict=True) if use])
-    y = x
-    for _ in range(5):
-        current = at_x[inside] + slopes[inside] @ (y - x)
-        weights = 1 / (1 + (current / spread_of_noise / 2) ** 2) / spread_of_noise**2
-        y = solve(slopes[inside], at_x[inside] - slopes[inside] @ x, weights, spreads)
-    return y
+    weights = weights_of(at_x[inside], spread_of_noise)
+    at_none = at_x[inside] - slopes[inside] @ x
+    return settled(slopes[inside], at_none, spread_of_noise, spreads, weights=weights, rounds=5)
 
 
 def write(found: Fit) -> None:

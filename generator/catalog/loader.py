@@ -66,10 +66,15 @@ def _find(name: str, records: Mapping[str, _Record]) -> _Record | None:
     return records.get(key) or records.get(load_catalog().aliases.get(key, ""))
 
 
-def _read(file_name: str) -> Mapping[str, Any]:
-    text = files(__package__).joinpath(file_name).read_text(encoding="utf-8")
-    document: Mapping[str, Any] = yaml.load(text, Loader=_LOADER)
+def read_yaml(package: str, file_name: str) -> dict[str, Any]:
+    """A YAML mapping that is part of the program: `file_name` beside the modules of `package`."""
+    text = files(package).joinpath(file_name).read_text(encoding="utf-8")
+    document: dict[str, Any] = yaml.load(text, Loader=_LOADER)
     return document
+
+
+def _read(file_name: str) -> Mapping[str, Any]:
+    return read_yaml(__package__, file_name)
 
 
 def _source(name: str, entry: Mapping[str, Any]) -> str:

@@ -27,12 +27,12 @@ def most_probable(
     x = np.zeros(len(spreads)) if start is None else start.copy()
     current = residuals(x)
     for _ in range(_ROUNDS):
-        weights = _weights(current / noise) / noise**2
+        weights = weights_of(current, noise)
         slopes = jacobian(residuals, x, current)
         step = solve(slopes, current - slopes @ x, weights, spreads) - x
         step = np.clip(step, -2 * spreads, 2 * spreads)
         candidate = residuals(x + step)
-        if _cost(candidate, x + step, noise, spreads) >= _cost(current, x, noise, spreads):
+        if cost(candidate, x + step, noise, spreads) >= cost(current, x, noise, spreads):
             break
         x, current = x + step, candidate
     return x
@@ -54,12 +54,29 @@ def solve(slopes: NDArray[np.float64], offset: Vector, weights: Vector, spreads:
     return np.asarray(np.linalg.solve(precision, -slopes.T @ (weights * offset)))
 
 
-def _weights(scaled: Vector) -> Vector:
-    """Student's weights: 1 near zero, falling with the square beyond `_OUTLIER`."""
-    return 1 / (1 + (scaled / _OUTLIER) ** 2)
+def settled(
+    slopes: NDArray[np.float64],
+    at_none: Vector,
+    noise: Vector,
+    spreads: Vector,
+    *,
+    weights: Vector,
+    rounds: int = _ROUNDS,
+) -> Vector:
+    """The most probable x of the linear model `at_none + slopes @ x`, outliers' weights settling from `weights`."""
+    x = np.zeros(len(spreads))
+    for _ in range(rounds):
+        x = solve(slopes, at_none, weights, spreads)
+        weights = weights_of(at_none + slopes @ x, noise)
+    return x
 
 
-def _cost(current: Vector, x: Vector, noise: Vector, spreads: Vector) -> float:
-    scaled = current / noise
-    misfit = _OUTLIER**2 * np.log1p((scaled / _OUTLIER) ** 2).sum()
+def weights_of(current: Vector, noise: Vector) -> Vector:
+    """Student's weights: one over the variance near zero, falling with the square beyond `_OUTLIER`."""
+    return np.asarray(1 / (1 + (current / noise / _OUTLIER) ** 2) / noise**2)
+
+
+def cost(current: Vector, x: Vector, noise: Vector, spreads: Vector) -> float:
+    """Twice the negative logarithm of the probability of x, `current` being its residuals."""
+    misfit = _OUTLIER**2 * np.log1p((current / noise / _OUTLIER) ** 2).sum()
     return float(misfit + ((x / spreads) ** 2).sum())

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
-import yaml
-
+from ..catalog.loader import read_yaml
 from ..spec.job import Cluster, Job
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BY = ("any", "generation", "fabric", "network", "framework", "kernels")
 #: A share or fraction never exceeds what it is a share of.
 _AT_MOST_ONE = ("_fraction", "_share", "_overlap")
@@ -83,8 +80,7 @@ class Family:
 @cache
 def constants() -> Mapping[str, Family]:
     """All constants of the package by name. Raises `ValueError` for one that `Rates` doesn't know or lacks."""
-    text = files(__package__).joinpath("constants.yaml").read_bytes()
-    document: dict[str, dict[str, Any]] = yaml.load(text, Loader=_LOADER)
+    document = read_yaml(__package__, "constants.yaml")
     if set(document) != set(NAMES):
         raise ValueError(f"constants.yaml and Rates differ in {sorted(set(document) ^ set(NAMES))}")
     return {name: _family(name, dict(entry)) for name, entry in document.items()}

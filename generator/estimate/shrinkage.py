@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .posterior import Vector, jacobian, most_probable, solve
+from .posterior import Vector, cost, jacobian, most_probable, settled, solve
 
 #: Standard deviation of the logarithm of one measurement that no correction explains: assumed. Repeated runs of one
 #: published table lie within 5 % of each other.
@@ -20,9 +19,6 @@ _SCALES = (2.0, 1.0, 0.5)
 _FEW = 3
 #: With one run nothing can be left out: the priors are halved.
 _ALONE = 0.5
-#: Rounds in which the weight of outliers settles; it falls from so many standard deviations on.
-_ROUNDS = 6
-_OUTLIER = 2.0
 
 
 class Residuals(Protocol):
@@ -77,13 +73,7 @@ def _fitted(residuals: Residuals, spreads: Vector) -> Vector:
         return start
     noise = np.full(len(at_none), _NOISE)
     hills = [most_probable(residuals, spreads, noise=noise, start=first) for first in (start, none)]
-    return min(hills, key=lambda x: _cost(residuals(x), x, spreads))
-
-
-def _cost(logarithms: Vector, x: Vector, spreads: Vector) -> float:
-    """Twice the negative logarithm of the probability, as `most_probable` has it: outliers count less."""
-    misfit = _OUTLIER**2 * np.log1p((logarithms / (_NOISE * _OUTLIER)) ** 2).sum()
-    return float(misfit + ((x / spreads) ** 2).sum())
+    return min(hills, key=lambda x: cost(residuals(x), x, noise, spreads))
 
 
 def mean_error(logarithms: Vector) -> float:
@@ -95,20 +85,10 @@ def _left_out(residuals: Residuals, x: Vector, at_x: Vector, spreads: Vector) ->
     """log(estimated / measured) of each run by a fit without it. The fit is made on the model linearised at `x`."""
     slopes = jacobian(residuals, x, at_x)
     at_none = at_x - slopes @ x
-    errors = np.empty(len(at_x))
+    errors, noise = np.empty(len(at_x)), np.full(len(at_x) - 1, _NOISE)
+    settling = {} if len(noise) >= _FEW else {"rounds": 1}
     for i in range(len(at_x)):
         others = np.arange(len(at_x)) != i
-        without = _refitted(slopes[others], at_none[others], spreads)
+        without = settled(slopes[others], at_none[others], noise, spreads, weights=noise**-2, **settling)
         errors[i] = residuals(without, only=i)[0]
     return errors
-
-
-def _refitted(slopes: NDArray[np.float64], at_none: Vector, spreads: Vector) -> Vector:
-    """The most probable x of the linear model, the weights of outliers settling from equal ones."""
-    weights = np.full(len(at_none), _NOISE**-2)
-    x = np.zeros(len(spreads))
-    for _ in range(_ROUNDS if len(at_none) >= _FEW else 1):
-        x = solve(slopes, at_none, weights, spreads)
-        scaled = (at_none + slopes @ x) / _NOISE
-        weights = 1 / (1 + (scaled / _OUTLIER) ** 2) / _NOISE**2
-    return x

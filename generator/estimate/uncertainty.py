@@ -9,18 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from math import exp
 from typing import Any
 
-import yaml
-
+from ..catalog.loader import read_yaml
 from ..spec.job import Job
 from .layout import Layout
 from .ledgers import Memory, StepTime
 from .rates import constants
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 #: Share of runs that a band holds, and the standard deviations of a normal distribution that hold as many.
 COVERAGE = 0.8
 _DEVIATIONS = 1.2816
@@ -91,8 +88,7 @@ def ordering_band() -> float:
 
 @cache
 def _document() -> dict[str, Any]:
-    document: dict[str, Any] = yaml.load(files(__package__).joinpath("uncertainty.yaml").read_bytes(), Loader=_LOADER)
-    return document
+    return read_yaml(__package__, "uncertainty.yaml")
 
 
 def _bands(factors: dict[str, float], names: tuple[str, ...]) -> dict[str, Band]:
