@@ -27,6 +27,16 @@ class Location:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """A replacement in a file's text: characters `start` (0-based) up to `end` become `replacement`."""
+
+    path: str
+    start: int
+    end: int
+    replacement: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One problem. `message` says what is wrong with both numbers; `hint` names a value that would pass."""
 
@@ -35,6 +45,7 @@ class Finding:
     where: Location
     message: str
     hint: str | None = None
+    edits: tuple[Edit, ...] = ()  #: what mends it, where there is one safe answer; none of them overlap
 
     def to_dict(self) -> dict[str, object]:
         """The JSON form: rule, severity, path, line, column, pointer, message, hint."""
