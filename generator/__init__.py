@@ -134,14 +134,32 @@ def render(plan: Plan) -> tuple[RenderedFile, ...]:
     return render(plan)
 
 
-def validate(*paths: str | os.PathLike[str]) -> tuple[Finding, ...]:
-    """Every finding in the job specs at `paths`, in file order. Other kinds of file are refused with a finding."""
-    from .findings import InvalidJob, in_file_order
+def validate(
+    *paths: str | os.PathLike[str],
+    gpus: int | None = None,
+    gpus_per_node: int | None = None,
+    cluster: str | None = None,
+    model: str | None = None,
+    job: str | os.PathLike[str] | None = None,
+    consumer: str | None = None,
+    deepspeed_version: str | None = None,
+) -> tuple[Finding, ...]:
+    """Every finding in the documents at `paths`, in file order, each by itself and all against one another.
 
-    findings: list[Finding] = []
-    for path in paths:
-        try:
-            findings.extend(check_job(path)[1])
-        except InvalidJob as invalid:
-            findings.extend(invalid.findings)
-    return in_file_order(findings)
+    Documents are job specs, DeepSpeed configs, launch scripts, AzureML jobs, accelerate configs, TrainingArguments,
+    Megatron arguments, hostfiles, and folders of them. The rest is what the files alone don't say: `cluster` and `model`
+    are names as in a job spec, `job` the path of one, `consumer` the program that reads the DeepSpeed config (deepspeed,
+    huggingface, accelerate or megatron-deepspeed). Raises nothing for bad input: that is a finding too.
+    """
+    from .documents.given import Beside
+    from .rules.documents.validate import validate
+
+    beside = Beside(
+        gpus=gpus,
+        gpus_per_node=gpus_per_node,
+        cluster=cluster,
+        model=model,
+        consumer=consumer,
+        deepspeed_version=deepspeed_version,
+    )
+    return validate(paths, beside, job=job)

@@ -51,10 +51,34 @@ class Source:
         """The place of the key whose value is at `pointer`."""
         return self.keys.get(pointer) or self.locate(pointer)
 
+    def value(self, pointer: str, default: object = None) -> object:
+        """What is written at `pointer`; `default` where nothing is."""
+        return value_at(self.data, pointer, default)
+
+    def has(self, pointer: str) -> bool:
+        """Whether anything is written at `pointer`, null included."""
+        return value_at(self.data, pointer, _NOTHING) is not _NOTHING
+
 
 def escape(key: str) -> str:
     """`key` as one part of a JSON pointer."""
     return key.replace("~", "~0").replace("/", "~1")
+
+
+_NOTHING: Final = object()
+
+
+def value_at(data: object, pointer: str, default: object = None) -> object:
+    """What is at a JSON pointer in plain data; `default` where nothing is."""
+    for part in pointer.split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(data, dict) and key in data:
+            data = data[key]
+        elif isinstance(data, list) and key.isdecimal() and len(key) < 10 and int(key) < len(data):
+            data = data[int(key)]
+        else:
+            return default
+    return data
 
 
 def parse(text: Text) -> Source:

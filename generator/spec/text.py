@@ -59,19 +59,19 @@ def text_of(content: str, path: str, folder: Path | None = None) -> Text:
     if control:
         where = text.locate_offset(control.start())
         message = f"the file has the control character U+{ord(control.group()):04X}: it is not a text file"
-        raise UnreadableText(error(FORBIDDEN_CHARACTER, where, message, "write the job spec as YAML or JSON text"))
+        raise UnreadableText(error(FORBIDDEN_CHARACTER, where, message, "save it as plain text"))
     return text
 
 
-def read_path(path: str | os.PathLike[str]) -> Text:
-    """The text of a file. Raises `UnreadableText` for all that can be wrong with it; never reads past the limit."""
+def read_path(path: str | os.PathLike[str], *, limit: int = MAX_BYTES) -> Text:
+    """The text of a file. Raises `UnreadableText` for all that can be wrong with it; never reads past `limit` bytes."""
     raw = os.fsdecode(path)
     name = printable(raw)
     try:
         if not raw:
             raise ValueError("an empty path")
         with Path(raw).open("rb") as stream:
-            content = stream.read(MAX_BYTES + 1)
+            content = stream.read(limit + 1)
     except IsADirectoryError:
         hint = f"name a file in it, such as {name.rstrip('/')}/dsgen.yaml"
         raise _unreadable(name, "this is a directory", hint) from None
@@ -82,7 +82,7 @@ def read_path(path: str | os.PathLike[str]) -> Text:
         raise _unreadable(name, f"the file can't be read: {reason}", "check the path and its permissions") from None
     except ValueError:  # empty, or with a NUL in it
         raise _unreadable(name, "this is not a path", "give the path of a file") from None
-    return text_of(_decode(content, name), name, Path(raw).parent)
+    return text_of(_decode(content, name, limit), name, Path(raw).parent)
 
 
 def read_stream(stream: TextIO) -> Text:
@@ -96,26 +96,26 @@ def read_stream(stream: TextIO) -> Text:
     except (OSError, ValueError) as problem:
         raise _unreadable(path, f"the stream can't be read: {problem}") from None
     if isinstance(content, bytes):
-        return text_of(_decode(content, path), path)
+        return text_of(_decode(content, path, MAX_BYTES), path)
     if len(content) > MAX_BYTES:
-        raise _too_large(path)
+        raise _too_large(path, MAX_BYTES)
     return text_of(content.removeprefix("\ufeff"), path)
 
 
-def _decode(content: bytes, path: str) -> str:
-    if len(content) > MAX_BYTES:
-        raise _too_large(path)
+def _decode(content: bytes, path: str, limit: int) -> str:
+    if len(content) > limit:
+        raise _too_large(path, limit)
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         message = f"byte 0x{content[problem.start]:02x} at offset {problem.start} is not UTF-8 text"
-        raise _unreadable(path, message, "save the job spec as UTF-8") from None
+        raise _unreadable(path, message, "save it as UTF-8") from None
 
 
 def _unreadable(path: str, message: str, hint: str | None = None) -> UnreadableText:
     return UnreadableText(error(UNREADABLE, Location(path=path), message, hint))
 
 
-def _too_large(path: str) -> UnreadableText:
-    message = f"the file is larger than {MAX_BYTES:,} bytes, the most that a job spec may have"
-    return UnreadableText(error(TOO_LARGE, Location(path=path), message, "give a job spec, not a data file"))
+def _too_large(path: str, limit: int) -> UnreadableText:
+    message = f"the file is larger than {limit:,} bytes, the most that is read"
+    return UnreadableText(error(TOO_LARGE, Location(path=path), message, "name the job's own files, not its data"))

@@ -1,0 +1,154 @@
+"""The documents that `dsgen validate` reads, each with the places of what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from ..findings import Location
+from ..spec.source import Source
+from .hostfile import Hostfile
+from .json_text import JsonText
+from .launch_line import Launch, Options
+from .megatron_arguments import MegatronArguments
+from .shell_script import ShellScript
+from .training_arguments import TrainingArguments
+
+Kind = Literal[
+    "job spec",
+    "DeepSpeed config",
+    "launch script",
+    "AzureML job",
+    "accelerate config",
+    "training arguments",
+    "Megatron arguments",
+    "hostfile",
+    "environment file",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """A job spec of dsgen's own; the spec's reader and the rules of jobs check it."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DsConfig:
+    """A DeepSpeed configuration: JSON or HJSON, a file of its own or a here-document of a launch script."""
+
+    json: JsonText
+    embedded: bool = False  #: in a script: it can be checked, but not mended by edits
+
+    @property
+    def path(self) -> str:
+        """As the user named it; of an embedded one, the script's."""
+        return self.json.text.path
+
+    @property
+    def stage(self) -> int | None:
+        """The ZeRO stage that DeepSpeed takes: 0 where nothing is said; None where what is said is no stage."""
+        stage = self.value("/zero_optimization", {})
+        if isinstance(stage, dict):
+            stage = stage.get("stage", 0)
+        if isinstance(stage, bool):  # the old form: true means stage 1
+            return int(stage)
+        return stage if isinstance(stage, int) and 0 <= stage <= 3 else 0 if stage == "auto" else None
+
+    def value(self, pointer: str, default: object = None) -> object:
+        """What is written at a JSON pointer, such as `/zero_optimization/stage`; `default` where nothing is."""
+        return self.json.value(pointer, default)
+
+    def has(self, pointer: str) -> bool:
+        """Whether anything is written there, null included."""
+        return self.json.has(pointer)
+
+    def block(self, pointer: str) -> Mapping[str, object]:
+        """The object there; empty where there is none, or something else."""
+        value = self.json.value(pointer)
+        return value if isinstance(value, dict) else {}
+
+    def enabled(self, section: str) -> bool:
+        """Whether the section at this pointer says `enabled: true`, as the text or the number too."""
+        return self.value(f"{section}/enabled") in (True, "true", "True", 1)
+
+    def locate(self, pointer: str) -> Location:
+        """The place of a value, else of the nearest thing around it."""
+        return self.json.locate(pointer)
+
+    def locate_key(self, pointer: str) -> Location:
+        """The place of the key whose value is at `pointer`."""
+        return self.json.locate_key(pointer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchScript:
+    """A shell script that starts a job: its `#SBATCH` block, variables and command lines."""
+
+    shell: ShellScript
+    launches: tuple[Launch, ...]
+    sbatch: Options  #: of the `#SBATCH` block, as far as sbatch reads it
+
+    @property
+    def path(self) -> str:
+        """As the user named it."""
+        return self.shell.text.path
+
+    @property
+    def for_slurm(self) -> bool:
+        """Whether it is made for sbatch, or starts its job with srun."""
+        called = any(call.program in ("srun", "sbatch", "salloc") for launch in self.launches for call in launch.calls)
+        return bool(self.shell.directives) or called
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AzureMLJob:
+    """An AzureML command job in YAML; its command is read as a shell script."""
+
+    source: Source
+    script: LaunchScript | None
+
+    @property
+    def path(self) -> str:
+        """As the user named it."""
+        return self.source.path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccelerateConfig:
+    """What `accelerate config` writes, in YAML or JSON."""
+
+    source: Source
+
+    @property
+    def path(self) -> str:
+        """As the user named it."""
+        return self.source.path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentFile:
+    """A `.deepspeed_env`: variables that DeepSpeed's launcher sends to every node."""
+
+    path: str
+    lines: tuple[tuple[str, Location], ...]  #: each line's text and place
+
+
+Document = (
+    JobSpec
+    | DsConfig
+    | LaunchScript
+    | AzureMLJob
+    | AccelerateConfig
+    | TrainingArguments
+    | MegatronArguments
+    | Hostfile
+    | EnvironmentFile
+)
+
+
+def at_key(source: Source, pointer: str) -> Location:
+    """The place of a key in a YAML document, with the pointer asked for."""
+    return replace(source.locate_key(pointer), pointer=pointer)

@@ -1,0 +1,72 @@
+"""What the user says beside the files, looked up: `--cluster`, `--model`, `--gpus` and so on."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from ..catalog import Model
+from ..findings import Finding, Location, Severity
+from ..spec.job import Cluster, Job
+from ..spec.plain import plain_source
+from ..spec.resolve_cluster import resolve_cluster
+from ..spec.resolve_model import resolve_model
+from . import codes
+from .submission import CONSUMERS, NEWEST_DEEPSPEED, Given
+from .world import FLAGS
+
+_VERSION = re.compile(r"\d{1,4}(?:\.\d{1,4}){1,2}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """The same as the user writes it; None where nothing is said."""
+
+    gpus: int | None = None
+    gpus_per_node: int | None = None
+    cluster: str | None = None  #: a node type of the catalogue
+    model: str | None = None  #: a preset, or the path of a Hugging Face config.json
+    consumer: str | None = None  #: deepspeed | huggingface | accelerate | megatron-deepspeed
+    deepspeed_version: str | None = None  #: such as 0.16.9; None: the newest known
+
+
+def look_up(beside: Beside, job: Job | None = None) -> tuple[Given, tuple[Finding, ...]]:
+    """What is given, and an error for every name that isn't known, which is then left out."""
+    findings: list[Finding] = []
+    cluster: Cluster | None = None
+    model: Model | None = None
+    if beside.cluster is not None:
+        cluster, problems = resolve_cluster(plain_source({"cluster": beside.cluster}), beside.cluster)
+        findings += problems
+    if beside.model is not None:
+        model, problems = resolve_model(plain_source({"model": beside.model}), beside.model)
+        findings += problems
+    version = NEWEST_DEEPSPEED
+    if beside.deepspeed_version is not None:
+        if _VERSION.fullmatch(beside.deepspeed_version):
+            version = tuple(map(int, beside.deepspeed_version.split(".")))
+        else:
+            hint = "give a release, such as --deepspeed-version 0.16.9"
+            findings.append(_unknown(f"{beside.deepspeed_version!r} is no version of DeepSpeed", hint))
+    if beside.consumer is not None and beside.consumer not in CONSUMERS:
+        findings.append(_unknown(f"{beside.consumer!r} is no consumer", f"one of {', '.join(CONSUMERS)}"))
+    given = Given(
+        gpus=beside.gpus,
+        gpus_per_node=beside.gpus_per_node,
+        cluster=cluster,
+        model=model,
+        job=job,
+        consumer=beside.consumer if beside.consumer in CONSUMERS else None,
+        deepspeed_version=version,
+    )
+    return given, tuple(_of_flags(finding) for finding in findings)
+
+
+def _unknown(message: str, hint: str) -> Finding:
+    where = Location(path=FLAGS)
+    return Finding(rule=codes.UNKNOWN_NAME, severity=Severity.ERROR, where=where, message=message, hint=hint)
+
+
+def _of_flags(finding: Finding) -> Finding:
+    where = replace(finding.where, path=FLAGS, line=None, column=None, excerpt=None)
+    return replace(finding, rule=codes.FROM_SPEC.get(finding.rule, finding.rule), where=where)

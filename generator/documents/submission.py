@@ -1,0 +1,150 @@
+"""`Submission`: the documents that are checked together, and what the user said beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final, TypeVar
+
+from ..catalog import Model
+from ..spec.job import Cluster, Job
+from .document import (
+    AccelerateConfig,
+    AzureMLJob,
+    Document,
+    DsConfig,
+    EnvironmentFile,
+    LaunchScript,
+)
+from .hostfile import Hostfile
+from .launch_line import Launch
+from .megatron_arguments import MegatronArguments
+from .training_arguments import TrainingArguments
+from .world import World, find_world
+
+#: The newest release that the tables of keys describe.
+NEWEST_DEEPSPEED: Final = (0, 19, 8)
+
+#: Programs that read a DeepSpeed config before DeepSpeed does; they read strict JSON, the first two fill in "auto".
+FILLERS: Final = frozenset({"huggingface", "accelerate"})
+CONSUMERS: Final = ("deepspeed", "huggingface", "accelerate", "megatron-deepspeed")
+
+_Kind = TypeVar("_Kind", bound=Document)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What the command line says beside the files; None where it says nothing."""
+
+    gpus: int | None = None
+    gpus_per_node: int | None = None
+    cluster: Cluster | None = None
+    model: Model | None = None
+    job: Job | None = None
+    consumer: str | None = None  #: one of `CONSUMERS`
+    deepspeed_version: tuple[int, ...] = NEWEST_DEEPSPEED
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """One job as its files describe it. Rules are functions of it."""
+
+    documents: tuple[Document, ...]
+    given: Given = field(default_factory=Given)
+    jobs: tuple[Job, ...] = ()  #: of the job specs among the documents that could be resolved
+
+    def _of(self, kind: type[_Kind]) -> tuple[_Kind, ...]:
+        return tuple(document for document in self.documents if isinstance(document, kind))
+
+    @cached_property
+    def ds_configs(self) -> tuple[DsConfig, ...]:
+        """DeepSpeed configs, those within scripts included."""
+        return self._of(DsConfig)
+
+    @cached_property
+    def scripts(self) -> tuple[LaunchScript, ...]:
+        """Launch scripts that are files; the commands of AzureML jobs are not among them."""
+        return self._of(LaunchScript)
+
+    @cached_property
+    def azureml_jobs(self) -> tuple[AzureMLJob, ...]:
+        """AzureML command jobs."""
+        return self._of(AzureMLJob)
+
+    @cached_property
+    def accelerate_configs(self) -> tuple[AccelerateConfig, ...]:
+        """accelerate configs."""
+        return self._of(AccelerateConfig)
+
+    @cached_property
+    def training_arguments(self) -> tuple[TrainingArguments, ...]:
+        """TrainingArguments, from files and from launch lines."""
+        return self._of(TrainingArguments)
+
+    @cached_property
+    def megatron(self) -> tuple[MegatronArguments, ...]:
+        """Megatron arguments, from launch lines and files of arguments."""
+        return self._of(MegatronArguments)
+
+    @cached_property
+    def hostfiles(self) -> tuple[Hostfile, ...]:
+        """Hostfiles."""
+        return self._of(Hostfile)
+
+    @cached_property
+    def environment_files(self) -> tuple[EnvironmentFile, ...]:
+        """Files named `.deepspeed_env`."""
+        return self._of(EnvironmentFile)
+
+    @cached_property
+    def commands(self) -> tuple[LaunchScript, ...]:
+        """Every shell text of the submission: scripts, and the commands of AzureML jobs."""
+        return (*self.scripts, *(job.script for job in self.azureml_jobs if job.script is not None))
+
+    @cached_property
+    def launches(self) -> tuple[Launch, ...]:
+        """Every launch line of the submission."""
+        return tuple(launch for script in self.commands for launch in script.launches)
+
+    @cached_property
+    def job(self) -> Job | None:
+        """The job that the submission is for: the one given, else that of its only job spec."""
+        return self.given.job or (self.jobs[0] if len(self.jobs) == 1 else None)
+
+    @cached_property
+    def cluster(self) -> Cluster | None:
+        """The machines: as given, else the job's."""
+        return self.given.cluster or (self.job.cluster if self.job else None)
+
+    @cached_property
+    def model(self) -> Model | None:
+        """The model: as given, else the job's."""
+        return self.given.model or (self.job.model if self.job else None)
+
+    @cached_property
+    def world(self) -> World:
+        """GPUs, nodes and degrees of parallelism, each with who says so."""
+        return find_world(self)
+
+    @property
+    def deepspeed_version(self) -> tuple[int, ...]:
+        """The version of DeepSpeed that is to read the configs."""
+        return self.given.deepspeed_version
+
+    @cached_property
+    def consumer(self) -> str:
+        """Who reads the DeepSpeed configs: as given, else as the other documents tell, else DeepSpeed itself."""
+        return self.given.consumer or next(self._signs_of_consumer(), "deepspeed")
+
+    def _signs_of_consumer(self) -> Iterator[str]:
+        if any(arguments.flavour == "megatron-deepspeed" for arguments in self.megatron):
+            yield "megatron-deepspeed"
+        if self.job is not None and self.job.framework in ("huggingface", "megatron-deepspeed"):
+            yield self.job.framework
+        if any(arguments.value("deepspeed") for arguments in self.training_arguments):
+            yield "huggingface"
+        if self.accelerate_configs or any(
+            call.program == "accelerate" for launch in self.launches for call in launch.calls
+        ):
+            yield "accelerate"

@@ -1,0 +1,225 @@
+"""How many GPUs a submission is for, and how they are divided: every document that says so, and what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from ..findings import Location
+from .launch_line import Launch
+
+if TYPE_CHECKING:
+    from .document import AzureMLJob, LaunchScript
+    from .submission import Submission
+
+Quantity = Literal["GPUs", "nodes", "GPUs per node", "processes"]
+
+#: Where flags are located.
+FLAGS: Final = "<flags>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """One document's word for how many there are of something."""
+
+    quantity: Quantity
+    value: int
+    where: Location
+    words: str  #: what is written, as in `#SBATCH --nodes 16 × --gres gpu:8`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """The machine as the submission sees it; None where no document says."""
+
+    claims: tuple[Claim, ...]
+    gpus: int | None
+    nodes: int | None
+    gpus_per_node: int | None
+    tensor: int = 1
+    pipeline: int = 1
+    context: int = 1  #: ring context parallelism or Ulysses
+    expert: int = 1
+
+    @property
+    def model_parallel(self) -> int:
+        """GPUs that hold one replica: tensor × pipeline × context."""
+        return self.tensor * self.pipeline * self.context
+
+    @property
+    def replicas(self) -> int | None:
+        """Model replicas; None where the GPUs are not known or are no whole number of replicas."""
+        if self.gpus is None or self.gpus % self.model_parallel:
+            return None
+        return self.gpus // self.model_parallel
+
+    def said(self, quantity: Quantity) -> tuple[Claim, ...]:
+        """Every claim on a quantity, in the order of trust."""
+        return tuple(claim for claim in self.claims if claim.quantity == quantity)
+
+
+def find_world(submission: Submission) -> World:
+    """What is given on the command line goes before the job spec, which goes before scripts and configs."""
+    claims = tuple(_claims(submission))
+
+    def first(quantity: Quantity) -> int | None:
+        return next((claim.value for claim in claims if claim.quantity == quantity), None)
+
+    per_node, nodes = first("GPUs per node"), first("nodes")
+    gpus = first("GPUs") or (nodes * per_node if nodes and per_node else first("processes"))
+    degrees = _degrees(submission)
+    return World(claims=claims, gpus=gpus, nodes=nodes, gpus_per_node=per_node, **degrees)
+
+
+def _claims(submission: Submission) -> Iterator[Claim]:
+    yield from _given_claims(submission)
+    for script in submission.scripts:
+        yield from _sbatch_claims(script)
+    for job in submission.azureml_jobs:
+        yield from _azureml_claims(job)
+    for hostfile in submission.hostfiles:
+        slots = [entry.slots for entry in hostfile.entries if entry.slots is not None]
+        if slots and len(slots) == len(hostfile.entries):
+            where = Location(path=hostfile.text.path)
+            yield Claim(quantity="nodes", value=len(slots), where=where, words=f"{len(slots)} hosts")
+            yield Claim(quantity="GPUs", value=sum(slots), where=where, words=f"{sum(slots)} slots")
+    for launch in submission.launches:
+        yield from _launch_claims(launch)
+    yield from _accelerate_claims(submission)
+
+
+def _given_claims(submission: Submission) -> Iterator[Claim]:
+    given, job, cluster = submission.given, submission.job, submission.cluster
+    flags = Location(path=FLAGS)
+    if given.gpus is not None:
+        yield Claim(quantity="GPUs", value=given.gpus, where=flags, words=f"--gpus {given.gpus}")
+    if given.gpus_per_node is not None:
+        words = f"--gpus-per-node {given.gpus_per_node}"
+        yield Claim(quantity="GPUs per node", value=given.gpus_per_node, where=flags, words=words)
+    if job is not None:
+        where = job.origin.locate("/gpus" if "/gpus" in job.origin.locations else "/nodes")
+        yield Claim(quantity="GPUs", value=job.gpus, where=where, words=f"the job's {job.gpus} GPUs")
+        yield Claim(quantity="nodes", value=job.nodes, where=where, words=f"the job's {job.nodes} nodes")
+    if cluster is not None:
+        words = f"{cluster.accelerators_per_node} on a node of {cluster.name}"
+        yield Claim(quantity="GPUs per node", value=cluster.accelerators_per_node, where=flags, words=words)
+
+
+def _sbatch_claims(script: LaunchScript) -> Iterator[Claim]:
+    options = script.sbatch
+    nodes, per_node = options.integer("--nodes"), sbatch_gpus_per_node(script)
+    if nodes is not None and (option := options.get("--nodes")):
+        where = script.shell.locate(option.written)
+        yield Claim(quantity="nodes", value=nodes, where=where, words=f"#SBATCH --nodes={nodes}")
+    if per_node is not None:
+        name, value = per_node
+        option = options.get(name)
+        where = script.shell.locate(option.written) if option else Location(path=script.path)
+        yield Claim(quantity="GPUs per node", value=value, where=where, words=f"#SBATCH {name} ({value} a node)")
+        if nodes is not None:
+            words = f"#SBATCH --nodes={nodes} × {value} GPUs a node"
+            yield Claim(quantity="GPUs", value=nodes * value, where=where, words=words)
+
+
+def sbatch_gpus_per_node(script: LaunchScript) -> tuple[str, int] | None:
+    """The option that sets the GPUs of a node, and how many it sets: `--gpus-per-node`, `--gres`, `--gpus-per-task`."""
+    options = script.sbatch
+    for name in ("--gpus-per-node", "--gres"):
+        text = options.text(name)
+        count = gpu_count(text, gres=name == "--gres") if text is not None else None
+        if count is not None:
+            return name, count
+    tasks, text = options.integer("--ntasks-per-node"), options.text("--gpus-per-task")
+    count = gpu_count(text, gres=False) if text is not None else None
+    return ("--gpus-per-task", count * tasks) if count is not None and tasks is not None else None
+
+
+def gpu_count(text: str, *, gres: bool) -> int | None:
+    """The GPUs of `8`, `a100:8`, or in a gres list `gpu:a100:8,nvme:1`; None where it names none, or can't be read."""
+    for item in text.split(","):
+        parts = item.split("(")[0].split(":")
+        if gres and parts[0] not in ("gpu", "gres/gpu"):
+            continue
+        last = parts[-1]
+        if last.isascii() and last.isdigit() and len(last) < 8:
+            return int(last)
+        if gres:  # `gpu` alone, or `gpu:a100`, is one
+            return 1
+    return None
+
+
+def _azureml_claims(job: AzureMLJob) -> Iterator[Claim]:
+    nodes, processes = job.source.value("/resources/instance_count"), None
+    processes = job.source.value("/distribution/process_count_per_instance")
+    if isinstance(nodes, int) and not isinstance(nodes, bool):
+        where = job.source.locate("/resources/instance_count")
+        yield Claim(quantity="nodes", value=nodes, where=where, words=f"instance_count: {nodes}")
+        if isinstance(processes, int) and not isinstance(processes, bool):
+            words = f"instance_count: {nodes} × process_count_per_instance: {processes}"
+            where = job.source.locate("/distribution/process_count_per_instance")
+            yield Claim(quantity="processes", value=nodes * processes, where=where, words=words)
+
+
+def _launch_claims(launch: Launch) -> Iterator[Claim]:
+    """Processes that a launch line starts, where its own words tell: nodes × processes a node."""
+    for call in launch.calls:
+        pair = {
+            "torchrun": ("--nnodes", "--nproc-per-node"),
+            "deepspeed": ("--num_nodes", "--num_gpus"),
+        }.get(call.program)
+        if pair is None:
+            continue
+        nodes, each = (call.options.integer(name) for name in pair)
+        for quantity, name, value in (("nodes", pair[0], nodes), ("GPUs per node", pair[1], each)):
+            if value is not None and (option := call.options.get(name)):
+                where = launch.script.locate(option.written)
+                words = f"{call.program} {name} {value}"
+                yield Claim(quantity=quantity, value=value, where=where, words=words)  # type: ignore[arg-type]
+        if nodes is not None and each is not None:
+            where = launch.script.locate(call.word)
+            words = f"{call.program} {pair[0]} {nodes} × {pair[1]} {each}"
+            yield Claim(quantity="processes", value=nodes * each, where=where, words=words)
+
+
+def _accelerate_claims(submission: Submission) -> Iterator[Claim]:
+    for config in submission.accelerate_configs:
+        for pointer, quantity in (("/num_processes", "processes"), ("/num_machines", "nodes")):
+            value = config.source.value(pointer)
+            if isinstance(value, int) and not isinstance(value, bool):
+                where = config.source.locate(pointer)
+                yield Claim(quantity=quantity, value=value, where=where, words=f"{pointer[1:]}: {value}")  # type: ignore[arg-type]
+
+
+def _degrees(submission: Submission) -> dict[str, int]:
+    """Degrees of parallelism, of the Megatron arguments, else of the job's pins, else of the DeepSpeed configs."""
+    degrees: dict[str, int] = {}
+    for arguments in submission.megatron:
+        for name, option in _MEGATRON_DEGREES:
+            value = arguments.integer(option)
+            if value is not None and value > 0:
+                degrees.setdefault(name, value)
+    if not submission.megatron and submission.job is not None:
+        pins = submission.job.pins
+        pinned = {name: getattr(pins, name) for name in ("tensor", "pipeline", "context", "expert")}
+        degrees |= {name: value for name, value in pinned.items() if value is not None}
+    for config in submission.ds_configs:
+        for name, pointer in _DEEPSPEED_DEGREES:
+            value = config.value(pointer)
+            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+                degrees.setdefault(name, value)
+    return degrees
+
+
+_MEGATRON_DEGREES: Final = (
+    ("tensor", "--tensor-model-parallel-size"),
+    ("pipeline", "--pipeline-model-parallel-size"),
+    ("context", "--context-parallel-size"),
+    ("context", "--ds-sequence-parallel-size"),
+    ("expert", "--expert-model-parallel-size"),
+)
+_DEEPSPEED_DEGREES: Final = (
+    ("tensor", "/tensor_parallel/autotp_size"),
+    ("tensor", "/tensor_parallel/tp/tp_size"),
+    ("context", "/sequence_parallel_size"),
+)

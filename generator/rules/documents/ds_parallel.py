@@ -1,0 +1,9 @@
+"""Pipeline, tensor, sequence and expert parallelism in a DeepSpeed config."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .rule import DocumentRule
+
+RULES: Final[tuple[DocumentRule, ...]] = ()

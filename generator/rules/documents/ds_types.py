@@ -1,0 +1,9 @@
+"""What DeepSpeed's parser says of values."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .rule import DocumentRule
+
+RULES: Final[tuple[DocumentRule, ...]] = ()

@@ -1,0 +1,9 @@
+"""Hostfiles and files of variables."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .rule import DocumentRule
+
+RULES: Final[tuple[DocumentRule, ...]] = ()

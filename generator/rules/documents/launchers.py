@@ -1,0 +1,9 @@
+"""Launcher command lines."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .rule import DocumentRule
+
+RULES: Final[tuple[DocumentRule, ...]] = ()

@@ -1,0 +1,9 @@
+"""Megatron options by themselves."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .rule import DocumentRule
+
+RULES: Final[tuple[DocumentRule, ...]] = ()

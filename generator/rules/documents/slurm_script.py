@@ -1,0 +1,9 @@
+"""What a Slurm script does with its allocation."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .rule import DocumentRule
+
+RULES: Final[tuple[DocumentRule, ...]] = ()
