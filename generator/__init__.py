@@ -147,9 +147,9 @@ def validate(
     """Every finding in the documents at `paths`, in file order, each by itself and all against one another.
 
     Documents are job specs, DeepSpeed configs, launch scripts, AzureML jobs, accelerate configs, TrainingArguments,
-    Megatron arguments, hostfiles, and folders of them. The rest is what the files alone don't say: `cluster` and `model`
-    are names as in a job spec, `job` the path of one, `consumer` the program that reads the DeepSpeed config (deepspeed,
-    huggingface, accelerate or megatron-deepspeed). Raises nothing for bad input: that is a finding too.
+    Megatron arguments, hostfiles, and folders of them. The rest is what the files alone don't say: `cluster` and
+    `model` are names as in a job spec, `job` the path of one, `consumer` the program that reads the DeepSpeed config
+    (deepspeed, huggingface, accelerate or megatron-deepspeed). Raises nothing for bad input: that is a finding too.
     """
     from .documents.given import Beside
     from .rules.documents.validate import validate

@@ -2,141 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
+from functools import lru_cache
+from importlib.resources import files
 from pathlib import PurePath
-from typing import Final
+from typing import Final, get_args
 
 from .document import Kind
 
-#: Top-level keys that tell one kind from the others; the kind with the most of them wins.
-_SIGNS: Final[Mapping[Kind, frozenset[str]]] = {
-    "DeepSpeed config": frozenset(
-        [
-            "zero_optimization",
-            "train_batch_size",
-            "train_micro_batch_size_per_gpu",
-            "gradient_accumulation_steps",
-            "fp16",
-            "bf16",
-            "optimizer",
-            "scheduler",
-            "gradient_clipping",
-            "steps_per_print",
-            "wall_clock_breakdown",
-            "activation_checkpointing",
-            "flops_profiler",
-            "zero_allow_untested_optimizer",
-            "communication_data_type",
-            "prescale_gradients",
-            "tensor_parallel",
-            "aio",
-            "checkpoint",
-            "data_types",
-            "comms_logger",
-            "tensorboard",
-            "wandb",
-            "csv_monitor",
-            "elasticity",
-            "amp",
-            "pipeline",
-            "autotuning",
-            "bfloat16",
-            "zero_force_ds_cpu_optimizer",
-            "gradient_predivide_factor",
-            "sparse_gradients",
-        ]
-    ),
-    "job spec": frozenset(
-        ["framework", "model", "cluster", "gpus", "nodes", "training", "layout", "memory", "launch", "calibration"]
-    ),
-    "AzureML job": frozenset(
-        [
-            "$schema",
-            "command",
-            "environment",
-            "compute",
-            "distribution",
-            "resources",
-            "code",
-            "inputs",
-            "outputs",
-            "experiment_name",
-            "display_name",
-            "environment_variables",
-            "services",
-            "identity",
-            "limits",
-        ]
-    ),
-    "accelerate config": frozenset(
-        [
-            "compute_environment",
-            "distributed_type",
-            "deepspeed_config",
-            "fsdp_config",
-            "num_processes",
-            "num_machines",
-            "machine_rank",
-            "main_process_ip",
-            "main_process_port",
-            "main_training_function",
-            "mixed_precision",
-            "rdzv_backend",
-            "same_network",
-            "downcast_bf16",
-            "use_cpu",
-            "megatron_lm_config",
-            "parallelism_config",
-            "enable_cpu_affinity",
-        ]
-    ),
-    "training arguments": frozenset(
-        [
-            "output_dir",
-            "per_device_train_batch_size",
-            "per_device_eval_batch_size",
-            "gradient_accumulation_steps",
-            "learning_rate",
-            "num_train_epochs",
-            "max_steps",
-            "lr_scheduler_type",
-            "warmup_ratio",
-            "warmup_steps",
-            "bf16",
-            "fp16",
-            "deepspeed",
-            "save_strategy",
-            "logging_steps",
-            "save_steps",
-            "gradient_checkpointing",
-            "report_to",
-            "eval_strategy",
-            "max_grad_norm",
-            "weight_decay",
-            "fsdp",
-            "model_name_or_path",
-        ]
-    ),
-}
-#: Keys of other programs' files that lie beside a job: model configs, tokenizers, our own plans.
-_OTHERS: Final = frozenset(
-    [
-        "model_type",
-        "architectures",
-        "tokenizer_class",
-        "added_tokens_decoder",
-        "step_time",
-        "weight_map",
-        "dependencies",
-    ]
-)
+_OTHERS: Final = "other programs' files"
+
 _SCRIPTS: Final = frozenset({".sh", ".bash", ".sbatch", ".slurm", ".job"})
 _MAPPINGS: Final = frozenset({".json", ".hjson", ".yaml", ".yml"})
 _DEEPSPEED_NAME: Final = re.compile(r"(?:^|[^a-z])(?:ds|deepspeed|zero[-_]?\d?|z[0-3])(?:[^a-z]|$)")
 _HOST_LINE: Final = re.compile(r"\s*\S+\s+slots\s*=", re.IGNORECASE)
 _TORN_YAML: Final = re.compile(r"^([A-Za-z_$][\w$]*)\s*:", re.MULTILINE)
 _OPTION_LINE: Final = re.compile(r"\s*--[a-z][\w-]*")
+
+
+@lru_cache(maxsize=1)
+def _signs() -> Mapping[str, frozenset[str]]:
+    """Top-level keys that tell one kind from the others, and those of files that lie beside a job."""
+    text = files(__package__).joinpath("kinds.json").read_text(encoding="utf-8")
+    return {kind: frozenset(keys) for kind, keys in json.loads(text).items()}
 
 
 def is_candidate(path: PurePath) -> bool:
@@ -165,26 +55,33 @@ def kind_of(path: PurePath, content: str, keys: frozenset[str]) -> Kind | None:
 
 def _kind_of_mapping(name: str, suffix: str, keys: frozenset[str]) -> Kind | None:
     is_json = suffix in (".json", ".hjson")
-    if is_json and _DEEPSPEED_NAME.search(name) and not keys & _OTHERS:
-        return "DeepSpeed config"
-    told = _told_by_keys(keys)
-    if told is not None or keys & _OTHERS:
+    told, foreign = _told_by_keys(keys), bool(keys & _signs()[_OTHERS])
+    if told is not None or foreign:
         return told
-    return "DeepSpeed config" if is_json and suffix == ".hjson" else None
+    return "DeepSpeed config" if suffix == ".hjson" or (is_json and _DEEPSPEED_NAME.search(name)) else None
 
 
 def _told_by_keys(keys: frozenset[str]) -> Kind | None:
-    scores: dict[Kind, int] = {kind: len(keys & signs) for kind, signs in _SIGNS.items()}
-    if "$schema" in keys:
-        scores["AzureML job"] += 1
-    if "distributed_type" in keys or "compute_environment" in keys:
-        scores["accelerate config"] += 2
-    if "zero_optimization" in keys or "train_micro_batch_size_per_gpu" in keys or "train_batch_size" in keys:
-        scores["DeepSpeed config"] += 2
-    if keys & _OTHERS:
-        scores = {kind: score - 2 for kind, score in scores.items()}
-    best = max(scores, key=lambda kind: scores[kind])
+    """The kind with the most of its signs among `keys`; those of another program's file count against all."""
+    kinds: tuple[Kind, ...] = get_args(Kind)
+    signs = _signs()
+    against = 2 * len(keys & signs[_OTHERS])
+    scores = {kind: len(keys & signs.get(kind, frozenset())) + _weight(kind, keys) - against for kind in kinds}
+    best = max(kinds, key=lambda kind: scores[kind])
     return best if scores[best] > 0 else None
+
+
+#: Keys that no other kind has: they count three times.
+_PLAIN_SIGNS: Final[Mapping[Kind, frozenset[str]]] = {
+    "DeepSpeed config": frozenset({"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size"}),
+    "AzureML job": frozenset({"$schema", "experiment_name", "environment_variables"}),
+    "accelerate config": frozenset({"distributed_type", "compute_environment", "num_machines"}),
+    "training arguments": frozenset({"per_device_train_batch_size", "output_dir"}),
+}
+
+
+def _weight(kind: Kind, keys: frozenset[str]) -> int:
+    return 2 * len(keys & _PLAIN_SIGNS.get(kind, frozenset()))
 
 
 def _kind_of_text(content: str, keys: frozenset[str]) -> Kind | None:

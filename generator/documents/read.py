@@ -28,6 +28,8 @@ MAX_BYTES: Final = 8_000_000  # launch scripts and configs have kilobytes; data 
 MAX_FILES: Final = 1_000
 MAX_DEPTH: Final = 8  # folders below the one named
 
+_KINDS: Final = "a job spec, ds_config.json, launch script, AzureML job, accelerate config or hostfile"
+
 
 @dataclass(slots=True)
 class Reading:
@@ -119,7 +121,7 @@ def _read_file(name: str, reading: Reading, consumer: str | None, *, named: bool
         _read_kind(kind, text, json, source, reading)
     elif named:
         message = "dsgen can't tell what kind of document this is"
-        hint = "name a job spec, ds_config.json, launch script, AzureML job, accelerate config, hostfile, or a folder of them"
+        hint = f"name {_KINDS}, or a folder of them"
         reading.tell(codes.UNKNOWN_KIND, Location(path=text.path), message, hint)
 
 
