@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import Literal
 
 from ..findings import Location
@@ -40,7 +41,17 @@ class DsConfig:
     """A DeepSpeed configuration: JSON or HJSON, a file of its own or a here-document of a launch script."""
 
     json: JsonText
-    embedded: bool = False  #: in a script: it can be checked, but not mended by edits
+    target: str | None = None  #: the file that a script writes it to; None: it is a file already
+
+    @property
+    def embedded(self) -> bool:
+        """Whether it stands in a script: it can be checked, but not mended by edits."""
+        return self.target is not None
+
+    @property
+    def name(self) -> str:
+        """The name of the file, without folders, as launch lines call it."""
+        return PurePath(self.target or self.path).name
 
     @property
     def path(self) -> str:

@@ -186,7 +186,7 @@ def _embedded_configs(shell: ShellScript) -> Iterator[DsConfig]:
         json = read_json(Text(path=shell.text.path, content=content, lines=lines, folder=shell.text.folder))
         keys = frozenset(json.data) if isinstance(json.data, dict) else frozenset[str]()
         if kind_of(Path(document.path), document.content, keys) == "DeepSpeed config":
-            yield DsConfig(json=json, embedded=True)
+            yield DsConfig(json=json, target=document.path)
 
 
 def _add_azureml(source: Source, text: Text, reading: Reading) -> None:

@@ -19,6 +19,7 @@ from .document import (
 )
 from .hostfile import Hostfile
 from .launch_line import Launch
+from .links import Reference, references
 from .megatron_arguments import MegatronArguments
 from .training_arguments import TrainingArguments
 from .world import World, find_world
@@ -61,6 +62,18 @@ class Submission:
     def ds_configs(self) -> tuple[DsConfig, ...]:
         """DeepSpeed configs, those within scripts included."""
         return self._of(DsConfig)
+
+    @cached_property
+    def ds_config(self) -> DsConfig | None:
+        """The DeepSpeed config that the job uses: the one that a launch line names, else the only one there is."""
+        named = {link.name for link in self.references if link.kind == "DeepSpeed config"}
+        used = [config for config in self.ds_configs if config.name in named] or self.ds_configs
+        return used[0] if len(used) == 1 else None
+
+    @cached_property
+    def references(self) -> tuple[Reference, ...]:
+        """Files that documents of the submission name."""
+        return tuple(references(self))
 
     @cached_property
     def scripts(self) -> tuple[LaunchScript, ...]:

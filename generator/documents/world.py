@@ -203,7 +203,8 @@ def _degrees(submission: Submission) -> dict[str, int]:
         pins = submission.job.pins
         pinned = {name: getattr(pins, name) for name in ("tensor", "pipeline", "context", "expert")}
         degrees |= {name: value for name, value in pinned.items() if value is not None}
-    for config in submission.ds_configs:
+    config = submission.ds_config
+    if config is not None:
         for name, pointer in _DEEPSPEED_DEGREES:
             value = config.value(pointer)
             if isinstance(value, int) and not isinstance(value, bool) and value > 0:

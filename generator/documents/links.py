@@ -1,0 +1,85 @@
+"""Files of a submission that name one another: `--deepspeed_config ds.json`, `--hostfile hosts`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Final
+
+from ..findings import Location
+from .launch_line import Launch
+from .shell_words import Word
+
+if TYPE_CHECKING:
+    from .document import Kind
+    from .submission import Submission
+
+#: Options of training programs that take the path of a DeepSpeed config. `--deepspeed` alone is a switch of Megatron's.
+_CONFIG_OPTIONS: Final = frozenset(
+    {"--deepspeed_config", "--deepspeed-config", "--deepspeed", "--ds_config", "--ds-config", "--deepspeed_config_file"}
+)
+#: Options of launchers, and the kind of document that they name.
+_LAUNCHER_OPTIONS: Final[tuple[tuple[str, str, Kind], ...]] = (
+    ("deepspeed", "--hostfile", "hostfile"),
+    ("mpirun", "--hostfile", "hostfile"),
+    ("accelerate", "--deepspeed_config_file", "DeepSpeed config"),
+    ("accelerate", "--deepspeed_hostfile", "hostfile"),
+    ("accelerate", "--config_file", "accelerate config"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """A document's word for another file."""
+
+    kind: Kind
+    path: str  #: as written, variables expanded; only its end where the folder is a variable that isn't known
+    where: Location
+
+    @property
+    def name(self) -> str:
+        """The file's name without its folders."""
+        return PurePath(self.path).name
+
+
+def references(submission: Submission) -> Iterator[Reference]:
+    """Every file that a launch line or config names, where its name can be known."""
+    for launch in submission.launches:
+        yield from _program_references(launch)
+        for call in launch.calls:
+            for program, name, kind in _LAUNCHER_OPTIONS:
+                option = call.options.get(name) if call.program == program else None
+                if option is not None and option.values and (path := _path_of(option.values[0])):
+                    yield Reference(kind=kind, path=path, where=launch.script.locate(option.values[0]))
+    for config in submission.accelerate_configs:
+        pointer = "/deepspeed_config/deepspeed_config_file"
+        path = config.source.value(pointer)
+        if isinstance(path, str) and path:
+            yield Reference(kind="DeepSpeed config", path=path, where=config.source.locate(pointer))
+    for arguments in submission.training_arguments:
+        path = arguments.value("deepspeed")
+        if isinstance(path, str) and path.endswith((".json", ".hjson")):
+            yield Reference(kind="DeepSpeed config", path=path, where=arguments.locate("deepspeed"))
+
+
+def _program_references(launch: Launch) -> Iterator[Reference]:
+    words: Sequence[Word] = launch.arguments
+    for index, word in enumerate(words):
+        option, equals, _ = word.raw.partition("=")
+        if option not in _CONFIG_OPTIONS:
+            continue
+        value = word if equals else words[index + 1] if index + 1 < len(words) else None
+        path = None if value is None else _path_of(value)
+        if equals and path is not None:
+            path = path.partition("=")[2]
+        if path is not None and value is not None and path.endswith((".json", ".hjson")):
+            yield Reference(kind="DeepSpeed config", path=path, where=launch.script.locate(value))
+
+
+def _path_of(word: Word) -> str | None:
+    """The path that a word names; its last part where the folder is a variable: `$HERE/ds.json`."""
+    if word.value is not None:
+        return word.value
+    name = word.raw.strip("\"'").rpartition("/")[2].strip("\"'")
+    return name if name and not set(name) & set("$`*?{}\"'") else None
