@@ -1,0 +1,217 @@
+"""What each release of DeepSpeed knows of its config: sections, keys, types, defaults.
+
+The tables in `deepspeed_keys/` are read out of DeepSpeed's own classes by `scripts/deepspeed_keys.py`, one a release.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final, Literal
+
+Version = tuple[int, ...]
+
+TypeName = Literal[
+    "any", "bool", "int", "float", "str", "path", "dtype", "dict", "list", "enum", "literal", "union", "section"
+]
+_FOLDER: Final = files(__package__) / "deepspeed_keys"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Type:
+    """The type of a value."""
+
+    name: TypeName
+    values: tuple[int | str, ...] = ()  #: of an enum or literal
+    of: tuple[Type, ...] = ()  #: the choices of a union; the one type of a list's items
+    section: str | None = None  #: the section's JSON pointer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deprecation:
+    """What replaces a deprecated key."""
+
+    by: str  #: name of the field, not of its alias; empty where nothing replaces it
+    moved: bool  #: DeepSpeed gives the value to the new key, so both together are an error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """A key of a section. Of mappings only `default`, `type` (section or any), `refuses` and `needs` are known."""
+
+    name: str  #: the field's
+    alias: str | None = None  #: the name one writes; the field's name is accepted as well
+    type: Type = Type(name="any")
+    optional: bool = False  #: null is accepted
+    default: object = None
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    lt: float | None = None
+    deprecated: Deprecation | None = None
+    refuses: frozenset[str] = frozenset()  #: JSON kinds that fail: null, bool, int, float, str, list, object
+    needs: tuple[str, ...] = ()  #: keys that an object here must have
+    required: bool = False  #: of schedulers
+
+    @property
+    def written(self) -> str:
+        """The name to write."""
+        return self.alias or self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """One object of the config."""
+
+    pointer: str
+    kind: Literal["model", "mapping"]  #: a pydantic model, which checks types; or a plain mapping, which doesn't
+    extra: Literal["forbidden", "ignored", "taken"]  #: what becomes of unknown keys; taken: handed on to something else
+    checks: frozenset[str]  #: names of the model's own validators
+    keys: Mapping[str, Key]  #: by every name accepted
+
+    def known_names(self) -> tuple[str, ...]:
+        """The names to write, deprecated ones left out, sorted."""
+        return tuple(sorted({key.written for key in self.keys.values() if key.deprecated is None}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeepSpeedSchema:
+    """The keys of one release."""
+
+    version: Version  #: of the table: the release asked for, or one near it
+    pydantic: int  #: 1 or 2: whose conversions the models follow
+    removed: Mapping[str, frozenset[str]]  #: section to keys that are refused because they were removed
+    optimizers: Mapping[str, Mapping[str, Key] | None]  #: by name in lower case; None: parameters not known
+    schedulers: Mapping[str, Mapping[str, Key]]
+    _sections: Mapping[str, Any] = field(repr=False)
+    _read: dict[str, Section] = field(default_factory=dict, repr=False, compare=False)
+
+    def section(self, pointer: str) -> Section | None:
+        """The section at a JSON pointer such as `/zero_optimization`; `""` is the whole; None where there is none."""
+        if pointer not in self._read:
+            if pointer not in self._sections:
+                return None
+            self._read[pointer] = _section(pointer, self._sections[pointer])
+        return self._read[pointer]
+
+    def key(self, pointer: str) -> Key | None:
+        """The key at a JSON pointer such as `/fp16/enabled`."""
+        parent, _, name = pointer.rpartition("/")
+        section = self.section(parent)
+        return section.keys.get(name) if section else None
+
+    @property
+    def pointers(self) -> tuple[str, ...]:
+        """Pointers of all sections, sorted."""
+        return tuple(sorted(self._sections))
+
+
+@cache
+def versions() -> tuple[Version, ...]:
+    """The releases that have a table, oldest first."""
+    names = (file.name for file in _FOLDER.iterdir())
+    return tuple(sorted(_numbers(name.removesuffix(".json")) for name in names if name.endswith(".json")))
+
+
+def load_schema(version: Version | str) -> DeepSpeedSchema:
+    """The keys of a release: from the nearest table at or below it that has its minor version.
+
+    A release whose minor version only has later tables gets the first of them: a key too many is a milder mistake than
+    one too few. One whose minor version has none gets the nearest table below, else the oldest.
+    """
+    return _load(table_for(_numbers(version) if isinstance(version, str) else version))
+
+
+def table_for(version: Version) -> Version:
+    """The release whose table stands for `version`."""
+    minor = [known for known in versions() if known[:2] == version[:2]]
+    below = [known for known in (minor or versions()) if known <= version]
+    return below[-1] if below else (minor or versions())[0]
+
+
+def first_version_of(section: str, key: str) -> Version | None:
+    """The first release with a table that knows this key of the section at `section`; None: none does."""
+    return next((version for version in versions() if _knows(version, section, key)), None)
+
+
+def last_version_of(section: str, key: str) -> Version | None:
+    """The last release with a table that knows this key of the section at `section`; None: none does."""
+    return next((version for version in reversed(versions()) if _knows(version, section, key)), None)
+
+
+def _knows(version: Version, section: str, key: str) -> bool:
+    found = _load(version).section(section)
+    return found is not None and key in found.keys
+
+
+@cache
+def _load(version: Version) -> DeepSpeedSchema:
+    table = json.loads((_FOLDER / f"{'.'.join(map(str, version))}.json").read_text(encoding="utf-8"))
+    return DeepSpeedSchema(
+        version=version,
+        pydantic=table["pydantic"],
+        removed={section: frozenset(keys) for section, keys in table["removed"].items()},
+        optimizers={name: None if keys is None else _keys(keys) for name, keys in table["optimizers"].items()},
+        schedulers={name: _keys(keys) for name, keys in table["schedulers"].items()},
+        _sections=table["sections"],
+    )
+
+
+def _section(pointer: str, table: Mapping[str, Any]) -> Section:
+    return Section(
+        pointer=pointer,
+        kind=table["kind"],
+        extra=table["extra"],
+        checks=frozenset(table.get("checks", ())),
+        keys=_keys(table["keys"]),
+    )
+
+
+def _keys(table: Mapping[str, Any]) -> dict[str, Key]:
+    keys: dict[str, Key] = {}
+    for name, facts in table.items():
+        key = _key(name, facts)
+        keys[key.written] = keys[name] = key
+    return keys
+
+
+def _key(name: str, facts: Mapping[str, Any]) -> Key:
+    deprecated = facts.get("deprecated")
+    return Key(
+        name=name,
+        alias=facts.get("alias"),
+        type=_type(facts.get("type", "any")),
+        optional=facts.get("optional", False),
+        default=facts.get("default"),
+        ge=facts.get("ge"),
+        gt=facts.get("gt"),
+        le=facts.get("le"),
+        lt=facts.get("lt"),
+        deprecated=None if deprecated is None else Deprecation(by=deprecated["by"], moved=deprecated["moved"]),
+        refuses=frozenset(facts.get("refuses", ())),
+        needs=tuple(facts.get("needs", ())),
+        required=facts.get("required", False),
+    )
+
+
+def _type(facts: Any) -> Type:
+    """A name, or a mapping whose first key says of what: `{"list": "str"}`, `{"enum": [...], "of": "int"}`."""
+    if isinstance(facts, str):
+        name: TypeName = facts  # type: ignore[assignment]
+        return Type(name=name)
+    if "enum" in facts:
+        return Type(name="enum", values=tuple(facts["enum"]), of=(_type(facts["of"]),))
+    if "literal" in facts:
+        return Type(name="literal", values=tuple(facts["literal"]))
+    if "union" in facts:
+        return Type(name="union", of=tuple(map(_type, facts["union"])))
+    if "list" in facts:
+        return Type(name="list", of=(_type(facts["list"]),))
+    return Type(name="section", section=facts["section"])
+
+
+def _numbers(version: str) -> Version:
+    return tuple(int(part) for part in version.split("."))
