@@ -111,7 +111,7 @@ class _Reader:
         hint = typing.get_type_hints(cls).get(name, Any)
         inner, optional = _without_none(hint)
         key["type"] = self._type(inner, alias)
-        if optional:
+        if optional or getattr(field, "allow_none", False):  # pydantic 1 takes null where the default is null
             key["optional"] = True
         default = _default(field)
         if default is not None:
