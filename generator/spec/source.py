@@ -1,4 +1,5 @@
-"""A spec's text as plain data, with the place of every key and value. Reads YAML 1.2 (core schema) and JSON.
+"""A document's text as plain data, with the place of every key and value: YAML 1.2 (core schema) and JSON for job
+specs, other dialects for other programs' files.
 
 The parser is PyYAML's (libyaml's where it is compiled in); its events are put together here, without recursion, so that
 places are kept, duplicate keys are seen, and neither deep nesting nor aliases can exhaust the machine.
@@ -6,7 +7,6 @@ places are kept, duplicate keys are seen, and neither deep nesting nor aliases c
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,15 +16,18 @@ import yaml
 
 from ..findings import Finding, Location
 from .codes import DUPLICATE_KEY, SYNTAX, TOO_LARGE, UNREADABLE, UNSUPPORTED_YAML, error
+from .dialect import STRICT, Dialect
+from .open_collection import Open
+from .pointer import NOTHING, value_at
+from .pointer import escape as escape
 from .text import Text
-from .yaml_core import collection_tag_fits, resolve_scalar, short_tag
+from .yaml_core import collection_tag_fits, short_tag
+from .yaml_json import syntax_message, yaml_text
 
 MAX_DEPTH: Final = 32
 MAX_NODES: Final = 20_000  # values after aliases are expanded
 
 _PARSER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_JSON_TOKEN: Final = re.compile(r'"(?:\\.|[^"\\])*"|\t')
-_SURROGATE_PAIR: Final = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +42,7 @@ class Source:
     texts: Mapping[str, str] = field(default_factory=dict)  #: numbers as they were written: `1e-4`, `1.10`, `007`
     complete: bool = True  #: whether the text could be read to its end
     folder: Path | None = None  #: where relative paths in the document start
+    odd_keys: Mapping[str, object] = field(default_factory=dict)  #: keys that the dialect reads as no text, by pointer
 
     def locate(self, pointer: str) -> Location:
         """The place of a value, else of the nearest thing around it."""
@@ -57,37 +61,15 @@ class Source:
 
     def has(self, pointer: str) -> bool:
         """Whether anything is written at `pointer`, null included."""
-        return value_at(self.data, pointer, _NOTHING) is not _NOTHING
+        return value_at(self.data, pointer, NOTHING) is not NOTHING
 
 
-def escape(key: str) -> str:
-    """`key` as one part of a JSON pointer."""
-    return key.replace("~", "~0").replace("/", "~1")
-
-
-_NOTHING: Final = object()
-
-
-def value_at(data: object, pointer: str, default: object = None) -> object:
-    """What is at a JSON pointer in plain data; `default` where nothing is."""
-    for part in pointer.split("/")[1:]:
-        key = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(data, dict) and key in data:
-            data = data[key]
-        elif isinstance(data, list) and key.isdecimal() and len(key) < 10 and int(key) < len(data):
-            data = data[int(key)]
-        else:
-            return default
-    return data
-
-
-def parse(text: Text) -> Source:
+def parse(text: Text, dialect: Dialect = STRICT) -> Source:
     """`text` as data. Never raises for bad text: `findings` has all that is wrong."""
-    reader = _Reader(text)
+    reader = _Reader(text, dialect)
     if not text.content.strip():
         reader.complete = False
-        hint = "write at least model, cluster, gpus and training.global_batch"
-        reader.findings.append(error(UNREADABLE, Location(path=text.path), "the file is empty", hint))
+        reader.findings.append(error(UNREADABLE, Location(path=text.path), "the file is empty", dialect.empty_hint))
     else:
         reader.run()
     return Source(
@@ -99,34 +81,8 @@ def parse(text: Text) -> Source:
         texts=reader.texts,
         complete=reader.complete,
         folder=text.folder,
+        odd_keys=reader.odd_keys,
     )
-
-
-def _yaml_text(content: str) -> str:
-    """JSON with what YAML refuses taken out, every character kept in its place: tabs and surrogate pairs."""
-    if not content.lstrip().startswith(("{", "[")):
-        return content
-    spaced = _JSON_TOKEN.sub(lambda token: " " if token.group() == "\t" else token.group(), content)
-    return _SURROGATE_PAIR.sub(_join_pair, spaced)
-
-
-def _join_pair(pair: re.Match[str]) -> str:
-    high, low = (int(half, 16) for half in pair.groups())
-    return f"\\U{0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00):08X}"
-
-
-@dataclass(slots=True)
-class _Open:
-    """A collection that is being read."""
-
-    value: dict[str, object] | list[object]
-    pointer: str
-    anchor: str | None
-    nodes_before: int
-    key: str | None = None  # of the value that comes next, in a mapping
-    dropped: bool = False  # the value that comes next belongs to a key that was refused
-    unplaced: bool = False  # this collection is within such a value: its places would hide those of the first
-    key_lines: dict[str, int] = field(default_factory=dict)
 
 
 class _Stop(Exception):
@@ -136,15 +92,17 @@ class _Stop(Exception):
 class _Reader:
     """Puts parser events together: `root`, `locations`, `keys`, `findings`."""
 
-    def __init__(self, text: Text) -> None:
+    def __init__(self, text: Text, dialect: Dialect) -> None:
         self.text = text
+        self.dialect = dialect
         self.root: object = None
         self.locations: dict[str, Location] = {}
         self.keys: dict[str, Location] = {}
         self.findings: list[Finding] = []
         self.texts: dict[str, str] = {}
+        self.odd_keys: dict[str, object] = {}
         self.complete = True
-        self._stack: list[_Open] = []
+        self._stack: list[Open] = []
         self._anchors: dict[str, tuple[object, int]] = {}
         self._nodes = 0
         self._documents = 0
@@ -159,11 +117,11 @@ class _Reader:
 
     def _events(self) -> Iterator[Any]:
         try:
-            yield from yaml.parse(_yaml_text(self.text.content), Loader=_PARSER)
+            yield from yaml.parse(yaml_text(self.text.content), Loader=_PARSER)
         except yaml.MarkedYAMLError as problem:
             mark = problem.problem_mark or problem.context_mark
             where = self.text.locate(mark.line, mark.column) if mark else Location(path=self.text.path)
-            self.findings.append(error(SYNTAX, where, _syntax_message(problem), self._syntax_hint(where)))
+            self.findings.append(error(SYNTAX, where, syntax_message(problem), self._syntax_hint(where)))
             raise _Stop from None
         except (yaml.YAMLError, ValueError) as problem:  # escapes that name no character
             reason = str(problem).splitlines()[0]
@@ -187,7 +145,7 @@ class _Reader:
         elif isinstance(event, yaml.DocumentStartEvent):
             self._documents += 1
             if self._documents > 1:
-                self._refuse(event, UNSUPPORTED_YAML, "a second document starts here", "keep one job in a file")
+                self._refuse(event, UNSUPPORTED_YAML, "a second document starts here", self.dialect.single)
                 raise _Stop
 
     def _refuse(self, event: Any, rule: str, message: str, hint: str | None = None) -> None:
@@ -210,7 +168,7 @@ class _Reader:
             self._key(event)
             return
         try:
-            value: object = resolve_scalar(event.value, plain=event.implicit[0], tag=event.tag)
+            value: object = self.dialect.scalar(event.value, plain=event.implicit[0], tag=event.tag)
         except ValueError as problem:
             self._refuse(event, UNSUPPORTED_YAML, str(problem), "quote the text, or write a plain value")
             value = event.value
@@ -225,20 +183,34 @@ class _Reader:
         top, key = self._stack[-1], event.value
         top.key, line = key, event.start_mark.line + 1
         where = self.text.locate(event.start_mark.line, event.start_mark.column, self._pointer())
+        if key == "<<" and event.implicit[0] and self.dialect.merges:
+            top.merging = where
+            return
         if key == "<<" and event.implicit[0]:
             top.dropped = True
             self._refuse(event, UNSUPPORTED_YAML, "merge keys (`<<`) are not read", "write the keys out")
         elif key in top.key_lines:
-            top.dropped = True
+            top.dropped = not self.dialect.last_wins
             first = top.key_lines[key]
             message = f"`{key}` is here twice; the first is on line {first}"
             self._refuse(event, DUPLICATE_KEY, message, "keep one of them")
+        elif self.dialect.typed_keys:
+            self._note_odd(event, where)
         elif event.tag not in (None, "!", "tag:yaml.org,2002:str"):
             self._refuse(event, UNSUPPORTED_YAML, f"this key has the tag {short_tag(event.tag)}", "write a plain key")
         if not top.dropped:
             top.key_lines[key] = line
             if not top.unplaced:
                 self.keys[where.pointer] = where
+
+    def _note_odd(self, event: Any, where: Location) -> None:
+        try:
+            key = self.dialect.scalar(event.value, plain=event.implicit[0], tag=event.tag)
+        except ValueError as problem:
+            self._refuse(event, UNSUPPORTED_YAML, str(problem), "quote the key")
+            return
+        if not isinstance(key, str):
+            self.odd_keys[where.pointer] = key
 
     def _open(self, event: Any) -> None:
         kind = "map" if isinstance(event, yaml.MappingStartEvent) else "seq"
@@ -249,26 +221,36 @@ class _Reader:
             message = f"this has the tag {short_tag(event.tag)}, which dsgen doesn't read"
             self._refuse(event, UNSUPPORTED_YAML, message, "take the tag out")
         if len(self._stack) >= MAX_DEPTH:
-            self._refuse(event, TOO_LARGE, f"this is nested more than {MAX_DEPTH} deep", "a job spec needs 4 levels")
+            self._refuse(event, TOO_LARGE, f"this is nested more than {MAX_DEPTH} deep", self.dialect.deep_hint)
             raise _Stop
         self._count(event, 1)
         if event.anchor:
             self._anchors.pop(event.anchor, None)
         value: dict[str, object] | list[object] = {} if kind == "map" else []
-        opened = _Open(
+        opened = Open(
             value=value,
             pointer=self._pointer(),
             anchor=event.anchor,
             nodes_before=self._nodes,
-            unplaced=bool(self._stack) and (self._stack[-1].dropped or self._stack[-1].unplaced),
+            unplaced=bool(self._stack) and self._stack[-1].hides,
         )
         self._place(event, value)
         self._stack.append(opened)
 
     def _close(self) -> None:
         closed = self._stack.pop()
+        if closed.merged:
+            self._merge(closed)
         if closed.anchor:
             self._anchors[closed.anchor] = (closed.value, 1 + self._nodes - closed.nodes_before)
+
+    def _merge(self, closed: Open) -> None:
+        taken, bad = closed.merge()
+        for pointer, where in taken.items():
+            self.locations[pointer] = self.keys[pointer] = replace(where, pointer=pointer)
+        for where in bad:
+            message = "`<<` takes in mappings, and this is none"
+            self.findings.append(error(SYNTAX, where, message, "name an anchor of a mapping, such as *common"))
 
     def _alias(self, event: Any) -> None:
         known = self._anchors.get(event.anchor)
@@ -284,7 +266,7 @@ class _Reader:
         self._nodes += nodes
         if self._nodes > MAX_NODES:
             message = f"aliases included, the file has more than {MAX_NODES:,} values"
-            self._refuse(event, TOO_LARGE, message, "a job spec has about 50; write values out instead of aliases")
+            self._refuse(event, TOO_LARGE, message, self.dialect.many_hint)
             raise _Stop
 
     def _place(self, event: Any, value: object) -> None:
@@ -295,15 +277,12 @@ class _Reader:
             self.locations[pointer] = where
             return
         top = self._stack[-1]
-        if isinstance(top.value, list):
+        if top.merging is not None:
+            top.merged.append((value, top.merging))
+        elif isinstance(top.value, list):
             top.value.append(value)
         elif not top.dropped:
             top.value[top.key or ""] = value
-        if not (top.dropped or top.unplaced):
+        if not top.hides:
             self.locations[pointer] = where
-        top.key, top.dropped = None, False
-
-
-def _syntax_message(problem: yaml.MarkedYAMLError) -> str:
-    what = problem.problem or "this can't be read"
-    return f"this is not YAML: {what}" + (f" {problem.context}" if problem.context else "")
+        top.key, top.dropped, top.merging = None, False, None
