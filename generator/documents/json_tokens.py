@@ -1,0 +1,289 @@
+"""The words of DeepSpeed's JSON, which is HJSON: texts, numbers, keys, comments, and where they aren't strict JSON.
+
+All is as hjson 3.1.0 reads a file that was opened as text (so with every line break as one LF), oddities included.
+Source: hjson/decoder.py @ 3.1.0 and, for strict JSON, json/scanner.py and json/decoder.py @ CPython 3.11.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+MAX_DIGITS: Final = 4300  # of an int: sys.int_info.default_max_str_digits; both libraries fail past it
+
+_BLANK: Final = re.compile(r"[ \t\n\r]*")
+_LINE_COMMENT: Final = re.compile(r"(?:#|//)[^\r\n]*")
+_BREAK: Final = re.compile(r"\r\n?|\n")
+_REST_OF_LINE: Final = re.compile(r"[^\r\n]*")
+_PLAIN: Final = {quote: re.compile(rf"[^{quote}\\\x00-\x1f]*") for quote in "\"'"}
+_FOUR: Final = re.compile(r"(?:\r\n|[^\r]|\r(?!\n)){4}")
+_FOUR_HEX: Final = re.compile(r"[0-9a-fA-F]{4}")
+_ESCAPES: Final = {'"': '"', "'": "'", "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_BARE_KEY: Final = re.compile(r"[^ \t\n\r{}\[\],:]+")
+_WORD_END: Final = re.compile(r"[\r\n,}\]#]|//|/\*|\Z")
+# `\d` is meant: hjson takes the digits of every script.
+_NUMBER: Final = re.compile(r"(-?(?:0|[1-9]\d*))(\.\d+)?([eE][-+]?\d+)?[\t ]*")
+_CONSTANT: Final = re.compile(r"(NaN|-?Infinity)[ \t\n\r]*(?=[,}\]]|\Z)")
+_WORDS: Final = {"null": None, "true": True, "false": False}
+
+
+class Refused(Exception):
+    """The text can't be read on from `offset`; `final`: hjson doesn't try to read it as one bare text either."""
+
+    def __init__(self, offset: int, message: str, *, final: bool = False) -> None:
+        self.offset, self.message, self.final = offset, message, final
+        super().__init__(message)
+
+
+class Mark(NamedTuple):
+    """A place where the text isn't strict JSON: characters `start` to `end`, and what strict JSON has there."""
+
+    what: str
+    start: int
+    end: int
+    strict: str
+
+
+class Word(NamedTuple):
+    """A value that holds no others, and where it ends. Line breaks and blanks after it are not part of it."""
+
+    value: object
+    end: int
+
+
+@dataclass(slots=True)
+class Tokens:
+    """Reads words of `content` at offsets; keeps what isn't strict JSON in `marks`, in the order of reading."""
+
+    content: str
+    constants: bool = False  #: read NaN, Infinity and floats that overflow as Python's json does, not as hjson does
+    marks: list[Mark] = field(default_factory=list)
+    json_only: list[Mark] = field(default_factory=list)  #: what only Python's json reads, or reads otherwise than hjson
+    swallowed: int | None = None  #: start of the first text without quotes that has a bracket or a brace in it
+    _breaks: list[int] | None = None
+
+    def skip(self, pos: int) -> int:
+        """The offset of the next character that is neither blank nor in a comment."""
+        content = self.content
+        while True:
+            blank = _BLANK.match(content, pos)
+            pos = blank.end() if blank else pos
+            if content.startswith("/*", pos):
+                end = content.find("*/", pos + 2) + 2
+                if end < 2:
+                    raise Refused(pos, "this comment is not closed", final=True)
+            else:
+                comment = _LINE_COMMENT.match(content, pos)
+                if comment is None:
+                    return pos
+                end = comment.end()
+            self.marks.append(Mark("a comment", pos, end, ""))
+            pos = end
+
+    def key(self, pos: int) -> tuple[str, int]:
+        """The key at `pos` and its end; what follows it is not looked at."""
+        first = self.content[pos : pos + 1]
+        if first == '"' or first == "'":
+            known = len(self.marks)
+            key, end = self._quoted(pos)
+            if first == "'":
+                del self.marks[known:]  # those of single escapes: this one covers them
+                self.marks.append(Mark(f"the key {_shown(key)} in single quotes", pos, end, dump(key)))
+            return key, end
+        bare = _BARE_KEY.match(self.content, pos)
+        end = bare.end() if bare else pos
+        blank = _BLANK.match(self.content, end)
+        after = blank.end() if blank else end
+        stop = self.content[after : after + 1]
+        if not stop:
+            raise Refused(
+                pos, "the text ends where a key was expected" if not bare else "this key has no `:` and value"
+            )
+        if not bare:
+            raise Refused(pos, f"`{stop}` stands where a key was expected")
+        if stop != ":":
+            raise Refused(pos, f"`:` is missing after the key {_shown(bare.group())}")
+        key = bare.group() if after == end else bare.group().rstrip()
+        self.marks.append(Mark(f"the key {_shown(key)} without quotes", pos, end, dump(key)))
+        return key, end
+
+    def word(self, pos: int) -> Word:
+        """The text, number or name at `pos`, which is neither blank nor an opening brace or bracket."""
+        first = self.content[pos : pos + 1]
+        if first == '"':
+            return Word(*self._quoted(pos))
+        if first == "'":
+            multiline = self.content.startswith("'''", pos)
+            known = len(self.marks)
+            value, end = self._multiline(pos) if multiline else self._quoted(pos)
+            del self.marks[known:]
+            what = "a `'''` text" if multiline else "text in single quotes"
+            self.marks.append(Mark(what, pos, end, dump(value)))
+            return Word(value, end)
+        if not first:
+            raise Refused(pos, "the text ends where a value was expected")
+        if first in "{}[],:":
+            raise Refused(pos, f"`{first}` stands where a value was expected")
+        return self._bare(pos, first)
+
+    def _bare(self, pos: int, first: str) -> Word:
+        """A number or a name up to the next delimiter, else text up to the end of the line."""
+        if first in "NI-" and (constant := _CONSTANT.match(self.content, pos)):
+            self.json_only.append(Mark(constant.group(1), pos, constant.end(1), constant.group(1)))
+            if self.constants:
+                return Word(float(constant.group(1)), constant.end(1))
+        stop = _WORD_END.search(self.content, pos)
+        end = stop.start() if stop else len(self.content)
+        if first in "ntf":
+            name = self.content[pos:end].strip()
+            if name in _WORDS:
+                last = pos + len(self.content[pos:end].rstrip(" \t"))
+                if last - pos != len(name):
+                    self.marks.append(Mark("a blank that JSON doesn't know", pos + len(name), last, ""))
+                return Word(_WORDS[name], last)
+        elif first == "-" or "0" <= first <= "9":
+            number = _NUMBER.match(self.content, pos)
+            if number and number.end() == end:
+                return self._number(pos, number)
+        return self._quoteless(pos)
+
+    def _quoteless(self, pos: int) -> Word:
+        line = _REST_OF_LINE.match(self.content, pos)
+        text = line.group() if line else ""
+        end = pos + len(text.rstrip(" \t"))
+        value = text.strip()
+        if self.swallowed is None and ("}" in value or "]" in value):
+            self.swallowed = pos
+        self.marks.append(Mark("text without quotes", pos, end, dump(value)))
+        return Word(value, end)
+
+    def _number(self, pos: int, number: re.Match[str]) -> Word:
+        whole, fraction, exponent = number.groups()
+        text = whole + (fraction or "") + (exponent or "")
+        end = pos + len(text)
+        if fraction or exponent:
+            value: float = float(text)
+            if value in (float("inf"), float("-inf")):
+                self.json_only.append(Mark(text[:20], pos, end, text))
+                if not self.constants:
+                    raise Refused(pos, "this number is larger than any float: hjson fails on it", final=True)
+        else:
+            digits = len(whole.lstrip("-"))
+            if digits > MAX_DIGITS:
+                message = f"this number has {digits:,} digits: Python reads {MAX_DIGITS:,} at most"
+                raise Refused(pos, message, final=True)
+            value = int(whole)
+        if not text.isascii():
+            self.marks.append(Mark("digits other than 0 to 9", pos, end, repr(value)))
+        return Word(value, end)
+
+    def _quoted(self, pos: int) -> tuple[str, int]:
+        content = self.content
+        quote = content[pos]
+        parts: list[str] = []
+        end = pos + 1
+        while True:
+            plain = _PLAIN[quote].match(content, end)
+            start, end = end, plain.end() if plain else end
+            parts.append(content[start:end])
+            stop = content[end : end + 1]
+            if stop == quote:
+                return "".join(parts), end + 1
+            if stop != "\\":
+                raise Refused(*_why_unclosed(stop, pos, end))
+            char, end = self._escape(pos, end)
+            parts.append(char)
+
+    def _escape(self, begin: int, pos: int) -> tuple[str, int]:
+        """What the backslash at `pos` stands for, and where that ends."""
+        letter = self.content[pos + 1 : pos + 2]
+        if not letter:
+            raise Refused(begin, "this text is not closed")
+        if letter != "u":
+            if letter not in _ESCAPES:
+                raise Refused(pos, f"`\\{letter}` is no escape" if letter.isprintable() else "`\\` before no escape")
+            if letter == "'":
+                self.marks.append(Mark("the escape `\\'`", pos, pos + 2, "'"))
+            return _ESCAPES[letter], pos + 2
+        code, end = self._code(pos)
+        if code & 0xFC00 == 0xD800 and self.content.startswith("\\u", end):
+            low = _FOUR.match(self.content, end + 2)
+            if low and low.group()[1:2] not in ("x", "X"):
+                second, low_end = self._code(end, report=False)
+                if second & 0xFC00 == 0xDC00:
+                    self._code(end)
+                    return chr(0x10000 + ((code - 0xD800) << 10 | second - 0xDC00)), low_end
+        return chr(code), end
+
+    def _code(self, pos: int, *, report: bool = True) -> tuple[int, int]:
+        """The number of the `\\uXXXX` at `pos`, by Python's `int`, which takes signs and blanks as well."""
+        four = _FOUR.match(self.content, pos + 2)
+        digits = _BREAK.sub("\n", four.group()) if four else ""
+        try:
+            if four is None or digits[1] in "xX":
+                raise ValueError(digits)
+            code = int(digits, 16)
+        except ValueError:
+            raise Refused(pos, "`\\u` is not followed by four hexadecimal digits") from None
+        if code < 0:
+            raise Refused(pos, "`\\u` is followed by a negative number", final=True)
+        if report and not _FOUR_HEX.match(digits):
+            self.marks.append(Mark("an escape that JSON doesn't have", pos, four.end(), f"\\u{code:04x}"))
+        return code, four.end()
+
+    def _multiline(self, pos: int) -> tuple[str, int]:
+        """A text between `'''`; each line loses as much indentation as stands before the opening quotes."""
+        content = self.content
+        indent = self._column(pos)
+        start = pos + 3 + _leading(content, pos + 3)
+        if start == len(content):
+            raise Refused(pos, "this `'''` text is not closed", final=True)
+        end = content.find("'''", start)
+        if end < 0:
+            raise Refused(pos, "this `'''` text is not closed")
+        lines = _BREAK.split(content[start:end])
+        text = "\n".join([lines[0], *(line[min(_leading(line, 0), indent) :] for line in lines[1:])])
+        if _BREAK.match(content, start):  # the line of the opening quotes is empty: it doesn't count
+            text = text[1:]
+        return text.removesuffix("\n"), end + 3
+
+    def _column(self, pos: int) -> int:
+        """How many characters stand before `pos` on its line; as hjson counts, on line 1 with those of the last."""
+        if self._breaks is None:
+            self._breaks = [match.end() for match in _BREAK.finditer(self.content)]
+        before = bisect_left(self._breaks, pos + 1)
+        if before:
+            return pos - self._breaks[before - 1]
+        if not self._breaks:
+            raise Refused(pos, "a `'''` text in a file of one line: hjson fails on it", final=True)
+        return pos + len(self.content) - self._breaks[-1]
+
+
+def dump(value: object) -> str:
+    """`value` as strict JSON that every text file can hold. Raises `ValueError` for NaN and infinities."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return text if text.isprintable() else json.dumps(value, allow_nan=False)
+
+
+def _leading(line: str, pos: int) -> int:
+    """How many blanks and tabs stand in `line` from `pos`."""
+    end = pos
+    while line[end : end + 1] in (" ", "\t"):
+        end += 1
+    return end - pos
+
+
+def _why_unclosed(stop: str, begin: int, end: int) -> tuple[int, str]:
+    if not stop:
+        return begin, "this text is not closed: a quote is missing"
+    if stop in "\r\n":
+        return begin, "this text is not closed on its line: a quote is missing, or write its line breaks as `\\n`"
+    return end, f"the control character U+{ord(stop):04X} stands in a text: write it as an escape"
+
+
+def _shown(key: str) -> str:
+    short = key if len(key) <= 60 else f"{key[:60]}..."
+    return f"`{short if short.isprintable() else dump(short)[1:-1]}`"
