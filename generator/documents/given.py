@@ -41,7 +41,7 @@ def look_up(beside: Beside, job: Job | None = None) -> tuple[Given, tuple[Findin
     if beside.model is not None:
         model, problems = resolve_model(plain_source({"model": beside.model}), beside.model)
         findings += problems
-    version = NEWEST_DEEPSPEED
+    version: tuple[int, ...] = NEWEST_DEEPSPEED
     if beside.deepspeed_version is not None:
         if _VERSION.fullmatch(beside.deepspeed_version):
             version = tuple(map(int, beside.deepspeed_version.split(".")))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .check import binding_rules, check_fit, check_job, check_layout, check_pins
+from .check import binding_rules, check_fit, check_job, check_layout, check_pinned_fit, check_pins
 from .registry import ALL_RULES, FIT_RULES, IDENTITY_RULES, JOB_RULES, LAYOUT_RULES
 from .rule import FitRule, JobRule, LayoutRule
 
@@ -19,5 +19,6 @@ __all__ = [
     "check_fit",
     "check_job",
     "check_layout",
+    "check_pinned_fit",
     "check_pins",
 ]

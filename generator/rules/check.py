@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import fields
 from typing import Any
 
 from ..estimate.layout import Layout
 from ..estimate.ledgers import Memory
+from ..estimate.memory import memory
 from ..findings import Finding, Severity, in_file_order
 from ..spec.job import Job
 from .identities import BATCH_RULES, IDENTITY_RULES, WORLD_RULES, Product, batch_product, world_product
@@ -47,21 +49,33 @@ def check_pins(job: Job) -> tuple[Finding, ...]:
     return in_file_order((*broken, *_check_partial_products(job, pinned, known)))
 
 
-def check_layout(job: Job, layout: Layout, memory: Memory | None = None) -> tuple[Finding, ...]:
+def check_layout(job: Job, layout: Layout, ledger: Memory | None = None) -> tuple[Finding, ...]:
     """Every rule that one full layout breaks, warnings included; with its ledger, the capacities it exceeds too."""
     rules = _binding(job, (*LAYOUT_RULES, *IDENTITY_RULES))
     pinned = pinned_values(job.pins)
     broken = (_layout_finding(job, layout, rule, pinned) for rule in rules if not rule.holds(job, layout))
-    return in_file_order((*broken, *(check_fit(job, layout, memory) if memory else ())))
+    return in_file_order((*broken, *(check_fit(job, layout, ledger) if ledger else ())))
 
 
-def check_fit(job: Job, layout: Layout, memory: Memory) -> tuple[Finding, ...]:
+def check_fit(job: Job, layout: Layout, ledger: Memory) -> tuple[Finding, ...]:
     """Every capacity that one layout's ledger exceeds."""
     return in_file_order(
-        _finding(job, rule.id, rule.severity, rule.pointer, rule.explain(job, layout, memory))
+        _finding(job, rule.id, rule.severity, rule.pointer, rule.explain(job, layout, ledger))
         for rule in FIT_RULES
-        if not rule.holds(job, layout, memory)
+        if not rule.holds(job, layout, ledger)
     )
+
+
+def check_pinned_fit(job: Job) -> tuple[Finding, ...]:
+    """Every capacity that a job exceeds whose layout is pinned as a whole; nothing where the search has a choice."""
+    known = known_values(job)
+    rest = known.get("data", 0) * known.get("micro_batch", 0)
+    if rest and job.training.global_batch % rest == 0:
+        known.setdefault("gradient_accumulation", job.training.global_batch // rest)
+    if any(field.name not in known for field in fields(Layout)):
+        return ()
+    layout = layout_of(known)
+    return check_fit(job, layout, memory(job, layout))
 
 
 def _finding(job: Job, rule: str, severity: Severity, pointer: str, explained: tuple[str, str | None]) -> Finding:

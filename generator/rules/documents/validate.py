@@ -11,7 +11,7 @@ from ...documents.read import read_documents
 from ...documents.submission import Submission
 from ...findings import Finding, InvalidJob, Severity, in_file_order
 from ...spec import Job, load_with_findings
-from ..check import check_job, check_pins
+from ..check import check_job, check_pinned_fit, check_pins
 from .check import check_submission
 
 Path = str | os.PathLike[str]
@@ -43,6 +43,11 @@ def check_spec(path: Path) -> tuple[Job | None, tuple[Finding, ...]]:
         job, findings = load_with_findings(path)
     except InvalidJob as invalid:
         return None, invalid.findings
-    findings = in_file_order((*findings, *check_job(job), *check_pins(job)))
-    broken = any(finding.severity is Severity.ERROR for finding in findings)
-    return (None if broken else job), findings
+    findings = (*findings, *check_job(job), *check_pins(job))
+    if _broken(findings):
+        return None, in_file_order(findings)
+    return job, in_file_order((*findings, *check_pinned_fit(job)))
+
+
+def _broken(findings: Iterable[Finding]) -> bool:
+    return any(finding.severity is Severity.ERROR for finding in findings)
