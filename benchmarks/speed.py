@@ -12,6 +12,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -76,12 +77,72 @@ def search_alone() -> None:
     print(f"| Calculon, for scale | 560,000 layouts in 227 s on two cores: {560_000 / 227:,.0f} a second |")
 
 
+def validate_cold() -> None:
+    """`dsgen validate` on a folder of ten files, and on one very large file of each kind."""
+    dsgen = shutil.which("dsgen", path=str(Path(sys.executable).parent)) or "dsgen"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for label, path in (
+            ("a folder of ten files", _ten_files(folder / "ten")),
+            ("a DeepSpeed config of 2 MB", _large_config(folder / "large.json")),
+            ("a launch script of 50,000 lines", _large_script(folder / "large.sh")),
+        ):
+            command = [dsgen, "validate", str(path), "--gpus", "64", "--fail-on", "never"]
+            wall_s(command)
+            seconds = statistics.median(wall_s(command) for _ in range(RUNS))
+            print(f"| `dsgen validate`, {label}, cold | {seconds:.2f} s |")
+
+
+def _ten_files(folder: Path) -> Path:
+    """What a user may have of one job: three launch scripts, three configs, a spec, arguments and two more configs."""
+    folder.mkdir()
+    golden = EXAMPLES.parent / "tests" / "golden"
+    for job in ("bloom-176b", "mt-nlg-530b", "gpt-neox-20b-vms"):
+        for path in sorted((golden / job).iterdir()):
+            if path.name in ("ds_config.json", "launch.sbatch", "launch.sh", "arguments.txt"):
+                shutil.copy(path, folder / f"{job}-{path.name}")
+    shutil.copy(EXAMPLES / "bloom-176b.yaml", folder / "job.yaml")
+    return folder
+
+
+def _large_config(path: Path) -> Path:
+    """A DeepSpeed config with a list of 100,000 numbers and 20,000 keys that DeepSpeed doesn't know."""
+    config = {
+        "train_batch_size": 64,
+        "zero_optimization": {"stage": 2},
+        "curriculum": list(range(100_000, 200_000)),
+        **{f"key_{index:06}": {"enabled": True, "value": index * 1.5} for index in range(20_000)},
+    }
+    path.write_text(json.dumps(config, indent=1), encoding="utf-8")
+    return path
+
+
+def _large_script(path: Path) -> Path:
+    """A script with 50,000 lines of assignments, commands, conditions and options."""
+    block = """
+if [ "$RANK" -eq 0 ]; then
+  echo "step {0} of $TOTAL" >> "$LOG_DIR/log_{0}.txt"   # where it went
+fi
+VALUE_{0}=$((VALUE * 8 + {0}))
+ARGS+=(--option-{0} "$VALUE_{0}" --name "run {0}")
+for name in a b c; do cp -r "$SOURCE/$name" "$TARGET/$name.{0}" || exit 1; done
+export PATH_{0}="${{PREFIX:-/opt}}/bin:$PATH_{0}"
+"""
+    lines = ["#!/bin/bash", "#SBATCH --nodes=8", "#SBATCH --gres=gpu:8"]
+    for index in range(50_000 // block.count("\n")):
+        lines += block.format(index).strip("\n").split("\n")
+    lines.append('srun torchrun --nnodes=8 --nproc-per-node=8 train.py "${ARGS[@]}"')
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
 def main() -> None:
     """Print the table."""
     print("| what | measured |")
     print("|---|---|")
     cold_command()
     search_alone()
+    validate_cold()
 
 
 if __name__ == "__main__":
