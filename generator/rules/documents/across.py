@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ...documents.submission import Submission
-from ...documents.world import FLAGS, Claim, Quantity
+from ...documents.world import FLAGS, Claim
 from ...findings import Severity
 from ..sources import derived
 from .rule import Breach, DocumentRule
@@ -322,7 +322,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         when="silent",
         reads=("DeepSpeed config", "launch script"),
         source=derived("a config that isn't used says nothing about the job"),
-        prevents="No error: the wrong one of several configs may be used, and none could be checked against the script.",
+        prevents="No error: another config than the one checked may be the one that is used.",
         fix="--deepspeed_config with the path of the one that is meant",
         check=one_config_is_named,
     ),
