@@ -26,3 +26,18 @@ def transformers(place: str) -> str:
 def derived(reason: str) -> str:
     """Reasoning from documented behaviour: no code of the framework checks it."""
     return f"derived: {reason}"
+
+
+def azureml(place: str) -> str:
+    """A place in the azure-ai-ml package."""
+    return f"azure-ai-ml azure/ai/ml/{place} @ 1.35.2"
+
+
+def azureml_examples(place: str) -> str:
+    """A place in Azure/azureml-examples."""
+    return f"Azure/azureml-examples {place} @ 085cd6ea"
+
+
+def accelerate(place: str) -> str:
+    """A place in the accelerate package."""
+    return f"huggingface/accelerate src/accelerate/{place} @ 1.15.0"
