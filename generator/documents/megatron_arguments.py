@@ -2,13 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from pathlib import PurePosixPath
+from typing import Final
 
 from ..findings import Location
 from ..spec.text import Text
 from .launch_line import Launch
+from .megatron_options import Flavour, OptionTable, option_table
+from .megatron_words import GivenOption, PlacedWord, Stray, parse_words
+
+#: Options that only Megatron's programs have; three of them are no chance.
+_SIGNS: Final = frozenset(
+    {
+        "--num-layers",
+        "--hidden-size",
+        "--num-attention-heads",
+        "--tensor-model-parallel-size",
+        "--pipeline-model-parallel-size",
+        "--micro-batch-size",
+        "--global-batch-size",
+        "--max-position-embeddings",
+        "--ffn-hidden-size",
+        "--seq-length",
+        "--train-iters",
+        "--lr-warmup-fraction",
+    }
+)
+_ENOUGH_SIGNS: Final = 3
+#: Options that only Megatron-DeepSpeed has, written with words of its own.
+_DEEPSPEED_SIGNS: Final = frozenset(
+    {
+        "--deepspeed",
+        "--deepspeed_config",
+        "--zero-stage",
+        "--ds-sequence-parallel-size",
+        "--no-pipeline-parallel",
+        "--deepspeed-activation-checkpointing",
+        "--moe-expert-parallel-size",
+        "--num-key-value-heads",
+    }
+)
+#: The training programs of both projects.
+OWN_PROGRAMS: Final[Mapping[Flavour, frozenset[str]]] = {
+    "megatron-lm": frozenset({"pretrain_gpt.py", "pretrain_bert.py", "pretrain_t5.py"}),
+    "megatron-deepspeed": frozenset({"pretrain_gpt.py", "pretrain_bert.py", "pretrain_t5.py"}),
+}
+_WORD: Final = re.compile(r"""(?:'[^'\n]*'|"(?:\\.|[^"\\\n])*"|\\.|[^\s'"\\])+""")
+_PART: Final = re.compile(r"""'([^'\n]*)'|"((?:\\.|[^"\\\n])*)"|\\(.)|([^\s'"\\]+)""")
+_VARIABLE: Final = re.compile(r"[$`]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,14 +60,32 @@ class MegatronArguments:
     """Options by name (`--num-layers`), each typed as Megatron's parser types it; None where it can't be known."""
 
     path: str
-    flavour: Literal["megatron-lm", "megatron-deepspeed"]
+    flavour: Flavour
     values: Mapping[str, object]
     places: Mapping[str, Location] = field(default_factory=dict)  #: of each option
     launch: Launch | None = None
+    program: str | None = None  #: the training script's file name
+    given: tuple[GivenOption, ...] = ()  #: every option in order, repeats included
+    strays: tuple[Stray, ...] = ()  #: words that Megatron's own parser doesn't know
+    complete: bool = True  #: whether every option is among `given`; variables may hold more
+
+    @property
+    def table(self) -> OptionTable:
+        """The options that there are."""
+        return option_table(self.flavour)
+
+    @property
+    def is_own_program(self) -> bool:
+        """Whether the script is one of the project's own, which adds no options."""
+        return self.program in OWN_PROGRAMS[self.flavour]
 
     def has(self, name: str) -> bool:
         """Whether the option is given."""
         return name in self.values
+
+    def lacks(self, name: str) -> bool:
+        """Whether the option is surely not given."""
+        return self.complete and name not in self.values
 
     def value(self, name: str, default: object = None) -> object:
         """What is given for an option; `default` where nothing is."""
@@ -32,18 +94,99 @@ class MegatronArguments:
     def integer(self, name: str, default: int | None = None) -> int | None:
         """A whole number; `default` where nothing is given, None where it can't be known."""
         value = self.values.get(name, default)
+        if isinstance(value, tuple) and len(value) == 1:
+            value = value[0]
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
+    def number(self, name: str, default: float | None = None) -> float | None:
+        """A number; `default` where nothing is given, None where it can't be known."""
+        value = self.values.get(name, default)
+        return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+    def setting(self, name: str, default: int) -> int | None:
+        """A whole number, or the parser's `default` where it is surely not given; None where that can't be known."""
+        return self.integer(name) if self.has(name) else default if self.complete else None
+
+    def flag(self, name: str) -> bool | None:
+        """Whether a flag is given; None where that can't be known."""
+        return True if self.has(name) else False if self.complete else None
+
     def locate(self, name: str) -> Location:
-        """The place of an option, else the file."""
-        return self.places.get(name, Location(path=self.path))
+        """The place of an option, else of the program, else the file."""
+        return self.places.get(name) or self.places.get("", Location(path=self.path))
 
 
 def from_launches(launches: Iterable[Launch]) -> Iterator[MegatronArguments]:
     """The arguments on the launch lines of programs that take them."""
-    return iter(())
+    for launch in launches:
+        program = _program_name(launch)
+        known = program in OWN_PROGRAMS["megatron-lm"] or bool(program and program.startswith("pretrain_"))
+        words = [
+            PlacedWord(value=word.value, begins=word.prefix, where=launch.script.locate(word))
+            for word in launch.arguments
+        ]
+        if _signs_in(words) >= (1 if known else _ENOUGH_SIGNS):
+            yield _arguments(launch.script.text.path, words, launch=launch, program=program)
+
+
+def _program_name(launch: Launch) -> str | None:
+    """The training script's name without its folder; None where it can't be known."""
+    word = launch.program
+    if word is None or not word.parts or word.parts[-1] is None:
+        return None
+    return PurePosixPath(word.parts[-1]).name
 
 
 def read_argument_file(text: Text) -> MegatronArguments:
-    """A file of options, one or more a line, as dsgen writes `arguments.txt`."""
-    return MegatronArguments(path=text.path, flavour="megatron-lm", values={})
+    """A file of options, one or more a line, as dsgen writes `arguments.txt`; no options where it is no Megatron's."""
+    words = [word for number, line in enumerate(text.lines) for word in _words_of(text, number, line)]
+    if _signs_in(words) < _ENOUGH_SIGNS:
+        return MegatronArguments(path=text.path, flavour="megatron-lm", values={})
+    return _arguments(text.path, words)
+
+
+def _words_of(text: Text, number: int, line: str) -> Iterator[PlacedWord]:
+    """The words of a line, quoted for a shell; what a variable gives isn't known."""
+    for match in _WORD.finditer(line):
+        if match.group().startswith("#"):
+            return
+        if match.group() == "\\":
+            continue
+        known, begins, complete = [], "", True
+        for single, double, escaped, plain in _PART.findall(match.group()):
+            part = single or re.sub(r"\\(.)", r"\1", double) or escaped or plain
+            if _VARIABLE.search(double or plain):
+                complete = False
+                begins = begins or "".join(known) + _VARIABLE.split(part, maxsplit=1)[0]
+            known.append(part)
+        value = "".join(known) if complete else None
+        yield PlacedWord(value=value, begins=value or begins, where=text.locate(number, match.start()))
+
+
+def _names(words: Iterable[PlacedWord]) -> set[str]:
+    return {word.begins.partition("=")[0] for word in words if word.begins.startswith("--")}
+
+
+def _signs_in(words: Iterable[PlacedWord]) -> int:
+    return len(_names(words) & _SIGNS)
+
+
+def _arguments(
+    path: str, words: Sequence[PlacedWord], *, launch: Launch | None = None, program: str | None = None
+) -> MegatronArguments:
+    flavour: Flavour = "megatron-deepspeed" if _names(words) & _DEEPSPEED_SIGNS else "megatron-lm"
+    parsed = parse_words(words, option_table(flavour))
+    places = {option.name: option.where for option in parsed.given}
+    if words:
+        places[""] = launch.script.locate(launch.program) if launch and launch.program else words[0].where
+    return MegatronArguments(
+        path=path,
+        flavour=flavour,
+        values={option.name: option.value for option in parsed.given},
+        places=places,
+        launch=launch,
+        program=program,
+        given=parsed.given,
+        strays=parsed.strays,
+        complete=parsed.complete,
+    )

@@ -1,0 +1,96 @@
+"""The options of the Megatrons' parsers, by version."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, Literal
+
+Flavour = Literal["megatron-lm", "megatron-deepspeed"]
+Kind = Literal["int", "float", "text", "flag"]
+
+_NEAR: Final = 0.75  # likeness of names of which one is taken for a slip of the other
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MegatronOption:
+    """One option as argparse has it."""
+
+    name: str
+    kind: Kind
+    nargs: str | None = None  #: `+`, `*` or `?`; None: exactly one value, or none for a flag
+    choices: tuple[object, ...] = ()  #: empty: any
+    default: object = None  #: of the newest version; False for flags
+    versions: tuple[int, ...] = ()  #: indexes of the table's versions that have it; empty: all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionTable:
+    """What one of the two projects reads. Neither takes abbreviations."""
+
+    source: str
+    versions: tuple[str, ...]  #: oldest first
+    aliases: Mapping[str, str]
+    rows: Mapping[str, Mapping[str, Any]]
+
+    def get(self, name: str) -> MegatronOption | None:
+        """The option of that name or alias."""
+        name = self.aliases.get(name, name)
+        row = self.rows.get(name)
+        if row is None:
+            return None
+        kind: Kind = row["kind"]
+        return MegatronOption(
+            name=name,
+            kind=kind,
+            nargs=row.get("nargs"),
+            choices=tuple(row.get("choices", ())),
+            default=row.get("default", False if kind == "flag" else None),
+            versions=tuple(map(int, row.get("in", ""))),
+        )
+
+    def has(self, name: str) -> bool:
+        """Whether any version reads the option."""
+        return name in self.rows or name in self.aliases
+
+    def near(self, name: str) -> str | None:
+        """The option that an unknown one is probably a slip of."""
+        dashed = "--" + name.lstrip("-").replace("_", "-").lower()
+        for candidate in (dashed, dashed.replace("-", "_").replace("__", "--", 1)):
+            if self.has(candidate):
+                return candidate
+        if len(name) > 80:  # no option is as long; comparing would take time
+            return None
+        begun = [known for known in self.rows if known.startswith(dashed)]
+        if len(begun) == 1:
+            return begun[0]
+        return next(iter(difflib.get_close_matches(dashed, (*self.rows, *self.aliases), n=1, cutoff=_NEAR)), None)
+
+    def newest_with(self, names: frozenset[str]) -> int | None:
+        """The index of the newest version that has all these options; None where none has."""
+        left = set(range(len(self.versions)))
+        for name in names:
+            option = self.get(name)
+            if option is not None and option.versions:
+                left &= set(option.versions)
+        return max(left, default=None)
+
+
+@lru_cache(maxsize=1)
+def _data() -> dict[str, Any]:
+    path = Path(__file__).with_name("megatron_options.json")
+    data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return data
+
+
+@lru_cache(maxsize=2)
+def option_table(flavour: Flavour) -> OptionTable:
+    """The options of a project. Read from disk on the first call (1 ms)."""
+    data = _data()[flavour]
+    return OptionTable(
+        source=data["source"], versions=tuple(data["versions"]), aliases=data["aliases"], rows=data["options"]
+    )

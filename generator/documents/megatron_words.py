@@ -1,0 +1,146 @@
+"""Words of a command line against the options of a parser, as argparse takes them apart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ..findings import Location
+from .megatron_options import MegatronOption, OptionTable
+
+_NUMBER: Final = re.compile(r"-\d+$|-\d*\.\d+$")  # argparse takes such a word for a value
+_INTEGER: Final = re.compile(r"\s*[+-]?\d+(?:_\d+)*\s*", re.ASCII)
+_MOST_DIGITS: Final = 18  # a longer number is none that any option takes, and slow to convert
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedWord:
+    """One word with its place; `value` is None where it can't be known, `begins` what is known of its beginning."""
+
+    value: str | None
+    begins: str
+    where: Location
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenOption:
+    """An option as it is given."""
+
+    name: str  #: the option's own, where an alias is written
+    written: str  #: as written
+    value: object  #: typed; None where it can't be known or is not of the option's type
+    text: str  #: the values as written, for a message
+    problem: str | None  #: why the values are none that the parser takes
+    where: Location
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stray:
+    """A word that the parser doesn't know: an option, or a value that belongs to none."""
+
+    word: str
+    where: Location
+
+    @property
+    def is_option(self) -> bool:
+        """Whether it is written as an option."""
+        return self.word.startswith("-")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedWords:
+    """What the words give. `complete` says that no unknown word can stand for options."""
+
+    given: tuple[GivenOption, ...]
+    strays: tuple[Stray, ...]
+    complete: bool
+
+
+def parse_words(words: Sequence[PlacedWord], table: OptionTable) -> ParsedWords:
+    """The options among `words`, in their order."""
+    given: list[GivenOption] = []
+    strays: list[Stray] = []
+    complete, index, foreign = True, 0, False  # foreign: after an option of the script's own, whose values these may be
+    while index < len(words):
+        word = words[index]
+        index += 1
+        name, sign, explicit = (word.value if word.value is not None else word.begins).partition("=")
+        option = table.get(name) if name.startswith("-") else None
+        if option is None:
+            if word.value is None:
+                complete = complete and word.begins.startswith("-")
+            elif _is_option(word.value):
+                strays.append(Stray(word=name, where=word.where))
+            elif not foreign:
+                strays.append(Stray(word=word.value, where=word.where))
+            foreign = foreign or word.value is None or _is_option(word.value)
+            continue
+        foreign = False
+        if sign:
+            values: list[str | None] = [None if word.value is None else explicit]
+            given.append(_given(option, name, values, word.where, explicit=True))
+            continue
+        if word.value is None:  # an option whose name isn't written to its end
+            complete = False
+            continue
+        values = []
+        for value in _values(words, index, option):
+            complete = complete and (value is not None or option.nargs is None)
+            values.append(value)
+        index += len(values)
+        given.append(_given(option, name, values, word.where))
+    return ParsedWords(given=tuple(given), strays=tuple(strays), complete=complete)
+
+
+def _is_option(word: str) -> bool:
+    return word.startswith("-") and len(word) > 1 and not _NUMBER.match(word) and " " not in word
+
+
+def _values(words: Sequence[PlacedWord], index: int, option: MegatronOption) -> Iterator[str | None]:
+    """The values that follow an option, as many as it takes."""
+    most = {"?": 1, None: 0 if option.kind == "flag" else 1}.get(option.nargs, len(words))
+    for word in words[index : index + most]:
+        known = word.value if word.value is not None else word.begins
+        if _is_option(known):
+            return
+        yield word.value
+
+
+def _given(
+    option: MegatronOption, written: str, values: Sequence[str | None], where: Location, *, explicit: bool = False
+) -> GivenOption:
+    value, problem = _typed(option, values, explicit=explicit)
+    text = " ".join("..." if value is None else value for value in values)
+    return GivenOption(name=option.name, written=written, value=value, text=text, problem=problem, where=where)
+
+
+def _typed(option: MegatronOption, values: Sequence[str | None], *, explicit: bool) -> tuple[object, str | None]:
+    if option.kind == "flag":
+        return True, "takes no value" if explicit and option.nargs is None else None
+    if not values and option.nargs in (None, "+"):
+        return None, "has no value"
+    results = [(None, None) if value is None else _convert(option, value) for value in values]
+    problem = next((problem for _, problem in results if problem), None)
+    if option.nargs in ("+", "*"):
+        typed = tuple(value for value, _ in results)
+        return (None if problem or None in typed else typed), problem
+    return (results[0][0] if results else None), problem
+
+
+def _convert(option: MegatronOption, text: str) -> tuple[object, str | None]:
+    """One value of an option, and why it is none."""
+    value: object = text
+    if option.kind == "int":
+        if not _INTEGER.fullmatch(text) or len(text) > _MOST_DIGITS:
+            return None, "takes a whole number"
+        value = int(text)
+    elif option.kind == "float":
+        try:
+            value = float(text)
+        except ValueError:
+            return None, "takes a number"
+    if option.choices and value not in option.choices:
+        return None, f"takes {', '.join(map(str, option.choices))}"
+    return value, None
