@@ -1,0 +1,163 @@
+"""Where each part of a shell value was written: values are pieces, and every piece knows its place in the document."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+#: Stands for an unknown piece in a text that is read again, such as that of `bash -c`. No text has this non-character.
+HOLE: Final = "\ufdd0"
+_MOST_NAMES: Final = 8  # of variables that one piece remembers
+_CLOSE: Final = 4  # characters between two pieces of one word: quotes, or a backslash
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a value. `text` is None where it can't be known; `start` and `end` are places in the document."""
+
+    text: str | None
+    start: int
+    end: int
+    names: tuple[str, ...] = ()  #: the variables whose expansion gave this piece
+
+    @property
+    def mapped(self) -> bool:
+        """Whether the text stands in the document character by character."""
+        return self.text is not None and not self.names and self.end - self.start == len(self.text)
+
+    def cut(self, start: int, end: int) -> Piece:
+        """The characters `start` up to `end` of this piece."""
+        text = self.text or ""
+        if self.mapped:
+            return Piece(text[start:end], self.start + start, self.start + end)
+        return Piece(text[start:end], self.start, self.end, self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """One word of an array, with the place where it was written."""
+
+    pieces: tuple[Piece, ...]
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What a variable holds: pieces, or an array's elements."""
+
+    pieces: tuple[Piece, ...] = ()
+    elements: tuple[Element, ...] | None = None
+
+    @property
+    def text(self) -> str | None:
+        """The text, or None where a part can't be known. An array's is that of its first element, as in bash."""
+        return text_of_pieces(self.scalar)
+
+    @property
+    def scalar(self) -> tuple[Piece, ...]:
+        """The pieces that `$NAME` stands for."""
+        if self.elements is None:
+            return self.pieces
+        return self.elements[0].pieces if self.elements else ()
+
+    @property
+    def size(self) -> int:
+        """How much it costs to keep: its pieces, and its characters in units of 64."""
+        pieces = [*self.pieces, *(piece for element in self.elements or () for piece in element.pieces)]
+        return len(pieces) + sum(len(piece.text or "") for piece in pieces) // 64
+
+
+def text_of_pieces(pieces: Iterable[Piece]) -> str | None:
+    """The text of pieces, or None where one of them can't be known."""
+    texts = [piece.text for piece in pieces]
+    return None if None in texts else "".join(text for text in texts if text is not None)
+
+
+def parts_of_pieces(pieces: Iterable[Piece]) -> tuple[str | None, ...]:
+    """The known and unknown parts in order; neighbours of one kind are one part."""
+    parts: list[str | None] = []
+    for piece in pieces:
+        if parts and piece.text is None and parts[-1] is None:
+            continue
+        last = parts[-1] if parts else None
+        if piece.text is not None and last is not None:
+            parts[-1] = last + piece.text
+        else:
+            parts.append(piece.text)
+    return tuple(parts)
+
+
+def names_of_pieces(pieces: Iterable[Piece]) -> tuple[str, ...]:
+    """The variables whose expansion gave the pieces, in order, each once."""
+    return tuple(dict.fromkeys(name for piece in pieces for name in piece.names))
+
+
+def at_site(pieces: Sequence[Piece], name: str, start: int, end: int) -> tuple[Piece, ...]:
+    """The pieces as if written at the place of `$name`."""
+    return tuple(Piece(p.text, start, end, (name, *p.names)[:_MOST_NAMES]) for p in pieces)
+
+
+def region_of(pieces: Sequence[Piece]) -> tuple[int, int]:
+    """The place in the document of pieces that make one word: all of them where they stand side by side."""
+    start, end = pieces[0].start, pieces[0].end
+    for piece in pieces[1:]:
+        if piece.start == start and piece.end == end:
+            continue
+        if not end <= piece.start <= end + _CLOSE:
+            break
+        end = piece.end
+    return start, end
+
+
+class Source:
+    """A text to read, and the place in the document of each of its characters."""
+
+    __slots__ = ("_pieces", "_starts", "text")
+
+    def __init__(self, text: str, pieces: Sequence[Piece] = ()) -> None:
+        self.text = text
+        self._pieces = pieces
+        self._starts: list[int] = []
+        position = 0
+        for piece in pieces:
+            self._starts.append(position)
+            position += 1 if piece.text is None else len(piece.text)
+
+    @classmethod
+    def of_pieces(cls, pieces: Sequence[Piece]) -> Source:
+        """The text that pieces make, with a `HOLE` for each unknown one."""
+        kept = [piece for piece in pieces if piece.text != ""]
+        return cls("".join(HOLE if piece.text is None else piece.text for piece in kept), kept)
+
+    def region(self, start: int, end: int) -> tuple[int, int]:
+        """The place in the document of the characters `start` up to `end`."""
+        if not self._starts:
+            return start, end
+        return region_of(self.pieces(start, end)) if end > start else (self.place(start),) * 2
+
+    def place(self, offset: int) -> int:
+        """The place in the document of one character."""
+        if not self._starts:
+            return offset
+        index = max(bisect_right(self._starts, offset) - 1, 0)
+        piece = self._pieces[index]
+        return piece.start + min(offset - self._starts[index], piece.end - piece.start) if piece.mapped else piece.start
+
+    def pieces(self, start: int, end: int) -> tuple[Piece, ...]:
+        """The characters `start` up to `end` as pieces; unknown ones where there is a hole."""
+        if not self._starts:
+            return (Piece(self.text[start:end], start, end),)
+        found: list[Piece] = []
+        index = max(bisect_right(self._starts, start) - 1, 0)
+        while index < len(self._pieces) and self._starts[index] < end:
+            piece, first = self._pieces[index], self._starts[index]
+            length = 1 if piece.text is None else len(piece.text)
+            if piece.text is None:
+                found.append(piece)
+            elif first + length > start:
+                found.append(piece.cut(max(start - first, 0), min(end - first, length)))
+            index += 1
+        return tuple(found)
