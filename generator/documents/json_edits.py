@@ -15,9 +15,9 @@ from typing import Any, Final
 from ..findings import Edit
 from ..spec.source import escape
 from ..spec.text import Text
-from .json_layout import Change, insertions, line_indent, removals, starts_line
+from .json_layout import Change, insertions, line_indent, removals, starts_line, unit
 from .json_text import JsonText, read_json
-from .json_tokens import dump
+from .json_tokens import MULTILINE, dump
 
 _BARE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _LINE: Final = re.compile(r"(?<=\n)|(?<=\r)(?!\n)")
@@ -172,7 +172,7 @@ def _checked(
     if not doc.marks and not doc.json_only:
         return edits
     wanted = json.dumps(change(deepcopy(doc.data)), sort_keys=True)
-    multiline = [Change(m.start, m.end, m.strict) for m in doc.marks if m.what == "a `'''` text"]
+    multiline = _multiline_within(doc, 0, len(doc.text.content))
     apart = [new for new in multiline if all(new.end <= old.start or old.end <= new.start for old in changes)]
     for attempt in (edits, *([_edits(doc, [*changes, *apart])] if apart else [])):
         content = apply_edits(doc.text.content, attempt)
@@ -233,28 +233,28 @@ def _writer(doc: JsonText, pointer: str, names: list[str]) -> Callable[[str | No
         and (isinstance(value, str) or not text.isascii())
     ):
         text = dump(value)  # as a text without quotes it would take in what follows
+    elif "'''" in text:  # such a text means another one in another column
+        text = apply_edits(text, _edits(doc, _multiline_within(doc, span.start, span.end)))
     old_indent = line_indent(doc, key_start)
     keys = [_key_like(doc, key_start, name) for name in names]
-    end_of_line = _end_of_line(doc)
+    end_of_line, one_level = _end_of_line(doc), unit(doc)
 
     def write(indent: str | None) -> str:
         if indent is None:
             return "".join(f"{key}: {{" for key in keys[:-1]) + f"{keys[-1]}: {text}" + "}" * (len(keys) - 1)
-        lines = [f"{indent}{_unit(doc) * depth}{key}: {{" for depth, key in enumerate(keys[:-1])]
-        inner = indent + _unit(doc) * len(lines)
+        lines = [f"{indent}{one_level * depth}{key}: {{" for depth, key in enumerate(keys[:-1])]
+        inner = indent + one_level * len(lines)
         lines.append(f"{inner}{keys[-1]}: {_indented(text, old_indent, inner)}")
-        lines += [f"{indent}{_unit(doc) * depth}}}" for depth in reversed(range(len(keys) - 1))]
+        lines += [f"{indent}{one_level * depth}}}" for depth in reversed(range(len(keys) - 1))]
         return end_of_line.join(lines).removeprefix(indent)
 
     return write
 
 
-def _unit(doc: JsonText) -> str:
-    """One level of the document's indentation: that of the first member that starts a line, else four blanks."""
-    for pointer, span in ((pointer, doc.spans[pointer]) for pointer in doc.spans):
-        if pointer.count("/") == 1 and span.key_start is not None and starts_line(doc, span.key_start):
-            return line_indent(doc, span.key_start) or "    "
-    return "    "
+def _multiline_within(doc: JsonText, start: int, end: int) -> list[Change]:
+    """The `'''` texts between two offsets as texts in quotes; offsets count from `start`."""
+    marks = (mark for mark in doc.marks if mark.what == MULTILINE and start <= mark.start < end)
+    return [Change(mark.start - start, mark.end - start, mark.strict) for mark in marks]
 
 
 def _indented(text: str, old: str, new: str) -> str:

@@ -38,6 +38,13 @@ def line_indent(doc: JsonText, pos: int) -> str:
     return indent.group() if indent else ""
 
 
+def unit(doc: JsonText) -> str:
+    """One level of the document's indentation: that of the first member, else four blanks."""
+    first = next(iter(_children(doc, "")), None)
+    start = doc.spans[first].key_start if first is not None else None
+    return (line_indent(doc, start) if start is not None and starts_line(doc, start) else "") or "    "
+
+
 def removals(doc: JsonText, pointer: str) -> list[Change]:
     """What goes with the member or item at `pointer`: its comma, else, for the last, the one before; its line."""
     content, span = doc.text.content, doc.spans[pointer]
@@ -96,8 +103,8 @@ def insertions(doc: JsonText, pointer: str, write: Callable[[str | None], str]) 
             return [Change(at, at, ", " + write(None))]
         return [*changes, Change(at, at, " " + write(None))]
     end_of_line = "\r\n" if "\r\n" in content else "\n"
-    first = next((s for s in map(doc.spans.__getitem__, children) if starts_line(doc, s.key_start or 0)), None)
-    indent = line_indent(doc, first.key_start or 0) if first else line_indent(doc, closer) + "    "
+    start = last.start if last.key_start is None else last.key_start
+    indent = line_indent(doc, start) if starts_line(doc, start) else line_indent(doc, closer) + unit(doc)
     text = indent + write(indent) + end_of_line
     if not without:
         at = line_start(content, closer)
@@ -112,7 +119,7 @@ def _only_member(doc: JsonText, start: int, closer: int, write: Callable[[str | 
     inner = content[start:closer]
     if starts_line(doc, closer) and ("\n" in inner or "\r" in inner):
         end_of_line = "\r\n" if "\r\n" in content else "\n"
-        indent = line_indent(doc, closer) + "    "
+        indent = line_indent(doc, closer) + unit(doc)
         at = line_start(content, closer)
         return Change(at, at, indent + write(indent) + end_of_line)
     return Change(start, start if inner.strip() else closer, write(None))

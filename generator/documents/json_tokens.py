@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 MAX_DIGITS: Final = 4300  # of an int: sys.int_info.default_max_str_digits; both libraries fail past it
+MULTILINE: Final = "a `'''` text"  #: what a `Mark` says of one
 
 _BLANK: Final = re.compile(r"[ \t\n\r]*")
 _LINE_COMMENT: Final = re.compile(r"(?:#|//)[^\r\n]*")
@@ -120,7 +121,7 @@ class Tokens:
             known = len(self.marks)
             value, end = self._multiline(pos) if multiline else self._quoted(pos)
             del self.marks[known:]
-            what = "a `'''` text" if multiline else "text in single quotes"
+            what = MULTILINE if multiline else "text in single quotes"
             self.marks.append(Mark(what, pos, end, dump(value)))
             return Word(value, end)
         if not first:
