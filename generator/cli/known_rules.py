@@ -2,68 +2,130 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..rules.documents.rule import DocumentRule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownRule:
-    """A rule as it is printed."""
+    """A rule as it is printed. What isn't said of a rule is empty."""
 
     id: str
     severity: str
-    checks: str  #: spec | runs | job | layout | fit
+    checks: str  #: spec | runs | job | layout | fit | files | engine; several with commas
     title: str  #: the requirement as a sentence
     source: str
+    when: str = ""  #: when the job would notice: parse | init | training | launcher | submit | silent
+    versions: str = ""  #: of DeepSpeed, such as `>=0.16.4`; empty: all
+    reads: tuple[str, ...] = ()  #: kinds of documents
+    prevents: str = ""  #: the error that comes without it, or what goes wrong silently
+    fix: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleNote:
-    """What explains a rule beyond its requirement."""
+    """What explains a rule beyond its requirement, where the rule doesn't say it itself."""
 
-    prevents: str  #: the error that comes without it, or what goes wrong silently
+    prevents: str
     fix: str
 
 
-#: Spec rules that warn; the others stop the job.
-_WARNINGS = frozenset({"SPEC016", "SPEC020"})
-_RUN_WARNINGS = frozenset({"RUN006"})
+#: Rules on texts that don't stop the job; the others do.
+_MILDER: Mapping[str, str] = {
+    "SPEC016": "warning",
+    "SPEC020": "warning",
+    "RUN006": "warning",
+    "FILE007": "note",
+    "FILE008": "warning",
+    "ENG002": "note",
+}
 
 
 @lru_cache(maxsize=1)
 def known_rules() -> tuple[KnownRule, ...]:
-    """Rules by id."""
+    """Rules by id; one that checks jobs and files alike is one entry."""
+    from ..rules.documents import DOCUMENT_RULES
+
+    notes = rule_notes()
+    rules = {rule.id: rule for rule in _other_rules()}
+    for rule_id, rule in rules.items():
+        if rule_id in notes:
+            rules[rule_id] = replace(rule, prevents=notes[rule_id].prevents, fix=notes[rule_id].fix)
+    for rule in DOCUMENT_RULES:
+        rules[rule.id] = _joined(rules[rule.id], rule) if rule.id in rules else _of_files(rule)
+    return tuple(sorted(rules.values(), key=lambda rule: rule.id))
+
+
+def _other_rules() -> Iterable[KnownRule]:
+    """All but the rules on documents."""
+    from ..documents.codes import TITLES as FILE_TITLES
     from ..documents.measurement import TITLES as RUN_TITLES
     from ..rules import ALL_RULES, JobRule, LayoutRule
     from ..spec.codes import TITLES
 
-    spec = _titled(TITLES, "spec", "the job spec's own form", _WARNINGS)
-    runs = _titled(RUN_TITLES, "runs", "the documented form of runs that dsgen calibrate reads", _RUN_WARNINGS)
-    other = [
-        KnownRule(
+    yield from _titled(TITLES, "spec", "the job spec's own form")
+    yield from _titled(RUN_TITLES, "runs", "the documented form of runs that dsgen calibrate reads")
+    yield from _titled(FILE_TITLES, "files", "the documented form of what dsgen validate reads")
+    for rule in ALL_RULES:
+        yield KnownRule(
             id=rule.id,
             severity=rule.severity.value,
             checks="job" if isinstance(rule, JobRule) else "layout" if isinstance(rule, LayoutRule) else "fit",
             title=rule.title,
             source=rule.source,
         )
-        for rule in ALL_RULES
-    ]
-    return tuple(sorted((*spec, *runs, *other), key=lambda rule: rule.id))
 
 
-def _titled(titles: Mapping[str, str], checks: str, source: str, warnings: frozenset[str]) -> list[KnownRule]:
+def _titled(titles: Mapping[str, str], checks: str, source: str) -> Iterable[KnownRule]:
     """What is wrong with a document as text, which is no rule on a job."""
-    return [
-        KnownRule(id=i, severity="warning" if i in warnings else "error", checks=checks, title=title, source=source)
-        for i, title in titles.items()
-    ]
+    for rule_id, title in titles.items():
+        engine = rule_id.startswith("ENG")
+        yield KnownRule(
+            id=rule_id,
+            severity=_MILDER.get(rule_id, "error"),
+            checks="engine" if engine else checks,
+            title=title,
+            source="the installed DeepSpeed's own parser" if engine else source,
+        )
+
+
+def _of_files(rule: DocumentRule) -> KnownRule:
+    return KnownRule(
+        id=rule.id,
+        severity=rule.severity.value,
+        checks="files",
+        title=rule.title,
+        source=rule.source,
+        when=rule.when,
+        versions=rule.versions,
+        reads=tuple(rule.reads),
+        prevents=rule.prevents,
+        fix=rule.fix,
+    )
+
+
+def _joined(known: KnownRule, rule: DocumentRule) -> KnownRule:
+    """A rule that checks files too, with the words it has for jobs where there are any."""
+    files = _of_files(rule)
+    sources = known.source if rule.source in known.source else f"{known.source}; {rule.source}"
+    return replace(
+        files,
+        checks=f"{known.checks}, files",
+        title=known.title,
+        source=sources,
+        prevents=known.prevents or rule.prevents,
+        fix=known.fix or rule.fix,
+    )
 
 
 @lru_cache(maxsize=1)
 def rule_notes() -> Mapping[str, RuleNote]:
-    """Notes by rule id."""
+    """Notes by rule id, for all but the rules on documents."""
     from importlib.resources import files
 
     import yaml

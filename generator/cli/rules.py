@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["text", "json"]),
+    type=click.Choice(["text", "json", "markdown"]),
     default="text",
     show_default=True,
     help="Form of the answer.",
@@ -32,6 +32,10 @@ def rules(rule_id: str | None, form: str) -> None:
         unknown("rule", rule_id, (rule.id for rule in known_rules()))
     if form == "json":
         print_json({"rules": [_document(rule) for rule in chosen]})
+    elif form == "markdown":
+        from .rules_page import rules_page
+
+        click.echo(rules_page(chosen), nl=False)
     elif rule_id is None:
         _print_all()
     else:
@@ -39,21 +43,25 @@ def rules(rule_id: str | None, form: str) -> None:
             click.echo(_explanation(rule))
 
 
-def _document(rule: KnownRule) -> dict[str, str]:
+def _document(rule: KnownRule) -> dict[str, object]:
+    """The rule's fields, without those that are empty."""
     from dataclasses import asdict
 
-    from .known_rules import rule_notes
-
-    note = rule_notes().get(rule.id)
-    return {**asdict(rule), **(asdict(note) if note else {})}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(rule).items() if value}
 
 
 def _explanation(rule: KnownRule) -> str:
     """The rule as a person reads it."""
-    document = _document(rule)
-    named = ("prevents", "fix", "source")
-    lines = [f"{name + ':':<10}{document[name]}" for name in named if name in document]
-    return "\n".join((f"{rule.id} ({rule.severity}, checks the {rule.checks})", rule.title, "", *lines))
+    said = {
+        "prevents": rule.prevents,
+        "fix": rule.fix,
+        "source": rule.source,
+        "when": rule.when,
+        "reads": ", ".join(rule.reads),
+        "versions": rule.versions and f"DeepSpeed {rule.versions}",
+    }
+    lines = [f"{name + ':':<10}{text}" for name, text in said.items() if text]
+    return "\n".join((f"{rule.id} ({rule.severity}, checks {rule.checks})", rule.title, "", *lines))
 
 
 def _print_all() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import click
 
+NAMES = ("job", "plan", "calibration", "findings")
+
 
 @click.command(short_help="Print a published JSON Schema.")
-@click.argument("name", required=False, default="job", type=click.Choice(["job", "plan", "calibration"]))
+@click.argument("name", required=False, default="job", type=click.Choice(NAMES))
 def schema(name: str) -> None:
-    """Print the JSON Schema of the job spec (job), of plan.json (plan) or of a calibration (calibration)."""
+    """Print a JSON Schema: of job specs, plan.json, calibrations, or what validate --format json prints."""
     from importlib.resources import files
 
     package = __package__.rpartition(".")[0]

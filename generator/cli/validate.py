@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from .findings_text import finding_text
-from .printing import print_json
 from .status import ExitStatus
 
-CONSUMERS = ("deepspeed", "huggingface", "accelerate", "megatron-deepspeed")
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ..findings import Finding
+    from ..rules.documents.validate import Answer
+    from .fixing import Mended
+
+CONSUMERS: Final = ("deepspeed", "huggingface", "accelerate", "megatron-deepspeed")
+_SEVERITIES: Final = ("error", "warning", "note")  #: the worst first
 
 
 @click.command(short_help="Find every problem of a job's files.")
@@ -22,26 +28,136 @@ CONSUMERS = ("deepspeed", "huggingface", "accelerate", "megatron-deepspeed")
 @click.option("--job", metavar="SPEC", help="The job spec that the files are for.")
 @click.option("--consumer", type=click.Choice(CONSUMERS), help="What reads the DeepSpeed config.")
 @click.option("--deepspeed-version", metavar="X.Y.Z", help="The DeepSpeed that is installed; else the newest known.")
+@click.option("--engine", is_flag=True, help="Ask the parser of the DeepSpeed that is installed here, too.")
+@click.option("--select", multiple=True, metavar="IDS", help="Tell only of these rules: ids or prefixes, by commas.")
+@click.option("--ignore", multiple=True, metavar="IDS", help="Tell nothing of these rules: ids or prefixes, by commas.")
+@click.option("--fix", is_flag=True, help="Mend what has one safe answer, and tell what is left.")
+@click.option("--diff", "only_diff", is_flag=True, help="With --fix: show what it would change, and write nothing.")
+@click.option(
+    "--fail-on",
+    type=click.Choice([*_SEVERITIES, "never"]),
+    default="error",
+    show_default=True,
+    help="Exit with 1 for findings of this severity or worse.",
+)
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["text", "json"]),
+    type=click.Choice(["text", "json", "sarif", "github"]),
     default="text",
     show_default=True,
     help="Form of the answer.",
 )
-def validate(paths: tuple[str, ...], form: str, **beside: Any) -> None:
-    """Find every problem of the files at PATH, or in the folders there; exit with 1 when there are errors."""
-    from .. import validate as find
-    from ..findings import Severity
+def validate(
+    paths: tuple[str, ...],
+    form: str,
+    fail_on: str,
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    fix: bool,
+    only_diff: bool,
+    **beside: Any,
+) -> None:
+    """Find every problem of the files at PATH, or in the folders there; exit with 1 when there are errors.
 
-    findings = find(*paths, **beside)
-    if form == "json":
-        print_json({"findings": [finding.to_dict() for finding in findings]})
+    With --fix, what is told is what is left. The diff goes to standard output, for other forms than text to standard
+    error.
+    """
+    from .rule_selection import selection
+
+    if only_diff and not fix:
+        raise click.UsageError("--diff shows what --fix would change: give both")
+    told = selection(select, ignore)
+    check = _checker(paths, **beside)
+    if fix:
+        files, answer = _mended(check, told.keeps, write=not only_diff, quiet=form != "text")
     else:
+        files, answer = (), check({})
+    findings = [finding for finding in answer.findings if told.keeps(finding)]
+    _print(findings, form)
+    click.echo(_summary(findings, answer.documents, files, written=not only_diff), err=True)
+    if _fails(findings, fail_on):
+        raise click.exceptions.Exit(ExitStatus.FINDINGS)
+
+
+def _checker(
+    paths: tuple[str, ...], *, job: str | None, engine: bool, **beside: Any
+) -> Callable[[Mapping[str, str]], Answer]:
+    """A function that checks the paths, with contents to read instead of the files'."""
+    from ..documents.given import Beside
+    from ..rules.documents.validate import validate as check
+
+    def answer(instead: Mapping[str, str]) -> Answer:
+        try:
+            return check(paths, Beside(**beside), job=job, engine=engine, instead=instead)
+        except ModuleNotFoundError as missing:
+            if not engine or missing.name != "deepspeed":
+                raise
+            raise click.UsageError(f"--engine asks DeepSpeed itself: {missing.msg}") from None
+
+    return answer
+
+
+def _mended(
+    check: Callable[[Mapping[str, str]], Answer], wanted: Callable[[Finding], bool], *, write: bool, quiet: bool
+) -> tuple[tuple[Mended, ...], Answer]:
+    """The files that `--fix` changes, shown and with `write` written, and the answer on what is left."""
+    from ..write import CannotWrite
+    from .fixing import mend, unified_diff, write_mended
+    from .writing import refuse_unwritable
+
+    files, answer = mend(check, wanted)
+    click.echo(unified_diff(files), nl=False, err=quiet)
+    if write:
+        try:
+            write_mended(files)
+        except CannotWrite as problem:
+            refuse_unwritable(problem, "give yourself the right to write there, or mend a copy of the files")
+    return files, answer
+
+
+def _print(findings: Sequence[Finding], form: str) -> None:
+    if form == "json":
+        from .findings_json import findings_document, json_text
+
+        click.echo(json_text(findings_document(findings)))
+    elif form == "sarif":
+        from .findings_json import json_text
+        from .known_rules import known_rules
+        from .sarif import sarif_log
+
+        click.echo(json_text(sarif_log(findings, {rule.id: rule for rule in known_rules()})))
+    elif form == "github":
+        from .github_annotations import annotation
+
+        for finding in findings:
+            click.echo(annotation(finding))
+    else:
+        from .findings_text import finding_text
+
         for finding in findings:
             click.echo(finding_text(finding, colour=True))
-        if not findings:
-            click.echo("no findings", err=True)
-    if any(finding.severity is Severity.ERROR for finding in findings):
-        raise click.exceptions.Exit(ExitStatus.FINDINGS)
+
+
+def _summary(findings: Sequence[Finding], documents: int, files: Sequence[Mended], *, written: bool) -> str:
+    """`2 errors, 1 warning in 3 documents; 1 can be fixed with --fix`."""
+    severities = [finding.severity.value for finding in findings]
+    counts = [_count(severities.count(severity), severity) for severity in _SEVERITIES if severity in severities]
+    summary = f"{', '.join(counts) or 'no findings'} in {_count(documents, 'document')}"
+    fixable = sum(bool(finding.edits) for finding in findings)
+    if files:
+        summary += f"; {_count(len(files), 'file')} {'mended' if written else 'would be mended'}"
+    elif fixable:
+        summary += f"; {fixable} can be fixed with --fix"
+    return summary
+
+
+def _count(number: int, name: str) -> str:
+    return f"{number:,} {name}{'' if number == 1 else 's'}"
+
+
+def _fails(findings: Sequence[Finding], fail_on: str) -> bool:
+    if fail_on == "never":
+        return False
+    failing = _SEVERITIES[: _SEVERITIES.index(fail_on) + 1]
+    return any(finding.severity.value in failing for finding in findings)

@@ -33,8 +33,8 @@ def _refuse(conflict: WouldOverwrite, hint: str) -> NoReturn:
     raise click.exceptions.Exit(ExitStatus.WOULD_OVERWRITE)
 
 
-def refuse_unwritable(problem: CannotWrite) -> NoReturn:
-    """Say what the file system refuses, and exit with `ExitStatus.FINDINGS`."""
+def refuse_unwritable(problem: CannotWrite, hint: str = "name a folder that you may write to with -o") -> NoReturn:
+    """Say what the file system refuses, with `hint` for what to do, and exit with `ExitStatus.FINDINGS`."""
     click.echo(f"{problem.path}: error: cannot be written: {problem.reason}; nothing was written", err=True)
-    click.echo("hint: name a folder that you may write to with -o", err=True)
+    click.echo(f"hint: {hint}", err=True)
     raise click.exceptions.Exit(ExitStatus.FINDINGS)

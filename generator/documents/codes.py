@@ -11,6 +11,10 @@ DUPLICATE_KEY: Final = "FILE003"
 UNKNOWN_KIND: Final = "FILE004"
 TOO_MUCH: Final = "FILE005"
 UNKNOWN_NAME: Final = "FILE006"
+USELESS_IGNORE: Final = "FILE007"
+UNKNOWN_IGNORE: Final = "FILE008"
+ENGINE_REFUSES: Final = "ENG001"
+ENGINE_VERSION: Final = "ENG002"
 
 TITLES: Final[Mapping[str, str]] = {
     UNREADABLE: "Every file is readable UTF-8 text.",
@@ -19,6 +23,10 @@ TITLES: Final[Mapping[str, str]] = {
     UNKNOWN_KIND: "A path names a kind of document that dsgen reads, or a folder that has one.",
     TOO_MUCH: "A submission stays within the limits of size, nesting and number of files.",
     UNKNOWN_NAME: "The cluster, model and job named beside the files are known.",
+    USELESS_IGNORE: "A comment that ignores a rule stands where the rule finds something.",
+    UNKNOWN_IGNORE: "A comment that ignores findings names rules that dsgen has.",
+    ENGINE_REFUSES: "The installed DeepSpeed's own parser takes every DeepSpeed config (with --engine).",
+    ENGINE_VERSION: "The installed DeepSpeed is the version that the files are checked for (with --engine).",
 }
 
 #: What the reader of job specs calls the same.

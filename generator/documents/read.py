@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from ..findings import Finding, Location, Severity
 from ..spec.source import Source
-from ..spec.text import Text, UnreadableText, read_path
+from ..spec.text import Text, UnreadableText, read_path, text_of
 from . import codes
 from .azureml import read_azureml
 from .document import AccelerateConfig, Document, DsConfig, EnvironmentFile, JobSpec, Kind, LaunchScript
@@ -37,6 +37,8 @@ class Reading:
 
     documents: list[Document] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    texts: dict[str, Text] = field(default_factory=dict)  #: of every file that could be read, by path
+    instead: Mapping[str, str] = field(default_factory=dict)  #: contents that count instead of a file's own, by path
 
     def tell(self, rule: str, where: Location, message: str, hint: str | None = None) -> None:
         """Add an error on a document as text."""
@@ -44,13 +46,16 @@ class Reading:
         self.findings.append(finding)
 
 
-def read_documents(paths: Iterable[str | os.PathLike[str]], *, consumer: str | None = None) -> Reading:
+def read_documents(
+    paths: Iterable[str | os.PathLike[str]], *, consumer: str | None = None, instead: Mapping[str, str] | None = None
+) -> Reading:
     """Every document at `paths`, with what is wrong with them as text. Never raises for what is in them.
 
     A folder gives the documents in it and below, other files left out. A file named by itself that is no document is
-    an error, but for YAML, which is then taken for a job spec, and JSON, for a DeepSpeed config.
+    an error, but for YAML, which is then taken for a job spec, and JSON, for a DeepSpeed config. `instead` has contents
+    by path that are read instead of what the files hold.
     """
-    reading = Reading()
+    reading = Reading(instead=instead or {})
     for path in paths:
         folder = Path(path)
         if _is_folder(folder):
@@ -98,10 +103,14 @@ def _candidates(folder: Path, depth: int) -> Iterator[Path]:
 def _read_file(name: str, reading: Reading, consumer: str | None, *, named: bool) -> None:
     try:
         text = read_path(name, limit=MAX_BYTES)
+        if text.path in reading.instead:
+            text = text_of(reading.instead[text.path], text.path, text.folder)
     except UnreadableText as problem:
         if named or problem.finding.rule != "SPEC014":  # binary files may lie in a folder
-            reading.findings.append(_as_file_finding(problem.finding))
+            spec = Path(name).suffix.lower() in (".yaml", ".yml")  # what a YAML file is taken for when nothing tells
+            reading.findings.append(problem.finding if spec else _as_file_finding(problem.finding))
         return
+    reading.texts[text.path] = text
     path, json = Path(name), None
     is_json = path.suffix.lower() in (".json", ".hjson") or text.content.lstrip()[:1] == "{"
     source = None

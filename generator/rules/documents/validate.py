@@ -3,23 +3,45 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from ...documents.document import JobSpec
 from ...documents.given import Beside, look_up
 from ...documents.read import read_documents
 from ...documents.submission import Submission
 from ...findings import Finding, InvalidJob, Severity, in_file_order
-from ...spec import Job, load_with_findings
-from ..check import check_job, check_pinned_fit, check_pins
+from ...spec.job import Job
+from ...spec.text import Text, UnreadableText, read_path
 from .check import check_submission
+from .ignores import without_ignored
 
 Path = str | os.PathLike[str]
 
 
-def validate(paths: Iterable[Path], beside: Beside, *, job: Path | None = None) -> tuple[Finding, ...]:
-    """Every finding in the documents at `paths`, in file order; `beside` and the spec at `job` are taken as true."""
-    reading = read_documents(paths, consumer=beside.consumer)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Findings in file order, and what was read."""
+
+    findings: tuple[Finding, ...]
+    documents: int  #: files that were checked
+    texts: Mapping[str, Text]  #: of every file that could be read, by path
+
+
+def validate(
+    paths: Iterable[Path],
+    beside: Beside,
+    *,
+    job: Path | None = None,
+    engine: bool = False,
+    instead: Mapping[str, str] | None = None,
+) -> Answer:
+    """Every finding in the documents at `paths`; `beside` and the spec at `job` are taken as true.
+
+    With `engine` the installed DeepSpeed is asked too, which raises `NoEngine` where there is none. `instead` has
+    contents by path that are read instead of what the files hold.
+    """
+    reading = read_documents(paths, consumer=beside.consumer, instead=instead)
     findings = list(reading.findings)
     resolved: list[Job] = []
     for document in reading.documents:
@@ -34,11 +56,35 @@ def validate(paths: Iterable[Path], beside: Beside, *, job: Path | None = None) 
     given, problems = look_up(beside, stated)
     findings += problems
     submission = Submission(documents=tuple(reading.documents), given=given, jobs=tuple(resolved))
-    return in_file_order((*findings, *check_submission(submission)))
+    findings += check_submission(submission)
+    if engine:
+        from .ask_engine import ask_engine
+
+        findings += ask_engine(submission, tuple(findings))
+    texts = _with_spec(reading.texts, job)
+    return Answer(
+        findings=in_file_order(without_ignored(findings, texts)),
+        documents=len({document.path for document in reading.documents}),
+        texts=texts,
+    )
+
+
+def _with_spec(texts: Mapping[str, Text], job: Path | None) -> Mapping[str, Text]:
+    """The texts, with that of the spec given beside the files."""
+    if job is None:
+        return texts
+    try:
+        text = read_path(job)
+    except UnreadableText:
+        return texts
+    return {text.path: text, **texts}
 
 
 def check_spec(path: Path) -> tuple[Job | None, tuple[Finding, ...]]:
     """The job of a spec, where it can be resolved, and every finding in it, pinned keys included."""
+    from ...spec import load_with_findings  # these need numpy and jsonschema, which other documents do without
+    from ..check import check_job, check_pinned_fit, check_pins
+
     try:
         job, findings = load_with_findings(path)
     except InvalidJob as invalid:

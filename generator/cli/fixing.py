@@ -1,0 +1,123 @@
+"""`--fix`: what findings say would mend them, applied round after round until nothing changes."""
+
+from __future__ import annotations
+
+import codecs
+import difflib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from .findings_text import printable
+
+if TYPE_CHECKING:
+    from ..findings import Edit, Finding
+    from ..rules.documents.validate import Answer
+    from ..write import Change
+
+MAX_ROUNDS: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mended:
+    """A file's text before and after."""
+
+    path: str
+    before: str
+    after: str
+
+
+def mend(
+    check: Callable[[Mapping[str, str]], Answer], wanted: Callable[[Finding], bool]
+) -> tuple[tuple[Mended, ...], Answer]:
+    """The files that change, and the answer on them as they are then. Nothing is written.
+
+    `check` answers with contents by path instead of what files hold; findings that are not `wanted` are left alone.
+    Edits of one finding are made together or not at all; of findings whose edits overlap the first goes first, the
+    others have the next round. What doesn't come to rest within `MAX_ROUNDS` is left as the last round has it.
+    """
+    contents: dict[str, str] = {}
+    first = answer = check(contents)
+    seen = [dict(contents)]
+    for _ in range(MAX_ROUNDS):
+        texts = {path: text.content for path, text in answer.texts.items()} | contents
+        after = contents | _applied((f for f in answer.findings if wanted(f)), texts)
+        if after in seen:  # nothing changes, or what one round mends another breaks again
+            break
+        contents = after
+        seen.append(dict(contents))
+        answer = check(contents)
+    changed = ((path, first.texts[path].content, after) for path, after in sorted(contents.items()))
+    return tuple(Mended(path=p, before=b, after=a) for p, b, a in changed if b != a), answer
+
+
+def write_mended(files: Sequence[Mended]) -> tuple[Change, ...]:
+    """Write every file, or none; links are followed, permissions and byte order marks kept. Raises `CannotWrite`."""
+    from ..documents.read import MAX_BYTES
+    from ..frameworks.program import RenderedFile
+    from ..spec.text import UnreadableText, read_path
+    from ..write import CannotWrite, write
+
+    for file in files:
+        try:
+            same = read_path(file.path, limit=MAX_BYTES).content == file.before
+        except UnreadableText:
+            same = False
+        if not same:  # another program wrote it meanwhile, or its name was shown with escapes
+            raise CannotWrite(Path(file.path), "it is not the file that was checked")
+    places = {file: Path(os.path.realpath(file.path)) for file in files}
+    if not places:
+        return ()
+    folder = Path(os.path.commonpath([place.parent for place in places.values()]))
+    rendered = [
+        RenderedFile(
+            path=place.relative_to(folder).as_posix(),
+            text=_mark(place) + file.after,
+            executable=bool(place.stat().st_mode & 0o100),
+        )
+        for file, place in places.items()
+    ]
+    return write(rendered, folder, force=True)
+
+
+def unified_diff(files: Iterable[Mended]) -> str:
+    """What changes, as a unified diff."""
+    return "".join(line for file in files for line in _diff(file))
+
+
+def _applied(findings: Iterable[Finding], texts: Mapping[str, str]) -> dict[str, str]:
+    """The contents that change by one round of edits, by path."""
+    taken: dict[str, list[Edit]] = {}
+    for finding in findings:
+        if finding.edits and all(_fits(edit, texts, taken) for edit in finding.edits):
+            for edit in finding.edits:
+                taken.setdefault(edit.path, []).append(edit)
+    return {path: _edited(texts[path], edits) for path, edits in taken.items()}
+
+
+def _fits(edit: Edit, texts: Mapping[str, str], taken: Mapping[str, list[Edit]]) -> bool:
+    """Whether the edit is within its file, and touches none that is taken already."""
+    if edit.path not in texts or not 0 <= edit.start <= edit.end <= len(texts[edit.path]):
+        return False
+    return all(edit.end < other.start or other.end < edit.start for other in taken.get(edit.path, ()))
+
+
+def _edited(text: str, edits: Iterable[Edit]) -> str:
+    for edit in sorted(edits, key=lambda edit: (edit.start, edit.end), reverse=True):
+        text = text[: edit.start] + edit.replacement + text[edit.end :]
+    return text
+
+
+def _mark(place: Path) -> str:
+    """The byte order mark that the reader of texts takes off."""
+    with place.open("rb") as stream:
+        return "\ufeff" if stream.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else ""
+
+
+def _diff(file: Mended) -> Iterator[str]:
+    name = printable(file.path)
+    before, after = (text.splitlines(keepends=True) for text in (file.before, file.after))
+    for line in difflib.unified_diff(before, after, name, name):
+        yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"

@@ -1,0 +1,149 @@
+"""Findings as SARIF 2.1.0, which code scanning services and editors read.
+
+Source: OASIS Static Analysis Results Interchange Format (SARIF) Version 2.1.0, Errata 01.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from .. import __version__
+from .file_path import relative_path
+from .findings_text import printable
+
+if TYPE_CHECKING:
+    from ..findings import Edit, Finding, Location
+    from .known_rules import KnownRule
+
+Json = dict[str, Any]
+
+_SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+#: What a viewer would take for a placeholder or a link in a message (sections 3.11.5 and 3.11.6).
+_PLACEHOLDER: Final = re.compile(r"\{(\d+)\}")
+_LINK: Final = re.compile(r"\[(?=[^\[\]]*\]\()")
+
+
+def sarif_log(findings: Iterable[Finding], rules: Mapping[str, KnownRule]) -> Json:
+    """The log of one run. `rules` explains rules by id. Findings on flags have no file: they are notifications."""
+    placed: list[Finding] = []
+    flags: list[Finding] = []
+    for finding in findings:
+        (flags if relative_path(finding.where.path) is None else placed).append(finding)
+    ids = sorted({finding.rule for finding in placed})
+    driver: Json = {
+        "name": "dsgen",
+        "version": __version__,
+        "semanticVersion": __version__,
+        "rules": [_rule(rule, rules.get(rule)) for rule in ids],
+    }
+    if flags:
+        driver["notifications"] = [_rule(rule, rules.get(rule)) for rule in sorted({f.rule for f in flags})]
+    seen: Counter[str] = Counter()
+    run = {
+        "tool": {"driver": driver},
+        "columnKind": "unicodeCodePoints",
+        "invocations": [_invocation(flags)],
+        "results": [_result(finding, ids.index(finding.rule), seen) for finding in placed],
+    }
+    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _rule(rule_id: str, rule: KnownRule | None) -> Json:
+    if rule is None:
+        return {"id": rule_id}
+    described: Json = {
+        "id": rule.id,
+        "shortDescription": {"text": _text(rule.title)},
+        "fullDescription": {"text": _text(rule.prevents or rule.title)},
+        "defaultConfiguration": {"level": rule.severity},
+    }
+    if rule.fix:
+        described["help"] = {"text": _text(f"{rule.title}\n\nWithout it: {rule.prevents}\n\nFix: {rule.fix}")}
+    properties = {"source": rule.source, "when": rule.when, "versions": rule.versions}
+    described["properties"] = {name: value for name, value in properties.items() if value}
+    return described
+
+
+def _invocation(flags: list[Finding]) -> Json:
+    failed = any(finding.severity.value == "error" for finding in flags)
+    invocation: Json = {"executionSuccessful": not failed}
+    if flags:
+        invocation["toolConfigurationNotifications"] = [
+            {"descriptor": {"id": f.rule}, "level": f.severity.value, "message": _message(f)} for f in flags
+        ]
+    return invocation
+
+
+def _result(finding: Finding, index: int, seen: Counter[str]) -> Json:
+    result: Json = {
+        "ruleId": finding.rule,
+        "ruleIndex": index,
+        "level": finding.severity.value,
+        "message": _message(finding),
+        "locations": [{"physicalLocation": _physical(finding.where)}],
+        "partialFingerprints": {"dsgen/v1": _fingerprint(finding, seen)},
+    }
+    if finding.edits:
+        result["fixes"] = [_fix(finding)]
+    return result
+
+
+def _message(finding: Finding) -> Json:
+    hint = f"\nhint: {printable(finding.hint)}" if finding.hint else ""
+    return {"text": _text(printable(finding.message) + hint)}
+
+
+def _physical(where: Location) -> Json:
+    place: Json = {"artifactLocation": _artifact(where.path)}
+    if where.line is not None:
+        place["region"] = {"startLine": where.line}
+        if where.column is not None:
+            place["region"]["startColumn"] = where.column
+    return place
+
+
+def _artifact(path: str) -> Json:
+    relative = relative_path(path) or ""
+    uri = quote(relative.encode("utf-8", errors="replace"), safe="/-._~")
+    return {"uri": uri or "."}
+
+
+def _fix(finding: Finding) -> Json:
+    by_file: dict[str, list[Edit]] = {}
+    for edit in finding.edits:
+        by_file.setdefault(edit.path, []).append(edit)
+    changes = [
+        {"artifactLocation": _artifact(path), "replacements": [_replacement(e) for e in sorted(edits, key=_start)]}
+        for path, edits in by_file.items()
+    ]
+    return {"description": {"text": _text(printable(finding.hint or finding.message))}, "artifactChanges": changes}
+
+
+def _start(edit: Edit) -> int:
+    return edit.start
+
+
+def _replacement(edit: Edit) -> Json:
+    """Offsets count characters, without a byte order mark, as both dsgen and SARIF have it."""
+    replacement: Json = {"deletedRegion": {"charOffset": edit.start, "charLength": edit.end - edit.start}}
+    if edit.replacement:
+        replacement["insertedContent"] = {"text": edit.replacement}
+    return replacement
+
+
+def _fingerprint(finding: Finding, seen: Counter[str]) -> str:
+    """The same while only other lines change: of rule, file, key and source line, numbered where these are the same."""
+    where = finding.where
+    parts = (finding.rule, relative_path(where.path) or "", where.pointer, (where.excerpt or "").strip())
+    digest = hashlib.sha256("\0".join(parts).encode("utf-8", errors="replace")).hexdigest()[:32]
+    seen[digest] += 1
+    return f"{digest}:{seen[digest]}"
+
+
+def _text(text: str) -> str:
+    return _LINK.sub(r"\\[", _PLACEHOLDER.sub(r"{{\1}}", text))
