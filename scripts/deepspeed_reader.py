@@ -26,7 +26,7 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "null": (None,),
     "bool": (True, False),
     "int": (0, 1, 4096),
-    "float": (0.5, 2.5),
+    "float": (0.0, 0.5, 2.5),
     "str": ("dsgen", "", "8", "fp16", "WARN", "mean"),
     "list": ([], ["dsgen"]),
     "object": ({}, {"enabled": False}),

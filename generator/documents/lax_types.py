@@ -136,7 +136,7 @@ def _makes_a_dict(value: object) -> bool:
     if not isinstance(value, dict | list | str):
         return False
     try:
-        dict(value)
+        dict[object, object](value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return False
     return True

@@ -1,0 +1,57 @@
+"""What DeepSpeed's parser takes for a setting: converted where a model does it, its default where it must."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ...documents.deepspeed_schema import DeepSpeedSchema, load_schema
+from ...documents.document import DsConfig
+from ...documents.lax_types import mismatch
+from ...documents.submission import Submission
+
+_TRUE = frozenset({"1", "on", "t", "true", "y", "yes"})
+
+
+def readable(submission: Submission) -> Iterator[tuple[DsConfig, DeepSpeedSchema]]:
+    """The configs whose top level is an object, with the keys of the release that is to read them."""
+    for config in submission.ds_configs:
+        if isinstance(config.json.data, dict) and config.json.broken is None:
+            yield config, load_schema(submission.deepspeed_version)
+
+
+def setting(config: DsConfig, schema: DeepSpeedSchema, section: str, name: str) -> Any:
+    """The value that the parser takes for a key of a section; None where the release doesn't know it."""
+    key = schema.key(f"{section}/{name}")
+    if key is None:
+        return None
+    names = (key.written, key.name)
+    value = next((config.value(f"{section}/{n}") for n in names if config.has(f"{section}/{n}")), key.default)
+    inner = schema.section(section)
+    if inner is None or inner.kind == "mapping":
+        return value
+    if value == "auto" or (value is not key.default and mismatch(value, key, pydantic=schema.pydantic)):
+        return key.default
+    if not isinstance(value, str):
+        return value
+    if key.type.name == "bool":
+        return value.lower() in _TRUE
+    whole = key.type.name == "enum" and key.type.of[0].name == "int"
+    return float(value) if whole or key.type.name in ("int", "float") else value
+
+
+def bf16_block(config: DsConfig, schema: DeepSpeedSchema) -> str:
+    """The pointer of the block that the parser reads as bf16."""
+    key = schema.key("/bf16")
+    takes_null = key is not None and "null" not in key.refuses  # then null counts as left out
+    absent = not config.has("/bf16") or (takes_null and config.value("/bf16") is None)
+    return "/bfloat16" if absent and config.has("/bfloat16") else "/bf16"
+
+
+def stage_of(config: DsConfig, schema: DeepSpeedSchema) -> int:
+    """The ZeRO stage as the parser takes it, from true, "2" and 2.0 as well."""
+    written = config.value("/zero_optimization")
+    if isinstance(written, bool):
+        return int(written)
+    stage = setting(config, schema, "/zero_optimization", "stage")
+    return int(stage) if isinstance(stage, int | float) else 0
