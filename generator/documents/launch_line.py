@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -26,6 +26,12 @@ _NAMES: Final = {
     "deepspeed.launcher.runner": "deepspeed",
     "accelerate.commands.launch": "accelerate",
 }
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 _PYTHON: Final = re.compile(r"(python|pypy)[0-9.]*")
 _SHELLS: Final = frozenset({"bash", "sh", "zsh", "dash"})
 _NO_OPTIONS: Final = frozenset({"nohup", "command", "setsid", "builtin", "sudo", "shifter"})
@@ -40,14 +46,19 @@ _SUBCOMMANDS: Final = {
 _OPERANDS: Final = {"singularity": 1, "docker": 1, "enroot": 1, "timeout": 1, "taskset": 1, "ssh": 1}
 _WRAPPERS: Final = frozenset({"numactl", "nice", "timeout", "stdbuf", "time", "taskset", "exec", "nsys"})
 _TAKES_SCRIPT: Final = frozenset({"torchrun", "deepspeed", "accelerate"})
-_STARTS_JOBS: Final = frozenset({"srun", "mpirun", "torchrun", "deepspeed", "accelerate", "python", "pdsh", "ssh"})
-#: Programs that srun and its kin start for other ends than training.
-_TOOLS: Final = frozenset(
-    ["hostname", "nvidia-smi", "echo", "printf", "mkdir", "rm", "cp", "mv", "ls", "cat", "date", "printenv", "true", "false", "sleep", "which", "rsync", "tar", "ulimit", "scontrol", "df", "du", "free", "lscpu", "nproc", "id", "whoami", "uname", "touch", "chmod", "ln", "find", "pip", "pip3", "conda", "ps", "kill", "killall", "pkill", "sinfo", "squeue", "module", "head", "tail", "grep", "awk", "sed", "curl", "wget", "git", "source", "cd", "test", "nvcc", "ibstat", "dcgmi", "rocm-smi"]
+_STARTS_JOBS: Final = frozenset({"srun", "mpirun", "torchrun", "deepspeed", "accelerate", "python"})
+#: Programs that srun and its kin start for other ends than training, and builtins of the shell (bash(1)).
+_TOOLS: Final = _names(
+    """
+    hostname nvidia-smi mkdir rm cp mv ls cat date printenv sleep which rsync tar scontrol df du free lscpu
+    nproc id whoami uname touch chmod ln find pip pip3 conda ps pkill killall sinfo squeue head tail grep awk
+    sed curl wget git nvcc ibstat dcgmi rocm-smi module . : [ alias bg bind break builtin caller cd compgen
+    complete compopt continue declare dirs disown echo enable eval exit export false fc fg getopts hash help
+    history jobs kill let local logout mapfile popd printf pushd pwd read readarray readonly return set shift
+    shopt source suspend test times trap true type typeset ulimit umask unalias unset wait
+    """
 )
-_TOOL_MODULES: Final = frozenset(
-    {"pip", "venv", "json.tool", "http.server", "ensurepip", "compileall", "site", "timeit"}
-)
+_TOOL_MODULES: Final = _names("pip venv json.tool http.server ensurepip compileall site timeit")
 _MOST_WRAPPERS: Final = 40  # words that start another; more are no launch line
 
 
@@ -90,10 +101,24 @@ class _Walk:
 
 def launches(script: ShellScript) -> tuple[Launch, ...]:
     """Every training program that the script starts, in order."""
+    return tuple(
+        _launches_of(script, script.commands, _Exports(script)) or _launches_of(script, _kept(script), _Exports(script))
+    )
+
+
+def _kept(script: ShellScript) -> list[Command]:
+    """Command lines that the script keeps in arrays, to start them by ways that can't be followed, such as ssh."""
+    return [
+        Command(words=a.words, environment=(), offset=a.words[0].offset, index=a.command_index)
+        for a in script.assignments
+        if a.words and _looks_like_program(a.words[0])
+    ]
+
+
+def _launches_of(script: ShellScript, commands: Iterable[Command], exports: _Exports) -> list[Launch]:
     found: list[Launch] = []
     walks: dict[int, _Walk] = {}
-    exports = _Exports(script)
-    for command in script.commands:
+    for command in commands:
         outer = walks.get(command.inside) if command.inside is not None else None
         walk = _Walk(command=command)
         if outer is not None:
@@ -114,7 +139,7 @@ def launches(script: ShellScript) -> tuple[Launch, ...]:
                     environment=environment,
                 )
             )
-    return tuple(found)
+    return found
 
 
 def sbatch_options(script: ShellScript) -> Options:

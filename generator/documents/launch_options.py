@@ -135,7 +135,7 @@ class OptionReader:
         return values
 
     def _guess(self) -> int:
-        """How many values an option that no table has may take: one, if a word that is no program comes and isn't last."""
+        """How many values an unknown option may take: one, if a word that is no program comes and isn't last."""
         following = self._words[self._at : self._at + 2]
         if len(following) < 2 or following[0].prefix.startswith("-"):
             return 0

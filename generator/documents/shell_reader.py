@@ -105,11 +105,10 @@ class Reader:
             if self._open.get("("):
                 self._pop("(")
             self._function = False if not tokens and self._function is None else self._function
-        elif separator in (";;", ";&", ";;&"):
-            if self._open.get("case"):
-                self._pop_to("case")
-                self.state.next_branch()
-                self._pattern = True
+        elif separator in (";;", ";&", ";;&") and self._open.get("case"):
+            self._pop_to("case")
+            self.state.next_branch()
+            self._pattern = True
         self._conditional = separator == "||" or (separator == "&&" and self._tested(tokens))
 
     def _tested(self, tokens: list[Token]) -> bool:

@@ -50,7 +50,7 @@ class ShellScript:
         return self.text.locate(line, offset - self.line_starts[line], pointer)
 
     def value_of(self, name: str, before: int | None = None) -> str | None:
-        """The value of a variable of the script's own shell where the command of index `before` begins (None: at the end)."""
+        """The value of a variable where the command of index `before` begins; at the end of the script with None."""
         changes = self.history.get(name, [])
         if before is None:
             return changes[-1][1] if changes else None

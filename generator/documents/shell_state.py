@@ -1,4 +1,4 @@
-"""The variables of a shell while its script is read: what each holds, and what is left of it after branches and loops."""
+"""The variables of a shell while its script is read: what each holds, and what branches and loops leave of it."""
 
 from __future__ import annotations
 
