@@ -163,8 +163,9 @@ class _Transaction:
         temporary.write_bytes(_encoded(change.file, change.path))
         existing = change.path if change.before is not None else temporary
         mode = existing.stat().st_mode & 0o777  # a file that is there keeps who may read and write it
-        executable = (mode & 0o444) >> 2 if change.file.executable else 0  # who may read may execute
-        temporary.chmod(mode & ~0o111 | executable)
+        if bool(mode & 0o100) != change.file.executable:
+            mode = mode | (mode & 0o444) >> 2 if change.file.executable else mode & ~0o111  # who may read may execute
+        temporary.chmod(mode)
 
     def _make_folder(self, folder: Path) -> None:
         missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]

@@ -56,8 +56,9 @@ def known_rules() -> tuple[KnownRule, ...]:
     for rule_id, rule in rules.items():
         if rule_id in notes:
             rules[rule_id] = replace(rule, prevents=notes[rule_id].prevents, fix=notes[rule_id].fix)
-    for rule in DOCUMENT_RULES:
-        rules[rule.id] = _joined(rules[rule.id], rule) if rule.id in rules else _of_files(rule)
+    for document in DOCUMENT_RULES:
+        known = rules.get(document.id)
+        rules[document.id] = _of_files(document) if known is None else _joined(known, document)
     return tuple(sorted(rules.values(), key=lambda rule: rule.id))
 
 

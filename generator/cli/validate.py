@@ -68,7 +68,7 @@ def validate(
     if only_diff and not fix:
         raise click.UsageError("--diff shows what --fix would change: give both")
     told = selection(select, ignore)
-    check = _checker(paths, **beside)
+    check = _checker(paths, told.keeps, **beside)
     if fix:
         files, answer = _mended(check, told.keeps, write=not only_diff, quiet=form != "text")
     else:
@@ -81,7 +81,7 @@ def validate(
 
 
 def _checker(
-    paths: tuple[str, ...], *, job: str | None, engine: bool, **beside: Any
+    paths: tuple[str, ...], told: Callable[[Finding], bool], *, job: str | None, engine: bool, **beside: Any
 ) -> Callable[[Mapping[str, str]], Answer]:
     """A function that checks the paths, with contents to read instead of the files'."""
     from ..documents.given import Beside
@@ -89,7 +89,7 @@ def _checker(
 
     def answer(instead: Mapping[str, str]) -> Answer:
         try:
-            return check(paths, Beside(**beside), job=job, engine=engine, instead=instead)
+            return check(paths, Beside(**beside), job=job, engine=engine, instead=instead, told=told)
         except ModuleNotFoundError as missing:
             if not engine or missing.name != "deepspeed":
                 raise

@@ -183,7 +183,6 @@ def test_annotations_are_one_command_each() -> None:
 def test_annotations_say_place_and_hint() -> None:
     """An annotation has file, line, column and rule, and the hint on a line of its own; a note is a notice."""
     assert annotation(finding(severity=Severity.NOTE)) == (
-        "::notice file=conf/ds config.json,line=3,col=14,title=ZERO001"
-        "::stage: 7 is none of 0, 1, 2, 3%0Ahint: stage: 3"
+        "::notice file=conf/ds config.json,line=3,col=14,title=ZERO001::stage: 7 is none of 0, 1, 2, 3%0Ahint: stage: 3"
     )
     assert annotation(finding(where=Location(path="<flags>"), hint=None)).startswith("::error title=ZERO001::")

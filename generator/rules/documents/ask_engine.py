@@ -110,6 +110,5 @@ def _place(config: DsConfig, said: str) -> Location:
     by_name: dict[str, str] = {}
     for pointer in config.json.spans:
         by_name.setdefault(pointer.rpartition("/")[2], pointer)
-    named = (by_name[name] for name in _NAME.findall(said) if name and name in by_name)
-    pointer = next(named, None)
-    return Location(path=config.path) if pointer is None else config.locate_key(pointer)
+    named = next((by_name[name] for name in _NAME.findall(said) if name in by_name), None)
+    return Location(path=config.path) if named is None else config.locate_key(named)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from ...documents.document import JobSpec
@@ -35,11 +35,12 @@ def validate(
     job: Path | None = None,
     engine: bool = False,
     instead: Mapping[str, str] | None = None,
+    told: Callable[[Finding], bool] = bool,
 ) -> Answer:
     """Every finding in the documents at `paths`; `beside` and the spec at `job` are taken as true.
 
-    With `engine` the installed DeepSpeed is asked too, which raises `NoEngine` where there is none. `instead` has
-    contents by path that are read instead of what the files hold.
+    With `engine` the installed DeepSpeed is asked too, about configs without an error that is `told`; raises `NoEngine`
+    where there is none. `instead` has contents by path that are read instead of what the files hold.
     """
     reading = read_documents(paths, consumer=beside.consumer, instead=instead)
     findings = list(reading.findings)
@@ -57,11 +58,11 @@ def validate(
     findings += problems
     submission = Submission(documents=tuple(reading.documents), given=given, jobs=tuple(resolved))
     findings += check_submission(submission)
+    texts = _with_spec(reading.texts, job)
     if engine:
         from .ask_engine import ask_engine
 
-        findings += ask_engine(submission, tuple(findings))
-    texts = _with_spec(reading.texts, job)
+        findings += ask_engine(submission, tuple(filter(told, without_ignored(findings, texts))))
     return Answer(
         findings=in_file_order(without_ignored(findings, texts)),
         documents=len({document.path for document in reading.documents}),

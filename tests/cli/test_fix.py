@@ -1,0 +1,229 @@
+"""`dsgen validate --fix`: what it changes, that it comes to rest, that it is all or nothing; over all cases."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+import dsgen
+from dsgen.cli.fixing import MAX_ROUNDS, Mended, mend, unified_diff, write_mended
+from dsgen.cli.status import ExitStatus
+from dsgen.findings import Edit, Finding, Location, Severity
+from dsgen.rules.documents import DOCUMENT_RULES
+from dsgen.rules.documents.validate import Answer
+from dsgen.spec.text import text_of
+from dsgen.write import CannotWrite
+from tests.cli.running import run
+from tests.needs import needs_deepspeed
+from tests.rules.documents.test_cases import CASES, FOLDER, findings_of, flags_of, keywords_of
+
+PARSED = {rule.id for rule in DOCUMENT_RULES if rule.when == "parse" and "DeepSpeed config" in rule.reads}
+
+
+def finding(*edits: tuple[str, int, int, str], rule: str = "ZERO001") -> Finding:
+    """A finding that these edits mend."""
+    return Finding(
+        rule=rule,
+        severity=Severity.ERROR,
+        where=Location(path="a"),
+        message="wrong",
+        edits=tuple(Edit(path=path, start=start, end=end, replacement=text) for path, start, end, text in edits),
+    )
+
+
+class Checks:
+    """A check that finds in file `a` what its `rule` says of the text, and counts how often it is asked."""
+
+    def __init__(self, text: str, *edits: tuple[str, tuple[tuple[str, int, int, str], ...]]) -> None:
+        self.text, self.edits, self.asked = text, edits, 0
+
+    def __call__(self, instead: Mapping[str, str]) -> Answer:
+        """The findings whose text is the one in the file."""
+        self.asked += 1
+        now = instead.get("a", self.text)
+        found = tuple(finding(edit) for text, edits in self.edits if text == now for edit in edits)
+        return Answer(findings=found, documents=1, texts={"a": text_of(now, "a"), "b": text_of("b", "b")})
+
+
+def after(check: Checks) -> str:
+    """What `a` holds when it is mended."""
+    files, _ = mend(check, lambda finding: True)
+    return files[0].after if files else check.text
+
+
+def test_edits_go_on_until_nothing_changes() -> None:
+    """What one round mends may let the next find more; the last answer is on what is left."""
+    check = Checks("abc", ("abc", (("a", 0, 1, "x"),)), ("xbc", (("a", 1, 3, ""),)))
+    assert after(check) == "x"
+    assert check.asked == 3
+
+
+def test_edits_that_overlap_wait_for_the_next_round() -> None:
+    """Of two findings that would change the same characters the first goes first; the other is asked again."""
+    check = Checks("abc", ("abc", (("a", 0, 2, "xy"), ("a", 1, 3, "!!"))), ("xyc", (("a", 2, 3, "z"),)))
+    assert after(check) == "xyz"
+
+
+def test_edits_apart_are_made_in_one_round() -> None:
+    """Edits at different places of a file are made together, wherever they stand."""
+    check = Checks("a-b-c", ("a-b-c", (("a", 4, 5, "333"), ("a", 0, 1, "1"), ("a", 2, 3, "22"))))
+    assert after(check) == "1-22-333"
+    assert check.asked == 2
+
+
+def test_edits_of_a_finding_are_made_together_or_not_at_all() -> None:
+    """A finding of which one edit can't be made is left alone."""
+    lost = finding(("a", 0, 1, "x"), ("absent", 0, 0, "x"))
+    past = finding(("a", 0, 1, "y"), ("a", 2, 99, "y"))
+
+    def check(instead: Mapping[str, str]) -> Answer:
+        return Answer(findings=(lost, past), documents=1, texts={"a": text_of("abc", "a")})
+
+    files, answer = mend(check, lambda finding: True)
+    assert files == ()
+    assert answer.findings == (lost, past)
+
+
+def test_edits_that_undo_each_other_come_to_rest() -> None:
+    """Two rules that each mend what the other breaks don't go round for ever."""
+    check = Checks("a", ("a", (("a", 0, 1, "b"),)), ("b", (("a", 0, 1, "a"),)))
+    assert after(check) in ("a", "b")
+    assert check.asked <= 3
+
+
+def test_rounds_are_limited() -> None:
+    """A rule that always finds more is asked so many times and no more."""
+    asked = 0
+
+    def check(instead: Mapping[str, str]) -> Answer:
+        nonlocal asked
+        asked += 1
+        text = instead.get("a", "a")
+        return Answer(
+            findings=(finding(("a", len(text), len(text), "a")),), documents=1, texts={"a": text_of(text, "a")}
+        )
+
+    mend(check, lambda finding: True)
+    assert asked == MAX_ROUNDS + 1
+
+
+def test_only_what_is_selected_is_mended() -> None:
+    """A finding that isn't told is not mended either."""
+    files, _ = mend(Checks("abc", ("abc", (("a", 0, 1, "x"),))), lambda finding: False)
+    assert files == ()
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file with a byte order mark, Windows line ends and permissions of its own, behind a link."""
+    monkeypatch.chdir(tmp_path)
+    place = tmp_path / "real" / "run.sh"
+    place.parent.mkdir()
+    place.write_bytes(b"\xef\xbb\xbfone\r\ntwo")
+    place.chmod(0o710)
+    (tmp_path / "run.sh").symlink_to(place)
+    (tmp_path / "other").write_text("x\n")
+    return place
+
+
+MENDED = (
+    Mended(path="run.sh", before="one\r\ntwo", after="one\r\n2"),
+    Mended(path="other", before="x\n", after="y\n"),
+)
+
+
+def test_files_keep_what_is_not_mended(script: Path) -> None:
+    """Line ends, byte order mark, permissions and links stay as they are; nothing else is left in the folder."""
+    write_mended(MENDED)
+    assert script.read_bytes() == b"\xef\xbb\xbfone\r\n2"
+    assert stat.S_IMODE(script.stat().st_mode) == 0o710
+    assert Path("run.sh").is_symlink()
+    assert Path("other").read_text() == "y\n"
+    assert {path.name for path in Path().rglob("*")} == {"other", "real", "run.sh"}
+
+
+def test_a_file_that_changed_meanwhile_is_not_overwritten(script: Path) -> None:
+    """When a file is no longer what was checked, nothing is written at all."""
+    Path("other").write_text("changed\n")
+    with pytest.raises(CannotWrite):
+        write_mended(MENDED)
+    assert script.read_bytes().endswith(b"two")
+
+
+def test_the_diff_is_one_that_patch_takes() -> None:
+    """The diff names the files and marks a last line without an end."""
+    assert unified_diff(MENDED[1:]) == "--- other\n+++ other\n@@ -1 +1 @@\n-x\n+y\n"
+    assert unified_diff(MENDED[:1]).count("\\ No newline at end of file\n") == 2
+
+
+def has_edits(case: str) -> bool:
+    """Whether a finding of the case's bad folder can be mended."""
+    with pytest.MonkeyPatch.context() as patch:
+        return any(found.edits for found in findings_of(case, "bad", patch))
+
+
+def texts_of(folder: Path) -> dict[str, bytes]:
+    """Every file with its bytes."""
+    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture
+def bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
+    """A copy of the bad folder of the case that the test is for, as the working directory."""
+    folder = tmp_path / "bad"
+    shutil.copytree(FOLDER / request.getfixturevalue("case") / "bad", folder)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+MENDABLE = [case for case in CASES if has_edits(case)]
+
+
+@pytest.mark.parametrize("case", MENDABLE)
+def test_mending_comes_to_rest_and_breaks_nothing(case: str, bad: Path) -> None:
+    """After `--fix` the same command changes nothing more, and no rule finds an error that it didn't find before."""
+    flags = flags_of(case)
+    before = texts_of(bad)
+    errors = {found.rule for found in dsgen.validate(".", **keywords_of(flags)) if found.severity is Severity.ERROR}
+    shown = run("validate", ".", "--fix", "--diff", *flags)
+    assert texts_of(bad) == before
+    first = run("validate", ".", "--fix", *flags)
+    assert first.stdout == shown.stdout
+    mended = texts_of(bad)
+    assert mended.keys() == before.keys()
+    assert mended != before
+    again = run("validate", ".", "--fix", *flags)
+    assert texts_of(bad) == mended
+    assert "@@" not in again.stdout
+    left = dsgen.validate(".", **keywords_of(flags))
+    assert {found.rule for found in left if found.severity is Severity.ERROR} <= errors
+    assert not [found for found in left if found.edits], "what can be mended is mended"
+
+
+@needs_deepspeed
+@pytest.mark.integration
+@pytest.mark.parametrize("case", MENDABLE)
+def test_deepspeed_takes_what_is_mended(case: str, bad: Path) -> None:
+    """A config in which `--fix` left no error is one that DeepSpeed's own parser takes, of its newest version."""
+    flags = flags_of(case)
+    if "--deepspeed-version" in flags:
+        flags = [word for word in flags if not word[0].isdigit() or "." not in word]
+        flags.remove("--deepspeed-version")
+    run("validate", ".", "--fix", *flags)
+    refused = [found for found in dsgen.validate(".", engine=True, **keywords_of(flags)) if found.rule == "ENG001"]
+    assert refused == []
+
+
+def test_the_diff_alone_writes_nothing_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--fix` on files with nothing to mend writes nothing, and its status is that of what is left."""
+    monkeypatch.chdir(tmp_path)
+    Path("job.yaml").write_text("colour: blue\n")
+    before = texts_of(tmp_path)
+    for words in ("--fix", "--fix --diff"):
+        assert run("validate", ".", *shlex.split(words)).exit_code == ExitStatus.FINDINGS
+    assert texts_of(tmp_path) == before

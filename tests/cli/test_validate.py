@@ -1,0 +1,283 @@
+"""`dsgen validate` on the command line: what it prints where, how it exits, what it selects; and its guide."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dsgen.cli.known_rules import known_rules
+from dsgen.cli.status import ExitStatus
+from dsgen.cli.validate import validate as command
+from dsgen.documents.kinds import is_candidate
+from tests.cli.running import run
+from tests.needs import needs_deepspeed
+
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs" / "validate.md").read_text(encoding="utf-8")
+SPEC = """\
+model: gpt2
+framework: deepspeed
+cluster: azure/standard_nd96amsr_a100_v4
+gpus: 8
+training: {global_batch: 64}
+"""
+#: One error, one warning of what is there, both of dsgen's own form of a spec.
+BAD = SPEC + "colour: blue\nlaunch: {target: shell, script: train.py, environment: {HF_TOKEN: hush}}\n"
+CONFIG = '{\n  "train_batch_size": 64,\n  "train_micro_batch_size_per_gpu": 8,\n  "bf16": {"enabled": true}\n}\n'
+
+
+@pytest.fixture(autouse=True)
+def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Every test runs in a folder of its own, with a job of one error and one warning."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.yaml").write_text(BAD)
+    return tmp_path
+
+
+def rules_of(*arguments: str) -> list[str]:
+    """The ids of what `dsgen validate` finds."""
+    return [found["rule"] for found in json.loads(run("validate", *arguments, "--format", "json").stdout)["findings"]]
+
+
+def test_text_is_followed_by_a_summary() -> None:
+    """Findings go to standard output, and their numbers to standard error."""
+    result = run("validate", ".")
+    assert result.exit_code == ExitStatus.FINDINGS
+    assert result.stdout.startswith("job.yaml:6:1: error: 'colour' is no key")
+    assert result.stderr == "1 error, 1 warning in 1 document\n"
+
+
+def test_nothing_found_is_said(workdir: Path) -> None:
+    """A good submission prints nothing to standard output, and exits with 0."""
+    (workdir / "job.yaml").write_text(SPEC)
+    result = run("validate", ".")
+    assert (result.exit_code, result.stdout, result.stderr) == (ExitStatus.OK, "", "no findings in 1 document\n")
+
+
+@pytest.mark.parametrize("form", ["json", "sarif", "github"])
+def test_other_forms_have_standard_output_for_themselves(form: str) -> None:
+    """A form for programs is all of standard output, with the same status; and it is the same every time."""
+    results = [run("validate", "job.yaml", "--format", form) for _ in range(2)]
+    assert results[0].stdout == results[1].stdout
+    assert results[0].exit_code == ExitStatus.FINDINGS
+    if form == "github":
+        assert results[0].stdout.splitlines()[0].startswith("::error file=job.yaml,line=6,col=1,title=SPEC006::")
+    else:
+        json.loads(results[0].stdout)
+
+
+@pytest.mark.parametrize(
+    ("ignored", "fail_on", "status"),
+    [
+        ("", "error", 1),
+        ("", "never", 0),
+        ("SPEC006", "error", 0),
+        ("SPEC006", "warning", 1),
+        ("SPEC006", "note", 1),
+        ("SPEC", "note", 0),
+    ],
+)
+def test_the_status_is_of_what_is_told(ignored: str, fail_on: str, status: int) -> None:
+    """The exit status is 1 when something as severe as `--fail-on` says is told."""
+    assert run("validate", ".", "--fail-on", fail_on, "--ignore", ignored).exit_code == status
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ("", ["SPEC006", "SPEC016"]),
+        ("--select SPEC016", ["SPEC016"]),
+        ("--select spec016,SPEC006", ["SPEC006", "SPEC016"]),
+        ("--select SPEC016 --select SPEC006", ["SPEC006", "SPEC016"]),
+        ("--select SPEC", ["SPEC006", "SPEC016"]),
+        ("--select MLM", []),
+        ("--ignore SPEC016", ["SPEC006"]),
+        ("--ignore SPEC --select SPEC016", ["SPEC016"]),
+        ("--ignore SPEC016 --select SPEC", ["SPEC006"]),
+        ("--ignore SPEC016 --select SPEC016", []),
+    ],
+)
+def test_rules_are_selected_and_ignored(flags: str, told: list[str]) -> None:
+    """Rules are chosen by ids and prefixes; the longer prefix decides, of two alike `--ignore`."""
+    assert rules_of(".", *flags.split()) == told
+
+
+def test_what_could_not_be_read_is_told_whatever_is_selected(workdir: Path) -> None:
+    """A file that can't be read draws its error under `--select` of other rules; only `--ignore` drops it."""
+    assert rules_of("absent.json", "--select", "MLM") == ["FILE001"]
+    assert rules_of("absent.json", "--ignore", "FILE001") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--select", "SPEC06"), "unknown rule 'SPEC06'; did you mean 'SPEC0"),
+        (("--ignore", "SPEK"), "did you mean 'SPEC'?"),
+        (("--diff",), "--diff shows what --fix would change"),
+        (("--fail-on", "sometimes"), "sometimes"),
+        (("--consumer", "pytorch"), "pytorch"),
+        (("--gpus", "0"), "--gpus"),
+        (("--format", "xml"), "xml"),
+    ],
+)
+def test_wrong_usage(arguments: tuple[str, ...], said: str) -> None:
+    """A wrong command line exits with 2 and says what would be right."""
+    result = run("validate", ".", *arguments)
+    assert result.exit_code == ExitStatus.USAGE
+    assert said in " ".join(result.stderr.split())
+
+
+def test_a_path_is_required() -> None:
+    """Without a path nothing is guessed."""
+    assert run("validate").exit_code == ExitStatus.USAGE
+
+
+def test_a_comment_ignores_a_finding(workdir: Path) -> None:
+    """A comment in a job spec ignores a finding on its line, and a useless one is told."""
+    text = BAD.replace("colour: blue", "colour: blue  # dsgen: ignore[SPEC006]").replace(
+        "gpus: 8", "gpus: 8  # dsgen: ignore[MLM004]"
+    )
+    (workdir / "job.yaml").write_text(text)
+    assert rules_of("job.yaml") == ["FILE007", "SPEC016"]
+
+
+def test_the_schema_is_printed() -> None:
+    """`dsgen schema findings` prints the schema of the JSON form."""
+    assert json.loads(run("schema", "findings").stdout)["title"] == "dsgen findings"
+
+
+def in_fresh_python(code: str) -> subprocess.CompletedProcess[str]:
+    """What a new interpreter makes of some code."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+
+def test_engine_needs_deepspeed() -> None:
+    """Without DeepSpeed `--engine` is a usage error that says what to install."""
+    done = in_fresh_python(
+        "import sys; sys.modules['deepspeed'] = None\n"
+        "from dsgen.cli import main; main(['validate', 'job.yaml', '--engine'])"
+    )
+    assert done.returncode == ExitStatus.USAGE
+    assert "DeepSpeed is not installed; pip install 'dsgen-launch[deepspeed]'" in done.stderr
+    assert done.stdout == ""
+
+
+@needs_deepspeed
+@pytest.mark.integration
+def test_engine_tells_what_deepspeed_refuses(workdir: Path) -> None:
+    """What DeepSpeed's own parser refuses is an error at the key that it names, unless an error is told already."""
+    (workdir / "job.yaml").unlink()
+    (workdir / "ds_config.json").write_text(CONFIG.replace("}\n}", '},\n  "zero_optimization": {"stage": 7}\n}'))
+    flags = (".", "--gpus", "8", "--engine")
+    own = {rule for rule in rules_of(*flags) if not rule.startswith("ENG")}
+    assert "ENG001" not in rules_of(*flags)
+    answer = json.loads(run("validate", *flags, "--format", "json", "--ignore", ",".join(own)).stdout)
+    [found] = [found for found in answer["findings"] if found["rule"] == "ENG001"]
+    assert (found["severity"], found["pointer"], found["line"]) == ("error", "/zero_optimization/stage", 5)
+    assert "on 8 GPUs" in found["message"] and "0, 1, 2, 3" in found["message"]
+
+
+@needs_deepspeed
+@pytest.mark.integration
+def test_engine_of_another_version_is_told(workdir: Path) -> None:
+    """When the DeepSpeed that is asked is not the one that the files are for, a note says so."""
+    (workdir / "job.yaml").unlink()
+    (workdir / "ds_config.json").write_text(CONFIG)
+    assert "ENG002" in rules_of(".", "--gpus", "8", "--engine", "--deepspeed-version", "0.16.9")
+
+
+@needs_deepspeed
+@pytest.mark.integration
+def test_engine_keeps_standard_output_clean(workdir: Path) -> None:
+    """What DeepSpeed prints while it is asked stays out of standard output, whatever it says."""
+    (workdir / "job.yaml").unlink()
+    (workdir / "ds_config.json").write_text(CONFIG.replace("64", "63"))
+    code = "from dsgen.cli import main; main(['validate', '.', '--gpus', '8', '--engine', '--format', 'json'])"
+    done = in_fresh_python(code)
+    json.loads(done.stdout)
+    assert "Traceback" not in done.stderr
+
+
+def fenced(language: str) -> list[str]:
+    """The guide's blocks of a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+
+
+def commands_of(text: str) -> list[list[str]]:
+    """The `dsgen` commands in a block or a workflow step, as words, without comments and redirections."""
+    found = re.findall(r"^\s*(?:- )?(?:run: |script: )?dsgen (validate .*)$", text, re.MULTILINE)
+    return [shlex.split(line.split(" > ")[0], comments=True) for line in found]
+
+
+COMMANDS = [words for text in (*fenced("sh"), *fenced("yaml")) for words in commands_of(text)]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_commands_of_the_guide_run(words: list[str], workdir: Path) -> None:
+    """Every command of the guide is one that dsgen takes, and runs on a good job."""
+    if "--engine" in words and needs_deepspeed.args[0]:
+        pytest.skip("DeepSpeed is not installed")
+    for folder in (workdir, workdir / "my-job", workdir / "jobs"):
+        folder.mkdir(exist_ok=True)
+        (folder / "job.yaml").write_text(SPEC)
+        (folder / "ds_config.json").write_text(CONFIG.replace("64", "512"))
+        (folder / "train.sbatch").write_text("#!/bin/bash\necho nothing\n")
+    assert run(*words).exit_code in (ExitStatus.OK, ExitStatus.FINDINGS)
+
+
+def test_the_guide_has_commands() -> None:
+    """The guide's commands are found: those of its text and those of its workflows."""
+    assert len(COMMANDS) >= 7
+
+
+@pytest.mark.parametrize("text", fenced("yaml"))
+def test_yaml_of_the_guide_is_well_formed(text: str) -> None:
+    """Every YAML sample of the guide is well-formed, and each hook in it is one that dsgen has."""
+    document = yaml.safe_load(text)
+    hooks = [hook for hook in _hooks(document) if "id" in hook]
+    published = {hook["id"] for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))}
+    assert {hook["id"] for hook in hooks} <= published
+    for hook in hooks:
+        arguments = [word for word in hook.get("args", []) if not Path(word).suffix]
+        parsed, _, _ = command.make_parser(command.make_context("validate", ["x"])).parse_args(["x", *arguments])
+        assert parsed["paths"]
+
+
+def _hooks(document: object) -> list[dict[str, list[str]]]:
+    if isinstance(document, dict):
+        return [hook for repo in document.get("repos", []) for hook in repo["hooks"]]
+    return document if isinstance(document, list) else []
+
+
+def test_python_of_the_guide_runs(workdir: Path) -> None:
+    """The Python sample of the guide runs."""
+    (workdir / "my-job").mkdir()
+    (workdir / "my-job" / "job.yaml").write_text(SPEC)
+    for sample in fenced("python"):
+        exec(compile(sample, "docs/validate.md", "exec"), {})
+
+
+def test_the_guide_names_every_flag() -> None:
+    """Every option of the command is in the guide, and every rule that the guide names is there."""
+    options = [option for parameter in command.params for option in parameter.opts if option.startswith("--")]
+    assert [option for option in options if option not in GUIDE] == []
+    known = {rule.id for rule in known_rules()}
+    assert set(re.findall(r"\b[A-Z]{2,6}\d{3}\b", GUIDE)) <= known
+
+
+def test_the_hook_takes_the_documents_of_a_folder() -> None:
+    """The pre-commit hook is given the files that a folder's documents are looked for in, and no others."""
+    [hook] = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    assert (hook["id"], hook["entry"]) == ("dsgen-validate", "dsgen validate")
+    names = """ds_config.json conf.hjson job.yaml job.yml run.sh run.bash a.sbatch a.slurm a.job hostfile hostfile.16
+        arguments.txt .deepspeed_env a/b/ds.json train.py README.md a.txt .hidden.json json hostfile/a x.json.bak"""
+    for name in names.split():
+        taken = re.search(hook["files"], name) is not None
+        assert taken == is_candidate(Path(name)) or name == ".hidden.json", name
