@@ -27,7 +27,7 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "bool": (True, False),
     "int": (0, 1, 4096),
     "float": (0.0, 0.5, 2.5),
-    "str": ("dsgen", "", "8", "fp16", "WARN", "mean"),
+    "str": ("dsgen", "", "8", "fp16", "WARN", "mean", "FAST", "REPLICA", "fixed"),
     "list": ([], ["dsgen"]),
     "object": ({}, {"enabled": False}),
 }

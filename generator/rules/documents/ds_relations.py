@@ -181,7 +181,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         check=reduction_is_known,
     ),
     DocumentRule(
-        id="PREC021",
+        id="PREC030",
         severity=Severity.ERROR,
         when="parse",
         reads=("DeepSpeed config",),
@@ -201,7 +201,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         check=partial_offload_needs_stage_3,
     ),
     DocumentRule(
-        id="ZERO045",
+        id="ZERO060",
         severity=Severity.ERROR,
         when="parse",
         reads=("DeepSpeed config",),

@@ -136,7 +136,7 @@ def loss_scale_is_a_number(submission: Submission) -> Iterator[Breach]:
 
 def scale_bounds_are_whole(submission: Submission) -> Iterator[Breach]:
     """fp16's scale window and least scale are whole numbers."""
-    return _of(submission, "PREC022")
+    return _of(submission, "PREC031")
 
 
 RULES: Final[tuple[DocumentRule, ...]] = (
@@ -281,7 +281,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         check=loss_scale_is_a_number,
     ),
     DocumentRule(
-        id="PREC022",
+        id="PREC031",
         severity=Severity.ERROR,
         when="parse",
         reads=("DeepSpeed config",),

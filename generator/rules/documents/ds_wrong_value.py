@@ -132,7 +132,7 @@ def _loss_scaling(place: str, value: object, key: Key, section: Section) -> Prob
         and not _is_whole(value)
     ):
         message = f"{named(place)} takes a whole number; this is {shown(value)}"
-        return Problem(rule="PREC022", pointer=place, message=message, hint=shown(key.default))
+        return Problem(rule="PREC031", pointer=place, message=message, hint=shown(key.default))
     return None
 
 

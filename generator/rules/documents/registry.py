@@ -39,6 +39,10 @@ from . import (
     megatron_options,
     megatron_shape,
     slurm,
+    slurm_choices,
+    slurm_directives,
+    slurm_nodes,
+    slurm_resources,
     slurm_script,
 )
 from .rule import DocumentRule
@@ -60,6 +64,10 @@ DOCUMENT_RULES: Final[tuple[DocumentRule, ...]] = (
     *hostfiles.RULES,
     *environment.RULES,
     *slurm.RULES,
+    *slurm_choices.RULES,
+    *slurm_directives.RULES,
+    *slurm_nodes.RULES,
+    *slurm_resources.RULES,
     *slurm_script.RULES,
     *azureml.RULES,
     *azureml_service.RULES,

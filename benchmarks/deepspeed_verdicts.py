@@ -1,0 +1,34 @@
+"""DeepSpeed's own verdicts on configs: run in an environment with one release, reads and writes JSON lines.
+
+`PYTHONPATH=FOLDER_WITH_THE_RELEASE:. python -m benchmarks.deepspeed_verdicts WORLD < texts > verdicts`
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from dsgen.rules.documents.engine import parse, quiet, read
+
+
+def main() -> None:
+    """A line of `{"text": ...}` in, a line of `{"accepted": ..., "error": ...}` out, in the same order."""
+    texts = [json.loads(line)["text"] for line in sys.stdin]
+    with quiet():
+        verdicts = [verdict(text, int(sys.argv[1])) for text in texts]
+    for answer in verdicts:
+        print(json.dumps(answer))
+
+
+def verdict(text: str, world: int) -> dict[str, Any]:
+    """What DeepSpeed's parser says of a config, read as it reads files, on `world` ranks."""
+    try:
+        parse(read(text, strict=False), world)
+    except Exception as error:
+        return {"accepted": False, "error": f"{type(error).__name__}: {error}"[:300]}
+    return {"accepted": True, "error": None}
+
+
+if __name__ == "__main__":
+    main()
