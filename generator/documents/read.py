@@ -37,6 +37,7 @@ class Reading:
 
     documents: list[Document] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    places: set[str] = field(default_factory=set)  #: where the documents are, links followed
     texts: dict[str, Text] = field(default_factory=dict)  #: of every file that could be read, by path
     instead: Mapping[str, str] = field(default_factory=dict)  #: contents that count instead of a file's own, by path
 
@@ -110,7 +111,7 @@ def _read_file(name: str, reading: Reading, consumer: str | None, *, named: bool
             spec = Path(name).suffix.lower() in (".yaml", ".yml")  # what a YAML file is taken for when nothing tells
             reading.findings.append(problem.finding if spec else _as_file_finding(problem.finding))
         return
-    reading.texts[text.path] = text
+    reading.texts.setdefault(text.path, text)
     path, json = Path(name), None
     is_json = path.suffix.lower() in (".json", ".hjson") or text.content.lstrip()[:1] == "{"
     source = None
@@ -127,6 +128,10 @@ def _read_file(name: str, reading: Reading, consumer: str | None, *, named: bool
     if kind is None and named:
         kind = _kind_as_named(is_json, source, keys, consumer)
     if kind is not None:
+        place = os.path.realpath(name)
+        if place in reading.places:
+            return  # named twice, or by itself and with its folder
+        reading.places.add(place)
         _read_kind(kind, text, json, source, reading)
     elif named:
         message = "dsgen can't tell what kind of document this is"

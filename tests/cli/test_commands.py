@@ -254,9 +254,9 @@ def test_validate_tells_good_from_bad(workdir: Path) -> None:
     (workdir / "job.yaml").write_text(SMALL)
     (workdir / "empty.yaml").write_text("")
     (workdir / "junk.yaml").write_bytes(bytes(range(256)))
-    (workdir / "ds_config.json").write_text('{"train_batch_size": 8}')
+    (workdir / "folder").mkdir()
     assert run("validate", "job.yaml").exit_code == ExitStatus.OK
-    for path in ("empty.yaml", "junk.yaml", "ds_config.json", "absent.yaml", "."):
+    for path in ("empty.yaml", "junk.yaml", "absent.yaml", "folder"):
         result = run("validate", "job.yaml", path)
         assert result.exit_code == ExitStatus.FINDINGS
         assert f"{path}:" in result.stdout
