@@ -36,6 +36,11 @@ class Hostfile:
     text: Text
     line_starts: tuple[int, ...] = (0,)
 
+    @property
+    def path(self) -> str:
+        """As the user named it."""
+        return self.text.path
+
     def locate(self, entry: HostEntry | int) -> Location:
         """The place of an entry, or of an offset."""
         return _locate(self.text, self.line_starts, entry if isinstance(entry, int) else entry.offset)

@@ -62,10 +62,10 @@ def _kind_of_mapping(name: str, suffix: str, keys: frozenset[str]) -> Kind | Non
 
 
 def _told_by_keys(keys: frozenset[str]) -> Kind | None:
-    """The kind with the most of its signs among `keys`; those of another program's file count against all."""
+    """The kind with the most of its signs among `keys`; one of another program's file outweighs them."""
     kinds: tuple[Kind, ...] = get_args(Kind)
     signs = _signs()
-    against = 2 * len(keys & signs[_OTHERS])
+    against = 10 * len(keys & signs[_OTHERS])
     scores = {kind: len(keys & signs.get(kind, frozenset())) + _weight(kind, keys) - against for kind in kinds}
     best = max(kinds, key=lambda kind: scores[kind])
     return best if scores[best] > 0 else None
