@@ -155,10 +155,16 @@ def _azureml_claims(job: AzureMLJob) -> Iterator[Claim]:
     if isinstance(nodes, int) and not isinstance(nodes, bool):
         where = job.source.locate("/resources/instance_count")
         yield Claim(quantity="nodes", value=nodes, where=where, words=f"instance_count: {nodes}")
-        if isinstance(processes, int) and not isinstance(processes, bool):
+        if isinstance(processes, int) and not isinstance(processes, bool) and not (processes == 1 and _launches(job)):
             words = f"instance_count: {nodes} × process_count_per_instance: {processes}"
             where = job.source.locate("/distribution/process_count_per_instance")
             yield Claim(quantity="processes", value=nodes * processes, where=where, words=words)
+
+
+def _launches(job: AzureMLJob) -> bool:
+    """Whether the command has a launcher that starts the processes of a node itself."""
+    calls = [call.program for launch in (job.script.launches if job.script else ()) for call in launch.calls]
+    return bool({"torchrun", "deepspeed", "accelerate"} & set(calls))
 
 
 def _launch_claims(launch: Launch) -> Iterator[Claim]:
