@@ -19,6 +19,8 @@ _MAPPINGS: Final = frozenset({".json", ".hjson", ".yaml", ".yml"})
 _DEEPSPEED_NAME: Final = re.compile(r"(?:^|[^a-z])(?:ds|deepspeed|zero[-_]?\d?|z[0-3])(?:[^a-z]|$)")
 _HOST_LINE: Final = re.compile(r"\s*\S+\s+slots\s*=", re.IGNORECASE)
 _TORN_YAML: Final = re.compile(r"^([A-Za-z_$][\w$]*)\s*:", re.MULTILINE)
+_LAUNCHER: Final = re.compile(r"\b(?:srun|torchrun|deepspeed|accelerate launch|mpirun)\b")
+_MEGATRON_OPTIONS: Final = ("--num-layers", "--hidden-size", "--tensor-model-parallel-size", "--micro-batch-size")
 _OPTION_LINE: Final = re.compile(r"\s*--[a-z][\w-]*")
 
 
@@ -87,12 +89,12 @@ def _weight(kind: Kind, keys: frozenset[str]) -> int:
 def _kind_of_text(content: str, keys: frozenset[str]) -> Kind | None:
     """A file without a telling name."""
     lines = [line for line in content.splitlines()[:200] if line.strip() and not line.lstrip().startswith("#")]
-    if "#SBATCH" in content or re.search(r"\b(?:srun|torchrun|deepspeed|accelerate launch|mpirun)\b", content):
+    if lines and all(_OPTION_LINE.match(line) for line in lines[:5]):
+        return "Megatron arguments" if any(line.lstrip().startswith(_MEGATRON_OPTIONS) for line in lines) else None
+    if "#SBATCH" in content or _LAUNCHER.search(content):
         return "launch script"
     if lines and _HOST_LINE.match(lines[0]):
         return "hostfile"
-    if lines and all(_OPTION_LINE.match(line) for line in lines[:5]):
-        return "Megatron arguments"
     return _told_by_keys(keys)
 
 
