@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, Final
 
 from ...documents.document import DsConfig
@@ -13,7 +12,7 @@ from ...findings import Severity
 from ..phrases import listed, neighbours
 from ..sources import deepspeed
 from .ds_problem import as_hjson, shown
-from .ds_settings import readable
+from .ds_settings import is_elastic, readable
 from .rule import Breach, DocumentRule
 
 _TRAIN: Final = "train_batch_size"
@@ -50,7 +49,7 @@ def _batches(submission: Submission) -> Iterator[_Batch]:
     """The configs whose batch DeepSpeed computes from numbers; what is no number has a rule of its own."""
     for config, _ in readable(submission):
         values: list[Any] = [as_hjson(config.value(f"/{key}")) for key in (_TRAIN, _MICRO, _STEPS)]
-        elastic = config.block("/elasticity").get("enabled") and submission.deepspeed_version < (0, 19, 7)
+        elastic = is_elastic(config, submission.deepspeed_version)
         if elastic or not all(value is None or isinstance(value, int | float) for value in values):
             continue
         train, micro, steps = values
@@ -135,15 +134,25 @@ def batch_can_be_divided(submission: Submission) -> Iterator[Breach]:
     for batch in _sound(submission):
         if batch.train is None or len(batch.given) == 3:
             continue
-        parts = {key: value for key, value in batch.given.items() if key != _TRAIN}
-        step = Fraction(next(iter(parts.values()), 1)) * Fraction(batch.replicas or 1)
-        if batch.train < step or Fraction(batch.train) % step == 0:
+        part = batch.micro or batch.steps or 1
+        step = part * (batch.replicas or 1)
+        if batch.train < step or _derives(batch, part):
             continue
-        names = [f"`{key}` {shown(value)}" for key, value in parts.items()]
+        names = [f"`{key}` {shown(value)}" for key, value in batch.given.items() if key != _TRAIN]
         names += [f"{shown(batch.replicas)} replicas"] if batch.replicas is not None else []
-        total = f" = {shown(_plain(step))}" if len(names) > 1 else ""
+        total = f" = {shown(step)}" if len(names) > 1 else ""
         message = f"`{_TRAIN}` {shown(batch.train)} is no multiple of {' × '.join(names)}{total}"
         yield batch.breach(_TRAIN, message, _multiples(step, batch.train))
+
+
+def _derives(batch: _Batch, part: Number) -> bool:
+    """Whether the key that is left out, divided off as DeepSpeed does, gives the batch again."""
+    if batch.train is None:
+        return True
+    replicas = batch.replicas or 1
+    first, second = (part, replicas) if batch.micro is not None else (replicas, part)
+    rest = batch.train // first // second
+    return batch.train == part * rest * replicas
 
 
 def batch_is_the_product(submission: Submission) -> Iterator[Breach]:
@@ -151,11 +160,11 @@ def batch_is_the_product(submission: Submission) -> Iterator[Breach]:
     for batch in _sound(submission):
         if batch.train is None or batch.micro is None or batch.steps is None:
             continue
-        step = Fraction(batch.micro) * Fraction(batch.steps)
+        step = batch.micro * batch.steps
         if batch.replicas is None:
-            if Fraction(batch.train) % step:
+            if batch.train % step:
                 message = f"`{_TRAIN}` {shown(batch.train)} is no multiple of {_MICRO} {shown(batch.micro)}"
-                message += f" × {_STEPS} {shown(batch.steps)} = {shown(_plain(step))}"
+                message += f" × {_STEPS} {shown(batch.steps)} = {shown(step)}"
                 yield batch.breach(_TRAIN, message, _multiples(step, batch.train))
             continue
         product = batch.micro * batch.steps * batch.replicas
@@ -173,23 +182,17 @@ def _sound(submission: Submission) -> Iterator[_Batch]:
             yield batch
 
 
-def _plain(number: Fraction) -> Number:
-    return number.numerator if number.denominator == 1 else float(number)
-
-
-def _multiples(step: Fraction, target: Number) -> str | None:
-    if step.denominator != 1 or not isinstance(target, int):
-        return None
-    return listed(neighbours(step.numerator, target))
+def _multiples(step: Number, target: Number) -> str | None:
+    return listed(neighbours(step, target)) if isinstance(step, int) and isinstance(target, int) else None
 
 
 def _fitting(batch: _Batch, product: Number) -> str:
     """The product, and other accumulation steps that make the batch as written."""
     hint = f'"{_TRAIN}": {shown(as_hjson(product))}'
     if batch.micro and batch.replicas and batch.train is not None:
-        steps = Fraction(batch.train) / (Fraction(batch.micro) * Fraction(batch.replicas))
-        if steps.denominator == 1:
-            hint += f', or "{_STEPS}": {steps.numerator}'
+        steps, rest = divmod(batch.train, batch.micro * batch.replicas)
+        if steps and not rest:
+            hint += f', or "{_STEPS}": {shown(as_hjson(steps))}'
     return hint
 
 

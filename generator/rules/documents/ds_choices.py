@@ -99,6 +99,9 @@ def _unusable(config: DsConfig, schema: DeepSpeedSchema) -> Iterator[tuple[str, 
         degree = config.value("/sequence_parallel_size")
         if not isinstance(degree, int | float) or degree <= 0:
             yield "/sequence_parallel_size", "a whole number of at least 1", "1"
+    stage = config.value("/checkpoint/parallel_write/pipeline_stage", False)
+    if isinstance(stage, int | float) and stage not in (0, 1):
+        yield "/checkpoint/parallel_write/pipeline_stage", "true or false", "false"
     size = config.value("/vocabulary_size")
     if size and isinstance(size, str | list | dict):
         yield "/vocabulary_size", "a whole number", "take it out; DeepSpeed only warns by it"

@@ -40,6 +40,11 @@ def setting(config: DsConfig, schema: DeepSpeedSchema, section: str, name: str) 
     return float(value) if whole or key.type.name in ("int", "float") else value
 
 
+def is_elastic(config: DsConfig, version: tuple[int, ...]) -> bool:
+    """Whether the batch follows from the elasticity block, whatever the batch keys say."""
+    return version < (0, 19, 7) and bool(config.block("/elasticity").get("enabled"))
+
+
 def bf16_block(config: DsConfig, schema: DeepSpeedSchema) -> str:
     """The pointer of the block that the parser reads as bf16."""
     key = schema.key("/bf16")

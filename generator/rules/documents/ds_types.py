@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from ...documents.document import DsConfig
 from ...documents.submission import FILLERS, Submission
 from ...findings import Severity
 from ..sources import deepspeed
 from .ds_problem import is_placeholder, named, shown
-from .ds_settings import readable
+from .ds_settings import is_elastic, readable
 from .ds_walk import problems
 from .ds_wrong_value import BATCH_KEYS, number_in
 from .rule import Breach, DocumentRule
@@ -31,14 +32,20 @@ def _of(submission: Submission, rule: str) -> Iterator[Breach]:
     return (problem.breach(config) for config, problem in problems(submission) if problem.rule == rule)
 
 
+def _batch_values(submission: Submission) -> Iterator[tuple[DsConfig, str, object]]:
+    """The batch keys that DeepSpeed computes with: each config, key and value."""
+    for config, _ in readable(submission):
+        for key in BATCH_KEYS if not is_elastic(config, submission.deepspeed_version) else ():
+            yield config, key, config.value(f"/{key}")
+
+
 def batch_is_not_auto(submission: Submission) -> Iterator[Breach]:
     """A batch key is "auto" only for who fills it in: Transformers and accelerate."""
-    for config, _ in readable(submission):
-        for key in BATCH_KEYS if submission.consumer not in FILLERS else ():
-            if config.value(f"/{key}") == "auto":
-                message = f'`{key}` is "auto", which only Transformers and accelerate fill in; DeepSpeed fails on it'
-                hint = "write a number; or --consumer huggingface, where its Trainer reads the file"
-                yield Breach(where=config.locate(f"/{key}"), message=message, hint=hint)
+    for config, key, value in _batch_values(submission):
+        if value == "auto" and submission.consumer not in FILLERS:
+            message = f'`{key}` is "auto", which only Transformers and accelerate fill in; DeepSpeed fails on it'
+            hint = "write a number; or --consumer huggingface, where its Trainer reads the file"
+            yield Breach(where=config.locate(f"/{key}"), message=message, hint=hint)
 
 
 def model_is_not_auto(submission: Submission) -> Iterator[Breach]:
@@ -59,12 +66,10 @@ def handed_on_is_not_auto(submission: Submission) -> Iterator[Breach]:
 def numbers_are_no_text(submission: Submission) -> Iterator[Breach]:
     """A number is written as a number."""
     yield from _of(submission, "PARSE009")
-    for config, _ in readable(submission):
-        for key in BATCH_KEYS:
-            value = config.value(f"/{key}")
-            if isinstance(value, str) and value != "auto" and not is_placeholder(value):
-                message = f"`{key}` is the text {shown(value)}; DeepSpeed computes with it, and fails"
-                yield Breach(where=config.locate(f"/{key}"), message=message, hint=number_in(value) or "1")
+    for config, key, value in _batch_values(submission):
+        if isinstance(value, str) and value != "auto" and not is_placeholder(value):
+            message = f"`{key}` is the text {shown(value)}; DeepSpeed computes with it, and fails"
+            yield Breach(where=config.locate(f"/{key}"), message=message, hint=number_in(value) or "1")
 
 
 def whole_numbers_are_whole(submission: Submission) -> Iterator[Breach]:
@@ -80,24 +85,20 @@ def blocks_are_objects(submission: Submission) -> Iterator[Breach]:
 def templates_are_filled_in(submission: Submission) -> Iterator[Breach]:
     """No placeholder of a template is left where a value belongs."""
     yield from _of(submission, "PARSE015")
-    for config, _ in readable(submission):
-        for key in BATCH_KEYS:
-            value = config.value(f"/{key}")
-            if value != "auto" and is_placeholder(value):
-                message = f"`{key}` is {shown(value)}, which nothing filled in"
-                hint = "fill the template in before the job starts; DeepSpeed expands no variables"
-                yield Breach(where=config.locate(f"/{key}"), message=message, hint=hint)
+    for config, key, value in _batch_values(submission):
+        if value != "auto" and is_placeholder(value):
+            message = f"`{key}` is {shown(value)}, which nothing filled in"
+            hint = "fill the template in before the job starts; DeepSpeed expands no variables"
+            yield Breach(where=config.locate(f"/{key}"), message=message, hint=hint)
 
 
 def values_have_their_type(submission: Submission) -> Iterator[Breach]:
     """A value has the type and range that its key takes."""
     yield from _of(submission, "PARSE017")
-    for config, _ in readable(submission):
-        for key in BATCH_KEYS:
-            value = config.value(f"/{key}")
-            if isinstance(value, list | dict):
-                message = f"`{key}` takes a whole number; this is {shown(value)}"
-                yield Breach(where=config.locate(f"/{key}"), message=message, hint="1")
+    for config, key, value in _batch_values(submission):
+        if isinstance(value, list | dict):
+            message = f"`{key}` takes a whole number; this is {shown(value)}"
+            yield Breach(where=config.locate(f"/{key}"), message=message, hint="1")
 
 
 def blocks_have_what_they_need(submission: Submission) -> Iterator[Breach]:

@@ -18,8 +18,9 @@ from .ds_wrong_value import refused, wrong_value
 
 #: Whose value `"auto"` DeepSpeed keeps (deepspeed/runtime/config_utils.py `DeepSpeedConfigModel.__init__`).
 _KEEPS_AUTO: Final = "replace_method"
-#: Read with one model for all four, which drops `"auto"` (deepspeed/monitor/config.py `get_monitor_config`).
-_MONITORS: Final = frozenset({"tensorboard", "wandb", "csv_monitor", "comet"})
+#: Keys of mappings that take `"auto"`: the monitors are read with one model for all four, which drops it
+#: (deepspeed/monitor/config.py `get_monitor_config`); for the last it is the default.
+_TAKES_AUTO: Final = frozenset({"tensorboard", "wandb", "csv_monitor", "comet", "keep_in_fp32_modules"})
 #: A section with one of these left out by `"auto"` does something else than meant.
 _DECISIVE: Final = frozenset({"stage", "enabled", "device", "autotp_size", "tp_size"})
 
@@ -94,7 +95,7 @@ def _of_model(place: str, value: object, key: Key, section: Section, reader: _Re
 
 
 def _of_mapping(place: str, value: object, key: Key, reader: _Reader) -> Iterator[Problem]:
-    if value == "auto" and (key.name in _MONITORS or reader.fills):
+    if value == "auto" and (key.name in _TAKES_AUTO or reader.fills):
         return
     problem = refused(place, value, key, reader.schema)
     if problem is not None:
