@@ -10,6 +10,7 @@ import click
 if TYPE_CHECKING:
     from ..findings import Finding, Location
 
+_WIDTH = 110  # of an excerpt, in characters
 _COLOURS = {"error": "red", "warning": "yellow", "note": "blue"}
 
 
@@ -41,6 +42,13 @@ def _place(where: Location) -> str:
 
 
 def _excerpt(where: Location) -> list[str]:
+    """The source line, cut around the place where it is long, and a caret under the place."""
     if where.excerpt is None or where.column is None:
         return []
-    return [f"  {printable(where.excerpt)}", f"  {' ' * (where.column - 1)}^"]
+    line, at = where.excerpt, where.column - 1
+    if len(line) > _WIDTH:
+        start = max(0, min(at - _WIDTH // 2, len(line) - _WIDTH))
+        end = start + _WIDTH
+        line = ("..." if start else "") + line[start:end] + ("..." if end < len(line) else "")
+        at += (3 if start else 0) - start
+    return [f"  {printable(line)}", f"  {' ' * at}^"]
