@@ -1,0 +1,3 @@
+#!/bin/bash
+# dsgen: ignore[BATCH001]
+echo start

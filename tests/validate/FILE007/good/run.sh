@@ -1,0 +1,3 @@
+#!/bin/bash
+# prints a word
+echo start

@@ -1,0 +1,2 @@
+#!/bin/bash
+echo start  # dsgen: ignore[BATCH0001]
