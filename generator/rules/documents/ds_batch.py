@@ -12,14 +12,12 @@ from ...findings import Severity
 from ..phrases import listed, neighbours
 from ..sources import deepspeed
 from .ds_problem import as_hjson, shown
-from .ds_settings import is_elastic, readable
+from .ds_settings import is_elastic, readable, replicas_of
 from .rule import Breach, DocumentRule
 
 _TRAIN: Final = "train_batch_size"
 _MICRO: Final = "train_micro_batch_size_per_gpu"
 _STEPS: Final = "gradient_accumulation_steps"
-#: The first release whose parser divides the world by `sequence_parallel_size` (deepspeed/runtime/config.py).
-_DIVIDES_BY_SEQUENCE: Final = (0, 17)
 
 Number = int | float
 
@@ -47,35 +45,14 @@ class _Batch:
 
 def _batches(submission: Submission) -> Iterator[_Batch]:
     """The configs whose batch DeepSpeed computes from numbers; what is no number has a rule of its own."""
-    for config, _ in readable(submission):
+    for config, schema in readable(submission):
         values: list[Any] = [as_hjson(config.value(f"/{key}")) for key in (_TRAIN, _MICRO, _STEPS)]
-        elastic = is_elastic(config, submission.deepspeed_version)
+        elastic = is_elastic(config, schema)
         if elastic or not all(value is None or isinstance(value, int | float) for value in values):
             continue
         train, micro, steps = values
-        replicas = _replicas(config, submission)
+        replicas = replicas_of(config, submission)
         yield _Batch(config=config, train=train, micro=micro, steps=steps, replicas=replicas)
-
-
-def _replicas(config: DsConfig, submission: Submission) -> Number | None:
-    """What DeepSpeed takes for the number of replicas.
-
-    Tensor parallelism that the config asks for is not divided out: without an mpu the parser counts every GPU.
-    """
-    world = submission.world
-    if world.gpus is None:
-        return None
-    apart: Number = world.pipeline
-    if submission.megatron or submission.job is not None:
-        apart *= world.tensor * world.context
-    elif submission.deepspeed_version >= _DIVIDES_BY_SEQUENCE:
-        sequence = config.value("/sequence_parallel_size", 1)
-        if not isinstance(sequence, int | float) or not sequence:
-            return None  # the parser fails on it, which another rule says
-        apart *= sequence
-    if world.gpus % apart:
-        return world.gpus / apart
-    return world.gpus // apart
 
 
 def batch_sizes_are_positive(submission: Submission) -> Iterator[Breach]:

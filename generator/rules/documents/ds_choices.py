@@ -12,7 +12,7 @@ from ...documents.submission import Submission
 from ...findings import Severity
 from ..sources import deepspeed
 from .ds_problem import is_placeholder, named, shown
-from .ds_settings import readable
+from .ds_settings import FAILS_BY_SEQUENCE, readable
 from .rule import Breach, DocumentRule
 
 #: deepspeed/runtime/config.py `DtypeEnum`; what `torch_autocast.dtype` may be called.
@@ -88,17 +88,14 @@ def plain_values_can_be_used(submission: Submission) -> Iterator[Breach]:
     """Values of plain blocks are ones that the parser can compute with."""
     yield from _one_of(submission, "/sparse_attention/mode", _SPARSE_MODES)
     for config, schema in readable(submission):
-        for pointer, takes, hint in _unusable(config, schema):
+        fails = submission.deepspeed_version >= FAILS_BY_SEQUENCE
+        for pointer, takes, hint in (*_unusable(config, schema), *(_unusable_degree(config) if fails else ())):
             message = f"{named(pointer)} takes {takes}; this is {shown(config.value(pointer))}"
             yield Breach(where=config.locate(pointer), message=message, hint=hint)
 
 
 def _unusable(config: DsConfig, schema: DeepSpeedSchema) -> Iterator[tuple[str, str, str]]:
     """Pointer, what it takes, and an example, of values that the parser fails on."""
-    if schema.version >= (0, 17) and config.has("/sequence_parallel_size"):  # the world is divided by it
-        degree = config.value("/sequence_parallel_size")
-        if not isinstance(degree, int | float) or degree <= 0:
-            yield "/sequence_parallel_size", "a whole number of at least 1", "1"
     stage = config.value("/checkpoint/parallel_write/pipeline_stage", False)
     if isinstance(stage, int | float) and stage not in (0, 1):
         yield "/checkpoint/parallel_write/pipeline_stage", "true or false", "false"
@@ -119,6 +116,12 @@ def _unusable(config: DsConfig, schema: DeepSpeedSchema) -> Iterator[tuple[str, 
     for name in sizes if schema.section(f"{_SAMPLING}/dynamic_batching") else ():
         if isinstance(batching.get(name, 1), str | float) and mismatch(batching[name], _WHOLE, pydantic=1):
             yield f"{_SAMPLING}/dynamic_batching/{name}", "a whole number", "1"
+
+
+def _unusable_degree(config: DsConfig) -> Iterator[tuple[str, str, str]]:
+    degree = config.value("/sequence_parallel_size", 1)
+    if not isinstance(degree, int | float) or degree <= 0:
+        yield "/sequence_parallel_size", "a whole number of at least 1", "1"
 
 
 def _unusable_lists(config: DsConfig, schema: DeepSpeedSchema) -> Iterator[tuple[str, str, str]]:

@@ -1,4 +1,4 @@
-"""Compression, which DeepSpeed has up to 0.19.6: techniques with shared parameters and groups of modules."""
+"""Compression, which DeepSpeed has up to 0.19.7: techniques with shared parameters and groups of modules."""
 
 from __future__ import annotations
 
@@ -146,6 +146,6 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         prevents="AssertionError: dense_ratio must be specified for ... pruning group; KeyError: 'different_groups'",
         fix="Complete the technique, or take it out.",
         check=compression_can_be_read,
-        before=(0, 19, 7),
+        before=(0, 19, 8),
     ),
 )

@@ -1,4 +1,4 @@
-"""Elastic training, which DeepSpeed has up to 0.19.6: the batch follows from the GPUs that are there."""
+"""Elastic training, which DeepSpeed has up to 0.19.7: the batch follows from the GPUs that are there."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ...findings import Severity
 from ..phrases import listed, nearest
 from ..sources import deepspeed
 from .ds_problem import as_hjson, shown
-from .ds_settings import readable
+from .ds_settings import readable, replicas_of
 from .rule import Breach, DocumentRule
 
 _BATCH: Final = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
-_LAST: Final = (0, 19, 7)  #: the first release without it
+_LAST: Final = (0, 19, 8)  #: the first release without it
 _MOST: Final = 10**7  #: samples; nobody trains with more in a step, and the search takes as long
 #: deepspeed/elasticity/elasticity.py `HCN_LIST` ends with the 38th highly composite number.
 _HIGHLY_COMPOSITE: Final = 38
@@ -121,8 +121,8 @@ def elasticity_has_the_version(submission: Submission) -> Iterator[Breach]:
 
 def gpus_are_elastic(submission: Submission) -> Iterator[Breach]:
     """The GPUs are among the counts that the elastic batch can be divided over."""
-    gpus = submission.world.gpus
     for elastic in _elastic(submission):
+        gpus = replicas_of(elastic.config, submission)
         bounds = (elastic.get("num_gpus_per_node"), elastic.get("model_parallel_size"))
         if gpus is None or any(True for _ in elastic.slips()) or elastic.get("max_train_batch_size") > _MOST:
             continue
@@ -132,7 +132,7 @@ def gpus_are_elastic(submission: Submission) -> Iterator[Breach]:
         yield from _against_gpus(elastic, gpus, by_node)
 
 
-def _against_gpus(elastic: _Elastic, gpus: int, by_node: bool) -> Iterator[Breach]:
+def _against_gpus(elastic: _Elastic, gpus: int | float, by_node: bool) -> Iterator[Breach]:
     """Version 0.2 counts nodes, and takes any number of GPUs where there is no model parallelism."""
     sizes, most = elastic.get("micro_batch_sizes"), elastic.get("max_train_batch_size")
     each, parallel = elastic.get("num_gpus_per_node"), elastic.get("model_parallel_size")
@@ -153,8 +153,8 @@ def _against_gpus(elastic: _Elastic, gpus: int, by_node: bool) -> Iterator[Breac
         fitting = [most // (size * gpus) * size * gpus for size in sizes]
         if (max(fitting) if larger else min(fitting)) > 0:
             return
-    fits = listed(nearest(valid, gpus)) if valid else "none"
-    message = f"{gpus} GPUs are none of the counts that divide the elastic batch of {batch * replicas}"
+    fits = listed(nearest(valid, int(gpus))) if valid else "none"
+    message = f"{shown(gpus)} GPUs are none of the counts that divide the elastic batch of {batch * replicas}"
     yield elastic.breach("micro_batch_sizes", message, f"the nearest counts are {fits}")
 
 

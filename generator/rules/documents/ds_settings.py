@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from ...documents.deepspeed_schema import DeepSpeedSchema, load_schema
 from ...documents.document import DsConfig
 from ...documents.lax_types import mismatch
 from ...documents.submission import Submission
 
-_TRUE = frozenset({"1", "on", "t", "true", "y", "yes"})
+#: The first release whose parser divides the world by `sequence_parallel_size`, and the first that fails where it
+#: can't (deepspeed/runtime/config.py `DeepSpeedConfig.__init__`).
+DIVIDES_BY_SEQUENCE: Final = (0, 17)
+FAILS_BY_SEQUENCE: Final = (0, 19, 3)
+_TRUE: Final = frozenset({"1", "on", "t", "true", "y", "yes"})
 
 
 def readable(submission: Submission) -> Iterator[tuple[DsConfig, DeepSpeedSchema]]:
@@ -40,9 +44,29 @@ def setting(config: DsConfig, schema: DeepSpeedSchema, section: str, name: str) 
     return float(value) if whole or key.type.name in ("int", "float") else value
 
 
-def is_elastic(config: DsConfig, version: tuple[int, ...]) -> bool:
+def is_elastic(config: DsConfig, schema: DeepSpeedSchema) -> bool:
     """Whether the batch follows from the elasticity block, whatever the batch keys say."""
-    return version < (0, 19, 7) and bool(config.block("/elasticity").get("enabled"))
+    return schema.section("/elasticity") is not None and bool(config.block("/elasticity").get("enabled"))
+
+
+def replicas_of(config: DsConfig, submission: Submission) -> int | float | None:
+    """What DeepSpeed's parser takes for the number of replicas; None where no document says how many GPUs there are.
+
+    Tensor parallelism that the config asks for is not divided out: without an mpu the parser counts every GPU.
+    """
+    world = submission.world
+    if world.gpus is None:
+        return None
+    apart: int | float = world.pipeline
+    if submission.megatron or submission.job is not None:
+        apart *= world.tensor * world.context
+    elif submission.deepspeed_version >= DIVIDES_BY_SEQUENCE:
+        degree = config.value("/sequence_parallel_size", 1)
+        if not isinstance(degree, int | float) or not degree:
+            # What can't be divided by counts as a world of one, until the parser fails on it.
+            return 1 if submission.deepspeed_version < FAILS_BY_SEQUENCE else None
+        apart *= degree
+    return world.gpus / apart if world.gpus % apart else world.gpus // apart
 
 
 def bf16_block(config: DsConfig, schema: DeepSpeedSchema) -> str:

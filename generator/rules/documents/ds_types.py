@@ -34,8 +34,8 @@ def _of(submission: Submission, rule: str) -> Iterator[Breach]:
 
 def _batch_values(submission: Submission) -> Iterator[tuple[DsConfig, str, object]]:
     """The batch keys that DeepSpeed computes with: each config, key and value."""
-    for config, _ in readable(submission):
-        for key in BATCH_KEYS if not is_elastic(config, submission.deepspeed_version) else ():
+    for config, schema in readable(submission):
+        for key in BATCH_KEYS if not is_elastic(config, schema) else ():
             yield config, key, config.value(f"/{key}")
 
 

@@ -85,12 +85,12 @@ def _removed(place: str, name: str, section: Section, version: tuple[int, ...]) 
     what = f"`{name}`" if not section.pointer else f"`{name}` of {named(section.pointer)}"
     message = f"DeepSpeed {_dots(version)} refuses {what}, whatever it says: it was removed{until}"
     rule = "VER002" if section.pointer else "VER001"
-    return Problem(rule=rule, pointer=place, message=message, hint=_after_removal(name), at_key=True)
+    return Problem(rule=rule, pointer=place, message=message, hint=_after_removal(name, last), at_key=True)
 
 
-def _after_removal(name: str) -> str:
+def _after_removal(name: str, last: tuple[int, ...] | None) -> str:
     return {
-        "elasticity": "take it out and write train_batch_size, or stay on DeepSpeed 0.19.6",
+        "elasticity": f"take it out and write train_batch_size, or stay on DeepSpeed {_dots(last)}",
         "amp": 'take it out; `"bf16": {"enabled": true}` trains in mixed precision',
         "curriculum_learning": "write it under `data_efficiency.data_sampling.curriculum_learning`",
         "mics_shard_size": "take it out; `zero_hpz_partition_size` keeps parameters within a node",
