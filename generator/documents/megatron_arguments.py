@@ -47,7 +47,9 @@ _DEEPSPEED_SIGNS: Final = frozenset(
 )
 #: The training programs of both projects.
 OWN_PROGRAMS: Final[Mapping[Flavour, frozenset[str]]] = {
-    "megatron-lm": frozenset({"pretrain_gpt.py", "pretrain_bert.py", "pretrain_t5.py"}),
+    "megatron-lm": frozenset(
+        {"pretrain_gpt.py", "pretrain_bert.py", "pretrain_t5.py", "pretrain_mamba.py", "pretrain_hybrid.py"}
+    ),
     "megatron-deepspeed": frozenset({"pretrain_gpt.py", "pretrain_bert.py", "pretrain_t5.py"}),
 }
 _WORD: Final = re.compile(r"""(?:'[^'\n]*'|"(?:\\.|[^"\\\n])*"|\\.|[^\s'"\\])+""")
@@ -78,6 +80,12 @@ class MegatronArguments:
     def is_own_program(self) -> bool:
         """Whether the script is one of the project's own, which adds no options."""
         return self.program in OWN_PROGRAMS[self.flavour]
+
+    @property
+    def trains(self) -> bool:
+        """Whether they are of a training run; evaluation and inference take the same options with other meanings."""
+        trains = self.launch is None or (self.program or "").startswith("pretrain_")
+        return trains or any(map(self.has, ("--train-iters", "--train-samples", "--train-tokens")))
 
     def has(self, name: str) -> bool:
         """Whether the option is given."""
@@ -152,7 +160,8 @@ def _words_of(text: Text, number: int, line: str) -> Iterator[PlacedWord]:
             return
         if match.group() == "\\":
             continue
-        known, begins, complete = [], "", True
+        known: list[str] = []
+        begins, complete = "", True
         for single, double, escaped, plain in _PART.findall(match.group()):
             part = single or re.sub(r"\\(.)", r"\1", double) or escaped or plain
             if _VARIABLE.search(double or plain):

@@ -14,6 +14,7 @@ Flavour = Literal["megatron-lm", "megatron-deepspeed"]
 Kind = Literal["int", "float", "text", "flag"]
 
 _NEAR: Final = 0.75  # likeness of names of which one is taken for a slip of the other
+_SLIP: Final = 0.92  # the same where the name may well be another's: a letter or two
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,18 +58,19 @@ class OptionTable:
         """Whether any version reads the option."""
         return name in self.rows or name in self.aliases
 
-    def near(self, name: str) -> str | None:
-        """The option that an unknown one is probably a slip of."""
+    def near(self, name: str, *, slip: bool = False) -> str | None:
+        """The option that an unknown one is probably meant to be; with `slip`, but for a letter or two."""
         dashed = "--" + name.lstrip("-").replace("_", "-").lower()
         for candidate in (dashed, dashed.replace("-", "_").replace("__", "--", 1)):
             if self.has(candidate):
                 return candidate
         if len(name) > 80:  # no option is as long; comparing would take time
             return None
-        begun = [known for known in self.rows if known.startswith(dashed)]
+        begun = [] if slip else [known for known in self.rows if known.startswith(dashed)]
         if len(begun) == 1:
             return begun[0]
-        return next(iter(difflib.get_close_matches(dashed, (*self.rows, *self.aliases), n=1, cutoff=_NEAR)), None)
+        cutoff, known = (_SLIP if slip else _NEAR), (*self.rows, *self.aliases)
+        return next(iter(difflib.get_close_matches(dashed, known, n=1, cutoff=cutoff)), None)
 
     def newest_with(self, names: frozenset[str]) -> int | None:
         """The index of the newest version that has all these options; None where none has."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ...documents.megatron_arguments import MegatronArguments
+from ...documents.megatron_words import GivenOption
 from ...documents.submission import Submission
 from ...findings import Severity
 from ..sources import megatron_deepspeed, megatron_lm
@@ -48,7 +49,7 @@ def options_are_known(arguments: MegatronArguments, _: Submission) -> Iterator[B
     for stray in arguments.strays:
         if not stray.is_option:
             continue
-        near = arguments.table.near(stray.word)
+        near = arguments.table.near(stray.word, slip=not arguments.is_own_program)
         if near is None and not arguments.is_own_program:
             continue  # a training script may add options of its own
         surely = near is not None and arguments.is_own_program
@@ -98,7 +99,7 @@ def _passing(text: str, choices: tuple[object, ...]) -> str | None:
 
 def options_are_given_once(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
     """An option has one value: of several, the last wins without a word."""
-    first = {}
+    first: dict[str, GivenOption] = {}
     for option in arguments.given:
         before = first.setdefault(option.name, option)
         if before is not option and before.text != option.text and "..." not in before.text + option.text:
@@ -138,13 +139,8 @@ def micro_batch_is_given(arguments: MegatronArguments, _: Submission) -> Iterato
 
 def _missing(arguments: MegatronArguments, name: str) -> Iterator[Breach]:
     others = (name, _SAME.get(name, name), *_SHAPE_FROM)
-    if all(map(arguments.lacks, others)) and _trains(arguments):
+    if all(map(arguments.lacks, others)) and arguments.is_own_program:
         yield Breach(where=arguments.locate(""), message=f"{name} is not given, and has no default", hint=f"{name} N")
-
-
-def _trains(arguments: MegatronArguments) -> bool:
-    """Whether these are the arguments of a training run, as a whole: a file of arguments may be a part of them."""
-    return arguments.launch is not None and (arguments.program or "").startswith("pretrain_")
 
 
 def sizes_are_given(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
@@ -171,7 +167,13 @@ def options_are_of_one_version(arguments: MegatronArguments, _: Submission) -> I
 
 
 def _both(
-    names: tuple[str, str], check: Check, *, prevents: str, fix: str, severity: Severity = Severity.ERROR
+    names: tuple[str, str],
+    check: Check,
+    *,
+    prevents: str,
+    fix: str,
+    severity: Severity = Severity.ERROR,
+    anywhere: bool = True,
 ) -> tuple[DocumentRule, DocumentRule]:
     lm = megatron_rule(
         names[0],
@@ -181,6 +183,7 @@ def _both(
         prevents=prevents,
         fix=fix,
         severity=severity,
+        anywhere=anywhere,
     )
     mds = megatron_rule(
         names[1],
@@ -190,6 +193,7 @@ def _both(
         prevents=prevents,
         fix=fix,
         severity=severity,
+        anywhere=anywhere,
     )
     return lm, mds
 
@@ -224,12 +228,14 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         ("MLM051", "MDS028"),
         sizes_are_positive,
         prevents="ZeroDivisionError, or an assertion",
+        anywhere=False,
         fix="give 1 or more",
     ),
     *_both(
         ("MLM052", "MDS029"),
         sizes_are_given,
         prevents="AssertionError: ... argument is None",
+        anywhere=False,
         fix="give the option",
     ),
     megatron_rule(

@@ -35,12 +35,13 @@ def megatron_rule(
     fix: str,
     when: When = "init",
     severity: Severity = Severity.ERROR,
+    anywhere: bool = False,
 ) -> DocumentRule:
-    """A rule on the arguments of one project; `check`'s docstring states it."""
+    """A rule on the arguments of one project, of training runs unless `anywhere`; `check`'s docstring states it."""
 
     def of_flavour(submission: Submission) -> Iterator[Breach]:
         for arguments in submission.megatron:
-            if arguments.flavour == flavour and arguments.given:
+            if arguments.flavour == flavour and arguments.given and (anywhere or arguments.trains):
                 yield from check(arguments, submission)
 
     of_flavour.__doc__ = check.__doc__

@@ -130,7 +130,7 @@ def _middle_stages(arguments: MegatronArguments, layers: int, stages: int, ends:
 def interleaving_has_stages(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
     """Interleaving needs a pipeline: more than one stage, more than two where sends don't overlap."""
     stages, name = degree(arguments, PIPELINE), one_of(arguments, _PER_CHUNK, _CHUNKS)
-    if stages is None or _chunks(arguments) in (None, 1):
+    if stages is None or chunks_of(arguments) in (None, 1):
         return
     overlaps = arguments.lacks("--no-overlap-p2p-communication")
     least = 2 if overlaps or not arguments.has("--no-overlap-p2p-communication") else 3
@@ -140,7 +140,7 @@ def interleaving_has_stages(arguments: MegatronArguments, _: Submission) -> Iter
         yield Breach(where=arguments.locate(name), message=message, hint=f"{PIPELINE} {least}, or no {name}")
 
 
-def _chunks(arguments: MegatronArguments) -> int | None:
+def chunks_of(arguments: MegatronArguments) -> int | None:
     """Model chunks of a stage; None where interleaving isn't asked for, or can't be known."""
     if arguments.has(_CHUNKS):
         return arguments.integer(_CHUNKS)
