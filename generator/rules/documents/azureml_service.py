@@ -261,7 +261,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
     ),
     DocumentRule(
         id="AML030",
-        severity=Severity.WARNING,
+        severity=Severity.NOTE,
         when="silent",
         reads=_JOB,
         source=azureml("constants/_common.py:85 (SERVERLESS_COMPUTE); the default size is the service's"),
