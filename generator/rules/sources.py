@@ -41,3 +41,33 @@ def azureml_examples(place: str) -> str:
 def accelerate(place: str) -> str:
     """A place in the accelerate package."""
     return f"huggingface/accelerate src/accelerate/{place} @ 1.15.0"
+
+
+def deepspeed_now(place: str) -> str:
+    """A place in deepspeedai/DeepSpeed 0.19.8."""
+    return f"deepspeedai/DeepSpeed deepspeed/{place} @ 0.19.8"
+
+
+def slurm(place: str) -> str:
+    """A place in SchedMD/slurm 22.05.8."""
+    return f"SchedMD/slurm src/{place} @ slurm-22-05-8-1"
+
+
+def slurm_manual(place: str) -> str:
+    """A section of one of Slurm's manual pages."""
+    return f"{place}, Slurm 22.05.8"
+
+
+def torch(place: str) -> str:
+    """A place in PyTorch."""
+    return f"pytorch/pytorch torch/{place} @ 2.13.0"
+
+
+def nccl(place: str) -> str:
+    """A place in NVIDIA/nccl."""
+    return f"NVIDIA/nccl {place} @ 2.27"
+
+
+def ml_engineering(place: str) -> str:
+    """A place in stas00/ml-engineering."""
+    return f"stas00/ml-engineering {place}"
