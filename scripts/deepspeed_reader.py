@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import sys
-import types
 from typing import Any
 
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
@@ -20,6 +19,7 @@ os.environ.setdefault("DS_ACCELERATOR", "cpu")
 from asked_keys import Asked, Recorder
 from model_fields import Models
 from signatures import optimizers, schedulers
+from stand_ins import stand_in_for_the_past
 
 #: A value of each JSON kind; what the parser refuses is refused whatever the value of the kind.
 SAMPLES: dict[str, tuple[Any, ...]] = {
@@ -70,7 +70,7 @@ DEPTH = 5
 def main() -> None:
     """Print the table of the DeepSpeed that is imported here; the argument is its version."""
     logging.disable(logging.CRITICAL)
-    _stand_in_for_the_past()
+    stand_in_for_the_past()
     release = sys.argv[1]
     parse = _parser()
     models = Models.watch()
@@ -89,18 +89,6 @@ def main() -> None:
         "schedulers": schedulers(),
     }
     json.dump(table, sys.stdout)
-
-
-def _stand_in_for_the_past() -> None:
-    """What releases before 0.14 import and today's torch and numpy lack; the parser uses none of it."""
-    import numpy
-    from torch.distributed.elastic.agent.server import api
-
-    for name in ("intel_extension_for_pytorch", "oneccl_bindings_for_pytorch"):
-        sys.modules.setdefault(name, types.ModuleType(name))
-    for module, name in ((api, "log"), (api, "_get_socket_with_port"), (numpy, "BUFSIZE")):
-        if not hasattr(module, name):
-            setattr(module, name, None)
 
 
 def _parser() -> Any:
