@@ -5,8 +5,10 @@ from __future__ import annotations
 import codecs
 import difflib
 import os
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -89,25 +91,33 @@ def unified_diff(files: Iterable[Mended]) -> str:
 
 def _applied(findings: Iterable[Finding], texts: Mapping[str, str]) -> dict[str, str]:
     """The contents that change by one round of edits, by path."""
-    taken: dict[str, list[Edit]] = {}
+    from ..documents.json_edits import apply_edits
+
+    taken: dict[str, list[tuple[int, int]]] = {}  # ranges of characters, in order, apart from one another
+    chosen: dict[str, list[Edit]] = {}
     for finding in findings:
-        if finding.edits and all(_fits(edit, texts, taken) for edit in finding.edits):
-            for edit in finding.edits:
-                taken.setdefault(edit.path, []).append(edit)
-    return {path: _edited(texts[path], edits) for path, edits in taken.items()}
+        edits = finding.edits
+        if edits and _apart(edits) and all(_fits(edit, texts, taken.get(edit.path, [])) for edit in edits):
+            for edit in edits:
+                insort(taken.setdefault(edit.path, []), (edit.start, edit.end))
+                chosen.setdefault(edit.path, []).append(edit)
+    return {path: apply_edits(texts[path], edits) for path, edits in chosen.items()}
 
 
-def _fits(edit: Edit, texts: Mapping[str, str], taken: Mapping[str, list[Edit]]) -> bool:
+def _apart(edits: Iterable[Edit]) -> bool:
+    """Whether no two of one finding's edits overlap."""
+    ordered = sorted((edit.path, edit.start, edit.end) for edit in edits)
+    return all(one[0] != other[0] or one[2] <= other[1] for one, other in pairwise(ordered))
+
+
+def _fits(edit: Edit, texts: Mapping[str, str], taken: Sequence[tuple[int, int]]) -> bool:
     """Whether the edit is within its file, and touches none that is taken already."""
     if edit.path not in texts or not 0 <= edit.start <= edit.end <= len(texts[edit.path]):
         return False
-    return all(edit.end < other.start or other.end < edit.start for other in taken.get(edit.path, ()))
-
-
-def _edited(text: str, edits: Iterable[Edit]) -> str:
-    for edit in sorted(edits, key=lambda edit: (edit.start, edit.end), reverse=True):
-        text = text[: edit.start] + edit.replacement + text[edit.end :]
-    return text
+    after = bisect_left(taken, (edit.start, edit.end))
+    if after and taken[after - 1][1] >= edit.start:
+        return False
+    return after == len(taken) or taken[after][0] > edit.end
 
 
 def _mark(place: Path) -> str:

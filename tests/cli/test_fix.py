@@ -80,13 +80,14 @@ def test_edits_of_a_finding_are_made_together_or_not_at_all() -> None:
     """A finding of which one edit can't be made is left alone."""
     lost = finding(("a", 0, 1, "x"), ("absent", 0, 0, "x"))
     past = finding(("a", 0, 1, "y"), ("a", 2, 99, "y"))
+    twice = finding(("a", 0, 2, "y"), ("a", 1, 3, "y"))
 
     def check(instead: Mapping[str, str]) -> Answer:
-        return Answer(findings=(lost, past), documents=1, texts={"a": text_of("abc", "a")})
+        return Answer(findings=(lost, past, twice), documents=1, texts={"a": text_of("abc", "a")})
 
     files, answer = mend(check, lambda finding: True)
     assert files == ()
-    assert answer.findings == (lost, past)
+    assert answer.findings == (lost, past, twice)
 
 
 def test_edits_that_undo_each_other_come_to_rest() -> None:

@@ -148,6 +148,31 @@ def test_a_comment_ignores_a_finding(workdir: Path) -> None:
     assert rules_of("job.yaml") == ["FILE007", "SPEC016"]
 
 
+def test_an_unknown_name_beside_the_files_is_a_finding() -> None:
+    """A cluster that isn't known is an error at the flags, in every form."""
+    flags = ("validate", "job.yaml", "--cluster", "azure/standard_nd96amrs_a100_v4", "--select", "FILE006")
+    assert run(*flags).stdout.startswith("<flags>: error: ")
+    assert run(*flags, "--format", "github").stdout.startswith("::error title=FILE006::")
+    [invocation] = json.loads(run(*flags, "--format", "sarif").stdout)["runs"][0]["invocations"]
+    assert invocation["toolConfigurationNotifications"][0]["descriptor"] == {"id": "FILE006"}
+
+
+@pytest.mark.parametrize("name", ["\x1b[2Jds_config.json", "ds,line=1::config.json", "a\nds_config.json", "%0Ads.json"])
+@pytest.mark.parametrize("form", ["text", "json", "sarif", "github"])
+def test_hostile_file_names_do_no_harm(name: str, form: str, workdir: Path) -> None:
+    """A file's name can't write to the terminal or end a workflow command, and --fix takes it as it is."""
+    (workdir / name).write_text(CONFIG.replace("64", "63").replace('"bf16"', '# c\n "bf16"'))
+    answer = run("validate", ".", "--gpus", "8", "--format", form, "--consumer", "huggingface")
+    assert answer.exit_code == ExitStatus.FINDINGS
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", answer.stdout)
+    if form == "github":
+        assert all(
+            re.match(r"::\w+ (file=[^,:]*,(line=\d+,)?(col=\d+,)?)?title=\w+::", line)
+            for line in answer.stdout.splitlines()
+        )
+    run("validate", ".", "--gpus", "8", "--consumer", "huggingface", "--fix")
+
+
 def test_the_schema_is_printed() -> None:
     """`dsgen schema findings` prints the schema of the JSON form."""
     assert json.loads(run("schema", "findings").stdout)["title"] == "dsgen findings"

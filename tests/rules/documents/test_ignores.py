@@ -81,7 +81,7 @@ def test_a_useless_comment_draws_a_note() -> None:
 @pytest.mark.parametrize(
     ("comment", "said"),
     [
-        ("ignore[BATCH01]", "did you mean `BATCH01"),
+        ("ignore[BATCH0001]", "did you mean `BATCH001`"),
         ("ignore", "names no rule"),
         ("ignore[]", "names no rule"),
         ("ignore[a b]", "no rule"),
