@@ -1,0 +1,396 @@
+"""`#SBATCH` lines as sbatch reads them: which of them count, and whether each names an option."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from ...documents.document import LaunchScript
+from ...documents.launch_line import Option
+from ...documents.submission import Submission
+from ...findings import Severity
+from ...spec.wording import show
+from ..sources import slurm, slurm_manual
+from .rule import Breach, DocumentRule
+from .slurm_requests import Request, blocks, did_you_mean, requests
+
+#: What other schedulers, srun, and DeepSpeed's users call what sbatch calls otherwise.
+_OTHER_NAMES: Final = {
+    "--walltime": "--time",
+    "--queue": "--partition",
+    "--name": "--job-name",
+    "--memory": "--mem",
+    "--mem-per-node": "--mem",
+    "--cpus": "--cpus-per-task",
+    "--gpu": "--gpus-per-node",
+    "--ntask": "--ntasks",
+    "--tasks": "--ntasks",
+    "--workdir": "--chdir",
+    "--share": "--oversubscribe",
+    "--email": "--mail-user",
+    "--logfile": "--output",
+    "-g": "-G",
+}
+#: srun's, which sbatch refuses; they belong on the srun line.
+_OF_SRUN: Final = frozenset(
+    {
+        "--cpu-bind",
+        "--kill-on-bad-exit",
+        "--label",
+        "--unbuffered",
+        "--mpi",
+        "--overlap",
+        "--exact",
+        "--pty",
+        "--multi-prog",
+        "--task-prolog",
+        "--task-epilog",
+        "--het-group",
+    }
+)
+_NEARLY: Final = re.compile(r"[ \t]*#[ \t]*(?:S[A-Z]{3,6}|sbatch|Sbatch)\b[ \t:]*-{1,2}[A-Za-z]")
+_PLACEHOLDER: Final = re.compile(
+    r"<[A-Za-z][\w .-]*>|\{\{.*\}\}|\b(?:your|my)[_-](?:partition|account|qos|project|name|email)\b|"
+    r"\b(?:CHANGE[_-]?ME|FIXME|XXX+|TODO|PARTITION_NAME|ACCOUNT_NAME)\b",
+    re.IGNORECASE,
+)
+_DIRECTIVE: Final = re.compile(r"#(?:SBATCH|SLURM)")
+
+
+def directives_come_first(submission: Submission) -> Iterator[Breach]:
+    """Every #SBATCH line stands before the script's first command."""
+    for script in submission.scripts:
+        late = [directive for directive in script.shell.directives if directive.ignored]
+        first = script.shell.commands[0] if script.shell.commands else None
+        for directive in late:
+            if not directive.words:
+                continue
+            words = " ".join(word.raw for word in directive.words)
+            line = script.shell.locate(first).line if first else None
+            after = (
+                f"the command on line {line}"
+                if line is not None and first and first.offset < directive.offset
+                else "a command"
+            )
+            yield Breach(
+                where=script.shell.locate(directive),
+                message=f"#SBATCH {words} stands after {after}: sbatch stops reading there, so it is ignored",
+                hint="move it above the first command",
+            )
+
+
+def every_option_is_known(submission: Submission) -> Iterator[Breach]:
+    """Every option given to sbatch, salloc or srun is one that it has."""
+    for request in requests(submission):
+        for option in request.options.unknown:
+            if (written := option.written.value) is None or _matches(request, option.name):
+                continue
+            name = option.name
+            plain = f"#SBATCH {name}" if request.block else f"{request.program} {name}"
+            if request.program == "sbatch" and name in _OF_SRUN:
+                hint = f"give {name} to srun: srun {written} ..."
+            else:
+                near = _OTHER_NAMES.get(name) or did_you_mean(name, request.table)
+                hint = f"did you mean {near}?" if near else "see sbatch --help on the cluster"
+            yield Breach(
+                where=request.at(option),
+                message=f"{plain} is no option of {request.program}, which refuses the {'script' if request.block else 'call'}",
+                hint=hint,
+                severity=Severity.ERROR if "did you mean" in hint or name in _OF_SRUN else Severity.WARNING,
+            )
+
+
+def _matches(request: Request, name: str) -> list[str]:
+    """The options that an abbreviation may stand for."""
+    if not name.startswith("--") or len(name) < 3:
+        return []
+    return sorted({known.name for spelling, known in request.table.options.items() if spelling.startswith(name)})
+
+
+def abbreviations_are_unambiguous(submission: Submission) -> Iterator[Breach]:
+    """A shortened option is the beginning of one option only."""
+    for request in requests(submission):
+        for option in request.options.unknown:
+            found = _matches(request, option.name)
+            if len(found) < 2 or option.written.value is None:
+                continue
+            better = _OTHER_NAMES.get(option.name) or did_you_mean(option.name, request.table) or found[0]
+            plain = f"#SBATCH {option.name}" if request.block else f"{request.program} {option.name}"
+            yield Breach(
+                where=request.at(option),
+                message=f"{plain} may stand for {len(found)} options: {', '.join(found[:4])}",
+                hint=f"did you mean {better}?",
+            )
+
+
+def options_have_their_values(submission: Submission) -> Iterator[Breach]:
+    """An option has a value where it takes one, and none where it doesn't."""
+    for request in requests(submission):
+        for option in request.options.entries:
+            known = request.table.find(option.name) if option.known else None
+            if known is None:
+                continue
+            if known.values and not option.values and not request.options.opaque:
+                message = f"{request.said(option)} has no value, and {request.program} requires one"
+                yield Breach(where=request.at(option), message=message, hint=f"write {known.name}=VALUE")
+            elif (attached := _attached(option)) is not None and known.values:
+                message = f"{attached} gives {option.name} the value {show(attached[2:])}, with the equals sign"
+                yield Breach(where=request.at(option), message=message, hint=f"write {known.name}{attached[2:]}")
+            elif not known.values and not known.optional and option.values:
+                message = f"{request.said(option)} has a value, but the option takes none"
+                yield Breach(where=request.at(option), message=message, hint=f"write {known.name}")
+
+
+def _attached(option: Option) -> str | None:
+    """`-N=2`, where getopt takes the equals sign for a part of the value."""
+    word = option.written.value
+    return word if word is not None and re.match(r"-[A-Za-z]=", word) else None
+
+
+def quotes_are_closed(submission: Submission) -> Iterator[Breach]:
+    """A quote that a #SBATCH line opens is closed on it."""
+    for request in blocks(submission):
+        script = request.block
+        for directive in script.shell.directives if script else ():
+            for word in directive.words:
+                mark = _open_quote(word.raw)
+                if mark and not directive.ignored:
+                    message = f"the {mark} on this #SBATCH line is not closed: sbatch refuses the script"
+                    yield Breach(where=request.shell.locate(word), message=message, hint=f"add a {mark}")
+
+
+def _open_quote(raw: str) -> str | None:
+    mark: str | None = None
+    position = 0
+    while position < len(raw):
+        character = raw[position]
+        if character == "\\":
+            position += 1
+        elif mark is None and character in "\"'":
+            mark = character
+        elif character == mark:
+            mark = None
+        position += 1
+    return mark
+
+
+def nothing_is_left_to_fill_in(submission: Submission) -> Iterator[Breach]:
+    """No placeholder is left in a #SBATCH line."""
+    for request in blocks(submission):
+        for option, value in request.values(*(entry.name for entry in request.options.entries)):
+            if _PLACEHOLDER.search(value):
+                message = f"{request.said(option)}: {show(value)} looks like a placeholder"
+                yield Breach(where=request.at_value(option), message=message, hint="fill in the cluster's own name")
+
+
+def nothing_but_options(submission: Submission) -> Iterator[Breach]:
+    """A #SBATCH line has options and their values only."""
+    for request in blocks(submission):
+        if not request.options.rest:
+            continue
+        word = request.options.rest[0]
+        text = word.value or word.raw
+        hint = "put a value with spaces in quotes, and remarks behind a #"
+        if text[:1] in "‐‑‒–—―−":
+            hint = f"write two plain hyphens: --{text.lstrip('‐‑‒–—―−')}"
+        elif "=" in text and did_you_mean(text.partition("=")[0], request.table):
+            hint = f"did you mean --{text}?"
+        message = f"#SBATCH has the word {show(text)}, which is no option: sbatch refuses the script"
+        yield Breach(where=request.shell.locate(word), message=message, hint=hint)
+
+
+def variables_are_not_expanded(submission: Submission) -> Iterator[Breach]:
+    """A #SBATCH line has no shell variables."""
+    for request in blocks(submission):
+        for option, value in request.values(*(entry.name for entry in request.options.entries)):
+            match = re.search(r"\$\{?[A-Za-z_]\w*\}?|\$\(|`", value)
+            if match is None or option.name in ("--comment", "--wrap", "--export"):
+                continue
+            effect = "the name is taken as it is written"
+            hint = f"write the value out, or give it on the command line: sbatch {option.name}=... {request.shell.text.path.rpartition('/')[2]}"
+            if option.name in ("--output", "--error", "--input"):
+                hint = "use sbatch's own patterns, such as %x-%j.out, and a path that is written out"
+            yield Breach(
+                where=request.at_value(option),
+                message=f"{request.said(option)}: sbatch expands no variables ({match[0]}); {effect}",
+                hint=hint,
+            )
+
+
+def sbatch_takes_the_file(submission: Submission) -> Iterator[Breach]:
+    """A batch script begins with #! and its lines end as on Unix."""
+    for script in submission.scripts:
+        if not script.shell.directives:
+            continue
+        text = script.shell.text
+        if script.shell.shebang is None:
+            yield Breach(
+                where=text.locate(0, 0),
+                message="the first line doesn't begin with #!: sbatch takes no such script",
+                hint="begin the file with #!/bin/bash",
+            )
+        at = text.content.find("\r\n")
+        if at >= 0:
+            yield Breach(
+                where=text.locate_offset(at),
+                message="the lines end as on DOS (\\r\\n): sbatch takes no such script",
+                hint="convert the file: dos2unix, or sed -i 's/\\r$//'",
+            )
+
+
+def options_are_given_once(submission: Submission) -> Iterator[Breach]:
+    """A #SBATCH option is given once, or always with the same value."""
+    for request in blocks(submission):
+        seen: dict[str, tuple[Option, str]] = {}
+        for option, value in request.values(*(entry.name for entry in request.options.entries)):
+            before = seen.get(option.name)
+            if before is not None and before[1] != value and option.name not in ("--acctg-freq", "--switches"):
+                line = request.at(before[0]).line
+                yield Breach(
+                    where=request.at(option),
+                    message=f"{request.said(option)} replaces {option.name}={before[1]} on line {line}",
+                    hint="keep one of the two",
+                )
+            seen[option.name] = (option, value)
+
+
+def directives_are_spelt(submission: Submission) -> Iterator[Breach]:
+    """A comment that looks like a #SBATCH line is one: no space, no indentation, in capitals."""
+    for script in submission.scripts:
+        yield from _nearly_directives(script)
+
+
+def _nearly_directives(script: LaunchScript) -> Iterator[Breach]:
+    text = script.shell.text
+    if not script.shell.directives and not text.path.endswith((".sbatch", ".slurm")):
+        return
+    commands = [command.offset for command in script.shell.commands]
+    last = script.shell.locate(commands[0]).line if commands else None
+    for number, line in enumerate(text.lines[: last or len(text.lines)]):
+        if _NEARLY.match(line) and not _DIRECTIVE.match(line):
+            word = line.strip().split("-")[0].strip()
+            if word.replace(" ", "").upper().rstrip(":")[1:] not in _SLIPS:
+                continue
+            yield Breach(
+                where=text.locate(number, len(line) - len(line.lstrip())),
+                message=f"this line is a comment to sbatch, which reads lines that begin with #SBATCH, not {show(line[: len(line) - len(line.lstrip())] + word)}",
+                hint="write #SBATCH at the start of the line, or ##SBATCH to leave it out on purpose",
+            )
+
+
+_SLIPS: Final = frozenset({"SBATCH", "SBTACH", "SBACTH", "SABTCH", "SBATHC", "SBACH", "SBATC", "SBATH", "SBTCH"})
+
+
+RULES: Final[tuple[DocumentRule, ...]] = (
+    DocumentRule(
+        id="SLM007",
+        severity=Severity.ERROR,
+        when="silent",
+        reads=("launch script",),
+        source=slurm("sbatch/opt.c:578, _opt_batch_script"),
+        prevents="The option is ignored without a word: a job of one node, or with the default time limit.",
+        fix="Move the line above the first command; even `set -e` is one.",
+        check=directives_come_first,
+    ),
+    DocumentRule(
+        id="SLM023",
+        severity=Severity.ERROR,
+        when="submit",
+        reads=("launch script",),
+        source=slurm("common/slurm_opt.c (its table of options); names of later releases up to 26.05 are known too"),
+        prevents="sbatch: unrecognized option. A warning where no option is alike: a plug-in of the site may add it.",
+        fix="Correct the name.",
+        check=every_option_is_known,
+    ),
+    DocumentRule(
+        id="SLM024",
+        severity=Severity.ERROR,
+        when="submit",
+        reads=("launch script",),
+        source=slurm_manual("sbatch(1); getopt_long(3) takes unambiguous beginnings of long names"),
+        prevents="sbatch: option '--gpu=8' is ambiguous.",
+        fix="Write the option in full.",
+        check=abbreviations_are_unambiguous,
+    ),
+    DocumentRule(
+        id="SLM026",
+        severity=Severity.ERROR,
+        when="submit",
+        reads=("launch script",),
+        source=slurm_manual("sbatch(1), OPTIONS; getopt_long(3)"),
+        prevents="sbatch: option '--nodes' requires an argument, or '--requeue' doesn't allow one.",
+        fix="Give the value, or leave it out.",
+        check=options_have_their_values,
+    ),
+    DocumentRule(
+        id="SLM027",
+        severity=Severity.ERROR,
+        when="submit",
+        reads=("launch script",),
+        source=slurm("sbatch/opt.c:631, _opt_batch_script"),
+        prevents="sbatch: error: Invalid directive found in batch script.",
+        fix="Quote values with spaces; put remarks behind a #.",
+        check=nothing_but_options,
+    ),
+    DocumentRule(
+        id="SLM050",
+        severity=Severity.ERROR,
+        when="submit",
+        reads=("launch script",),
+        source=slurm("sbatch/opt.c:525, get_argument"),
+        prevents='sbatch: fatal: Unmatched `"`.',
+        fix="Close the quote on the same line.",
+        check=quotes_are_closed,
+    ),
+    DocumentRule(
+        id="SLM055",
+        severity=Severity.WARNING,
+        when="submit",
+        reads=("launch script",),
+        source=slurm_manual("sbatch(1), --partition, --account"),
+        prevents="sbatch: error: invalid partition specified: <your-partition>.",
+        fix="Fill it in.",
+        check=nothing_is_left_to_fill_in,
+    ),
+    DocumentRule(
+        id="SLM031",
+        severity=Severity.ERROR,
+        when="submit",
+        reads=("launch script",),
+        source=slurm("sbatch/opt.c:459, get_argument: no expansion of any kind"),
+        prevents='sbatch: error: "$NODES" is not a valid node count; or a log file in a folder called $HOME.',
+        fix="Write the value out, or give it on sbatch's command line.",
+        check=variables_are_not_expanded,
+    ),
+    DocumentRule(
+        id="SLM032",
+        severity=Severity.ERROR,
+        when="submit",
+        reads=("launch script",),
+        source=slurm("sbatch/sbatch.c:676 and 686, get_script_buffer"),
+        prevents="This does not look like a batch script; Batch script contains DOS line breaks.",
+        fix="Begin with #!/bin/bash; convert the line ends.",
+        check=sbatch_takes_the_file,
+    ),
+    DocumentRule(
+        id="SLM033",
+        severity=Severity.WARNING,
+        when="silent",
+        reads=("launch script",),
+        source=slurm("common/slurm_opt.c:5344, slurm_process_option: the last one holds"),
+        prevents="A job of another size than one reads at the top of the script.",
+        fix="Keep one.",
+        check=options_are_given_once,
+    ),
+    DocumentRule(
+        id="SLM035",
+        severity=Severity.WARNING,
+        when="silent",
+        reads=("launch script",),
+        source=slurm("sbatch/opt.c:570, _opt_batch_script: a line counts if it begins with #SBATCH"),
+        prevents="The option is ignored without a word.",
+        fix="Write #SBATCH at the start of the line.",
+        check=directives_are_spelt,
+    ),
+)
