@@ -6,14 +6,16 @@ from collections.abc import Iterator
 
 from ...documents.submission import Submission
 from ...findings import Finding, in_file_order
-from .registry import DOCUMENT_RULES
+from . import registry
 from .rule import Breach, DocumentRule
 
 
 def check_submission(submission: Submission) -> tuple[Finding, ...]:
     """Every rule that the documents break, by themselves or against one another, in file order."""
     version = submission.deepspeed_version
-    binding = (rule for rule in DOCUMENT_RULES if rule.holds_for(version))
+    # Without a run of Megatron's there is nothing to apply the rules on layouts to; numpy is then not loaded.
+    rules = registry.DOCUMENT_RULES if submission.megatron else registry.FILE_RULES
+    binding = (rule for rule in rules if rule.holds_for(version))
     found = (_finding(rule, breach) for rule in binding for breach in rule.check(submission))
     return in_file_order(_without_repeats(found))
 

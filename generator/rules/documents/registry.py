@@ -1,13 +1,12 @@
-"""Every rule on documents, in one tuple."""
+"""Every rule on documents, in two tuples: those of files, and with them those of jobs and layouts, which need numpy."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from . import (
     accelerate,
     across,
-    as_job,
     azureml,
     azureml_command,
     azureml_files,
@@ -66,7 +65,8 @@ from . import (
 )
 from .rule import DocumentRule
 
-DOCUMENT_RULES: Final[tuple[DocumentRule, ...]] = (
+#: Every rule but those on jobs and layouts, which `as_job` applies to launch scripts.
+FILE_RULES: Final[tuple[DocumentRule, ...]] = (
     *ds_parse.RULES,
     *ds_types.RULES,
     *ds_batch.RULES,
@@ -123,6 +123,18 @@ DOCUMENT_RULES: Final[tuple[DocumentRule, ...]] = (
     *megatron_environment.RULES,
     *megatron_deepspeed.RULES,
     *megatron_config.RULES,
-    *as_job.RULES,
     *across.RULES,
 )
+
+if TYPE_CHECKING:
+    DOCUMENT_RULES: tuple[DocumentRule, ...]
+
+
+def __getattr__(name: str) -> Any:
+    """`DOCUMENT_RULES`, every rule, when it is asked for: the rules on layouts need numpy."""
+    if name != "DOCUMENT_RULES":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import as_job
+
+    globals()[name] = (*FILE_RULES, *as_job.RULES)
+    return globals()[name]
