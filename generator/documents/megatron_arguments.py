@@ -52,6 +52,8 @@ OWN_PROGRAMS: Final[Mapping[Flavour, frozenset[str]]] = {
     ),
     "megatron-deepspeed": frozenset({"pretrain_gpt.py", "pretrain_bert.py", "pretrain_t5.py"}),
 }
+#: Options that bring others along: from a file, or from a checkpoint.
+_ELSEWHERE: Final = frozenset({"--yaml-cfg", "--use-checkpoint-args"})
 _WORD: Final = re.compile(r"""(?:'[^'\n]*'|"(?:\\.|[^"\\\n])*"|\\.|[^\s'"\\])+""")
 _PART: Final = re.compile(r"""'([^'\n]*)'|"((?:\\.|[^"\\\n])*)"|\\(.)|([^\s'"\\]+)""")
 _VARIABLE: Final = re.compile(r"[$`]")
@@ -197,5 +199,5 @@ def _arguments(
         program=program,
         given=parsed.given,
         strays=parsed.strays,
-        complete=parsed.complete,
+        complete=parsed.complete and not _ELSEWHERE & {option.name for option in parsed.given},
     )

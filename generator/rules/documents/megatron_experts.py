@@ -117,7 +117,7 @@ def expert_options_have_experts(arguments: MegatronArguments, _: Submission) -> 
     mixed = arguments.has("--moe-layer-freq")
     for name in ("--moe-ffn-hidden-size", "--moe-latent-size"):
         if not mixed or name == "--moe-latent-size":
-            yield from needs(arguments, name, [_EXPERTS, "--yaml-cfg"])
+            yield from needs(arguments, name, [_EXPERTS])
     yield from needs(arguments, "--moe-pad-expert-input-to-capacity", ["--moe-expert-capacity-factor"])
 
 
