@@ -111,14 +111,15 @@ def _of_files(rule: DocumentRule) -> KnownRule:
 
 
 def _joined(known: KnownRule, rule: DocumentRule) -> KnownRule:
-    """A rule that checks files too, with the words it has for jobs where there are any."""
-    files = _of_files(rule)
-    sources = known.source if rule.source in known.source else f"{known.source}; {rule.source}"
+    """A rule that checks files too, or other files too, with the words it has already where there are any."""
+    checks = known.checks if "files" in known.checks else f"{known.checks}, files"
     return replace(
-        files,
-        checks=f"{known.checks}, files",
-        title=known.title,
-        source=sources,
+        known,
+        checks=checks,
+        source=known.source if rule.source in known.source else f"{known.source}; {rule.source}",
+        when=known.when or rule.when,
+        versions=known.versions if known.reads else rule.versions,
+        reads=tuple(dict.fromkeys((*known.reads, *rule.reads))),
         prevents=known.prevents or rule.prevents,
         fix=known.fix or rule.fix,
     )
