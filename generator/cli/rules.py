@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import click
@@ -24,10 +25,16 @@ if TYPE_CHECKING:
     help="Form of the answer.",
 )
 def rules(rule_id: str | None, form: str) -> None:
-    """List every rule, or explain the one called ID: what it requires, the error it prevents, its source, a fix."""
+    """List every rule, or explain the one called ID: what it requires, the error it prevents, its source, a fix.
+
+    The beginning of ids, such as SLM, lists the rules of a subject.
+    """
     from .known_rules import known_rules
 
-    chosen = [rule for rule in known_rules() if rule_id is None or rule.id == rule_id.upper()]
+    name = (rule_id or "").upper()
+    chosen = [rule for rule in known_rules() if rule.id == name] or [
+        rule for rule in known_rules() if rule.id.startswith(name)
+    ]
     if not chosen and rule_id is not None:
         unknown("rule", rule_id, (rule.id for rule in known_rules()))
     if form == "json":
@@ -36,11 +43,10 @@ def rules(rule_id: str | None, form: str) -> None:
         from .rules_page import rules_page
 
         click.echo(rules_page(chosen), nl=False)
-    elif rule_id is None:
-        _print_all()
+    elif len(chosen) > 1:
+        _print_table(chosen)
     else:
-        for rule in chosen:
-            click.echo(_explanation(rule))
+        click.echo(_explanation(chosen[0]))
 
 
 def _document(rule: KnownRule) -> dict[str, object]:
@@ -64,15 +70,13 @@ def _explanation(rule: KnownRule) -> str:
     return "\n".join((f"{rule.id} ({rule.severity}, checks {rule.checks})", rule.title, "", *lines))
 
 
-def _print_all() -> None:
+def _print_table(rules: Iterable[KnownRule]) -> None:
     from rich.table import Table
-
-    from .known_rules import known_rules
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for heading in ("id", "severity", "checks"):
         table.add_column(heading, no_wrap=True)
     table.add_column("requires", ratio=1)
-    for rule in known_rules():
+    for rule in rules:
         table.add_row(rule.id, rule.severity, rule.checks, rule.title)
     print_parts(table)

@@ -266,7 +266,7 @@ def test_validate_tells_good_from_bad(workdir: Path) -> None:
     ("arguments", "said"),
     [
         (("plna",), "did you mean `dsgen plan`"),
-        (("rules", "MLM04"), "did you mean"),
+        (("rules", "MLM4"), "did you mean"),
         (("catalog", "models", "gpt3-175"), "did you mean 'gpt3-175b'"),
         (("--gpus", "8", "--nodes", "1"), "--gpus or --nodes"),
         (("--set", "layout"), "is not PATH=VALUE"),
@@ -288,6 +288,13 @@ def test_rules_are_explained() -> None:
     assert result.stdout.startswith("MLM004 (error")
     for said in ("prevents: ", "fix: ", "source: "):
         assert said in result.stdout
+
+
+def test_rules_of_a_subject_are_listed() -> None:
+    """`rules PREFIX` lists the rules whose ids begin so, and no others."""
+    listed = run("rules", "mlm").stdout.splitlines()[1:]
+    assert len(listed) > 10
+    assert all(line.startswith(("MLM", " ")) for line in listed)
 
 
 def test_every_command_is_documented() -> None:

@@ -262,6 +262,12 @@ def test_the_guide_has_commands() -> None:
     assert len(COMMANDS) >= 7
 
 
+def test_the_guide_shows_what_is_told(workdir: Path) -> None:
+    """The config of the guide draws what the guide says."""
+    (workdir / "ds_config.json").write_text(fenced("json")[0])
+    assert run("validate", "ds_config.json", "--gpus", "8").stdout == fenced("text")[0]
+
+
 @pytest.mark.parametrize("text", fenced("yaml"))
 def test_yaml_of_the_guide_is_well_formed(text: str) -> None:
     """Every YAML sample of the guide is well-formed, and each hook in it is one that dsgen has."""
