@@ -72,11 +72,12 @@ def _explanation(rule: KnownRule) -> str:
 
 def _print_table(rules: Iterable[KnownRule]) -> None:
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for heading in ("id", "severity", "checks"):
         table.add_column(heading, no_wrap=True)
     table.add_column("requires", ratio=1)
     for rule in rules:
-        table.add_row(rule.id, rule.severity, rule.checks, rule.title)
+        table.add_row(rule.id, rule.severity, rule.checks, Text(rule.title))  # no emoji in H:M:S
     print_parts(table)

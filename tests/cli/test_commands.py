@@ -297,6 +297,12 @@ def test_rules_of_a_subject_are_listed() -> None:
     assert all(line.startswith(("MLM", " ")) for line in listed)
 
 
+def test_titles_of_rules_are_printed_as_they_are() -> None:
+    """The table of rules has no emoji where a title says `H:M:S`, and loses nothing in brackets."""
+    assert "H:M:S" in run("rules", "SLM010").stdout
+    assert "H:M:S" in " ".join(run("rules", "SLM").stdout.split())
+
+
 def test_every_command_is_documented() -> None:
     """Every command has help, and so has every option of every command."""
     for name, command in commands.commands.items():
