@@ -29,18 +29,6 @@ def batches_are_sequences(submission: Submission) -> Iterator[Breach]:
             yield Breach(where=where, message=message, hint="tokens / sequence length")
 
 
-def pipelines_are_filled(submission: Submission) -> Iterator[Breach]:
-    """A pipeline needs at least as many micro-batches as stages, or the bubble is longer than the work."""
-    stages = submission.world.pipeline
-    for config in configs(submission) if stages > 1 else ():
-        steps = _accumulation(submission, config)
-        if steps is not None and 0 < steps < stages:
-            message = f"gradient_accumulation_steps: {steps} micro-batches for {stages} pipeline stages:"
-            message += f" {stages - 1} of {steps + stages - 1} slots are idle"
-            place = "/gradient_accumulation_steps"
-            yield Breach(where=config.locate(place), message=message, hint=f"{4 * stages} or more")
-
-
 def _accumulation(submission: Submission, config: DsConfig) -> int | None:
     """Micro-batches of a step, as written or as they follow."""
     written = whole(given(config, "/gradient_accumulation_steps"))
@@ -99,15 +87,6 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         source=deepspeed("runtime/config.py:937"),
         prevents="a batch that no GPUs can hold, or thousands of accumulation steps",
         fix="tokens / sequence length",
-    ),
-    ds_rule(
-        "BATCH011",
-        Severity.WARNING,
-        "silent",
-        pipelines_are_filled,
-        source=derived("a pipeline idles for stages - 1 of micro-batches + stages - 1 slots"),
-        prevents="GPUs that wait more than they work",
-        fix="more micro-batches or fewer stages",
     ),
     ds_rule(
         "BATCH020",

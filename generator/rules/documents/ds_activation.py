@@ -82,7 +82,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
     ),
     ds_rule(
         "ACT002",
-        Severity.ERROR,
+        Severity.WARNING,
         "init",
         contiguous_checkpoints_are_counted,
         source=deepspeed("runtime/activation_checkpointing/checkpointing.py:1241"),

@@ -163,7 +163,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         Severity.WARNING,
         "silent",
         offloaded_adam_is_deepspeeds,
-        source=deepspeed_now("runtime/engine.py:2376"),
+        source=deepspeed_now("runtime/engine.py:2376; ops/adam/cpu_adam.py:30"),
         prevents="a slow step on the CPU",
         fix="leave torch_adam out",
     ),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ...documents.submission import Submission
+from ...documents.document import DsConfig
+from ...documents.submission import FILLERS, Submission
 from ...findings import Severity
 from ..phrases import listed
 from ..sources import deepspeed, deepspeed_now, derived
@@ -49,24 +50,23 @@ def loss_is_scaled(submission: Submission) -> Iterator[Breach]:
             yield Breach(where=config.locate("/fp16/loss_scale"), message=message, hint="loss_scale: 0 scales by need")
 
 
+def _is_filled(config: DsConfig) -> bool:
+    """Whether the file has an "auto", so that it is for Hugging Face or accelerate, which also set the precision."""
+    return any(config.value(pointer) == "auto" for pointer in config.json.spans)
+
+
 def zero_trains_in_16_bits(submission: Submission) -> Iterator[Breach]:
     """Training with ZeRO says which 16-bit format it computes in."""
     for config in configs(submission):
         stage, autocast = stage_of(config), switch(config, "/torch_autocast/enabled")
         said = any(config.has(block) for block in ("/fp16", "/bf16", "/bfloat16", "/amp", "/torch_autocast"))
-        filled = submission.consumer in ("huggingface", "accelerate") and not said
-        if (
-            stage
-            and precision(config) == "fp32"
-            and autocast is False
-            and not filled
-            and not switch(config, "/amp/enabled")
-        ):
+        filled = not said and (submission.consumer in FILLERS or _is_filled(config))
+        alone = autocast is False and not filled and not switch(config, "/amp/enabled")
+        if stage and precision(config) == "fp32" and alone:
             message = f"ZeRO stage {stage} without fp16 or bf16 trains in fp32:"
             message += " twice the memory, and not the tensor cores' full rate"
-            yield Breach(
-                where=config.locate("/zero_optimization/stage"), message=message, hint='"bf16": {"enabled": true}'
-            )
+            where, severity = config.locate("/zero_optimization/stage"), Severity.NOTE if said else None
+            yield Breach(where=where, message=message, hint='"bf16": {"enabled": true}', severity=severity)
 
 
 def low_precision_masters_are_offloaded(submission: Submission) -> Iterator[Breach]:

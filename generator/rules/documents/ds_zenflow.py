@@ -54,7 +54,11 @@ def zenflow_selects_seldom(submission: Submission) -> Iterator[Breach]:
         stepwise = config.value(f"{ZENFLOW}/select_strategy") == "step"
         if stepwise and select and update and select < update:
             message = f"select_interval: {select} is less than update_interval: {update}"
-            yield Breach(where=config.locate(f"{ZENFLOW}/select_interval"), message=message, hint=f"{update} or more")
+            yield Breach(
+                where=config.locate(f"{ZENFLOW}/select_interval"),
+                message=message,
+                hint=f"select_interval: {update} or more",
+            )
 
 
 def zenflow_offload_overlaps(submission: Submission) -> Iterator[Breach]:

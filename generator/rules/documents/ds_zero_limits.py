@@ -56,7 +56,7 @@ def _scaled_before(config: DsConfig, stage: int) -> Iterator[Breach]:
     if stage_of(config) != stage or switch(config, f"{ZERO}/reduce_scatter", True) is not True:
         return
     factor = number(given(config, "/gradient_predivide_factor"))
-    with_scatter = f"at stage {stage} with reduce_scatter, which its default is"
+    with_scatter = f"at stage {stage} with reduce_scatter, which is its default"
     if factor is not None and factor != 1:
         message = f"gradient_predivide_factor: {shown(factor)} is refused {with_scatter}"
         where = config.locate("/gradient_predivide_factor")
