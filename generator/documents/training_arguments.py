@@ -2,30 +2,83 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final
 
 from ..findings import Location
 from ..spec.source import Source, escape
 from .json_text import JsonText
 from .launch_line import Launch
+from .shell_words import Word
+
+if TYPE_CHECKING:
+    from .document import DsConfig
+    from .submission import Submission
+
+#: Arguments that no other program of this trade calls the same; with these a launch line's program takes them all.
+_TELLING: Final = frozenset(
+    [
+        "ddp_timeout",
+        "do_train",
+        "eval_strategy",
+        "evaluation_strategy",
+        "load_best_model_at_end",
+        "logging_first_step",
+        "logging_strategy",
+        "overwrite_output_dir",
+        "per_device_eval_batch_size",
+        "report_to",
+        "save_only_model",
+        "save_strategy",
+        "save_total_limit",
+        "warmup_ratio",
+    ]
+)
+_COMMON: Final = frozenset(["output_dir", "per_device_train_batch_size", "num_train_epochs"])
+#: Options of scripts with arguments of their own that look alike: DeepSpeed-Chat, examples without a Trainer, Megatron.
+_FOREIGN: Final = frozenset(["zero_stage", "num_warmup_steps", "deepspeed_config", "tensor_model_parallel_size"])
+_TRUE: Final = frozenset(["yes", "true", "t", "y", "1"])  # transformers src/transformers/hf_argparser.py:36-46
+_FALSE: Final = frozenset(["no", "false", "f", "n", "0"])
+_MAX_NUMBER: Final = 40  # characters; nothing that is counted here is longer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingArguments:
-    """Arguments by their Python name (`per_device_train_batch_size`), typed as TrainingArguments types them."""
+    """Arguments by their Python name (`per_device_train_batch_size`), typed as TrainingArguments types them.
+
+    An argument whose value can't be known, such as a variable's, has a place and no value. One that isn't of its type
+    has the text as written.
+    """
 
     path: str
     values: Mapping[str, object]
     places: Mapping[str, Location] = field(default_factory=dict)  #: of each value
+    launch: Launch | None = None  #: the launch line that they stand on
+    complete: bool = True  #: whether there can be no others, as in words that aren't known
 
     def value(self, name: str, default: object = None) -> object:
         """What is given for an argument; `default` where nothing is."""
         return self.values.get(name, default)
 
+    def given(self, name: str) -> bool:
+        """Whether an argument is there, its value known or not."""
+        return name in self.values or name in self.places
+
     def locate(self, name: str) -> Location:
         """The place of an argument, else the file."""
         return self.places.get(name, Location(path=self.path))
+
+
+@cache
+def known_arguments() -> Mapping[str, Mapping[str, Any]]:
+    """Every argument of transformers 5.23 by name: `type`, `default`, `choices`; written by scripts/."""
+    text = files(__package__).joinpath("training_arguments.json").read_text(encoding="utf-8")
+    arguments: Mapping[str, Mapping[str, Any]] = json.loads(text)["arguments"]
+    return arguments
 
 
 def from_json(json: JsonText) -> TrainingArguments:
@@ -44,4 +97,97 @@ def from_yaml(source: Source) -> TrainingArguments:
 
 def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
     """The arguments on the launch lines of programs that take them."""
-    return iter(())
+    for launch in launches:
+        found = list(_options(launch.arguments))
+        names = {name for name, _, _ in found}
+        if names & _TELLING and names & _COMMON and not names & _FOREIGN:
+            values: dict[str, object] = {}
+            places: dict[str, Location] = {}
+            for name, word, value in found:
+                places[name] = launch.script.locate(word)
+                values.pop(name, None)
+                if value is not None:
+                    values[name] = value
+            yield TrainingArguments(
+                path=launch.script.text.path,
+                values=values,
+                places=places,
+                launch=launch,
+                complete=not _may_hide(launch.arguments),
+            )
+
+
+def _may_hide(words: tuple[Word, ...]) -> bool:
+    """Whether a word that isn't known may be an option, or several: `$EXTRA`, but not `--seed $SEED`."""
+    for before, word in zip((None, *words), words, strict=False):
+        if word.value is None and not word.prefix.startswith("--"):
+            option = before is not None and before.prefix.startswith("--") and "=" not in before.raw
+            name = before.prefix[2:].replace("-", "_") if before is not None and option else ""
+            if not option or known_arguments().get(name, {}).get("alone"):
+                return True
+    return False
+
+
+def _options(words: tuple[Word, ...]) -> Iterator[tuple[str, Word, object]]:
+    """Each option's Python name, its word and its value, None where that can't be known."""
+    index = 0
+    while index < len(words):
+        word = words[index]
+        index += 1
+        spelled, equals, _ = word.prefix.partition("=")
+        if not spelled.startswith("--") or len(spelled) < 3:
+            continue
+        name = spelled[2:].replace("-", "_")
+        values: list[str | None] = []
+        if equals:
+            values = [word.value.partition("=")[2] if word.value is not None else None]
+        else:
+            while index < len(words) and not words[index].prefix.startswith("--"):
+                values.append(words[index].value)
+                index += 1
+        yield from _typed(name, word, values)
+
+
+def _typed(name: str, word: Word, values: list[str | None]) -> Iterator[tuple[str, Word, object]]:
+    positive = name.removeprefix("no_")
+    entry = known_arguments().get(name)
+    if entry is None and positive != name and known_arguments().get(positive, {}).get("negated"):
+        yield positive, word, False
+    elif entry is None:
+        yield name, word, values[0] if values else True
+    elif not values:
+        yield name, word, True if entry.get("alone") else None
+    elif entry["type"] == "list":
+        yield name, word, None if None in values else list(values)
+    else:
+        yield name, word, None if values[0] is None else read_value(values[0], entry["type"])
+
+
+def read_value(text: str, kind: str) -> object:
+    """A launch line's text as an argument's type; as it is where it isn't of that type."""
+    if kind == "bool" and text.lower() in _TRUE | _FALSE:
+        return text.lower() in _TRUE
+    if kind in ("int", "float") and len(text) <= _MAX_NUMBER:
+        try:
+            return int(text) if kind == "int" else float(text)
+        except ValueError:
+            return text
+    return text
+
+
+def ds_config_of(submission: Submission, arguments: TrainingArguments) -> DsConfig | None:
+    """The DeepSpeed config that arguments name by their `deepspeed`; the only one, where the name can't be known.
+
+    None where the arguments don't use DeepSpeed, or it can't be told which config they mean.
+    """
+    if not arguments.given("deepspeed"):
+        return None
+    named = arguments.value("deepspeed")
+    configs = submission.ds_configs
+    if isinstance(named, str):
+        name = named.replace("\\", "/").rpartition("/")[2]
+        same = [config for config in configs if config.name == name]
+        if len(same) == 1:
+            return same[0]
+    only = len(configs) == 1 and not isinstance(named, dict) and named not in (False, "")
+    return configs[0] if only else None

@@ -46,6 +46,9 @@ from . import (
     environment,
     hostfiles,
     huggingface,
+    huggingface_arguments,
+    huggingface_match,
+    huggingface_schedule,
     launchers,
     megatron_batch,
     megatron_config,
@@ -59,13 +62,15 @@ from . import (
     slurm,
     slurm_choices,
     slurm_directives,
+    slurm_files,
     slurm_nodes,
     slurm_resources,
     slurm_script,
+    slurm_text,
 )
 from .rule import DocumentRule
 
-#: Every rule but those on jobs and layouts, which `as_job` applies to launch scripts.
+#: Every rule but those on jobs, layouts and memory, which `as_job` and `fits` apply to launch scripts and configs.
 FILE_RULES: Final[tuple[DocumentRule, ...]] = (
     *ds_parse.RULES,
     *ds_types.RULES,
@@ -104,15 +109,20 @@ FILE_RULES: Final[tuple[DocumentRule, ...]] = (
     *slurm.RULES,
     *slurm_choices.RULES,
     *slurm_directives.RULES,
+    *slurm_files.RULES,
     *slurm_nodes.RULES,
     *slurm_resources.RULES,
     *slurm_script.RULES,
+    *slurm_text.RULES,
     *azureml.RULES,
     *azureml_service.RULES,
     *azureml_files.RULES,
     *azureml_processes.RULES,
     *azureml_command.RULES,
+    *huggingface_match.RULES,
     *huggingface.RULES,
+    *huggingface_arguments.RULES,
+    *huggingface_schedule.RULES,
     *accelerate.RULES,
     *megatron_options.RULES,
     *megatron_shape.RULES,
@@ -134,7 +144,7 @@ def __getattr__(name: str) -> Any:
     """`DOCUMENT_RULES`, every rule, when it is asked for: the rules on layouts need numpy."""
     if name != "DOCUMENT_RULES":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import as_job
+    from . import as_job, fits
 
-    globals()[name] = (*FILE_RULES, *as_job.RULES)
+    globals()[name] = (*FILE_RULES, *as_job.RULES, *fits.RULES)
     return globals()[name]

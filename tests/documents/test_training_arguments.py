@@ -1,0 +1,151 @@
+"""TrainingArguments are found on launch lines and typed as transformers types them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+import dsgen
+from dsgen.documents.document import DsConfig
+from dsgen.documents.json_text import read_json
+from dsgen.documents.launch_line import launches
+from dsgen.documents.shell_script import read_script
+from dsgen.documents.submission import Submission
+from dsgen.documents.training_arguments import (
+    TrainingArguments,
+    ds_config_of,
+    from_launches,
+    known_arguments,
+    read_value,
+)
+from dsgen.spec.text import text_of
+from scripts.training_arguments_table import TABLE, table
+from tests.needs import needs_transformers
+
+LINE = "torchrun --nproc_per_node 8 train.py --output_dir out --report_to none "
+
+
+def read(options: str) -> TrainingArguments | None:
+    """The arguments of a launch line with these options."""
+    script = read_script(text_of(f"#!/bin/bash\n{LINE}{options}\n", "run.sh"))
+    return next(from_launches(launches(script)), None)
+
+
+@pytest.mark.integration
+@needs_transformers
+def test_the_table_is_that_of_the_installed_transformers() -> None:
+    """The shipped names, types, defaults and choices are what the script writes today."""
+    assert json.loads(TABLE.read_text(encoding="utf-8")) == table()
+
+
+@pytest.mark.integration
+@needs_transformers
+def test_launch_lines_are_typed_as_transformers_types_them() -> None:
+    """What HfArgumentParser makes of a line is what we make of it."""
+    from transformers import HfArgumentParser
+    from transformers import TrainingArguments as Real
+
+    words = (
+        "--per_device_train_batch_size 4 --learning-rate 1e-5 --bf16 --fp16 False --gradient_checkpointing true"
+        " --warmup_steps=100 --eval_strategy steps --no_dataloader_pin_memory --save-total-limit 3 --tf32 no"
+        " --label_names a b --lr_scheduler_type cosine --max_steps -1"
+    )
+    ours = read(words)
+    assert ours is not None
+    parser = HfArgumentParser(Real)  # type: ignore[arg-type]
+    theirs = vars(parser.parse_args([*LINE.split()[4:], *words.split()]))
+    for name, value in ours.values.items():
+        real = theirs[name]
+        assert value == getattr(real, "value", real), name
+        assert type(value) is type(getattr(real, "value", real)), name
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "value"),
+    [
+        ("--per_device_train_batch_size 4", "per_device_train_batch_size", 4),
+        ("--per-device-train-batch-size=4", "per_device_train_batch_size", 4),
+        ("--bf16", "bf16", True),
+        ("--bf16 False", "bf16", False),
+        ("--bf16 --max_steps 5", "bf16", True),
+        ("--no_skip_memory_metrics", "skip_memory_metrics", False),
+        ("--learning_rate 1e-5", "learning_rate", 1e-5),
+        ("--learning_rate high", "learning_rate", "high"),
+        ("--seed 1 --seed 2", "seed", 2),
+        ("--deepspeed ds_config.json", "deepspeed", "ds_config.json"),
+        ("--model_name_or_path meta/llama", "model_name_or_path", "meta/llama"),
+    ],
+)
+def test_options_are_arguments(options: str, name: str, value: object) -> None:
+    """Dashes and underscores are alike, flags stand alone or with a value, and the last one counts."""
+    found = read(options)
+    assert found is not None
+    assert found.value(name) == value
+    assert type(found.value(name)) is type(value)
+    assert found.locate(name).line == 2
+
+
+def test_what_cannot_be_known_has_a_place_and_no_value() -> None:
+    """A variable's value is not known: the argument is given, its value is absent."""
+    found = read("--per_device_train_batch_size $BATCH --bf16")
+    assert found is not None
+    assert found.given("per_device_train_batch_size")
+    assert found.value("per_device_train_batch_size") is None
+    assert found.complete
+
+
+def test_words_that_may_be_options_leave_the_line_open() -> None:
+    """`$EXTRA` may hold any argument, so none can be said to be absent."""
+    found = read("--max_steps 10 --learning_rate 1e-5 $EXTRA")
+    assert found is not None
+    assert not found.complete
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "deepspeed main.py --per_device_train_batch_size 4 --output_dir out --num_warmup_steps 0 --zero_stage 3",
+        "torchrun pretrain_gpt.py --micro-batch-size 4 --bf16 --save out",
+        "python train.py --output_dir out --epochs 3",
+    ],
+)
+def test_other_programs_have_other_arguments(line: str) -> None:
+    """DeepSpeed-Chat, Megatron and scripts with a parser of their own don't take TrainingArguments."""
+    script = read_script(text_of(f"{line}\n", "run.sh"))
+    assert list(from_launches(launches(script))) == []
+
+
+@pytest.mark.parametrize("kind", ["int", "float", "bool", "text", "choice"])
+@pytest.mark.parametrize("text", ["", "-", "9" * 500, "1e999", "nan", "٣", "0x10", "\x00"])
+def test_any_text_is_a_value(kind: str, text: str) -> None:
+    """No text raises, whatever type it should have."""
+    assert read_value(text, kind) is not None
+
+
+def test_the_named_config_is_the_one() -> None:
+    """`deepspeed` names a config by its file name; of one config alone, any name will do; without it, there is none."""
+    first, second = (DsConfig(json=read_json(text_of("{}", name))) for name in ("a/ds1.json", "a/ds2.json"))
+    named = TrainingArguments(path="t.yaml", values={"deepspeed": "conf/ds2.json"})
+    assert ds_config_of(Submission(documents=(first, second, named)), named) == second
+    other = TrainingArguments(path="t.yaml", values={"deepspeed": "other.json"})
+    assert ds_config_of(Submission(documents=(first, second, other)), other) is None
+    assert ds_config_of(Submission(documents=(first, other)), other) == first
+    none = TrainingArguments(path="t.yaml", values={})
+    assert ds_config_of(Submission(documents=(first, none)), none) is None
+
+
+def test_every_argument_has_a_type() -> None:
+    """The table has the arguments that the rules ask for, each with a type that is read."""
+    assert {entry["type"] for entry in known_arguments().values()} <= {"int", "float", "bool", "text", "choice", "list"}
+    assert {"learning_rate", "bf16", "deepspeed", "eval_strategy"} <= known_arguments().keys()
+    assert dataclasses.is_dataclass(TrainingArguments)
+
+
+def test_arguments_in_a_folder_are_checked(tmp_path: Path) -> None:
+    """A launch script with TrainingArguments and its DeepSpeed config are read as one submission."""
+    (tmp_path / "run.sh").write_text(f"{LINE}--gradient_accumulation_steps 4 --deepspeed ds_config.json\n")
+    (tmp_path / "ds_config.json").write_text('{"gradient_accumulation_steps": 2, "zero_optimization": {"stage": 1}}')
+    assert "HF001" in {finding.rule for finding in dsgen.validate(tmp_path)}
