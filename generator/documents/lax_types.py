@@ -205,7 +205,7 @@ def _as_number(value: object, *, ascii_only: bool = True) -> float | None:
 
 
 def _bounds(key: Key) -> tuple[tuple[str, float], ...]:
-    bounds = (("at least", key.ge), ("greater than", key.gt), ("at most", key.le), ("less than", key.lt))
+    bounds = (("of at least", key.ge), ("greater than", key.gt), ("of at most", key.le), ("less than", key.lt))
     return tuple((word, bound) for word, bound in bounds if bound is not None)
 
 
@@ -216,7 +216,7 @@ def _out_of_bounds(value: object, key: Key) -> Mismatch | None:
     number = _as_number(value)
     if number is None:  # an int too long for a float
         number = math.inf if isinstance(value, int) and value > 0 else -math.inf
-    holds = {"at least": key.ge is None or number >= key.ge, "greater than": key.gt is None or number > key.gt}
-    holds |= {"at most": key.le is None or number <= key.le, "less than": key.lt is None or number < key.lt}
+    holds = {"of at least": key.ge is None or number >= key.ge, "greater than": key.gt is None or number > key.gt}
+    holds |= {"of at most": key.le is None or number <= key.le, "less than": key.lt is None or number < key.lt}
     broken = [f"{word} {bound:g}" for word, bound in bounds if not holds[word]]
     return Mismatch(slip="bound", expected=f"{_words(key.type)} {' and '.join(broken)}") if broken else None

@@ -17,10 +17,8 @@ from .rule import Breach, DocumentRule
 
 #: deepspeed/runtime/config.py `DtypeEnum`; what `torch_autocast.dtype` may be called.
 _DTYPES: Final = (
-    *("fp16", "float16", "half", "torch.float16"),
-    *("fp32", "float32", "float", "torch.float32"),
-    *("bf16", "bfloat16", "torch.bfloat16"),
-    *("int8", "torch.int8"),
+    *("bfloat16", "float16", "float32", "bf16", "fp16", "fp32", "half", "float"),
+    *("torch.bfloat16", "torch.float16", "torch.float32", "int8", "torch.int8"),
 )
 #: deepspeed/runtime/config.py `get_sparse_attention` of the releases that have it.
 _SPARSE_MODES: Final = ("fixed", "dense", "variable", "bigbird", "bslongformer")
@@ -32,14 +30,14 @@ _SAMPLING: Final = "/data_efficiency/data_sampling"
 
 
 def _one_of(
-    submission: Submission, pointer: str, choices: tuple[str, ...], fold: Callable[[str], str] = str
+    submission: Submission, pointer: str, choices: tuple[str, ...], fold: Callable[[str], str] = str, told: int = 9
 ) -> Iterator[Breach]:
     """A breach for a text that is none of the choices; other kinds of values have a rule of their own."""
     for config, schema in readable(submission):
         value = config.value(pointer)
         if schema.key(pointer) is None or not isinstance(value, str) or fold(value) in choices:
             continue
-        message = f"{named(pointer)} is {shown(value)}; DeepSpeed takes {', '.join(choices)}"
+        message = f"{named(pointer)} is {shown(value)}; DeepSpeed takes {', '.join(choices[:told])}"
         if is_placeholder(value):
             message = f"{named(pointer)} is {shown(value)}, which nothing filled in"
         yield Breach(where=config.locate(pointer), message=message, hint=f'such as "{choices[0]}"')
@@ -53,7 +51,7 @@ def communication_type_is_known(submission: Submission) -> Iterator[Breach]:
 
 def autocast_is_known(submission: Submission) -> Iterator[Breach]:
     """torch_autocast's dtype is one that DeepSpeed knows, and its safe modules are a list of names."""
-    yield from _one_of(submission, "/torch_autocast/dtype", _DTYPES)
+    yield from _one_of(submission, "/torch_autocast/dtype", _DTYPES, told=3)
     pointer = "/torch_autocast/lower_precision_safe_modules"
     for config, schema in readable(submission):
         value = config.value(pointer)

@@ -58,6 +58,8 @@ class _Elastic:
             message = "`elasticity.micro_batch_sizes` takes a list of whole numbers greater than 0"
             yield self.breach("micro_batch_sizes", message, "[2, 4, 8]")
         for key, least in (*((name, 1) for name in _COUNTS), ("min_time", 0)):
+            if key not in self.block:
+                continue
             value = self.get(key)
             if not isinstance(value, int | float) or value < least:
                 message = f"`elasticity.{key}` takes a number of at least {least}; this is {shown(value)}"
@@ -95,7 +97,7 @@ def batch_is_left_to_elasticity(submission: Submission) -> Iterator[Breach]:
         if keys and not elastic.block.get("ignore_non_elastic_batch_info", False):
             message = f"`{keys[0]}` is given, but with elasticity on the batch follows from the GPUs"
             where = elastic.config.locate_key(f"/{keys[0]}")
-            yield Breach(where=where, message=message, hint=f"take {listed(f'`{key}`' for key in keys)} out")
+            yield Breach(where=where, message=message, hint=f"take {' and '.join(f'`{key}`' for key in keys)} out")
 
 
 def elasticity_is_complete(submission: Submission) -> Iterator[Breach]:

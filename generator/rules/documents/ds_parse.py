@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from ...documents.json_edits import to_strict
 from ...documents.submission import Submission
 from ...findings import Severity
 from ...spec.wording import printable
 from ..sources import deepspeed
+from .ds_mend import mended
 from .ds_walk import problems
 from .rule import Breach, DocumentRule
 
@@ -48,6 +50,7 @@ def text_is_json(submission: Submission) -> Iterator[Breach]:
             message=message,
             hint="write strict JSON: double quotes, commas between members only, no comments",
             severity=Severity.ERROR if strict else Severity.WARNING,
+            edits=() if any(d.what == "a comment" for d in config.json.deviations) else mended(config, to_strict),
         )
 
 

@@ -9,6 +9,7 @@ from typing import Final
 from ...documents.document import DsConfig
 from ...findings import Severity
 from ...spec.wording import dotted, show
+from .ds_mend import Mend, mended
 from .rule import Breach
 
 #: What a template leaves behind: `${STAGE}`, `{{ stage }}`, `<STAGE>`, `%(stage)s`, `@STAGE@`, `ZERO_STAGE`.
@@ -28,11 +29,13 @@ class Problem:
     hint: str | None = None
     severity: Severity | None = None  #: where it is not the rule's own
     at_key: bool = False  #: it is the key that is wrong, not its value
+    mend: Mend | None = None  #: the change that mends it, where there is one safe answer
 
     def breach(self, config: DsConfig) -> Breach:
         """The same with its place."""
         where = config.locate_key(self.pointer) if self.at_key else config.locate(self.pointer)
-        return Breach(where=where, message=self.message, hint=self.hint, severity=self.severity)
+        edits = mended(config, self.mend)
+        return Breach(where=where, message=self.message, hint=self.hint, severity=self.severity, edits=edits)
 
 
 def kind_of(value: object) -> str:

@@ -203,7 +203,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         check=partial_offload_needs_stage_3,
     ),
     DocumentRule(
-        id="ZERO060",
+        id="ZERO080",
         severity=Severity.ERROR,
         when="parse",
         reads=("DeepSpeed config",),

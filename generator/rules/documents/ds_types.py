@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Final
 
@@ -9,6 +10,7 @@ from ...documents.document import DsConfig
 from ...documents.submission import FILLERS, Submission
 from ...findings import Severity
 from ..sources import deepspeed
+from .ds_mend import mended, written
 from .ds_problem import is_placeholder, named, shown
 from .ds_settings import is_elastic, readable
 from .ds_walk import problems
@@ -117,7 +119,13 @@ def stage_is_written(submission: Submission) -> Iterator[Breach]:
         value = config.value("/zero_optimization")
         if isinstance(value, bool):
             message = f"`zero_optimization: {shown(value)}` is deprecated; DeepSpeed reads it as stage {int(value)}"
-            yield Breach(where=config.locate("/zero_optimization"), message=message, hint=f'{{"stage": {int(value)}}}')
+            stage = {"stage": int(value)}
+            yield Breach(
+                where=config.locate("/zero_optimization"),
+                message=message,
+                hint=json.dumps(stage),
+                edits=mended(config, written("/zero_optimization", stage)),
+            )
 
 
 def offload_device_is_known(submission: Submission) -> Iterator[Breach]:

@@ -19,6 +19,7 @@ from ...documents.deepspeed_schema import (
 from ...findings import Severity
 from ...spec.pointer import escape
 from ...spec.wording import printable
+from .ds_mend import moved, taken_out
 from .ds_problem import Problem, named
 
 #: More in one section tell nothing new, and each costs a search for what was meant.
@@ -76,7 +77,12 @@ def _unknown(
     where = named(section.pointer) if section.pointer else "a DeepSpeed config"
     effect = "and DeepSpeed refuses it" if refused else "and DeepSpeed ignores it without a word"
     message = f"`{printable(name)[:80]}` is no key of {where}, {effect}"
-    return Problem(rule=rule, pointer=place, message=message, hint=_meant(name, section, schema), at_key=True)
+    if rule in ("PREC003", "PREC004"):
+        hint = "take it out; it belongs to fp16" if rule == "PREC003" else "take it out"
+        return Problem(rule=rule, pointer=place, message=message, hint=hint, at_key=True, mend=taken_out(place))
+    hint, home = _meant(name, section, schema)
+    mend = None if home is None else moved(place, home, name)
+    return Problem(rule=rule, pointer=place, message=message, hint=hint, at_key=True, mend=mend)
 
 
 def _removed(place: str, name: str, section: Section, version: tuple[int, ...]) -> Problem:
@@ -84,8 +90,8 @@ def _removed(place: str, name: str, section: Section, version: tuple[int, ...]) 
     until = f"; {_dots(last)} is the last release to take it" if last else ""
     what = f"`{name}`" if not section.pointer else f"`{name}` of {named(section.pointer)}"
     message = f"DeepSpeed {_dots(version)} refuses {what}, whatever it says: it was removed{until}"
-    rule = "VER002" if section.pointer else "VER001"
-    return Problem(rule=rule, pointer=place, message=message, hint=_after_removal(name, last), at_key=True)
+    rule, hint = "VER002" if section.pointer else "VER001", _after_removal(name, last)
+    return Problem(rule=rule, pointer=place, message=message, hint=hint, at_key=True, mend=taken_out(place))
 
 
 def _after_removal(name: str, last: tuple[int, ...] | None) -> str:
@@ -117,32 +123,32 @@ def _of_another_release(
     if first is None or last is None:
         return None
     newer = first > table_for(version)
-    before = max((known for known in versions() if known < first), default=None)
-    since = f"0.{first[1]} has it" if before is None or before[:2] != first[:2] else f"{_dots(first)} is the first"
-    message = f"DeepSpeed {_dots(version)} doesn't know `{printable(name)}` of {named(section.pointer)}"
-    message += f" yet: {since}" if newer else f" any more: {_dots(last)} was the last to"
-    message += ", and refuses it" if refused else ", and ignores it without a word"
-    hint = f"take it out, or use DeepSpeed {'≥' if newer else '≤'} {_dots(first if newer else last)}"
+    before = max((known for known in versions() if known < first), default=first)
+    # Of a minor version only the last release has a table, so the key may have come with an earlier one.
+    since = f"0.{first[1]}" if before[:2] != first[:2] else _dots(first)
+    where = f" of {named(section.pointer)}" if section.pointer else ""
+    message = f"DeepSpeed {_dots(version)} {'refuses' if refused else 'ignores'} `{printable(name)}`{where}: "
+    message += f"it came with {since}" if newer else f"{_dots(last)} was the last release to know it"
+    hint = (
+        f"take it out, or use DeepSpeed {since} or later" if newer else f"take it out, or use DeepSpeed {_dots(last)}"
+    )
     severity = Severity.ERROR if refused else Severity.WARNING
     return Problem(rule="VER004", pointer=place, message=message, hint=hint, severity=severity, at_key=True)
 
 
-def _meant(name: str, section: Section, schema: DeepSpeedSchema) -> str:
-    """What the key was probably meant to be, or where it belongs."""
+def _meant(name: str, section: Section, schema: DeepSpeedSchema) -> tuple[str, str | None]:
+    """What the key was probably meant to be; and the section it belongs to, where that is certain."""
     if name in _INSTEAD:
-        return f"write {_INSTEAD[name]}"
+        return f"write {_INSTEAD[name]}", None
+    homes = _homes(schema.version).get(name, ())
+    if homes:
+        places = " or ".join(f"under {named(home)}" if home else "at the top level" for home in homes)
+        return f"write it {places}", homes[0] if len(homes) == 1 else None
     known = section.known_names()
     near = closest(name[:80], known)
-    homes = _homes(schema.version).get(name)
-    if homes and (near is None or near == name or name not in known):
-        return (
-            f"write it under {' or '.join(named(home) for home in homes[:2])}"
-            if homes != ("",)
-            else ("write it at the top level")
-        )
     if near is not None:
-        return f"did you mean `{near}`?"
-    return f"take it out; the keys here are {', '.join(known)}" if len(known) <= 12 else "take it out"
+        return f"did you mean `{near}`?", None
+    return f"take it out; the keys here are {', '.join(known)}" if len(known) <= 12 else "take it out", None
 
 
 @cache

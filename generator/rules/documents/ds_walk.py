@@ -12,6 +12,7 @@ from ...documents.lax_types import mismatch
 from ...documents.submission import FILLERS, Submission
 from ...findings import Severity
 from ...spec.pointer import escape
+from .ds_mend import Mend, renamed, rewritten, taken_out
 from .ds_problem import Problem, as_hjson, named, shown
 from .ds_unknown import unknown_keys
 from .ds_wrong_value import refused, wrong_value
@@ -132,6 +133,7 @@ def _twice(pointer: str, data: Mapping[str, Any], section: Section) -> Iterator[
                 message=f"`{key.name}` and `{key.alias}` are the same key; DeepSpeed refuses both together",
                 hint=f"keep `{key.alias}`",
                 at_key=True,
+                mend=taken_out(f"{pointer}/{escape(key.name)}") if data[key.name] == data[key.alias] else None,
             )
         if key.deprecated is not None and key.name in given:
             yield from _deprecated(pointer, data, key, section, given)
@@ -149,15 +151,23 @@ def _deprecated(
     instead = replaced.by if new is None else new.written
     if replaced.moved and names & given:
         message = f"the deprecated `{key.name}` and `{instead}`, which replaces it, are both given"
-        yield Problem(rule="PARSE013", pointer=place, message=message, hint=f"take `{key.name}` out", at_key=True)
+        hint = f"take `{key.name}` out"
+        yield Problem(rule="PARSE013", pointer=place, message=message, hint=hint, at_key=True, mend=taken_out(place))
         return
     rule = "ZERO003" if key.name.startswith("cpu_offload") else "ZERO004"
     message = f"`{key.name}` is deprecated; DeepSpeed reads it as `{instead}` and says so in the log"
     if not replaced.moved:
         message = f"`{key.name}` is deprecated and no longer does anything"
-    yield Problem(
-        rule=rule, pointer=place, message=message, hint=_instead(key.name, data[key.name], instead), at_key=True
-    )
+    value = data[key.name]
+    hint, mend = _instead(key.name, value, instead), _rewritten(place, key.name, value, instead)
+    yield Problem(rule=rule, pointer=place, message=message, hint=hint, at_key=True, mend=mend)
+
+
+def _rewritten(place: str, name: str, value: object, instead: str) -> Mend:
+    """The deprecated key as the one that replaces it."""
+    if name == "cpu_offload_use_pin_memory" or (name.startswith("cpu_offload") and not value):
+        return taken_out(place)
+    return rewritten(place, instead, {"device": "cpu"}) if name.startswith("cpu_offload") else renamed(place, instead)
 
 
 def _instead(name: str, value: object, instead: str) -> str:

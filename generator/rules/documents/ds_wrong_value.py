@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Final
 
 from ...documents.deepspeed_schema import DeepSpeedSchema, Key, Section
 from ...documents.lax_types import Mismatch, expected
+from .ds_mend import Mend, written
 from .ds_problem import Problem, is_placeholder, kind_of, named, shown
 
 #: The batch keys have rules of their own (`ds_batch`).
@@ -40,7 +42,16 @@ def wrong_value(place: str, value: object, key: Key, section: Section, why: Mism
         return _no_object(place, value, key, why.expected)
     rule, hint = _model_rule(value, key, section, why)
     message = f"{named(place)} takes {_what(key, why)}; this is {shown(value)}"
-    return Problem(rule=rule, pointer=place, message=message, hint=hint)
+    mend = _as_written(place, hint) if rule in ("PARSE009", "PARSE010") and hint is not None else None
+    return Problem(rule=rule, pointer=place, message=message, hint=hint, mend=mend)
+
+
+def _as_written(place: str, value: str) -> Mend | None:
+    """The JSON text `value` in place of what is there; None for a hint in words."""
+    try:
+        return written(place, json.loads(value))
+    except ValueError:
+        return None
 
 
 def _is_taken_as_list(value: object, key: Key, section: Section) -> bool:
@@ -54,7 +65,7 @@ def _what(key: Key, why: Mismatch) -> str:
 
 def _model_rule(value: object, key: Key, section: Section, why: Mismatch) -> tuple[str, str | None]:
     """The rule that a refused value breaks, and what would pass."""
-    hint = f"such as {shown(key.default)}" if key.default is not None else None
+    hint = _example(key)
     if is_placeholder(value):
         return "PARSE015", "fill the template in before the job starts; DeepSpeed expands no variables"
     if section.pointer == "/zero_optimization" and key.name == "stage":
@@ -68,6 +79,14 @@ def _model_rule(value: object, key: Key, section: Section, why: Mismatch) -> tup
     if why.slip == "text" and key.type.name in ("int", "float"):
         return "PARSE009", number_in(value) or hint
     return "PARSE017", hint
+
+
+def _example(key: Key) -> str | None:
+    """A value that would pass."""
+    if key.default is not None:
+        return f"such as {shown(key.default)}"
+    examples = {"bool": "true or false", "int": "a number without quotes", "list": "[]", "dict": "{}", "str": '"text"'}
+    return examples.get(key.type.name)
 
 
 def number_in(value: object) -> str | None:
@@ -84,13 +103,15 @@ def number_in(value: object) -> str | None:
 def _no_object(place: str, value: object, key: Key, what: str = "an object") -> Problem:
     message = f"{named(place)} takes {what}; this is {shown(value)}"
     example = _EXAMPLES.get(key.written)
-    hint: str | None
+    if key.written.startswith("offload") and value in ("cpu", "nvme", "none"):
+        hint = f'{{"device": {shown(value)}}}'
+        return Problem(rule="PARSE011", pointer=place, message=message, hint=hint, mend=_as_written(place, hint))
+    if value is True and key.written in ("fp16", "bf16", "bfloat16"):
+        hint = '{"enabled": true}'
+        return Problem(rule="PARSE011", pointer=place, message=message, hint=hint, mend=_as_written(place, hint))
+    hint = example or '{"enabled": true}'
     if value is None or value is False:
         hint = "take it out" if example is None else f"take it out, or write {example}"
-    elif key.written.startswith("offload") and value in ("cpu", "nvme", "none"):
-        hint = f'{{"device": {shown(value)}}}'
-    else:
-        hint = example or '{"enabled": true}'
     return Problem(rule="PARSE011", pointer=place, message=message, hint=hint)
 
 
