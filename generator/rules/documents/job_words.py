@@ -43,9 +43,10 @@ _SHARED: Final[Mapping[str, str]] = {
 _OF_LM: Final[Mapping[str, str]] = {
     r"\bcontext: ": f"{CONTEXT} ",
     r"\bexpert: ": f"{EXPERT} ",
-    r"\bzero_stage: 1 \(the distributed optimizer\)": "--use-distributed-optimizer",
+    r"\bzero_stage: 1\b( \(the distributed optimizer\))?": "--use-distributed-optimizer",
     r"\bzero_stage: (\d)": r"ZeRO \1",
     r"\brecompute: full\b": "--recompute-granularity full",
+    r"\boffload: optimizer\b": "--optimizer-cpu-offload",
 }
 _OF_MDS: Final[Mapping[str, str]] = {
     r"\bcontext: ": f"{ULYSSES} ",
