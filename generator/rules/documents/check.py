@@ -13,8 +13,10 @@ from .rule import Breach, DocumentRule
 def check_submission(submission: Submission) -> tuple[Finding, ...]:
     """Every rule that the documents break, by themselves or against one another, in file order."""
     version = submission.deepspeed_version
-    # Without a run of Megatron's there is nothing to apply the rules on layouts to; numpy is then not loaded.
-    rules = registry.DOCUMENT_RULES if submission.megatron else registry.FILE_RULES
+    # Without a run of Megatron's, or a model and its machines, the rules on layouts and memory have nothing to say;
+    # numpy is then not loaded.
+    estimated = submission.megatron or (submission.model and submission.cluster and submission.ds_configs)
+    rules = registry.DOCUMENT_RULES if estimated else registry.FILE_RULES
     binding = (rule for rule in rules if rule.holds_for(version))
     found = (_finding(rule, breach) for rule in binding for breach in rule.check(submission))
     return in_file_order(_without_repeats(found))
