@@ -59,6 +59,7 @@ _TOOLS: Final = _names(
     """
 )
 _TOOL_MODULES: Final = _names("pip venv json.tool http.server ensurepip compileall site timeit")
+_MOST_LAUNCHES: Final = 500  # of a script; each has its own environment
 _MOST_WRAPPERS: Final = 40  # words that start another; more are no launch line
 
 
@@ -128,7 +129,7 @@ def _launches_of(script: ShellScript, commands: Iterable[Command], exports: _Exp
         _follow(walk, command.words)
         if walk.in_shell:
             walks[command.index] = walk
-        elif _is_launch(walk):
+        elif len(found) < _MOST_LAUNCHES and _is_launch(walk):
             environment = {**exports.before(command.index), **walk.environment}
             found.append(
                 Launch(

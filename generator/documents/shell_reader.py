@@ -9,7 +9,7 @@ from typing import Final
 from .shell_pieces import Element, Piece, Source, Value, parts_of_pieces, text_of_pieces
 from .shell_records import Assignment, Command, Directive, Heredoc
 from .shell_state import UNKNOWN, Budget, State
-from .shell_tokens import ARRAY, ASSIGNMENT, COMMENT, NEWLINE, OPERATOR, PLAIN, REDIRECT, TEST, WORD, Token, Tokens
+from .shell_tokens import ARRAY, ASSIGNMENT, COMMENT, NEWLINE, OPERATOR, REDIRECT, TEST, WORD, Token, Tokens
 from .shell_words import Expander, Field, Word, word_of
 
 _DEEPEST: Final = 3  # `bash -c` in `bash -c`
@@ -62,6 +62,7 @@ class Reader:
         self._open: dict[str, int] = {}
         self._pattern = False  # a pattern of `case` comes next
         self._function = False  # a function's body comes next
+        self._parameters = False  # the `)` of `name()` comes next
         self._loops = 0
         self._conditional = False
         self._executed = False  # a command was seen, so sbatch reads no further directive
@@ -102,12 +103,14 @@ class Reader:
         if separator == "(":
             self._push("(")
         elif separator == ")":
-            if self._open.get("("):
+            if self._parameters:
+                self._parameters = False
+            elif self._open.get("("):
                 self._pop("(")
-            self._function = False if not tokens and self._function is None else self._function
         elif separator in (";;", ";&", ";;&") and self._open.get("case"):
             self._pop_to("case")
             self.state.next_branch()
+            self.state.frames[-1].ended = True
             self._pattern = True
         self._conditional = separator == "||" or (separator == "&&" and self._tested(tokens))
 
@@ -126,15 +129,16 @@ class Reader:
             return False
         if separator == ")":
             self._pattern = False
-            if tokens and self._raw(tokens[-1]) == "*" and len(tokens) == 1:
-                self.state.frames[-1].total = True
+            frame = self.state.frames[-1]
+            frame.ended = False
+            frame.total = frame.total or (len(tokens) == 1 and self._raw(tokens[0]) == "*")
         return True
 
     def _opens(self, tokens: list[Token]) -> bool:
         """`name (` of a function's definition."""
         words = [token for token in tokens if token.kind == WORD]
         if words and self._raw(words[-1]) not in _BODY_WORDS | set(_OPENING):
-            self._function = True
+            self._function = self._parameters = True
             return True
         return False
 
@@ -220,7 +224,7 @@ class Reader:
             if token.kind != WORD and token.kind != TEST:
                 continue
             region = self.source.region(token.start, token.end)
-            if PLAIN.fullmatch(text, token.start, token.end):
+            if token.text:  # plain
                 raw = text[token.start : token.end]
                 words.append(Word(raw=content[region[0] : region[1]], value=raw, offset=region[0], parts=(raw,)))
             else:
@@ -287,8 +291,10 @@ class Reader:
         )
 
     def _without_redirections(self, tokens: list[Token]) -> tuple[list[Token], list[tuple[Token, Token | None]]]:
-        kept: list[Token] = []
         redirects: list[tuple[Token, Token | None]] = []
+        if all(token.kind != REDIRECT for token in tokens):
+            return tokens, redirects
+        kept: list[Token] = []
         index = 0
         while index < len(tokens):
             token = tokens[index]
@@ -498,7 +504,7 @@ class Reader:
         shell: tuple[str | None, bool, int | None],
     ) -> None:
         source = Source.of_pieces(pieces)
-        if not source.text or not self.reading.budget.spend(len(source.text) // 64):
+        if not source.text or not self.reading.budget.spend(len(source.text) // 2):
             return
         Reader(self.reading, source, state, positional, depth=self._depth + 1).within(*shell).read()
 

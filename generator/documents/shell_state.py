@@ -10,8 +10,8 @@ from .shell_pieces import Element, Piece, Value, region_of, text_of_pieces
 
 #: A value may cost this much (pieces, or 64 characters each), and a whole script that much: a text that doubles itself
 #: line by line ends as an unknown value instead of filling the memory.
-MOST_PER_VALUE: Final = 20_000
-MOST_PER_SCRIPT: Final = 600_000
+MOST_PER_VALUE: Final = 10_000
+MOST_PER_SCRIPT: Final = 300_000
 _MOST_MERGED: Final = 100_000  # branches times variables of one `if` or `case`
 
 UNKNOWN: Final = Value(pieces=(Piece(None, 0, 0),))
@@ -40,6 +40,7 @@ class Frame:
     branches: list[dict[str, Value | None]] = field(default_factory=list)
     touched: set[str] = field(default_factory=set)  #: changed in the branch that is open
     total: bool = False  #: whether one of the branches always runs
+    ended: bool = False  #: the last branch has ended, and no other has begun
 
 
 class State:
@@ -122,7 +123,9 @@ class State:
         self._hand_up(frame)
 
     def _merge(self, frame: Frame) -> None:
-        branches = [*frame.branches, {name: self.values.get(name) for name in frame.touched}]
+        branches = list(frame.branches)
+        if not frame.ended:
+            branches.append({name: self.values.get(name) for name in frame.touched})
         if not frame.total:
             branches.append({})
         too_many = len(branches) * len(frame.before) > _MOST_MERGED
@@ -159,10 +162,10 @@ def merged(values: Sequence[Value | None]) -> Value:
 
 
 def _same(one: Value, other: Value) -> bool:
-    if one.elements is None or other.elements is None:
-        return one.elements is other.elements and one.text is not None and one.text == other.text
-    mine, theirs = ([text_of_pieces(e.pieces) for e in value.elements or ()] for value in (one, other))
-    return None not in mine and mine == theirs
+    if (one.elements is None) != (other.elements is None):
+        return False
+    mine, theirs = ([_identity(e.pieces) for e in value.elements or ()] for value in (one, other))
+    return mine == theirs and _identity(one.pieces) == _identity(other.pieces)
 
 
 def _common(lists: Sequence[Sequence[Element]]) -> tuple[Element, ...]:
@@ -181,8 +184,14 @@ def _common(lists: Sequence[Sequence[Element]]) -> tuple[Element, ...]:
 
 
 def _equal(elements: Sequence[Element]) -> bool:
-    texts = {text_of_pieces(element.pieces) for element in elements}
-    return len(texts) == 1 and None not in texts
+    first = _identity(elements[0].pieces)
+    return all(_identity(element.pieces) == first for element in elements[1:])
+
+
+def _identity(pieces: Sequence[Piece]) -> tuple[object, ...] | str:
+    """What two values have in common when they are the same: their text, or that one unknown is in both."""
+    text = text_of_pieces(pieces)
+    return text if text is not None else tuple((p.text, p.start, p.end) for p in pieces)
 
 
 def split_pieces(pieces: Sequence[Piece]) -> list[Element]:

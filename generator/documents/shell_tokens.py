@@ -33,7 +33,10 @@ class Body:
 
 @dataclass(slots=True)
 class Token:
-    """A token from `start` up to `end`; `words` are those of an array literal, `text` is an operator's."""
+    """A token from `start` up to `end`; `words` are those of an array literal.
+
+    `text` is that of an operator, and of a word in which bash has nothing to do.
+    """
 
     kind: int
     start: int
@@ -81,7 +84,7 @@ class Tokens:
             return self._other(start)
         if following == "(" and self._text[end - 1] == "=" and ASSIGNMENT.fullmatch(self._text, start, end):
             return self._array(start, end)
-        self.found.append(Token(WORD, start, end))
+        self.found.append(Token(WORD, start, end, match[0]))
         return end
 
     def _comment(self, position: int) -> int:

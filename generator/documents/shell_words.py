@@ -25,7 +25,8 @@ _SIMPLE: Final = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
 _UNQUOTED: Final = re.compile(rf"[^\\\"'$`{HOLE}<>]+")
 _QUOTED: Final = re.compile(rf'[^\\"$`{HOLE}]+')
 _BODY: Final = re.compile(rf"[^\\$`{HOLE}]+")
-_GLOB: Final = re.compile(r"[*?]|\[[^\]]+\]|\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}")
+_GLOB: Final = re.compile(r"[*?]|\[[^\[\]]+\]")
+_BRACES: Final = re.compile(r"\{|,|\.\.|\}")  # `{a,b}` and `{1..3}` have one of the middle two
 _OPTION: Final = re.compile(r"--?[A-Za-z]")
 _ESCAPE: Final = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3})|u([0-9a-fA-F]{1,4})|(.))", re.DOTALL)
 _ESCAPED: Final = {
@@ -115,19 +116,20 @@ class Expander:
 
     def _unquoted(self, start: int, end: int) -> None:
         text, position = self.source.text, start
-        if self._split and _GLOB.search(text, start, end) and self._globs(start, end):
-            self._add((Piece(None, *self.source.region(start, end)),))
-            return
+        bare = ""
         if text.startswith("~", start):
             self._unknown(start, start + 1)
             position = start + 1
         while position < end:
             run = _UNQUOTED.match(text, position, end)
             if run:
+                bare += run[0]
                 self._add(self.source.pieces(position, run.end()))
                 position = run.end()
                 continue
             position = self._special(position, end)
+        if self._split and _expands_to_names(bare):
+            self._fields, self._current = [], Field([Piece(None, *self.source.region(start, end))])
 
     def _special(self, position: int, end: int) -> int:
         """A quote, escape or expansion outside quotes; where it ends."""
@@ -354,7 +356,7 @@ class Expander:
                     self._end_field()
                 else:
                     cut = piece.cut(start, end)
-                    globs = _GLOB.search(cut.text or "") is not None
+                    globs = _GLOB.search(piece.text, start, end) is not None
                     self._extend(Piece(None, cut.start, cut.end, cut.names) if globs else cut, elsewhere)
 
     def _extend(self, piece: Piece, elsewhere: bool) -> None:
@@ -406,11 +408,6 @@ class Expander:
         text = value.removesuffix(pattern) if mark == "%" else value.removeprefix(pattern)
         self._embed((Piece(text, *self.source.region(start, end), (name,)),), name, start, end, quoted)
 
-    def _globs(self, start: int, end: int) -> bool:
-        """Whether a character outside quotes lets bash look for file names."""
-        bare = re.sub(r"\\.|'[^']*'|\"[^\"]*\"|\$\{[^}]*\}|\$\([^)]*\)|\$[@*?]", "", self.source.text[start:end])
-        return _GLOB.search(bare) is not None
-
 
 def word_of(found: Field, raw_region: tuple[int, int], content: str) -> Word:
     """The finished word of a field that came from the raw word at `raw_region` of the document."""
@@ -427,6 +424,14 @@ def word_of(found: Field, raw_region: tuple[int, int], content: str) -> Word:
         parts=(value,) if value is not None else parts_of_pieces(found.pieces),
         variables=tuple(name for name in names_of_pieces(found.pieces) if name),
     )
+
+
+def _expands_to_names(bare: str) -> bool:
+    """Whether bash looks for file names, or makes several words of braces, in what stands outside quotes."""
+    if _GLOB.search(bare):
+        return True
+    found = set(_BRACES.findall(bare)) if "{" in bare else set()
+    return {"{", "}"} <= found and len(found) > 2
 
 
 def _blank(text: str) -> bool:
