@@ -17,7 +17,7 @@ MAX_BYTES: Final = 1_000_000
 _MAX_EXCERPT: Final = 300  # characters; a longer line helps nobody
 
 # What YAML 1.2 calls a line break, as libyaml counts lines.
-_LINE_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+LINE_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 # Tab, line feed and carriage return are text. Surrogates and the two non-characters can't be written as UTF-8 text.
 CONTROL: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 
@@ -48,13 +48,13 @@ class Text:
 
     def locate_offset(self, offset: int) -> Location:
         """The place of the character at `offset`."""
-        breaks = [match.end() for match in _LINE_BREAK.finditer(self.content, 0, offset)]
+        breaks = [match.end() for match in LINE_BREAK.finditer(self.content, 0, offset)]
         return self.locate(len(breaks), offset - (breaks[-1] if breaks else 0))
 
 
 def text_of(content: str, path: str, folder: Path | None = None) -> Text:
     """`content` as a `Text`. Raises `UnreadableText` when it is empty or holds control characters."""
-    text = Text(path=path, content=content, lines=_LINE_BREAK.split(content), folder=folder)
+    text = Text(path=path, content=content, lines=LINE_BREAK.split(content), folder=folder)
     control = CONTROL.search(content)
     if control:
         where = text.locate_offset(control.start())

