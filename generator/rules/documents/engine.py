@@ -96,7 +96,7 @@ def _imported(module: str) -> Any:
         if find_spec("deepspeed") is None or find_spec("torch") is None:
             raise ModuleNotFoundError("not installed")
         return import_module(module)
-    except ImportError as problem:
+    except Exception as problem:  # DeepSpeed raises many kinds where an accelerator or a library is missing
         reason = "is not installed" if find_spec("deepspeed") is None else f"can't be imported: {problem}"
         raise NoEngine(f"DeepSpeed {reason}; pip install 'dsgen-launch[deepspeed]'", name="deepspeed") from problem
 
