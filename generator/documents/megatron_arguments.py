@@ -32,19 +32,8 @@ _SIGNS: Final = frozenset(
     }
 )
 _ENOUGH_SIGNS: Final = 3
-#: Options that only Megatron-DeepSpeed has, written with words of its own.
-_DEEPSPEED_SIGNS: Final = frozenset(
-    {
-        "--deepspeed",
-        "--deepspeed_config",
-        "--zero-stage",
-        "--ds-sequence-parallel-size",
-        "--no-pipeline-parallel",
-        "--deepspeed-activation-checkpointing",
-        "--moe-expert-parallel-size",
-        "--num-key-value-heads",
-    }
-)
+#: Options by which the user says that it is Megatron-DeepSpeed, whatever else is given.
+_DEEPSPEED_SIGNS: Final = frozenset({"--deepspeed", "--deepspeed_config", "--zero-stage", "--no-pipeline-parallel"})
 #: The training programs of both projects.
 OWN_PROGRAMS: Final[Mapping[Flavour, frozenset[str]]] = {
     "megatron-lm": frozenset(
@@ -182,10 +171,19 @@ def _signs_in(words: Iterable[PlacedWord]) -> int:
     return len(_names(words) & _SIGNS)
 
 
+def _flavour(names: set[str]) -> Flavour:
+    """Whose options they are: of two that read most of them, the one that alone has more."""
+    lm, mds = option_table("megatron-lm"), option_table("megatron-deepspeed")
+    only_mds, only_lm = (
+        sum(own.has(name) and not other.has(name) for name in names) for own, other in ((mds, lm), (lm, mds))
+    )
+    return "megatron-deepspeed" if names & _DEEPSPEED_SIGNS or only_mds > only_lm else "megatron-lm"
+
+
 def _arguments(
     path: str, words: Sequence[PlacedWord], *, launch: Launch | None = None, program: str | None = None
 ) -> MegatronArguments:
-    flavour: Flavour = "megatron-deepspeed" if _names(words) & _DEEPSPEED_SIGNS else "megatron-lm"
+    flavour = _flavour(_names(words))
     parsed = parse_words(words, option_table(flavour))
     places = {option.name: option.where for option in parsed.given}
     if words:
