@@ -99,10 +99,9 @@ def batch_reaches_every_replica(submission: Submission) -> Iterator[Breach]:
             continue
         least = (batch.micro or 1) * (batch.steps or 1) * batch.replicas
         if batch.train < least:
-            parts = [f"{shown(value)} {name}" for value, name in ((batch.micro, "of micro batch"),) if value]
-            parts += [f"{shown(batch.steps)} steps"] if batch.steps else []
-            times = " × ".join([*parts, f"{shown(batch.replicas)} replicas"])
-            message = f"`{_TRAIN}` {shown(batch.train)} is less than {times} = {shown(least)}"
+            parts = [f"`{key}` {shown(value)}" for key, value in batch.given.items() if key != _TRAIN]
+            times = " × ".join([*parts, f"{shown(batch.replicas)} replicas"]) + (f" = {shown(least)}" if parts else "")
+            message = f"`{_TRAIN}` {shown(batch.train)} is less than {times}"
             yield batch.breach(_TRAIN, message, f"{shown(least)}, or fewer GPUs")
 
 

@@ -71,5 +71,6 @@ def named(pointer: str) -> str:
 
 
 def is_placeholder(value: object) -> bool:
-    """Whether a value looks like a template's variable that nothing filled in."""
-    return isinstance(value, str) and _PLACEHOLDER.fullmatch(value.strip()) is not None
+    """Whether a value looks like a template's variable that nothing filled in; hjson reads one without quotes as text
+    up to the end of its line."""
+    return isinstance(value, str) and _PLACEHOLDER.fullmatch(value.strip().rstrip(",")) is not None

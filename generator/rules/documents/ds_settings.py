@@ -14,6 +14,7 @@ from ...documents.submission import Submission
 #: can't (deepspeed/runtime/config.py `DeepSpeedConfig.__init__`).
 DIVIDES_BY_SEQUENCE: Final = (0, 17)
 FAILS_BY_SEQUENCE: Final = (0, 19, 3)
+BATCH_KEYS: Final = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 _TRUE: Final = frozenset({"1", "on", "t", "true", "y", "yes"})
 
 
@@ -67,6 +68,13 @@ def replicas_of(config: DsConfig, submission: Submission) -> int | float | None:
             return 1 if submission.deepspeed_version < FAILS_BY_SEQUENCE else None
         apart *= degree
     return world.gpus / apart if world.gpus % apart else world.gpus // apart
+
+
+def batch_values(submission: Submission) -> Iterator[tuple[DsConfig, str, object]]:
+    """The batch keys that DeepSpeed computes with: each config, key and value."""
+    for config, schema in readable(submission):
+        for key in BATCH_KEYS if not is_elastic(config, schema) else ():
+            yield config, key, config.value(f"/{key}")
 
 
 def bf16_block(config: DsConfig, schema: DeepSpeedSchema) -> str:

@@ -6,70 +6,32 @@ import json
 from collections.abc import Iterator
 from typing import Final
 
-from ...documents.document import DsConfig
-from ...documents.submission import FILLERS, Submission
+from ...documents.submission import Submission
 from ...findings import Severity
 from ..sources import deepspeed
 from .ds_mend import mended, written
-from .ds_problem import is_placeholder, named, shown
-from .ds_settings import is_elastic, readable
+from .ds_problem import is_placeholder, shown
+from .ds_settings import batch_values, readable
 from .ds_walk import problems
-from .ds_wrong_value import BATCH_KEYS, number_in
+from .ds_wrong_value import number_in
 from .rule import Breach, DocumentRule
-
-#: Values that DeepSpeed hands on to PyTorch or computes with, where text can't be right; `"auto"` is for fillers.
-_HANDED_ON: Final = (
-    "/gradient_clipping",
-    "/steps_per_print",
-    "/gradient_predivide_factor",
-    *(f"/optimizer/params/{name}" for name in ("lr", "betas", "eps", "weight_decay")),
-    *(
-        f"/scheduler/params/{name}"
-        for name in ("warmup_num_steps", "total_num_steps", "warmup_min_lr", "warmup_max_lr")
-    ),
-)
 
 
 def _of(submission: Submission, rule: str) -> Iterator[Breach]:
     return (problem.breach(config) for config, problem in problems(submission) if problem.rule == rule)
 
 
-def _batch_values(submission: Submission) -> Iterator[tuple[DsConfig, str, object]]:
-    """The batch keys that DeepSpeed computes with: each config, key and value."""
-    for config, schema in readable(submission):
-        for key in BATCH_KEYS if not is_elastic(config, schema) else ():
-            yield config, key, config.value(f"/{key}")
-
-
-def batch_is_not_auto(submission: Submission) -> Iterator[Breach]:
-    """A batch key is "auto" only for who fills it in: Transformers and accelerate."""
-    for config, key, value in _batch_values(submission):
-        if value == "auto" and submission.consumer not in FILLERS:
-            message = f'`{key}` is "auto", which only Transformers and accelerate fill in; DeepSpeed fails on it'
-            hint = "write a number; or --consumer huggingface, where its Trainer reads the file"
-            yield Breach(where=config.locate(f"/{key}"), message=message, hint=hint)
-
-
-def model_is_not_auto(submission: Submission) -> Iterator[Breach]:
-    """A key that DeepSpeed would leave out for being "auto" is written out."""
-    return _of(submission, "PARSE008")
-
-
-def handed_on_is_not_auto(submission: Submission) -> Iterator[Breach]:
-    """A value that DeepSpeed hands on as it is, is not "auto"."""
-    for config, _ in readable(submission):
-        for pointer in _HANDED_ON if submission.consumer not in FILLERS else ():
-            if config.value(pointer) == "auto":
-                message = f'{named(pointer)} is "auto", which only Transformers and accelerate fill in'
-                hint = "write a value; or --consumer huggingface, where its Trainer reads the file"
-                yield Breach(where=config.locate(pointer), message=message, hint=hint)
+def _is_variable(value: object) -> bool:
+    """Whether the text where a number belongs is the name of a template's variable, such as GBSIZE."""
+    capitals = isinstance(value, str) and value.rstrip(",").isalpha() and value.isupper()
+    return capitals or is_placeholder(value)
 
 
 def numbers_are_no_text(submission: Submission) -> Iterator[Breach]:
     """A number is written as a number."""
     yield from _of(submission, "PARSE009")
-    for config, key, value in _batch_values(submission):
-        if isinstance(value, str) and value != "auto" and not is_placeholder(value):
+    for config, key, value in batch_values(submission):
+        if isinstance(value, str) and value != "auto" and not _is_variable(value):
             message = f"`{key}` is the text {shown(value)}; DeepSpeed computes with it, and fails"
             yield Breach(where=config.locate(f"/{key}"), message=message, hint=number_in(value) or "1")
 
@@ -87,8 +49,8 @@ def blocks_are_objects(submission: Submission) -> Iterator[Breach]:
 def templates_are_filled_in(submission: Submission) -> Iterator[Breach]:
     """No placeholder of a template is left where a value belongs."""
     yield from _of(submission, "PARSE015")
-    for config, key, value in _batch_values(submission):
-        if value != "auto" and is_placeholder(value):
+    for config, key, value in batch_values(submission):
+        if value != "auto" and _is_variable(value):
             message = f"`{key}` is {shown(value)}, which nothing filled in"
             hint = "fill the template in before the job starts; DeepSpeed expands no variables"
             yield Breach(where=config.locate(f"/{key}"), message=message, hint=hint)
@@ -97,7 +59,7 @@ def templates_are_filled_in(submission: Submission) -> Iterator[Breach]:
 def values_have_their_type(submission: Submission) -> Iterator[Breach]:
     """A value has the type and range that its key takes."""
     yield from _of(submission, "PARSE017")
-    for config, key, value in _batch_values(submission):
+    for config, key, value in batch_values(submission):
         if isinstance(value, list | dict):
             message = f"`{key}` takes a whole number; this is {shown(value)}"
             yield Breach(where=config.locate(f"/{key}"), message=message, hint="1")
@@ -149,26 +111,6 @@ def scale_bounds_are_whole(submission: Submission) -> Iterator[Breach]:
 
 
 RULES: Final[tuple[DocumentRule, ...]] = (
-    DocumentRule(
-        id="PARSE007",
-        severity=Severity.ERROR,
-        when="parse",
-        reads=("DeepSpeed config",),
-        source=deepspeed("runtime/config.py:931"),
-        prevents="TypeError: '>' not supported between instances of 'str' and 'int'",
-        fix="Write numbers, or let Transformers or accelerate read the file.",
-        check=batch_is_not_auto,
-    ),
-    DocumentRule(
-        id="PARSE008",
-        severity=Severity.ERROR,
-        when="silent",
-        reads=("DeepSpeed config",),
-        source=deepspeed("runtime/config_utils.py:54-57"),
-        prevents='The default is used without a word: "stage": "auto" trains without ZeRO, "enabled": "auto" in fp32.',
-        fix="Write the value.",
-        check=model_is_not_auto,
-    ),
     DocumentRule(
         id="PARSE009",
         severity=Severity.ERROR,
@@ -228,16 +170,6 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         prevents="KeyError: 'enabled'",
         fix="Add the key, or take the block out.",
         check=blocks_have_what_they_need,
-    ),
-    DocumentRule(
-        id="PARSE020",
-        severity=Severity.ERROR,
-        when="init",
-        reads=("DeepSpeed config",),
-        source=deepspeed("runtime/engine.py"),
-        prevents="A TypeError in the optimizer or the first step: text where a number belongs",
-        fix="Write the value, or let Transformers or accelerate read the file.",
-        check=handed_on_is_not_auto,
     ),
     DocumentRule(
         id="ZERO001",

@@ -10,9 +10,8 @@ from ...documents.deepspeed_schema import DeepSpeedSchema, Key, Section
 from ...documents.lax_types import Mismatch, expected
 from .ds_mend import Mend, written
 from .ds_problem import Problem, is_placeholder, kind_of, named, shown
+from .ds_settings import BATCH_KEYS
 
-#: The batch keys have rules of their own (`ds_batch`).
-BATCH_KEYS: Final = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 _EXAMPLES: Final = {
     "fp16": '{"enabled": true}',
     "bf16": '{"enabled": true}',
@@ -117,7 +116,7 @@ def _no_object(place: str, value: object, key: Key, what: str = "an object") -> 
 
 def refused(place: str, value: object, key: Key, schema: DeepSpeedSchema) -> Problem | None:
     """The problem of a value in a plain mapping: DeepSpeed checks no types there, but its reading fails on it."""
-    if place[1:] in BATCH_KEYS:
+    if place[1:] in BATCH_KEYS:  # which have rules of their own
         return None
     kind = kind_of(value)
     if kind in key.refuses:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from . import (
     accelerate,
+    accelerate_deepspeed,
+    accelerate_launch,
     across,
     azureml,
     azureml_command,
@@ -14,6 +16,7 @@ from . import (
     azureml_service,
     ds_accumulation,
     ds_activation,
+    ds_auto,
     ds_autocast,
     ds_batch,
     ds_choices,
@@ -74,6 +77,7 @@ from .rule import DocumentRule
 FILE_RULES: Final[tuple[DocumentRule, ...]] = (
     *ds_parse.RULES,
     *ds_types.RULES,
+    *ds_auto.RULES,
     *ds_batch.RULES,
     *ds_removed.RULES,
     *ds_relations.RULES,
@@ -124,6 +128,8 @@ FILE_RULES: Final[tuple[DocumentRule, ...]] = (
     *huggingface_arguments.RULES,
     *huggingface_schedule.RULES,
     *accelerate.RULES,
+    *accelerate_deepspeed.RULES,
+    *accelerate_launch.RULES,
     *megatron_options.RULES,
     *megatron_shape.RULES,
     *megatron_batch.RULES,
