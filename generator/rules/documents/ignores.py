@@ -15,6 +15,10 @@ from ...findings import Finding, Location, Severity
 from ...spec.text import LINE_BREAK, Text
 
 _IGNORE: Final = re.compile(r"dsgen:\s*ignore(-file)?(?:\s*\[([^\]\n]*)\])?")
+#: Found after the comments are looked at, or with --engine only.
+_NEVER_USELESS: Final = frozenset(
+    {codes.USELESS_IGNORE, codes.UNKNOWN_IGNORE, codes.ENGINE_REFUSES, codes.ENGINE_VERSION}
+)
 _MAX_SHOWN: Final = 60  # characters of an id that isn't one
 _MAX_IDS: Final = 200  # of a file's comments; who needs more wants --ignore
 _MAX_JOINED: Final = 1_000  # lines of a command that backslashes join
@@ -45,8 +49,7 @@ def without_ignored(findings: Iterable[Finding], texts: Mapping[str, Text]) -> t
                 (ignores if isinstance(ignore, _Ignore) else problems).append(ignore)  # type: ignore[arg-type]
     if not ignores and not problems:
         return found
-    about_comments = (codes.USELESS_IGNORE, codes.UNKNOWN_IGNORE)
-    useless = [i for i in ignores if i.rule not in about_comments and not any(i.covers(f) for f in found)]
+    useless = [i for i in ignores if i.rule not in _NEVER_USELESS and not any(i.covers(f) for f in found)]
     problems += map(_useless, useless)
     return tuple(f for f in (*found, *problems) if not any(ignore.covers(f) for ignore in ignores))
 
