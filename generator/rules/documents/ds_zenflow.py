@@ -9,10 +9,14 @@ from ...documents.document import DsConfig
 from ...documents.submission import Submission
 from ...findings import Severity
 from ..sources import deepspeed_now
-from .ds_values import configs, ds_rule, given, offload_device, shown, stage_of, switch, whole
+from .ds_values import configs, ds_rule, given, offload_device, removed, shown, stage_of, switch, whole
 from .rule import Breach, DocumentRule
 
 ZENFLOW: Final = "/zero_optimization/zenflow"
+PARAMS: Final = "/optimizer/params"
+
+#: Parameters of DeepSpeed's Adams that torch's AdamW doesn't take.
+DEEPSPEEDS_OWN: Final = ("adam_w_mode", "torch_adam", "bias_correction", "fp32_optimizer_states", "set_grad_none")
 
 
 def _with_zenflow(submission: Submission) -> Iterator[DsConfig]:
@@ -82,6 +86,26 @@ def zenflow_accumulates_by_its_interval(submission: Submission) -> Iterator[Brea
             yield Breach(where=config.locate("/gradient_accumulation_steps"), message=message, hint=hint)
 
 
+def zenflow_has_params(submission: Submission) -> Iterator[Breach]:
+    """ZenFlow at stages 1 and 2 builds its own AdamW from the config's optimizer params, so there are some."""
+    for config in _with_zenflow(submission):
+        if stage_of(config) in (1, 2) and not isinstance(config.value(PARAMS), dict):
+            message = "zenflow builds its own AdamW from the optimizer's params, but the config has none"
+            hint = '"optimizer": {"type": "AdamW", "params": {"lr": ...}}'
+            yield Breach(where=config.locate_key(ZENFLOW), message=message, hint=hint)
+
+
+def zenflow_params_are_torchs(submission: Submission) -> Iterator[Breach]:
+    """ZenFlow at stages 1 and 2 hands the optimizer's params to torch's AdamW, which has none of DeepSpeed's own."""
+    for config in _with_zenflow(submission):
+        for key in DEEPSPEEDS_OWN if stage_of(config) in (1, 2) else ():
+            pointer = f"{PARAMS}/{key}"
+            if config.has(pointer):
+                message = f"{key} reaches torch's AdamW by way of zenflow, and it raises"
+                where, edits = config.locate_key(pointer), removed(config, pointer)
+                yield Breach(where=where, message=message, hint=f"remove {key}", edits=edits)
+
+
 RULES: Final[tuple[DocumentRule, ...]] = (
     ds_rule(
         "ZERO057",
@@ -131,6 +155,26 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         source=deepspeed_now("runtime/zenflow/engine.py:69"),
         prevents="steps silently happen at other times than the config says",
         fix="gradient_accumulation_steps: 1",
+        since=(0, 17, 6),
+    ),
+    ds_rule(
+        "ZERO062",
+        Severity.ERROR,
+        "init",
+        zenflow_has_params,
+        source=deepspeed_now("runtime/zenflow/zenflow_stage_1_and_2.py:84"),
+        prevents="`TypeError: argument after ** must be a mapping, not NoneType`",
+        fix="an optimizer block with params",
+        since=(0, 17, 6),
+    ),
+    ds_rule(
+        "ZERO063",
+        Severity.ERROR,
+        "init",
+        zenflow_params_are_torchs,
+        source=deepspeed_now("runtime/zenflow/zenflow_stage_1_and_2.py:84"),
+        prevents="`TypeError: AdamW.__init__() got an unexpected keyword argument`",
+        fix="parameters of torch's AdamW",
         since=(0, 17, 6),
     ),
 )

@@ -91,10 +91,12 @@ def stage_1_is_the_new_one(submission: Submission) -> Iterator[Breach]:
 
 
 def stage_3_saves_rigid_checkpoints(submission: Submission) -> Iterator[Breach]:
-    """Stage 3 has no elastic checkpoints: the first save would raise."""
+    """Stage 3 has no elastic checkpoints: the engine doesn't hand the key to its optimizer."""
     for config in configs(submission):
         if switch(config, f"{ZERO}/elastic_checkpoint") and stage_of(config) == 3:
-            message = "elastic_checkpoint: true at stage 3 ends the job at its first save"
+            message = (
+                "elastic_checkpoint: true has no effect at stage 3: checkpoints are for as many replicas as wrote them"
+            )
             where, edits = config.locate(f"{ZERO}/elastic_checkpoint"), removed(config, f"{ZERO}/elastic_checkpoint")
             yield Breach(where=where, message=message, hint="remove it, and use universal checkpoints", edits=edits)
 
@@ -200,11 +202,11 @@ RULES: Final[tuple[DocumentRule, ...]] = (
     ),
     ds_rule(
         "ZERO019",
-        Severity.ERROR,
-        "training",
+        Severity.WARNING,
+        "silent",
         stage_3_saves_rigid_checkpoints,
-        source=deepspeed_now("runtime/zero/stage3.py:3460"),
-        prevents="NotImplementedError at the first checkpoint: all work up to there is lost",
+        source=deepspeed_now("runtime/engine.py:2758"),
+        prevents="checkpoints that another number of replicas can't load",
         fix="universal checkpoints",
     ),
     ds_rule(
