@@ -97,9 +97,8 @@ def _imported(module: str) -> Any:
             raise ModuleNotFoundError("not installed")
         return import_module(module)
     except Exception as problem:  # DeepSpeed raises many kinds where an accelerator or a library is missing
-        reason = (
-            "is not installed" if find_spec("deepspeed") is None else f"can't be imported: {str(problem).rstrip('.')}"
-        )
+        absent = find_spec("deepspeed") is None
+        reason = "is not installed" if absent else f"can't be imported: {str(problem).rstrip('.')}"
         raise NoEngine(f"DeepSpeed {reason}; pip install 'dsgen-launch[deepspeed]'", name="deepspeed") from problem
 
 
