@@ -100,7 +100,9 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
     for launch in launches:
         found = list(_options(launch.arguments))
         names = {name for name, _, _ in found}
-        if names & _TELLING and names & _COMMON and not names & _FOREIGN:
+        # `--deepspeed FILE` is the Trainer's; of other programs `--deepspeed` is a switch
+        config = any(name == "deepspeed" and value is not True for name, _, value in found)
+        if (names & _TELLING or config) and names & _COMMON and not names & _FOREIGN:
             values: dict[str, object] = {}
             places: dict[str, Location] = {}
             for name, word, value in found:

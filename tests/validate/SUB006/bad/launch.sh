@@ -13,4 +13,4 @@ export MASTER_ADDR
 srun --cpus-per-task=64 --kill-on-bad-exit=1 torchrun \
   --nnodes="$SLURM_JOB_NUM_NODES" --nproc-per-node=8 \
   --rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:29500" \
-  pretrain_gpt.py --num-layers 40 --hidden-size 5120 --num-attention-heads 40 --ffn-hidden-size 13824 --seq-length 2048 --max-position-embeddings 2048 --tensor-model-parallel-size 1 --micro-batch-size 1 --global-batch-size 256 --bf16 --train-iters 1000 --lr 1e-4 --swiglu --use-rotary-position-embeddings --normalization rmsnorm --no-pipeline-parallel --zero-stage 1 --deepspeed --deepspeed_config ds_config.json
+  pretrain_gpt.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --ffn-hidden-size 11008 --seq-length 2048 --max-position-embeddings 2048 --tensor-model-parallel-size 1 --micro-batch-size 1 --global-batch-size 256 --bf16 --train-iters 1000 --lr 1e-4 --swiglu --use-rotary-position-embeddings --normalization rmsnorm --no-pipeline-parallel --zero-stage 1 --deepspeed --deepspeed_config ds_config.json
