@@ -130,7 +130,7 @@ def _launches_of(script: ShellScript, commands: Iterable[Command], exports: _Exp
         if walk.in_shell:
             walks[command.index] = walk
         elif len(found) < _MOST_LAUNCHES and _is_launch(walk):
-            environment = {**exports.before(command.index), **walk.environment}
+            environment = {**exports.before(command), **walk.environment}
             found.append(
                 Launch(
                     script=script,
@@ -157,16 +157,18 @@ class _Exports:
         prefixes = {id(assignment) for command in script.commands for assignment in command.environment}
         self._assignments = [a for a in script.assignments if id(a) not in prefixes]
         self._next = 0
-        self._now: dict[str, Assignment] = {}
+        self._now: dict[int | None, dict[str, Assignment]] = {None: {}}  # by the `bash -c` that they stand in
 
-    def before(self, index: int) -> dict[str, Assignment]:
+    def before(self, command: Command) -> dict[str, Assignment]:
         """The last export of each name before a command; asked in order."""
+        index = command.index
         while self._next < len(self._assignments) and self._assignments[self._next].command_index <= index:
             assignment = self._assignments[self._next]
             if assignment.exported:
-                self._now[assignment.name] = assignment
+                self._now.setdefault(assignment.inside, {})[assignment.name] = assignment
             self._next += 1
-        return {name: self._settled(assignment, index) for name, assignment in self._now.items()}
+        found = {name: self._settled(assignment, index) for name, assignment in self._now[None].items()}
+        return found if command.inside is None else {**found, **self._now.get(command.inside, {})}
 
     def _settled(self, assignment: Assignment, index: int) -> Assignment:
         """The assignment, its value unknown where another branch may have set another one."""

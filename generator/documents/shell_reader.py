@@ -393,6 +393,7 @@ class Reader:
             command_index=len(self.reading.commands),
             words=words if value.elements is None else _array_words(value, self.reading.content),
             parts=parts_of_pieces(value.pieces),
+            inside=self._shell[2],
         )
         return assignment, value
 
@@ -442,6 +443,7 @@ class Reader:
                         offset=place,
                         value_offset=place,
                         command_index=len(self.reading.commands),
+                        inside=self._shell[2],
                     )
                 )
 

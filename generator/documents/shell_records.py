@@ -20,6 +20,7 @@ class Assignment:
     command_index: int  #: the index of the command that follows it or that it belongs to
     words: tuple[Word, ...] | None = None  #: of an array, all its words
     parts: tuple[str | None, ...] = ()  #: the known and the unknown parts of the value, as in `Word`
+    inside: int | None = None  #: the index of the command whose `bash -c` it stands in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -13,6 +14,8 @@ from .shell_pieces import Element, Piece, Value, region_of, text_of_pieces
 MOST_PER_VALUE: Final = 10_000
 MOST_PER_SCRIPT: Final = 300_000
 _MOST_MERGED: Final = 100_000  # branches times variables of one `if` or `case`
+
+_RUNS: Final = re.compile(r"[ \t\n]+|[^ \t\n]+")
 
 UNKNOWN: Final = Value(pieces=(Piece(None, 0, 0),))
 
@@ -215,10 +218,4 @@ def split_pieces(pieces: Sequence[Piece]) -> list[Element]:
 
 def blanks(text: str) -> list[tuple[int, int, bool]]:
     """Runs of blanks and of other characters: start, end, whether blank."""
-    runs: list[tuple[int, int, bool]] = []
-    start = 0
-    for position in range(1, len(text) + 1):
-        if position == len(text) or (text[position] in " \t\n") != (text[start] in " \t\n"):
-            runs.append((start, position, text[start] in " \t\n"))
-            start = position
-    return runs
+    return [(match.start(), match.end(), match[0][0] in " \t\n") for match in _RUNS.finditer(text)]

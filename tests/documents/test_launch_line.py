@@ -131,6 +131,13 @@ def test_the_environment_of_a_launch_is_what_was_exported_or_prefixed() -> None:
     }
 
 
+def test_exports_inside_bash_c_stay_there() -> None:
+    """What the text of `bash -c` exports counts for the programs it starts and for no others."""
+    inner, outer = _launches("export A=1\nsrun bash -c 'export B=2; python t.py'\npython u.py\n")
+    assert {name: assignment.value for name, assignment in inner.environment.items()} == {"A": "1", "B": "2"}
+    assert set(outer.environment) == {"A"}
+
+
 @pytest.mark.parametrize("script", sorted(_GOLDEN.glob("*/launch.s*")), ids=lambda path: path.parent.name)
 def test_the_scripts_we_write_are_understood(script: Path) -> None:
     """In every script that dsgen writes, torchrun and the arguments of the training program are found."""

@@ -272,6 +272,7 @@ _HOSTILE = {
     "doubling": "A=aaaaaaaaaa\n" + "A=$A$A\n" * 1000 + "torchrun $A\n" * 10,
     "doubling array": "A=(a b)\n" + 'A=("${A[@]}" "${A[@]}")\n' * 200,
     "nested text": 'CMD="' + "x " * 2000 + '"\n' + 'eval "$CMD"\nbash -c "$CMD"\n' * 300,
+    "one long value": 'A="' + "x " * 15000 + '"\n' + "echo $A\n" * 5000,
     "open blocks": "if a; then\nwhile b; do X=1\n" * 5000,
     "closed blocks": "(\n" * 5000 + "fi\n" * 5000,
     "open brackets": "$(" * 20000,
