@@ -82,41 +82,52 @@ def mutations(count: int, seed: int) -> Iterator[tuple[str, Job]]:
         yield "; ".join(told), job
 
 
-def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of every value within nested mappings."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield (*path, key)
-            yield from _places(inner, (*path, key))
+            yield from places(inner, (*path, key))
 
 
 def _parent(job: Job, path: tuple[Any, ...]) -> Any:
     inner: Any = job
     for part in path[:-1]:
-        inner = inner[part]
+        inner = inner.setdefault(part, {}) if isinstance(inner, dict) else None
     return inner
 
 
+def put(job: Job, path: tuple[Any, ...], value: Any, *, remove: bool = False) -> str:
+    """Set what is at `path`, or take it away; the change in words."""
+    parent, name = _parent(job, path), ".".join(map(str, path))
+    if not isinstance(parent, dict):
+        return f"{name} has no place"
+    if remove:
+        parent.pop(path[-1], None)
+        return f"without {name}"
+    parent[path[-1]] = value
+    return f"{name} = {value!r}"
+
+
 def _replace(job: Job, rng: random.Random) -> str:
-    path, value = rng.choice(list(_places(job))), copy.deepcopy(rng.choice(VALUES))
-    _parent(job, path)[path[-1]] = value
-    return f"{'.'.join(map(str, path))} = {value!r}"
+    path, value = rng.choice(list(places(job))), copy.deepcopy(rng.choice(VALUES))
+    return put(job, path, value)
 
 
 def _remove(job: Job, rng: random.Random) -> str:
-    path = rng.choice(list(_places(job)))
-    del _parent(job, path)[path[-1]]
-    return f"without {'.'.join(map(str, path))}"
+    path = rng.choice(list(places(job)))
+    return put(job, path, None, remove=True)
 
 
 def _add(job: Job, rng: random.Random) -> str:
-    folders = [(), *(path for path in _places(job) if isinstance(_parent(job, path)[path[-1]], dict))]
+    folders = [(), *(path for path in places(job) if isinstance(_parent(job, path)[path[-1]], dict))]
     path, key, value = rng.choice(folders), rng.choice(KEYS), copy.deepcopy(rng.choice(VALUES))
     _parent(job, (*path, key))[key] = value
     return f"with {'.'.join(map(str, (*path, key)))} = {value!r}"
 
 
 def _rename(job: Job, rng: random.Random) -> str:
-    path = rng.choice(list(_places(job)))
+    path = rng.choice(list(places(job)))
     parent, name = _parent(job, path), str(path[-1])
     cut = rng.randrange(len(name)) if name else 0
     new = rng.choice((name[:cut] + name[cut + 1 :], name.replace("_", "-"), name.title(), name + "s"))

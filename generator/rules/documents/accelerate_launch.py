@@ -1,0 +1,293 @@
+"""How `accelerate launch` starts processes: machines, launchers, ranks, and its options beside the DeepSpeed config."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+from ...documents.launch_line import Call, Launch
+from ...documents.submission import Submission
+from ...findings import Severity
+from ...spec.wording import show
+from ..phrases import listed
+from ..sources import accelerate
+from .accelerate import clusters, on_the_line, whole
+from .rule import Breach, DocumentRule
+
+_AT: Final = "/deepspeed_config"
+LAUNCHERS: Final = ("pdsh", "standard", "openmpi", "mvapich", "mpich", "nossh", "slurm")  # utils/constants.py:49
+_NOSSH_SINCE: Final = (0, 14, 5)  # accelerate utils/launch.py:468
+_SIZES: Final = ("dp_replicate_size", "dp_shard_size", "tp_size", "cp_size", "sp_size")
+
+
+def processes_divide_among_machines(submission: Submission) -> Iterator[Breach]:
+    """num_processes is a multiple of num_machines."""
+    for config in clusters(submission):
+        processes, machines = whole(config, "/num_processes"), whole(config, "/num_machines")
+        if on_the_line(submission, "--num_processes", "--num_machines") or not processes or not machines:
+            continue
+        if machines > 0 and processes > 0 and processes % machines:
+            each = processes // machines
+            message = f"num_processes {processes} over num_machines {machines} is {each} each: {each * machines} start"
+            hint = f"num_processes: {max(each, 1) * machines} or {(each + 1) * machines}"
+            yield Breach(where=config.source.locate("/num_processes"), message=message, hint=hint)
+
+
+def launcher_is_known(submission: Submission) -> Iterator[Breach]:
+    """deepspeed_multinode_launcher is one that accelerate and DeepSpeed have, in the version at hand."""
+    for config in clusters(submission):
+        pointer = f"{_AT}/deepspeed_multinode_launcher"
+        value, where = config.source.value(pointer), config.source.locate(pointer)
+        if value is None or on_the_line(submission, "--deepspeed_multinode_launcher"):
+            continue
+        if value not in LAUNCHERS:
+            message = f"deepspeed_multinode_launcher is {show(value)}"
+            yield Breach(where=where, message=message, hint=listed(LAUNCHERS))
+        elif value == "nossh" and submission.deepspeed_version < _NOSSH_SINCE:
+            version = ".".join(map(str, submission.deepspeed_version))
+            message = f"deepspeed_multinode_launcher nossh with DeepSpeed {version}; it is there since 0.14.5"
+            yield Breach(where=where, message=message, hint="standard, or DeepSpeed 0.14.5 or newer")
+
+
+def machines_have_a_hostfile(submission: Submission) -> Iterator[Breach]:
+    """Several machines under a launcher of DeepSpeed's have a deepspeed_hostfile."""
+    for config in clusters(submission):
+        source, machines = config.source, whole(config, "/num_machines") or 1
+        launcher = source.value(f"{_AT}/deepspeed_multinode_launcher", "pdsh")
+        if source.value("/distributed_type") != "DEEPSPEED" or machines < 2 or launcher in ("standard", None):
+            continue
+        if on_the_line(submission, "--deepspeed_hostfile", "--deepspeed_multinode_launcher", "--num_machines"):
+            continue
+        if not source.value(f"{_AT}/deepspeed_hostfile"):
+            message = f"num_machines {machines} under the launcher {launcher}, and no deepspeed_hostfile"
+            hint = "deepspeed_hostfile: hostfile, or deepspeed_multinode_launcher: standard"
+            yield Breach(where=source.locate("/num_machines"), message=message, hint=hint)
+
+
+def machines_have_an_address(submission: Submission) -> Iterator[Breach]:
+    """Several machines under the standard launcher have main_process_ip and main_process_port."""
+    for config in clusters(submission):
+        source, machines = config.source, whole(config, "/num_machines") or 1
+        launcher = source.value(f"{_AT}/deepspeed_multinode_launcher", "pdsh")
+        deepspeed = source.value("/distributed_type") == "DEEPSPEED"
+        if machines < 2 or (deepspeed and launcher != "standard"):
+            continue
+        if on_the_line(submission, "--main_process_ip", "--num_machines") or source.value("/main_process_ip"):
+            continue
+        message = f"num_machines {machines} and no main_process_ip: the rendezvous is at None"
+        hint = "main_process_ip: the first node's address, or --main_process_ip on the launch line"
+        yield Breach(where=source.locate("/num_machines"), message=message, hint=hint)
+
+
+def rank_is_within(submission: Submission) -> Iterator[Breach]:
+    """machine_rank is below num_machines."""
+    for config in clusters(submission):
+        rank, machines = whole(config, "/machine_rank"), whole(config, "/num_machines")
+        machines = 1 if machines is None and not config.source.has("/num_machines") else machines
+        if rank is None or machines is None or on_the_line(submission, "--machine_rank", "--num_machines"):
+            continue
+        if not 0 <= rank < max(machines, 1):
+            message = f"machine_rank {rank} of num_machines {machines}: ranks are 0 to {max(machines, 1) - 1}"
+            yield Breach(where=config.source.locate("/machine_rank"), message=message, hint="machine_rank: 0")
+
+
+def filters_are_one(submission: Submission) -> Iterator[Breach]:
+    """One of deepspeed_inclusion_filter and deepspeed_exclusion_filter is given."""
+    for config in clusters(submission):
+        source = config.source
+        both = [source.value(f"{_AT}/deepspeed_{kind}_filter") for kind in ("inclusion", "exclusion")]
+        if all(both):
+            message = f"deepspeed_inclusion_filter {both[0]} is not used beside deepspeed_exclusion_filter {both[1]}"
+            where = source.locate(f"{_AT}/deepspeed_inclusion_filter")
+            yield Breach(where=where, message=message, hint="one of the two")
+
+
+def sizes_make_the_processes(submission: Submission) -> Iterator[Breach]:
+    """parallelism_config's sizes multiply to num_processes, and context and sequence parallelism exclude each other."""
+    for config in clusters(submission):
+        source = config.source
+        section = source.value("/parallelism_config")
+        if not isinstance(section, dict) or not section or on_the_line(submission, "--num_processes"):
+            continue
+        sizes = [source.value(f"/parallelism_config/parallelism_config_{name}", 1) for name in _SIZES]
+        whole_sizes = [size for size in sizes if isinstance(size, int) and not isinstance(size, bool)]
+        where, processes = source.locate_key("/parallelism_config"), whole(config, "/num_processes")
+        if len(whole_sizes) < len(sizes):
+            continue
+        context, sequence = whole_sizes[3], whole_sizes[4]
+        words = " × ".join(f"{name} {size}" for name, size in zip(_SIZES, whole_sizes, strict=True) if size != 1)
+        if min(whole_sizes) < 1:
+            yield Breach(where=where, message=f"{words}: a size is at least 1", hint="1 for what is not used")
+        elif context > 1 and sequence > 1:
+            message = f"cp_size {context} and sp_size {sequence} exclude each other"
+            yield Breach(where=where, message=message, hint="one of them 1")
+        elif sequence == 1 and processes and math.prod(whole_sizes) not in (1, processes):
+            message = f"{words} = {math.prod(whole_sizes)} is not num_processes {processes}"
+            rest = math.prod(whole_sizes) // whole_sizes[1]
+            hint = (
+                f"dp_shard_size {processes // rest}"
+                if processes % rest == 0
+                else f"num_processes: {math.prod(whole_sizes)}"
+            )
+            yield Breach(where=where, message=message, hint=hint)
+
+
+def _accelerate_calls(submission: Submission) -> Iterator[tuple[Launch, Call]]:
+    for launch in submission.launches:
+        for call in launch.calls:
+            if call.program == "accelerate":
+                yield launch, call
+
+
+def precision_is_the_configs(submission: Submission) -> Iterator[Breach]:
+    """--mixed_precision of accelerate launch is what the DeepSpeed config enables."""
+    linked = submission.ds_config
+    for launch, call in _accelerate_calls(submission) if linked is not None else ():
+        option, wanted = call.options.get("--mixed_precision"), call.options.text("--mixed_precision")
+        other = {"fp16": "bf16", "bf16": "fp16", "fp8": "fp16"}.get(wanted or "")
+        if option is None or other is None or linked is None or not linked.enabled(f"/{other}"):
+            continue
+        message = f"--mixed_precision {wanted}, and {other} is enabled in {linked.name}"
+        hint = f"--mixed_precision {other}, or none"
+        yield Breach(where=launch.script.locate(option.written), message=message, hint=hint)
+
+
+def accumulation_is_the_configs(submission: Submission) -> Iterator[Breach]:
+    """--gradient_accumulation_steps of accelerate launch is the DeepSpeed config's, which counts."""
+    linked = submission.ds_config
+    for launch, call in _accelerate_calls(submission) if linked is not None else ():
+        option = call.options.get("--gradient_accumulation_steps")
+        steps = call.options.integer("--gradient_accumulation_steps")
+        value = linked.value("/gradient_accumulation_steps") if linked is not None else None
+        if option is None or linked is None or steps is None or not call.options.has("--deepspeed_config_file"):
+            continue
+        if isinstance(value, int) and not isinstance(value, bool) and value != steps:
+            message = f"--gradient_accumulation_steps {steps} is not used: {linked.name} says {value}"
+            where = launch.script.locate(option.written)
+            yield Breach(where=where, message=message, hint=f"{value} in both, or only in the JSON")
+
+
+def config_file_is_a_path(submission: Submission) -> Iterator[Breach]:
+    """deepspeed_config_file is the path of a DeepSpeed config."""
+    for config in clusters(submission):
+        pointer = f"{_AT}/deepspeed_config_file"
+        value, where = config.source.value(pointer), config.source.locate(pointer)
+        if value is None or on_the_line(submission, "--deepspeed_config_file"):
+            continue
+        if not isinstance(value, str) or value.isdecimal():
+            message = f"deepspeed_config_file is {show(value)}, not a path"
+            yield Breach(where=where, message=message, hint="deepspeed_config_file: ds_config.json")
+        elif not value.endswith((".json", ".hjson")) and len(value) < _SHORT and value != "none":
+            message = f"deepspeed_config_file is {show(value)}, not the path of a JSON file"
+            hint = "deepspeed_config_file: ds_config.json"
+            yield Breach(where=where, message=message, hint=hint, severity=Severity.WARNING)
+
+
+_SHORT: Final = 60  # characters; a config in base64, which it may be too, is longer
+_READS: Final = ("accelerate config",)
+_LINES: Final = ("launch script", "DeepSpeed config")
+_LAUNCH: Final = accelerate("utils/launch.py (prepare_deepspeed_cmd_env)")
+
+RULES: Final[tuple[DocumentRule, ...]] = (
+    DocumentRule(
+        id="HF008",
+        severity=Severity.ERROR,
+        when="init",
+        reads=_LINES,
+        source=accelerate("utils/dataclasses.py (DeepSpeedPlugin.set_mixed_precision)"),
+        prevents="ValueError: `--mixed_precision` arg cannot be set to `fp16` when `bf16` is set in the config file.",
+        fix="the same in both",
+        check=precision_is_the_configs,
+    ),
+    DocumentRule(
+        id="HF012",
+        severity=Severity.WARNING,
+        when="silent",
+        reads=_LINES,
+        source=accelerate("utils/dataclasses.py (DeepSpeedPlugin.__post_init__)"),
+        prevents="No error: the DeepSpeed config's number counts, and the batch is another one.",
+        fix="the same in both",
+        check=accumulation_is_the_configs,
+    ),
+    DocumentRule(
+        id="HF015",
+        severity=Severity.ERROR,
+        when="silent",
+        reads=_READS,
+        source=_LAUNCH,
+        prevents="No error: fewer processes than asked for, so another batch; the rest of the GPUs idle.",
+        fix="a multiple of num_machines",
+        check=processes_divide_among_machines,
+    ),
+    DocumentRule(
+        id="HF016",
+        severity=Severity.ERROR,
+        when="launcher",
+        reads=_READS,
+        source=_LAUNCH,
+        prevents="ValueError: nossh launcher requires DeepSpeed >= 0.14.5, or NotImplementedError: Unknown launcher",
+        fix="pdsh, standard, openmpi, mvapich, mpich, nossh or slurm",
+        check=launcher_is_known,
+    ),
+    DocumentRule(
+        id="HF017",
+        severity=Severity.ERROR,
+        when="init",
+        reads=_READS,
+        source=accelerate("parallelism_config.py:329-345,373-380"),
+        prevents="ValueError: ParallelismConfig total_size does not match num_processes",
+        fix="sizes whose product is num_processes",
+        check=sizes_make_the_processes,
+    ),
+    DocumentRule(
+        id="ACC014",
+        severity=Severity.ERROR,
+        when="silent",
+        reads=_READS,
+        source=_LAUNCH + "; deepspeed/launcher/runner.py:231-234",
+        prevents="No error: `deepspeed --hostfile None` finds no such file, and trains on the local node only.",
+        fix="deepspeed_hostfile",
+        check=machines_have_a_hostfile,
+    ),
+    DocumentRule(
+        id="ACC015",
+        severity=Severity.ERROR,
+        when="launcher",
+        reads=_READS,
+        source=_LAUNCH,
+        prevents="The rendezvous at None:29500 is never reached.",
+        fix="main_process_ip",
+        check=machines_have_an_address,
+    ),
+    DocumentRule(
+        id="ACC016",
+        severity=Severity.ERROR,
+        when="launcher",
+        reads=_READS,
+        source=_LAUNCH,
+        prevents="The launcher refuses the rank, or waits for others forever.",
+        fix="0 to num_machines - 1",
+        check=rank_is_within,
+    ),
+    DocumentRule(
+        id="ACC018",
+        severity=Severity.ERROR,
+        when="init",
+        reads=_READS,
+        source=accelerate("utils/deepspeed.py (HfDeepSpeedConfig.__init__)"),
+        prevents="ValueError: Expected a string path to an existing deepspeed config",
+        fix="deepspeed_config_file: ds_config.json",
+        check=config_file_is_a_path,
+    ),
+    DocumentRule(
+        id="ACC017",
+        severity=Severity.WARNING,
+        when="silent",
+        reads=_READS,
+        source=_LAUNCH,
+        prevents="No error: the inclusion filter is not used.",
+        fix="one of the two",
+        check=filters_are_one,
+    ),
+)
