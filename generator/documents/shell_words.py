@@ -316,7 +316,7 @@ class Expander:
     def _list(self, elements: Sequence[Element], joined: bool, quoted: bool) -> None:
         """Array elements: one word each, or one for all (`joined`, or where nothing is split)."""
         characters = sum(len(piece.text or "") for element in elements for piece in element.pieces)
-        if not self.state.budget.spend(len(elements) + characters // 4):
+        if not self.state.budget.spend(len(elements) + characters // 2):
             self._add((Piece(None, 0, 0),))
             return
         for number, element in enumerate(elements):
@@ -336,7 +336,7 @@ class Expander:
     def _embed(self, pieces: Sequence[Piece], name: str, start: int, end: int, quoted: bool) -> None:
         """A variable's value. A single word counts as written where it is used, an option or several where set."""
         characters = sum(len(piece.text or "") for piece in pieces)
-        if not self.state.budget.spend(len(pieces) + characters // 4):
+        if not self.state.budget.spend(len(pieces) + characters // 2):
             self._unknown(start, end, (name,))
             return
         first = pieces[0].text if pieces else None
