@@ -144,14 +144,16 @@ def validate(
     consumer: str | None = None,
     deepspeed_version: str | None = None,
     engine: bool = False,
+    skip_unknown: bool = False,
 ) -> tuple[Finding, ...]:
     """Every finding in the documents at `paths`, in file order, each by itself and all against one another.
 
     Documents are job specs, DeepSpeed configs, launch scripts, AzureML jobs, accelerate configs, TrainingArguments,
     Megatron arguments, hostfiles, and folders of them. The rest is what the files alone don't say: `cluster` and
     `model` are names as in a job spec, `job` the path of one, `consumer` the program that reads the DeepSpeed config
-    (deepspeed, huggingface, accelerate or megatron-deepspeed). With `engine` the installed DeepSpeed's own parser is asked too:
-    `ModuleNotFoundError` without one. Raises nothing else: bad input is a finding.
+    (deepspeed, huggingface, accelerate or megatron-deepspeed). With `engine` the installed DeepSpeed's own parser is
+    asked too: `ModuleNotFoundError` without one. With `skip_unknown` files that are no such document are left out
+    though they are named. Raises nothing else: bad input is a finding.
     """
     from .documents.given import Beside
     from .rules.documents.validate import validate
@@ -164,4 +166,4 @@ def validate(
         consumer=consumer,
         deepspeed_version=deepspeed_version,
     )
-    return validate(paths, beside, job=job, engine=engine).findings
+    return validate(paths, beside, job=job, engine=engine, skip_unknown=skip_unknown).findings

@@ -28,6 +28,7 @@ _SEVERITIES: Final = ("error", "warning", "note")  #: the worst first
 @click.option("--job", metavar="SPEC", help="The job spec that the files are for.")
 @click.option("--consumer", type=click.Choice(CONSUMERS), help="What reads the DeepSpeed config.")
 @click.option("--deepspeed-version", metavar="X.Y.Z", help="The DeepSpeed that is installed; else the newest known.")
+@click.option("--skip-unknown", is_flag=True, help="Leave out files at PATH that are no such document, as in a folder.")
 @click.option("--engine", is_flag=True, help="Ask the parser of the DeepSpeed that is installed here, too.")
 @click.option("--select", multiple=True, metavar="IDS", help="Tell only of these rules: ids or prefixes, by commas.")
 @click.option("--ignore", multiple=True, metavar="IDS", help="Tell nothing of these rules: ids or prefixes, by commas.")
@@ -81,7 +82,13 @@ def validate(
 
 
 def _checker(
-    paths: tuple[str, ...], told: Callable[[Finding], bool], *, job: str | None, engine: bool, **beside: Any
+    paths: tuple[str, ...],
+    told: Callable[[Finding], bool],
+    *,
+    job: str | None,
+    engine: bool,
+    skip_unknown: bool,
+    **beside: Any,
 ) -> Callable[[Mapping[str, str]], Answer]:
     """A function that checks the paths, with contents to read instead of the files'."""
     from ..documents.given import Beside
@@ -89,7 +96,15 @@ def _checker(
 
     def answer(instead: Mapping[str, str]) -> Answer:
         try:
-            return check(paths, Beside(**beside), job=job, engine=engine, instead=instead, told=told)
+            return check(
+                paths,
+                Beside(**beside),
+                job=job,
+                engine=engine,
+                skip_unknown=skip_unknown,
+                instead=instead,
+                told=told,
+            )
         except ModuleNotFoundError as missing:
             if not engine or missing.name != "deepspeed":
                 raise

@@ -48,13 +48,17 @@ class Reading:
 
 
 def read_documents(
-    paths: Iterable[str | os.PathLike[str]], *, consumer: str | None = None, instead: Mapping[str, str] | None = None
+    paths: Iterable[str | os.PathLike[str]],
+    *,
+    consumer: str | None = None,
+    skip_unknown: bool = False,
+    instead: Mapping[str, str] | None = None,
 ) -> Reading:
     """Every document at `paths`, with what is wrong with them as text. Never raises for what is in them.
 
     A folder gives the documents in it and below, other files left out. A file named by itself that is no document is
-    an error, but for YAML, which is then taken for a job spec, and JSON, for a DeepSpeed config. `instead` has contents
-    by path that are read instead of what the files hold.
+    an error, but for YAML, which is then taken for a job spec, and JSON, for a DeepSpeed config; with `skip_unknown` it
+    is left out as in a folder. `instead` has contents by path that are read instead of what the files hold.
     """
     reading = Reading(instead=instead or {})
     for path in paths:
@@ -62,7 +66,7 @@ def read_documents(
         if _is_folder(folder):
             _read_folder(folder, reading, consumer)
         else:
-            _read_file(os.fspath(path), reading, consumer, named=True)
+            _read_file(os.fspath(path), reading, consumer, named=not skip_unknown)
     return reading
 
 

@@ -115,6 +115,16 @@ def test_what_could_not_be_read_is_told_whatever_is_selected(workdir: Path) -> N
     assert rules_of("absent.json", "--ignore", "FILE001") == []
 
 
+def test_files_of_other_programs_can_be_left_out(workdir: Path) -> None:
+    """With `--skip-unknown` a file that tells nothing of its kind is no error; one that can't be read still is."""
+    (workdir / "package.json").write_text('{"name": "x", "scripts": {}}')
+    (workdir / "other.yaml").write_text("on: push\n")
+    names = ("package.json", "other.yaml", "job.yaml")
+    assert set(rules_of(*names)) > {"SPEC006", "SPEC016"}
+    assert rules_of(*names, "--skip-unknown") == ["SPEC006", "SPEC016"]
+    assert rules_of("absent.json", "--skip-unknown") == ["FILE001"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -306,7 +316,7 @@ def test_the_guide_names_every_flag() -> None:
 def test_the_hook_takes_the_documents_of_a_folder() -> None:
     """The pre-commit hook is given the files that a folder's documents are looked for in, and no others."""
     [hook] = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
-    assert (hook["id"], hook["entry"]) == ("dsgen-validate", "dsgen validate")
+    assert (hook["id"], hook["entry"]) == ("dsgen-validate", "dsgen validate --skip-unknown")
     names = """ds_config.json conf.hjson job.yaml job.yml run.sh run.bash a.sbatch a.slurm a.job hostfile hostfile.16
         arguments.txt .deepspeed_env a/b/ds.json train.py README.md a.txt .hidden.json json hostfile/a x.json.bak"""
     for name in names.split():

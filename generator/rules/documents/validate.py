@@ -34,15 +34,17 @@ def validate(
     *,
     job: Path | None = None,
     engine: bool = False,
+    skip_unknown: bool = False,
     instead: Mapping[str, str] | None = None,
     told: Callable[[Finding], bool] = bool,
 ) -> Answer:
     """Every finding in the documents at `paths`; `beside` and the spec at `job` are taken as true.
 
     With `engine` the installed DeepSpeed is asked too, about configs without an error that is `told`; raises `NoEngine`
-    where there is none. `instead` has contents by path that are read instead of what the files hold.
+    where there is none. With `skip_unknown` a file named by itself that tells nothing of its kind is left out, as in
+    a folder. `instead` has contents by path that are read instead of what the files hold.
     """
-    reading = read_documents(paths, consumer=beside.consumer, instead=instead)
+    reading = read_documents(paths, consumer=beside.consumer, skip_unknown=skip_unknown, instead=instead)
     findings = list(reading.findings)
     resolved: list[Job] = []
     for document in reading.documents:
