@@ -25,7 +25,6 @@ _LAYOUT: Final[Mapping[str, tuple[str, ...]]] = {
     "MDS017": ("heads", "kv_heads", "tensor"),
     "MLM006": ("hidden", "ffn", "experts", "tensor"),
     "MLM041": ("experts", "moe_ffn", "tensor"),
-    "MLM046": ("experts", "moe_ffn", "biases", "tensor"),
     "MLM040": ("vocab", "tensor"),
     "MLM008": ("context", "sequence"),
     "MLM010": ("sequence_parallel", "tensor"),

@@ -27,7 +27,7 @@ from .megatron_rule import (
     model_parallel,
     replicas_of,
 )
-from .megatron_shape import chunks_of
+from .megatron_stages import chunks_of
 
 _CHUNKS: Final = ("--num-virtual-stages-per-pipeline-rank", "--num-layers-per-virtual-pipeline-stage")
 _OTHER_CHUNKS: Final = ("--pipeline-model-parallel-layout", "--hybrid-layer-pattern", "--hybrid-override-pattern")

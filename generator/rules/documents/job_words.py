@@ -35,10 +35,8 @@ _SHARED: Final[Mapping[str, str]] = {
     r"\bprecision: (fp8|fp32)\b": r"\1",
     r"\battention: (\w+)": r"\1 attention",
     r"\bvocab_size: (\d+) makes.*": r"nothing to mend: checkpoints have \1 rows",
-    r" \(\S+ N spreads them whole\)": "",
     r"(\d+ micro-batches) is less than": r"\1 are fewer than",
     r"\bthis model, a (dense )?model\b": r"a \1model",
-    r" of a model with biases\b": ", which have biases",
 }
 _OF_LM: Final[Mapping[str, str]] = {
     r"\bcontext: ": f"{CONTEXT} ",

@@ -112,6 +112,17 @@ def router_groups_divide_experts(arguments: MegatronArguments, _: Submission) ->
         yield Breach(where=arguments.locate(_TOP_GROUPS), message=message, hint=f"{_TOP_GROUPS} {groups}")
 
 
+def biased_experts_stay_whole(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
+    """Experts have biases only where tensor parallelism doesn't cut them: with an expert tensor parallel size of 1."""
+    own = arguments.has(_EXPERT_TENSOR)
+    name = _EXPERT_TENSOR if own else TENSOR
+    size, experts = degree(arguments, name), arguments.integer(_EXPERTS)
+    if experts and experts > 0 and size is not None and size > 1 and arguments.lacks("--disable-bias-linear"):
+        message = f"{name} {size} cuts experts with biases, which is refused"
+        hint = f"--disable-bias-linear, or {_EXPERT_TENSOR} 1"
+        yield Breach(where=arguments.locate(name), message=message, hint=hint)
+
+
 def expert_options_have_experts(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
     """Options of experts go with --num-experts; padding to capacity with a capacity."""
     mixed = arguments.has("--moe-layer-freq")
@@ -161,6 +172,14 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         source=megatron_lm("core/transformer/transformer_config.py:2670-2688"),
         prevents="AssertionError: num_moe_experts should be divisible by moe_router_num_groups",
         fix="groups that divide the experts",
+    ),
+    megatron_rule(
+        "MLM046",
+        LM,
+        biased_experts_stay_whole,
+        source=megatron_lm("core/transformer/transformer_config.py:2612"),
+        prevents="AssertionError: Bias in Moe is only supported when ETP==1",
+        fix="--disable-bias-linear, or whole experts",
     ),
     megatron_rule(
         "MLM063",
