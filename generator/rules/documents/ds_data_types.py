@@ -7,7 +7,7 @@ from typing import Final
 
 from ...documents.submission import Submission
 from ...findings import Severity
-from ..sources import deepspeed_now
+from ..sources import deepspeed_now, derived
 from .ds_values import (
     accumulates_in,
     bf16_block,
@@ -87,6 +87,16 @@ def gradients_fit_their_messages(submission: Submission) -> Iterator[Breach]:
             yield Breach(where=config.locate("/communication_data_type"), message=message, hint='"bf16" or "fp32"')
 
 
+def sums_keep_their_range(submission: Submission) -> Iterator[Breach]:
+    """bf16 gradients don't accumulate in fp16, whose largest number is 65,504."""
+    for config in configs(submission):
+        accumulated = accumulates_in(config)
+        if precision(config) == "bf16" and stage_of(config) and _BY_NAME.get(accumulated or "") == "fp16":
+            message = f"grad_accum_dtype: {shown(accumulated)} sums bf16 gradients in fp16: large ones become infinite"
+            where = config.locate("/data_types/grad_accum_dtype")
+            yield Breach(where=where, message=message, hint='"fp32", or "bf16"')
+
+
 RULES: Final[tuple[DocumentRule, ...]] = (
     ds_rule(
         "PREC012",
@@ -133,5 +143,16 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         source=deepspeed_now("runtime/engine.py:1720"),
         prevents="bf16's range is cut to fp16's when gradients are reduced",
         fix="communication_data_type: bf16 or fp32",
+    ),
+    ds_rule(
+        "PREC029",
+        Severity.WARNING,
+        "silent",
+        sums_keep_their_range,
+        source=derived(
+            "DeepSpeed 0.19.8 casts gradients to grad_accum_dtype as they are summed: runtime/zero/stage_1_and_2.py:378"
+        ),
+        prevents="bf16's range is cut to fp16's in every sum",
+        fix="grad_accum_dtype: fp32",
     ),
 )

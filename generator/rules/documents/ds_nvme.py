@@ -11,6 +11,7 @@ from ..sources import deepspeed_now, derived
 from .ds_values import (
     configs,
     ds_rule,
+    given,
     idle,
     offload_device,
     removed,
@@ -93,6 +94,28 @@ def aio_counts_are_positive(submission: Submission) -> Iterator[Breach]:
             yield Breach(where=config.locate(f"/aio/{key}"), message=message, hint=_AIO_DEFAULTS[key])
 
 
+def buffers_hold_a_parameter(submission: Submission) -> Iterator[Breach]:
+    """A buffer of offload_param to NVMe holds a rank's part of the model's largest parameter."""
+    model, replicas = submission.model, submission.world.replicas
+    for config in configs(submission) if model and replicas else ():
+        if model is None or not replicas or stage_of(config) != 3 or offload_device(config, "param") != "nvme":
+            continue
+        largest = model.vocab * (model.embedding_width or model.hidden) // submission.world.tensor
+        part = -(-largest // (replicas * submission.world.context))
+        size = whole(given(config, f"{PARAM}/buffer_size")) if config.has(f"{PARAM}/buffer_size") else BUFFER_SIZE
+        if size is not None and part > size:
+            default = "" if config.has(f"{PARAM}/buffer_size") else ", the default,"
+            message = (
+                f"buffer_size: {size}{default} is less than the {part} elements of {model.name}'s embedding on a rank"
+            )
+            where = config.locate(f"{PARAM}/buffer_size")
+            yield Breach(where=where, message=message, hint=f"buffer_size: {part} or more")
+
+
+#: DeepSpeed's default for offload_param.buffer_size, in elements.
+BUFFER_SIZE: Final = 100_000_000
+
+
 RULES: Final[tuple[DocumentRule, ...]] = (
     ds_rule(
         "ZERO008",
@@ -140,5 +163,14 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         ),
         prevents="a TypeError in a C++ constructor, or reads that never end",
         fix="whole numbers above zero",
+    ),
+    ds_rule(
+        "ZERO064",
+        Severity.ERROR,
+        "training",
+        buffers_hold_a_parameter,
+        source=deepspeed_now("runtime/swap_tensor/partitioned_param_swapper.py:194"),
+        prevents="a RuntimeError when the parameter is read, or one that overwrites its neighbour",
+        fix="the largest parameter's part on a rank",
     ),
 )

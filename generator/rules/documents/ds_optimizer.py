@@ -9,7 +9,7 @@ from typing import Final
 from ...documents.json_edits import move_member, rename_key
 from ...documents.submission import Submission
 from ...findings import Severity
-from ..sources import deepspeed, deepspeed_now
+from ..sources import deepspeed_now
 from .ds_values import (
     DEEPSPEED_OPTIMIZERS,
     configs,
@@ -33,11 +33,8 @@ TORCH_OPTIMIZERS: Final = (
     *("ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "Muon", "NAdam"),
     *("RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam"),
 )
-ONE_BIT: Final = ("onebitadam", "zerooneadam", "onebitlamb")
 _HYPERPARAMETERS: Final = ("lr", "betas", "eps", "weight_decay", "momentum", "adam_w_mode", "torch_adam")
 
-#: The first DeepSpeed without 1-bit optimizers, and with clipping at 1 by default.
-WITHOUT_ONE_BIT: Final = (0, 19, 7)
 CLIPS_BY_DEFAULT: Final = (0, 19, 3)
 
 
@@ -107,24 +104,6 @@ def optimizer_is_known(submission: Submission) -> Iterator[Breach]:
         message = f"type: {shown(name)} is neither an optimizer of DeepSpeed nor of torch.optim"
         hint = f'"{close[0]}"' if close else '"AdamW"'
         yield Breach(where=config.locate(f"{OPTIMIZER}/type"), message=message, hint=hint)
-
-
-def one_bit_optimizers_are_gone(submission: Submission) -> Iterator[Breach]:
-    """This version of DeepSpeed has no 1-bit optimizers."""
-    for config in configs(submission):
-        if optimizer_type(config) in ONE_BIT:
-            message = f"type: {shown(config.value(f'{OPTIMIZER}/type'))} was taken out of DeepSpeed in 0.19.7"
-            where = config.locate(f"{OPTIMIZER}/type")
-            yield Breach(where=where, message=message, hint='"AdamW", or DeepSpeed 0.19.6')
-
-
-def one_bit_optimizers_run_without_zero(submission: Submission) -> Iterator[Breach]:
-    """1-bit optimizers run without ZeRO."""
-    for config in configs(submission):
-        stage = stage_of(config)
-        if optimizer_type(config) in ONE_BIT and stage:
-            message = f"type: {shown(config.value(f'{OPTIMIZER}/type'))} is refused with ZeRO stage {stage}"
-            yield Breach(where=config.locate(f"{OPTIMIZER}/type"), message=message, hint='stage 0, or "AdamW"')
 
 
 def hyperparameters_are_params(submission: Submission) -> Iterator[Breach]:
@@ -229,26 +208,6 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         source=deepspeed_now("runtime/engine.py:2018"),
         prevents="`... is not a supported DeepSpeed Optimizer`",
         fix="a known optimizer",
-    ),
-    ds_rule(
-        "VER003",
-        Severity.ERROR,
-        "init",
-        one_bit_optimizers_are_gone,
-        source=deepspeed_now("runtime/config.py:61 (runtime/fp16/onebit is gone since 0.19.7)"),
-        prevents="`... is not a supported DeepSpeed Optimizer`",
-        fix="AdamW",
-        since=WITHOUT_ONE_BIT,
-    ),
-    ds_rule(
-        "OPT008",
-        Severity.ERROR,
-        "init",
-        one_bit_optimizers_run_without_zero,
-        source=deepspeed("runtime/engine.py:2235"),
-        prevents="`1bit-Adam is not compatible with ZeRO`",
-        fix="stage 0 or AdamW",
-        before=WITHOUT_ONE_BIT,
     ),
     ds_rule(
         "OPT005",

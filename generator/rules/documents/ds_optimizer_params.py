@@ -10,8 +10,19 @@ from ...documents.document import DsConfig
 from ...documents.submission import Submission
 from ...findings import Severity
 from ...spec.source import escape
-from ..sources import deepspeed_now, derived
-from .ds_values import configs, ds_rule, given, number, offloads, optimizer_type, shown, stage_of, switch
+from ..sources import deepspeed_now, derived, megatron_deepspeed
+from .ds_values import (
+    configs,
+    ds_rule,
+    given,
+    number,
+    offloads,
+    optimizer_type,
+    removed,
+    shown,
+    stage_of,
+    switch,
+)
 from .rule import Breach, DocumentRule
 
 PARAMS: Final = "/optimizer/params"
@@ -134,6 +145,34 @@ def _is_beta(value: object) -> bool:
     return beta is not None and 0 <= beta < 1
 
 
+def muon_reads_its_parameters(submission: Submission) -> Iterator[Breach]:
+    """Muon's params are ones that it reads: others are silently left out."""
+    for config in configs(submission):
+        for key in config.block(PARAMS) if optimizer_type(config) == "muon" else ():
+            if key in _MUON or key == "max_grad_norm":
+                continue
+            close = difflib.get_close_matches(key, sorted(_MUON), n=1)
+            message = f"{key} has no effect: Muon doesn't read it"
+            hint = f"did you mean {close[0]}?" if close else f"one of {', '.join(sorted(_MUON - _SWITCHES))}"
+            yield Breach(where=config.locate_key(f"{PARAMS}/{escape(key)}"), message=message, hint=hint)
+
+
+_MUON: Final = _SWITCHES | frozenset(
+    {"lr", "momentum", "weight_decay", "ns_method", "betas", "eps", "muon_lr", "adam_lr", "per_head_muon", "foreach"}
+)
+
+
+def megatron_brings_its_optimizer(submission: Submission) -> Iterator[Breach]:
+    """Megatron-DeepSpeed builds optimizer and schedule from its own arguments, so the config has neither."""
+    for config in configs(submission) if submission.consumer == "megatron-deepspeed" else ():
+        for block in ("optimizer", "scheduler"):
+            if config.block(f"/{block}"):
+                message = f"{block} has no effect: Megatron-DeepSpeed passes one that it built from its arguments"
+                where, edits = config.locate_key(f"/{block}"), removed(config, f"/{block}")
+                hint = "--lr, --lr-decay-style and so on; remove it here"
+                yield Breach(where=where, message=message, hint=hint, edits=edits)
+
+
 RULES: Final[tuple[DocumentRule, ...]] = (
     ds_rule(
         "OPT021",
@@ -190,5 +229,24 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         ),
         prevents="a ValueError, or moments that grow without end",
         fix="[0.9, 0.999]",
+    ),
+    ds_rule(
+        "OPT040",
+        Severity.WARNING,
+        "silent",
+        muon_reads_its_parameters,
+        source=deepspeed_now("runtime/engine.py:2411; runtime/engine.py:2420"),
+        prevents="a setting that looks effective and is not",
+        fix="what Muon reads",
+        since=(0, 19, 8),
+    ),
+    ds_rule(
+        "OPT041",
+        Severity.WARNING,
+        "silent",
+        megatron_brings_its_optimizer,
+        source=megatron_deepspeed("megatron/training.py:627"),
+        prevents="training with Megatron's own learning rate, weight decay and schedule",
+        fix="Megatron's arguments",
     ),
 )

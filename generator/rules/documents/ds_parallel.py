@@ -142,6 +142,15 @@ def tensor_presets_are_known(submission: Submission) -> Iterator[Breach]:
             yield Breach(where=config.locate(pointer), message=message, hint=f"one of {', '.join(AUTOTP_MODELS)}")
 
 
+def elastic_jobs_have_no_stages(submission: Submission) -> Iterator[Breach]:
+    """Elastic training has no pipeline."""
+    stages = submission.world.pipeline
+    for config in configs(submission) if stages > 1 else ():
+        if switch(config, "/elasticity/enabled"):
+            message = f"elasticity is enabled with {stages} pipeline stages, which DeepSpeed refuses"
+            yield Breach(where=config.locate("/elasticity/enabled"), message=message, hint="enabled: false")
+
+
 RULES: Final[tuple[DocumentRule, ...]] = (
     ds_rule(
         "PIPE001",
@@ -243,5 +252,15 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         prevents="a preset that silently is none",
         fix="a known model",
         since=(0, 18, 9),
+    ),
+    ds_rule(
+        "ELAS005",
+        Severity.ERROR,
+        "init",
+        elastic_jobs_have_no_stages,
+        source=deepspeed("runtime/pipe/engine.py:92"),
+        prevents="`Elasticity is not currently supported with pipeline parallelism`",
+        fix="no elasticity",
+        before=(0, 19, 8),
     ),
 )

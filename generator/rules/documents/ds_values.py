@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Literal
 
-from ...documents.document import DsConfig
+from ...documents.document import DsConfig, Kind
 from ...documents.json_edits import remove_member
 from ...documents.submission import Submission
 from ...findings import Edit, Severity
@@ -158,6 +158,7 @@ def ds_rule(
     source: str,
     prevents: str,
     fix: str,
+    reads: tuple[Kind, ...] = ("DeepSpeed config",),
     since: Version = (),
     before: Version = (),
 ) -> DocumentRule:
@@ -166,7 +167,7 @@ def ds_rule(
         id=id,
         severity=severity,
         when=when,
-        reads=("DeepSpeed config",),
+        reads=reads,
         source=source,
         prevents=prevents,
         fix=fix,

@@ -8,7 +8,20 @@ from typing import Final
 from ...documents.submission import Submission
 from ...findings import Severity
 from ..sources import deepspeed, deepspeed_now, derived
-from .ds_values import configs, ds_rule, given, idle, optimizer_type, shown, stage_of, switch, whole
+from .ds_values import (
+    accumulates_in,
+    configs,
+    ds_rule,
+    given,
+    idle,
+    offloads,
+    optimizer_type,
+    precision,
+    shown,
+    stage_of,
+    switch,
+    whole,
+)
 from .rule import Breach, DocumentRule
 
 ZERO: Final = "/zero_optimization"
@@ -127,6 +140,16 @@ def lamb_needs_whole_tensors(submission: Submission) -> Iterator[Breach]:
             yield Breach(where=config.locate("/optimizer/type"), message=message, hint="stage 0, or AdamW")
 
 
+def bf16_optimizer_has_its_own_ways(submission: Submission) -> Iterator[Breach]:
+    """bf16 at stage 1 with fp32 accumulation has an optimizer of its own, which reduces gradients in its own way."""
+    keys = ("reduce_bucket_size", "overlap_comm", "contiguous_gradients", "reduce_scatter", "round_robin_gradients")
+    for config in configs(submission):
+        own = precision(config) == "bf16" and stage_of(config) == 1 and not offloads(config, "optimizer")
+        if own and accumulates_in(config) in ("fp32", "float32", "float", "torch.float32"):
+            used = (f"{ZERO}/{key}" for key in keys if given(config, f"{ZERO}/{key}") is not None)
+            yield from idle(config, used, "with the BF16 optimizer of stage 1 that fp32 accumulation brings")
+
+
 RULES: Final[tuple[DocumentRule, ...]] = (
     ds_rule(
         "ZERO045",
@@ -201,5 +224,14 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         source=deepspeed("runtime/zero/utils.py:45"),
         prevents="`You are using an untested ZeRO Optimizer`, or trust ratios of partitions",
         fix="stage 0 or AdamW",
+    ),
+    ds_rule(
+        "ZERO065",
+        Severity.NOTE,
+        "silent",
+        bf16_optimizer_has_its_own_ways,
+        source=deepspeed_now("runtime/engine.py:2303; runtime/engine.py:2635"),
+        prevents="settings that look effective and aren't",
+        fix="remove them, or stage 2",
     ),
 )

@@ -62,12 +62,24 @@ def quantized_gradients_scatter(submission: Submission) -> Iterator[Breach]:
 
 
 def frozen_weights_are_half(submission: Submission) -> Iterator[Breach]:
-    """zero_quantized_nontrainable_weights quantizes fp16 weights."""
+    """zero_quantized_nontrainable_weights is for fp16 weights, where the script quantizes them itself."""
     for config in configs(submission):
         pointer = f"{ZERO}/zero_quantized_nontrainable_weights"
         if stage_of(config) == 3 and switch(config, pointer) and precision(config) == "bf16":
-            message = "zero_quantized_nontrainable_weights: true quantizes fp16 tensors, but the model is bf16"
-            yield Breach(where=config.locate(pointer), message=message, hint="fp16, or remove it")
+            message = (
+                "zero_quantized_nontrainable_weights: true with bf16: quantize_nontrainable_params() takes fp16 only"
+            )
+            yield Breach(where=config.locate(pointer), message=message, hint="fp16, where the script calls it")
+
+
+def quantized_weights_are_half(submission: Submission) -> Iterator[Breach]:
+    """Quantized weights are fp16 in this version: its kernel reads bf16 bits as fp16."""
+    for config in configs(submission):
+        for key in _FLAGS[:2]:
+            pointer = f"{ZERO}/{key}"
+            if stage_of(config) == 3 and switch(config, pointer) and precision(config) == "bf16":
+                message = f"{key}: true with bf16: up to DeepSpeed 0.19.5 the kernel reads bf16's bits as fp16's"
+                yield Breach(where=config.locate(pointer), message=message, hint="fp16, or DeepSpeed 0.19.6 or later")
 
 
 def zeropp_is_for_stage_3(submission: Submission) -> Iterator[Breach]:
@@ -150,12 +162,22 @@ RULES: Final[tuple[DocumentRule, ...]] = (
     ),
     ds_rule(
         "ZERO031",
-        Severity.ERROR,
-        "init",
+        Severity.WARNING,
+        "training",
         frozen_weights_are_half,
         source=deepspeed_now("runtime/zero/stage3.py:2189"),
         prevents="`quantize_dstensor() expects tensor.dtype == torch.float16`",
         fix="fp16",
+    ),
+    ds_rule(
+        "ZERO066",
+        Severity.ERROR,
+        "training",
+        quantized_weights_are_half,
+        source=deepspeed_now("runtime/zero/partition_parameters.py:889 (the cast below it is there since 0.19.6)"),
+        prevents="weights that are silently wrong, or a first product of two types",
+        fix="fp16",
+        before=(0, 19, 6),
     ),
     ds_rule(
         "ZERO032",
