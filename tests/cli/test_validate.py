@@ -113,6 +113,8 @@ def test_what_could_not_be_read_is_told_whatever_is_selected(workdir: Path) -> N
     """A file that can't be read draws its error under `--select` of other rules; only `--ignore` drops it."""
     assert rules_of("absent.json", "--select", "MLM") == ["FILE001"]
     assert rules_of("absent.json", "--ignore", "FILE001") == []
+    (workdir / "ds_config.json").write_text('{"train_batch_size": ')
+    assert rules_of("ds_config.json", "--select", "MLM") == ["PARSE016"]
 
 
 def test_files_of_other_programs_can_be_left_out(workdir: Path) -> None:
