@@ -65,7 +65,7 @@ def torch(place: str) -> str:
 
 def nccl(place: str) -> str:
     """A place in NVIDIA/nccl."""
-    return f"NVIDIA/nccl {place} @ 2.27"
+    return f"NVIDIA/nccl {place} @ 5067397c"
 
 
 def ml_engineering(place: str) -> str:

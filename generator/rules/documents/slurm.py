@@ -12,7 +12,7 @@ from ...findings import Severity
 from ...spec.wording import show
 from ..sources import slurm, slurm_manual
 from . import slurm_values as values
-from .rule import Breach, DocumentRule
+from .rule import Breach, DocumentRule, When
 from .slurm_requests import Request, requests
 
 _COUNTS: Final = (
@@ -76,7 +76,8 @@ def time_limit_means_hours(submission: Submission) -> Iterator[Breach]:
                     hint = f"write {option.name}={first}:{second:02}:00 if hours and minutes are meant, else {meaning}"
                     yield Breach(where=request.at_value(option), message=message, hint=hint)
             elif _out_of_range(days, first, second, third):
-                message = f"{request.said(option)} has more than 59 minutes or seconds, or 23 hours after days: it is {meaning}"
+                over = "more than 59 minutes or seconds, or 23 hours after days"
+                message = f"{request.said(option)} has {over}: it is {meaning}"
                 yield Breach(where=request.at_value(option), message=message, hint=f"write {option.name}={meaning}")
 
 
@@ -180,8 +181,9 @@ def slurm_rule(
     prevents: str,
     fix: str,
     severity: Severity = Severity.ERROR,
+    when: When = "submit",
 ) -> DocumentRule:
-    when = "submit" if severity is Severity.ERROR else "silent"
+    """A rule on what a script asks of Slurm."""
     return DocumentRule(
         id=rule_id,
         severity=severity,
@@ -227,7 +229,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         "SLM034",
         counts_are_positive,
         slurm("common/proc_args.c, parse_int; common/slurm_opt.c, arg_set_gpus_per_node"),
-        'sbatch: error: Invalid numeric value "0" for --ntasks-per-node; Requested node configuration is not available.',
+        'sbatch: error: Invalid numeric value "0" for --ntasks-per-node.',
         "Write a positive whole number.",
     ),
     slurm_rule(

@@ -92,8 +92,9 @@ def _cores_asked(request: Request) -> tuple[str, int, str] | None:
     if each is not None and tasks is not None:
         words = f"{tasks} task{'s' * (tasks > 1)} × --cpus-per-task={each}"
         return "--cpus-per-task", tasks * each, words
-    if tasks is not None and each is None and request.has("--ntasks-per-node") and not request.has("--cpus-per-task"):
-        return "--ntasks-per-node", tasks, f"{tasks} tasks with a core each"
+    for name in ("--ntasks-per-node", "--ntasks"):
+        if tasks is not None and request.has(name) and not request.has("--cpus-per-task", "--overcommit"):
+            return name, tasks, f"{tasks} tasks with a core each"
     return None
 
 

@@ -13,8 +13,8 @@ from ...documents.shell_script import ShellScript
 from ...documents.submission import Submission
 from ...documents.world import gpu_count
 from ...findings import Location
-from .slurm_values import gres_list, node_range, number
 from .slurm_values import gpus as gpu_words
+from .slurm_values import gres_list, node_range, number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -129,7 +129,8 @@ def tasks_are_those_of_the_nodes(submission: Submission) -> Iterator[Breach]:
             message = f"{request.said(option)} is more than {nodes} nodes × {each} tasks a node = {right}"
             yield Breach(where=request.at_value(option), message=message, hint=f"--ntasks={right}, or leave it out")
         else:
-            message = f"{request.said(option)} is less than {nodes} nodes × {each} tasks a node = {right}: srun starts {tasks}"
+            all_tasks = f"{nodes} nodes × {each} tasks a node = {right}"
+            message = f"{request.said(option)} is less than {all_tasks}: srun starts {tasks}"
             hint = f"leave --ntasks out, or --ntasks={right}"
             yield Breach(where=request.at_value(option), message=message, hint=hint, severity=Severity.WARNING)
 

@@ -143,7 +143,7 @@ def count_of(text: str) -> int | None:
     match = _COUNT.fullmatch(text)
     if match is None or len(match[1]) > _MOST_DIGITS:
         return None
-    return int(match[1]) * 1024 ** " kmgtp".index(match[2].lower() or " ")
+    return int(match[1]) << 10 * " kmgtp".index(match[2].lower() or " ")
 
 
 def gpus(text: str) -> tuple[str | None, int] | None:
