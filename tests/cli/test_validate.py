@@ -223,6 +223,19 @@ def test_engine_tells_what_deepspeed_refuses(workdir: Path) -> None:
 
 @needs_deepspeed
 @pytest.mark.integration
+def test_engine_reads_as_the_consumer_does(workdir: Path) -> None:
+    """What only DeepSpeed's own reader takes is refused, at its place, for a program that reads with json before it."""
+    (workdir / "job.yaml").unlink()
+    (workdir / "ds_config.json").write_text(CONFIG.replace("64,", "64, # a comment"))
+    flags = (".", "--gpus", "8", "--engine", "--select", "ENG", "--format", "json")
+    assert json.loads(run("validate", *flags).stdout)["findings"] == []
+    [found] = json.loads(run("validate", *flags, "--consumer", "huggingface").stdout)["findings"]
+    assert (found["rule"], found["line"], found["column"]) == ("ENG001", 2, 27)
+    assert found["message"].startswith("Python's json, which reads it first, refuses this config")
+
+
+@needs_deepspeed
+@pytest.mark.integration
 def test_engine_of_another_version_is_told(workdir: Path) -> None:
     """When the DeepSpeed that is asked is not the one that the files are for, a note says so."""
     (workdir / "job.yaml").unlink()

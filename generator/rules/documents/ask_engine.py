@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from json import JSONDecodeError
 from typing import Any, Final
 
 from ...documents import codes
@@ -34,20 +35,23 @@ def ask_engine(submission: Submission, findings: Iterable[Finding]) -> Iterator[
 
 def _ask(submission: Submission, config: DsConfig, version: str) -> Iterator[Finding]:
     world, replicas = _world(submission, config)
+    reader = f"DeepSpeed {version}" if submission.consumer == "deepspeed" else "Python's json, which reads it first,"
     try:
         with quiet():
             data = _as_given_to_deepspeed(submission, config)
+            reader = f"DeepSpeed {version}"
             parse(data, world, dp=replicas)
     except NoEngine:
         raise
     except Exception as problem:  # whatever DeepSpeed raises is its answer
         said = " ".join(_words(problem).split())
         said = said if len(said) <= _MAX_MESSAGE else f"{said[:_MAX_MESSAGE]}..."
+        offset = problem.pos if isinstance(problem, JSONDecodeError) else None
         yield Finding(
             rule=codes.ENGINE_REFUSES,
             severity=Severity.ERROR,
-            where=_place(config, said),
-            message=f"DeepSpeed {version} refuses this config{_on(submission)}: {said}",
+            where=_place(config, said) if offset is None else config.json.locate_offset(offset),
+            message=f"{reader} refuses this config{_on(submission)}: {said}",
         )
 
 
