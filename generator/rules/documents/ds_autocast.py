@@ -74,7 +74,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
     ),
     ds_rule(
         "PREC027",
-        Severity.WARNING,
+        Severity.NOTE,
         "silent",
         autocast_finds_fp32,
         source=derived(

@@ -9,14 +9,21 @@ from ...documents.document import DsConfig
 from ...documents.submission import Submission
 from ...findings import Severity
 from ..sources import deepspeed_now
-from .ds_values import configs, ds_rule, given, number, shown, switch
+from .ds_values import (
+    building,
+    ds_rule,
+    given,
+    number,
+    shown,
+    switch,
+)
 from .rule import Breach, DocumentRule
 
 PARAMS: Final = "/scheduler/params"
 
 
 def _with(submission: Submission, name: str) -> Iterator[DsConfig]:
-    for config in configs(submission):
+    for config in building(submission):
         if given(config, "/scheduler/type") == name:
             yield config
 

@@ -9,6 +9,7 @@ from ...documents.submission import Submission
 from ...findings import Severity
 from ..sources import deepspeed, deepspeed_now
 from .ds_values import (
+    building,
     configs,
     ds_rule,
     given,
@@ -65,7 +66,7 @@ def scripts_bring_cpu_adam(submission: Submission) -> Iterator[Breach]:
 
 def offloaded_adam_is_deepspeeds(submission: Submission) -> Iterator[Breach]:
     """Offloaded states are stepped by DeepSpeedCPUAdam, not by torch's Adam."""
-    for config in configs(submission):
+    for config in building(submission):
         pointer = "/optimizer/params/torch_adam"
         adam = optimizer_type(config) in ("adam", "adamw")
         if stage_of(config) and offloads(config, "optimizer") and adam and switch(config, pointer):
@@ -76,7 +77,7 @@ def offloaded_adam_is_deepspeeds(submission: Submission) -> Iterator[Breach]:
 
 def offloaded_optimizers_run_on_the_host(submission: Submission) -> Iterator[Breach]:
     """What is offloaded is stepped on the host: LAMB's kernel is CUDA's."""
-    for config in configs(submission):
+    for config in building(submission):
         if stage_of(config) and offloads(config, "optimizer") and optimizer_type(config) == "lamb":
             message = (
                 f"optimizer {shown(config.value('/optimizer/type'))} is offloaded, but its kernel runs on GPUs only"
@@ -86,7 +87,7 @@ def offloaded_optimizers_run_on_the_host(submission: Submission) -> Iterator[Bre
 
 def partial_offload_steps_adam(submission: Submission) -> Iterator[Breach]:
     """A ratio below 1 splits the step between DeepSpeedCPUAdam and torch's AdamW, so the optimizer is Adam."""
-    for config in configs(submission):
+    for config in building(submission):
         ratio, name = number(given(config, f"{OPTIMIZER}/ratio")), optimizer_type(config)
         torch_adam = bool(switch(config, "/optimizer/params/torch_adam"))
         other = name is not None and (name not in ("adam", "adamw") or torch_adam)

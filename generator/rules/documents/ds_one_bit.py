@@ -9,7 +9,7 @@ from ...documents.submission import Submission
 from ...findings import Severity
 from ..sources import deepspeed, deepspeed_now
 from .ds_values import (
-    configs,
+    building,
     ds_rule,
     optimizer_type,
     shown,
@@ -29,7 +29,7 @@ WITHOUT_ELASTIC: Final = (0, 19, 8)
 
 def what_was_taken_out_is_gone(submission: Submission) -> Iterator[Breach]:
     """This version of DeepSpeed has neither 1-bit optimizers nor elastic training."""
-    for config in configs(submission):
+    for config in building(submission):
         if optimizer_type(config) in ONE_BIT:
             message = f"type: {shown(config.value(f'{OPTIMIZER}/type'))} was taken out of DeepSpeed in 0.19.7"
             where = config.locate(f"{OPTIMIZER}/type")
@@ -44,7 +44,7 @@ def what_was_taken_out_is_gone(submission: Submission) -> Iterator[Breach]:
 
 def one_bit_optimizers_run_without_zero(submission: Submission) -> Iterator[Breach]:
     """1-bit optimizers run without ZeRO."""
-    for config in configs(submission):
+    for config in building(submission):
         stage = stage_of(config)
         if optimizer_type(config) in ONE_BIT and stage:
             message = f"type: {shown(config.value(f'{OPTIMIZER}/type'))} is refused with ZeRO stage {stage}"

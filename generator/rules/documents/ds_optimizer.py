@@ -12,6 +12,7 @@ from ...findings import Severity
 from ..sources import deepspeed_now
 from .ds_values import (
     DEEPSPEED_OPTIMIZERS,
+    building,
     configs,
     ds_rule,
     given,
@@ -40,7 +41,7 @@ CLIPS_BY_DEFAULT: Final = (0, 19, 3)
 
 def norm_is_no_parameter(submission: Submission) -> Iterator[Breach]:
     """The norm to clip gradients at is the top-level gradient_clipping, not the optimizer's max_grad_norm."""
-    for config in configs(submission):
+    for config in building(submission):
         pointer = f"{PARAMS}/max_grad_norm"
         if config.has(pointer) and optimizer_type(config):
             message = f"max_grad_norm: {shown(config.value(pointer))} in the optimizer's params is refused"
@@ -86,7 +87,7 @@ def clipping_is_a_norm(submission: Submission) -> Iterator[Breach]:
 
 def optimizer_has_a_type(submission: Submission) -> Iterator[Breach]:
     """The optimizer block names its type: without one, DeepSpeed ignores the block."""
-    for config in configs(submission):
+    for config in building(submission):
         block = config.block(OPTIMIZER)
         if block and block.get("type") is None:
             message = f"optimizer has no type, so DeepSpeed ignores it: {', '.join(list(block)[:4])} with it"
@@ -95,7 +96,7 @@ def optimizer_has_a_type(submission: Submission) -> Iterator[Breach]:
 
 def optimizer_is_known(submission: Submission) -> Iterator[Breach]:
     """The optimizer's type is one that DeepSpeed builds, or a class of torch.optim."""
-    for config in configs(submission):
+    for config in building(submission):
         name = given(config, f"{OPTIMIZER}/type")
         if not isinstance(name, str) or name.lower() in DEEPSPEED_OPTIMIZERS or name in TORCH_OPTIMIZERS:
             continue
@@ -108,7 +109,7 @@ def optimizer_is_known(submission: Submission) -> Iterator[Breach]:
 
 def hyperparameters_are_params(submission: Submission) -> Iterator[Breach]:
     """The optimizer's hyperparameters are in its params: beside them they have no effect."""
-    for config in configs(submission):
+    for config in building(submission):
         for key in _HYPERPARAMETERS:
             pointer = f"{OPTIMIZER}/{key}"
             if config.has(pointer) and not config.has(f"{PARAMS}/{key}"):
@@ -120,7 +121,7 @@ def hyperparameters_are_params(submission: Submission) -> Iterator[Breach]:
 
 def adam_decays_as_named(submission: Submission) -> Iterator[Breach]:
     """Type Adam is AdamW unless adam_w_mode is false."""
-    for config in configs(submission):
+    for config in building(submission):
         decay = number(given(config, f"{PARAMS}/weight_decay"))
         if optimizer_type(config) == "adam" and decay and not config.has(f"{PARAMS}/adam_w_mode"):
             name = shown(config.value(f"{OPTIMIZER}/type"))
@@ -131,7 +132,7 @@ def adam_decays_as_named(submission: Submission) -> Iterator[Breach]:
 
 def adamw_is_adamw(submission: Submission) -> Iterator[Breach]:
     """Type AdamW is AdamW whatever adam_w_mode says."""
-    for config in configs(submission):
+    for config in building(submission):
         pointer = f"{PARAMS}/adam_w_mode"
         if optimizer_type(config) == "adamw" and switch(config, pointer, True) is False:
             message = 'adam_w_mode: false has no effect: type "AdamW" decays weights apart from the gradient'
@@ -149,7 +150,7 @@ def lamb_scales_dynamically(submission: Submission) -> Iterator[Breach]:
 
 def legacy_fusion_is_for_stage_0(submission: Submission) -> Iterator[Breach]:
     """legacy_fusion is for the 16-bit optimizer of stage 0."""
-    for config in configs(submission):
+    for config in building(submission):
         if stage_of(config) and switch(config, f"{OPTIMIZER}/legacy_fusion"):
             yield from idle(config, (f"{OPTIMIZER}/legacy_fusion",), f"at stage {stage_of(config)}")
 

@@ -12,6 +12,7 @@ from ...findings import Severity
 from ...spec.source import escape
 from ..sources import deepspeed_now, derived, megatron_deepspeed
 from .ds_values import (
+    building,
     configs,
     ds_rule,
     given,
@@ -61,7 +62,7 @@ def _taken(config: DsConfig) -> frozenset[str] | None:
 
 def parameters_are_the_optimizers(submission: Submission) -> Iterator[Breach]:
     """The optimizer's params are ones that its constructor takes."""
-    for config in configs(submission):
+    for config in building(submission):
         taken = _taken(config)
         for key in config.block(PARAMS) if taken else ():
             if taken is None or key in taken or key == "max_grad_norm":
@@ -74,7 +75,7 @@ def parameters_are_the_optimizers(submission: Submission) -> Iterator[Breach]:
 
 def deepspeeds_adam_has_no_amsgrad(submission: Submission) -> Iterator[Breach]:
     """DeepSpeed's own Adam and LAMB have no AMSGrad."""
-    for config in configs(submission):
+    for config in building(submission):
         pointer, name = f"{PARAMS}/amsgrad", optimizer_type(config)
         own = name == "lamb" or (name in ("adam", "adamw") and switch(config, f"{PARAMS}/torch_adam") is False)
         if switch(config, pointer) and own:
@@ -84,7 +85,7 @@ def deepspeeds_adam_has_no_amsgrad(submission: Submission) -> Iterator[Breach]:
 
 def rates_are_above_zero(submission: Submission) -> Iterator[Breach]:
     """The learning rate is above zero."""
-    for config in configs(submission):
+    for config in building(submission):
         rate = number(given(config, f"{PARAMS}/lr"))
         if rate is None or rate > 0 or optimizer_type(config) is None:
             continue
@@ -96,7 +97,7 @@ def rates_are_above_zero(submission: Submission) -> Iterator[Breach]:
 
 def rates_are_written(submission: Submission) -> Iterator[Breach]:
     """The optimizer's params say the learning rate, or its constructor's default is taken."""
-    for config in configs(submission) if submission.consumer in ("deepspeed", "megatron-deepspeed") else ():
+    for config in configs(submission) if submission.consumer == "deepspeed" else ():
         schedule = given(config, "/scheduler/type")
         name = optimizer_type(config)
         default = {"adam": "0.001", "adamw": "0.001", "lion": "0.001", "lamb": "0.001", "adagrad": "0.01"}.get(
@@ -111,7 +112,7 @@ def rates_are_written(submission: Submission) -> Iterator[Breach]:
 
 def numbers_are_no_text(submission: Submission) -> Iterator[Breach]:
     """Numbers in params are numbers: nothing converts text."""
-    for config in configs(submission):
+    for config in building(submission):
         for block in (PARAMS, "/scheduler/params"):
             for key, value in config.block(block).items():
                 if isinstance(value, str) and _is_number(value):
@@ -130,7 +131,7 @@ def _is_number(text: str) -> bool:
 
 def betas_are_two(submission: Submission) -> Iterator[Breach]:
     """betas are two numbers from 0 up to 1."""
-    for config in configs(submission):
+    for config in building(submission):
         betas = given(config, f"{PARAMS}/betas")
         if optimizer_type(config) not in ("adam", "adamw", "lamb", "lion") or betas is None:
             continue
@@ -147,7 +148,7 @@ def _is_beta(value: object) -> bool:
 
 def muon_reads_its_parameters(submission: Submission) -> Iterator[Breach]:
     """Muon's params are ones that it reads: others are silently left out."""
-    for config in configs(submission):
+    for config in building(submission):
         for key in config.block(PARAMS) if optimizer_type(config) == "muon" else ():
             if key in _MUON or key == "max_grad_norm":
                 continue

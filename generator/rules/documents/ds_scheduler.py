@@ -11,7 +11,14 @@ from ...documents.submission import Submission
 from ...findings import Severity
 from ...spec.source import escape
 from ..sources import deepspeed_now
-from .ds_values import configs, ds_rule, given, precision, shown, stage_of
+from .ds_values import (
+    building,
+    ds_rule,
+    given,
+    precision,
+    shown,
+    stage_of,
+)
 from .rule import Breach, DocumentRule
 
 SCHEDULER: Final = "/scheduler"
@@ -52,7 +59,7 @@ TORCH_SCHEDULES: Final = (
 
 def _schedules(submission: Submission, *names: str) -> Iterator[tuple[DsConfig, str]]:
     """The configs with a schedule, of these names if any are given, that DeepSpeed has or might have."""
-    for config in configs(submission):
+    for config in building(submission):
         name = given(config, f"{SCHEDULER}/type")
         if isinstance(name, str) and (not names or name in names):
             yield config, name
@@ -60,7 +67,7 @@ def _schedules(submission: Submission, *names: str) -> Iterator[tuple[DsConfig, 
 
 def scheduler_has_a_type(submission: Submission) -> Iterator[Breach]:
     """The scheduler block names its type: without one, DeepSpeed ignores the block."""
-    for config in configs(submission):
+    for config in building(submission):
         block = config.block(SCHEDULER)
         if block and block.get("type") is None:
             message = f"scheduler has no type, so DeepSpeed ignores it: {', '.join(list(block)[:4])} with it"

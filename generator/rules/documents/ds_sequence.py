@@ -55,7 +55,9 @@ def sequence_mesh_is_made(submission: Submission) -> Iterator[Breach]:
     """sequence_parallel_size works with data_parallel_size beside it, unless the script passes an mpu."""
     for config in configs(submission) if submission.consumer not in FILLERS and not submission.megatron else ():
         size = whole(given(config, ULYSSES))
-        if size and size > 1 and not config.has("/data_parallel_size"):
+        passes = config.value("/compile/passes")  # AutoSP makes its own groups
+        compiled = isinstance(passes, list) and "autosp" in passes
+        if size and size > 1 and not config.has("/data_parallel_size") and not compiled:
             message = f"sequence_parallel_size: {size} without data_parallel_size makes no sequence groups:"
             message += f" only the batch check divides the GPUs by {size}"
             yield Breach(

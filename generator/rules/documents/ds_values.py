@@ -31,6 +31,12 @@ def configs(submission: Submission) -> Iterator[DsConfig]:
             yield config
 
 
+def building(submission: Submission) -> Iterator[DsConfig]:
+    """Those whose optimizer and schedule DeepSpeed builds: Megatron-DeepSpeed passes its own in their place."""
+    if submission.consumer != "megatron-deepspeed":
+        yield from configs(submission)
+
+
 def given(config: DsConfig, pointer: str) -> object:
     """What is written there, if that is a value of its own: not null, not "auto"."""
     value = config.value(pointer)
@@ -142,7 +148,7 @@ def removed(config: DsConfig, *pointers: str) -> tuple[Edit, ...]:
 def idle(config: DsConfig, pointers: Iterable[str], why: str, *, safe: bool = True) -> Iterator[Breach]:
     """A breach for each of these keys that is written: it has no effect, and can go."""
     for pointer in pointers:
-        if config.has(pointer):
+        if config.has(pointer) and config.value(pointer) != "auto":
             name = pointer.rpartition("/")[2]
             message = f"{name}: {shown(config.value(pointer))} has no effect {why}"
             edits = removed(config, pointer) if safe else ()

@@ -9,7 +9,14 @@ from ...documents.document import DsConfig
 from ...documents.submission import Submission
 from ...findings import Severity
 from ..sources import deepspeed_now
-from .ds_values import configs, ds_rule, given, number, shown, whole
+from .ds_values import (
+    building,
+    ds_rule,
+    given,
+    number,
+    shown,
+    whole,
+)
 from .rule import Breach, DocumentRule
 
 SCHEDULER: Final = "/scheduler"
@@ -23,7 +30,7 @@ TAKES_OPTIMIZERS_RATE: Final = (0, 17, 0)
 
 def _schedules(submission: Submission, *names: str) -> Iterator[tuple[DsConfig, str]]:
     """The configs with a schedule, of these names if any are given, that DeepSpeed has or might have."""
-    for config in configs(submission):
+    for config in building(submission):
         name = given(config, f"{SCHEDULER}/type")
         if isinstance(name, str) and (not names or name in names):
             yield config, name

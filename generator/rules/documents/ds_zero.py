@@ -10,6 +10,7 @@ from ...findings import Severity
 from ..sources import deepspeed, deepspeed_now, derived
 from .ds_values import (
     accumulates_in,
+    building,
     configs,
     ds_rule,
     given,
@@ -107,7 +108,7 @@ def autotp_stops_at_stage_2(submission: Submission) -> Iterator[Breach]:
 
 def optimizers_are_tested_with_zero(submission: Submission) -> Iterator[Breach]:
     """With ZeRO, DeepSpeed builds optimizers that it was tested with, or is told to allow others."""
-    for config in configs(submission):
+    for config in building(submission):
         name, stage = optimizer_type(config), stage_of(config)
         if (
             name is None
@@ -131,7 +132,7 @@ _TESTED: Final = frozenset({"adam", "adamw", "adagrad", "lion", "muon", "muadam"
 
 def lamb_needs_whole_tensors(submission: Submission) -> Iterator[Breach]:
     """LAMB's trust ratio is a layer's norm, which ZeRO's flat partitions don't have."""
-    for config in configs(submission):
+    for config in building(submission):
         stage = stage_of(config)
         if optimizer_type(config) == "lamb" and stage:
             allowed = switch(config, "/zero_allow_untested_optimizer")
@@ -142,12 +143,21 @@ def lamb_needs_whole_tensors(submission: Submission) -> Iterator[Breach]:
 
 def bf16_optimizer_has_its_own_ways(submission: Submission) -> Iterator[Breach]:
     """bf16 at stage 1 with fp32 accumulation has an optimizer of its own, which reduces gradients in its own way."""
-    keys = ("reduce_bucket_size", "overlap_comm", "contiguous_gradients", "reduce_scatter", "round_robin_gradients")
     for config in configs(submission):
         own = precision(config) == "bf16" and stage_of(config) == 1 and not offloads(config, "optimizer")
         if own and accumulates_in(config) in ("fp32", "float32", "float", "torch.float32"):
-            used = (f"{ZERO}/{key}" for key in keys if given(config, f"{ZERO}/{key}") is not None)
+            asked = [key for key, default in _REDUCTION.items() if given(config, f"{ZERO}/{key}") is (not default)]
+            used = (f"{ZERO}/{key}" for key in asked)
             yield from idle(config, used, "with the BF16 optimizer of stage 1 that fp32 accumulation brings")
+
+
+#: How gradients are reduced, with the defaults of stage 1.
+_REDUCTION: Final = {
+    "overlap_comm": False,
+    "contiguous_gradients": True,
+    "reduce_scatter": True,
+    "round_robin_gradients": False,
+}
 
 
 RULES: Final[tuple[DocumentRule, ...]] = (
