@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from .launcher_options import Known, Table
 from .shell_words import Word
@@ -63,8 +63,8 @@ def value_part(word: Word, after: int) -> Word:
         raw, offset = raw[after + 1 : -1 if closed else None], offset + after + 1
     parts = (word.prefix[after:] or None, *word.parts[1:]) if word.value is None else (word.value[after:],)
     value = word.value[after:] if word.value is not None else None
-    return replace(
-        word, raw=raw, offset=offset, value=value, parts=parts if value is not None else _from_unknown(parts)
+    return word._replace(
+        raw=raw, offset=offset, value=value, parts=parts if value is not None else _from_unknown(parts)
     )
 
 

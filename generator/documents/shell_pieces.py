@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 #: Stands for an unknown piece in a text that is read again, such as that of `bash -c`. No text has this non-character.
 HOLE: Final = "\ufdd0"
@@ -13,8 +12,8 @@ _MOST_NAMES: Final = 8  # of variables that one piece remembers
 _CLOSE: Final = 4  # characters between two pieces of one word: quotes, or a backslash
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+# Named tuples, where the house has frozen dataclasses: a long script makes hundreds of thousands of them.
+class Piece(NamedTuple):
     """A part of a value. `text` is None where it can't be known; `start` and `end` are places in the document."""
 
     text: str | None
@@ -35,8 +34,7 @@ class Piece:
         return Piece(text[start:end], self.start, self.end, self.names)
 
 
-@dataclass(frozen=True, slots=True)
-class Element:
+class Element(NamedTuple):
     """One word of an array, with the place where it was written."""
 
     pieces: tuple[Piece, ...]
@@ -44,8 +42,7 @@ class Element:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(NamedTuple):
     """What a variable holds: pieces, or an array's elements."""
 
     pieces: tuple[Piece, ...] = ()

@@ -20,6 +20,7 @@ _OPENING: Final = {"if": "if", "while": "loop", "until": "loop", "{": "{"}
 _BODY_WORDS: Final = frozenset({"then", "do", "else", "elif", "!", "time", "coproc"})
 _CLOSING: Final = {"fi": "if", "done": "loop", "esac": "case", "}": "{"}
 _GUARDS: Final = frozenset({"if", "loop", "case", "function"})
+_LISTED: Final = 200  # elements; the longest command lines in use have about as many words
 _SETS: Final = frozenset({"read", "mapfile", "readarray", "getopts", "unset", "let", "printf"})
 _TESTS: Final = frozenset({"[", "test", "grep", "which", "command", "type", "false", "[["})
 _DIRECTIVE_WORD: Final = re.compile(r"""\s*((?:"[^"]*(?:"|$)|'[^']*(?:'|$)|\\.|[^\s#"'\\])+)""")
@@ -376,6 +377,7 @@ class Reader:
         name = match[1] if match else self._raw(token)
         first = match.end() if match else token.end
         value, words = self._value(token, first)
+        added = value
         if match and match[2]:
             value = UNKNOWN
         elif match and match[3]:
@@ -391,7 +393,7 @@ class Reader:
             offset=self.source.place(token.start),
             value_offset=start,
             command_index=len(self.reading.commands),
-            words=words if value.elements is None else _array_words(value, self.reading.content),
+            words=words if value.elements is None else _array_words(value, added, self.reading.content),
             parts=parts_of_pieces(value.pieces),
             inside=self._shell[2],
         )
@@ -534,10 +536,12 @@ def _element(found: Field, region: tuple[int, int]) -> Element:
     return Element(tuple(found.pieces), *from_pieces)
 
 
-def _array_words(value: Value, content: str) -> tuple[Word, ...]:
-    return tuple(
-        word_of(Field(list(element.pieces)), (element.start, element.end), content) for element in value.elements or ()
-    )
+def _array_words(value: Value, added: Value, content: str) -> tuple[Word, ...]:
+    """The words of an array; of a long one only what is added, or a script that adds line by line takes for ever."""
+    elements = value.elements or ()
+    if len(elements) > _LISTED:
+        elements = added.elements or ()
+    return tuple(word_of(Field(list(element.pieces)), (element.start, element.end), content) for element in elements)
 
 
 def _loop_changes(tokens: Sequence[Token], text: str) -> dict[int, set[str]]:

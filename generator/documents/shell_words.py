@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from .shell_arithmetic import evaluate
 from .shell_pieces import HOLE, Element, Piece, Source, Value, at_site, names_of_pieces, parts_of_pieces, region_of
@@ -43,8 +43,7 @@ _ESCAPED: Final = {
 _DEEPEST_DEFAULT: Final = 4  # `${A:-${B:-...}}`; what lies deeper is unknown
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Word:
+class Word(NamedTuple):
     """One word of a command or an array, as the program would get it."""
 
     raw: str  #: as written
