@@ -45,12 +45,13 @@ LEGACY: Final = Dialect(
     merges=True,
     typed_keys=True,
     last_wins=True,
+    own_parser=True,
     empty_hint="write the keys that the program needs",
     deep_hint="such a file needs a few levels",
     many_hint="write values out instead of aliases",
     single="keep one document in a file",
 )
-_JSON: Final = replace(LEGACY, scalar=resolve_scalar, merges=False, typed_keys=False)
+_JSON: Final = replace(LEGACY, scalar=resolve_scalar, merges=False, typed_keys=False, own_parser=False)
 
 
 def read_yaml(text: Text) -> Source:

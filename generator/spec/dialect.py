@@ -18,6 +18,7 @@ class Dialect:
     merges: bool = False  #: whether `<<` takes in the keys of another mapping
     typed_keys: bool = False  #: whether a key is resolved as values are: `on` is true, `1` a number
     last_wins: bool = False  #: of two values of a key, the second counts
+    own_parser: bool = False  #: PyYAML's own parser, stricter about tabs than libyaml's, for texts of a usual size
     empty_hint: str = "write at least model, cluster, gpus and training.global_batch"
     deep_hint: str = "a job spec needs 4 levels"
     many_hint: str = "a job spec has about 50; write values out instead of aliases"

@@ -26,6 +26,7 @@ from .yaml_json import syntax_message, yaml_text
 
 MAX_DEPTH: Final = 32
 MAX_NODES: Final = 20_000  # values after aliases are expanded
+MAX_SLOW: Final = 60_000  # characters that a parser in Python reads in a quarter of a second
 
 _PARSER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -117,7 +118,8 @@ class _Reader:
 
     def _events(self) -> Iterator[Any]:
         try:
-            yield from yaml.parse(yaml_text(self.text.content), Loader=_PARSER)
+            slow = self.dialect.own_parser and len(self.text.content) <= MAX_SLOW
+            yield from yaml.parse(yaml_text(self.text.content), Loader=yaml.SafeLoader if slow else _PARSER)
         except yaml.MarkedYAMLError as problem:
             mark = problem.problem_mark or problem.context_mark
             where = self.text.locate(mark.line, mark.column) if mark else Location(path=self.text.path)

@@ -11,6 +11,7 @@ from ...documents.document import AzureMLJob, at_key
 from ...documents.launch_line import Call
 from ...documents.submission import Submission
 from ...findings import Severity
+from ...spec.source import escape
 from ..sources import azureml_examples, deepspeed, derived
 from .azureml_jobs import command_jobs, instance_type, whole_number
 from .rule import Breach, DocumentRule
@@ -93,7 +94,9 @@ def ranks_are_the_services(submission: Submission) -> Iterator[Breach]:
             if name in _RANKS:
                 message = f"{name} is the same on every node here, instead of what the service sets for each process"
                 yield Breach(
-                    where=at_key(job.source, f"/environment_variables/{name}"), message=message, hint="take it out"
+                    where=at_key(job.source, f"/environment_variables/{escape(name)}"),
+                    message=message,
+                    hint="take it out",
                 )
 
 

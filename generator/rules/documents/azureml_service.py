@@ -9,6 +9,7 @@ from typing import Final
 
 from ...documents.submission import Submission
 from ...findings import Severity
+from ...spec.source import escape
 from ...spec.wording import show
 from ..phrases import listed
 from ..sources import azureml, derived
@@ -98,7 +99,7 @@ def service_types_are_known(submission: Submission) -> Iterator[Breach]:
     for job in command_jobs(submission):
         services = job.source.value("/services")
         for name in services if isinstance(services, dict) else ():
-            pointer = f"/services/{name}/type"
+            pointer = f"/services/{escape(name)}/type"
             value = job.source.value(pointer)
             if isinstance(value, str) and value.lower() not in SERVICE_TYPES:
                 close = difflib.get_close_matches(value.lower(), SERVICE_TYPES, n=1, cutoff=0.6)
@@ -163,7 +164,7 @@ def environment_variables_are_text(submission: Submission) -> Iterator[Breach]:
         variables = job.source.value("/environment_variables")
         for name, value in variables.items() if isinstance(variables, dict) else ():
             if isinstance(value, (bool, list, dict)) or value is None:
-                pointer = f"/environment_variables/{name}"
+                pointer = f"/environment_variables/{escape(name)}"
                 message = f"{name} is {show(value)}, not text; {_effect(value)}"
                 severe = Severity.ERROR if isinstance(value, (list, dict)) else None
                 yield Breach(where=job.source.locate(pointer), message=message, hint=f"{name}: '...'", severity=severe)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -159,21 +160,34 @@ def batch_is_the_arguments_product(submission: Submission) -> Iterator[Breach]:
 def schedule_says_what_the_arguments_say(submission: Submission) -> Iterator[Breach]:
     """The scheduler's total_num_steps and warmup_num_steps are max_steps and warmup_steps, or "auto"."""
     for arguments, config in pairs(submission):
-        steps, warmup = arguments.value("max_steps"), arguments.value("warmup_steps")
-        wanted: list[tuple[str, str, int]] = []
-        if isinstance(steps, int) and not isinstance(steps, bool) and steps > 0:
-            wanted.append(("/scheduler/params/total_num_steps", "max_steps", steps))
-        if isinstance(warmup, (int, float)) and not isinstance(warmup, bool) and 1 <= warmup < 1e12:
-            wanted.append(("/scheduler/params/warmup_num_steps", "warmup_steps", int(warmup)))
-        for pointer, name, number in wanted:
-            value = config.value(pointer)
+        steps = arguments.value("max_steps")
+        total = steps if isinstance(steps, int) and not isinstance(steps, bool) and steps > 0 else None
+        warmup = stated(arguments, "warmup_steps")
+        wanted = []
+        if total is not None:
+            wanted.append(("total_num_steps", f"max_steps {total}", total, True))
+        if warmup is not None and (number := _warmup(warmup.value, total)) is not None:
+            wanted.append(("warmup_num_steps", warmup.words, number, warmup.written))
+        for key, words, number, written in wanted:
+            value = config.value(f"/scheduler/params/{key}")
             if _differs(value, number):
-                key = pointer[1:].replace("/", ".")
-                message = f"{key}: {value!r} here, {name} {number} in TrainingArguments"
-                hint = f'"{key.rpartition(".")[2]}": "auto", or {number}'
-                yield Breach(where=config.locate(pointer), message=message, hint=hint)
+                makes = "" if words.endswith(f" {number}") else f", which makes {number}"
+                message = f"scheduler.params.{key}: {value!r} here, {words} in TrainingArguments{makes}"
+                where = config.locate(f"/scheduler/params/{key}")
+                severity = None if written else Severity.WARNING
+                yield Breach(where=where, message=message, hint=f'"{key}": "auto", or {number}', severity=severity)
 
 
+def _warmup(value: object, total: int | None) -> int | None:
+    """The steps that transformers warms up for, at least 1; None where they hang on the length of the run."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < _MANY:
+        return None
+    if 0 < value < 1:
+        return math.ceil(total * value) if total is not None else None
+    return max(1, int(value))
+
+
+_MANY: Final = 1e12  # steps; no run has more
 _BOTH: Final = ("training arguments", "DeepSpeed config")
 _MISMATCH: Final = (
     "ValueError: Please correct the following DeepSpeed config values that mismatch TrainingArguments values"
