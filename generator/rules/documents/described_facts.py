@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ...documents.megatron_arguments import MegatronArguments
 from ...documents.submission import Submission
 from ...findings import Location
-from .megatron_rule import LM
+from .megatron_rule import LARGEST, LM
 
 
 @dataclass(slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class Facts:
         """A size of at least 1 that is given, or is surely `default`."""
         arguments = self.arguments
         value = arguments.integer(option) if arguments.has(option) else default if arguments.complete else None
-        if value is None or value < 1:
+        if value is None or not 0 < value <= LARGEST:
             return None
         self.known.add(fact)
         if arguments.has(option):

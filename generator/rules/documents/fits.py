@@ -69,9 +69,8 @@ def _of_arguments(described: Described) -> Iterator[_Need]:
     arguments = described.arguments
     if not described.facts >= _NEEDED or any(map(arguments.has, _BEYOND)) or described.job.model.is_moe:
         return
-    # what the parser's options leave open about the vocabulary is counted as none
     layout = _layout(described.job)
-    if layout is not None:
+    if layout is not None and _is_countable(described.job, layout):
         yield _Need(
             job=described.job,
             layout=layout,
@@ -81,6 +80,14 @@ def _of_arguments(described: Described) -> Iterator[_Need]:
             on_host=True,
             whole=True,
         )
+
+
+def _is_countable(job: Job, layout: Layout) -> bool:
+    """Whether all sizes together fit the 64 bits that numpy counts in."""
+    model, training = job.model, job.training
+    widths = model.hidden * (model.hidden + model.ffn) * model.heads * model.head_dim
+    batch = training.sequence_length * layout.micro_batch * layout.gradient_accumulation
+    return max(widths * model.layers, model.layers * model.hidden * model.heads * batch) < 2**62
 
 
 def _layout(job: Job) -> Layout | None:

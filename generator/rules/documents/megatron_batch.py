@@ -8,9 +8,9 @@ from typing import Final
 from ...documents.megatron_arguments import MegatronArguments
 from ...documents.submission import Submission
 from ...findings import Severity
-from ..phrases import listed, nearest, neighbours
+from ..phrases import divisors, listed, nearest, neighbours
 from ..sources import megatron_deepspeed, megatron_lm
-from .megatron_rule import GLOBAL, LM, MDS, MICRO, Check, excludes, megatron_rule, replicas_of
+from .megatron_rule import GLOBAL, LM, MDS, MICRO, Check, excludes, megatron_rule, replicas_of, sized
 from .rule import Breach, DocumentRule
 
 _RAMP_UP: Final = "--rampup-batch-size"
@@ -35,12 +35,12 @@ def ramp_up_is_whole(arguments: MegatronArguments, submission: Submission) -> It
         message = f"{_RAMP_UP} {start} {step} {samples}: start and increment are at least 1, samples at least 0"
         yield Breach(where=where, message=message, hint=f"{_RAMP_UP} 16 8 300000")
         return
-    final = arguments.integer(GLOBAL)
+    final = sized(arguments, GLOBAL)
     if final is None:
         return
     way = final - start
     if way < 0 or way % step:
-        fitting = [size for size in range(1, way + 1) if way % size == 0] if 0 < way < 1_000_000 else []
+        fitting = divisors(way) if way > 0 else []
         message = f"{_RAMP_UP} {start} {step}: the way from {start} to {GLOBAL} {final} is {way}, no multiple of {step}"
         hint = f"an increment of {listed(nearest(fitting, step, 3))}" if fitting else f"a start below {final}"
         yield Breach(where=where, message=message, hint=hint)
@@ -62,7 +62,7 @@ def _numbers(arguments: MegatronArguments) -> list[int] | None:
 
 def _steps_of_ramp_up(arguments: MegatronArguments, submission: Submission, start: int, step: int) -> Iterator[Breach]:
     """Every batch on the way is whole micro-batches of all replicas."""
-    micro, replicas = arguments.integer(MICRO), replicas_of(submission, arguments)
+    micro, replicas = sized(arguments, MICRO), replicas_of(submission, arguments)
     if not micro or not replicas or micro < 1 or arguments.has("--decrease-batch-size-if-needed"):
         return
     unit = micro * replicas
@@ -150,8 +150,8 @@ def evaluation_batch_is_whole(arguments: MegatronArguments, submission: Submissi
     names = ("--eval-global-batch-size", "--eval-micro-batch-size")
     if not any(map(arguments.has, names)):
         return
-    batch = arguments.integer(names[0] if arguments.has(names[0]) else GLOBAL)
-    micro = arguments.integer(names[1] if arguments.has(names[1]) else MICRO)
+    batch = sized(arguments, names[0] if arguments.has(names[0]) else GLOBAL)
+    micro = sized(arguments, names[1] if arguments.has(names[1]) else MICRO)
     replicas = replicas_of(submission, arguments)
     if not batch or not micro or not replicas or micro < 1 or batch % (micro * replicas) == 0:
         return

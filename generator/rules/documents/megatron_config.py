@@ -12,7 +12,7 @@ from ...documents.megatron_arguments import MegatronArguments
 from ...documents.submission import Submission
 from ...findings import Location, Severity
 from ..sources import deepspeed_now, megatron_deepspeed
-from .megatron_rule import GLOBAL, MDS, MICRO, megatron_rule, replicas_of
+from .megatron_rule import GLOBAL, MDS, MICRO, megatron_rule, replicas_of, sized
 from .rule import Breach, DocumentRule
 
 _STAGE: Final = "--zero-stage"
@@ -90,8 +90,8 @@ def batch_is_the_configs(arguments: MegatronArguments, submission: Submission) -
         if ours is not None and theirs is not None and ours != theirs:
             message = f"{name} {ours}, but {pointer[1:]} is {theirs} in the config"
             yield Breach(where=arguments.locate(name), message=message, hint=f'"{pointer[1:]}": {ours} in the config')
-    steps, batch = whole_number(config, "/gradient_accumulation_steps"), arguments.integer(GLOBAL)
-    micro, replicas = arguments.integer(MICRO), replicas_of(submission, arguments)
+    steps, batch = whole_number(config, "/gradient_accumulation_steps"), sized(arguments, GLOBAL)
+    micro, replicas = sized(arguments, MICRO), replicas_of(submission, arguments)
     if not steps or not batch or not micro or not replicas or batch % (micro * replicas):
         return
     if batch // (micro * replicas) != steps:

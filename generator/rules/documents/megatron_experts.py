@@ -21,6 +21,7 @@ from .megatron_rule import (
     model_parallel,
     needs,
     shown,
+    sized,
 )
 from .rule import Breach, DocumentRule
 
@@ -51,7 +52,7 @@ def expert_ranks_divide_gpus(arguments: MegatronArguments, submission: Submissio
     """Expert tensor × expert × pipeline parallelism divides the GPUs, beside the product of the dense layers."""
     gpus, whole = gpus_of(submission, arguments), model_parallel(arguments)
     tensor, stages, size = degree(arguments, TENSOR), degree(arguments, PIPELINE), degree(arguments, EXPERT)
-    own = arguments.integer(_EXPERT_TENSOR) if arguments.has(_EXPERT_TENSOR) else tensor
+    own = sized(arguments, _EXPERT_TENSOR) if arguments.has(_EXPERT_TENSOR) else tensor
     if not gpus or not whole or gpus % whole or not stages or not size or not own or own < 1 or size == own == 1:
         return
     if not arguments.has(_EXPERTS) or arguments.has("--expert-tensor-parallel-num-weight-shards"):
@@ -61,7 +62,7 @@ def expert_ranks_divide_gpus(arguments: MegatronArguments, submission: Submissio
         name = _EXPERT_TENSOR if arguments.has(_EXPERT_TENSOR) else TENSOR
         message = f"{name} {own} × {EXPERT} {size} × {PIPELINE} {stages} = {product} does not divide {gpus} GPUs"
         room = gpus // (own * stages) if gpus % (own * stages) == 0 else 0
-        experts = arguments.integer(_EXPERTS) or 0
+        experts = sized(arguments, _EXPERTS) or 0
         fitting = [n for n in divisors(room) if experts % n == 0] if room else []
         hint = (
             f"{EXPERT} {listed(nearest(fitting, size, 4))}" if fitting else f"{listed(neighbours(product, gpus))} GPUs"
@@ -71,7 +72,7 @@ def expert_ranks_divide_gpus(arguments: MegatronArguments, submission: Submissio
 
 def optimizer_instances_divide_replicas(arguments: MegatronArguments, submission: Submission) -> Iterator[Breach]:
     """Instances of the distributed optimizer divide the data and context parallel ranks."""
-    instances, gpus = arguments.integer(_INSTANCES), gpus_of(submission, arguments)
+    instances, gpus = sized(arguments, _INSTANCES), gpus_of(submission, arguments)
     whole, context = model_parallel(arguments), degree(arguments, CONTEXT)
     if not instances or instances < 2 or not gpus or not whole or not context or gpus % whole:
         return
@@ -84,7 +85,7 @@ def optimizer_instances_divide_replicas(arguments: MegatronArguments, submission
 
 def routers_choose_among_experts(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
     """A token goes to no more experts than there are, and to one alone only after the softmax over all."""
-    experts, top = arguments.integer(_EXPERTS), arguments.setting(_TOP, 2)
+    experts, top = sized(arguments, _EXPERTS), arguments.setting(_TOP, 2)
     if not experts or experts < 1 or top is None:
         return
     where = arguments.locate(_TOP if arguments.has(_TOP) else _EXPERTS)
@@ -101,7 +102,7 @@ def routers_choose_among_experts(arguments: MegatronArguments, _: Submission) ->
 
 def router_groups_divide_experts(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
     """Routing limited to groups has groups, which divide the experts and are no fewer than those chosen."""
-    experts, groups, top = (arguments.integer(name) for name in (_EXPERTS, _GROUPS, _TOP_GROUPS))
+    experts, groups, top = (sized(arguments, name) for name in (_EXPERTS, _GROUPS, _TOP_GROUPS))
     yield from needs(arguments, _TOP_GROUPS, [_GROUPS])
     if experts and groups and groups > 0 and experts % groups and arguments.has(_TOP_GROUPS):
         message = f"{_GROUPS} {groups} does not divide {_EXPERTS} {experts}"
@@ -116,7 +117,7 @@ def biased_experts_stay_whole(arguments: MegatronArguments, _: Submission) -> It
     """Experts have biases only where tensor parallelism doesn't cut them: with an expert tensor parallel size of 1."""
     own = arguments.has(_EXPERT_TENSOR)
     name = _EXPERT_TENSOR if own else TENSOR
-    size, experts = degree(arguments, name), arguments.integer(_EXPERTS)
+    size, experts = degree(arguments, name), sized(arguments, _EXPERTS)
     if experts and experts > 0 and size is not None and size > 1 and arguments.lacks("--disable-bias-linear"):
         message = f"{name} {size} cuts experts with biases, which is refused"
         hint = f"--disable-bias-linear, or {_EXPERT_TENSOR} 1"

@@ -22,6 +22,9 @@ EXPERT: Final = "--expert-model-parallel-size"
 MICRO: Final = "--micro-batch-size"
 GLOBAL: Final = "--global-batch-size"
 
+#: No size is larger: what 32 bits hold.
+LARGEST: Final = 2**31 - 1
+
 Check = Callable[[MegatronArguments, Submission], Iterable[Breach]]
 
 
@@ -86,10 +89,16 @@ def one_of(arguments: MegatronArguments, *names: str) -> str:
     return next((name for name in names if arguments.has(name)), names[0])
 
 
+def sized(arguments: MegatronArguments, name: str) -> int | None:
+    """A size that is given and can be one: from 1 to what 32 bits hold."""
+    value = arguments.integer(name)
+    return value if value is not None and 0 < value <= LARGEST else None
+
+
 def degree(arguments: MegatronArguments, name: str) -> int | None:
     """A size of parallelism: 1 where nothing is given; None where it can't be known or is no size."""
     value = arguments.setting(name, 1)
-    return value if value is not None and value > 0 else None
+    return value if value is not None and 0 < value <= LARGEST else None
 
 
 def model_parallel(arguments: MegatronArguments) -> int | None:
@@ -137,6 +146,7 @@ __all__ = [
     "CONTEXT",
     "EXPERT",
     "GLOBAL",
+    "LARGEST",
     "LM",
     "MDS",
     "MICRO",
@@ -153,4 +163,5 @@ __all__ = [
     "one_of",
     "replicas_of",
     "shown",
+    "sized",
 ]

@@ -10,13 +10,13 @@ from ...documents.submission import Submission
 from ...findings import Severity
 from ..phrases import divisors, listed, nearest
 from ..sources import megatron_deepspeed, megatron_lm
-from .megatron_rule import LM, MDS, excludes, megatron_rule, needs
+from .megatron_rule import LM, MDS, excludes, megatron_rule, needs, sized
 from .rule import Breach, DocumentRule
 
 
 def heads_divide_hidden(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
     """Without --kv-channels, a head's width is the hidden size over the heads, a whole number."""
-    hidden, heads = arguments.integer("--hidden-size"), arguments.integer("--num-attention-heads")
+    hidden, heads = sized(arguments, "--hidden-size"), sized(arguments, "--num-attention-heads")
     if not hidden or not heads or heads < 1 or hidden % heads == 0 or not arguments.lacks("--kv-channels"):
         return
     fitting = nearest([heads_ for heads_ in divisors(hidden) if heads_ <= 4 * heads], heads, 3)
@@ -27,9 +27,9 @@ def heads_divide_hidden(arguments: MegatronArguments, _: Submission) -> Iterator
 
 def positions_reach_the_sequence(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
     """--max-position-embeddings is at least the sequence length, whatever the kind of positions."""
-    most = arguments.integer("--max-position-embeddings")
+    most = sized(arguments, "--max-position-embeddings")
     for name in ("--seq-length", "--encoder-seq-length", "--decoder-seq-length"):
-        tokens = arguments.integer(name)
+        tokens = sized(arguments, name)
         if most is not None and tokens is not None and most < tokens:
             message = f"--max-position-embeddings {most} is less than {name} {tokens}"
             hint = f"--max-position-embeddings {tokens}"
@@ -40,7 +40,7 @@ def shape_is_whole(arguments: MegatronArguments, submission: Submission) -> Iter
     """Heads divide the hidden size, key-value heads divide the heads, and positions reach the sequence's end."""
     yield from heads_divide_hidden(arguments, submission)
     yield from positions_reach_the_sequence(arguments, submission)
-    heads, groups = arguments.integer("--num-attention-heads"), arguments.integer("--num-key-value-heads")
+    heads, groups = sized(arguments, "--num-attention-heads"), sized(arguments, "--num-key-value-heads")
     if heads and groups and groups > 0 and heads > 0 and heads % groups:
         message = f"--num-key-value-heads {groups} does not divide --num-attention-heads {heads}"
         hint = f"--num-key-value-heads {listed(nearest(divisors(heads), groups, 3))}"
@@ -49,7 +49,7 @@ def shape_is_whole(arguments: MegatronArguments, submission: Submission) -> Iter
 
 def query_groups_are_asked_for(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
     """--num-query-groups counts only with --group-query-attention, which needs it: its default is one group."""
-    groups, heads = arguments.integer("--num-query-groups"), arguments.integer("--num-attention-heads")
+    groups, heads = sized(arguments, "--num-query-groups"), sized(arguments, "--num-attention-heads")
     latent = arguments.has("--multi-latent-attention")
     if groups is not None and groups != heads and not latent and arguments.lacks("--group-query-attention"):
         full = f" all {heads}" if heads else " all"

@@ -9,7 +9,7 @@ from ...documents.megatron_arguments import MegatronArguments
 from ...documents.submission import Submission
 from ..phrases import divisors, listed, nearest, neighbours
 from ..sources import megatron_deepspeed, megatron_lm
-from .megatron_rule import LM, MDS, PIPELINE, degree, excludes, megatron_rule, one_of
+from .megatron_rule import LM, MDS, PIPELINE, degree, excludes, megatron_rule, one_of, sized
 from .rule import Breach, DocumentRule
 
 _PER_CHUNK: Final = "--num-layers-per-virtual-pipeline-stage"
@@ -24,7 +24,7 @@ _OTHERWISE: Final = (_LAYOUT, "--hybrid-layer-pattern", "--hybrid-override-patte
 
 def _layers(arguments: MegatronArguments) -> int | None:
     """The layers that stages share, ends counted where they count; None where they can't be known."""
-    layers = arguments.integer(one_of(arguments, "--num-layers", "--encoder-num-layers"))
+    layers = sized(arguments, one_of(arguments, "--num-layers", "--encoder-num-layers"))
     if layers is None or layers < 1 or not arguments.complete or any(map(arguments.has, _OTHERWISE)):
         return None
     return layers + sum(map(arguments.has, _COUNTED))
@@ -35,7 +35,7 @@ def stages_share_layers(arguments: MegatronArguments, _: Submission) -> Iterator
     layers, stages = _layers(arguments), degree(arguments, PIPELINE)
     if layers is None or stages is None or arguments.has("--decoder-num-layers"):
         return
-    ends = [arguments.integer(name) for name in (_FIRST, _LAST) if arguments.has(name)]
+    ends = [sized(arguments, name) for name in (_FIRST, _LAST) if arguments.has(name)]
     if any(count is None or count < 1 for count in ends):
         return
     if ends:
@@ -62,11 +62,11 @@ def _middle_stages(arguments: MegatronArguments, layers: int, stages: int, ends:
     given = " and ".join(f"{name} {arguments.value(name)}" for name in (_FIRST, _LAST) if arguments.has(name))
     message = f"{given} leave {rest} of {layers} layers for the other {middle} stages, which must share them evenly"
     name = one_of(arguments, _LAST, _FIRST)
-    others = sum(ends) - (arguments.integer(name) or 0)
-    fitting = [
-        n for n in range(1, layers) if middle > 0 and (layers - others - n) > 0 and (layers - others - n) % middle == 0
-    ]
-    hint = f"{name} {listed(nearest(fitting, arguments.integer(name) or 1, 3))}" if fitting else None
+    own = sized(arguments, name) or 1
+    room = layers - sum(ends) + own  # of this end and of the stages between
+    near = own + (room - own) % middle if middle > 0 else 0
+    fitting = [count for count in (near - middle, near, near + middle) if 0 < count < room]
+    hint = f"{name} {listed(nearest(fitting, own, 3))}" if middle > 0 and fitting else None
     yield Breach(where=arguments.locate(name), message=message, hint=hint)
 
 
@@ -86,8 +86,8 @@ def interleaving_has_stages(arguments: MegatronArguments, _: Submission) -> Iter
 def chunks_of(arguments: MegatronArguments) -> int | None:
     """Model chunks of a stage; None where interleaving isn't asked for, or can't be known."""
     if arguments.has(_CHUNKS):
-        return arguments.integer(_CHUNKS)
-    layers, stages, each = _layers(arguments), degree(arguments, PIPELINE), arguments.integer(_PER_CHUNK)
+        return sized(arguments, _CHUNKS)
+    layers, stages, each = _layers(arguments), degree(arguments, PIPELINE), sized(arguments, _PER_CHUNK)
     if not each or each < 1 or layers is None or stages is None or layers % stages or layers // stages % each:
         return None
     return layers // stages // each
@@ -102,7 +102,7 @@ def chunks_share_layers(arguments: MegatronArguments, _: Submission) -> Iterator
         yield from _uneven_chunks(arguments, layers, stages)
         return
     for name in (_PER_CHUNK, _CHUNKS):
-        size = arguments.integer(name)
+        size = sized(arguments, name)
         if size and size > 0 and layers % stages == 0 and layers // stages % size:
             each = layers // stages
             message = f"{name} {size} does not divide the {each} layers of a stage ({layers} over {stages} stages)"
@@ -112,10 +112,10 @@ def chunks_share_layers(arguments: MegatronArguments, _: Submission) -> Iterator
 
 def _uneven_chunks(arguments: MegatronArguments, layers: int, stages: int) -> Iterator[Breach]:
     """Chunks of the stages whose layers are given, and of those between them."""
-    chunks = arguments.integer(_CHUNKS)
+    chunks = sized(arguments, _CHUNKS)
     if not chunks or chunks < 2:
         return
-    ends = {name: arguments.integer(name) or 0 for name in (_FIRST, _LAST) if arguments.has(name)}
+    ends = {name: sized(arguments, name) or 0 for name in (_FIRST, _LAST) if arguments.has(name)}
     for name, held in ends.items():
         if held > 0 and held % chunks:
             message = f"{_CHUNKS} {chunks} does not divide {name} {held}"
@@ -141,7 +141,7 @@ def stages_are_cut_one_way(arguments: MegatronArguments, _: Submission) -> Itera
 
 def deepspeed_interleaves_long_pipelines(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
     """Interleaving needs more than two stages, and chunks that divide the layers."""
-    size, stages, layers = arguments.integer(_PER_CHUNK), degree(arguments, PIPELINE), arguments.integer("--num-layers")
+    size, stages, layers = sized(arguments, _PER_CHUNK), degree(arguments, PIPELINE), sized(arguments, "--num-layers")
     if size is None or size < 1:
         return
     where = arguments.locate(_PER_CHUNK)
