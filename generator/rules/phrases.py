@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import isqrt
 
 
 def divisors(number: int, limit: int | None = None) -> list[int]:
     """The divisors of a positive `number`, ascending, up to `limit`."""
-    top = number if limit is None else min(number, limit)
-    return [d for d in range(1, top + 1) if number % d == 0]
+    small = [d for d in range(1, isqrt(number) + 1) if number % d == 0]
+    found = sorted({*small, *(number // d for d in small)})
+    return found if limit is None else [d for d in found if d <= limit]
 
 
 def listed(values: Iterable[object]) -> str:
