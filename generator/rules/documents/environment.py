@@ -16,8 +16,7 @@ from .rule import Breach, DocumentRule
 #: Variables without which training goes another way, so that one that stays in the script's shell is a slip.
 _FOR_TRAINING: Final = re.compile(
     r"(?:NCCL|TORCH_NCCL|PYTORCH|HF|TRANSFORMERS|WANDB|TOKENIZERS|UCX|NVTE|DS|TRITON)_[A-Z0-9_]+|"
-    r"CUDA_(?:VISIBLE_DEVICES|DEVICE_MAX_CONNECTIONS|LAUNCH_BLOCKING|DEVICE_ORDER)|OMP_NUM_THREADS|"
-    r"(?:RANK|LOCAL_RANK|WORLD_SIZE|LD_LIBRARY_PATH)"
+    r"CUDA_(?:VISIBLE_DEVICES|DEVICE_MAX_CONNECTIONS|LAUNCH_BLOCKING|DEVICE_ORDER)|OMP_NUM_THREADS|LD_LIBRARY_PATH"
 )
 
 

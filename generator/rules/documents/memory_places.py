@@ -30,16 +30,6 @@ def nvme_folder_is_the_nodes_own(submission: Submission) -> Iterator[Breach]:
                 yield Breach(where=where, message=message, hint="/local_nvme, or what the node's own disk is called")
 
 
-def nvme_disk_is_there(submission: Submission) -> Iterator[Breach]:
-    """Offloading to NVMe is for nodes that have such a disk."""
-    cluster = submission.cluster
-    for config in submission.ds_configs:
-        for place in _OFFLOADS:
-            if cluster is not None and cluster.local_nvme_bytes == 0 and config.value(f"{place}/device") == "nvme":
-                message = f"{place.rpartition('/')[2]} goes to NVMe, and {cluster.name} has no such disk"
-                yield Breach(where=config.locate(f"{place}/device"), message=message, hint='"device": "cpu"')
-
-
 def model_is_loaded_in_parts(submission: Submission) -> Iterator[Breach]:
     """With ZeRO-3 accelerate loads the model in parts: zero3_init_flag."""
     for config in submission.accelerate_configs:
@@ -86,15 +76,5 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         Severity.WARNING,
         "init",
         reads=("accelerate config", "launch script"),
-    ),
-    launcher_rule(
-        "MEM006",
-        nvme_disk_is_there,
-        derived("the catalogue's node types say what disks they have"),
-        "FileNotFoundError, or the system disk fills up.",
-        'Offload to "cpu".',
-        Severity.WARNING,
-        "init",
-        reads=("DeepSpeed config",),
     ),
 )

@@ -190,12 +190,17 @@ def secrets_are_not_written_out(submission: Submission) -> Iterator[Breach]:
             value = assignment.value
             if value is None or not is_secret(assignment.name) or not _is_literal(assignment.raw):
                 continue
-            if len(value) >= _SHORTEST_SECRET and not value.startswith(("/", "~", "./", "<")):
+            if _looks_random(value) and not value.startswith(("/", "~", "./", "<")):
                 yield _secret(shell, assignment.value_offset, f"{assignment.name} is written out")
         for command in shell.commands:
             for word in command.words:
                 if word.value and _TOKEN.search(word.value) and not is_secret(word.value.partition("=")[0]):
                     yield _secret(shell, word.offset, "an access token is written out")
+
+
+def _looks_random(value: str) -> bool:
+    """Whether a value may be a secret: long, without spaces, and no word of a language."""
+    return len(value) >= _SHORTEST_SECRET and not re.search(r"\s", value) and re.search(r"\d", value) is not None
 
 
 def _is_literal(raw: str) -> bool:

@@ -125,7 +125,7 @@ def every_node_starts_its_launcher(submission: Submission) -> Iterator[Breach]:
             call = next((call for call in launch.calls if call.program in ("torchrun", "accelerate")), None)
             if call is None or any(c.program in ("srun", "ssh", "pdsh", "mpirun", "sbatch") for c in launch.calls):
                 continue
-            if call.options.opaque or call.command.words[0].value is None:
+            if call.options.opaque or call.command.words[0].value is None or call.command.shell is not None:
                 continue
             first = f"the batch script runs on the first of {nodes} nodes only"
             message = f"{first}, and starts {call.program} there without srun"

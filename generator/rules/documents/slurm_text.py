@@ -14,7 +14,7 @@ from ..sources import slurm, slurm_manual
 from .rule import Breach, DocumentRule
 from .slurm_requests import blocks
 
-_NEARLY: Final = re.compile(r"[ \t]*#[ \t]*(?:S[A-Z]{3,6}|sbatch|Sbatch)\b[ \t:]*-{1,2}[A-Za-z]")
+_NEARLY: Final = re.compile(r"(?:[ \t]*#[ \t]*S[A-Z]{3,6}|#[sS]batch)\b[ \t:]*-{1,2}[A-Za-z]")
 _PLACEHOLDER: Final = re.compile(
     r"<[A-Za-z][\w .-]*>|\{\{.*\}\}|\b(?:your|my)[_-](?:partition|account|qos|project|name|email)\b|"
     r"\b(?:CHANGE[_-]?ME|FIXME|XXX+|TODO|PARTITION_NAME|ACCOUNT_NAME)\b",

@@ -1,0 +1,2 @@
+#!/bin/bash
+deepspeed --hostfile hostfile --include worker-1:0,1 train.py

@@ -1,0 +1,2 @@
+#!/bin/bash
+deepspeed --num_nodes 2 train.py

@@ -1,0 +1,3 @@
+#!/bin/bash
+export WANDB_PROJECT=llama
+deepspeed --hostfile hostfile train.py

@@ -1,0 +1,2 @@
+#!/bin/bash
+deepspeed --hostfile hostfile --launcher slurm --include worker-0 train.py

@@ -1,0 +1,2 @@
+#!/bin/bash
+deepspeed --hostfile hostfile --launcher openmpi train.py

@@ -1,0 +1,2 @@
+#!/bin/bash
+deepspeed --no_python --no_local_rank --module train

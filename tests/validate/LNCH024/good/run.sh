@@ -1,0 +1,2 @@
+#!/bin/bash
+deepspeed --include localhost:2,3 train.py

@@ -1,0 +1,2 @@
+#!/bin/bash
+deepspeed --n_gpus 8 train.py

@@ -1,0 +1,2 @@
+#!/bin/bash
+torchrun --nnodes=2 --node-rank=2 --nproc-per-node=8 --master-addr=worker-0 train.py

@@ -1,0 +1,2 @@
+#!/bin/bash
+torchrun --nproc-per-node=all train.py

@@ -1,0 +1,2 @@
+#!/bin/bash
+torchrun --nproc-per-node=8 train.py

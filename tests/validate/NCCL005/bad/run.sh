@@ -1,0 +1,3 @@
+#!/bin/bash
+export NCCL_DEBUG=1
+torchrun --nproc-per-node=8 train.py

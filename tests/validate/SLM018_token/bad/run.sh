@@ -1,0 +1,3 @@
+#!/bin/bash
+huggingface-cli login --token hf_abcdefghijklmnopqrstuvwxyz0123456789
+python train.py

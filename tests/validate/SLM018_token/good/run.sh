@@ -1,0 +1,3 @@
+#!/bin/bash
+huggingface-cli login --token "$HF_TOKEN"
+python train.py
