@@ -7,18 +7,20 @@ import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
+from functools import lru_cache
 from typing import Any
 
 import pytest
 
 from dsgen.catalog.records import Model
+from dsgen.documents.megatron_options import Flavour, option_table
 from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.frameworks import Program, program_for
 from tests.frameworks.plans import DEEPSEEK, GPT, LLAMA, MIXTRAL, MODELS, make_job, make_plan, words
 
-TREES = ("megatron-deepspeed", "megatron-lm")
-OPTIONS = json.loads(Path(__file__).with_name("megatron_options.json").read_text())
+TREES: tuple[Flavour, ...] = ("megatron-deepspeed", "megatron-lm")
+#: What dsgen writes for.
+VERSIONS = {"megatron-deepspeed": "4efb479d", "megatron-lm": "core_v0.16.1"}
 ODD_MODELS = (
     replace(LLAMA, qkv_bias=True, qk_norm="head", sliding_window=4096, attention_sinks=True),
     replace(LLAMA, position_embedding="none", norm="layernorm"),
@@ -30,27 +32,33 @@ THREE_D = Layout(
 )
 
 
-def parser_of(tree: str) -> argparse.ArgumentParser:
+@lru_cache(maxsize=2)
+def parser_of(tree: Flavour) -> argparse.ArgumentParser:
     """A parser with the tree's own option names, types and choices, which refuses everything else."""
     parser = argparse.ArgumentParser(exit_on_error=False, allow_abbrev=False)
     kinds: dict[str, Any] = {"int": int, "float": float, "text": str}
-    for option, kind in OPTIONS[tree]["options"].items():
-        if kind == "flag":
-            parser.add_argument(option, dest=option, action="store_true")
-        elif isinstance(kind, list):
-            parser.add_argument(option, dest=option, choices=kind)
+    table = option_table(tree)
+    version = next(i for i, name in enumerate(table.versions) if name.startswith(VERSIONS[tree]))
+    for name in table.rows:
+        option = table.get(name)
+        assert option is not None
+        if option.versions and version not in option.versions:
+            continue
+        if option.kind == "flag":
+            parser.add_argument(name, dest=name, action="store_true")
         else:
-            parser.add_argument(option, dest=option, type=kinds[kind])
+            kind = kinds[option.kind]
+            parser.add_argument(name, dest=name, type=kind, nargs=option.nargs, choices=option.choices or None)
     return parser
 
 
-def parsed(program: Program, tree: str) -> dict[str, Any]:
+def parsed(program: Program, tree: Flavour) -> dict[str, Any]:
     """The arguments as the tree's parser reads them, without those left at their default."""
     read = vars(parser_of(tree).parse_args(words(program)))
     return {option: value for option, value in read.items() if value is not None and value is not False}
 
 
-def arguments(tree: str, model: Model = GPT, layout: Layout = THREE_D, **changes: Any) -> dict[str, Any]:
+def arguments(tree: Flavour, model: Model = GPT, layout: Layout = THREE_D, **changes: Any) -> dict[str, Any]:
     """The parsed arguments of one plan."""
     return parsed(program_for(make_plan(make_job(tree, model, **changes), layout)), tree)
 
@@ -63,7 +71,7 @@ def layouts() -> Iterator[Layout]:
 
 
 @pytest.mark.parametrize("tree", TREES)
-def test_every_option_exists_with_a_legal_value(tree: str) -> None:
+def test_every_option_exists_with_a_legal_value(tree: Flavour) -> None:
     """Whatever the model, layout, precision, optimizer and attention, each option and choice is one of the tree's."""
     parser = parser_of(tree)
     trainings = [
@@ -80,7 +88,7 @@ def test_every_option_exists_with_a_legal_value(tree: str) -> None:
 
 
 @pytest.mark.parametrize("tree", TREES)
-def test_no_option_is_given_twice(tree: str) -> None:
+def test_no_option_is_given_twice(tree: Flavour) -> None:
     """A plan says each thing once."""
     for model in MODELS.values():
         given = [w for w in words(program_for(make_plan(make_job(tree, model), THREE_D))) if w.startswith("--")]
@@ -88,7 +96,7 @@ def test_no_option_is_given_twice(tree: str) -> None:
 
 
 @pytest.mark.parametrize("tree", TREES)
-def test_batch_and_sizes_are_the_layouts(tree: str) -> None:
+def test_batch_and_sizes_are_the_layouts(tree: Flavour) -> None:
     """The batch, the parallel sizes and the number of steps are those of the plan."""
     read = arguments(tree)
     assert (read["--micro-batch-size"], read["--global-batch-size"]) == (1, 1536)
@@ -98,7 +106,7 @@ def test_batch_and_sizes_are_the_layouts(tree: str) -> None:
 
 
 @pytest.mark.parametrize("tree", TREES)
-def test_the_jobs_own_length_and_warm_up_win(tree: str) -> None:
+def test_the_jobs_own_length_and_warm_up_win(tree: Flavour) -> None:
     """Options that exclude ours, such as --train-samples, replace them; the job's arguments come last."""
     own = ("--train-samples", "1000", "--lr-warmup-samples=10")
     program = program_for(make_plan(make_job(tree, GPT, arguments=own), THREE_D))
@@ -108,7 +116,7 @@ def test_the_jobs_own_length_and_warm_up_win(tree: str) -> None:
 
 
 @pytest.mark.parametrize("tree", TREES)
-def test_a_job_without_duration_says_so(tree: str) -> None:
+def test_a_job_without_duration_says_so(tree: Flavour) -> None:
     """The script insists on a length, so there is one, and a note that admits it."""
     program = program_for(make_plan(make_job(tree, GPT, duration_tokens=None), THREE_D))
     assert parsed(program, tree)["--train-iters"] == 1000
@@ -182,7 +190,7 @@ def test_megatron_lm_grouped_queries_and_latent_attention_exclude_each_other() -
         ("megatron-deepspeed", "--rotary-position-embeddings-theta", "--layernorm-epsilon"),
     ],
 )
-def test_rotary_base_and_epsilon_are_the_models(tree: str, base: str, epsilon: str) -> None:
+def test_rotary_base_and_epsilon_are_the_models(tree: Flavour, base: str, epsilon: str) -> None:
     """Theta, the rotating share and the norms' epsilon are given: the scripts' defaults are another model's."""
     model = replace(LLAMA, rotary_base=500000.0, rotary_fraction=0.25, norm_epsilon=1e-6)
     read = arguments(tree, model)
