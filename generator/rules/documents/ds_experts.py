@@ -54,7 +54,7 @@ def experts_divide(submission: Submission) -> Iterator[Breach]:
 
 
 def expert_ranks_divide_the_gpus(submission: Submission) -> Iterator[Breach]:
-    """Expert parallel groups are cut out of the GPUs of a stage."""
+    """Expert parallel groups are cut out of the data and context parallel ranks."""
     world = submission.world
     for config in _autoep(submission):
         size = whole(given(config, f"{EXPERTS}/autoep_size"))

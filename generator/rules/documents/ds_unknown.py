@@ -70,6 +70,8 @@ def _unknown(
         return None
     if section.pointer == "/optimizer" and _is_parameter(name, schema):
         return None  # the rules of optimizers say it better
+    if section.pointer == "/pipeline" or place == "/max_grad_norm":
+        return None  # as do those of pipelines and of clipping
     other = _of_another_release(place, name, section, version, refused)
     if other is not None:
         return other
