@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -12,13 +13,14 @@ from .launch_line import Launch
 from .shell_words import Word
 
 if TYPE_CHECKING:
-    from .document import Kind
+    from .document import AzureMLJob, Kind
     from .submission import Submission
 
 #: Options of training programs that take the path of a DeepSpeed config. `--deepspeed` alone is a switch of Megatron's.
 _CONFIG_OPTIONS: Final = frozenset(
     {"--deepspeed_config", "--deepspeed-config", "--deepspeed", "--ds_config", "--ds-config", "--deepspeed_config_file"}
 )
+_INPUT: Final = re.compile(r"[\"']?\$\{\{\s*inputs\.([\w-]+)\s*\}\}[\"']?")
 #: Options of launchers, and the kind of document that they name.
 _LAUNCHER_OPTIONS: Final[tuple[tuple[str, str, Kind], ...]] = (
     ("deepspeed", "--hostfile", "hostfile"),
@@ -54,13 +56,26 @@ def references(submission: Submission) -> Iterator[Reference]:
                     yield Reference(kind=kind, path=path, where=launch.script.locate(option.values[0]))
     for config in submission.accelerate_configs:
         pointer = "/deepspeed_config/deepspeed_config_file"
-        path = config.source.value(pointer)
-        if isinstance(path, str) and path:
-            yield Reference(kind="DeepSpeed config", path=path, where=config.source.locate(pointer))
+        named = config.source.value(pointer)
+        if isinstance(named, str) and named:
+            yield Reference(kind="DeepSpeed config", path=named, where=config.source.locate(pointer))
     for arguments in submission.training_arguments:
-        path = arguments.value("deepspeed")
-        if isinstance(path, str) and path.endswith((".json", ".hjson")):
-            yield Reference(kind="DeepSpeed config", path=path, where=arguments.locate("deepspeed"))
+        named = arguments.value("deepspeed")
+        if isinstance(named, str) and named.endswith((".json", ".hjson")):
+            yield Reference(kind="DeepSpeed config", path=named, where=arguments.locate("deepspeed"))
+    for job in submission.azureml_jobs:
+        yield from _input_references(job)
+
+
+def _input_references(job: AzureMLJob) -> Iterator[Reference]:
+    """Local files that a command gets as inputs of its job: `--deepspeed_config ${{inputs.ds_config}}`."""
+    for launch in job.script.launches if job.script else ():
+        for option, value in zip(launch.arguments, launch.arguments[1:], strict=False):
+            binding = _INPUT.fullmatch(value.raw) if option.raw in _CONFIG_OPTIONS else None
+            pointer = f"/inputs/{binding[1]}/path" if binding else ""
+            path = job.source.value(pointer) if binding else None
+            if isinstance(path, str) and path.endswith((".json", ".hjson")) and ":" not in path:
+                yield Reference(kind="DeepSpeed config", path=path, where=job.source.locate(pointer))
 
 
 def _program_references(launch: Launch) -> Iterator[Reference]:

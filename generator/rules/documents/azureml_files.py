@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from ...documents.document import AzureMLJob, at_key
+from ...documents.links import Reference
 from ...documents.submission import Submission
 from ...findings import Severity
 from ...spec.source import escape
@@ -91,9 +92,7 @@ def configs_travel_with_the_code(submission: Submission) -> Iterator[Breach]:
     """A DeepSpeed config that the command names by its path is within the code folder."""
     for job in command_jobs(submission):
         code, base = job.source.value("/code"), job.source.folder
-        names = [
-            link for link in submission.references if link.kind == "DeepSpeed config" and link.where.path == job.path
-        ]
+        names = [link for link in submission.references if link.kind == "DeepSpeed config" and _in_command(job, link)]
         for link in names:
             if base is None or not _is_local_name(link.path) or (isinstance(code, str) and _is_remote_code(code)):
                 continue
@@ -104,6 +103,14 @@ def configs_travel_with_the_code(submission: Submission) -> Iterator[Breach]:
                 message = f"the command reads {link.path}, which is not in the code folder {code}"
                 hint = f"move it there, or pass it as an input of type uri_file: ${{{{inputs.{_stem(link.path)}}}}}"
                 yield Breach(where=link.where, message=message, hint=hint)
+
+
+def _in_command(job: AzureMLJob, link: Reference) -> bool:
+    """Whether the command names a file from the folder that it starts in."""
+    moves = job.script is not None and any(
+        command.words and command.words[0].value in ("cd", "pushd") for command in job.script.shell.commands
+    )
+    return link.where.path == job.path and not link.where.pointer.startswith("/inputs/") and not moves
 
 
 def _is_local_name(path: str) -> bool:

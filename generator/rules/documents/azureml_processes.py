@@ -13,6 +13,7 @@ from ...documents.submission import Submission
 from ...findings import Severity
 from ...spec.source import escape
 from ..sources import azureml_examples, deepspeed, derived
+from .accelerate import whole
 from .azureml_jobs import command_jobs, instance_type, whole_number
 from .rule import Breach, DocumentRule
 
@@ -121,22 +122,28 @@ def ranks_have_a_distribution(submission: Submission) -> Iterator[Breach]:
 
 def launchers_know_the_nodes(submission: Submission) -> Iterator[Breach]:
     """A launcher in the command of a job of several nodes is told of the others."""
+    several = any(whole(config, "/num_machines") != 1 for config in submission.accelerate_configs)
     for job in command_jobs(submission):
         nodes = whole_number(job, "/resources/instance_count") or 1
         for launch in job.script.launches if job.script and nodes > 1 else ():
             for call in launch.calls:
-                alone = (call.program == "torchrun" and not call.options.has("--nnodes")) or (
-                    call.program == "deepspeed" and not call.options.has("--hostfile")
-                )
-                if alone and not call.options.opaque:
-                    option = "--nnodes" if call.program == "torchrun" else "--hostfile"
-                    message = f"{call.program} without {option} on {nodes} nodes: each node trains on its own"
-                    hint = (
-                        f"--nnodes {nodes} --node_rank $NODE_RANK --master_addr $MASTER_ADDR"
-                        if call.program == "torchrun"
-                        else "distribution pytorch with process_count_per_instance, and plain python"
-                    )
-                    yield Breach(where=launch.script.locate(call.word), message=message, hint=hint)
+                option, hint = _OF_NODES.get(call.program, ("", ""))
+                if not option or call.options.opaque or call.options.has(option):
+                    continue
+                if call.program == "accelerate" and (several or call.options.has("--config_file")):
+                    continue  # the config may say it
+                message = f"{call.program} without {option} on {nodes} nodes: each node trains on its own"
+                yield Breach(where=launch.script.locate(call.word), message=message, hint=hint.format(nodes=nodes))
+
+
+_OF_NODES: Final = {
+    "torchrun": ("--nnodes", "--nnodes {nodes} --node_rank $NODE_RANK --master_addr $MASTER_ADDR"),
+    "deepspeed": ("--hostfile", "distribution pytorch with process_count_per_instance, and plain python"),
+    "accelerate": (
+        "--num_machines",
+        "--num_machines {nodes} --machine_rank $NODE_RANK --main_process_ip $MASTER_ADDR",
+    ),
+}
 
 
 def several_nodes_have_a_distribution(submission: Submission) -> Iterator[Breach]:

@@ -148,20 +148,6 @@ def batches_have_a_sequence(submission: Submission) -> Iterator[Breach]:
                 yield Breach(where=arguments.locate(name), message=message, hint=f"{name} 1")
 
 
-def sequence_is_the_jobs(submission: Submission) -> Iterator[Breach]:
-    """The sequence length that a script is given is the job's."""
-    job = submission.job
-    for arguments in submission.training_arguments if job is not None else ():
-        for name in ("max_seq_length", "max_seq_len", "model_max_length", "cutoff_len", "max_length", "block_size"):
-            value = arguments.value(name)
-            value = int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 10 else value
-            if isinstance(value, int) and job is not None and not isinstance(value, bool):
-                wanted = job.training.sequence_length
-                if value != wanted:
-                    message = f"{name} is {value}, the job's sequence_length {wanted}"
-                    yield Breach(where=arguments.locate(name), message=message, hint=f"{name} {wanted}")
-
-
 def _number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
@@ -253,15 +239,5 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         prevents="ValueError: batch_size should be a positive integer value, or ZeroDivisionError.",
         fix="at least 1",
         check=batches_have_a_sequence,
-    ),
-    DocumentRule(
-        id="HF029",
-        severity=Severity.WARNING,
-        when="silent",
-        reads=("training arguments", "job spec"),
-        source=derived("what is launched is what was planned only if both say the same"),
-        prevents="No error: another sequence length than planned, so another memory need and speed.",
-        fix="the job's sequence_length",
-        check=sequence_is_the_jobs,
     ),
 )
