@@ -17,6 +17,10 @@ _NEAR: Final = 0.75  # likeness of names of which one is taken for a slip of the
 _SLIP: Final = 0.92  # the same where the name may well be another's: a letter or two
 
 
+#: Read by the parsers only to be refused.
+REFUSED: Final = frozenset({"--batch-size", "--warmup", "--model-parallel-size"})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MegatronOption:
     """One option as argparse has it."""
@@ -69,8 +73,8 @@ class OptionTable:
         begun = [] if slip else [known for known in self.rows if known.startswith(dashed)]
         if len(begun) == 1:
             return begun[0]
-        cutoff, known = (_SLIP if slip else _NEAR), (*self.rows, *self.aliases)
-        return next(iter(difflib.get_close_matches(dashed, known, n=1, cutoff=cutoff)), None)
+        cutoff, known = (_SLIP if slip else _NEAR), [*self.rows.keys() - REFUSED, *self.aliases]
+        return next(iter(difflib.get_close_matches(dashed, sorted(known), n=1, cutoff=cutoff)), None)
 
     def newest_with(self, names: frozenset[str]) -> int | None:
         """The index of the newest version that has all these options; None where none has."""

@@ -42,6 +42,7 @@ class Stray:
 
     word: str
     where: Location
+    after: str | None = None  #: the option before it, as written
 
     @property
     def is_option(self) -> bool:
@@ -74,7 +75,7 @@ def parse_words(words: Sequence[PlacedWord], table: OptionTable) -> ParsedWords:
             elif _is_option(word.value):
                 strays.append(Stray(word=name, where=word.where))
             elif not foreign:
-                strays.append(Stray(word=word.value, where=word.where))
+                strays.append(Stray(word=word.value, where=word.where, after=given[-1].written if given else None))
             foreign = foreign or word.value is None or _is_option(word.value)
             continue
         foreign = False
@@ -142,5 +143,8 @@ def _convert(option: MegatronOption, text: str) -> tuple[object, str | None]:
         except ValueError:
             return None, "takes a number"
     if option.choices and value not in option.choices:
-        return None, f"takes {', '.join(map(str, option.choices))}"
+        return (
+            None,
+            f"takes {' or '.join(filter(None, (', '.join(map(str, option.choices[:-1])), str(option.choices[-1]))))}",
+        )
     return value, None

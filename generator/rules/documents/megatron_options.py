@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ...documents.megatron_arguments import MegatronArguments
+from ...documents.megatron_options import Flavour, option_table
 from ...documents.megatron_words import GivenOption
 from ...documents.submission import Submission
 from ...findings import Severity
@@ -19,6 +20,18 @@ _REMOVED: Final = {
     "--warmup": "--lr-warmup-fraction",
     "--model-parallel-size": TENSOR,
 }
+#: What the two projects call differently, in the order Megatron-LM, Megatron-DeepSpeed.
+_EQUIVALENTS: Final = (
+    ("--context-parallel-size", "--ds-sequence-parallel-size"),
+    ("--expert-model-parallel-size", "--moe-expert-parallel-size"),
+    ("--num-query-groups", "--num-key-value-heads"),
+    ("--moe-router-topk", "--topk"),
+    ("--moe-aux-loss-coeff", "--moe-loss-coeff"),
+    ("--norm-epsilon", "--layernorm-epsilon"),
+    ("--rotary-base", "--rotary-position-embeddings-theta"),
+    ("--attention-backend", "--use-flash-attn-v2"),
+    ("--fp8-format", "--fp8-hybrid"),
+)
 _REQUIRED: Final = (
     "--num-layers",
     "--hidden-size",
@@ -44,31 +57,41 @@ _POSITIVE: Final = (
 )
 
 
+_PROJECTS: Final[dict[Flavour, str]] = {LM: "Megatron-LM", MDS: "Megatron-DeepSpeed"}
+
+
 def options_are_known(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
     """Every option is one that the parser knows: it takes no abbreviations and refuses what is unknown."""
+    own, name = arguments.is_own_program, _PROJECTS[arguments.flavour]
+    other: Flavour = MDS if arguments.flavour == LM else LM
     for stray in arguments.strays:
         if not stray.is_option:
             continue
-        near = arguments.table.near(stray.word, slip=not arguments.is_own_program)
-        if near is None and not arguments.is_own_program:
+        foreign = option_table(other).has(stray.word)
+        near = _equivalent(stray.word) if foreign else arguments.table.near(stray.word, slip=not own)
+        if not own and (foreign or near is None):
             continue  # a training script may add options of its own
-        surely = near is not None and arguments.is_own_program
-        name = "Megatron-LM" if arguments.flavour == LM else "Megatron-DeepSpeed"
-        yield Breach(
-            where=stray.where,
-            message=f"{stray.word} is no option of {name}" + ("" if surely else " itself"),
-            hint=f"did you mean {near}?" if near else "remove it, unless the script is a fork that has it",
-            severity=None if surely else Severity.WARNING,
+        surely = own and (foreign or near is not None)
+        message = f"{stray.word} is no option of {name}" + ("" if surely else " itself")
+        message += f": it is one of {_PROJECTS[other]}" if foreign else ""
+        hint = (
+            f"did you mean {near}?" if near else "remove it" if foreign else "remove it, unless the script is a fork's"
         )
+        yield Breach(where=stray.where, message=message, hint=hint, severity=None if surely else Severity.WARNING)
+
+
+def _equivalent(name: str) -> str | None:
+    """What the other project calls an option of the one."""
+    return next((pair[1 - pair.index(name)] for pair in _EQUIVALENTS if name in pair), None)
 
 
 def words_belong_to_options(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
     """Every word is an option or the value of one: flags take none, and nothing stands alone."""
-    names = [option.written for option in arguments.given]
     for stray in arguments.strays:
         if not stray.is_option:
-            flags = [name for name in names if (option := arguments.table.get(name)) and option.kind == "flag"]
-            hint = "remove it: a flag such as " + flags[0] + " takes no value" if flags else "remove it"
+            option = arguments.table.get(stray.after) if stray.after else None
+            flag = option is not None and option.kind == "flag"
+            hint = f"remove it: {stray.after} takes no value" if flag else "remove it, or quote the value that it is of"
             yield Breach(where=stray.where, message=f"{stray.word!r} belongs to no option", hint=hint)
 
 
@@ -184,6 +207,7 @@ def _both(
         fix=fix,
         severity=severity,
         anywhere=anywhere,
+        when="parse",
     )
     mds = megatron_rule(
         names[1],
@@ -194,6 +218,7 @@ def _both(
         fix=fix,
         severity=severity,
         anywhere=anywhere,
+        when="parse",
     )
     return lm, mds
 
@@ -243,6 +268,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         LM,
         options_are_of_one_version,
         source="NVIDIA/Megatron-LM megatron/training/arguments.py @ core_v0.8.0 to d98e8a64",
+        when="parse",
         prevents="error: unrecognized arguments, whichever version runs",
         fix="use the options of one version",
         severity=Severity.WARNING,
