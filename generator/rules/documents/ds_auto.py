@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 
 from ...documents.submission import FILLERS, Submission
@@ -25,6 +26,7 @@ _HANDED_ON: Final = (
         for name in ("warmup_num_steps", "total_num_steps", "warmup_min_lr", "warmup_max_lr")
     ),
 )
+_MOST: Final = 200  #: values; more tell nothing new
 _NAMES: Final = {"huggingface": "Transformers' Trainer", "accelerate": "accelerate"}
 #: What accelerate fills in: as its plugin (utils/dataclasses.py:1280-1292 @ 1.15.0), and when it prepares
 #: (accelerator.py:2223-2356).
@@ -83,7 +85,7 @@ def fillers_know_the_key(submission: Submission) -> Iterator[Breach]:
     if submission.consumer not in FILLERS:
         return
     for config, _ in readable(submission):
-        for pointer in _automatic("", config.block("")):
+        for pointer in islice(_automatic("", config.block("")), _MOST):
             key = pointer[1:].replace("/", ".")
             if key in (_BY_TRANSFORMERS if submission.consumer == "huggingface" else _BY_ACCELERATE):
                 continue

@@ -9,7 +9,6 @@ from typing import Any, Final
 from ...documents.submission import Submission
 from ...findings import Severity
 from ...spec.pointer import escape
-from ..sources import deepspeed
 from .ds_problem import named, shown
 from .ds_settings import readable
 from .rule import Breach, DocumentRule
@@ -142,7 +141,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         severity=Severity.ERROR,
         when="parse",
         reads=("DeepSpeed config",),
-        source=deepspeed("compression/config.py"),
+        source="deepspeedai/DeepSpeed deepspeed/compression/config.py:65-450 @ 0.16.9",
         prevents="AssertionError: dense_ratio must be specified for ... pruning group; KeyError: 'different_groups'",
         fix="Complete the technique, or take it out.",
         check=compression_can_be_read,

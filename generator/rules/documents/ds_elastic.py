@@ -19,7 +19,9 @@ from .rule import Breach, DocumentRule
 
 _BATCH: Final = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 _LAST: Final = (0, 19, 8)  #: the first release without it
-_MOST: Final = 10**7  #: samples; nobody trains with more in a step, and the search takes as long
+#: Beyond these the search for the batch takes seconds: samples of a step, and micro batches.
+_MOST: Final = 10**6
+_MOST_SIZES: Final = 32
 #: deepspeed/elasticity/elasticity.py `HCN_LIST` ends with the 38th highly composite number.
 _HIGHLY_COMPOSITE: Final = 38
 _DEFAULTS: Final[Mapping[str, Any]] = {
@@ -127,6 +129,8 @@ def gpus_are_elastic(submission: Submission) -> Iterator[Breach]:
         gpus = replicas_of(elastic.config, submission)
         bounds = (elastic.get("num_gpus_per_node"), elastic.get("model_parallel_size"))
         if gpus is None or any(True for _ in elastic.slips()) or elastic.get("max_train_batch_size") > _MOST:
+            continue
+        if len(elastic.get("micro_batch_sizes")) > _MOST_SIZES:
             continue
         by_node = _version(elastic.get("version")) == 0.2
         if bounds[1] > 1 and (not by_node or bounds[0] % bounds[1]):
