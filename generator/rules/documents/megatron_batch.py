@@ -31,14 +31,18 @@ def ramp_up_is_whole(arguments: MegatronArguments, submission: Submission) -> It
         yield Breach(where=where, message=message, hint=f"{_RAMP_UP} 16 8 300000")
         return
     start, step, samples = numbers
-    if start < 1 or step < 1 or samples < 0:
-        message = f"{_RAMP_UP} {start} {step} {samples}: start and increment are at least 1, samples at least 0"
+    if min(start, step, samples) < 1:
+        message = f"{_RAMP_UP} {start} {step} {samples}: start, increment and samples are at least 1"
         yield Breach(where=where, message=message, hint=f"{_RAMP_UP} 16 8 300000")
         return
     final = sized(arguments, GLOBAL)
     if final is None:
         return
     way = final - start
+    if way == 0:
+        message = f"{_RAMP_UP} starts at {start}, which is {GLOBAL} already: its steps are divided by 0"
+        yield Breach(where=where, message=message, hint=f"a start below {final}, or no {_RAMP_UP}")
+        return
     if way < 0 or way % step:
         fitting = divisors(way) if way > 0 else []
         message = f"{_RAMP_UP} {start} {step}: the way from {start} to {GLOBAL} {final} is {way}, no multiple of {step}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import gcd, prod
 from typing import Final
 
 from ...documents.megatron_arguments import MegatronArguments
@@ -71,16 +72,29 @@ def expert_ranks_divide_gpus(arguments: MegatronArguments, submission: Submissio
 
 
 def optimizer_instances_divide_replicas(arguments: MegatronArguments, submission: Submission) -> Iterator[Breach]:
-    """Instances of the distributed optimizer divide the data and context parallel ranks."""
+    """Instances of the distributed optimizer divide the data and context parallel ranks, and the experts' too."""
     instances, gpus = sized(arguments, _INSTANCES), gpus_of(submission, arguments)
     whole, context = model_parallel(arguments), degree(arguments, CONTEXT)
     if not instances or instances < 2 or not gpus or not whole or not context or gpus % whole:
         return
-    ranks = gpus // whole * context
-    if ranks % instances:
-        message = f"{_INSTANCES} {instances} does not divide the {ranks} data and context parallel ranks"
-        hint = f"{_INSTANCES} {listed(nearest(divisors(ranks), instances, 4))}"
-        yield Breach(where=arguments.locate(_INSTANCES), message=message, hint=hint)
+    ranks = {"data and context parallel": gpus // whole * context}
+    cut = _expert_ranks(arguments)
+    if arguments.has(_EXPERTS) and cut and gpus % cut == 0:
+        ranks["expert data parallel"] = gpus // cut
+    for kind, count in ranks.items():
+        if count % instances:
+            message = f"{_INSTANCES} {instances} does not divide the {count} {kind} ranks"
+            hint = f"{_INSTANCES} {listed(nearest(divisors(gcd(*ranks.values())), instances, 4))}"
+            yield Breach(where=arguments.locate(_INSTANCES), message=message, hint=hint)
+
+
+def _expert_ranks(arguments: MegatronArguments) -> int | None:
+    """GPUs that hold all experts once: expert tensor × expert × pipeline."""
+    sizes = [degree(arguments, name) for name in (_EXPERT_TENSOR, EXPERT, PIPELINE)]
+    if not arguments.has(_EXPERT_TENSOR):
+        sizes[0] = degree(arguments, TENSOR)
+    known = [count for count in sizes if count is not None]
+    return prod(known) if len(known) == len(sizes) else None
 
 
 def routers_choose_among_experts(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
