@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import dsgen
+from dsgen.findings import Finding, Severity
 from dsgen.search.plan import Plan
 from tests.deepspeed_parser import parse
 
@@ -26,3 +28,11 @@ def meant_triple(plan: Plan) -> tuple[int, int, int]:
 def _has_mpu(plan: Plan) -> bool:
     """Megatron passes its mpu; a pipeline module brings its own grid."""
     return plan.job.framework == "megatron-deepspeed" or plan.layout.pipeline > 1
+
+
+def complaints(plan: Plan, folder: Path, spec: Path | None = None) -> tuple[Finding, ...]:
+    """What `validate` finds, notes apart, in the plan's files, written into `folder`; `spec` is the job they are for."""
+    for file in dsgen.render(plan):
+        (folder / file.path).write_text(file.text, encoding="utf-8")
+    findings = dsgen.validate(folder, job=spec)
+    return tuple(finding for finding in findings if finding.severity is not Severity.NOTE)

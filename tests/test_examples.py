@@ -12,7 +12,7 @@ from tests.deepspeed_parser import batch_triple
 from tests.examples import FOLDER, NAMES, plan_for_target
 from tests.launchers.places import put, scripts_clean
 from tests.needs import needs_azure, needs_deepspeed, needs_shellcheck, needs_slurm
-from tests.planned import meant_triple, parse_plan
+from tests.planned import complaints, meant_triple, parse_plan
 from tests.slurm_cluster import sbatch_test_only, slurm_for
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -36,6 +36,16 @@ def test_plan_is_sound(name: str) -> None:
     assert plan.layout.global_batch == plan.job.training.global_batch
     assert not [f for f in plan.findings if f.severity.value == "error"]
     assert plan.uncertainty.required.high <= plan.memory.capacity_bytes * (1 - plan.job.headroom)
+
+
+@pytest.mark.parametrize("target", [None, "slurm", "azureml", "shell"])
+@pytest.mark.parametrize("name", NAMES)
+def test_files_validate_clean(name: str, target: str | None, tmp_path: Path) -> None:
+    """`dsgen validate` has nothing against the files of any example, launched its own way or any other."""
+    assert complaints(plan_for_target(name, target), tmp_path) == ()
+    spec = FOLDER / f"{name}.yaml"
+    told = complaints(plan_for_target(name, target), tmp_path, spec)
+    assert [finding for finding in told if finding.where.path != str(spec)] == []
 
 
 @pytest.mark.parametrize("name", NAMES)

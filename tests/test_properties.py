@@ -1,11 +1,14 @@
-"""Laws over random specs: every plan satisfies both identities, breaks no rule, and DeepSpeed's parser takes it."""
+"""Laws over random specs: plans satisfy both identities and break no rule; DeepSpeed and `validate` take the files."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +17,7 @@ from dsgen.findings import InvalidJob
 from dsgen.search.plan import Infeasible, SearchResult
 from tests.deepspeed_parser import batch_triple
 from tests.needs import needs_deepspeed
-from tests.planned import meant_triple, parse_plan
+from tests.planned import complaints, meant_triple, parse_plan
 
 MODELS = ["gpt2", "gpt3-6.7b", "llama-2-7b", "llama-3-8b", "llama-3-70b", "mistral-7b", "mixtral-8x7b", "qwen3-30b-a3b"]
 CLUSTERS = [
@@ -62,7 +65,7 @@ def specs(draw: st.DrawFn) -> dict[str, Any]:
 @needs_deepspeed
 @pytest.mark.integration
 def test_every_plan_is_sound_and_accepted() -> None:
-    """Of random specs, 500 plans: both identities hold, no rule is broken, the pins are kept, DeepSpeed accepts."""
+    """Of random specs, 500 plans: identities and pins hold, no rule is broken, DeepSpeed and `validate` accept."""
     seen = {"plan": 0, "infeasible": 0, "invalid": 0}
 
     @settings(
@@ -106,3 +109,9 @@ def _check_plan(spec: dict[str, Any], result: SearchResult) -> None:
     json.loads({file.path: file.text for file in dsgen.render(plan)}["plan.json"])
     if job.framework != "megatron-lm":
         assert batch_triple(parse_plan(plan)) == meant_triple(plan)
+    with TemporaryDirectory() as folder:
+        spec_path = Path(folder) / "job.yaml"
+        spec_path.write_text(yaml.safe_dump(spec), encoding="utf-8")
+        told = complaints(plan, Path(folder))
+    own = {finding.rule for finding in dsgen.check_job(spec)[1]}
+    assert not [finding for finding in told if finding.rule not in own]

@@ -155,7 +155,7 @@ class Submission:
             yield "megatron-deepspeed"
         if self.job is not None and self.job.framework in ("huggingface", "megatron-deepspeed"):
             yield self.job.framework
-        if any(arguments.value("deepspeed") for arguments in self.training_arguments):
+        if any(arguments.given("deepspeed") for arguments in self.training_arguments):
             yield "huggingface"
         if self.accelerate_configs or any(
             call.program == "accelerate" for launch in self.launches for call in launch.calls

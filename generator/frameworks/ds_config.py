@@ -83,9 +83,9 @@ def autotp_notes(job: Job, layout: Layout, counted_by: str) -> tuple[str, ...]:
 
 
 def precision_block(job: Job, layout: Layout) -> Config:
-    """fp16 with a dynamic loss scale, or bf16; fp8 trains in bf16 for DeepSpeed, the script's layers do the rest."""
+    """fp16 with a dynamic loss scale, bf16, or neither; fp8 trains in bf16 for DeepSpeed, the script's layers do the rest."""
     if job.training.precision == "fp32":
-        return {}
+        return {"bf16": {"enabled": False}}  # said, so that nobody takes it for forgotten
     if job.training.precision == "fp16":
         dynamic = {"loss_scale": 0, "initial_scale_power": 16, "loss_scale_window": 1000, "min_loss_scale": 1}
         return {"fp16": {"enabled": True, **dynamic}}
