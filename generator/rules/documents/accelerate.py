@@ -170,7 +170,9 @@ def processes_are_counted(submission: Submission) -> Iterator[Breach]:
             message = "num_processes is missing" if absent else f"num_processes is {value}"
             where = source.locate("") if absent else source.locate("/num_processes")
             hint = "num_processes: GPUs of all nodes together, or --num_processes on the launch line"
-            yield Breach(where=where, message=message, hint=hint)
+            launched = any(call.program == "accelerate" for launch in submission.launches for call in launch.calls)
+            severity = None if launched else Severity.NOTE  # the launch line may give it
+            yield Breach(where=where, message=message, hint=hint, severity=severity)
 
 
 def ids_are_text(submission: Submission) -> Iterator[Breach]:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from ...documents.document import AzureMLJob
 from ...documents.submission import Submission
 from ...findings import Severity
 from ...spec.source import escape
@@ -150,12 +151,18 @@ def process_count_counts(submission: Submission) -> Iterator[Breach]:
 def compute_is_said(submission: Submission) -> Iterator[Breach]:
     """A job for GPUs names its compute, or the instance type of serverless compute."""
     for job in command_jobs(submission):
-        if not job.source.has("/compute") and not job.source.has("/resources/instance_type"):
+        if not job.source.has("/compute") and not job.source.has("/resources/instance_type") and _trains(job):
             yield Breach(
                 where=job.source.locate(""),
                 message="no compute and no resources.instance_type: the service picks a machine of a default size",
                 hint="compute: azureml:NAME, or resources.instance_type",
             )
+
+
+def _trains(job: AzureMLJob) -> bool:
+    """Whether a job is for GPUs, as far as can be told: it has a distribution, or starts a launcher."""
+    calls = {call.program for launch in (job.script.launches if job.script else ()) for call in launch.calls}
+    return job.source.has("/distribution") or bool(calls & {"torchrun", "deepspeed", "accelerate"})
 
 
 def environment_variables_are_text(submission: Submission) -> Iterator[Breach]:

@@ -16,7 +16,7 @@ from ..sources import derived, transformers
 from .huggingface_gone import GONE
 from .rule import Breach, DocumentRule
 
-_SURE: Final = ("4.30", "4.46")  # gone before 4.57: nobody's current transformers has them
+_SURE: Final = ("4.30", "4.46")  # gone before 4.57; many have a transformers 4 that has the others
 _SLIP: Final = 0.9  # how alike a name must be to be a slip; scripts have arguments of their own
 _NO_DOT: Final = re.compile(r"([+-]?\d{1,20})[eE]([+-]?\d{1,4})", re.ASCII)
 _EXACT: Final = {"int": (int,), "float": (int, float), "bool": (bool,)}
@@ -29,7 +29,7 @@ def names_are_current(submission: Submission) -> Iterator[Breach]:
         for name in sorted({*arguments.values, *arguments.places} & GONE.keys()):
             last, instead = GONE[name]
             message = f"{name} is no argument of transformers 5.23; the last release seen with it is {last}"
-            severity = None if last in _SURE else Severity.WARNING
+            severity = None if last in _SURE else Severity.NOTE
             yield Breach(where=arguments.locate(name), message=message, hint=instead, severity=severity)
 
 
@@ -55,9 +55,9 @@ def values_have_their_types(submission: Submission) -> Iterator[Breach]:
             types = _EXACT.get(kind)
             if kind == "choice":
                 if not isinstance(value, str) or value not in entry["choices"]:
-                    yield Breach(
-                        where=where, message=_choice_message(name, value), hint=_choice_hint(value, entry["choices"])
-                    )
+                    hint = _choice_hint(value, entry["choices"])
+                    severity = Severity.WARNING if name == "optim" else None  # trainers of others have more
+                    yield Breach(where=where, message=_choice_message(name, value), hint=hint, severity=severity)
             elif types is not None and not _fits(value, types) and name != "include_num_input_tokens_seen":
                 message = f"{name} is {show(value)}, not {_WORDS[kind]}" + _why(value, arguments)
                 severity = Severity.WARNING if arguments.launch is None and kind != "int" else None
