@@ -239,6 +239,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         "`--time=24:00` is 24 minutes: the job is killed long before its end.",
         "Write D-HH:MM:SS.",
         Severity.WARNING,
+        when="silent",
     ),
     slurm_rule(
         "SLM037",
@@ -247,5 +248,6 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         "A job that starts with fewer nodes than its batch size and its layout are made for.",
         "Write one number.",
         Severity.WARNING,
+        when="silent",
     ),
 )

@@ -222,6 +222,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         ml_engineering("orchestration/slurm/users.md:256"),
         "The rendezvous hangs: nobody reaches the master, or each node waits for itself.",
         'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1) in the batch shell.',
+        when="init",
     ),
     slurm_rule(
         "SLM012",
@@ -230,6 +231,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         "No checkpoint before the time limit.",
         "--signal=B:USR1@300 and trap ... USR1 in the batch script.",
         Severity.WARNING,
+        when="silent",
     ),
     slurm_rule(
         "SLM014",
@@ -238,6 +240,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         "exit code -9, or an oom_kill event: the site's default memory is a small share of the node's.",
         "#SBATCH --mem=0 or --exclusive.",
         Severity.WARNING,
+        when="training",
     ),
     slurm_rule(
         "SLM018",
@@ -246,6 +249,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         "A leaked token.",
         "Export it where you submit, or read it from a private file.",
         Severity.WARNING,
+        when="silent",
     ),
     slurm_rule(
         "SLM020",
@@ -254,6 +258,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         "A job that fails at once and leaves no word about why.",
         "mkdir -p the folder before sbatch.",
         Severity.WARNING,
+        when="launcher",
     ),
     slurm_rule(
         "SLM021",
@@ -261,6 +266,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         _PYXIS,
         "pyxis: --container-mounts: invalid format.",
         "SOURCE:TARGET[:FLAGS], separated by commas.",
+        when="launcher",
     ),
     slurm_rule(
         "SLM022",
@@ -269,5 +275,6 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         "Jobs that write the same checkpoint folder and log at the same time.",
         "%A_%a in the paths.",
         Severity.WARNING,
+        when="training",
     ),
 )

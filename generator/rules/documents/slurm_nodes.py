@@ -47,7 +47,7 @@ def nodes_have_the_gpus(submission: Submission) -> Iterator[Breach]:
     for request in blocks(submission):
         option, text, nodes = request.options.get("--gpus"), request.options.text("--gpus"), nodes_of(request)
         found = values.gpus(text) if text is not None else None
-        if cluster is None or option is None or found is None or nodes is None:
+        if cluster is None or option is None or found is None or not nodes:
             continue
         has = nodes * cluster.accelerators_per_node
         if found[1] > has:
@@ -89,6 +89,8 @@ def _cores_asked(request: Request) -> tuple[str, int, str] | None:
     gpus, by_gpu = gpus_per_node(request), count(request, "--cpus-per-gpu")
     if by_gpu is not None and gpus is not None:
         return "--cpus-per-gpu", gpus[1] * by_gpu, f"{gpus[1]} GPUs × --cpus-per-gpu={by_gpu}"
+    if by_gpu is not None and gpus is None and request.has("--gpus", "--gpus-per-task"):
+        return "--cpus-per-gpu", by_gpu, f"a GPU × --cpus-per-gpu={by_gpu}"
     if each is not None and tasks is not None:
         words = f"{tasks} task{'s' * (tasks > 1)} × --cpus-per-task={each}"
         return "--cpus-per-task", tasks * each, words
@@ -193,6 +195,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         "RuntimeError: no CUDA devices are available, on a node that has some.",
         "#SBATCH --gpus-per-node=8",
         Severity.WARNING,
+        when="init",
     ),
     slurm_rule(
         "SLM052",

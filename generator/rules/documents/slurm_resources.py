@@ -12,7 +12,7 @@ from ..sources import slurm, slurm_manual
 from . import slurm_values as values
 from .rule import Breach, DocumentRule
 from .slurm import known_values, slurm_rule
-from .slurm_requests import Request, blocks, count, gpus_per_node, nodes_of, requests
+from .slurm_requests import Request, blocks, count, nodes_of, requests
 
 _EXCLUSIVE: Final = (
     ("--mem", "--mem-per-cpu"),
@@ -48,63 +48,6 @@ def _together(submission: Submission, pairs: tuple[tuple[str, str], ...], hint: 
             yield Breach(where=request.at(at), message=message, hint=hint)
 
 
-def gpus_of_job_and_node_agree(submission: Submission) -> Iterator[Breach]:
-    """--gpus counts the whole job: it is nodes × GPUs per node, and no less than one a node."""
-    for request in blocks(submission):
-        option, text = request.options.get("--gpus"), request.options.text("--gpus")
-        found = values.gpus(text) if text is not None else None
-        if option is None or found is None or found[1] == 0:
-            continue
-        total, each, nodes = found[1], gpus_per_node(request), nodes_of(request)
-        if each is not None and each[1] > 0:
-            needed = total / each[1]
-            if (nodes is not None and needed != nodes) or needed != int(needed):
-                right = nodes * each[1] if nodes is not None else math.ceil(needed) * each[1]
-                on = f"{nodes} nodes × {each[1]}" if nodes is not None else f"a multiple of {each[1]}"
-                message = f"{request.said(option)} is the whole job's, and {each[0].name} makes {on}"
-                message += f" = {right}" if nodes is not None else ""
-                hint = f"leave --gpus out, or --gpus={right}"
-                yield Breach(where=request.at_value(option), message=message, hint=hint)
-        elif nodes is not None and total < nodes:
-            message = f"{request.said(option)} is the whole job's: fewer than one for each of {nodes} nodes"
-            hint = f"write --gpus-per-node={total}"
-            yield Breach(where=request.at_value(option), message=message, hint=hint)
-
-
-def gpus_are_spread_evenly(submission: Submission) -> Iterator[Breach]:
-    """--gpus of a job over several nodes is a whole number for each node."""
-    for request in blocks(submission):
-        option, text = request.options.get("--gpus"), request.options.text("--gpus")
-        found, nodes = (values.gpus(text) if text is not None else None), nodes_of(request)
-        if option is None or found is None or not nodes or gpus_per_node(request) is not None:
-            continue
-        if nodes > 1 and found[1] > nodes and found[1] % nodes:
-            message = (
-                f"{request.said(option)} is the whole job's: {found[1]} GPUs on {nodes} nodes are not the same on each"
-            )
-            hint = f"write --gpus-per-node={max(1, found[1] // nodes)}"
-            yield Breach(where=request.at_value(option), message=message, hint=hint)
-
-
-def gpus_of_task_and_node_agree(submission: Submission) -> Iterator[Breach]:
-    """GPUs per node are tasks per node × GPUs per task."""
-    for request in blocks(submission):
-        option, text = request.options.get("--gpus-per-task"), request.options.text("--gpus-per-task")
-        found = values.gpus(text) if text is not None else None
-        if option is None or found is None or found[1] == 0:
-            continue
-        each, tasks, node = found[1], count(request, "--ntasks-per-node"), gpus_per_node(request)
-        if node is not None and node[1] % each:
-            message = f"{request.said(option)} doesn't divide the {node[1]} GPUs of {node[0].name}"
-            yield Breach(where=request.at_value(option), message=message, hint="--gpus-per-task=1")
-        elif node is not None and tasks is not None and tasks * each != node[1]:
-            message = f"{tasks} tasks a node × {each} GPUs a task = {tasks * each}, but {node[0].name} gives {node[1]}"
-            yield Breach(where=request.at_value(option), message=message, hint=f"--ntasks-per-node={node[1] // each}")
-        elif node is None and not request.has("--gpus", "--ntasks", "--ntasks-per-node", "--nodes"):
-            message = f"{request.said(option)} stands without a number of tasks"
-            yield Breach(where=request.at_value(option), message=message, hint="add --ntasks-per-node and --nodes")
-
-
 def every_node_has_a_task(submission: Submission) -> Iterator[Breach]:
     """A job has at least one task for each of its nodes."""
     for request in blocks(submission):
@@ -133,24 +76,6 @@ def tasks_are_those_of_the_nodes(submission: Submission) -> Iterator[Breach]:
             message = f"{request.said(option)} is less than {all_tasks}: srun starts {tasks}"
             hint = f"leave --ntasks out, or --ntasks={right}"
             yield Breach(where=request.at_value(option), message=message, hint=hint, severity=Severity.WARNING)
-
-
-def gpus_are_said(submission: Submission) -> Iterator[Breach]:
-    """--ntasks-per-gpu comes with a number of GPUs, tasks or nodes."""
-    for request in blocks(submission):
-        option = request.options.get("--ntasks-per-gpu")
-        if option is not None and not request.has("--gpus", "--gpus-per-node", "--gres", "--ntasks", "--nodes"):
-            message = f"{request.said(option)} stands without a number of GPUs"
-            yield Breach(where=request.at(option), message=message, hint="add --gpus-per-node")
-
-
-def sockets_are_said(submission: Submission) -> Iterator[Breach]:
-    """--gpus-per-socket comes with --sockets-per-node."""
-    for request in blocks(submission):
-        option = request.options.get("--gpus-per-socket")
-        if option is not None and not request.has("--sockets-per-node", "--extra-node-info"):
-            message = f"{request.said(option)} needs --sockets-per-node"
-            yield Breach(where=request.at(option), message=message, hint="write --gpus-per-node in its place")
 
 
 def _seconds(request: Request, name: str) -> float | None:
@@ -199,13 +124,6 @@ def time_limit_is_finite(submission: Submission) -> Iterator[Breach]:
 
 RULES: Final[tuple[DocumentRule, ...]] = (
     slurm_rule(
-        "SLM005",
-        gpus_of_job_and_node_agree,
-        slurm("common/gres.c:5034, gres_job_state_validate"),
-        "sbatch: error: Failed to validate job spec. Based on --gpus and --gres=gpu/--gpus-per-node required nodes.",
-        "Give --gpus-per-node alone.",
-    ),
-    slurm_rule(
         "SLM011",
         time_limit_is_finite,
         slurm_manual("slurm.conf(5), EnforcePartLimits and MaxTime; sbatch(1), --time"),
@@ -226,6 +144,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         slurm_manual("sbatch(1), --signal: sent so many seconds before the time limit"),
         "The job is told to stop as soon as it starts, and again after each requeue.",
         "A signal time well below the time limit.",
+        when="silent",
     ),
     slurm_rule(
         "SLM042",
@@ -242,18 +161,12 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         "Keep --ntasks-per-node.",
     ),
     slurm_rule(
-        "SLM044",
-        gpus_of_task_and_node_agree,
-        slurm("common/gres.c:5137 to 5155, gres_job_state_validate"),
-        "Failed to validate job spec: requested number of tasks per node differ from --ntasks-per-node.",
-        "Tasks per node × GPUs per task = GPUs per node.",
-    ),
-    slurm_rule(
         "SLM045",
         every_node_has_a_task,
         slurm("sbatch/opt.c:878, _opt_verify"),
         "sbatch: Warning: can't run 1 processes on 2 nodes, setting nnodes to 1: the job runs on fewer nodes.",
         "At least as many tasks as nodes; best --ntasks-per-node.",
+        when="silent",
     ),
     slurm_rule(
         "SLM046",
@@ -263,32 +176,10 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         "Leave --ntasks out.",
     ),
     slurm_rule(
-        "SLM047",
-        sockets_are_said,
-        slurm("common/gres.c:5015, gres_job_state_validate"),
-        "sbatch: error: --gpus-per-socket option requires --sockets-per-node specification.",
-        "Write --gpus-per-node in its place.",
-    ),
-    slurm_rule(
-        "SLM057",
-        gpus_are_said,
-        slurm("common/gres.c:5863, gres_job_state_validate"),
-        "--ntasks-per-tres needs either a GRES GPU specification or a node/ntask specification.",
-        "Add --gpus-per-node.",
-    ),
-    slurm_rule(
         "SLM048",
         least_time_is_below_the_limit,
         slurm_manual("sbatch(1), --time-min"),
         "Invalid time-min specification (exceeds job's time or other limits).",
         "A --time-min below --time.",
-    ),
-    slurm_rule(
-        "SLM053",
-        gpus_are_spread_evenly,
-        slurm_manual("sbatch(1), --gpus: the job's total; how it is spread over the nodes is Slurm's choice"),
-        "Nodes with different numbers of GPUs, where every launcher is told one number for all.",
-        "Give --gpus-per-node in place of --gpus.",
-        Severity.WARNING,
     ),
 )

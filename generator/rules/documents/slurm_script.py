@@ -40,7 +40,9 @@ def tasks_are_the_gpus(submission: Submission) -> Iterator[Breach]:
         tasks = f"{step.tasks} task{'s' * (step.tasks > 1)} a node"
         message = f"srun starts {tasks}, and a node gives {asked[1]} GPUs: a rank for each GPU is a task for each"
         where = step.where_tasks or step.launch.script.locate(step.srun.word)
-        yield Breach(where=where, message=message, hint=f"--ntasks-per-node={asked[1]}, or start torchrun once a node")
+        hint = f"--ntasks-per-node={asked[1]}, or start torchrun once a node"
+        severity = Severity.WARNING if step.tasks == 1 else None  # the program may start a node's ranks itself
+        yield Breach(where=where, message=message, hint=hint, severity=severity)
 
 
 def _is_python(launch: Launch) -> bool:
@@ -139,6 +141,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         ml_engineering("orchestration/slurm/users.md:583"),
         "Each of the tasks starts a rank for every GPU: ports in use, or eight ranks on each GPU.",
         "--ntasks-per-node=1",
+        when="launcher",
     ),
     slurm_rule(
         "SLM002",
@@ -146,6 +149,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         ml_engineering("orchestration/slurm/launchers/lightning-launcher.slurm:8"),
         "A world size other than the GPUs: idle GPUs, or invalid device ordinal.",
         "--ntasks-per-node = GPUs per node.",
+        when="init",
     ),
     slurm_rule(
         "SLM003",
@@ -154,6 +158,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         "Ranks that are pinned to one core: the data loader is ten times slower. Other releases do pass it on.",
         "Give --cpus-per-task to srun, or export SRUN_CPUS_PER_TASK.",
         Severity.WARNING,
+        when="silent",
     ),
     slurm_rule(
         "SLM004",
@@ -162,6 +167,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         "CUDA error: invalid device ordinal; NCCL without peer-to-peer.",
         "--gpus-per-node.",
         Severity.WARNING,
+        when="init",
     ),
     slurm_rule(
         "SLM013",
@@ -170,6 +176,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         "A job that hangs until its time limit, on all its nodes.",
         "srun --kill-on-bad-exit=1 --wait=60",
         Severity.NOTE,
+        when="training",
     ),
     slurm_rule(
         "SLM017",
@@ -178,6 +185,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         "srun: Job step creation temporarily disabled, retrying.",
         "One srun, or --overlap.",
         Severity.WARNING,
+        when="training",
     ),
     slurm_rule(
         "SLM059",
@@ -185,5 +193,6 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         slurm_manual("sbatch(1): the batch script runs on the first node of the allocation"),
         "One node waits for the others at the rendezvous until the time limit.",
         "srun torchrun ...",
+        when="init",
     ),
 )

@@ -20,6 +20,26 @@ _PLACEHOLDER: Final = re.compile(
     r"\b(?:CHANGE[_-]?ME|FIXME|XXX+|TODO|PARTITION_NAME|ACCOUNT_NAME)\b",
     re.IGNORECASE,
 )
+#: Options whose values Slurm takes as they are, and those in which a dollar sign is no slip.
+_NAMED: Final = frozenset(
+    {
+        "--output",
+        "--error",
+        "--input",
+        "--chdir",
+        "--job-name",
+        "--account",
+        "--partition",
+        "--qos",
+        "--mail-user",
+        "--reservation",
+        "--constraint",
+        "--container-image",
+        "--container-mounts",
+        "--container-workdir",
+    }
+)
+_FREE: Final = frozenset({"--comment", "--wrap", "--export"})
 _DIRECTIVE: Final = re.compile(r"#(?:SBATCH|SLURM)")
 
 
@@ -59,12 +79,21 @@ def nothing_is_left_to_fill_in(submission: Submission) -> Iterator[Breach]:
                 yield Breach(where=request.at_value(option), message=message, hint="fill in the cluster's own name")
 
 
-def variables_are_not_expanded(submission: Submission) -> Iterator[Breach]:
-    """A #SBATCH line has no shell variables."""
+def numbers_are_written_out(submission: Submission) -> Iterator[Breach]:
+    """A #SBATCH line has no shell variables where Slurm reads a number or a time."""
+    yield from _variables(submission, named=False)
+
+
+def names_are_written_out(submission: Submission) -> Iterator[Breach]:
+    """A #SBATCH line has no shell variables in names and paths."""
+    yield from _variables(submission, named=True)
+
+
+def _variables(submission: Submission, *, named: bool) -> Iterator[Breach]:
     for request in blocks(submission):
         for option, value in request.values(*(entry.name for entry in request.options.entries)):
             match = re.search(r"\$\{?[A-Za-z_]\w*\}?|\$\(|`", value)
-            if match is None or option.name in ("--comment", "--wrap", "--export"):
+            if match is None or (option.name in _NAMED) != named or option.name in _FREE:
                 continue
             effect = "the name is taken as it is written"
             hint = f"write the value out, or give it on the command line: sbatch {option.name}=..."
@@ -152,9 +181,19 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         when="submit",
         reads=("launch script",),
         source=slurm("sbatch/opt.c:459, get_argument: no expansion of any kind"),
-        prevents='sbatch: error: "$NODES" is not a valid node count; or a log file in a folder called $HOME.',
+        prevents='sbatch: error: "$NODES" is not a valid node count.',
         fix="Write the value out, or give it on sbatch's command line.",
-        check=variables_are_not_expanded,
+        check=numbers_are_written_out,
+    ),
+    DocumentRule(
+        id="SLM060",
+        severity=Severity.ERROR,
+        when="silent",
+        reads=("launch script",),
+        source=slurm("sbatch/opt.c:459, get_argument: no expansion of any kind"),
+        prevents="A log in a folder called $HOME, which isn't there; a job called $NAME.",
+        fix="Write the value out, or give it on sbatch's command line.",
+        check=names_are_written_out,
     ),
     DocumentRule(
         id="SLM032",

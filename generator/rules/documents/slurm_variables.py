@@ -129,6 +129,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         ml_engineering("orchestration/slurm/users.md:696"),
         "Every node says that it is node 0, and the rendezvous hangs.",
         "Single quotes around the text of bash -c.",
+        when="init",
     ),
     slurm_rule(
         "SLM019",
@@ -136,6 +137,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         slurm_manual("sbatch(1), OUTPUT ENVIRONMENT VARIABLES: the option's value as given"),
         "invalid literal for int(): 'a100:4'.",
         "SLURM_GPUS_ON_NODE.",
+        when="launcher",
     ),
     slurm_rule(
         "SLM058",
@@ -143,5 +145,6 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         slurm_manual("sbatch(1), OUTPUT ENVIRONMENT VARIABLES: only set if the option is specified; seen in real jobs"),
         "An empty word on the launch line: --nproc-per-node without a value, WORLD_SIZE of nothing.",
         "Give the option, or use a variable that is always set.",
+        when="launcher",
     ),
 )
