@@ -125,7 +125,8 @@ def tensor_ranks_read_one_batch(submission: Submission) -> Iterator[Breach]:
     gpus = submission.world.gpus
     for config in configs(submission) if not submission.megatron else ():
         size, batch = whole(given(config, AUTOTP)), whole(given(config, "/train_batch_size"))
-        if size and size > 1 and batch and gpus and not gpus % size and not batch % size:
+        meant = submission.job is not None and batch == (size or 1) * submission.job.training.global_batch
+        if size and size > 1 and batch and gpus and not gpus % size and not batch % size and not meant:
             message = f"train_batch_size: {batch} counts each of {size} tensor ranks, which read the same samples:"
             message += f" a step sees {batch // size} on {gpus} GPUs"
             hint = f"{size} × the batch that is meant, unless the script passes an mpu"
@@ -235,7 +236,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
     ),
     ds_rule(
         "TP006",
-        Severity.WARNING,
+        Severity.NOTE,
         "silent",
         tensor_ranks_read_one_batch,
         source=deepspeed_now("runtime/config.py:463; __init__.py:554"),

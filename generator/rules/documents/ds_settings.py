@@ -59,7 +59,7 @@ def replicas_of(config: DsConfig, submission: Submission) -> int | float | None:
     if world.gpus is None:
         return None
     apart: int | float = world.pipeline
-    if submission.megatron or submission.job is not None:
+    if submission.megatron or (submission.job is not None and submission.job.framework.startswith("megatron")):
         apart *= world.tensor * world.context
     elif submission.deepspeed_version >= DIVIDES_BY_SEQUENCE:
         degree = config.value("/sequence_parallel_size", 1)
