@@ -178,7 +178,7 @@ def read_value(text: str, kind: str) -> object:
 
 
 def ds_config_of(submission: Submission, arguments: TrainingArguments) -> DsConfig | None:
-    """The DeepSpeed config that arguments name by their `deepspeed`; the only one, where the name can't be known.
+    """The DeepSpeed config that arguments name by their `deepspeed`; the job's, where the name can't be known.
 
     None where the arguments don't use DeepSpeed, or it can't be told which config they mean.
     """
@@ -191,5 +191,6 @@ def ds_config_of(submission: Submission, arguments: TrainingArguments) -> DsConf
         same = [config for config in configs if config.name == name]
         if len(same) == 1:
             return same[0]
-    only = len(configs) == 1 and not isinstance(named, dict) and named not in (False, "")
-    return configs[0] if only else None
+    if isinstance(named, dict) or named in (False, ""):
+        return None
+    return submission.ds_config if named is None or len(configs) == 1 else None
