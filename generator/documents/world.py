@@ -212,9 +212,9 @@ def _degrees(submission: Submission) -> dict[str, int]:
     config = submission.ds_config
     if config is not None:
         for name, pointer in _DEEPSPEED_DEGREES:
-            value = config.value(pointer)
-            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-                degrees.setdefault(name, value)
+            degree = config.value(pointer)
+            if isinstance(degree, int) and not isinstance(degree, bool) and degree > 0:
+                degrees.setdefault(name, degree)
     return degrees
 
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...documents.document import DsConfig
+from ...documents.json_edits import replace_value
 from ...documents.submission import Submission
 from ...documents.training_arguments import TrainingArguments, ds_config_of, known_arguments
-from ...findings import Severity
+from ...findings import Edit, Severity
 from ..sources import transformers
 from .rule import Breach, DocumentRule
 
@@ -154,7 +155,13 @@ def batch_is_the_arguments_product(submission: Submission) -> Iterator[Breach]:
                 severity = None if micro.written and steps.written else Severity.WARNING
                 where = config.locate("/train_batch_size")
                 hint = f'"train_batch_size": "auto", or {product}'
-                yield Breach(where=where, message=message, hint=hint, severity=severity)
+                edits = _made_auto(config, "/train_batch_size")
+                yield Breach(where=where, message=message, hint=hint, severity=severity, edits=edits)
+
+
+def _made_auto(config: DsConfig, pointer: str) -> tuple[Edit, ...]:
+    """The edit that leaves a value to transformers, which works it out from the arguments."""
+    return () if config.embedded else replace_value(config.json, pointer, "auto")
 
 
 def schedule_says_what_the_arguments_say(submission: Submission) -> Iterator[Breach]:
@@ -173,9 +180,14 @@ def schedule_says_what_the_arguments_say(submission: Submission) -> Iterator[Bre
             if _differs(value, number):
                 makes = "" if words.endswith(f" {number}") else f", which makes {number}"
                 message = f"scheduler.params.{key}: {value!r} here, {words} in TrainingArguments{makes}"
-                where = config.locate(f"/scheduler/params/{key}")
-                severity = None if written else Severity.WARNING
-                yield Breach(where=where, message=message, hint=f'"{key}": "auto", or {number}', severity=severity)
+                pointer = f"/scheduler/params/{key}"
+                yield Breach(
+                    where=config.locate(pointer),
+                    message=message,
+                    hint=f'"{key}": "auto", or {number}',
+                    severity=None if written else Severity.WARNING,
+                    edits=_made_auto(config, pointer),
+                )
 
 
 def _warmup(value: object, total: int | None) -> int | None:
