@@ -7,6 +7,7 @@ one process per release on 8 imaginary ranks, and to dsgen's rules, in this proc
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
@@ -14,6 +15,8 @@ import sys
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib import metadata
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +59,7 @@ def main() -> None:
         bases = [*real_configs(), *rendered_configs()]
         texts = [*bases, *((f"{n} for {WORLD}", fitted(t)) for n, t in bases)]
         texts += mutants(bases, options.mutants, version, options.seed)
-        answers = compare(texts, version, None if options.installed else _folder(version, options.cache))
+        answers = compare(texts, version, _folder(version, options.cache))
         disagreements += report(answers, version, options.show)
     sys.exit(1 if disagreements else 0)
 
@@ -69,11 +72,14 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--show", type=int, default=10, help="disagreements printed in full")
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "dsgen-deepspeed")
-    parser.add_argument("--installed", action="store_true", help="ask the environment's own DeepSpeed")
     return parser.parse_args()
 
 
-def _folder(version: str, cache: Path) -> Path:
+def _folder(version: str, cache: Path) -> Path | None:
+    """Where the release is; None for the environment's own."""
+    with contextlib.suppress(PackageNotFoundError):
+        if metadata.version("deepspeed") == version:
+            return None
     sys.path.insert(0, str(REPOSITORY / "scripts"))
     from deepspeed_keys import install  # type: ignore[import-not-found]
 

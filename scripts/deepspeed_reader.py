@@ -193,7 +193,7 @@ def _plain_key(parse: Any, path: str, plain: dict[str, Any], models: Models, def
     # Where nothing goes, something beside the key is missing, and the answers are about that.
     if refuses and len(refuses) < len(SAMPLES):
         key["refuses"] = refuses
-        if "object" not in refuses and _refused(parse, path, {}):
+        if "type" in key and "object" not in refuses and _refused(parse, path, {}):
             key["needs"] = ["enabled"]
     return key
 
