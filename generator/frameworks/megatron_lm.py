@@ -95,8 +95,11 @@ def _expert_group(job: Job, layout: Layout) -> ArgumentGroup:
     pattern = f"([0]*{model.dense_layers}+[1]*{model.layers - model.dense_layers})" if model.dense_layers else None
     once = bool(sends_tokens_once_per_node(job, layout))
     exchange = "tokens cross nodes once each (DeepEP must be in the image)" if once else "tokens exchanged all-to-all"
+    # NVIDIA/Megatron-LM megatron/training/arguments.py refuses it below compute capability 8.
+    grouped = job.cluster.accelerator.generation != "volta"
+    gemm = "one grouped GEMM per layer" if grouped else "a GEMM for each"
     return group(
-        f"experts: one grouped GEMM per layer, {exchange}",
+        f"experts: {gemm}, {exchange}",
         {
             "--num-experts": model.experts,
             "--moe-ffn-hidden-size": model.moe_ffn,
@@ -115,7 +118,7 @@ def _expert_group(job: Job, layout: Layout) -> ArgumentGroup:
             "--moe-layer-freq": pattern,
             "--moe-shared-expert-intermediate-size": model.shared_ffn or None,
             "--moe-shared-expert-gate": model.shared_gate,
-            "--moe-grouped-gemm": True,
+            "--moe-grouped-gemm": grouped,
             "--moe-token-dispatcher-type": "flex" if once else "alltoall",
             "--moe-enable-deepep": once,
             "--expert-model-parallel-size": layout.expert,
