@@ -17,7 +17,8 @@ from .accelerate import whole
 from .azureml_jobs import command_jobs, instance_type, whole_number
 from .rule import Breach, DocumentRule
 
-_RANKS: Final = frozenset({"RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
+_RANKS: Final = frozenset({"RANK", "LOCAL_RANK", "NODE_RANK"})
+_SHARED: Final = frozenset({"WORLD_SIZE", "MASTER_ADDR"})
 _LAUNCHERS: Final = ("deepspeed", "torchrun", "accelerate")
 
 
@@ -88,17 +89,17 @@ def local_rank_comes_from_the_environment(submission: Submission) -> Iterator[Br
 
 
 def ranks_are_the_services(submission: Submission) -> Iterator[Breach]:
-    """RANK, WORLD_SIZE, MASTER_ADDR and the like are left to the service."""
+    """RANK, LOCAL_RANK, NODE_RANK, WORLD_SIZE and MASTER_ADDR are left to the service."""
     for job in command_jobs(submission):
         variables = job.source.value("/environment_variables")
         for name in variables if isinstance(variables, dict) and _kind(job) == "pytorch" else ():
-            if name in _RANKS:
-                message = f"{name} is the same on every node here, instead of what the service sets for each process"
-                yield Breach(
-                    where=at_key(job.source, f"/environment_variables/{escape(name)}"),
-                    message=message,
-                    hint="take it out",
-                )
+            if name not in _RANKS | _SHARED:
+                continue
+            effect = "the same for every process here" if name in _RANKS else "set here"
+            message = f"{name} is {effect}, and the service sets it for each process"
+            where = at_key(job.source, f"/environment_variables/{escape(name)}")
+            severity = None if name in _RANKS else Severity.WARNING
+            yield Breach(where=where, message=message, hint="take it out", severity=severity)
 
 
 def ranks_have_a_distribution(submission: Submission) -> Iterator[Breach]:
