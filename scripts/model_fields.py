@@ -108,7 +108,7 @@ class _Reader:
     def _key(self, name: str, field: Any, cls: Any) -> dict[str, Any]:
         alias = getattr(field, "alias", None) or name
         key: dict[str, Any] = {} if alias == name else {"alias": alias}
-        hint = typing.get_type_hints(cls).get(name, Any)
+        hint = typing.get_type_hints(cls).get(name, getattr(field, "outer_type_", Any))  # pydantic 1 infers it
         inner, optional = _without_none(hint)
         key["type"] = self._type(inner, alias)
         if optional or getattr(field, "allow_none", False):  # pydantic 1 takes null where the default is null

@@ -14,6 +14,8 @@ from .ds_settings import readable
 from .rule import Breach, DocumentRule
 
 _TOP: Final = "/compression_training"
+#: The first release that takes a missing `quantize_training` (deepspeed/runtime/config.py `get_eigenvalue_config`).
+_READS_NO_MOQ: Final = (0, 19, 3)
 _PRUNING: Final = {"method": ("l1", "topk")}
 _SPARSE: Final = {"method": ("l1", "topk", "snip_momentum")}
 
@@ -61,8 +63,9 @@ def compression_can_be_read(submission: Submission) -> Iterator[Breach]:
                 for slip in _slips(f"{_TOP}/{name}", training[name], technique):
                     yield Breach(where=config.locate(slip.pointer), message=slip.message, hint=slip.hint)
         shared = training.get("shared_parameters")
-        if isinstance(shared, dict) and shared.get("enabled"):
-            message = "`compression_training.shared_parameters.enabled` turns the removed MoQ on, and DeepSpeed fails"
+        turned_on = isinstance(shared, dict) and shared.get("enabled")
+        if turned_on and schema.version < _READS_NO_MOQ and not config.has("/quantize_training"):
+            message = "`compression_training.shared_parameters.enabled` turns MoQ on, whose `quantize_training` is missing, and DeepSpeed fails"
             hint = "write shared_parameters within a technique"
             yield Breach(where=config.locate(f"{_TOP}/shared_parameters"), message=message, hint=hint)
 
