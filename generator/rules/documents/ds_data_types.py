@@ -46,14 +46,28 @@ def parameter_type_is_the_models(submission: Submission) -> Iterator[Breach]:
 
 
 def stage_0_accumulates_as_it_computes(submission: Submission) -> Iterator[Breach]:
-    """Without ZeRO, gradients accumulate in the model's own type."""
+    """Without ZeRO, gradients accumulate in the model's own type, as far as this version of DeepSpeed wants them to."""
+    version = submission.deepspeed_version
     for config in configs(submission):
         kind, accumulated = precision(config), _BY_NAME.get(accumulates_in(config) or "")
-        if stage_of(config) == 0 and kind and accumulated and accumulated != kind:
-            message = f"grad_accum_dtype: {shown(accumulates_in(config))} differs from the model's {kind},"
-            message += " which only ZeRO can do"
-            hint = f"grad_accum_dtype: {kind}, or ZeRO stage 1 or more"
+        if stage_of(config) != 0 or not kind or not accumulated:
+            continue
+        refused = accumulated != kind
+        if kind == "bf16" and version < ACCUMULATES_AS_IT_COMPUTES:
+            own = accumulated == "fp32" or (accumulated == "bf16" and version >= ACCUMULATES_IN_BF16)
+            refused = not own and not (accumulated == "bf16" and submission.world.pipeline > 1)
+        if refused:
+            message = (
+                f"grad_accum_dtype: {shown(accumulates_in(config))} with a model in {kind} is refused without ZeRO"
+            )
+            fits = "fp32" if kind == "bf16" and version < ACCUMULATES_IN_BF16 else kind
+            hint = f"grad_accum_dtype: {fits}, or ZeRO stage 1 or more"
             yield Breach(where=config.locate("/data_types/grad_accum_dtype"), message=message, hint=hint)
+
+
+#: The first releases seen to sum bf16 gradients in bf16 without ZeRO, and no longer in fp32.
+ACCUMULATES_IN_BF16: Final = (0, 17, 0)
+ACCUMULATES_AS_IT_COMPUTES: Final = (0, 18, 9)
 
 
 def data_types_are_known(submission: Submission) -> Iterator[Breach]:

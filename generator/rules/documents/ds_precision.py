@@ -26,6 +26,10 @@ from .ds_values import (
 )
 from .rule import Breach, DocumentRule
 
+#: The first release seen to have bf16_master_weights_and_grads, and the first to cast inputs without fp16.
+HAS_BF16_MASTERS: Final = (0, 18, 9)
+CASTS_ANYWAY: Final = (0, 17, 6)
+
 
 def hardware_computes_precision(submission: Submission) -> Iterator[Breach]:
     """The accelerator computes in the precision asked for."""
@@ -71,11 +75,16 @@ def zero_trains_in_16_bits(submission: Submission) -> Iterator[Breach]:
 
 def low_precision_masters_are_offloaded(submission: Submission) -> Iterator[Breach]:
     """Master weights in 16 bits are stepped by DeepSpeedCPUAdam, so the optimizer is offloaded."""
+    has_bf16_masters = submission.deepspeed_version >= HAS_BF16_MASTERS
     for config in configs(submission):
         half = "/fp16/fp16_master_weights_and_grads"
         brain = f"{bf16_block(config)}/bf16_master_weights_and_grads"
         needs = [half] if switch(config, half) else []
-        if switch(config, brain) and switch(config, f"{bf16_block(config)}/bf16_optimizer_states") is False:
+        if (
+            has_bf16_masters
+            and switch(config, brain)
+            and switch(config, f"{bf16_block(config)}/bf16_optimizer_states") is False
+        ):
             needs.append(brain)
         offloaded = offloads(config, "optimizer")
         steps_on_gpu = config.value("/zero_optimization/offload_optimizer/device", "none") == "none" and not offloaded
@@ -203,6 +212,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         source=deepspeed_now("runtime/engine.py:2957"),
         prevents="half inputs meet a model of another type in the first matrix product",
         fix="auto_cast only with fp16 enabled",
+        since=CASTS_ANYWAY,
     ),
     ds_rule(
         "PREC022",
