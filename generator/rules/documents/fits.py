@@ -172,10 +172,13 @@ def _training(config: DsConfig, submission: Submission, batch: int) -> Training:
     """The least that any training of the model is: a token a sequence, where no job says more."""
     tokens = submission.job.training.sequence_length if submission.job else 1
     full = config.value("/bf16/enabled", False) is False and config.value("/fp16/enabled", False) is False
+    half = "fp16" if config.enabled("/fp16") else "bf16"
+    summed = config.value("/data_types/grad_accum_dtype") == "fp32"
     return Training(
         sequence_length=tokens,
         global_batch=batch,
-        precision="fp32" if full and submission.consumer not in FILLERS else "bf16",
+        precision="fp32" if full and submission.consumer not in FILLERS else half,
+        gradient_dtype="fp32" if summed else "same",
         optimizer="adamw",
         attention="flash",
         duration_tokens=None,
