@@ -37,9 +37,14 @@ _SECONDS_IN: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _SHORT_SECONDS: Final = 3_600  # of a job over several nodes, written without hours: more likely meant as hours
 
 
-def known_values(request: Request, *names: str) -> Iterator[tuple[Option, str]]:
-    """The values that are as sbatch gets them; variables in #SBATCH lines have a rule of their own."""
-    return ((option, text) for option, text in request.values(*names) if "$" not in text and "`" not in text)
+def known_values(request: Request, *names: str, last: bool = False) -> Iterator[tuple[Option, str]]:
+    """The values that are as sbatch gets them; variables in #SBATCH lines have a rule of their own.
+
+    With `last`, an option that is given again later is left out: Slurm reads some values only when all are there.
+    """
+    for option, text in request.values(*names):
+        if "$" not in text and "`" not in text and not (last and request.options.get(option.name) is not option):
+            yield option, text
 
 
 def time_limit_is_read(submission: Submission) -> Iterator[Breach]:
@@ -139,7 +144,7 @@ def node_count_is_fixed(submission: Submission) -> Iterator[Breach]:
 def gres_is_read(submission: Submission) -> Iterator[Breach]:
     """--gres is NAME[:TYPE][:COUNT], and GPUs are called gpu."""
     for request in requests(submission):
-        for option, text in known_values(request, "--gres"):
+        for option, text in known_values(request, "--gres", last=True):
             items = values.gres_list(text)
             digits = re.findall(r"\d+", text)
             better = f"--gres=gpu:{digits[-1]}" if digits else "--gres=gpu:8"
@@ -163,7 +168,7 @@ def counts_are_positive(submission: Submission) -> Iterator[Breach]:
             if number is None or number == 0:
                 message = f"{request.said(option)}: {show(text)} is no positive whole number"
                 yield Breach(where=request.at_value(option), message=message, hint=f"such as {option.name}=8")
-        for option, text in known_values(request, *_GPU_COUNTS):
+        for option, text in known_values(request, *_GPU_COUNTS, last=True):
             found = values.gpus(text)
             if found is None:
                 message = f"{request.said(option)}: {show(text)} is neither a number of GPUs nor TYPE:NUMBER"

@@ -17,7 +17,7 @@ from .rule import Breach, DocumentRule
 from .slurm import known_values, slurm_rule
 from .slurm_requests import requests
 
-_ARRAY: Final = re.compile(r"\d+(?:-\d+(?::\d+)?)?(?:,\d+(?:-\d+(?::\d+)?)?)*(?:%-?\d+)?", re.ASCII)
+_RANGE: Final = re.compile(r"(\d{1,9})(?:-(\d{0,9})(?::\d+)?)?", re.ASCII)
 _MAIL_TYPES: Final = (
     "NONE",
     "BEGIN",
@@ -57,7 +57,7 @@ _FORMS: Final = {
         "block, cyclic or plane=8",
     ),
     "--gpu-bind": (
-        re.compile(r"(?:verbose,|v,)?(?:closest|none|single:\d+|(?:map_gpu|mask_gpu|per_task):\S+|gpu:\S+)"),
+        re.compile(r"(?:v(?:erbose)?,)?(?:[cn]\w*|single:\S*|(?:map_gpu|mask_gpu|per_task):\S+)"),
         "closest, none or single:1",
     ),
     "--profile": (
@@ -72,6 +72,8 @@ def values_have_their_form(submission: Submission) -> Iterator[Breach]:
     """Dependencies, distributions, GPU binding, profiles and switches are written in Slurm's forms."""
     for request in requests(submission):
         for option, text in known_values(request, *_FORMS):
+            if option.name == "--dependency" and request.options.get("--dependency") is not option:
+                continue  # Slurm reads the last one only
             form, example = _FORMS[option.name]
             if form.fullmatch(text.lower()) is None:
                 message = f"{request.said(option)}: {show(text)} is not of the form that {option.name} has"
@@ -115,24 +117,33 @@ def mail_types_exist(submission: Submission) -> Iterator[Breach]:
 def array_is_read(submission: Submission) -> Iterator[Breach]:
     """--array is numbers and ranges, such as 0-3 or 1,4,7 or 0-15%4."""
     for request in requests(submission):
-        for option, text in known_values(request, "--array"):
-            bad = text != "" and (_ARRAY.fullmatch(text) is None or _turned(text))
-            if bad and not (text.startswith("[") and text.endswith("]")):
-                numbers = re.findall(r"\d{1,9}", text)
-                pair = sorted(map(int, numbers[:2]))
-                hint = f"write --array={pair[0]}-{pair[1]}" if len(pair) == 2 else "such as --array=0-3"
-                message = f"{request.said(option)}: {show(text)} is no list of job numbers"
-                yield Breach(where=request.at_value(option), message=message, hint=hint)
+        for option, text in known_values(request, "--array", last=True):
+            if text == "" or _is_array(text):
+                continue
+            numbers = re.findall(r"\d{1,9}", text)
+            pair = sorted(map(int, numbers[:2]))
+            hint = f"write --array={pair[0]}-{pair[1]}" if len(pair) == 2 else "such as --array=0-3"
+            message = f"{request.said(option)}: {show(text)} is no list of job numbers"
+            yield Breach(where=request.at_value(option), message=message, hint=hint)
 
 
-def _turned(text: str) -> bool:
-    return any(int(a[:12]) > int(b[:12]) for a, b in re.findall(r"(\d+)-(\d+)", text))
+def _is_array(text: str) -> bool:
+    """Whether Slurm takes it: it passes over empty items, and reads a missing end as 0."""
+    text = re.sub(r"%-?\d*$", "", text)
+    if text.startswith("[") and text.endswith("]"):
+        text = text[1:-1]
+    items = [_RANGE.fullmatch(item) for item in text.split(",") if item]
+    return bool(items) and all(
+        item is not None and (item[2] is None or int(item[1]) <= int(item[2] or 0)) for item in items
+    )
 
 
 def named_values_exist(submission: Submission) -> Iterator[Breach]:
     """An option with a fixed set of values has one of them."""
     for request in requests(submission):
         for option, text in known_values(request, *_CHOICES):
+            if option.name == "--hint" and request.options.get("--hint") is not option:
+                continue  # Slurm reads the last one only
             choices = _CHOICES[option.name]
             if text and text.lower() not in choices:
                 hint = f"write {option.name} alone" if option.name == "--exclusive" else listed(choices[:4])

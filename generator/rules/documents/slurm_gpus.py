@@ -67,9 +67,19 @@ def gpus_of_task_and_node_agree(submission: Submission) -> Iterator[Breach]:
         elif node is not None and tasks is not None and tasks * each != node[1]:
             message = f"{tasks} tasks a node × {each} GPUs a task = {tasks * each}, but {node[0].name} gives {node[1]}"
             yield Breach(where=request.at_value(option), message=message, hint=f"--ntasks-per-node={node[1] // each}")
-        elif node is None and not request.has("--gpus", "--ntasks", "--ntasks-per-node", "--nodes"):
-            message = f"{request.said(option)} stands without a number of tasks"
+        elif not _has_tasks(request, node is not None and node[1] != each):
+            message = f"{request.said(option)} stands without --ntasks, --gpus, or --ntasks-per-node with --nodes"
             yield Breach(where=request.at_value(option), message=message, hint="add --ntasks-per-node and --nodes")
+
+
+def _has_tasks(request: Request, by_node: bool) -> bool:
+    """Whether sbatch knows the tasks, so that it can count their GPUs; seen with sbatch --test-only."""
+    if request.has("--gpus", "--ntasks"):
+        return True
+    exact = nodes_of(request) is not None
+    if request.has("--ntasks-per-node"):
+        return exact or not request.has("--nodes")
+    return exact and not by_node and not request.has("--cpus-per-task")
 
 
 def gpus_of_task_and_job_agree(submission: Submission) -> Iterator[Breach]:
@@ -93,13 +103,21 @@ def _gpus(request: Request, name: str) -> int | None:
     return found[1] if found else None
 
 
+def _type_of(name: str, text: str) -> tuple[str | None, int] | None:
+    """The type and number of GPUs in an option's value; None where it asks for none, or can't be read."""
+    if name != "--gres":
+        return values.gpus(text)
+    items = [item for item in values.gres_list(text) or () if item.name == "gpu"]
+    return (items[0].type, items[0].count) if items else None
+
+
 def types_of_gpus_agree(submission: Submission) -> Iterator[Breach]:
     """The options that ask for GPUs name one type, or none of them names one."""
     for request in blocks(submission):
         named = []
-        for name in ("--gpus", "--gpus-per-node", "--gpus-per-task", "--gpus-per-socket"):
+        for name in ("--gres", "--gpus", "--gpus-per-node", "--gpus-per-task", "--gpus-per-socket"):
             option, text = request.options.get(name), request.options.text(name)
-            found = values.gpus(text) if text is not None else None
+            found = _type_of(name, text) if text is not None else None
             if option is not None and found is not None:
                 named.append((option, found[0]))
         odd = next((option for option, kind in named[1:] if kind != named[0][1]), None)
@@ -114,7 +132,8 @@ def memory_by_gpu_has_gpus(submission: Submission) -> Iterator[Breach]:
     asking = ("--gpus", "--gpus-per-node", "--gpus-per-task", "--gpus-per-socket", "--gres", "--tres-per-task")
     for request in blocks(submission):
         option = request.options.get("--mem-per-gpu")
-        if option is not None and not request.has(*asking) and not request.options.unknown:
+        texts = [request.options.text(name) for name in asking if request.has(name)]
+        if option is not None and set(texts) <= {"0", "gpu:0"} and not request.options.unknown:
             message = f"{request.said(option)}, and no GPU is asked for"
             yield Breach(where=request.at(option), message=message, hint="add --gpus-per-node, or write --mem")
 

@@ -23,10 +23,15 @@ _TRAINERS: Final = frozenset({"torchrun", "deepspeed", "accelerate"})
 _HOST_RANGE: Final = re.compile(r"[A-Za-z][\w.-]*\[(\d{1,9})-(\d{1,9})\][\w.-]*", re.ASCII)
 
 
+def _sized(submission: Submission) -> Iterator[Request]:
+    """The blocks that ask for any node: of none Slurm checks nothing."""
+    return (request for request in blocks(submission) if nodes_of(request) != 0)
+
+
 def node_has_the_gpus(submission: Submission) -> Iterator[Breach]:
     """A node is asked for no more GPUs than it has."""
     cluster = submission.cluster
-    for request in blocks(submission):
+    for request in _sized(submission):
         asked = gpus_per_node(request)
         if asked is None:
             tasks, text = tasks_per_node(request), request.options.text("--gpus-per-task")
@@ -44,8 +49,10 @@ def node_has_the_gpus(submission: Submission) -> Iterator[Breach]:
 def nodes_have_the_gpus(submission: Submission) -> Iterator[Breach]:
     """The job's nodes have as many GPUs as --gpus asks for."""
     cluster = submission.cluster
-    for request in blocks(submission):
+    for request in _sized(submission):
         option, text, nodes = request.options.get("--gpus"), request.options.text("--gpus"), nodes_of(request)
+        if not request.has("--nodes", "--ntasks") and request.has("--ntasks-per-node"):
+            nodes = 1  # what Slurm takes then
         found = values.gpus(text) if text is not None else None
         if cluster is None or option is None or found is None or not nodes:
             continue
@@ -60,56 +67,50 @@ def node_has_the_cores(submission: Submission) -> Iterator[Breach]:
     """The tasks of a node get no more cores than the node has."""
     cluster = submission.cluster
     cores = cluster.cpu_cores if cluster else None
-    for request in blocks(submission):
-        found = _cores_asked(request)
-        if cluster is None or not cores or found is None or found[1] <= cores:
+    if cluster is None or not cores:
+        return
+    threads = cores if cluster.provider in _COUNT_THREADS else cores * _THREADS
+    for request in _sized(submission):
+        found = next((found for found in _cores_asked(request) if found[1] > cores), None)
+        option = request.options.get(found[0]) if found else None
+        if found is None or option is None:
             continue
         name, asked, words = found
-        option = request.options.get(name)
-        if option is None:
-            continue
-        threads = cores if cluster.provider in _COUNT_THREADS else cores * _THREADS
         certain = asked > threads
         tail = "" if certain else f"; it passes only where the site's Slurm counts threads, {threads}"
         yield Breach(
             where=request.at_value(option),
             message=f"{words} = {asked} cores a node, more than the {cores} of {cluster.name}{tail}",
-            hint=f"{name}={max(1, cores * _value(request, name) // asked)}",
+            hint=f"{name}={max(1, cores * (count(request, name) or 1) // asked)}",
             severity=Severity.ERROR if certain else Severity.WARNING,
         )
 
 
-def _value(request: Request, name: str) -> int:
-    return count(request, name) or 1
-
-
-def _cores_asked(request: Request) -> tuple[str, int, str] | None:
+def _cores_asked(request: Request) -> Iterator[tuple[str, int, str]]:
     """The option to change, cores of a node, and how they come about."""
     tasks, each = tasks_per_node(request), count(request, "--cpus-per-task")
     gpus, by_gpu = gpus_per_node(request), count(request, "--cpus-per-gpu")
-    if by_gpu is not None and gpus is not None:
-        return "--cpus-per-gpu", gpus[1] * by_gpu, f"{gpus[1]} GPUs × --cpus-per-gpu={by_gpu}"
-    if by_gpu is not None and gpus is None and request.has("--gpus", "--gpus-per-task"):
-        return "--cpus-per-gpu", by_gpu, f"a GPU × --cpus-per-gpu={by_gpu}"
+    if by_gpu is not None:
+        times = gpus[1] if gpus else 1
+        yield "--cpus-per-gpu", times * by_gpu, f"{times} GPU{'s' * (times > 1)} × --cpus-per-gpu={by_gpu}"
     if each is not None and tasks is not None:
         words = f"{tasks} task{'s' * (tasks > 1)} × --cpus-per-task={each}"
-        return "--cpus-per-task", tasks * each, words
+        yield "--cpus-per-task", tasks * each, words
     for name in ("--ntasks-per-node", "--ntasks"):
         if tasks is not None and request.has(name) and not request.has("--cpus-per-task", "--overcommit"):
-            return name, tasks, f"{tasks} tasks with a core each"
-    return None
+            yield name, tasks, f"{tasks} tasks with a core each"
 
 
 def node_has_the_memory(submission: Submission) -> Iterator[Breach]:
     """A node is asked for no more memory than it has."""
     cluster = submission.cluster
     has = cluster.host_memory_bytes if cluster else None
-    for request in blocks(submission):
-        for option, text in known_values(request, "--mem", "--mem-per-gpu"):
+    for request in _sized(submission):
+        for option, text in known_values(request, "--mem", "--mem-per-gpu", last=True):
             each = values.mebibytes(text)
             gpus = gpus_per_node(request)
-            times = 1 if option.name == "--mem" else gpus[1] if gpus else None
-            if cluster is None or has is None or each is None or times is None or each * times * MIB <= has:
+            times = 1 if option.name == "--mem" or gpus is None else gpus[1]
+            if cluster is None or has is None or each is None or each * times * MIB <= has:
                 continue
             total = f"{text} × {times} GPUs" if times > 1 else text
             hint = "--mem=0 for all of the node's memory"

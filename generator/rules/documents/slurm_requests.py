@@ -110,7 +110,7 @@ def tasks_per_node(request: Request) -> int | None:
 
 def gpus_per_node(request: Request) -> tuple[Option, int] | None:
     """The option that says how many GPUs a node gives, and how many that are."""
-    for name in ("--gpus-per-node", "--gres"):
+    for name in ("--gres", "--gpus-per-node"):  # where both are given, Slurm takes --gres
         option, text = request.options.get(name), request.options.text(name)
         if option is None or text is None:
             continue

@@ -70,7 +70,9 @@ def tasks_are_those_of_the_nodes(submission: Submission) -> Iterator[Breach]:
         right = nodes * each
         if tasks > right:
             message = f"{request.said(option)} is more than {nodes} nodes × {each} tasks a node = {right}"
-            yield Breach(where=request.at_value(option), message=message, hint=f"--ntasks={right}, or leave it out")
+            hint = f"--ntasks={right}, or leave it out"
+            severity = Severity.WARNING if request.has("--cpus-per-gpu") else None  # sbatch takes some of these
+            yield Breach(where=request.at_value(option), message=message, hint=hint, severity=severity)
         else:
             all_tasks = f"{nodes} nodes × {each} tasks a node = {right}"
             message = f"{request.said(option)} is less than {all_tasks}: srun starts {tasks}"

@@ -1,0 +1,70 @@
+"""Our findings on batch scripts and the real sbatch agree."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+import dsgen
+from benchmarks.agreement_slurm import Counts, compare_rendered, compare_written
+from dsgen.catalog.loader import find_node_type
+from dsgen.findings import Severity
+from dsgen.rules.documents import DOCUMENT_RULES
+from dsgen.units import MIB
+from tests.needs import needs_slurm
+from tests.slurm_cluster import sbatch_test_only, slurm_for
+
+CASES = sorted(
+    path for path in (Path(__file__).parents[2] / "validate").glob("SLM*") if (path / "bad/job.sbatch").exists()
+)
+WHEN = {rule.id: rule.when for rule in DOCUMENT_RULES if rule.severity is Severity.ERROR}
+NODE = "azure/standard_nd96asr_v4"
+
+
+@pytest.mark.integration
+@needs_slurm
+def test_sbatch_and_validate_agree() -> None:
+    """Hand-written scripts, rendered ones and mutations of both: no disagreement that isn't explained by name."""
+    counts = Counts()
+    compare_written(8, 11, counts)
+    compare_rendered(8, 11, counts, only=2)
+    assert counts.unexplained == []
+    assert counts.asked == 7 * 9 + 2 * 9
+    assert 20 < counts.refused < counts.asked
+
+
+@pytest.mark.integration
+@needs_slurm
+def test_bad_cases_fare_with_sbatch_as_their_rule_says() -> None:
+    """sbatch refuses the bad case of a rule that says so, and takes the bad cases of the others and every good one."""
+    node = find_node_type(NODE)
+    assert node is not None
+    assert node.host_memory_bytes is not None
+    sizes = {"cpus": 96, "gpus": node.accelerators_per_node, "memory_mib": int(node.host_memory_bytes / MIB)}
+    wrong: list[str] = []
+    with slurm_for(**sizes, nodes=16) as slurm:
+        for case in CASES:
+            if case.name in SITE:
+                continue
+            refused = WHEN.get(case.name.partition("_")[0]) == "submit" and _has_error(case)
+            for part, expected in (("bad", refused), ("good", False)):
+                told = sbatch_test_only(case / part / "job.sbatch", slurm)
+                if (told.returncode != 0) != expected:
+                    wrong.append(f"{case.name} {part}: {told.stderr.strip()[:200]}")
+    assert wrong == []
+
+
+#: Cases whose scripts name a partition, a type of GPU, a job or a plug-in that the test's cluster doesn't have.
+SITE = frozenset(
+    {"SLM019", "SLM021", "SLM023", "SLM023_plugin", "SLM029_turned", "SLM052", "SLM055", "SLM056", "SLM062"}
+)
+
+
+def _has_error(case: Path) -> bool:
+    """Whether the case's own rule finds an error in it, as some find warnings too."""
+    options = case / "options"
+    flags = shlex.split(options.read_text(encoding="utf-8")) if options.exists() else []
+    found = dsgen.validate(case / "bad", cluster=flags[1] if flags else None)
+    return any(f.rule == case.name.partition("_")[0] and f.severity is Severity.ERROR for f in found)
