@@ -65,7 +65,7 @@ def compression_can_be_read(submission: Submission) -> Iterator[Breach]:
         shared = training.get("shared_parameters")
         turned_on = isinstance(shared, dict) and shared.get("enabled")
         if turned_on and schema.version < _READS_NO_MOQ and not config.has("/quantize_training"):
-            message = "`compression_training.shared_parameters.enabled` turns MoQ on, whose `quantize_training` is missing, and DeepSpeed fails"
+            message = "`compression_training.shared_parameters.enabled` turns MoQ on, which needs `quantize_training`"
             hint = "write shared_parameters within a technique"
             yield Breach(where=config.locate(f"{_TOP}/shared_parameters"), message=message, hint=hint)
 
