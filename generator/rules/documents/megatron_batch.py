@@ -102,7 +102,7 @@ def steps_or_samples(arguments: MegatronArguments, _: Submission) -> Iterator[Br
     if arguments.has("--lr-warmup-fraction") and arguments.value(warmup) not in (None, 0):
         message = f"{warmup} {arguments.value(warmup)} is given beside --lr-warmup-fraction"
         yield Breach(where=arguments.locate(warmup), message=message, hint=f"no {warmup}")
-    if arguments.flavour == MDS and first == _STEPS[0]:
+    if first == _STEPS[0]:  # newer versions of Megatron-LM ignore the ramp-up
         yield from excludes(arguments, first, [_RAMP_UP], ", which ramps over samples: give --train-samples")
 
 

@@ -68,8 +68,11 @@ def recomputation_is_consistent(arguments: MegatronArguments, _: Submission) -> 
         if arguments.lacks("--recompute-granularity") or kind == "selective":
             hint = "--recompute-granularity full --recompute-method uniform"
             yield Breach(where=where, message=f"{distributed} without --recompute-granularity full", hint=hint)
-    if kind == "selective" and arguments.has("--recompute-method"):
-        message = f"--recompute-method {arguments.value('--recompute-method')} with --recompute-granularity selective"
+        elif arguments.lacks("--recompute-method"):
+            message = f"{distributed} without --recompute-method"
+            yield Breach(where=where, message=message, hint="--recompute-method uniform")
+    if (kind == "selective" or arguments.has("--recompute-activations")) and arguments.has("--recompute-method"):
+        message = f"--recompute-method {arguments.value('--recompute-method')} with selective recomputation"
         yield Breach(where=arguments.locate("--recompute-method"), message=message, hint="no --recompute-method")
 
 

@@ -86,12 +86,14 @@ def modules_to_recompute_exist(arguments: MegatronArguments, _: Submission) -> I
     modules, where = arguments.value("--recompute-modules"), arguments.locate("--recompute-modules")
     if not isinstance(modules, tuple):
         return
-    parts = {"moe_act": "--moe-grouped-gemm", "mla_up_proj": "--multi-latent-attention"}
+    kind = arguments.value("--recompute-granularity")
+    selective = kind == "selective" or arguments.has("--recompute-activations")
+    parts = {"moe_act": "--moe-grouped-gemm", "mla_up_proj": "--multi-latent-attention"} if selective else {}
     for module, needed in parts.items():
         if module in modules and arguments.lacks(needed):
             message = f"--recompute-modules {module} without {needed}"
             yield Breach(where=where, message=message, hint=f"{needed}, or no {module}")
-    if arguments.value("--recompute-granularity") == "full":
+    if kind == "full" and not selective:
         message = f"--recompute-modules {' '.join(map(str, modules))} is ignored with --recompute-granularity full"
         hint = "--recompute-granularity selective"
         yield Breach(where=where, message=message, hint=hint, severity=Severity.WARNING)
