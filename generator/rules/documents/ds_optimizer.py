@@ -116,7 +116,12 @@ def hyperparameters_are_params(submission: Submission) -> Iterator[Breach]:
                 message = f"{key}: {shown(config.value(pointer))} beside params has no effect: the default is used"
                 edits = () if config.embedded else move_member(config.json, pointer, PARAMS, key)
                 where, hint = config.locate_key(pointer), f'"params": {{"{key}": ...}}'
-                yield Breach(where=where, message=message, hint=hint, edits=edits)
+                severity = Severity.NOTE if config.value(pointer) == _ADAMS_DEFAULTS.get(key, "") else None
+                yield Breach(where=where, message=message, hint=hint, edits=edits, severity=severity)
+
+
+#: Where these are written, nothing is lost by the default: FusedAdam's, ops/adam/fused_adam.py:76 of DeepSpeed 0.19.8.
+_ADAMS_DEFAULTS: Final = {"lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0}
 
 
 def adam_decays_as_named(submission: Submission) -> Iterator[Breach]:
