@@ -14,13 +14,17 @@ from ...estimate.ledgers import Memory
 from ...estimate.memory import memory
 from ...findings import Location, Severity
 from ...spec.job import Job, Launch, Origin, Pins, Training
-from ...units import GIB
+from ...units import GIB, MIB
 from ..fit import FIT_RULES
-from ..pins import known_values, layout_of
+from ..pins import known_values as known_layout
+from ..pins import layout_of
 from ..rule import FitRule
 from .described import Described, described_jobs
 from .job_words import in_options
 from .rule import Breach, DocumentRule
+from .slurm import known_values
+from .slurm_requests import blocks
+from .slurm_values import mebibytes
 
 #: What the estimate of a Megatron run can't do without.
 _NEEDED: Final = frozenset(
@@ -92,7 +96,7 @@ def _is_countable(job: Job, layout: Layout) -> bool:
 
 def _layout(job: Job) -> Layout | None:
     """The layout, where nothing in it is left open."""
-    known = known_values(job)
+    known = known_layout(job)
     return None if any(field.name not in known for field in fields(Layout)) else layout_of(known)
 
 
@@ -225,6 +229,18 @@ def fits_host(submission: Submission) -> Iterator[Breach]:
         yield Breach(where=need.offload, message=message, hint="offload less, or to NVMe, or use more nodes")
 
 
+def fits_request(submission: Submission) -> Iterator[Breach]:
+    """A Slurm job asks for the host memory that its offload takes."""
+    for need in _needs(submission) if submission.scripts else ():
+        needed = need.ledger.host_bytes_per_node
+        for request in blocks(submission) if need.on_host else ():
+            for option, text in known_values(request, "--mem", last=True):
+                asked = mebibytes(text)
+                if asked and needed > asked * MIB:
+                    message = f"{request.said(option)}: what is offloaded needs about {_gib(needed)} a node"
+                    yield Breach(where=request.at_value(option), message=message, hint="--mem=0: all that the node has")
+
+
 def _subject(need: _Need) -> str:
     layout = need.layout
     cut = (
@@ -271,5 +287,15 @@ RULES: Final[tuple[DocumentRule, ...]] = (
     ),
     _document_rule(
         "MEM002", fits_host, "the node's out-of-memory killer: exit code -9", "offload less, or use more nodes"
+    ),
+    DocumentRule(
+        id="SUB013",
+        severity=Severity.ERROR,
+        when="training",
+        reads=("DeepSpeed config", "launch script", "Megatron arguments"),
+        source=_rule("MEM002").source,
+        prevents="Slurm kills the job when it passes what it asked for: exit code -9, or an oom_kill event.",
+        fix="--mem=0, or as much as the offloaded states take",
+        check=fits_request,
     ),
 )
