@@ -106,7 +106,9 @@ def least_time_is_below_the_limit(submission: Submission) -> Iterator[Breach]:
     for request in blocks(submission):
         limit, least, option = _seconds(request, "--time"), _seconds(request, "--time-min"), None
         option = request.options.get("--time-min")
-        if option is not None and limit and least is not None and math.ceil(least / 60) > math.ceil(limit / 60):
+        if option is None or not limit or least is None or math.inf in (limit, least):
+            continue
+        if math.ceil(least / 60) > math.ceil(limit / 60):  # Slurm counts minutes
             message = f"{request.said(option)} is more than the limit, --time={request.options.text('--time')}"
             yield Breach(where=request.at_value(option), message=message, hint="less than --time, or leave it out")
 
