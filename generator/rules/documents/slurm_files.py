@@ -183,7 +183,7 @@ def _shared_log(request: Request) -> Iterator[Breach]:
 
 
 def secrets_are_not_written_out(submission: Submission) -> Iterator[Breach]:
-    """No secret is written into a script."""
+    """No secret is written into a script, or into the file of variables for the nodes."""
     for script in submission.scripts:
         shell = script.shell
         for assignment in shell.assignments:
@@ -196,6 +196,13 @@ def secrets_are_not_written_out(submission: Submission) -> Iterator[Breach]:
             for word in command.words:
                 if word.value and _TOKEN.search(word.value) and not is_secret(word.value.partition("=")[0]):
                     yield _secret(shell, word.offset, "an access token is written out")
+    for file in submission.environment_files:
+        for line, where in file.lines:
+            name, _, value = line.partition("=")
+            if is_secret(name.strip()) and _looks_random(value.strip()):
+                message = f"{name.strip()} is written out, and deepspeed puts it on the command line of every node"
+                hint = "let the script read it from a private file"
+                yield Breach(where=replace(where, excerpt=None), message=message, hint=hint)
 
 
 def _looks_random(value: str) -> bool:

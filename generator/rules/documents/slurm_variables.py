@@ -17,7 +17,7 @@ from .steps import Step, steps
 _OWN_NUMBERS: Final = re.compile(r"(?<!\\)\$\{?(SLURM_PROCID|SLURM_NODEID|SLURM_LOCALID)\b")
 _USES: Final = re.compile(r"(?<!\\)\$(?:(SLURM_[A-Z_]+)|\{(SLURM_[A-Z_]+)\})")
 #: Variables that Slurm sets only with certain options; seen in real jobs of Slurm 22.05.8.
-_SET_BY: Final = {
+SET_BY: Final = {
     "SLURM_CPUS_PER_TASK": ("--cpus-per-task",),
     "SLURM_CPUS_PER_GPU": ("--cpus-per-gpu",),
     "SLURM_GPUS": ("--gpus",),
@@ -81,7 +81,7 @@ def variables_are_those_that_slurm_sets(submission: Submission) -> Iterator[Brea
         own = {assignment.name for assignment in script.shell.assignments}
         told: set[str] = set()
         for name, offset in _used(script):
-            options = _SET_BY.get(name)
+            options = SET_BY.get(name)
             if options is None or request.has(*options) or name in own or name in told:
                 continue
             told.add(name)

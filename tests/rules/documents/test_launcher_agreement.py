@@ -23,7 +23,6 @@ REFUSED_BY_DEEPSPEED = [
     "LNCH005",
     "LNCH006",
     "LNCH012",
-    "LNCH013",
     "LNCH018",
     "LNCH023",
     "LNCH025_deepspeed",

@@ -12,9 +12,10 @@ from benchmarks.agreement_slurm import Counts, compare_rendered, compare_written
 from dsgen.catalog.loader import find_node_type
 from dsgen.findings import Severity
 from dsgen.rules.documents import DOCUMENT_RULES
+from dsgen.rules.documents.slurm_variables import SET_BY
 from dsgen.units import MIB
 from tests.needs import needs_slurm
-from tests.slurm_cluster import sbatch_test_only, slurm_for
+from tests.slurm_cluster import SlurmCluster, running_slurm, sbatch_test_only, slurm_for
 
 CASES = sorted(
     path for path in (Path(__file__).parents[2] / "validate").glob("SLM*") if (path / "bad/job.sbatch").exists()
@@ -68,3 +69,46 @@ def _has_error(case: Path) -> bool:
     flags = shlex.split(options.read_text(encoding="utf-8")) if options.exists() else []
     found = dsgen.validate(case / "bad", cluster=flags[1] if flags else None)
     return any(f.rule == case.name.partition("_")[0] and f.severity is Severity.ERROR for f in found)
+
+
+#: Options of real jobs; what each of them has Slurm set is looked up in the rule's table.
+ASKED = (
+    "--nodes=1",
+    "--gres=gpu:1",
+    "--cpus-per-task=2",
+    "--gpus=1",
+    "--gpus-per-node=1",
+    "--ntasks=1",
+    "--ntasks-per-node=1",
+    "--mem=100",
+    "--mem-per-cpu=10",
+)
+
+
+def run_job(slurm: SlurmCluster, folder: Path, option: str, log: str = "job.out") -> str:
+    """The state in which a job ends that prints its environment."""
+    script = folder / "job.sbatch"
+    script.write_text(f"#!/bin/bash\n#SBATCH {option}\n#SBATCH --output={log}\nmkdir -p logs\ntouch started\nenv\n")
+    job = slurm.run("sbatch", "--parsable", script.name, cwd=folder).stdout.strip()
+    return slurm.finished(job)["JobState"]
+
+
+@pytest.mark.integration
+@needs_slurm
+def test_slurm_sets_variables_only_for_their_options(tmp_path: Path) -> None:
+    """In a real job a variable of SLM058's table is set if and only if one of its options is given."""
+    with running_slurm(nodes=1, gpus=2) as slurm:
+        for option in ASKED:
+            assert run_job(slurm, tmp_path, option) == "COMPLETED"
+            lines = (tmp_path / "job.out").read_text(encoding="utf-8").splitlines()
+            found = {line.partition("=")[0] for line in lines} & set(SET_BY)
+            assert found == {name for name, options in SET_BY.items() if option.partition("=")[0] in options}, option
+
+
+@pytest.mark.integration
+@needs_slurm
+def test_a_job_whose_log_folder_is_missing_fails_before_its_script(tmp_path: Path) -> None:
+    """What SLM020 says: the job fails, and not even the script's mkdir runs."""
+    with running_slurm(nodes=1, gpus=0) as slurm:
+        assert run_job(slurm, tmp_path, "--nodes=1", log="logs/%j.out") == "FAILED"
+    assert not (tmp_path / "started").exists()
