@@ -100,10 +100,10 @@ def _expert_ranks(arguments: MegatronArguments) -> int | None:
 def routers_choose_among_experts(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
     """A token goes to no more experts than there are, and to one alone only after the softmax over all."""
     experts, top = sized(arguments, _EXPERTS), arguments.setting(_TOP, 2)
-    if not experts or experts < 1 or top is None:
+    if top is None or not (experts or arguments.has(_TOP)):
         return
     where = arguments.locate(_TOP if arguments.has(_TOP) else _EXPERTS)
-    if not 1 <= top <= experts:
+    if experts and not 1 <= top <= experts:
         message = f"{shown(arguments, _TOP, 2)} of {_EXPERTS} {experts}"
         yield Breach(where=where, message=message, hint=f"{_TOP} {max(1, min(top, experts))}")
     softmax = arguments.value("--moe-router-score-function", "softmax") == "softmax"

@@ -56,6 +56,11 @@ def half_precision_options_have_it(arguments: MegatronArguments, _: Submission) 
     yield from needs(arguments, "--fp32-residual-connection", ["--bf16", "--fp16"])
 
 
+def masters_are_loaded_without_the_optimizer(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
+    """Main parameters come from a checkpoint only where the optimizer's state does not."""
+    yield from needs(arguments, "--load-main-params-from-ckpt", ["--no-load-optim"])
+
+
 def data_has_one_source(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
     """Data comes from one source: --data-path, --mock-data, or paths for each split."""
     splits = ("--train-data-path", "--valid-data-path", "--test-data-path")
@@ -118,13 +123,16 @@ def further_tokens_have_rotary_positions(arguments: MegatronArguments, _: Submis
 
 
 def graphs_are_captured_one_way(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
-    """CUDA graphs are captured by one implementation."""
+    """CUDA graphs are captured by one implementation, and hold no offloaded layers."""
     kind = arguments.value("--cuda-graph-impl")
     if kind not in (None, "none"):
         for name in ("--enable-cuda-graph", "--external-cuda-graph"):
             yield from excludes(arguments, "--cuda-graph-impl", [name])
     yield from excludes(arguments, "--enable-cuda-graph", ["--external-cuda-graph"])
-    yield from needs(arguments, "--load-main-params-from-ckpt", ["--no-load-optim"])
+    graphs = ("--cuda-graph-impl",) if kind not in (None, "none") else ("--enable-cuda-graph", "--external-cuda-graph")
+    if (arguments.integer("--cpu-offloading-num-layers") or 0) > 0:
+        for name in graphs:
+            yield from excludes(arguments, "--cpu-offloading-num-layers", [name])
 
 
 RULES: Final[tuple[DocumentRule, ...]] = (
@@ -212,8 +220,16 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         "MLM072",
         LM,
         graphs_are_captured_one_way,
-        source=megatron_lm("training/arguments.py:609-620, 1815"),
+        source=megatron_lm("training/arguments.py:609-620, core/transformer/transformer_config.py:2801"),
         prevents="AssertionError",
         fix="keep one",
+    ),
+    megatron_rule(
+        "MLM073",
+        LM,
+        masters_are_loaded_without_the_optimizer,
+        source=megatron_lm("training/arguments.py:1812"),
+        prevents="AssertionError: --load-main-params-from-ckpt must be used with --no-load-optim",
+        fix="--no-load-optim",
     ),
 )

@@ -57,7 +57,8 @@ def _stages_hint(layers: int, stages: int) -> str:
 def _middle_stages(arguments: MegatronArguments, layers: int, stages: int, ends: list[int]) -> Iterator[Breach]:
     """The stages between those whose layers are given."""
     rest, middle = layers - sum(ends), stages - len(ends)
-    if (rest == 0) == (middle == 0) and rest >= 0 and middle >= 0 and (middle <= 0 or rest % middle == 0):
+    fits = (rest == 0) == (middle == 0) and (middle == 0 or rest % middle == 0)
+    if rest >= 0 and (fits or middle < 0):
         return
     given = " and ".join(f"{name} {arguments.value(name)}" for name in (_FIRST, _LAST) if arguments.has(name))
     message = f"{given} leave {rest} of {layers} layers for the other {middle} stages, which must share them evenly"
