@@ -8,15 +8,23 @@ from typing import Final
 
 from ...documents.submission import Submission
 from ...findings import Severity
-from ..sources import derived
-from .launch_calls import launcher_rule
+from ..sources import deepspeed_now, derived
+from .launch_calls import calls_of, launcher_rule
 from .nccl import known_assignments
 from .rule import Breach, DocumentRule
 
 #: Variables without which training goes another way, so that one that stays in the script's shell is a slip.
 _FOR_TRAINING: Final = re.compile(
-    r"(?:NCCL|TORCH_NCCL|PYTORCH|HF|TRANSFORMERS|WANDB|TOKENIZERS|UCX|NVTE|DS|TRITON)_[A-Z0-9_]+|"
+    r"(?:NCCL|TORCH_NCCL|PYTORCH|WANDB|TOKENIZERS|UCX|NVTE|TRITON|HF_(?:HUB|DATASETS))_[A-Z0-9_]+|"
+    r"HF_(?:HOME|TOKEN|ENDPOINT)|TRANSFORMERS_(?:CACHE|OFFLINE)|DS_ACCELERATOR|"
     r"CUDA_(?:VISIBLE_DEVICES|DEVICE_MAX_CONNECTIONS|LAUNCH_BLOCKING|DEVICE_ORDER)|OMP_NUM_THREADS|LD_LIBRARY_PATH"
+)
+#: Variables that DeepSpeed's launcher sends to the nodes. Source: runner.py:37, cuda_accelerator.py:412 @ 0.19.8
+_SENT: Final = ("MLFLOW", "PYTHON", "MV2", "UCX", "NCCL")
+#: Variables that training reads on every node; others may be for the script alone.
+_READ: Final = re.compile(
+    r"(?:WANDB|HF|TRANSFORMERS|HUGGINGFACE|TORCH|PYTORCH|CUDA|CUBLAS|NVTE|OMP|MKL|TOKENIZERS|DS|DEEPSPEED|TRITON|GLOO|"
+    r"FI|LD|XLA|TE|FLASH|NVIDIA)_\w+"
 )
 
 
@@ -81,6 +89,22 @@ def devices_are_as_many_as_ranks(submission: Submission) -> Iterator[Breach]:
         yield Breach(where=launch.script.locate(assignment.value_offset), message=message, hint=hint)
 
 
+def variables_reach_the_nodes(submission: Submission) -> Iterator[Breach]:
+    """A variable that training reads is one that deepspeed sends to the other nodes."""
+    sent = {line.partition("=")[0] for file in submission.environment_files for line, _ in file.lines}
+    for launch, call in calls_of(submission, "deepspeed"):
+        if not call.options.has("--hostfile") or call.options.has("--no_ssh"):
+            continue
+        if call.options.integer("--num_nodes") == 1:
+            continue
+        for name, assignment in launch.environment.items():
+            if name.startswith(_SENT) or name in sent or not _READ.fullmatch(name) or name == "CUDA_VISIBLE_DEVICES":
+                continue
+            message = f"{name} is not sent to the other nodes: deepspeed sends only {', '.join(_SENT)} variables"
+            hint = f"write {name}=VALUE into ~/.deepspeed_env"
+            yield Breach(where=launch.script.locate(assignment), message=message, hint=hint)
+
+
 RULES: Final[tuple[DocumentRule, ...]] = (
     launcher_rule(
         "ENV001",
@@ -112,6 +136,15 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         derived("CUDA C++ Programming Guide, CUDA_LAUNCH_BLOCKING"),
         "Training at a fraction of its speed.",
         "Take it out.",
+        Severity.WARNING,
+        "silent",
+    ),
+    launcher_rule(
+        "LNCH010",
+        variables_reach_the_nodes,
+        deepspeed_now("launcher/runner.py:37 and 598, main; accelerator/cuda_accelerator.py:412"),
+        "Nodes that train with other settings than the first: another allocator, no token, one thread.",
+        "~/.deepspeed_env, or srun, which exports everything.",
         Severity.WARNING,
         "silent",
     ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -19,13 +18,6 @@ from .rule import Breach, DocumentRule
 _BACKENDS: Final = ("pdsh", "openmpi", "mpich", "impi", "slurm", "mvapich")
 _WITHOUT_FILTERS: Final = ("openmpi", "mpich", "impi", "mvapich")
 _FILTERS: Final = ("--include", "--exclude", "--num_nodes", "--num_gpus")
-#: Variables that DeepSpeed's launcher sends to the nodes. Source: runner.py:37, cuda_accelerator.py:412 @ 0.19.8
-_SENT: Final = ("MLFLOW", "PYTHON", "MV2", "UCX", "NCCL")
-#: Variables that training reads on every node; others may be for the script alone.
-_READ: Final = re.compile(
-    r"(?:WANDB|HF|TRANSFORMERS|HUGGINGFACE|TORCH|PYTORCH|CUDA|CUBLAS|NVTE|OMP|MKL|TOKENIZERS|DS|DEEPSPEED|TRITON|GLOO|"
-    r"FI|LD|XLA|TE|FLASH|NVIDIA)_\w+"
-)
 
 
 def _filters(call: Call) -> list[str]:
@@ -82,7 +74,9 @@ def nodes_come_from_a_hostfile(submission: Submission) -> Iterator[Breach]:
         if option is not None and nodes is not None and nodes > 1 and _is_local(launch, call):
             message = f"{said(call, '--num_nodes')} without --hostfile: DeepSpeed knows of no other node"
             hint = "write the nodes into a hostfile (HOST slots=8), and give --hostfile"
-            yield Breach(where=at(launch, option), message=message, hint=hint)
+            # Only the machine knows whether it has the /job/hostfile that DeepSpeed looks for; nodes of Slurm don't.
+            severity = None if nodes_of_launch(submission, launch) else Severity.WARNING
+            yield Breach(where=at(launch, option), message=message, hint=hint, severity=severity)
 
 
 def backend_is_known(submission: Submission) -> Iterator[Breach]:
@@ -178,22 +172,6 @@ def visible_devices_are_kept(submission: Submission) -> Iterator[Breach]:
         yield Breach(where=launch.script.locate(assignment), message=message, hint=hint)
 
 
-def variables_reach_the_nodes(submission: Submission) -> Iterator[Breach]:
-    """A variable that training reads is one that deepspeed sends to the other nodes."""
-    sent = {line.partition("=")[0] for file in submission.environment_files for line, _ in file.lines}
-    for launch, call in calls_of(submission, "deepspeed"):
-        if not call.options.has("--hostfile") or call.options.has("--no_ssh"):
-            continue
-        if call.options.integer("--num_nodes") == 1:
-            continue
-        for name, assignment in launch.environment.items():
-            if name.startswith(_SENT) or name in sent or not _READ.fullmatch(name) or name == "CUDA_VISIBLE_DEVICES":
-                continue
-            message = f"{name} is not sent to the other nodes: deepspeed sends only {', '.join(_SENT)} variables"
-            hint = f"write {name}=VALUE into ~/.deepspeed_env"
-            yield Breach(where=launch.script.locate(assignment), message=message, hint=hint)
-
-
 RULES: Final[tuple[DocumentRule, ...]] = (
     launcher_rule(
         "LNCH001",
@@ -223,15 +201,6 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         deepspeed_now("launcher/runner.py:476, main"),
         "ValueError: Num nodes is >1 but no extra nodes available via hostfile.",
         "--hostfile with every node.",
-    ),
-    launcher_rule(
-        "LNCH010",
-        variables_reach_the_nodes,
-        deepspeed_now("launcher/runner.py:37 and 598, main; accelerator/cuda_accelerator.py:412"),
-        "Nodes that train with other settings than the first: another allocator, no token, one thread.",
-        "~/.deepspeed_env, or srun, which exports everything.",
-        Severity.WARNING,
-        "silent",
     ),
     launcher_rule(
         "LNCH012",

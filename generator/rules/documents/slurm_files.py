@@ -206,8 +206,9 @@ def secrets_are_not_written_out(submission: Submission) -> Iterator[Breach]:
 
 
 def _looks_random(value: str) -> bool:
-    """Whether a value may be a secret: long, without spaces, and no word of a language."""
-    return len(value) >= _SHORTEST_SECRET and not re.search(r"\s", value) and re.search(r"\d", value) is not None
+    """Whether a value may be a secret: long, without spaces, neither a number nor a word of a language."""
+    mixed = re.search(r"\d", value) is not None and re.search(r"[A-Za-z]", value) is not None
+    return len(value) >= _SHORTEST_SECRET and mixed and not re.search(r"\s", value)
 
 
 def _is_literal(raw: str) -> bool:
