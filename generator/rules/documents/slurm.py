@@ -51,19 +51,24 @@ def time_limit_is_read(submission: Submission) -> Iterator[Breach]:
     """A time limit is M, M:S, H:M:S, D-H, D-H:M or D-H:M:S."""
     for request in requests(submission):
         for option, text in known_values(request, "--time", "--time-min"):
-            if values.seconds(text) is None:
-                message = f"{request.said(option)}: {show(text)} is no time that Slurm reads"
-                yield Breach(where=request.at_value(option), message=message, hint=_time_hint(option.name, text))
+            if values.seconds(text) is not None:
+                continue
+            meant = _time_meant(text)
+            message = f"{request.said(option)}: {show(text)} is no time that Slurm reads"
+            hint = f"write {option.name}={meant}" if meant else f"such as {option.name}=1-00:00:00, days first"
+            edits = request.mend(option.values[0], meant) if meant else ()
+            yield Breach(where=request.at_value(option), message=message, hint=hint, edits=edits)
 
 
-def _time_hint(name: str, text: str) -> str:
+def _time_meant(text: str) -> str | None:
+    """What a time like `24h` or `1:00:00:00` stands for, as Slurm reads it."""
     match = _UNITS_OF_TIME.fullmatch(text)
     if match:
-        return f"write {name}={values.clock(int(match[1]) * _SECONDS_IN[match[2][0].lower()])}"
+        return values.clock(int(match[1]) * _SECONDS_IN[match[2][0].lower()])
     parts = [part for part in re.split(r"[:\-]", text) if part]
-    if len(parts) == 4 and all(part.isdigit() for part in parts):
-        return f"write {name}={parts[0]}-{':'.join(parts[1:])}"
-    return f"write days-hours:minutes:seconds, such as {name}=1-00:00:00"
+    if len(parts) == 4 and all(part.isascii() and part.isdigit() for part in parts):
+        return f"{parts[0]}-{':'.join(parts[1:])}"
+    return None
 
 
 def time_limit_means_hours(submission: Submission) -> Iterator[Breach]:
@@ -94,22 +99,27 @@ def memory_is_read(submission: Submission) -> Iterator[Breach]:
     """Memory is a whole number with K, M, G or T."""
     for request in requests(submission):
         for option, text in known_values(request, *_MEMORIES):
-            if values.mebibytes(text) is None:
-                message = f"{request.said(option)}: {show(text)} is no amount of memory that Slurm reads"
-                yield Breach(where=request.at_value(option), message=message, hint=_memory_hint(option.name, text))
+            if values.mebibytes(text) is not None:
+                continue
+            name, meant = option.name, _memory_meant(text)
+            message = f"{request.said(option)}: {show(text)} is no amount of memory that Slurm reads"
+            hint = f"write {name}={meant}" if meant else f"a whole number with a unit, such as {name}=64G"
+            edits = request.mend(option.values[0], meant) if meant else ()
+            yield Breach(where=request.at_value(option), message=message, hint=hint, edits=edits)
 
 
-def _memory_hint(name: str, text: str) -> str:
-    match = re.match(r"\s*(\d{1,9})(?:\.(\d{1,3}))?\s*([kmgtp])", text, re.IGNORECASE)
+def _memory_meant(text: str) -> str | None:
+    """What an amount like `64GiB` or `1.5T` stands for, as Slurm reads it."""
+    match = re.fullmatch(r"(\d{1,9})(?:\.(\d{1,3}))?([kmgtp])(?:i?bs?|i)?", text, re.IGNORECASE)
     if match is None:
-        return f"write {name}=0 for all of the node's memory, else a whole number with a unit: {name}=64G"
+        return None
     unit = match[3].upper()
-    if unit == "P":
-        return f"write {name}={int(match[1]) * 1024}T"
+    smaller = {"P": "T", "T": "G", "G": "M", "M": "K"}.get(unit)
+    if smaller is not None and (match[2] or unit == "P"):
+        return f"{int(float(f'{match[1]}.{match[2] or 0}') * 1024)}{smaller}"
     if match[2]:
-        smaller = {"T": "G", "G": "M", "M": "K", "K": "K"}[unit]
-        return f"write {name}={int(float(f'{match[1]}.{match[2]}') * 1024)}{smaller}"
-    return f"write {name}={match[1]}{unit}"
+        return None
+    return f"{match[1]}{unit}"
 
 
 def nodes_are_counted(submission: Submission) -> Iterator[Breach]:
@@ -157,7 +167,8 @@ def gres_is_read(submission: Submission) -> Iterator[Breach]:
             for item in items:
                 if item.name != "gpu" and item.name.lower() in ("gpus", "gpu", "gres/gpu", "cuda", "gpgpu"):
                     message = f"{request.said(option)}: the resource is called gpu, not {item.name}"
-                    yield Breach(where=request.at_value(option), message=message, hint=f"write {better}")
+                    edits = request.mend(option.values[0], text.replace(item.name, "gpu", 1)) if len(items) == 1 else ()
+                    yield Breach(where=request.at_value(option), message=message, hint=f"write {better}", edits=edits)
 
 
 def counts_are_positive(submission: Submission) -> Iterator[Breach]:

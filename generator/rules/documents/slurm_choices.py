@@ -148,7 +148,9 @@ def named_values_exist(submission: Submission) -> Iterator[Breach]:
             if text and text.lower() not in choices:
                 hint = f"write {option.name} alone" if option.name == "--exclusive" else listed(choices[:4])
                 message = f"{request.said(option)}: {show(text)} is no value of {option.name}"
-                yield Breach(where=request.at_value(option), message=message, hint=hint)
+                plain = option.name == "--exclusive" and text.lower() in ("yes", "true", "on", "1")
+                edits = request.mend(option.written, "--exclusive") if plain else ()
+                yield Breach(where=request.at_value(option), message=message, hint=hint, edits=edits)
         for option, text in known_values(request, "--open-mode"):
             if text[:1].lower() not in ("a", "t"):
                 message = f"{request.said(option)}: {show(text)} is no value of --open-mode"

@@ -8,7 +8,7 @@ from typing import Final
 
 from ...documents.launch_line import Option
 from ...documents.submission import Submission
-from ...findings import Severity
+from ...findings import Edit, Severity
 from ...spec.wording import show
 from ..sources import slurm, slurm_manual
 from .rule import Breach, DocumentRule
@@ -33,6 +33,8 @@ _OTHER_NAMES: Final = {
     "--logfile": "--output",
     "-g": "-G",
 }
+#: Each of them adds to those before. Sources: src/common/slurm_opt.c:2520 @ slurm-22-05-8-1; pyxis args.c, add_mount
+_ADDED_UP: Final = frozenset({"--mail-type", "--gres-flags", "--container-mounts", "--container-env"})
 #: srun's, which sbatch refuses; they belong on the srun line.
 _OF_SRUN: Final = frozenset(
     {
@@ -131,7 +133,9 @@ def options_have_their_values(submission: Submission) -> Iterator[Breach]:
                 yield Breach(where=request.at(option), message=message, hint=f"write {known.name}=VALUE")
             elif (attached := _attached(option)) is not None and known.values:
                 message = f"{attached} gives {option.name} the value {show(attached[2:])}, with the equals sign"
-                yield Breach(where=request.at(option), message=message, hint=f"write {known.name}{attached[2:]}")
+                better = f"{known.name}{attached[2:]}"
+                edits = request.mend(option.written, better)
+                yield Breach(where=request.at(option), message=message, hint=f"write {better}", edits=edits)
             elif not known.values and not known.optional and option.values:
                 message = f"{request.said(option)} has a value, but the option takes none"
                 yield Breach(where=request.at(option), message=message, hint=f"write {known.name}")
@@ -150,13 +154,15 @@ def nothing_but_options(submission: Submission) -> Iterator[Breach]:
             continue
         word = request.options.rest[0]
         text = word.value or word.raw
-        hint = "put a value with spaces in quotes, and remarks behind a #"
+        hint, edits = "put a value with spaces in quotes, and remarks behind a #", tuple[Edit, ...]()
         if text[:1] in _DASHES:
-            hint = f"write two plain hyphens: --{text.lstrip(_DASHES)}"
+            plain = text.lstrip(_DASHES)
+            hint = f"write two plain hyphens: --{plain}"
+            edits = request.mend(word, f"--{plain}") if word.raw == text else ()
         elif "=" in text and did_you_mean(text.partition("=")[0], request.table):
             hint = f"did you mean --{text}?"
         message = f"#SBATCH has the word {show(text)}, which is no option: sbatch refuses the script"
-        yield Breach(where=request.shell.locate(word), message=message, hint=hint)
+        yield Breach(where=request.shell.locate(word), message=message, hint=hint, edits=edits)
 
 
 def options_are_given_once(submission: Submission) -> Iterator[Breach]:
@@ -165,7 +171,7 @@ def options_are_given_once(submission: Submission) -> Iterator[Breach]:
         seen: dict[str, tuple[Option, str]] = {}
         for option, value in request.values(*(entry.name for entry in request.options.entries)):
             before = seen.get(option.name)
-            if before is not None and before[1] != value and option.name not in ("--acctg-freq", "--switches"):
+            if before is not None and before[1] != value and option.name not in _ADDED_UP:
                 line = request.at(before[0]).line
                 yield Breach(
                     where=request.at(option),

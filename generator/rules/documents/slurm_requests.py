@@ -9,10 +9,10 @@ from ...catalog.loader import closest
 from ...documents.document import LaunchScript
 from ...documents.launch_line import Option, Options
 from ...documents.launcher_options import TABLES, Table
-from ...documents.shell_script import ShellScript
+from ...documents.shell_script import ShellScript, Word
 from ...documents.submission import Submission
 from ...documents.world import gpu_count
-from ...findings import Location
+from ...findings import Edit, Location
 from .slurm_values import gpus as gpu_words
 from .slurm_values import gres_list, node_range, number
 
@@ -44,6 +44,13 @@ class Request:
         value = option.values[0].value if option.values else None
         words = option.name if value is None else f"{option.name}={value}"
         return f"#SBATCH {words}" if self.block else f"{self.program} {words}"
+
+    def mend(self, word: Word, replacement: str) -> tuple[Edit, ...]:
+        """The edit that puts `replacement` in a word's place; none in a command within another document."""
+        if self.block is None:
+            return ()
+        end = word.offset + len(word.raw)
+        return (Edit(path=self.shell.text.path, start=word.offset, end=end, replacement=replacement),)
 
     def values(self, *names: str) -> Iterator[tuple[Option, str]]:
         """Every option of these names whose value is known."""
