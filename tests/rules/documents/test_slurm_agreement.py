@@ -10,6 +10,7 @@ import pytest
 import dsgen
 from benchmarks.agreement_slurm import Counts, compare_rendered, compare_written
 from dsgen.catalog.loader import find_node_type
+from dsgen.documents.json_edits import apply_edits
 from dsgen.findings import Severity
 from dsgen.rules.documents import DOCUMENT_RULES
 from dsgen.rules.documents.slurm_variables import SET_BY
@@ -112,3 +113,23 @@ def test_a_job_whose_log_folder_is_missing_fails_before_its_script(tmp_path: Pat
     with running_slurm(nodes=1, gpus=0) as slurm:
         assert run_job(slurm, tmp_path, "--nodes=1", log="logs/%j.out") == "FAILED"
     assert not (tmp_path / "started").exists()
+
+
+@pytest.mark.integration
+@needs_slurm
+def test_sbatch_takes_what_is_mended(tmp_path: Path) -> None:
+    """Where `--fix` has an answer for a script that sbatch refuses, sbatch takes the mended script."""
+    mended: list[str] = []
+    with slurm_for(cpus=96, gpus=8, memory_mib=900 * 1024, nodes=16) as slurm:
+        for case in CASES:
+            script = case / "bad" / "job.sbatch"
+            edits = [edit for finding in dsgen.validate(script) for edit in finding.edits]
+            if not edits:
+                continue
+            (tmp_path / "job.sbatch").write_text(
+                apply_edits(script.read_text(encoding="utf-8"), edits), encoding="utf-8"
+            )
+            assert sbatch_test_only(script, slurm).returncode != 0, case.name
+            assert sbatch_test_only(tmp_path / "job.sbatch", slurm).returncode == 0, case.name
+            mended.append(case.name)
+    assert len(mended) >= 8
