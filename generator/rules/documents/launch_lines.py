@@ -53,7 +53,8 @@ def options_are_known(submission: Submission) -> Iterator[Breach]:
             else:
                 script = launch.program.raw if launch.program else "the script"
                 hint = f"if it is the script's, put it behind {script}"
-                yield Breach(where=at(launch, option), message=message, hint=hint)
+                # another release may have it
+                yield Breach(where=at(launch, option), message=message, hint=hint, severity=Severity.WARNING)
 
 
 def _near(name: str, names: tuple[str, ...]) -> str | None:

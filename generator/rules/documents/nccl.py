@@ -19,9 +19,26 @@ from .rule import Breach, DocumentRule
 
 _DEBUG: Final = ("VERSION", "WARN", "INFO", "ABORT", "TRACE", "NONE")
 _SUBSYSTEMS: Final = (
-    "INIT", "COLL", "P2P", "SHM", "NET", "GRAPH", "TUNING", "ENV", "ALLOC", "ALLOC_HOST", "CALL", "DESTROY", "PROXY", "NVLS", "BOOTSTRAP", "REG",
-    "PROFILE", "RAS", "ALL",
-)  # fmt: skip
+    "INIT",
+    "COLL",
+    "P2P",
+    "SHM",
+    "NET",
+    "GRAPH",
+    "TUNING",
+    "ENV",
+    "ALLOC",
+    "ALLOC_HOST",
+    "CALL",
+    "DESTROY",
+    "PROXY",
+    "NVLS",
+    "BOOTSTRAP",
+    "REG",
+    "PROFILE",
+    "RAS",
+    "ALL",
+)
 #: Likeness of names of which one is taken for a slip of the other; plug-ins have names of their own.
 _SLIP: Final = 0.88
 _ON: Final = frozenset({"1"})
@@ -47,10 +64,10 @@ def interface_reaches_the_nodes(submission: Submission) -> Iterator[Breach]:
             continue
         names = [name.strip() for name in value.lstrip("=").split(",")]
         if names and all(name in ("lo", "docker0", "") for name in names):
-            one_node = submission.world.nodes == 1
+            several = (submission.world.nodes or 1) > 1
             message = f"{assignment.name}={value} joins no two nodes"
             hint = "the cluster's interface, such as eth0 or ib0, or ^lo,docker for all but these"
-            severity = Severity.WARNING if one_node else Severity.ERROR
+            severity = Severity.ERROR if several else Severity.WARNING
             where = script.shell.locate(assignment.value_offset)
             yield Breach(where=where, message=message, hint=hint, severity=severity)
 
@@ -60,11 +77,13 @@ def infiniband_is_used(submission: Submission) -> Iterator[Breach]:
     cluster = submission.cluster
     for script, assignment, value in known_assignments(submission, "NCCL_IB_DISABLE"):
         several = submission.world.nodes is None or submission.world.nodes > 1
-        if value not in _ON or not several or (cluster and "infiniband" not in cluster.network.lower()):
+        if value not in _ON or not several or (cluster and cluster.network.lower() not in ("infiniband", "roce")):
             continue
-        over = f"{cluster.name} has {cluster.network}" if cluster else "a cluster with InfiniBand or RoCE"
-        message = f"NCCL_IB_DISABLE=1 sends everything over TCP; {over}"
-        yield Breach(where=script.shell.locate(assignment), message=message, hint="take it out")
+        tail = f", and {cluster.name} has {cluster.network}" if cluster else ", where there is InfiniBand too"
+        message = f"NCCL_IB_DISABLE=1 sends everything between nodes over TCP{tail}"
+        severity = None if cluster else Severity.NOTE
+        where = script.shell.locate(assignment)
+        yield Breach(where=where, message=message, hint="take it out", severity=severity)
 
 
 def names_are_todays(submission: Submission) -> Iterator[Breach]:

@@ -34,7 +34,8 @@ _UNITS_OF_TIME: Final = re.compile(
     r"\s*(\d{1,6})\s*(d|day|days|h|hr|hrs|hour|hours|m|min|mins|minutes|s|sec|seconds)\s*", re.IGNORECASE
 )
 _SECONDS_IN: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
-_SHORT_SECONDS: Final = 3_600  # of a job over several nodes, written without hours: more likely meant as hours
+#: Up to it, and from two days on, the first of two numbers is more likely meant as hours than as minutes.
+_HOURS_OF_A_DAY: Final = 24
 
 
 def known_values(request: Request, *names: str, last: bool = False) -> Iterator[tuple[Option, str]]:
@@ -81,7 +82,7 @@ def time_limit_means_hours(submission: Submission) -> Iterator[Breach]:
             days, first, second, third = values.time_fields(text)
             meaning = values.clock(duration)
             if days is None and second is not None and third is None:
-                if duration < _SHORT_SECONDS or (first or 0) >= 60:
+                if (first or 0) <= _HOURS_OF_A_DAY or (first or 0) >= 2 * _HOURS_OF_A_DAY:
                     message = f"{request.said(option)} is minutes:seconds: a limit of {meaning}"
                     hint = f"write {option.name}={first}:{second:02}:00 if hours and minutes are meant, else {meaning}"
                     yield Breach(where=request.at_value(option), message=message, hint=hint)

@@ -125,7 +125,7 @@ def log_folder_exists(submission: Submission) -> Iterator[Breach]:
     """The folder of the job's log exists before the job starts."""
     for request in blocks(submission):
         for option, text in known_values(request, "--output", "--error"):
-            folder = text.rpartition("/")[0]
+            folder = text.rpartition("/")[0].removeprefix("./").strip(".")
             here = request.shell.text.folder
             if not folder or text.startswith(("/", "~")) or (here is not None and _is_there(here, folder)):
                 continue

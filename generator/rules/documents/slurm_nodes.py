@@ -122,7 +122,12 @@ def gpus_are_asked_for(submission: Submission) -> Iterator[Breach]:
     """A script that starts training asks for GPUs."""
     for request in blocks(submission):
         script = request.block
-        if script is None or request.has(*_GPU_OPTIONS) or request.options.opaque or request.options.unknown:
+        if (
+            script is None
+            or request.has(*_GPU_OPTIONS, "--exclusive")
+            or request.options.opaque
+            or request.options.unknown
+        ):
             continue
         for launch in script.launches:
             call = next((call for call in launch.calls if call.program in _TRAINERS), None)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
-from ...catalog.loader import closest
 from ...documents.document import LaunchScript
 from ...documents.launch_line import Option, Options
 from ...documents.launcher_options import TABLES, Table
@@ -15,6 +16,11 @@ from ...documents.world import gpu_count
 from ...findings import Edit, Location
 from .slurm_values import gpus as gpu_words
 from .slurm_values import gres_list, node_range, number
+
+#: Likeness of names of which one is taken for a slip of the other; plug-ins of a site add options of their own.
+_SLIP: Final = 0.75
+_SHORT_SLIP: Final = 0.6  # of names of up to five letters, of which one makes more
+_SHORT: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,5 +144,5 @@ def did_you_mean(name: str, table: Table) -> str | None:
     long = {known.lstrip("-"): known for known in table.options if known.startswith("--")}
     if stem in long:
         return long[stem]
-    near = closest(stem, long)
-    return long[near] if near else None
+    near = difflib.get_close_matches(stem, long, n=1, cutoff=_SHORT_SLIP if len(stem) <= _SHORT else _SLIP)
+    return long[near[0]] if near else None

@@ -1,3 +1,3 @@
 #!/bin/bash
 export NCCL_SOCKET_IFNAME=lo
-torchrun --nproc-per-node=8 train.py
+torchrun --nnodes=2 --node-rank="$NODE" --master-addr=worker-0 --nproc-per-node=8 train.py
