@@ -8,12 +8,14 @@ from typing import Final
 
 from ...documents.submission import Submission
 from ...findings import Severity
+from ...spec.job import Job
 from ..identities import BATCH_RULES, WORLD_RULES, Product, batch_product, world_product
 from ..pins import known_values, layout_of
 from ..registry import JOB_RULES, LAYOUT_RULES
 from ..rule import JobRule, LayoutRule
 from .described import Described, described_jobs
 from .job_words import in_options, with_global_batch
+from .megatron_rule import MDS
 from .rule import Breach, DocumentRule, When
 
 _SIZES: Final = ("tensor", "pipeline", "context")
@@ -114,6 +116,8 @@ def _by_product(rule: LayoutRule, submission: Submission) -> Iterator[Breach]:
         if not rule.binds(job) or "gpus" not in described.facts or not _allowed(rule.id, described):
             continue
         known = known_values(job)
+        if of_world and job.framework == MDS and _is_cut_down(job):
+            continue  # of sizes that are too large, another rule speaks
         if of_world:
             known.pop("data", None)
             known = {name: known[name] for name in _SIZES if known.get(name, 1) > 1}
@@ -125,6 +129,12 @@ def _by_product(rule: LayoutRule, submission: Submission) -> Iterator[Breach]:
             continue
         if product.factors and product.total % product.known:
             yield _of_product(described, product)
+
+
+def _is_cut_down(job: Job) -> bool:
+    """Whether Megatron-DeepSpeed takes smaller sizes than those given, because there are not as many GPUs."""
+    tensor, pipeline = job.pins.tensor or 1, job.pins.pipeline or 1
+    return tensor > job.gpus or pipeline > max(job.gpus // tensor, 1)
 
 
 def _of_product(described: Described, product: Product) -> Breach:
