@@ -13,7 +13,7 @@ from ..sources import slurm_manual
 from . import slurm_values as values
 from .rule import Breach, DocumentRule
 from .slurm import known_values, slurm_rule
-from .slurm_requests import Request, blocks, count, gpus_per_node, nodes_of, tasks_per_node
+from .slurm_requests import Request, blocks, count, gpus_per_node, most_nodes, nodes_of, tasks_per_node
 
 #: Their catalogue entries count virtual cores, which are threads; those of others count cores.
 _COUNT_THREADS: Final = frozenset({"azure", "aws", "gcp"})
@@ -50,7 +50,7 @@ def nodes_have_the_gpus(submission: Submission) -> Iterator[Breach]:
     """The job's nodes have as many GPUs as --gpus asks for."""
     cluster = submission.cluster
     for request in _sized(submission):
-        option, text, nodes = request.options.get("--gpus"), request.options.text("--gpus"), nodes_of(request)
+        option, text, nodes = request.options.get("--gpus"), request.options.text("--gpus"), most_nodes(request)
         if not request.has("--nodes", "--ntasks") and request.has("--ntasks-per-node"):
             nodes = 1  # what Slurm takes then
         found = values.gpus(text) if text is not None else None
@@ -96,9 +96,14 @@ def _cores_asked(request: Request) -> Iterator[tuple[str, int, str]]:
     if each is not None and tasks is not None:
         words = f"{tasks} task{'s' * (tasks > 1)} × --cpus-per-task={each}"
         yield "--cpus-per-task", tasks * each, words
-    for name in ("--ntasks-per-node", "--ntasks"):
-        if tasks is not None and request.has(name) and not request.has("--cpus-per-task", "--overcommit"):
-            yield name, tasks, f"{tasks} tasks with a core each"
+    if request.has("--overcommit"):
+        return
+    if tasks is not None and request.has("--ntasks-per-node") and each is None:
+        yield "--ntasks-per-node", tasks, f"{tasks} tasks with a core each"
+    total, nodes = count(request, "--ntasks"), most_nodes(request)
+    if total and nodes and not request.has("--ntasks-per-node"):
+        share = -(-total // nodes)
+        yield "--ntasks", share * (each or 1), f"--ntasks={total} on {nodes} nodes, each of {each or 1} cores"
 
 
 def node_has_the_memory(submission: Submission) -> Iterator[Breach]:

@@ -103,6 +103,13 @@ def nodes_of(request: Request) -> int | None:
     return span[0] if span and span[0] == span[1] else None
 
 
+def most_nodes(request: Request) -> int | None:
+    """The nodes asked for, of a range the most; None where none are."""
+    text = request.options.text("--nodes")
+    span = node_range(text) if text is not None else None
+    return span[1] if span else None
+
+
 def count(request: Request, name: str) -> int | None:
     """The value of an option that counts; None where it isn't given or can't be known."""
     text = request.options.text(name)
