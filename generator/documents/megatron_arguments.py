@@ -121,7 +121,7 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[MegatronArguments]:
         program = _program_name(launch)
         known = program in OWN_PROGRAMS["megatron-lm"] or bool(program and program.startswith("pretrain_"))
         words = [
-            PlacedWord(value=word.value, begins=word.prefix, where=launch.script.locate(word))
+            PlacedWord(value=word.value, begins=word.prefix, where=launch.script.locate(word), variables=word.variables)
             for word in launch.arguments
         ]
         if _signs_in(words) >= (1 if known else _ENOUGH_SIGNS):

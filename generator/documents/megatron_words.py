@@ -12,6 +12,7 @@ from .megatron_options import MegatronOption, OptionTable
 
 _NUMBER: Final = re.compile(r"-\d+$|-\d*\.\d+$")  # argparse takes such a word for a value
 _INTEGER: Final = re.compile(r"\s*[+-]?\d+(?:_\d+)*\s*", re.ASCII)
+_OF_OPTIONS: Final = re.compile(r"ARG|OPT|FLAG|EXTRA|PARAM|CMD|@|\*", re.IGNORECASE)
 _MOST_DIGITS: Final = 18  # a longer number is none that any option takes, and slow to convert
 
 
@@ -22,6 +23,12 @@ class PlacedWord:
     value: str | None
     begins: str
     where: Location
+    variables: tuple[str, ...] = ()  #: those that the shell puts in it
+
+    @property
+    def may_be_options(self) -> bool:
+        """Whether it is unknown, and of a variable whose name says that it holds options: `$EXTRA_ARGS`."""
+        return self.value is None and any(map(_OF_OPTIONS.search, self.variables))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +95,8 @@ def parse_words(words: Sequence[PlacedWord], table: OptionTable) -> ParsedWords:
             continue
         values = []
         for value in _values(words, index, option):
-            complete = complete and (value is not None or option.nargs is None)
-            values.append(value)
+            complete = complete and not (value.may_be_options and option.nargs is not None)
+            values.append(value.value)
         index += len(values)
         given.append(_given(option, name, values, word.where))
     return ParsedWords(given=tuple(given), strays=tuple(strays), complete=complete)
@@ -99,14 +106,14 @@ def _is_option(word: str) -> bool:
     return word.startswith("-") and len(word) > 1 and not _NUMBER.match(word) and " " not in word
 
 
-def _values(words: Sequence[PlacedWord], index: int, option: MegatronOption) -> Iterator[str | None]:
+def _values(words: Sequence[PlacedWord], index: int, option: MegatronOption) -> Iterator[PlacedWord]:
     """The values that follow an option, as many as it takes."""
     most = {"?": 1, None: 0 if option.kind == "flag" else 1}.get(option.nargs, len(words))
     for word in words[index : index + most]:
         known = word.value if word.value is not None else word.begins
         if _is_option(known):
             return
-        yield word.value
+        yield word
 
 
 def _given(

@@ -191,6 +191,14 @@ def test_what_a_variable_hides_is_not_known() -> None:
     assert arguments.setting("--tensor-model-parallel-size", 1) is None
 
 
+@pytest.mark.parametrize(("words", "complete"), [("$DATA", True), ("1 $A 2 $B", True), ("$DATA $EXTRA_ARGS", False)])
+def test_unknown_values_of_a_list_hide_no_options(words: str, complete: bool) -> None:
+    """What follows an option of several values is taken for them, but for a variable whose name speaks of options."""
+    [arguments] = script_arguments(f"torchrun pretrain_gpt.py --num-layers 2 --data-path {words} --bf16\n")
+    assert arguments.complete is complete
+    assert arguments.has("--bf16") and arguments.value("--data-path") is None
+
+
 def test_the_last_of_several_wins() -> None:
     """As with argparse, the last value of a repeated option counts; all are kept in order."""
     [arguments] = script_arguments("torchrun pretrain_gpt.py --num-layers 2 --num-layers 4\n")
