@@ -60,7 +60,8 @@ class MegatronArguments:
     program: str | None = None  #: the training script's file name
     given: tuple[GivenOption, ...] = ()  #: every option in order, repeats included
     strays: tuple[Stray, ...] = ()  #: words that Megatron's own parser doesn't know
-    complete: bool = True  #: whether every option is among `given`; variables may hold more
+    complete: bool = True  #: whether every option is among `given` and `unsure`; variables may hold more
+    unsure: frozenset[str] = frozenset()  #: options that the script gives on a condition
 
     @property
     def table(self) -> OptionTable:
@@ -84,31 +85,39 @@ class MegatronArguments:
 
     def lacks(self, name: str) -> bool:
         """Whether the option is surely not given."""
-        return self.complete and name not in self.values
+        return self.complete and name not in self.values and name not in self.unsure
+
+    def sure(self, *names: str) -> bool:
+        """Whether it is known of each option if it is given."""
+        return self.complete and not self.unsure & {name for name in names if name not in self.values}
+
+    def may_have(self, name: str) -> bool:
+        """Whether the option is given, always or on a condition."""
+        return name in self.values or name in self.unsure
 
     def value(self, name: str, default: object = None) -> object:
         """What is given for an option; `default` where nothing is."""
-        return self.values.get(name, default)
+        return self.values.get(name, None if name in self.unsure else default)
 
     def integer(self, name: str, default: int | None = None) -> int | None:
         """A whole number; `default` where nothing is given, None where it can't be known."""
-        value = self.values.get(name, default)
+        value = self.value(name, default)
         if isinstance(value, tuple) and len(value) == 1:
             value = value[0]
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     def number(self, name: str, default: float | None = None) -> float | None:
         """A number; `default` where nothing is given, None where it can't be known."""
-        value = self.values.get(name, default)
+        value = self.value(name, default)
         return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
     def setting(self, name: str, default: int) -> int | None:
         """A whole number, or the parser's `default` where it is surely not given; None where that can't be known."""
-        return self.integer(name) if self.has(name) else default if self.complete else None
+        return self.integer(name) if self.has(name) else default if self.sure(name) else None
 
     def flag(self, name: str) -> bool | None:
         """Whether a flag is given; None where that can't be known."""
-        return True if self.has(name) else False if self.complete else None
+        return True if self.has(name) else False if self.sure(name) else None
 
     def locate(self, name: str) -> Location:
         """The place of an option, else of the program, else the file."""
@@ -121,7 +130,13 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[MegatronArguments]:
         program = _program_name(launch)
         known = program in OWN_PROGRAMS["megatron-lm"] or bool(program and program.startswith("pretrain_"))
         words = [
-            PlacedWord(value=word.value, begins=word.prefix, where=launch.script.locate(word), variables=word.variables)
+            PlacedWord(
+                value=word.value,
+                begins=word.prefix,
+                where=launch.script.locate(word),
+                variables=word.variables,
+                written=word.raw,
+            )
             for word in launch.arguments
         ]
         if _signs_in(words) >= (1 if known else _ENOUGH_SIGNS):
@@ -198,4 +213,5 @@ def _arguments(
         given=parsed.given,
         strays=parsed.strays,
         complete=parsed.complete and not _ELSEWHERE & {option.name for option in parsed.given},
+        unsure=parsed.unsure - {option.name for option in parsed.given},
     )

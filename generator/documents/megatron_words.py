@@ -12,6 +12,7 @@ from .megatron_options import MegatronOption, OptionTable
 
 _NUMBER: Final = re.compile(r"-\d+$|-\d*\.\d+$")  # argparse takes such a word for a value
 _INTEGER: Final = re.compile(r"\s*[+-]?\d+(?:_\d+)*\s*", re.ASCII)
+_VARIABLE: Final = re.compile(r"[$`*?]")
 _OF_OPTIONS: Final = re.compile(r"ARG|OPT|FLAG|EXTRA|PARAM|CMD|@|\*", re.IGNORECASE)
 _MOST_DIGITS: Final = 18  # a longer number is none that any option takes, and slow to convert
 
@@ -24,6 +25,13 @@ class PlacedWord:
     begins: str
     where: Location
     variables: tuple[str, ...] = ()  #: those that the shell puts in it
+    written: str = ""  #: as written; of a word that is there on a condition only, all that is known
+
+    @property
+    def conditional(self) -> str | None:
+        """The text of a word that is there on a condition; None where it is there, or its text isn't known."""
+        text = self.written.strip("\"'")
+        return text if self.value is None and not self.begins and text and not _VARIABLE.search(text) else None
 
     @property
     def may_be_options(self) -> bool:
@@ -64,12 +72,14 @@ class ParsedWords:
     given: tuple[GivenOption, ...]
     strays: tuple[Stray, ...]
     complete: bool
+    unsure: frozenset[str] = frozenset()  #: options that are given on a condition of the script
 
 
 def parse_words(words: Sequence[PlacedWord], table: OptionTable) -> ParsedWords:
     """The options among `words`, in their order."""
     given: list[GivenOption] = []
     strays: list[Stray] = []
+    unsure: set[str] = set()
     complete, index, foreign = True, 0, False  # foreign: after an option of the script's own, whose values these may be
     while index < len(words):
         word = words[index]
@@ -77,7 +87,10 @@ def parse_words(words: Sequence[PlacedWord], table: OptionTable) -> ParsedWords:
         name, sign, explicit = (word.value if word.value is not None else word.begins).partition("=")
         option = table.get(name) if name.startswith("-") else None
         if option is None:
-            if word.value is None:
+            if word.conditional is not None:
+                named = table.get(re.split(r"[\s=]", word.conditional, maxsplit=1)[0])
+                unsure |= {named.name} if named else set()
+            elif word.value is None:
                 complete = complete and word.begins.startswith("-")
             elif _is_option(word.value):
                 strays.append(Stray(word=name, where=word.where))
@@ -99,7 +112,7 @@ def parse_words(words: Sequence[PlacedWord], table: OptionTable) -> ParsedWords:
             values.append(value.value)
         index += len(values)
         given.append(_given(option, name, values, word.where))
-    return ParsedWords(given=tuple(given), strays=tuple(strays), complete=complete)
+    return ParsedWords(given=tuple(given), strays=tuple(strays), complete=complete, unsure=frozenset(unsure))
 
 
 def _is_option(word: str) -> bool:
@@ -110,7 +123,7 @@ def _values(words: Sequence[PlacedWord], index: int, option: MegatronOption) -> 
     """The values that follow an option, as many as it takes."""
     most = {"?": 1, None: 0 if option.kind == "flag" else 1}.get(option.nargs, len(words))
     for word in words[index : index + most]:
-        known = word.value if word.value is not None else word.begins
+        known = word.value if word.value is not None else word.begins or (word.conditional or "").split(" ")[0]
         if _is_option(known):
             return
         yield word

@@ -191,6 +191,16 @@ def test_what_a_variable_hides_is_not_known() -> None:
     assert arguments.setting("--tensor-model-parallel-size", 1) is None
 
 
+def test_options_on_a_condition_are_neither_given_nor_missing() -> None:
+    """What the script adds under an `if` may be given; every other option that isn't there is surely missing."""
+    script = 'ARGS="--num-layers 2"\nif [ "$DEBUG" = 1 ]; then\n  ARGS="$ARGS --fp16"\nfi\n'
+    [arguments] = script_arguments(script + "torchrun pretrain_gpt.py $ARGS --hidden-size 64\n")
+    assert (arguments.complete, arguments.unsure) == (True, {"--fp16"})
+    assert not arguments.has("--fp16") and not arguments.lacks("--fp16") and arguments.may_have("--fp16")
+    assert arguments.flag("--fp16") is None and not arguments.sure("--bf16", "--fp16")
+    assert arguments.lacks("--bf16") and arguments.integer("--hidden-size") == 64
+
+
 @pytest.mark.parametrize(("words", "complete"), [("$DATA", True), ("1 $A 2 $B", True), ("$DATA $EXTRA_ARGS", False)])
 def test_unknown_values_of_a_list_hide_no_options(words: str, complete: bool) -> None:
     """What follows an option of several values is taken for them, but for a variable whose name speaks of options."""

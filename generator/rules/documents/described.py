@@ -31,6 +31,7 @@ from .megatron_stages import chunks_of
 
 _CHUNKS: Final = ("--num-virtual-stages-per-pipeline-rank", "--num-layers-per-virtual-pipeline-stage")
 _OTHER_CHUNKS: Final = ("--pipeline-model-parallel-layout", "--hybrid-layer-pattern", "--hybrid-override-pattern")
+_RECOMPUTE: Final = ("--recompute-granularity", "--recompute-activations", "--checkpoint-activations")
 _FSDP: Final = ("--use-megatron-fsdp", "--use-custom-fsdp", "--use-torch-fsdp2")
 _FLASH: Final = ("--use-flash-attn", "--use-flash-attn-v1", "--use-flash-attn-v2", "--use-flash-attn-triton")
 
@@ -102,7 +103,7 @@ class _Reader:
         )
 
     def _chunks(self) -> int | None:
-        if not self.arguments.complete or any(map(self.arguments.has, _OTHER_CHUNKS)):
+        if not self.arguments.sure(*_CHUNKS, *_OTHER_CHUNKS) or any(map(self.arguments.has, _OTHER_CHUNKS)):
             return None
         given = next((name for name in _CHUNKS if self.arguments.has(name)), None)
         chunks = 1 if given is None else chunks_of(self.arguments)
@@ -140,7 +141,7 @@ class _Reader:
 
     def _recompute(self) -> str | None:
         arguments, kind = self.arguments, self.arguments.value("--recompute-granularity")
-        if not arguments.complete or (arguments.has("--recompute-granularity") and kind is None):
+        if not arguments.sure(*_RECOMPUTE) or (arguments.has("--recompute-granularity") and kind is None):
             return None
         self.facts.known.add("recompute")
         if arguments.has("--recompute-granularity"):
@@ -181,7 +182,7 @@ class _Reader:
         names = ("--fp8-format",) if self.is_lm else ("--fp8-hybrid", "--fp8-e4m3")
         options = {**dict.fromkeys(names, "fp8"), "--bf16": "bf16", "--fp16": "fp16"}
         given = next((name for name in options if self.arguments.has(name)), None)
-        if given is not None or self.arguments.complete:
+        if given is not None or self.arguments.sure(*options):
             self.facts.known.add("precision")
         if given is None:
             return "fp32"

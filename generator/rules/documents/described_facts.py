@@ -27,7 +27,7 @@ class Facts:
     def number(self, fact: str, option: str, default: int | None = None) -> int | None:
         """A size of at least 1 that is given, or is surely `default`."""
         arguments = self.arguments
-        value = arguments.integer(option) if arguments.has(option) else default if arguments.complete else None
+        value = arguments.integer(option) if arguments.has(option) else default if arguments.sure(option) else None
         if value is None or not 0 < value <= LARGEST:
             return None
         self.known.add(fact)
@@ -40,6 +40,6 @@ class Facts:
         given = next((option for option in options if self.arguments.has(option)), None)
         if given is not None:
             self.places[fact] = self.arguments.locate(given)
-        if given is not None or self.arguments.complete:
+        if given is not None or self.arguments.sure(*options):
             self.known.add(fact)
         return given is not None

@@ -52,7 +52,7 @@ def model_of(facts: Facts) -> Model:
 
 def _default_ffn(facts: Facts, hidden: int | None) -> int | None:
     """Four times the hidden size; under SwiGLU two thirds of that, in whole 64s (both trees' arguments.py)."""
-    if not hidden:
+    if not hidden or not facts.arguments.sure("--swiglu"):
         return None
     return int((4 * hidden * 2 / 3) / 64) * 64 if facts.arguments.has("--swiglu") else 4 * hidden
 
@@ -62,7 +62,7 @@ def _kv_heads(facts: Facts, heads: int | None) -> int | None:
         return facts.number("kv_heads", "--num-key-value-heads", heads)
     if facts.arguments.has("--group-query-attention"):
         return facts.number("kv_heads", "--num-query-groups", 1)
-    if heads and facts.arguments.complete:
+    if heads and facts.arguments.sure("--group-query-attention"):
         facts.known.add("kv_heads")
     return heads
 

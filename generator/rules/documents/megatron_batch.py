@@ -169,7 +169,9 @@ def evaluation_batch_is_whole(arguments: MegatronArguments, submission: Submissi
 def decay_style_has_its_ends(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
     """A weight decay that grows has a start and an end; a constant one has neither."""
     ends = ("--start-weight-decay", "--end-weight-decay")
-    style = arguments.value("--weight-decay-incr-style", "constant" if arguments.complete else None)
+    style = arguments.value(
+        "--weight-decay-incr-style", "constant" if arguments.sure("--weight-decay-incr-style") else None
+    )
     for end in ends:
         if style == "constant" and arguments.has(end):
             message = f"{end} is given, but --weight-decay-incr-style is constant"

@@ -58,7 +58,7 @@ def stage_is_the_configs(arguments: MegatronArguments, submission: Submission) -
 def precision_is_the_configs(arguments: MegatronArguments, submission: Submission) -> Iterator[Breach]:
     """The precision on the command line, which builds the model, is the config's, which runs it."""
     config = config_of(arguments, submission)
-    if config is None or not arguments.complete:
+    if config is None or not arguments.sure("--bf16", "--fp16"):
         return
     ours = next((name for name in ("bf16", "fp16") if arguments.has(f"--{name}")), None)
     theirs = (

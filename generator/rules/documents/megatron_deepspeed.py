@@ -52,7 +52,7 @@ def eight_bits_are_transformer_engines(arguments: MegatronArguments, _: Submissi
         if arguments.has(name) and arguments.value("--transformer-impl", "local") == "local":
             message = f"{name} with --transformer-impl local"
             hint = "--transformer-impl transformer_engine"
-            if arguments.has("--transformer-impl") or arguments.complete:
+            if arguments.has("--transformer-impl") or arguments.sure("--transformer-impl"):
                 yield Breach(where=arguments.locate(name), message=message, hint=hint)
     yield from excludes(arguments, _FP8[0], [_FP8[1]])
 

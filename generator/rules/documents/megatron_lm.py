@@ -14,6 +14,7 @@ from .rule import Breach, DocumentRule
 
 _DISTRIBUTED: Final = "--use-distributed-optimizer"
 _SEQUENCE: Final = "--sequence-parallel"
+_POSITIONS: Final = ("--position-embedding-type", "--use-rotary-position-embeddings")
 _MEGATRON_FSDP: Final = "--use-megatron-fsdp"
 
 
@@ -99,7 +100,7 @@ def positions_have_their_options(arguments: MegatronArguments, _: Submission) ->
     kind = arguments.value("--position-embedding-type")
     rotates = kind == "rope" or arguments.has("--use-rotary-position-embeddings")
     gone = "--no-position-embedding"
-    if arguments.has(gone) and not rotates and arguments.complete:
+    if arguments.has(gone) and not rotates and arguments.sure(*_POSITIONS):
         message = f"{gone} is refused without rotary positions"
         yield Breach(where=arguments.locate(gone), message=message, hint="--position-embedding-type none")
     where = arguments.locate("--position-embedding-type")
@@ -114,7 +115,7 @@ def positions_have_their_options(arguments: MegatronArguments, _: Submission) ->
 def further_tokens_have_rotary_positions(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
     """Multi-token prediction runs with rotary positions, or none."""
     count = arguments.integer("--mtp-num-layers")
-    if not count or arguments.has("--use-rotary-position-embeddings") or not arguments.complete:
+    if not count or arguments.has("--use-rotary-position-embeddings") or not arguments.sure(*_POSITIONS):
         return
     kind = arguments.value("--position-embedding-type", "learned_absolute")
     if kind in ("learned_absolute", "relative"):

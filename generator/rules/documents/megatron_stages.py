@@ -22,10 +22,13 @@ _COUNTED: Final = ("--account-for-embedding-in-pipeline-split", "--account-for-l
 _OTHERWISE: Final = (_LAYOUT, "--hybrid-layer-pattern", "--hybrid-override-pattern", "--standalone-embedding-stage")
 
 
+_CUTS: Final = (*_OTHERWISE, *_COUNTED, _FIRST, _LAST, _PER_CHUNK, _CHUNKS)
+
+
 def _layers(arguments: MegatronArguments) -> int | None:
     """The layers that stages share, ends counted where they count; None where they can't be known."""
     layers = sized(arguments, one_of(arguments, "--num-layers", "--encoder-num-layers"))
-    if layers is None or layers < 1 or not arguments.complete or any(map(arguments.has, _OTHERWISE)):
+    if layers is None or layers < 1 or not arguments.sure(*_CUTS) or any(map(arguments.has, _OTHERWISE)):
         return None
     return layers + sum(map(arguments.has, _COUNTED))
 

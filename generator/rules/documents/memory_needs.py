@@ -65,7 +65,7 @@ def needs_of(submission: Submission) -> Iterator[Need]:
 
 def _of_arguments(described: Described) -> Iterator[Need]:
     arguments = described.arguments
-    if not described.facts >= _NEEDED or any(map(arguments.has, _BEYOND)) or described.job.model.is_moe:
+    if not described.facts >= _NEEDED or any(map(arguments.may_have, _BEYOND)) or described.job.model.is_moe:
         return
     layout = _layout(described.job)
     if layout is not None and _is_countable(described.job, layout):
