@@ -79,6 +79,7 @@ from . import (
     slurm_nodes,
     slurm_resources,
     slurm_script,
+    slurm_steps,
     slurm_text,
     slurm_variables,
 )
@@ -135,6 +136,7 @@ FILE_RULES: Final[tuple[DocumentRule, ...]] = (
     *slurm_nodes.RULES,
     *slurm_resources.RULES,
     *slurm_script.RULES,
+    *slurm_steps.RULES,
     *slurm_text.RULES,
     *slurm_variables.RULES,
     *azureml.RULES,

@@ -46,18 +46,17 @@ def steps(submission: Submission) -> Iterator[Step]:
 
 
 def _tasks(own: Request, block: Request, nodes: int | None) -> tuple[int | None, Location | None]:
-    """Tasks on each node: srun's options go before sbatch's."""
-    if own.options.opaque:
+    """Tasks on each node. srun takes the job's number of tasks, and then its own --ntasks-per-node doesn't count."""
+    if own.options.opaque or own.has("--ntasks-per-gpu", "--gpus-per-task", "--multi-prog"):
         return None, None
-    for request in (own, block):
-        option = request.options.get("--ntasks-per-node")
-        total = request.options.get("--ntasks")
-        if request is own and total is not None:
-            tasks = count(own, "--ntasks")
-            each = tasks // nodes if tasks is not None and nodes and tasks % nodes == 0 else None
-            return each, own.at(total)
-        if option is not None:
-            return count(request, "--ntasks-per-node"), request.at(option)
-    if own.has("--ntasks-per-gpu", "--gpus-per-task", "--multi-prog"):
+    total = own.options.get("--ntasks")
+    if total is not None:
+        tasks = count(own, "--ntasks")
+        return (tasks // nodes if tasks is not None and nodes and tasks % nodes == 0 else None), own.at(total)
+    each = own.options.get("--ntasks-per-node")
+    if each is not None and not block.has("--ntasks", "--ntasks-per-node"):
+        return count(own, "--ntasks-per-node"), own.at(each)
+    if own.has("--nodes") and nodes_of(own) != nodes_of(block):
         return None, None
-    return tasks_per_node(block), None
+    option = block.options.get("--ntasks-per-node")
+    return tasks_per_node(block), block.at(option) if option is not None else None

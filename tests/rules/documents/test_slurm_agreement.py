@@ -133,3 +133,19 @@ def test_sbatch_takes_what_is_mended(tmp_path: Path) -> None:
             assert sbatch_test_only(tmp_path / "job.sbatch", slurm).returncode == 0, case.name
             mended.append(case.name)
     assert len(mended) >= 8
+
+
+@pytest.mark.integration
+@needs_slurm
+def test_a_step_fares_as_the_rules_of_steps_say(tmp_path: Path) -> None:
+    """srun passes over its own --ntasks-per-node (SLM064), and gets no node and no GPU beyond its job's (SLM065, 066)."""
+    calls = ("--ntasks-per-node=1", "--ntasks=1 --ntasks-per-node=1", "--nodes=2 --ntasks=2", "--gpus-per-node=2")
+    steps = "".join(f"timeout 10 srun {words} echo step {index}\n" for index, words in enumerate(calls))
+    script = tmp_path / "job.sbatch"
+    block = "#SBATCH --nodes=1 --ntasks-per-node=2 --gpus-per-node=1 --output=job.out\n"
+    script.write_text(f"#!/bin/bash\n{block}{steps}")
+    with running_slurm(nodes=2, gpus=2) as slurm:
+        job = slurm.run("sbatch", "--parsable", script.name, cwd=tmp_path).stdout.strip()
+        slurm.finished(job)
+    told = (tmp_path / "job.out").read_text(encoding="utf-8").splitlines()
+    assert [told.count(f"step {index}") for index in range(len(calls))] == [2, 1, 0, 0], told
