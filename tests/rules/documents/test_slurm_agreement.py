@@ -138,7 +138,7 @@ def test_sbatch_takes_what_is_mended(tmp_path: Path) -> None:
 @pytest.mark.integration
 @needs_slurm
 def test_a_step_fares_as_the_rules_of_steps_say(tmp_path: Path) -> None:
-    """srun passes over its own --ntasks-per-node (SLM064), and gets no node and no GPU beyond its job's (SLM065, 066)."""
+    """srun passes over its own --ntasks-per-node (SLM064), and gets no node or GPU beyond its job (SLM065, 066)."""
     calls = ("--ntasks-per-node=1", "--ntasks=1 --ntasks-per-node=1", "--nodes=2 --ntasks=2", "--gpus-per-node=2")
     steps = "".join(f"timeout 10 srun {words} echo step {index}\n" for index, words in enumerate(calls))
     script = tmp_path / "job.sbatch"
