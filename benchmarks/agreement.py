@@ -1,184 +1,33 @@
-"""How often `dsgen validate` and DeepSpeed's own parser agree: `python -m benchmarks.agreement deepspeed`.
+"""How often `dsgen validate` agrees with the programs that read what it checks: `python -m benchmarks.agreement`.
 
-Real configs, the configs that dsgen renders for its examples, and seeded mutations of both go to DeepSpeed's parser, in
-one process per release on 8 imaginary ranks, and to dsgen's rules, in this process.
+Runs the comparison with each program in a process of its own, or only those named: `python -m benchmarks.agreement slurm`.
+The one with the Megatrons wants a checkout of theirs: `python -m benchmarks.agreement_megatron TREE`.
 """
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import json
-import os
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
-from importlib import metadata
-from importlib.metadata import PackageNotFoundError
 from pathlib import Path
-from typing import Any
+from typing import Final
 
-from benchmarks.mutations import WORLD, for_world, mutants
-
-REPOSITORY = Path(__file__).parents[1]
-CONFIGS = REPOSITORY / "tests" / "documents" / "ds_configs"
-RELEASES = ("0.19.8", "0.16.9")
-MUTANTS = 2000
+PROGRAMS: Final = ("deepspeed", "slurm", "azureml", "huggingface", "accelerate")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """Both verdicts on one config."""
-
-    name: str
-    text: str
-    accepted: bool  #: by DeepSpeed's parser
-    error: str | None  #: what it said
-    errors: tuple[tuple[str, str, str], ...]  #: dsgen's: rule, when it would be noticed, message
-
-    @property
-    def at_parse(self) -> bool:
-        """Whether dsgen says that the parser refuses it."""
-        return any(when == "parse" for _, when, _ in self.errors)
-
-    @property
-    def verdict(self) -> str:
-        """In which of the four cells of the table it falls."""
-        if self.accepted:
-            return "we cry wolf" if self.at_parse else "accepted by both"
-        return "rejected by both" if self.errors else "we miss"
-
-
-def main() -> None:
-    """Print the agreement, release by release."""
-    options = _options()
-    disagreements = 0
-    for version in options.releases:
-        bases = [*real_configs(), *rendered_configs()]
-        texts = [*bases, *((f"{n} for {WORLD}", fitted(t)) for n, t in bases)]
-        texts += mutants(bases, options.mutants, version, options.seed)
-        answers = compare(texts, version, _folder(version, options.cache))
-        disagreements += report(answers, version, options.show)
-    sys.exit(1 if disagreements else 0)
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["deepspeed"])
-    parser.add_argument("--releases", nargs="+", default=RELEASES)
-    parser.add_argument("--mutants", type=int, default=MUTANTS)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--show", type=int, default=10, help="disagreements printed in full")
-    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "dsgen-deepspeed")
-    return parser.parse_args()
-
-
-def _folder(version: str, cache: Path) -> Path | None:
-    """Where the release is; None for the environment's own."""
-    with contextlib.suppress(PackageNotFoundError):
-        if metadata.version("deepspeed") == version:
-            return None
-    sys.path.insert(0, str(REPOSITORY / "scripts"))
-    from deepspeed_keys import install  # type: ignore[import-not-found]
-
-    folder: Path = install(version, cache)
-    return folder
-
-
-def real_configs() -> list[tuple[str, str]]:
-    """Configs that people published."""
-    found = sorted(CONFIGS.glob("*.json"))
-    return [(path.name, path.read_text(encoding="utf-8")) for path in found if _is_json(path)]
-
-
-def _is_json(path: Path) -> bool:
-    try:
-        return isinstance(json.loads(path.read_text(encoding="utf-8")), dict)
-    except ValueError:
-        return False
-
-
-def rendered_configs() -> list[tuple[str, str]]:
-    """The configs that dsgen writes for its own examples."""
-    golden = REPOSITORY / "tests" / "golden"
-    found = sorted(golden.glob("*/*ds_config*.json")) or sorted(golden.glob("*/**/*ds_config*.json"))
-    return [(f"{path.parent.name}/{path.name}", path.read_text(encoding="utf-8")) for path in found]
-
-
-def fitted(text: str) -> str:
-    """The config with a batch for `WORLD` ranks."""
-    return json.dumps(for_world(json.loads(text)), indent=2)
-
-
-def compare(texts: Iterable[tuple[str, str]], version: str, folder: Path | None) -> list[Answer]:
-    """Both verdicts on every text."""
-    listed = list(texts)
-    theirs = ask_deepspeed([text for _, text in listed], folder)
-    return [
-        Answer(name=name, text=text, accepted=said["accepted"], error=said["error"], errors=ask_dsgen(text, version))
-        for (name, text), said in zip(listed, theirs, strict=True)
-    ]
-
-
-def ask_deepspeed(texts: list[str], folder: Path | None) -> list[dict[str, Any]]:
-    """The verdicts of the release in `folder`, else of the environment's own, from a process of its own."""
-    paths = [str(REPOSITORY)] if folder is None else [str(folder), str(REPOSITORY)]
-    environment = {**os.environ, "DS_ACCELERATOR": "cpu", "PYTHONPATH": os.pathsep.join(paths)}
-    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
-    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.deepspeed_verdicts", str(WORLD)]
-    done = subprocess.run(command, input=lines, env=environment, cwd=REPOSITORY, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"DeepSpeed can't be asked:\n{done.stderr[-3000:]}")
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-def ask_dsgen(text: str, version: str) -> tuple[tuple[str, str, str], ...]:
-    """dsgen's errors on a config that 8 GPUs read."""
-    from dsgen.documents.document import DsConfig
-    from dsgen.documents.json_text import read_json
-    from dsgen.documents.submission import Given, Submission
-    from dsgen.findings import Severity
-    from dsgen.rules.documents.check import check_submission
-    from dsgen.rules.documents.registry import DOCUMENT_RULES
-    from dsgen.spec.text import text_of
-
-    when = {rule.id: rule.when for rule in DOCUMENT_RULES}
-    config = DsConfig(json=read_json(text_of(text, "ds_config.json")))
-    numbers = tuple(map(int, version.split(".")))
-    submission = Submission(documents=(config,), given=Given(gpus=WORLD, deepspeed_version=numbers))
-    findings = check_submission(submission)
-    return tuple((f.rule, when[f.rule], f.message) for f in findings if f.severity is Severity.ERROR)
-
-
-def report(answers: list[Answer], version: str, show: int) -> int:
-    """Print the table of a release; the number of disagreements."""
-    cells = Counter(answer.verdict for answer in answers)
-    print(f"\nDeepSpeed {version}: {len(answers)} configs")
-    for cell in ("rejected by both", "accepted by both", "we miss", "we cry wolf"):
-        print(f"  {cell:18} {cells[cell]:6}")
-    wrong = [answer for answer in answers if answer.verdict in ("we miss", "we cry wolf")]
-    for answer in wrong[:show]:
-        print(
-            f"\n{answer.verdict}: {answer.name}\n  DeepSpeed: {answer.error}\n  dsgen: {answer.errors}\n{answer.text}"
-        )
-    others = Counter(
-        "/".join(sorted({rule for rule, _, _ in answer.errors}))
-        for answer in answers
-        if answer.verdict == "rejected by both" and not answer.at_parse
-    )
-    if others:
-        print("  rejected by both, but dsgen gives another reason:")
-    for rules, count in sorted(others.items()):
-        print(f"    {rules:20} {count:6}")
-    later = Counter((rule, when) for answer in answers if answer.accepted for rule, when, _ in answer.errors)
-    if later:
-        print("  errors on configs that the parser accepts:")
-    for (rule, when), count in sorted(later.items()):
-        print(f"    {rule:10} {when:10} {count:6}")
-    return len(wrong)
+def main() -> int:
+    """Print each comparison; 1 when any of them disagrees."""
+    chosen = sys.argv[1:] or PROGRAMS
+    unknown = [name for name in chosen if name not in PROGRAMS]
+    if unknown:
+        print(f"{', '.join(unknown)}: choose from {', '.join(PROGRAMS)}", file=sys.stderr)
+        return 2
+    failed = False
+    for name in chosen:
+        print(f"== {name}", flush=True)
+        command = [sys.executable, "-m", f"benchmarks.agreement_{name}"]
+        failed |= bool(subprocess.run(command, cwd=Path(__file__).parents[1], check=False).returncode)
+    return int(failed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.agreement import WORLD, ask_dsgen, compare, fitted, real_configs, rendered_configs
-from benchmarks.mutations import mutants
+from benchmarks.agreement_deepspeed import WORLD, ask_dsgen, compare, fitted, real_configs, rendered_configs
+from benchmarks.deepspeed_mutations import mutants
 from dsgen.documents.document import DsConfig
 from dsgen.documents.json_edits import apply_edits
 from dsgen.documents.json_text import read_json
