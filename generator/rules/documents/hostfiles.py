@@ -26,7 +26,9 @@ def lines_are_hosts_with_slots(submission: Submission) -> Iterator[Breach]:
         for entry in hostfile.entries:
             if entry.slots is None:
                 message = f"{show(entry.raw)} is not HOST slots=N: DeepSpeed's launcher refuses the hostfile"
-                yield Breach(where=hostfile.locate(entry), message=message, hint=f"{entry.host.partition(':')[0]} slots=8")
+                yield Breach(
+                    where=hostfile.locate(entry), message=message, hint=f"{entry.host.partition(':')[0]} slots=8"
+                )
         if not hostfile.entries:
             yield Breach(where=hostfile.locate(0), message="the hostfile names no host", hint="worker-0 slots=8")
 

@@ -51,7 +51,8 @@ def nodes_meet_somewhere(submission: Submission) -> Iterator[Breach]:
         if _told(launch, call, "--master-addr", "--rdzv-endpoint") or call.options.has("--standalone"):
             continue
         tail = "; it doesn't read MASTER_ADDR" if "MASTER_ADDR" in launch.environment else ""
-        message = f"torchrun of {nodes} nodes has no --rdzv-endpoint and no --master-addr: each waits at its own 127.0.0.1{tail}"
+        each = f"each waits at its own 127.0.0.1{tail}"
+        message = f"torchrun of {nodes} nodes has no --rdzv-endpoint and no --master-addr: {each}"
         hint = '--rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT"'
         yield Breach(where=at(launch, call), message=message, hint=hint)
 
