@@ -1,6 +1,6 @@
 """How often `dsgen validate` agrees with the programs that read what it checks: `python -m benchmarks.agreement`.
 
-Runs the comparison with each program in a process of its own, or only those named: `python -m benchmarks.agreement slurm`.
+Each comparison is a process of its own; names choose some: `python -m benchmarks.agreement slurm`.
 The one with the Megatrons wants a checkout of theirs: `python -m benchmarks.agreement_megatron TREE`.
 """
 

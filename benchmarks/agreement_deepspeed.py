@@ -57,7 +57,7 @@ def main() -> None:
     disagreements = 0
     for version in options.releases:
         published = [*real_configs(), *rendered_configs()]
-        bases = [(name, text) for name, text in published if _is_json(text)]
+        bases = [(name, text) for name, text in published if is_json(text)]
         texts = [*published, *((f"{n} for {WORLD}", fitted(t)) for n, t in bases)]
         texts += mutants(bases, options.mutants, version, options.seed)
         answers = compare(texts, version, _folder(version, options.cache))
@@ -92,7 +92,7 @@ def real_configs() -> list[tuple[str, str]]:
     return [(path.name, path.read_text(encoding="utf-8")) for path in sorted(CONFIGS.glob("*.json"))]
 
 
-def _is_json(text: str) -> bool:
+def is_json(text: str) -> bool:
     """Whether a config is strict JSON, as those are that mutations start from."""
     try:
         return isinstance(json.loads(text), dict)

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.agreement_deepspeed import WORLD, ask_dsgen, compare, fitted, real_configs, rendered_configs
+from benchmarks.agreement_deepspeed import WORLD, ask_dsgen, compare, fitted, is_json, real_configs, rendered_configs
 from benchmarks.deepspeed_mutations import mutants
 from dsgen.documents.document import DsConfig
 from dsgen.documents.json_edits import apply_edits
@@ -25,8 +25,9 @@ OLD_RELEASE = "0.16.9"
 
 def texts(count: int, release: str = RELEASE) -> list[tuple[str, str]]:
     """Real and rendered configs, as they are and for eight ranks, and damaged ones."""
-    bases = [*real_configs(), *rendered_configs()]
-    whole = [*bases, *((f"{name} for {WORLD}", fitted(text)) for name, text in bases)]
+    published = [*real_configs(), *rendered_configs()]
+    bases = [(name, text) for name, text in published if is_json(text)]
+    whole = [*published, *((f"{name} for {WORLD}", fitted(text)) for name, text in bases)]
     return [*whole, *mutants(bases, count, release, seed=11)]
 
 
@@ -62,7 +63,7 @@ def test_edits_mend_what_they_are_for(release: str) -> None:
 
 def test_hostile_values_only_draw_findings() -> None:
     """Whatever stands at a key that the rules look at, they answer with findings."""
-    bases = [*real_configs(), *rendered_configs()]
+    bases = [(name, text) for name, text in (*real_configs(), *rendered_configs()) if is_json(text)]
     for release in ("0.12.6", "0.14.5", OLD_RELEASE, "0.18.9", RELEASE):
         for _, text in mutants(bases, 200, release, seed=12):
             ask_dsgen(text, release)
