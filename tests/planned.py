@@ -31,7 +31,7 @@ def _has_mpu(plan: Plan) -> bool:
 
 
 def complaints(plan: Plan, folder: Path, spec: Path | None = None) -> tuple[Finding, ...]:
-    """What `validate` finds, notes apart, in the plan's files, written into `folder`; `spec` is the job they are for."""
+    """What `validate` finds, notes apart, in the plan's files, written into `folder`; `spec` is their job."""
     for file in dsgen.render(plan):
         (folder / file.path).write_text(file.text, encoding="utf-8")
     findings = dsgen.validate(folder, job=spec)

@@ -67,7 +67,7 @@ def find_world(submission: Submission) -> World:
         return next((claim.value for claim in claims if claim.quantity == quantity), None)
 
     per_node, nodes = first("GPUs per node"), first("nodes")
-    gpus = first("GPUs") or (nodes * per_node if nodes and per_node else first("processes"))
+    gpus = first("GPUs") or first("processes") or (nodes * per_node if nodes and per_node else None)
     degrees = _degrees(submission)
     return World(claims=claims, gpus=gpus, nodes=nodes, gpus_per_node=per_node, **degrees)
 

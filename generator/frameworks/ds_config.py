@@ -83,7 +83,7 @@ def autotp_notes(job: Job, layout: Layout, counted_by: str) -> tuple[str, ...]:
 
 
 def precision_block(job: Job, layout: Layout) -> Config:
-    """fp16 with a dynamic loss scale, bf16, or neither; fp8 trains in bf16 for DeepSpeed, the script's layers do the rest."""
+    """fp16 with a dynamic loss scale, bf16, or neither; fp8 is bf16 to DeepSpeed, the script's layers do the rest."""
     if job.training.precision == "fp32":
         return {"bf16": {"enabled": False}}  # said, so that nobody takes it for forgotten
     if job.training.precision == "fp16":
