@@ -31,7 +31,9 @@ from tests.frameworks.plans import GPT, LLAMA, MIXTRAL, make_job, make_plan, wor
 
 SHARED = {rule.id: rule for rule in as_job.RULES}
 MEGATRONS = ("megatron-lm", "megatron-deepspeed")
-MINE = tuple(rule for rule in DOCUMENT_RULES if re.search(r"\.(megatron_\w+|as_job|fits|memory_needs)$", rule.check.__module__))
+MINE = tuple(
+    rule for rule in DOCUMENT_RULES if re.search(r"\.(megatron_\w+|as_job|fits|memory_needs)$", rule.check.__module__)
+)
 KEYS = re.compile(
     r"\b(data|tensor|pipeline|virtual_pipeline|context|expert|sequence_parallel|zero_stage|micro_batch"
     r"|gradient_accumulation|recompute|offload|global_batch|sequence_length|framework|gpus|vocab_size): "
