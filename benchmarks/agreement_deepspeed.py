@@ -137,7 +137,7 @@ def ask_deepspeed(texts: list[str], folder: Path | None) -> list[dict[str, Any]]
 def ask_dsgen(text: str, version: str) -> tuple[tuple[str, str, str], ...]:
     """dsgen's errors on a config that 8 GPUs read."""
     from dsgen.documents.document import DsConfig
-    from dsgen.documents.json_text import read_json
+    from dsgen.documents.hjson.text import read_json
     from dsgen.documents.submission import Given, Submission
     from dsgen.findings import Severity
     from dsgen.rules.documents.check import check_submission

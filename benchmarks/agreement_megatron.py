@@ -28,9 +28,9 @@ from typing import Any, Final
 
 import torch
 
-from dsgen.documents.launch_line import launches
 from dsgen.documents.megatron_arguments import from_launches
-from dsgen.documents.shell_script import read_script
+from dsgen.documents.shell.launch_line import launches
+from dsgen.documents.shell.script import read_script
 from dsgen.documents.submission import Given, Submission
 from dsgen.findings import Severity
 from dsgen.rules.documents import DOCUMENT_RULES
@@ -38,7 +38,7 @@ from dsgen.spec.text import text_of
 
 SEED: Final = 20261121
 LINES: Final = 400
-RULES: Final = tuple(rule for rule in DOCUMENT_RULES if re.search(r"\.(megatron_\w+|as_job)$", rule.check.__module__))
+RULES: Final = tuple(rule for rule in DOCUMENT_RULES if ".documents.megatron." in rule.check.__module__)
 #: Requirements that are checked later than by the parser: by the batch calculator, process groups, layers, schedules.
 LATER: Final = frozenset(
     [

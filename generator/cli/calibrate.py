@@ -15,7 +15,7 @@ from .printing import print_json, print_parts
 from .writing import write_files
 
 if TYPE_CHECKING:
-    from ..documents.measurement import Measurement
+    from ..documents.runs.measurement import Measurement
     from ..estimate.calibration_report import CalibrationReport, Excluded
     from ..findings import Finding, Location, Severity
 
@@ -79,7 +79,7 @@ def calibrate(
 
 def _measurements(paths: tuple[str, ...], specs: tuple[str, ...]) -> list[tuple[Measurement, str | None]]:
     """Every run with the spec that goes with it. Everything that is wrong with the files ends the program."""
-    from ..documents.runs import read_runs
+    from ..documents.runs.run import read_runs
 
     found: list[tuple[Measurement, str | None]] = []
     findings: list[Finding] = []
@@ -124,7 +124,7 @@ def _fit(
 
 
 def _left_out(excluded: Iterable[Excluded], places: Mapping[str, Location], severity: Severity) -> list[Finding]:
-    from ..documents.measurement import RUNS_UNUSED
+    from ..documents.runs.measurement import RUNS_UNUSED
     from ..findings import Finding
 
     return [

@@ -91,7 +91,7 @@ def unified_diff(files: Iterable[Mended]) -> str:
 
 def _applied(findings: Iterable[Finding], texts: Mapping[str, str]) -> dict[str, str]:
     """The contents that change by one round of edits, by path."""
-    from ..documents.json_edits import apply_edits
+    from ..documents.hjson.edits import apply_edits
 
     taken: dict[str, list[tuple[int, int]]] = {}  # ranges of characters, in order, apart from one another
     chosen: dict[str, list[Edit]] = {}

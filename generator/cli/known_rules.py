@@ -65,7 +65,7 @@ def known_rules() -> tuple[KnownRule, ...]:
 def _other_rules() -> Iterable[KnownRule]:
     """All but the rules on documents."""
     from ..documents.codes import TITLES as FILE_TITLES
-    from ..documents.measurement import TITLES as RUN_TITLES
+    from ..documents.runs.measurement import TITLES as RUN_TITLES
     from ..rules import ALL_RULES, JobRule, LayoutRule
     from ..spec.codes import TITLES
 

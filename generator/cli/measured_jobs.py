@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..documents.measurement import Measurement
+    from ..documents.runs.measurement import Measurement
     from ..estimate.calibration import MeasuredRun
     from ..estimate.layout import Layout
     from ..findings import Finding
@@ -66,7 +66,7 @@ def _at_run(run: Measurement, assignments: Mapping[str, object], finding: Findin
 
 def _other_model(run: Measurement, job: Job) -> Iterator[Finding]:
     """What a log says of its model, against the job's."""
-    from ..documents.measurement import RUNS_OTHER_MODEL, error
+    from ..documents.runs.measurement import RUNS_OTHER_MODEL, error
 
     for field, size in run.shape.items():
         ours = getattr(job.model, field)
@@ -77,7 +77,7 @@ def _other_model(run: Measurement, job: Job) -> Iterator[Finding]:
 
 def _contradictions(run: Measurement, job: Job, layout: Layout) -> Iterator[Finding]:
     """Both identities: a run has as many GPUs, and as many sequences a step, as its layout says."""
-    from ..documents.measurement import RUNS_VALUE, error
+    from ..documents.runs.measurement import RUNS_VALUE, error
 
     if layout.world != job.gpus:
         message = (

@@ -12,8 +12,8 @@ from ..findings import Location
 from ..spec.source import Source
 from ..spec.text import Text
 from .document import AzureMLJob, LaunchScript
-from .launch_line import launches, sbatch_options
-from .shell_script import read_command_text
+from .shell.launch_line import launches, sbatch_options
+from .shell.script import read_command_text
 
 _LINE_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # as `Text` counts lines
 _PROPERTIES: Final = re.compile(r"(?:[&!]\S*[ \t]+)*")  # an anchor and a tag before the scalar

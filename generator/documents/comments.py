@@ -11,8 +11,8 @@ from typing import Any, Final
 import yaml
 
 from ..spec.text import Text
-from .json_text import read_json
-from .shell_tokens import ARRAY, WORD, Tokens
+from .hjson.text import read_json
+from .shell.tokens import ARRAY, WORD, Tokens
 
 _HASH: Final = re.compile(r"(?:^|(?<=[ \t;]))#", re.MULTILINE)
 _HASH_OR_SLASHES: Final = re.compile(r"(?:^|(?<=[ \t,;{}\[\]]))(?:#|//)", re.MULTILINE)

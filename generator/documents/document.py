@@ -9,11 +9,11 @@ from typing import Literal
 
 from ..findings import Location
 from ..spec.source import Source
+from .hjson.text import JsonText
 from .hostfile import Hostfile
-from .json_text import JsonText
-from .launch_line import Launch, Options
 from .megatron_arguments import MegatronArguments
-from .shell_script import ShellScript
+from .shell.launch_line import Launch, Options
+from .shell.script import ShellScript
 from .training_arguments import TrainingArguments
 
 Kind = Literal[

@@ -9,8 +9,8 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from ..findings import Location
-from .launch_line import Launch
-from .shell_words import Word
+from .shell.launch_line import Launch
+from .shell.words import Word
 
 if TYPE_CHECKING:
     from .document import AzureMLJob, Kind

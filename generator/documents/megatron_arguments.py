@@ -10,9 +10,9 @@ from typing import Final
 
 from ..findings import Location
 from ..spec.text import Text
-from .launch_line import Launch
 from .megatron_options import Flavour, OptionTable, option_table
 from .megatron_words import GivenOption, PlacedWord, Stray, parse_words
+from .shell.launch_line import Launch
 
 #: Options that only Megatron's programs have; three of them are no chance.
 _SIGNS: Final = frozenset(

@@ -15,13 +15,13 @@ from . import codes
 from .azureml import read_azureml
 from .document import AccelerateConfig, Document, DsConfig, EnvironmentFile, JobSpec, Kind, LaunchScript
 from .foreign_yaml import read_yaml
+from .hjson.text import JsonText, read_json
 from .hostfile import read_hostfile
-from .json_text import JsonText, read_json
 from .kinds import is_candidate, kind_of, torn_keys
-from .launch_line import launches, sbatch_options
 from .megatron_arguments import from_launches as megatron_from_launches
 from .megatron_arguments import read_argument_file
-from .shell_script import ShellScript, read_script
+from .shell.launch_line import launches, sbatch_options
+from .shell.script import ShellScript, read_script
 from .training_arguments import from_json, from_launches, from_yaml
 
 MAX_BYTES: Final = 8_000_000  # launch scripts and configs have kilobytes; data files don't belong here

@@ -9,18 +9,11 @@ from typing import Final, TypeVar
 
 from ..catalog import Model
 from ..spec.job import Cluster, Job
-from .document import (
-    AccelerateConfig,
-    AzureMLJob,
-    Document,
-    DsConfig,
-    EnvironmentFile,
-    LaunchScript,
-)
+from .document import AccelerateConfig, AzureMLJob, Document, DsConfig, EnvironmentFile, LaunchScript
 from .hostfile import Hostfile
-from .launch_line import Launch
 from .links import Reference, references
 from .megatron_arguments import MegatronArguments
+from .shell.launch_line import Launch
 from .training_arguments import TrainingArguments
 from .world import World, find_world
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..findings import Location
 from ..spec.source import Source, escape
-from .json_text import JsonText
-from .launch_line import Launch
-from .shell_words import Word
+from .hjson.text import JsonText
+from .shell.launch_line import Launch
+from .shell.words import Word
 
 if TYPE_CHECKING:
     from .document import DsConfig

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from ..findings import Location
-from .launch_line import Launch
+from .shell.launch_line import Launch
 
 if TYPE_CHECKING:
     from .document import AzureMLJob, LaunchScript

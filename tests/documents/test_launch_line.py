@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from dsgen.documents.launch_line import Launch, launches, sbatch_options
-from dsgen.documents.launcher_options import TABLES
-from dsgen.documents.shell_script import read_script
+from dsgen.documents.shell.launch_line import Launch, launches, sbatch_options
+from dsgen.documents.shell.launcher_options import TABLES
+from dsgen.documents.shell.script import read_script
 from dsgen.spec.text import Text
 from tests.needs import needs_deepspeed, needs_slurm, needs_transformers, program
 

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsgen.documents import megatron_options
-from dsgen.documents.launch_line import launches
 from dsgen.documents.megatron_arguments import MegatronArguments, from_launches, read_argument_file
 from dsgen.documents.megatron_options import Flavour, option_table
 from dsgen.documents.megatron_words import PlacedWord, parse_words
-from dsgen.documents.shell_script import read_script
+from dsgen.documents.shell.launch_line import launches
+from dsgen.documents.shell.script import read_script
 from dsgen.findings import Location
 from dsgen.spec.text import text_of
 

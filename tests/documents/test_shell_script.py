@@ -10,7 +10,7 @@ from itertools import product
 
 import pytest
 
-from dsgen.documents.shell_script import ShellScript, read_command_text, read_script
+from dsgen.documents.shell.script import ShellScript, read_command_text, read_script
 from dsgen.findings import Location
 from dsgen.spec.text import Text
 

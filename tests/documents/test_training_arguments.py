@@ -10,9 +10,9 @@ import pytest
 
 import dsgen
 from dsgen.documents.document import DsConfig
-from dsgen.documents.json_text import read_json
-from dsgen.documents.launch_line import launches
-from dsgen.documents.shell_script import read_script
+from dsgen.documents.hjson.text import read_json
+from dsgen.documents.shell.launch_line import launches
+from dsgen.documents.shell.script import read_script
 from dsgen.documents.submission import Submission
 from dsgen.documents.training_arguments import (
     TrainingArguments,

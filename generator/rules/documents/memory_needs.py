@@ -16,7 +16,7 @@ from ...findings import Location
 from ...spec.job import Job, Launch, Origin, Pins, Training
 from ..pins import known_values as known_layout
 from ..pins import layout_of
-from .described import Described, described_jobs
+from .megatron.described import Described, described_jobs
 
 #: What the estimate of a Megatron run can't do without.
 _NEEDED: Final = frozenset(

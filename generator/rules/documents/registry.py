@@ -4,86 +4,206 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from . import (
+from . import across
+from .azureml import (
+    command as azureml_command,
+)
+from .azureml import (
+    files as azureml_files,
+)
+from .azureml import (
+    loading as azureml,
+)
+from .azureml import (
+    processes as azureml_processes,
+)
+from .azureml import (
+    service as azureml_service,
+)
+from .deepspeed import (
+    accumulation as ds_accumulation,
+)
+from .deepspeed import (
+    activation as ds_activation,
+)
+from .deepspeed import (
+    auto as ds_auto,
+)
+from .deepspeed import (
+    autocast as ds_autocast,
+)
+from .deepspeed import (
+    batch as ds_batch,
+)
+from .deepspeed import (
+    choices as ds_choices,
+)
+from .deepspeed import (
+    compile as ds_compile,
+)
+from .deepspeed import (
+    compression as ds_compression,
+)
+from .deepspeed import (
+    cycles as ds_cycles,
+)
+from .deepspeed import (
+    data as ds_data,
+)
+from .deepspeed import (
+    data_types as ds_data_types,
+)
+from .deepspeed import (
+    elastic as ds_elastic,
+)
+from .deepspeed import (
+    experts as ds_experts,
+)
+from .deepspeed import (
+    nvme as ds_nvme,
+)
+from .deepspeed import (
+    offload as ds_offload,
+)
+from .deepspeed import (
+    one_bit as ds_one_bit,
+)
+from .deepspeed import (
+    optimizer as ds_optimizer,
+)
+from .deepspeed import (
+    optimizer_params as ds_optimizer_params,
+)
+from .deepspeed import (
+    parallel as ds_parallel,
+)
+from .deepspeed import (
+    parse as ds_parse,
+)
+from .deepspeed import (
+    precision as ds_precision,
+)
+from .deepspeed import (
+    relations as ds_relations,
+)
+from .deepspeed import (
+    removed as ds_removed,
+)
+from .deepspeed import (
+    running as ds_running,
+)
+from .deepspeed import (
+    scheduler as ds_scheduler,
+)
+from .deepspeed import (
+    sequence as ds_sequence,
+)
+from .deepspeed import (
+    types as ds_types,
+)
+from .deepspeed import (
+    warmup as ds_warmup,
+)
+from .deepspeed import (
+    zenflow as ds_zenflow,
+)
+from .deepspeed import (
+    zero as ds_zero,
+)
+from .deepspeed import (
+    zero_advice as ds_zero_advice,
+)
+from .deepspeed import (
+    zero_limits as ds_zero_limits,
+)
+from .deepspeed import (
+    zeropp as ds_zeropp,
+)
+from .huggingface import (
     accelerate,
     accelerate_deepspeed,
     accelerate_launch,
     accelerate_machines,
-    across,
-    azureml,
-    azureml_command,
-    azureml_files,
-    azureml_processes,
-    azureml_service,
-    ds_accumulation,
-    ds_activation,
-    ds_auto,
-    ds_autocast,
-    ds_batch,
-    ds_choices,
-    ds_compile,
-    ds_compression,
-    ds_cycles,
-    ds_data,
-    ds_data_types,
-    ds_elastic,
-    ds_experts,
-    ds_nvme,
-    ds_offload,
-    ds_one_bit,
-    ds_optimizer,
-    ds_optimizer_params,
-    ds_parallel,
-    ds_parse,
-    ds_precision,
-    ds_relations,
-    ds_removed,
-    ds_running,
-    ds_scheduler,
-    ds_sequence,
-    ds_types,
-    ds_warmup,
-    ds_zenflow,
-    ds_zero,
-    ds_zero_advice,
-    ds_zero_limits,
-    ds_zeropp,
-    environment,
-    hostfiles,
-    huggingface,
-    huggingface_arguments,
-    huggingface_job,
-    huggingface_match,
-    huggingface_schedule,
-    launch_lines,
-    launch_ranks,
-    launch_torchrun,
-    launchers,
-    megatron_batch,
-    megatron_config,
+)
+from .huggingface import (
+    arguments as huggingface_arguments,
+)
+from .huggingface import (
+    configs as huggingface,
+)
+from .huggingface import (
+    job as huggingface_job,
+)
+from .huggingface import (
+    match as huggingface_match,
+)
+from .huggingface import (
+    schedule as huggingface_schedule,
+)
+from .launching import environment, hostfiles, launch_lines, launch_ranks, launch_torchrun, launchers, nccl
+from .megatron import (
+    batch as megatron_batch,
+)
+from .megatron import (
+    config as megatron_config,
+)
+from .megatron import (
+    environment as megatron_environment,
+)
+from .megatron import (
+    experts as megatron_experts,
+)
+from .megatron import (
     megatron_deepspeed,
-    megatron_environment,
-    megatron_experts,
     megatron_lm,
-    megatron_memory,
-    megatron_options,
-    megatron_shape,
-    megatron_stages,
     memory_places,
-    nccl,
-    slurm,
-    slurm_choices,
-    slurm_directives,
-    slurm_files,
-    slurm_gpus,
-    slurm_nodes,
-    slurm_resources,
-    slurm_script,
-    slurm_steps,
-    slurm_text,
-    slurm_variables,
+)
+from .megatron import (
+    memory as megatron_memory,
+)
+from .megatron import (
+    options as megatron_options,
+)
+from .megatron import (
+    shape as megatron_shape,
+)
+from .megatron import (
+    stages as megatron_stages,
 )
 from .rule import DocumentRule
+from .slurm import (
+    choices as slurm_choices,
+)
+from .slurm import (
+    directives as slurm_directives,
+)
+from .slurm import (
+    files as slurm_files,
+)
+from .slurm import (
+    gpus as slurm_gpus,
+)
+from .slurm import (
+    nodes as slurm_nodes,
+)
+from .slurm import (
+    options as slurm,
+)
+from .slurm import (
+    resources as slurm_resources,
+)
+from .slurm import (
+    script as slurm_script,
+)
+from .slurm import (
+    steps as slurm_steps,
+)
+from .slurm import (
+    text as slurm_text,
+)
+from .slurm import (
+    variables as slurm_variables,
+)
 
 #: Every rule but those on jobs, layouts and memory, which `as_job` and `fits` apply to launch scripts and configs.
 FILE_RULES: Final[tuple[DocumentRule, ...]] = (
@@ -174,7 +294,7 @@ def __getattr__(name: str) -> Any:
     """`DOCUMENT_RULES`, every rule, when it is asked for: the rules on layouts need numpy."""
     if name != "DOCUMENT_RULES":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import as_job, fits
+    from .megatron import as_job, fits
 
     globals()[name] = (*FILE_RULES, *as_job.RULES, *fits.RULES)
     return globals()[name]

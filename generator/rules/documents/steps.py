@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from ...documents.launch_line import Call, Launch
+from ...documents.shell.launch_line import Call, Launch
 from ...documents.submission import Submission
 from ...findings import Location
-from .slurm_requests import Request, blocks, count, nodes_of, tasks_per_node
+from .slurm.requests import Request, blocks, count, nodes_of, tasks_per_node
 
 #: They start the ranks of a node themselves.
 LAUNCHERS: Final = frozenset({"torchrun", "deepspeed", "accelerate"})

@@ -10,9 +10,9 @@ import pytest
 import dsgen
 from benchmarks.agreement_accelerate import compare_all, launch_says
 from dsgen.findings import Severity
-from dsgen.rules.documents.accelerate import DISTRIBUTED_TYPES, ENVIRONMENTS, PRECISIONS, TOP_KEYS
-from dsgen.rules.documents.accelerate_deepspeed import KEYS
-from dsgen.rules.documents.accelerate_machines import LAUNCHERS
+from dsgen.rules.documents.huggingface.accelerate import DISTRIBUTED_TYPES, ENVIRONMENTS, PRECISIONS, TOP_KEYS
+from dsgen.rules.documents.huggingface.accelerate_deepspeed import KEYS
+from dsgen.rules.documents.huggingface.accelerate_machines import LAUNCHERS
 from tests.needs import needs_transformers
 
 FOLDER = Path(__file__).parents[2] / "validate"

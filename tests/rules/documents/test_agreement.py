@@ -9,8 +9,8 @@ import pytest
 from benchmarks.agreement_deepspeed import WORLD, ask_dsgen, compare, fitted, is_json, real_configs, rendered_configs
 from benchmarks.deepspeed_mutations import mutants
 from dsgen.documents.document import DsConfig
-from dsgen.documents.json_edits import apply_edits
-from dsgen.documents.json_text import read_json
+from dsgen.documents.hjson.edits import apply_edits
+from dsgen.documents.hjson.text import read_json
 from dsgen.documents.submission import NEWEST_DEEPSPEED, Given, Submission
 from dsgen.findings import Finding
 from dsgen.rules.documents.check import check_submission

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import dsgen
 from dsgen.documents.document import DsConfig
-from dsgen.documents.json_text import read_json
+from dsgen.documents.hjson.text import read_json
 from dsgen.documents.megatron_arguments import MegatronArguments, read_argument_file
 from dsgen.documents.megatron_options import Flavour, option_table
 from dsgen.documents.submission import Given, Submission
@@ -22,8 +22,10 @@ from dsgen.estimate.layout import Layout, Recompute
 from dsgen.findings import Severity
 from dsgen.frameworks import program_for
 from dsgen.rules import LAYOUT_RULES
-from dsgen.rules.documents import DOCUMENT_RULES, as_job, fits, megatron_config
-from dsgen.rules.documents.job_words import in_options
+from dsgen.rules.documents import DOCUMENT_RULES
+from dsgen.rules.documents.megatron import as_job, fits
+from dsgen.rules.documents.megatron import config as megatron_config
+from dsgen.rules.documents.megatron.job_words import in_options
 from dsgen.rules.documents.rule import Breach, DocumentRule
 from dsgen.spec.job import Pins
 from dsgen.spec.text import text_of
@@ -31,9 +33,7 @@ from tests.frameworks.plans import GPT, LLAMA, MIXTRAL, make_job, make_plan, wor
 
 SHARED = {rule.id: rule for rule in as_job.RULES}
 MEGATRONS = ("megatron-lm", "megatron-deepspeed")
-MINE = tuple(
-    rule for rule in DOCUMENT_RULES if re.search(r"\.(megatron_\w+|as_job|fits|memory_needs)$", rule.check.__module__)
-)
+MINE = tuple(rule for rule in DOCUMENT_RULES if ".documents.megatron." in rule.check.__module__)
 KEYS = re.compile(
     r"\b(data|tensor|pipeline|virtual_pipeline|context|expert|sequence_parallel|zero_stage|micro_batch"
     r"|gradient_accumulation|recompute|offload|global_batch|sequence_length|framework|gpus|vocab_size): "

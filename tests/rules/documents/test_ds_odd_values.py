@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dsgen.documents.document import DsConfig
-from dsgen.documents.json_text import read_json
+from dsgen.documents.hjson.text import read_json
 from dsgen.documents.submission import Given, Submission
 from dsgen.rules.documents.check import check_submission
 from dsgen.spec.text import Text

@@ -13,7 +13,7 @@ import dsgen
 from benchmarks.agreement_huggingface import compare_all, transformers_says
 from dsgen.documents.training_arguments import known_arguments
 from dsgen.findings import Severity
-from dsgen.rules.documents.huggingface_gone import GONE
+from dsgen.rules.documents.huggingface.gone import GONE
 from tests.needs import needs_transformers
 
 FOLDER = Path(__file__).parents[2] / "validate"

@@ -12,7 +12,7 @@ from dsgen.documents import codes
 from dsgen.findings import Severity
 from dsgen.rules import ALL_RULES
 from dsgen.rules.documents import DOCUMENT_RULES, DocumentRule
-from dsgen.rules.documents.as_job import RULES as JOB_RULES_ON_FILES
+from dsgen.rules.documents.megatron.as_job import RULES as JOB_RULES_ON_FILES
 from dsgen.rules.documents.registry import FILE_RULES
 from tests.rules.documents.test_cases import CASES, rule_of
 

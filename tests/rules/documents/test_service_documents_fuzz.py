@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from dsgen.documents.azureml import read_azureml
 from dsgen.documents.document import AccelerateConfig, Document, DsConfig
 from dsgen.documents.foreign_yaml import read_yaml
-from dsgen.documents.json_text import read_json
+from dsgen.documents.hjson.text import read_json
 from dsgen.documents.submission import Given, Submission
 from dsgen.documents.training_arguments import from_launches, from_yaml, known_arguments
 from dsgen.rules.documents import check_submission
-from dsgen.rules.documents.accelerate import TOP_KEYS
-from dsgen.rules.documents.accelerate_deepspeed import KEYS
-from dsgen.rules.documents.azureml_shape import COMMAND_JOB
-from dsgen.rules.documents.shape import Fields
+from dsgen.rules.documents.azureml.shape import COMMAND_JOB
+from dsgen.rules.documents.huggingface.accelerate import TOP_KEYS
+from dsgen.rules.documents.huggingface.accelerate_deepspeed import KEYS
+from dsgen.rules.documents.megatron.model_shape import Fields
 from dsgen.spec.text import text_of
 
 ODD = [

@@ -10,10 +10,10 @@ import pytest
 import dsgen
 from benchmarks.agreement_slurm import Counts, compare_rendered, compare_written
 from dsgen.catalog.loader import find_node_type
-from dsgen.documents.json_edits import apply_edits
+from dsgen.documents.hjson.edits import apply_edits
 from dsgen.findings import Severity
 from dsgen.rules.documents import DOCUMENT_RULES
-from dsgen.rules.documents.slurm_variables import SET_BY
+from dsgen.rules.documents.slurm.variables import SET_BY
 from dsgen.units import MIB
 from tests.needs import needs_slurm
 from tests.slurm_cluster import SlurmCluster, running_slurm, sbatch_test_only, slurm_for

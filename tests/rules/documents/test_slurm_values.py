@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from dsgen.rules.documents import slurm_values as values
-from dsgen.rules.documents.slurm_values import Gres, Signal
+from dsgen.rules.documents.slurm import values
+from dsgen.rules.documents.slurm.values import Gres, Signal
 
 
 @pytest.mark.parametrize(

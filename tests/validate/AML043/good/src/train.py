@@ -1,1 +1,1 @@
-print('training')
+print("training")

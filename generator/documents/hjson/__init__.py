@@ -1,0 +1,1 @@
+"""DeepSpeed's JSON, which is HJSON: read with places, and edited."""

@@ -1,0 +1,1 @@
+"""Runs for `dsgen calibrate`: tables and training logs."""

@@ -1,0 +1,1 @@
+"""Launch scripts: what bash makes of them, and what they launch."""

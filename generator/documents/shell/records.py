@@ -1,0 +1,58 @@
+"""The parts of a shell script, each with the offset where it stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .words import Word
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """`NAME=value`, exported or not, on its own or before a command."""
+
+    name: str
+    value: str | None  #: after expansion; of `NAME+=` the whole value; None where it can't be known
+    raw: str  #: what stands after the equals sign, as written
+    exported: bool
+    offset: int  #: of the name
+    value_offset: int  #: of `raw`
+    command_index: int  #: the index of the command that follows it or that it belongs to
+    words: tuple[Word, ...] | None = None  #: of an array, all its words
+    parts: tuple[str | None, ...] = ()  #: the known and the unknown parts of the value, as in `Word`
+    inside: int | None = None  #: the index of the command whose `bash -c` it stands in
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A simple command without its redirections."""
+
+    words: tuple[Word, ...]
+    environment: tuple[Assignment, ...]  #: `A=b` before the command
+    offset: int
+    index: int  #: its place among the script's commands
+    shell: str | None = None  #: the text of the `bash -c` that it stands in, None in the script itself
+    single_quoted: bool = False  #: whether that text is in single quotes, so that the outer shell expands nothing in it
+    inside: int | None = None  #: the index of the command whose `bash -c` it stands in
+    guarded: bool = False  #: in a branch, loop or function: it may not run, or run often
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Directive:
+    """A `#SBATCH` line."""
+
+    words: tuple[Word, ...]
+    offset: int
+    ignored: bool  #: a command stands before it, so sbatch doesn't read it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heredoc:
+    """A file that the script writes from a here-document."""
+
+    path: str | None  #: where it is written, None where unknown
+    content: str  #: variables are expanded where known, and stay as written where not
+    offset: int  #: where the content starts
+    complete: bool  #: whether every expansion is known
+    literal: bool  #: nothing was expanded: offsets in the content and in the script differ by `offset`
+    target: Word | None = None  #: the word that names the file

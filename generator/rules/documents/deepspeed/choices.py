@@ -1,0 +1,206 @@
+"""Choices in the plain blocks of a config that DeepSpeed's parser checks, or fails on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from ....documents.deepspeed_schema import DeepSpeedSchema, Key, Type
+from ....documents.document import DsConfig
+from ....documents.lax_types import mismatch
+from ....documents.submission import Submission
+from ....findings import Severity
+from ...sources import deepspeed
+from ..rule import Breach, DocumentRule
+from .problem import is_placeholder, named, shown
+from .settings import FAILS_BY_SEQUENCE, readable
+
+#: deepspeed/runtime/config.py `DtypeEnum`; what `torch_autocast.dtype` may be called.
+_DTYPES: Final = (
+    *("bfloat16", "float16", "float32", "bf16", "fp16", "fp32", "half", "float"),
+    *("torch.bfloat16", "torch.float16", "torch.float32", "int8", "torch.int8"),
+)
+#: deepspeed/runtime/config.py `get_sparse_attention` of the releases that have it.
+_SPARSE_MODES: Final = ("fixed", "dense", "variable", "bigbird", "bslongformer")
+#: deepspeed/runtime/model_checkpointing/constants.py
+_WRITERS: Final = ("FAST", "PYTHON", "MOCK")
+_WRITER_UNITS: Final = ("REPLICA", "SOCKET", "MACHINE")
+_WHOLE: Final = Key(name="", type=Type(name="int"))
+_SAMPLING: Final = "/data_efficiency/data_sampling"
+
+
+def _one_of(
+    submission: Submission, pointer: str, choices: tuple[str, ...], fold: Callable[[str], str] = str, told: int = 9
+) -> Iterator[Breach]:
+    """A breach for a text that is none of the choices; other kinds of values have a rule of their own."""
+    for config, schema in readable(submission):
+        value = config.value(pointer)
+        if schema.key(pointer) is None or not isinstance(value, str) or fold(value) in choices:
+            continue
+        message = f"{named(pointer)} is {shown(value)}; DeepSpeed takes {', '.join(choices[:told])}"
+        if is_placeholder(value):
+            message = f"{named(pointer)} is {shown(value)}, which nothing filled in"
+        yield Breach(where=config.locate(pointer), message=message, hint=f'such as "{choices[0]}"')
+
+
+def communication_type_is_known(submission: Submission) -> Iterator[Breach]:
+    """Gradients are communicated in fp16, bf16 or fp32."""
+    for name in ("communication_data_type", "seq_parallel_communication_data_type"):
+        yield from _one_of(submission, f"/{name}", ("fp32", "bf16", "fp16"), str.lower)
+
+
+def autocast_is_known(submission: Submission) -> Iterator[Breach]:
+    """torch_autocast's dtype is one that DeepSpeed knows, and its safe modules are a list of names."""
+    yield from _one_of(submission, "/torch_autocast/dtype", _DTYPES, told=3)
+    pointer = "/torch_autocast/lower_precision_safe_modules"
+    for config, schema in readable(submission):
+        value = config.value(pointer)
+        odd = isinstance(value, list) and not all(isinstance(item, str) for item in value)
+        if schema.key(pointer) is not None and odd:
+            message = f"{named(pointer)} takes a list of texts"
+            yield Breach(where=config.locate(pointer), message=message, hint='["torch.nn.Linear"]')
+
+
+def checkpoint_choices_are_known(submission: Submission) -> Iterator[Breach]:
+    """The tag validation, writer and unit of checkpoints are ones that DeepSpeed knows."""
+    yield from _one_of(submission, "/checkpoint/tag_validation", ("WARN", "IGNORE", "FAIL"), str.upper)
+    yield from _one_of(submission, "/checkpoint/writer/type", _WRITERS, str.upper)
+    yield from _one_of(submission, "/checkpoint/writer/data_parallel", _WRITER_UNITS, str.upper)
+
+
+def curriculum_has_metrics(submission: Submission) -> Iterator[Breach]:
+    """Curriculum learning and dynamic batching that are on have what they then need."""
+    needs = (
+        (f"{_SAMPLING}/curriculum_learning", "curriculum_metrics", '{"seqlen": {...}}'),
+        (f"{_SAMPLING}/dynamic_batching", "max_tokens", "4096"),
+    )
+    for config, schema in readable(submission):
+        for section, key, example in needs:
+            known = schema.section(section) is not None
+            if known and config.block(section).get("enabled") and key not in config.block(section):
+                message = f"{named(section)} is on, but has no `{key}`"
+                yield Breach(where=config.locate(section), message=message, hint=f'"{key}": {example}')
+
+
+def plain_values_can_be_used(submission: Submission) -> Iterator[Breach]:
+    """Values of plain blocks are ones that the parser can compute with."""
+    yield from _one_of(submission, "/sparse_attention/mode", _SPARSE_MODES)
+    for config, schema in readable(submission):
+        fails = submission.deepspeed_version >= FAILS_BY_SEQUENCE
+        for pointer, takes, hint in (*_unusable(config, schema), *(_unusable_degree(config) if fails else ())):
+            message = f"{named(pointer)} takes {takes}; this is {shown(config.value(pointer))}"
+            yield Breach(where=config.locate(pointer), message=message, hint=hint)
+
+
+def _unusable(config: DsConfig, schema: DeepSpeedSchema) -> Iterator[tuple[str, str, str]]:
+    """Pointer, what it takes, and an example, of values that the parser fails on."""
+    stage = config.value("/checkpoint/parallel_write/pipeline_stage", False)
+    if isinstance(stage, int | float) and stage not in (0, 1):
+        yield "/checkpoint/parallel_write/pipeline_stage", "true or false", "false"
+    size = config.value("/vocabulary_size")
+    if size and isinstance(size, str | list | dict):
+        yield "/vocabulary_size", "a whole number", "take it out; DeepSpeed only warns by it"
+    for name in ("results_dir", "exps_dir"):
+        pointer = f"/autotuning/{name}"
+        if config.has(pointer) and not config.value(pointer) and config.value(pointer) is not None:
+            yield pointer, "a folder", f'"autotuning_{name.partition("_")[0]}"'
+    experts = config.value("/expert_parallel")
+    if schema.section("/expert_parallel") and experts and not isinstance(experts, dict):
+        yield "/expert_parallel", "an object", '{"enabled": true, "autoep_size": 8}'
+    yield from _unusable_lists(config, schema)
+    yield from _unusable_optimizer(config)
+    batching = config.block(f"{_SAMPLING}/dynamic_batching")
+    sizes = ("min_batch_size", "max_batch_size", *(("max_tokens",) if batching.get("enabled") else ()))
+    for name in sizes if schema.section(f"{_SAMPLING}/dynamic_batching") else ():
+        if isinstance(batching.get(name, 1), str | float) and mismatch(batching[name], _WHOLE, pydantic=1):
+            yield f"{_SAMPLING}/dynamic_batching/{name}", "a whole number", "1"
+
+
+def _unusable_degree(config: DsConfig) -> Iterator[tuple[str, str, str]]:
+    degree = config.value("/sequence_parallel_size", 1)
+    if not isinstance(degree, int | float) or degree <= 0:
+        yield "/sequence_parallel_size", "a whole number of at least 1", "1"
+
+
+def _unusable_lists(config: DsConfig, schema: DeepSpeedSchema) -> Iterator[tuple[str, str, str]]:
+    pointer = "/data_types/keep_in_fp32_modules"
+    kept = config.value(pointer, "auto")
+    named_all = isinstance(kept, list) and all(isinstance(name, str) for name in kept)
+    if schema.key(pointer) is not None and isinstance(kept, str | list) and kept != "auto" and not named_all:
+        yield pointer, '"auto" or a list of texts', '"auto"'
+    zenflow = config.block("/zero_optimization/zenflow")
+    if schema.section("/zero_optimization/zenflow") is None:
+        return
+    strategy = zenflow.get("select_strategy", "auto")
+    if isinstance(strategy, str) and strategy not in ("auto", "step", "epoch"):
+        yield "/zero_optimization/zenflow/select_strategy", '"auto", "step" or "epoch"', '"auto"'
+    for name in ("select_interval", "update_interval"):
+        value = zenflow.get(name, "auto")
+        below = name == "update_interval" and isinstance(value, int | float) and value < 1
+        if (isinstance(value, str) and value != "auto") or below:
+            yield f"/zero_optimization/zenflow/{name}", '"auto" or a whole number of at least 1', '"auto"'
+
+
+def _unusable_optimizer(config: DsConfig) -> Iterator[tuple[str, str, str]]:
+    if config.value("/optimizer/type") is None:
+        return
+    parameters = config.value("/optimizer/params")
+    if parameters is not None and not isinstance(parameters, dict):
+        yield "/optimizer/params", "an object", '{"lr": 1e-4}'
+    norm = config.block("/optimizer/params").get("max_grad_norm", 0)
+    if not isinstance(norm, int | float):
+        yield "/optimizer/params/max_grad_norm", "a number", "take it out, and write gradient_clipping at the top"
+
+
+RULES: Final[tuple[DocumentRule, ...]] = (
+    DocumentRule(
+        id="PREC014",
+        severity=Severity.ERROR,
+        when="parse",
+        reads=("DeepSpeed config",),
+        source=deepspeed("runtime/config.py:223"),
+        prevents="ValueError: Invalid communication_data_type",
+        fix='Write "fp32", "bf16" or "fp16", or leave it to DeepSpeed.',
+        check=communication_type_is_known,
+    ),
+    DocumentRule(
+        id="PREC016",
+        severity=Severity.ERROR,
+        when="parse",
+        reads=("DeepSpeed config",),
+        source=deepspeed("runtime/config.py:181"),
+        prevents="ValueError: ... is not a valid DtypeEnum",
+        fix='Write "bfloat16" or "float16".',
+        check=autocast_is_known,
+    ),
+    DocumentRule(
+        id="CKPT001",
+        severity=Severity.ERROR,
+        when="parse",
+        reads=("DeepSpeed config",),
+        source=deepspeed("runtime/config.py:648, runtime/model_checkpointing/config.py:24"),
+        prevents="DeepSpeedConfigError: Checkpoint config contains invalid tag_validation",
+        fix='Write "Warn", "Ignore" or "Fail".',
+        check=checkpoint_choices_are_known,
+    ),
+    DocumentRule(
+        id="DATA002",
+        severity=Severity.ERROR,
+        when="parse",
+        reads=("DeepSpeed config",),
+        source=deepspeed("runtime/data_pipeline/config.py:89"),
+        prevents="AssertionError: Curriculum learning is enabled, curriculum_metrics must be specified",
+        fix="Add the metrics, or turn it off.",
+        check=curriculum_has_metrics,
+    ),
+    DocumentRule(
+        id="PARSE019",
+        severity=Severity.ERROR,
+        when="parse",
+        reads=("DeepSpeed config",),
+        source=deepspeed("runtime/config.py:796-923"),
+        prevents="A TypeError or assertion within the parser that doesn't name the key",
+        fix="Write a value of the kind that the key takes.",
+        check=plain_values_can_be_used,
+    ),
+)

@@ -1,0 +1,234 @@
+"""Values of a type or range that DeepSpeed's parser refuses, and `"auto"` where nobody fills it in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Final
+
+from ....documents.submission import Submission
+from ....findings import Severity
+from ...sources import deepspeed
+from ..rule import Breach, DocumentRule
+from .mend import mended, written
+from .problem import is_placeholder, shown
+from .settings import batch_values, readable
+from .walk import problems
+from .wrong_value import number_in
+
+
+def _of(submission: Submission, rule: str) -> Iterator[Breach]:
+    return (problem.breach(config) for config, problem in problems(submission) if problem.rule == rule)
+
+
+def _is_variable(value: object) -> bool:
+    """Whether the text where a number belongs is the name of a template's variable, such as GBSIZE."""
+    capitals = isinstance(value, str) and value.rstrip(",").isalpha() and value.isupper()
+    return capitals or is_placeholder(value)
+
+
+def numbers_are_no_text(submission: Submission) -> Iterator[Breach]:
+    """A number is written as a number."""
+    yield from _of(submission, "PARSE009")
+    for config, key, value in batch_values(submission):
+        if isinstance(value, str) and value != "auto" and not _is_variable(value):
+            message = f"`{key}` is the text {shown(value)}; DeepSpeed computes with it, and fails"
+            yield Breach(where=config.locate(f"/{key}"), message=message, hint=number_in(value) or "1")
+
+
+def whole_numbers_are_whole(submission: Submission) -> Iterator[Breach]:
+    """A whole number has no fraction."""
+    return _of(submission, "PARSE010")
+
+
+def blocks_are_objects(submission: Submission) -> Iterator[Breach]:
+    """A block is an object, and so is the whole."""
+    return _of(submission, "PARSE011")
+
+
+def templates_are_filled_in(submission: Submission) -> Iterator[Breach]:
+    """No placeholder of a template is left where a value belongs."""
+    yield from _of(submission, "PARSE015")
+    for config, key, value in batch_values(submission):
+        if value != "auto" and _is_variable(value):
+            message = f"`{key}` is {shown(value)}, which nothing filled in"
+            hint = "fill the template in before the job starts; DeepSpeed expands no variables"
+            yield Breach(where=config.locate(f"/{key}"), message=message, hint=hint)
+
+
+def values_have_their_type(submission: Submission) -> Iterator[Breach]:
+    """A value has the type and range that its key takes."""
+    yield from _of(submission, "PARSE017")
+    for config, key, value in batch_values(submission):
+        if isinstance(value, list | dict):
+            message = f"`{key}` takes a whole number; this is {shown(value)}"
+            yield Breach(where=config.locate(f"/{key}"), message=message, hint="1")
+
+
+def blocks_have_what_they_need(submission: Submission) -> Iterator[Breach]:
+    """A block has the keys that DeepSpeed fails without."""
+    return _of(submission, "PARSE018")
+
+
+def stage_is_known(submission: Submission) -> Iterator[Breach]:
+    """The ZeRO stage is 0, 1, 2 or 3."""
+    return _of(submission, "ZERO001")
+
+
+def stage_is_written(submission: Submission) -> Iterator[Breach]:
+    """zero_optimization is an object, not the true or false of old."""
+    for config, _ in readable(submission):
+        value = config.value("/zero_optimization")
+        if isinstance(value, bool):
+            message = f"`zero_optimization: {shown(value)}` is deprecated; DeepSpeed reads it as stage {int(value)}"
+            stage = {"stage": int(value)}
+            yield Breach(
+                where=config.locate("/zero_optimization"),
+                message=message,
+                hint=json.dumps(stage),
+                edits=mended(config, written("/zero_optimization", stage)),
+            )
+
+
+def offload_device_is_known(submission: Submission) -> Iterator[Breach]:
+    """Offloading goes to cpu or nvme, or to none."""
+    return _of(submission, "ZERO007")
+
+
+def buckets_are_positive(submission: Submission) -> Iterator[Breach]:
+    """Bucket sizes are greater than 0."""
+    return _of(submission, "ZERO025")
+
+
+def loss_scale_is_a_number(submission: Submission) -> Iterator[Breach]:
+    """fp16's loss scale is a number of at least 0."""
+    return _of(submission, "PREC005")
+
+
+def scale_bounds_are_whole(submission: Submission) -> Iterator[Breach]:
+    """fp16's scale window and least scale are whole numbers."""
+    return _of(submission, "PREC031")
+
+
+RULES: Final[tuple[DocumentRule, ...]] = (
+    DocumentRule(
+        id="PARSE009",
+        severity=Severity.ERROR,
+        when="parse",
+        reads=("DeepSpeed config",),
+        source=deepspeed("runtime/config.py:937, runtime/zero/config.py:113"),
+        prevents="ValidationError: Input should be a valid integer, unable to parse string as an integer",
+        fix="Write the number without quotes.",
+        check=numbers_are_no_text,
+    ),
+    DocumentRule(
+        id="PARSE010",
+        severity=Severity.ERROR,
+        when="parse",
+        reads=("DeepSpeed config",),
+        source=deepspeed("runtime/zero/config.py:113"),
+        prevents="ValidationError: Input should be a valid integer, got a number with a fractional part",
+        fix="Round it.",
+        check=whole_numbers_are_whole,
+    ),
+    DocumentRule(
+        id="PARSE011",
+        severity=Severity.ERROR,
+        when="parse",
+        reads=("DeepSpeed config",),
+        source=deepspeed("runtime/zero/config.py:60-80, runtime/precision_config.py:20-50"),
+        prevents="TypeError, or ValidationError: Input should be a valid dictionary",
+        fix="Write an object, or leave the block out.",
+        check=blocks_are_objects,
+    ),
+    DocumentRule(
+        id="PARSE015",
+        severity=Severity.ERROR,
+        when="parse",
+        reads=("DeepSpeed config",),
+        source=deepspeed("runtime/zero/config.py:95"),
+        prevents="ValidationError: Input should be 0, 1, 2 or 3 [input_value='ZERO_STAGE']",
+        fix="Fill the template in before the job starts.",
+        check=templates_are_filled_in,
+    ),
+    DocumentRule(
+        id="PARSE017",
+        severity=Severity.ERROR,
+        when="parse",
+        reads=("DeepSpeed config",),
+        source=deepspeed("runtime/config_utils.py:105-113"),
+        prevents="ValidationError: Input should be a valid ...",
+        fix="Write a value of the type that the message names.",
+        check=values_have_their_type,
+    ),
+    DocumentRule(
+        id="PARSE018",
+        severity=Severity.ERROR,
+        when="parse",
+        reads=("DeepSpeed config",),
+        source="deepspeedai/DeepSpeed deepspeed/runtime/config.py:152-158 @ 0.16.9",
+        prevents="KeyError: 'enabled'",
+        fix="Add the key, or take the block out.",
+        check=blocks_have_what_they_need,
+    ),
+    DocumentRule(
+        id="ZERO001",
+        severity=Severity.ERROR,
+        when="parse",
+        reads=("DeepSpeed config",),
+        source=deepspeed("runtime/zero/config.py:81-95"),
+        prevents="ValidationError: Input should be 0, 1, 2 or 3",
+        fix="Write 0, 1, 2 or 3.",
+        check=stage_is_known,
+    ),
+    DocumentRule(
+        id="ZERO002",
+        severity=Severity.WARNING,
+        when="silent",
+        reads=("DeepSpeed config",),
+        source=deepspeed("runtime/zero/config.py:60-75"),
+        prevents="A warning in the log: this format of ZeRO optimization setup is deprecated",
+        fix='Write {"stage": 1}.',
+        check=stage_is_written,
+    ),
+    DocumentRule(
+        id="ZERO007",
+        severity=Severity.ERROR,
+        when="parse",
+        reads=("DeepSpeed config",),
+        source=deepspeed("runtime/zero/offload_config.py:14-24"),
+        prevents="ValidationError: Input should be 'none', 'cpu' or 'nvme'",
+        fix='Write "cpu" or "nvme".',
+        check=offload_device_is_known,
+    ),
+    DocumentRule(
+        id="ZERO025",
+        severity=Severity.ERROR,
+        when="parse",
+        reads=("DeepSpeed config",),
+        source=deepspeed("runtime/zero/config.py:113"),
+        prevents="ValidationError: Input should be greater than 0",
+        fix="Write a size in elements, such as 500000000.",
+        check=buckets_are_positive,
+    ),
+    DocumentRule(
+        id="PREC005",
+        severity=Severity.ERROR,
+        when="parse",
+        reads=("DeepSpeed config",),
+        source=deepspeed("runtime/precision_config.py:120-132"),
+        prevents="ValidationError: fp16.loss_scale must be a number",
+        fix="Write 0 for dynamic loss scaling.",
+        check=loss_scale_is_a_number,
+    ),
+    DocumentRule(
+        id="PREC031",
+        severity=Severity.ERROR,
+        when="parse",
+        reads=("DeepSpeed config",),
+        source=deepspeed("runtime/precision_config.py:165-197"),
+        prevents="ValidationError: fp16.min_loss_scale must be an integer",
+        fix="Leave both out, or write whole numbers.",
+        check=scale_bounds_are_whole,
+    ),
+)

@@ -1,0 +1,1 @@
+"""Rules on TrainingArguments and accelerate configs."""

@@ -1,0 +1,124 @@
+"""What transformers makes of TrainingArguments and a DeepSpeed config together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ....documents.submission import Submission
+from ....findings import Severity
+from ...sources import accelerate, transformers
+from ..rule import Breach, DocumentRule
+from .match import pairs
+
+
+def evaluation_alone_is_stage_3(submission: Submission) -> Iterator[Breach]:
+    """Evaluation without training runs under ZeRO stage 3 only."""
+    for arguments, config in pairs(submission):
+        trains, evaluates = arguments.value("do_train"), arguments.value("do_eval") is True
+        predicts = arguments.value("do_predict") is True
+        if (evaluates or predicts) and trains is False and config.stage in (0, 1, 2):
+            message = f"do_{'eval' if evaluates else 'predict'} without do_train, and the ZeRO stage is {config.stage}"
+            where = arguments.locate("do_eval" if evaluates else "do_predict")
+            yield Breach(where=where, message=message, hint="stage 3, or evaluate without DeepSpeed")
+
+
+def batch_search_is_not_stage_3(submission: Submission) -> Iterator[Breach]:
+    """auto_find_batch_size is not used with ZeRO stage 3."""
+    for arguments, config in pairs(submission):
+        if arguments.value("auto_find_batch_size") is True and config.stage == 3:
+            message = "auto_find_batch_size with ZeRO stage 3"
+            where = arguments.locate("auto_find_batch_size")
+            yield Breach(where=where, message=message, hint="stage 2, or a batch size of your own")
+
+
+def zero_section_is_there(submission: Submission) -> Iterator[Breach]:
+    """A DeepSpeed config that transformers or accelerate reads has a zero_optimization section."""
+    configs = [config for _, config in pairs(submission)]
+    linked = submission.ds_config
+    for accelerated in submission.accelerate_configs:
+        if linked is not None and accelerated.source.has("/deepspeed_config/deepspeed_config_file"):
+            configs.append(linked)
+    for config in configs:
+        if isinstance(config.json.data, dict) and not config.has("/zero_optimization"):
+            message = "there is no zero_optimization, which accelerate's DeepSpeedPlugin insists on"
+            yield Breach(where=config.locate(""), message=message, hint='"zero_optimization": {"stage": 0}')
+
+
+def optimizer_is_in_one_place(submission: Submission) -> Iterator[Breach]:
+    """optim and lr_scheduler_type are not given beside an optimizer and scheduler of the DeepSpeed config."""
+    for arguments, config in pairs(submission):
+        for key, name in (("optimizer", "optim"), ("scheduler", "lr_scheduler_type")):
+            kind = config.value(f"/{key}/type")
+            if arguments.given(name) and isinstance(kind, str):
+                message = f"{name} {arguments.value(name, '')} is not used: the DeepSpeed config has {key} {kind}"
+                yield Breach(
+                    where=arguments.locate(name), message=message.replace("  ", " "), hint="take one of them out"
+                )
+
+
+def tensor_parallel_takes_no_conversion(submission: Submission) -> Iterator[Breach]:
+    """DeepSpeed's tensor parallelism is not used for a mixture of experts that transformers converts on loading."""
+    model = submission.model
+    for _, config in pairs(submission) if model is not None and model.is_moe else ():
+        size = config.value("/tensor_parallel/autotp_size")
+        if isinstance(size, int) and size > 1 and model is not None:
+            message = f"autotp_size {size} with {model.name}, whose experts transformers fuses on loading"
+            where = config.locate("/tensor_parallel/autotp_size")
+            yield Breach(where=where, message=message, hint="autotp_size 1; shard by ZeRO instead")
+
+
+_BOTH: Final = ("training arguments", "DeepSpeed config")
+
+RULES: Final[tuple[DocumentRule, ...]] = (
+    DocumentRule(
+        id="HF004",
+        severity=Severity.ERROR,
+        when="init",
+        reads=_BOTH,
+        source=transformers("src/transformers/integrations/deepspeed.py:648-651"),
+        prevents="ValueError: ZeRO inference only makes sense with ZeRO Stage 3 - please adjust your config",
+        fix="stage 3",
+        check=evaluation_alone_is_stage_3,
+    ),
+    DocumentRule(
+        id="HF038",
+        severity=Severity.ERROR,
+        when="init",
+        reads=_BOTH,
+        source=transformers("src/transformers/trainer.py:898-906"),
+        prevents="ValueError: `auto_find_batch_size` isn't supported yet with DeepSpeed Zero-3.",
+        fix="stage 2, or a batch size",
+        check=batch_search_is_not_stage_3,
+    ),
+    DocumentRule(
+        id="HF013",
+        severity=Severity.ERROR,
+        when="init",
+        reads=("training arguments", "accelerate config", "DeepSpeed config"),
+        source=accelerate("utils/dataclasses.py (DeepSpeedPlugin.__post_init__)"),
+        prevents="ValueError: Please specify the ZeRO optimization config in the DeepSpeed config.",
+        fix='"zero_optimization": {"stage": 0}',
+        check=zero_section_is_there,
+    ),
+    DocumentRule(
+        id="HF019",
+        severity=Severity.ERROR,
+        when="init",
+        reads=_BOTH,
+        source=transformers("src/transformers/integrations/deepspeed.py:341-358"),
+        prevents="NotImplementedError: Weight conversions with DeepSpeed Tensor Parallelism are not yet implemented.",
+        fix="no tensor_parallel",
+        check=tensor_parallel_takes_no_conversion,
+    ),
+    DocumentRule(
+        id="HF022",
+        severity=Severity.WARNING,
+        when="silent",
+        reads=_BOTH,
+        source=transformers("src/transformers/integrations/deepspeed.py (deepspeed_optim_sched)"),
+        prevents="No error: the DeepSpeed config's optimizer and scheduler are used, and the arguments are ignored.",
+        fix="the optimizer and scheduler in one place",
+        check=optimizer_is_in_one_place,
+    ),
+)

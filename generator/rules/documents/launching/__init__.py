@@ -1,0 +1,1 @@
+"""Rules on launch lines, hostfiles and environment variables."""

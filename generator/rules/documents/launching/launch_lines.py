@@ -1,0 +1,225 @@
+"""Launch lines as such: known options, in front of the script, one launcher, a port that is free."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import Final
+
+from ....catalog.loader import closest
+from ....documents.shell.launcher_options import TABLES
+from ....documents.submission import Submission
+from ....findings import Severity
+from ...sources import accelerate, deepspeed_now, derived, torch
+from ..rule import Breach, DocumentRule
+from ..slurm.requests import blocks, gpus_per_node
+from ..steps import LAUNCHERS
+from .launch_calls import at, at_value, calls_of, launcher_rule, said
+
+_PORTS: Final = (
+    ("torchrun", "--master-port"),
+    ("deepspeed", "--master_port"),
+    ("accelerate", "--main_process_port"),
+)
+_MOST_PORT: Final = 65_535  # sixteen bits of TCP
+_PRIVILEGED: Final = 1_024  # ports below are for root
+#: Options that no training script has, so that behind the script they are misplaced.
+_MISPLACED: Final = {
+    "torchrun": ("nproc_per_node", "nnodes", "node_rank", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "standalone"),
+    "deepspeed": ("num_gpus", "num_nodes", "hostfile", "include", "exclude", "no_ssh", "launcher", "force_multi"),
+    "accelerate": (
+        "num_processes",
+        "num_machines",
+        "machine_rank",
+        "main_process_ip",
+        "main_process_port",
+        "config_file",
+    ),
+}
+
+
+def options_are_known(submission: Submission) -> Iterator[Breach]:
+    """Every option before the script is one that the launcher has."""
+    for launch, call in calls_of(submission, "torchrun", "deepspeed", "accelerate"):
+        table = TABLES[call.program]
+        for option in call.options.unknown:
+            if option.written.value is None or not option.name.startswith("-"):
+                continue
+            near = _near(option.name, tuple(name for name in table.options if name.startswith("--")))
+            message = f"{call.program} has no option {option.name}"
+            if near:
+                yield Breach(where=at(launch, option), message=message, hint=f"did you mean {near}?")
+            else:
+                script = launch.program.raw if launch.program else "the script"
+                hint = f"if it is the script's, put it behind {script}"
+                # another release may have it
+                yield Breach(where=at(launch, option), message=message, hint=hint, severity=Severity.WARNING)
+
+
+def _near(name: str, names: tuple[str, ...]) -> str | None:
+    plain = {known.lstrip("-").replace("_", "-"): known for known in names}
+    stem = name.lstrip("-").replace("_", "-").lower()
+    found = stem if stem in plain else closest(stem, plain)
+    return plain[found] if found else None
+
+
+def options_stand_before_the_script(submission: Submission) -> Iterator[Breach]:
+    """A launcher's own options stand before the script; what follows it goes to the script."""
+    for launch, call in calls_of(submission, "torchrun", "deepspeed", "accelerate"):
+        if launch.program is None or launch.calls[-1] is not call:
+            continue
+        for word in launch.arguments:
+            stem = word.prefix.partition("=")[0]
+            name = stem.lstrip("-").replace("-", "_")
+            if stem.startswith("--") and name in _MISPLACED[call.program]:
+                message = (
+                    f"{stem} stands behind {launch.program.raw}, so it goes to the script and not to {call.program}"
+                )
+                hint = f"put it before {launch.program.raw}"
+                yield Breach(where=launch.script.locate(word), message=message, hint=hint)
+
+
+def one_launcher_starts_the_ranks(submission: Submission) -> Iterator[Breach]:
+    """One launcher starts the ranks: none starts another."""
+    for launch, call in calls_of(submission, "torchrun", "deepspeed", "accelerate"):
+        inner = PurePath(launch.program.value or "").name if launch.program else ""
+        if inner in LAUNCHERS and launch.program is not None:
+            message = f"{call.program} starts {inner}, and each of them starts a rank for every GPU"
+            yield Breach(where=launch.script.locate(launch.program), message=message, hint=f"leave {call.program} out")
+
+
+def ports_exist(submission: Submission) -> Iterator[Breach]:
+    """A port is a number from 1024 to 65535."""
+    for program, name in _PORTS:
+        for launch, call in calls_of(submission, program):
+            option, text = call.options.get(name), call.options.text(name)
+            if option is not None and text is not None and not _is_port(text):
+                message = f"{said(call, name)} is no port that a job can open"
+                yield Breach(where=at_value(launch, option), message=message, hint=f"{name} 29500, from 1024 to 65535")
+    for launch in submission.launches:
+        assignment = launch.environment.get("MASTER_PORT")
+        if assignment is not None and assignment.value is not None and not _is_port(assignment.value):
+            message = f"MASTER_PORT={assignment.raw} is no port that a job can open"
+            yield Breach(where=launch.script.locate(assignment), message=message, hint="from 1024 to 65535")
+
+
+def _is_port(text: str) -> bool:
+    """Whether a job may open it; 0 asks the system for a free one."""
+    text = text.strip()
+    return bool(re.fullmatch(r"[0-9]{1,5}", text)) and (text == "0" or (_PRIVILEGED <= int(text) <= _MOST_PORT))
+
+
+def ports_differ_on_a_shared_node(submission: Submission) -> Iterator[Breach]:
+    """Two jobs on one node have different ports."""
+    cluster = submission.cluster
+    for block in blocks(submission):
+        asked = gpus_per_node(block)
+        if cluster is None or asked is None or asked[1] >= cluster.accelerators_per_node or block.has("--exclusive"):
+            continue
+        for launch in block.block.launches if block.block else ():
+            for program, name in _PORTS:
+                call = launch.call(program)
+                if call is None or call.options.opaque or call.options.has("--standalone"):
+                    continue
+                option, text = call.options.get(name), call.options.text(name)
+                told = call.options.has("--rdzv-endpoint") or "MASTER_PORT" in launch.environment
+                if (option is not None and text is None) or (option is None and (told or program == "torchrun")):
+                    continue
+                words = said(call, name) if option else f"{program} takes port 29500"
+                message = (
+                    f"{words}, and others' jobs may run on the {cluster.accelerators_per_node - asked[1]} other GPUs"
+                )
+                hint = f"{name} $((20000 + SLURM_JOB_ID % 10000))"
+                yield Breach(where=at(launch, option or call), message=message, hint=hint)
+
+
+def options_are_given_once(submission: Submission) -> Iterator[Breach]:
+    """An option of a launcher is given once."""
+    for launch, call in calls_of(submission, "torchrun", "deepspeed", "accelerate"):
+        seen: dict[str, str] = {}
+        for option in call.options.entries:
+            text = option.values[0].value if option.values else None
+            if text is None or not option.known:
+                continue
+            before = seen.get(option.name)
+            if before is not None and before != text:
+                message = f"{call.program} {option.name}={text} replaces {option.name}={before} before it"
+                yield Breach(where=at(launch, option), message=message, hint="keep one of the two")
+            seen[option.name] = text
+
+
+def processes_are_those_of_all_machines(submission: Submission) -> Iterator[Breach]:
+    """accelerate's --num_processes counts those of all machines."""
+    for launch, call in calls_of(submission, "accelerate"):
+        option, total = call.options.get("--num_processes"), call.options.integer("--num_processes")
+        machines = call.options.integer("--num_machines")
+        if option is None or total is None or machines is None or machines < 2 or total <= 0:
+            continue
+        each = submission.world.gpus_per_node
+        if each and total == each:
+            message = (
+                f"accelerate --num_processes {total} is for all {machines} machines: "
+                f"{total // machines} start on each, which has {each} GPUs"
+            )
+            hint = f"--num_processes {machines * each}"
+            yield Breach(where=at_value(launch, option), message=message, hint=hint)
+
+
+RULES: Final[tuple[DocumentRule, ...]] = (
+    launcher_rule(
+        "LNCH020",
+        one_launcher_starts_the_ranks,
+        deepspeed_now("launcher/launch.py:236: every launcher starts its own ranks"),
+        "can't open file 'deepspeed'; or N × N processes on one port.",
+        "One launcher.",
+    ),
+    launcher_rule(
+        "LNCH022",
+        ports_differ_on_a_shared_node,
+        deepspeed_now("launcher/runner.py:98: the default is 29500"),
+        "RuntimeError: Address already in use.",
+        "A port from the job's number.",
+        Severity.WARNING,
+        "training",
+    ),
+    launcher_rule(
+        "LNCH025",
+        options_are_known,
+        torch("distributed/run.py:406; DeepSpeed 0.19.8 launcher/runner.py:44; accelerate 1.15.0 commands/launch.py"),
+        "error: unrecognized arguments.",
+        "Correct the name, or put a script's option behind the script.",
+    ),
+    launcher_rule(
+        "LNCH035",
+        ports_exist,
+        derived("TCP ports have sixteen bits, and those below 1024 are for root"),
+        "Permission denied, or Address already in use, at the start of the rendezvous.",
+        "1024 to 65535.",
+    ),
+    launcher_rule(
+        "LNCH036",
+        options_stand_before_the_script,
+        derived("argparse.REMAINDER: what follows the script is the script's"),
+        "One process; or error: unrecognized arguments, from the script.",
+        "Options before the script.",
+        Severity.WARNING,
+    ),
+    launcher_rule(
+        "LNCH037",
+        processes_are_those_of_all_machines,
+        accelerate("utils/launch.py:217: num_processes // num_machines start on each"),
+        "Idle GPUs on every machine.",
+        "Machines × GPUs per machine.",
+        when="silent",
+    ),
+    launcher_rule(
+        "LNCH039",
+        options_are_given_once,
+        derived("argparse keeps the last value of an option"),
+        "Another number of processes than one reads first.",
+        "Keep one.",
+        Severity.WARNING,
+        "silent",
+    ),
+)

@@ -1,0 +1,169 @@
+"""What Megatron asks of the environment and of the accelerators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ....documents.megatron_arguments import MegatronArguments
+from ....documents.shell.launch_line import Launch
+from ....documents.submission import Submission
+from ....findings import Location
+from ...sources import megatron_deepspeed, megatron_lm
+from ..rule import Breach, DocumentRule
+from .rule import CONTEXT, LM, MDS, TENSOR, degree, megatron_rule
+
+_CONNECTIONS: Final = "CUDA_DEVICE_MAX_CONNECTIONS"
+_UNKNOWN: Final = object()
+_FSDP: Final = ("--use-torch-fsdp2", "--use-megatron-fsdp", "--use-custom-fsdp")
+#: Generations before Blackwell, by compute capability below 10, and before Ampere, below 8.
+_BEFORE_BLACKWELL: Final = frozenset({"volta", "turing", "ampere", "ada", "hopper"})
+_BEFORE_AMPERE: Final = frozenset({"volta", "turing"})
+
+_CONTAINERS: Final = ("docker", "singularity", "enroot")
+
+
+def _has_image(launch: Launch) -> bool:
+    return any(call.options.has("--container-image") for call in launch.calls)
+
+
+def _variable(arguments: MegatronArguments, submission: Submission, name: str) -> tuple[object, Location]:
+    """A variable's value for the run: a text, None where nothing sets it, `_UNKNOWN`; and the place to look at."""
+    where = arguments.locate("")
+    if arguments.launch is None:
+        return _UNKNOWN, where
+    if (assignment := arguments.launch.environment.get(name)) is not None:
+        value = assignment.value
+        return (_UNKNOWN if value is None else value), arguments.launch.script.locate(assignment)
+    script = arguments.launch.script
+    if name in script.text.content or any(map(arguments.launch.call, _CONTAINERS)) or _has_image(arguments.launch):
+        return _UNKNOWN, where  # named in a way that isn't followed, or set by an image
+    for job in submission.azureml_jobs:
+        if job.script is not None and job.script.shell is script:
+            said = job.source.value(f"/environment_variables/{name}")
+            if said is not None:
+                return str(said), job.source.locate(f"/environment_variables/{name}")
+    if submission.environment_files or _sources_files(arguments):
+        return _UNKNOWN, where
+    return None, where
+
+
+def _sources_files(arguments: MegatronArguments) -> bool:
+    """Whether the script reads others, or a container's own environment, that may set anything."""
+    if arguments.launch is None:
+        return True
+    names = {word.raw for command in arguments.launch.script.commands for word in command.words[:1]}
+    return bool(names & {"source", "."})
+
+
+def _generation(submission: Submission) -> str | None:
+    return submission.cluster.accelerator.generation if submission.cluster else None
+
+
+def one_queue_before_blackwell(arguments: MegatronArguments, submission: Submission) -> Iterator[Breach]:
+    """Before Blackwell, tensor and context parallelism run with CUDA_DEVICE_MAX_CONNECTIONS=1."""
+    if _generation(submission) not in _BEFORE_BLACKWELL or any(map(arguments.has, _FSDP)):
+        return
+    if arguments.has("--overlap-moe-expert-parallel-comm"):
+        return
+    name = next((name for name in (TENSOR, CONTEXT) if (degree(arguments, name) or 1) > 1), None)
+    if name is None:
+        return
+    value, where = _variable(arguments, submission, _CONNECTIONS)
+    if value is not _UNKNOWN and value != "1":
+        yield _one_queue(value, where, f"{name} {arguments.value(name)} before Blackwell")
+
+
+def _one_queue(value: object, where: Location, what: str) -> Breach:
+    state = "is not set" if value is None else f"is {value}"
+    return Breach(where=where, message=f"{_CONNECTIONS} {state}; {what} needs 1", hint=f"export {_CONNECTIONS}=1")
+
+
+def sequence_parallelism_has_one_queue(arguments: MegatronArguments, submission: Submission) -> Iterator[Breach]:
+    """Sequence parallelism runs with CUDA_DEVICE_MAX_CONNECTIONS=1."""
+    if not arguments.has("--sequence-parallel") or degree(arguments, TENSOR) in (None, 1):
+        return
+    if submission.cluster is not None and submission.cluster.accelerator.vendor == "intel":
+        return
+    value, where = _variable(arguments, submission, _CONNECTIONS)
+    if value is not _UNKNOWN and value != "1":
+        yield _one_queue(value, where, "--sequence-parallel")
+
+
+def fsdp_has_several_queues(arguments: MegatronArguments, submission: Submission) -> Iterator[Breach]:
+    """FSDP refuses CUDA_DEVICE_MAX_CONNECTIONS=1."""
+    name = next((name for name in _FSDP if arguments.has(name)), None)
+    value, where = _variable(arguments, submission, _CONNECTIONS)
+    if name is not None and value == "1":
+        message = f"{_CONNECTIONS} is 1, which {name} refuses"
+        yield Breach(where=where, message=message, hint=f"unset {_CONNECTIONS}")
+
+
+def graphs_register_no_expandable_memory(arguments: MegatronArguments, submission: Submission) -> Iterator[Breach]:
+    """Transformer Engine's CUDA graphs take expandable segments only with NCCL_GRAPH_REGISTER=0."""
+    external = arguments.has("--external-cuda-graph")
+    if arguments.value("--cuda-graph-impl") != "transformer_engine" and not external:
+        return
+    memory, where = _variable(arguments, submission, "PYTORCH_CUDA_ALLOC_CONF")
+    register, _ = _variable(arguments, submission, "NCCL_GRAPH_REGISTER")
+    if (
+        isinstance(memory, str)
+        and "expandable_segments:True" in memory
+        and register is not _UNKNOWN
+        and register != "0"
+    ):
+        state = "is not set" if register is None else f"is {register}"
+        message = f"PYTORCH_CUDA_ALLOC_CONF is {memory} with CUDA graphs, and NCCL_GRAPH_REGISTER {state}"
+        yield Breach(where=where, message=message, hint="export NCCL_GRAPH_REGISTER=0")
+
+
+def grouped_products_have_their_hardware(arguments: MegatronArguments, submission: Submission) -> Iterator[Breach]:
+    """Grouped GEMMs for experts run on Ampere and later."""
+    name, generation = "--moe-grouped-gemm", _generation(submission)
+    if arguments.has(name) and generation in _BEFORE_AMPERE and submission.cluster is not None:
+        message = f"{name} on {submission.cluster.accelerator.name}: its kernels are for Ampere and later"
+        yield Breach(where=arguments.locate(name), message=message, hint=f"no {name}")
+
+
+RULES: Final[tuple[DocumentRule, ...]] = (
+    megatron_rule(
+        "MLM012",
+        LM,
+        one_queue_before_blackwell,
+        source=megatron_lm("training/arguments.py:1453-1479"),
+        prevents="AssertionError: ... require setting the environment variable CUDA_DEVICE_MAX_CONNECTIONS to 1",
+        fix="export CUDA_DEVICE_MAX_CONNECTIONS=1",
+    ),
+    megatron_rule(
+        "MDS012",
+        MDS,
+        sequence_parallelism_has_one_queue,
+        source=megatron_deepspeed("megatron/arguments.py:402-411"),
+        prevents="RuntimeError: Using sequence parallelism requires setting ... CUDA_DEVICE_MAX_CONNECTIONS to 1",
+        fix="export CUDA_DEVICE_MAX_CONNECTIONS=1",
+    ),
+    megatron_rule(
+        "MLM013",
+        LM,
+        fsdp_has_several_queues,
+        source=megatron_lm("training/arguments.py:1049, 1166"),
+        prevents="AssertionError: FSDP always requires CUDA_DEVICE_MAX_CONNECTIONS value large than one",
+        fix="unset CUDA_DEVICE_MAX_CONNECTIONS",
+    ),
+    megatron_rule(
+        "MLM033",
+        LM,
+        graphs_register_no_expandable_memory,
+        source=megatron_lm("training/arguments.py:1961"),
+        prevents="AssertionError",
+        fix="export NCCL_GRAPH_REGISTER=0",
+    ),
+    megatron_rule(
+        "MLM064",
+        LM,
+        grouped_products_have_their_hardware,
+        source=megatron_lm("training/arguments.py:1380"),
+        prevents="AssertionError: Unsupported compute capability for GroupedGEMM kernels",
+        fix="remove --moe-grouped-gemm",
+    ),
+)

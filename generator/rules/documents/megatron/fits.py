@@ -1,0 +1,127 @@
+"""What a run needs against what its machines have, where arguments or a config, a model and a cluster say both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ....documents.submission import Submission
+from ....findings import Severity
+from ....units import GIB, MIB
+from ...fit import FIT_RULES
+from ...rule import FitRule
+from ..memory_needs import Need, needs_of
+from ..rule import Breach, DocumentRule
+from ..slurm.options import known_values
+from ..slurm.requests import blocks
+from ..slurm.values import mebibytes
+from .job_words import in_options
+
+
+def fits_device(submission: Submission) -> Iterator[Breach]:
+    """What a run keeps on its fullest GPU fits there."""
+    rule = _rule("MEM001")
+    for need in needs_of(submission):
+        if rule.holds(need.job, need.layout, need.ledger):
+            continue
+        ledger, sure = need.ledger, need.ledger.required_bytes > need.ledger.capacity_bytes
+        if not sure and not need.whole:
+            continue
+        hint = rule.explain(need.job, need.layout, ledger)[1]
+        if sure:
+            states = ledger.parameters_bytes + ledger.gradients_bytes + ledger.optimizer_bytes
+            message = f"{_subject(need)} about {_gib(ledger.required_bytes)} a GPU"
+            message += f", {_gib(states)} of it model states" if states > GIB else ""
+        else:
+            message = (
+                f"{_subject(need)} about {_gib(ledger.required_bytes)} a GPU, at the upper end of the estimate more"
+            )
+        message += f"; {need.job.cluster.accelerator.name} has {_gib(ledger.capacity_bytes)}"
+        severity = None if sure else Severity.WARNING
+        yield Breach(where=need.where, message=message, hint=_words(need, hint) or None, severity=severity)
+
+
+def fits_host(submission: Submission) -> Iterator[Breach]:
+    """What a run offloads fits in the memory of its nodes."""
+    rule = _rule("MEM002")
+    for need in needs_of(submission):
+        if not need.on_host or rule.holds(need.job, need.layout, need.ledger):
+            continue
+        cluster = need.job.cluster
+        message = (
+            f"what is offloaded needs about {_gib(need.ledger.host_bytes_per_node)} of host memory a node;"
+            f" {cluster.name} has {_gib(cluster.host_memory_bytes or 0)}"
+        )
+        yield Breach(where=need.offload, message=message, hint="offload less, or to NVMe, or use more nodes")
+
+
+def fits_request(submission: Submission) -> Iterator[Breach]:
+    """A Slurm job asks for the host memory that its offload takes."""
+    for need in needs_of(submission) if submission.scripts else ():
+        needed = need.ledger.host_bytes_per_node
+        for request in blocks(submission) if need.on_host else ():
+            for option, text in known_values(request, "--mem", last=True):
+                asked = mebibytes(text)
+                if asked and needed > asked * MIB:
+                    message = f"{request.said(option)}: what is offloaded needs about {_gib(needed)} a node"
+                    yield Breach(where=request.at_value(option), message=message, hint="--mem=0: all that the node has")
+
+
+def _subject(need: Need) -> str:
+    layout = need.layout
+    cut = (
+        f"{layout.world} GPUs, tensor {layout.tensor} × pipeline {layout.pipeline}"
+        if need.whole
+        else f"{layout.world} GPUs"
+    )
+    stage = "" if need.job.framework == "megatron-lm" else f" at ZeRO stage {layout.zero_stage}"
+    return f"training{'' if need.whole else ' ' + need.job.model.name} on {cut}{stage} needs"
+
+
+def _words(need: Need, hint: str) -> str:
+    if need.whole:
+        return in_options(need.job.framework)(hint)
+    hint = hint.replace("micro_batch: ", "train_micro_batch_size_per_gpu: ")
+    hint = hint.replace("zero_stage: ", "zero_optimization.stage: ")
+    return hint.replace("offload: optimizer", "zero_optimization.offload_optimizer.device: cpu")
+
+
+def _gib(count: float) -> str:
+    return f"{float(count) / GIB:.1f} GiB"
+
+
+def _rule(name: str) -> FitRule:
+    return next(rule for rule in FIT_RULES if rule.id == name)
+
+
+def _document_rule(name: str, check: object, prevents: str, fix: str) -> DocumentRule:
+    return DocumentRule(
+        id=name,
+        severity=_rule(name).severity,
+        when="training",
+        reads=("DeepSpeed config", "launch script", "AzureML job", "Megatron arguments"),
+        source=_rule(name).source,
+        prevents=prevents,
+        fix=fix,
+        check=check,  # type: ignore[arg-type]
+    )
+
+
+RULES: Final[tuple[DocumentRule, ...]] = (
+    _document_rule(
+        "MEM001", fits_device, "CUDA out of memory in the first steps", "shard, cut, recompute or offload more"
+    ),
+    _document_rule(
+        "MEM002", fits_host, "the node's out-of-memory killer: exit code -9", "offload less, or use more nodes"
+    ),
+    DocumentRule(
+        id="SUB013",
+        severity=Severity.ERROR,
+        when="training",
+        reads=("DeepSpeed config", "launch script", "Megatron arguments"),
+        source=_rule("MEM002").source,
+        prevents="Slurm kills the job when it passes what it asked for: exit code -9, or an oom_kill event.",
+        fix="--mem=0, or as much as the offloaded states take",
+        check=fits_request,
+    ),
+)

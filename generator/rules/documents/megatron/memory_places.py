@@ -1,0 +1,80 @@
+"""Where a job keeps what the GPUs don't hold: NVMe folders, and the model while it is loaded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from ....documents.submission import Submission
+from ....findings import Severity
+from ...sources import deepspeed_now, derived
+from ..launching.launch_calls import launcher_rule
+from ..rule import Breach, DocumentRule
+
+#: Where clusters commonly mount file systems that all nodes share.
+_SHARED: Final = re.compile(
+    r"/(?:home|nfs|lustre|gpfs|beegfs|weka|fsx|efs|shared|blob|mnt/(?:nfs|lustre|shared|home|blob|azureml)|p?work|projects?)(?:/|$)"
+)
+_OFFLOADS: Final = ("/zero_optimization/offload_optimizer", "/zero_optimization/offload_param")
+
+
+def nvme_folder_is_the_nodes_own(submission: Submission) -> Iterator[Breach]:
+    """Offloading to NVMe goes to a disk of the node's own."""
+    for config in submission.ds_configs:
+        for place in _OFFLOADS:
+            path = config.value(f"{place}/nvme_path")
+            if config.value(f"{place}/device") == "nvme" and isinstance(path, str) and _SHARED.match(path):
+                message = f"nvme_path: {path} looks like a file system that the nodes share: all of them swap over it"
+                where = config.locate(f"{place}/nvme_path")
+                yield Breach(where=where, message=message, hint="/local_nvme, or what the node's own disk is called")
+
+
+def model_is_loaded_in_parts(submission: Submission) -> Iterator[Breach]:
+    """With ZeRO-3 accelerate loads the model in parts: zero3_init_flag."""
+    for config in submission.accelerate_configs:
+        stage = config.source.value("/deepspeed_config/zero_stage")
+        flag = config.source.value("/deepspeed_config/zero3_init_flag")
+        if stage == 3 and not isinstance(stage, bool) and flag is False:
+            message = (
+                "zero_stage: 3 with zero3_init_flag: false: every rank loads the whole model into the node's memory"
+            )
+            where = config.source.locate("/deepspeed_config/zero3_init_flag")
+            yield Breach(where=where, message=message, hint="zero3_init_flag: true")
+    for launch in submission.launches:
+        call = launch.call("accelerate")
+        option = call.options.get("--zero3_init_flag") if call else None
+        if call is None or option is None or (call.options.text("--zero3_init_flag") or "").lower() != "false":
+            continue
+        if call.options.integer("--zero_stage") == 3:
+            message = (
+                "--zero_stage 3 with --zero3_init_flag false: every rank loads the whole model into the node's memory"
+            )
+            where = launch.script.locate(option.written)
+            yield Breach(where=where, message=message, hint="--zero3_init_flag true")
+
+
+RULES: Final[tuple[DocumentRule, ...]] = (
+    launcher_rule(
+        "MEM003",
+        nvme_folder_is_the_nodes_own,
+        derived("DeepNVMe reads and writes the states of every step"),
+        "Steps of minutes, and an angry administrator. A guess by the path's name: not checked against a machine.",
+        "The node's own disk.",
+        Severity.WARNING,
+        "training",
+        reads=("DeepSpeed config",),
+    ),
+    launcher_rule(
+        "MEM004",
+        model_is_loaded_in_parts,
+        deepspeed_now(
+            "runtime/zero/stage3.py, estimate_zero3_model_states_mem_needs: GPUs per node × 4 bytes a parameter"
+        ),
+        "Killed: eight copies of the model in one node's memory.",
+        "zero3_init_flag: true.",
+        Severity.WARNING,
+        "init",
+        reads=("accelerate config", "launch script"),
+    ),
+)

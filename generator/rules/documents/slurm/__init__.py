@@ -1,0 +1,1 @@
+"""Rules on the options of Slurm jobs."""

@@ -1,0 +1,150 @@
+"""SLURM_ variables: which of them are set, and which shell expands them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from ....documents.document import LaunchScript
+from ....documents.submission import Submission
+from ...sources import ml_engineering, slurm_manual
+from ..rule import Breach, DocumentRule
+from ..steps import Step, steps
+from .options import slurm_rule
+from .requests import blocks
+
+_OWN_NUMBERS: Final = re.compile(r"(?<!\\)\$\{?(SLURM_PROCID|SLURM_NODEID|SLURM_LOCALID)\b")
+_USES: Final = re.compile(r"(?<!\\)\$(?:(SLURM_[A-Z_]+)|\{(SLURM_[A-Z_]+)\})")
+#: Variables that Slurm sets only with certain options; seen in real jobs of Slurm 22.05.8.
+SET_BY: Final = {
+    "SLURM_CPUS_PER_TASK": ("--cpus-per-task",),
+    "SLURM_CPUS_PER_GPU": ("--cpus-per-gpu",),
+    "SLURM_GPUS": ("--gpus",),
+    "SLURM_GPUS_PER_NODE": ("--gpus-per-node",),
+    "SLURM_GPUS_PER_TASK": ("--gpus-per-task",),
+    "SLURM_NTASKS": ("--ntasks", "--ntasks-per-node", "--ntasks-per-gpu", "--ntasks-per-tres"),
+    "SLURM_NPROCS": ("--ntasks", "--ntasks-per-node", "--ntasks-per-gpu", "--ntasks-per-tres"),
+    "SLURM_NTASKS_PER_NODE": ("--ntasks-per-node",),
+    "SLURM_MEM_PER_NODE": ("--mem",),
+    "SLURM_MEM_PER_CPU": ("--mem-per-cpu",),
+    "SLURM_ARRAY_TASK_ID": ("--array",),
+    "SLURM_ARRAY_JOB_ID": ("--array",),
+}
+_INSTEAD: Final = {
+    "SLURM_GPUS_PER_NODE": "SLURM_GPUS_ON_NODE, or #SBATCH --gpus-per-node in place of --gres",
+    "SLURM_GPUS": "SLURM_GPUS_ON_NODE",
+    "SLURM_CPUS_PER_TASK": "SLURM_CPUS_ON_NODE",
+    "SLURM_NTASKS": "SLURM_JOB_NUM_NODES, or add #SBATCH --ntasks-per-node",
+    "SLURM_NPROCS": "SLURM_JOB_NUM_NODES, or add #SBATCH --ntasks-per-node",
+}
+_ASKING: Final = frozenset({"[", "test", "[[", "echo", "printf", ":"})
+
+
+def own_numbers_are_read_on_the_node(submission: Submission) -> Iterator[Breach]:
+    """$SLURM_PROCID, $SLURM_NODEID and $SLURM_LOCALID are expanded by the tasks' own shells."""
+    for step in steps(submission):
+        if step.nodes == 1 and step.tasks in (None, 1):
+            continue
+        shell = step.launch.script
+        for name, offset, place in _early_numbers(step):
+            if name == "SLURM_NODEID" and step.nodes == 1:
+                continue
+            message = f"${name} is expanded {place}, where it is 0: every task gets 0"
+            hint = f"srun bash -c '... ${name} ...', in single quotes"
+            yield Breach(where=shell.locate(offset), message=message, hint=hint)
+
+
+def _early_numbers(step: Step) -> Iterator[tuple[str, int, str]]:
+    shell = step.launch.script
+    last = step.launch.calls[-1].command
+    if last.shell is None or not last.single_quoted:
+        command = shell.commands[last.inside] if last.inside is not None else last
+        for word in command.words:
+            match = _OWN_NUMBERS.search(word.raw) if not word.raw.startswith("'") else None
+            if match:
+                yield match[1], word.offset + match.start(), "by the batch script before srun starts the tasks"
+    for assignment in shell.assignments:
+        inner = shell.commands[assignment.command_index] if assignment.command_index < len(shell.commands) else None
+        match = _OWN_NUMBERS.search(assignment.raw) if not assignment.raw.startswith("'") else None
+        outside = inner is None or inner.shell is None
+        if match and assignment.exported and outside and assignment.offset < last.offset:
+            yield match[1], assignment.value_offset + match.start(), f"in the batch script, for {assignment.name}"
+
+
+def variables_are_those_that_slurm_sets(submission: Submission) -> Iterator[Breach]:
+    """A SLURM_ variable that the script uses is one that Slurm sets for its options."""
+    for request in blocks(submission):
+        script = request.block
+        if script is None:
+            continue
+        own = {assignment.name for assignment in script.shell.assignments}
+        told: set[str] = set()
+        for name, offset in _used(script):
+            options = SET_BY.get(name)
+            if options is None or request.has(*options) or name in own or name in told:
+                continue
+            told.add(name)
+            message = f"${name} is empty: Slurm sets it only for {' or '.join(options[:2])}, which isn't given"
+            hint = f"use ${_INSTEAD[name]}" if name in _INSTEAD else f"add #SBATCH {options[0]}"
+            yield Breach(where=script.shell.locate(offset), message=message, hint=hint)
+
+
+def _used(script: LaunchScript) -> Iterator[tuple[str, int]]:
+    """Variables that are used without a default, in the batch script's own shell."""
+    for command in script.shell.commands:
+        if command.shell is not None or not command.words or command.words[0].value in _ASKING or command.guarded:
+            continue
+        for word in command.words:
+            if word.raw.startswith("'"):
+                continue
+            for match in _USES.finditer(word.raw):
+                yield match[1] or match[2], word.offset + match.start()
+    commands = script.shell.commands
+    for assignment in script.shell.assignments:
+        inner = commands[assignment.command_index] if assignment.command_index < len(commands) else None
+        if (inner is not None and (inner.shell is not None or inner.guarded)) or assignment.raw.startswith("'"):
+            continue
+        for match in _USES.finditer(assignment.raw):
+            yield match[1] or match[2], assignment.value_offset + match.start()
+
+
+def gpu_counts_are_numbers(submission: Submission) -> Iterator[Breach]:
+    """$SLURM_GPUS_PER_NODE is a number where one is needed: --gpus-per-node has no type."""
+    for request in blocks(submission):
+        text = request.options.text("--gpus-per-node")
+        if request.block is None or text is None or ":" not in text:
+            continue
+        for name, offset in _used(request.block):
+            if name == "SLURM_GPUS_PER_NODE":
+                message = f"$SLURM_GPUS_PER_NODE is {text}, as --gpus-per-node says it, and no number"
+                where = request.shell.locate(offset)
+                yield Breach(where=where, message=message, hint="use $SLURM_GPUS_ON_NODE")
+
+
+RULES: Final[tuple[DocumentRule, ...]] = (
+    slurm_rule(
+        "SLM009",
+        own_numbers_are_read_on_the_node,
+        ml_engineering("orchestration/slurm/users.md:696"),
+        "Every node says that it is node 0, and the rendezvous hangs.",
+        "Single quotes around the text of bash -c.",
+        when="init",
+    ),
+    slurm_rule(
+        "SLM019",
+        gpu_counts_are_numbers,
+        slurm_manual("sbatch(1), OUTPUT ENVIRONMENT VARIABLES: the option's value as given"),
+        "invalid literal for int(): 'a100:4'.",
+        "SLURM_GPUS_ON_NODE.",
+        when="launcher",
+    ),
+    slurm_rule(
+        "SLM058",
+        variables_are_those_that_slurm_sets,
+        slurm_manual("sbatch(1), OUTPUT ENVIRONMENT VARIABLES: only set if the option is specified; seen in real jobs"),
+        "An empty word on the launch line: --nproc-per-node without a value, WORLD_SIZE of nothing.",
+        "Give the option, or use a variable that is always set.",
+        when="launcher",
+    ),
+)
