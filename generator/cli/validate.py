@@ -29,6 +29,7 @@ _SEVERITIES: Final = ("error", "warning", "note")  #: the worst first
 @click.option("--consumer", type=click.Choice(CONSUMERS), help="What reads the DeepSpeed config.")
 @click.option("--deepspeed-version", metavar="X.Y.Z", help="The DeepSpeed that is installed; else the newest known.")
 @click.option("--skip-unknown", is_flag=True, help="Leave out files at PATH that are no such document, as in a folder.")
+@click.option("--each-folder", is_flag=True, help="Take the files of every folder as a job of their own.")
 @click.option("--engine", is_flag=True, help="Ask the parser of the DeepSpeed that is installed here, too.")
 @click.option("--select", multiple=True, metavar="IDS", help="Tell only of these rules: ids or prefixes, by commas.")
 @click.option("--ignore", multiple=True, metavar="IDS", help="Tell nothing of these rules: ids or prefixes, by commas.")
@@ -88,22 +89,30 @@ def _checker(
     job: str | None,
     engine: bool,
     skip_unknown: bool,
+    each_folder: bool,
     **beside: Any,
 ) -> Callable[[Mapping[str, str]], Answer]:
     """A function that checks the paths, with contents to read instead of the files'."""
     from ..documents.given import Beside
+    from ..documents.read import by_folder
+    from ..rules.documents.validate import joined
     from ..rules.documents.validate import validate as check
+
+    submissions = by_folder(paths) if each_folder else (paths,)
 
     def answer(instead: Mapping[str, str]) -> Answer:
         try:
-            return check(
-                paths,
-                Beside(**beside),
-                job=job,
-                engine=engine,
-                skip_unknown=skip_unknown,
-                instead=instead,
-                told=told,
+            return joined(
+                check(
+                    submission,
+                    Beside(**beside),
+                    job=job,
+                    engine=engine,
+                    skip_unknown=skip_unknown or each_folder,
+                    instead=instead,
+                    told=told,
+                )
+                for submission in submissions
             )
         except ModuleNotFoundError as missing:
             if not engine or missing.name != "deepspeed":

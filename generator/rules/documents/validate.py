@@ -72,6 +72,16 @@ def validate(
     )
 
 
+def joined(answers: Iterable[Answer]) -> Answer:
+    """The answers on several submissions as one."""
+    told = tuple(answers)
+    return Answer(
+        findings=in_file_order(dict.fromkeys(finding for answer in told for finding in answer.findings)),
+        documents=sum(answer.documents for answer in told),
+        texts={path: text for answer in told for path, text in answer.texts.items()},
+    )
+
+
 def _with_spec(texts: Mapping[str, Text], job: Path | None) -> Mapping[str, Text]:
     """The texts, with that of the spec given beside the files."""
     if job is None:
