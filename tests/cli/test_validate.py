@@ -336,8 +336,8 @@ def test_folders_can_be_jobs_of_their_own(workdir: Path) -> None:
         (workdir / name / "ds_config.json").write_text(json.dumps(config | {"gradient_clipping": 1.0}))
         (workdir / name / "hostfile").write_text(f"{name}-0 slots=8\n")
     (workdir / "b" / "hostfile").write_text("b-0 slots=8\nb-1 slots=8\n")
-    together = json.loads(run("validate", ".", "--format", "json").stdout)["findings"]
-    apart = json.loads(run("validate", ".", "--each-folder", "--format", "json").stdout)["findings"]
+    together = json.loads(run("validate", "a", "b", "--format", "json").stdout)["findings"]
+    apart = json.loads(run("validate", "a", "b", "--each-folder", "--format", "json").stdout)["findings"]
     assert {finding["rule"] for finding in together} >= {"SUB001", "ZERO001"}
     assert {finding["path"] for finding in apart if finding["severity"] == "error"} == {"b/ds_config.json"}
     assert "SUB001" not in {finding["rule"] for finding in apart}
