@@ -56,6 +56,12 @@ def test_message_is_what_is_printed() -> None:
     assert shown.strip() in [finding_text(finding) for finding in caught.value.findings]
 
 
+def test_findings_are_what_is_printed() -> None:
+    """The findings shown are those of the submission kept for it, whose test compares them with the program's."""
+    told = (ROOT / "tests" / "validate" / "BATCH001_readme" / "bad.out").read_text(encoding="utf-8")
+    assert told.strip() in block("console")
+
+
 def test_built_in_job_is_an_example() -> None:
     """The built-in job is the example of the same name: the same job and the same plan."""
     answers = [
