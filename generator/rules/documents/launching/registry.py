@@ -1,0 +1,26 @@
+"""Every rule on launch lines, hostfiles and environment variables."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..rule import DocumentRule
+from . import (
+    environment,
+    hostfiles,
+    launch_lines,
+    launch_ranks,
+    launch_torchrun,
+    launchers,
+    nccl,
+)
+
+RULES: Final[tuple[DocumentRule, ...]] = (
+    *launchers.RULES,
+    *launch_torchrun.RULES,
+    *launch_ranks.RULES,
+    *launch_lines.RULES,
+    *hostfiles.RULES,
+    *environment.RULES,
+    *nccl.RULES,
+)
