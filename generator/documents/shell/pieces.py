@@ -112,10 +112,11 @@ def region_of(pieces: Sequence[Piece]) -> tuple[int, int]:
 class Source:
     """A text to read, and the place in the document of each of its characters."""
 
-    __slots__ = ("_pieces", "_starts", "text")
+    __slots__ = ("_pieces", "_starts", "direct", "text")
 
     def __init__(self, text: str, pieces: Sequence[Piece] = ()) -> None:
         self.text = text
+        self.direct = not pieces  #: whether it is the document itself, so that places in both are the same
         self._pieces = pieces
         self._starts: list[int] = []
         position = 0
@@ -131,13 +132,13 @@ class Source:
 
     def region(self, start: int, end: int) -> tuple[int, int]:
         """The place in the document of the characters `start` up to `end`."""
-        if not self._starts:
+        if self.direct:
             return start, end
         return region_of(self.pieces(start, end)) if end > start else (self.place(start),) * 2
 
     def place(self, offset: int) -> int:
         """The place in the document of one character."""
-        if not self._starts:
+        if self.direct:
             return offset
         index = max(bisect_right(self._starts, offset) - 1, 0)
         piece = self._pieces[index]
@@ -145,7 +146,7 @@ class Source:
 
     def pieces(self, start: int, end: int) -> tuple[Piece, ...]:
         """The characters `start` up to `end` as pieces; unknown ones where there is a hole."""
-        if not self._starts:
+        if self.direct:
             return (Piece(self.text[start:end], start, end),)
         found: list[Piece] = []
         index = max(bisect_right(self._starts, start) - 1, 0)

@@ -6,11 +6,13 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from .expander import Expander
+from .fields import Field
 from .pieces import Element, Piece, Source, Value, parts_of_pieces, text_of_pieces
 from .records import Assignment, Command, Directive, Heredoc
 from .state import UNKNOWN, Budget, State
 from .tokens import ARRAY, ASSIGNMENT, COMMENT, NEWLINE, OPERATOR, REDIRECT, TEST, WORD, Token, Tokens
-from .words import Expander, Field, Word, word_of
+from .words import Word, word_of
 
 _DEEPEST: Final = 3  # `bash -c` in `bash -c`
 _DEEPEST_LOOP: Final = 20  # deeper, every variable counts as changed

@@ -19,6 +19,21 @@ _RUN: Final = {
 }
 _LONGEST_TEMPLATE: Final = 500  # characters between `${{` and `}}`
 
+# Texts with nothing nested in them, which one match passes over. No two alternatives begin with the same character, so
+# there is one way to match a text: these never go back and forth.
+_NAME: Final = r"\$\{\w+\}"
+_IN_QUOTES: Final = rf'[^"\\$`]*(?:(?:\\.|\$(?![({{])|{_NAME})[^"\\$`]*)*'
+#: The most of a word that is easily passed over; it may go on.
+EASY: Final = rf"""(?s:(?:[^\s\\"'$`|&;()<>]+|"{_IN_QUOTES}"|'[^']*'|\$(?![({{'"])|{_NAME})+)"""
+EASY_QUOTED: Final = re.compile(f'(?s:"{_IN_QUOTES}")')
+_EASY_WORD: Final = re.compile(rf"{EASY}(?=([\s;&|()])?)")
+
+
+def word_end(text: str, position: int) -> tuple[int, bool]:
+    """Where the word that begins at `position` ends, and whether everything in it is closed."""
+    easy = _EASY_WORD.match(text, position)
+    return (easy.end(), True) if easy and easy.lastindex else scan(text, position)
+
 
 def scan(text: str, position: int, closers: tuple[str, ...] = ()) -> tuple[int, bool]:
     """Where the word that begins at `position` ends, and whether everything in it is closed.

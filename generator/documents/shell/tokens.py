@@ -6,14 +6,28 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from .scan import COMMENT_TEXT, scan
+from .pieces import HOLE
+from .scan import COMMENT_TEXT, EASY, scan, word_end
 
 WORD, OPERATOR, NEWLINE, ARRAY, REDIRECT, TEST, COMMENT = range(7)
 
 ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[[^\]\s]*\])?(\+?)=")
-#: A word in which bash has nothing to do.
-PLAIN: Final = re.compile(r"[A-Za-z0-9_./:=,+@%-]+(?=[\s;&|()<>]|\Z)")
-_BLANK: Final = re.compile(r"(?:[ \t\r]|\\\r?\n)+")
+_PLAIN: Final = r"[A-Za-z0-9_./:=,+@%-]+"
+_PLAIN_WORD: Final = re.compile(rf"{_PLAIN}(?=[\s;&|()<>]|\Z)")
+_AFTER: Final = r"[\s;&|)]|\Z"  # ends a word; what begins with another character needs a closer look
+#: The tokens that most scripts are made of, each a group; nothing but blanks where another one comes.
+_USUAL: Final = re.compile(
+    r"(?:[ \t\r]|\\\r?\n)*(?:"
+    rf"({_PLAIN})(?={_AFTER})"
+    rf'|"([^"\\$`{HOLE}]*)"(?={_AFTER})'
+    rf"|'([^'{HOLE}]*)'(?={_AFTER})"
+    r"|(\n)"
+    r"|(\#[^\n]*)"
+    r"|(;;&|;;|;&|&&|\|\||\|&|[;|)]|&(?!>)|\((?!\())"
+    rf"|((?!\[\[){EASY})((?={_AFTER}))?"
+    r"|)"
+)
+_IS_PLAIN, _IS_DOUBLE, _IS_SINGLE, _IS_NEWLINE, _IS_COMMENT, _IS_OPERATOR, _GOES_ON, _IS_EASY = range(1, 9)
 _OPERATOR: Final = re.compile(r";;&|;;|;&|&&|\|\||\|&|[;&|()]")
 _REDIRECT: Final = re.compile(r"(?:[0-9]+|\{[A-Za-z_]\w*\})?(<<<|<<-|<<|<>|<&|>>|>&|>\||<(?!\()|>(?!\())|(&>>|&>)")
 _HEREDOC_WORD: Final = re.compile(r"[ \t]*")
@@ -33,15 +47,13 @@ class Body:
 
 @dataclass(slots=True)
 class Token:
-    """A token from `start` up to `end`; `words` are those of an array literal.
-
-    `text` is that of an operator, and of a word in which bash has nothing to do.
-    """
+    """A token from `start` up to `end`; `words` are those of an array literal."""
 
     kind: int
     start: int
     end: int
-    text: str = ""
+    text: str = ""  #: of an operator, and of a word in which bash has nothing to do
+    value: str = ""  #: of a word that is one quoted text without expansions; empty as well where that isn't so
     words: tuple[tuple[int, int], ...] = ()
     body: Body | None = None
 
@@ -57,25 +69,42 @@ class Tokens:
         self._read()
 
     def _read(self) -> None:
-        text, size, found = self._text, len(self._text), self.found
-        position = 0
-        while position < size:
-            blank = _BLANK.match(text, position)
-            if blank:
-                position = blank.end()
-                continue
-            plain = PLAIN.match(text, position)
-            if plain:
-                position = self._after_plain(plain)
-                continue
-            character = text[position]
-            if character == "\n":
-                found.append(Token(NEWLINE, position, position + 1, "\n"))
-                position = self._bodies(position + 1)
-            elif character == "#":
-                position = self._comment(position)
+        position: int | None = 0
+        while position is not None:
+            position = self._usual(position)
+
+    def _usual(self, position: int) -> int | None:
+        """Reads up to the first token that isn't usual, and that one; the place behind it, None at the text's end."""
+        add = self.found.append
+        for match in _USUAL.finditer(self._text, position):
+            group = match.lastindex
+            if group == _IS_PLAIN:
+                start, end = match.span(1)
+                add(Token(WORD, start, end, match[1]))
+            elif group == _IS_EASY:
+                start, end = match.span(_GOES_ON)
+                add(Token(WORD, start, end))
+            elif group == _IS_OPERATOR:
+                start, end = match.span(_IS_OPERATOR)
+                add(Token(OPERATOR, start, end, match[_IS_OPERATOR]))
+            elif group == _IS_NEWLINE:
+                end = match.end()
+                add(Token(NEWLINE, end - 1, end, "\n"))
+                if self._waiting:
+                    return self._bodies(end)
+            elif group in (_IS_DOUBLE, _IS_SINGLE):
+                start, end = match.span(group)
+                add(Token(WORD, start - 1, end + 1, value=match[group]))
+            elif group == _IS_COMMENT:
+                self._comment(*match.span(_IS_COMMENT))
             else:
-                position = self._other(position)
+                start = match.end() if group is None else match.start(group)
+                return self._unusual(start) if start < len(self._text) else None
+        return None
+
+    def _unusual(self, position: int) -> int:
+        plain = _PLAIN_WORD.match(self._text, position)
+        return self._after_plain(plain) if plain else self._other(position)
 
     def _after_plain(self, match: re.Match[str]) -> int:
         start, end = match.span()
@@ -87,12 +116,9 @@ class Tokens:
         self.found.append(Token(WORD, start, end, match[0]))
         return end
 
-    def _comment(self, position: int) -> int:
-        end = self._text.find("\n", position)
-        end = len(self._text) if end < 0 else end
-        if self._text.startswith("#SBATCH", position) and (position == 0 or self._text[position - 1] == "\n"):
-            self.found.append(Token(COMMENT, position, end))
-        return end
+    def _comment(self, start: int, end: int) -> None:
+        if self._text.startswith("#SBATCH", start) and (start == 0 or self._text[start - 1] == "\n"):
+            self.found.append(Token(COMMENT, start, end))
 
     def _other(self, position: int) -> int:
         text = self._text
@@ -188,7 +214,7 @@ class Tokens:
             self.unterminated = position
 
     def _word_end(self, position: int, closers: tuple[str, ...] = ()) -> int:
-        end, terminated = scan(self._text, position, closers)
+        end, terminated = scan(self._text, position, closers) if closers else word_end(self._text, position)
         if not terminated:
             self._open(position)
         return end
