@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import PurePath
 from typing import Final, TypeVar
 
 from ..catalog import Model
@@ -62,6 +63,14 @@ class Submission:
         named = {link.name for link in self.references if link.kind == "DeepSpeed config"}
         used = [config for config in self.ds_configs if config.name in named] or self.ds_configs
         return used[0] if len(used) == 1 else None
+
+    @cached_property
+    def accelerate_config(self) -> AccelerateConfig | None:
+        """The accelerate config that the job uses: the one that a launch line names, else the only one there is."""
+        named = {link.name for link in self.references if link.kind == "accelerate config"}
+        used = [config for config in self.accelerate_configs if PurePath(config.path).name in named]
+        found = used or ([] if named else self.accelerate_configs)
+        return found[0] if len(found) == 1 else None
 
     @cached_property
     def references(self) -> tuple[Reference, ...]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from ..findings import Location
-from .shell.launch_line import Launch
+from .shell.launch_line import Call, Launch
 
 if TYPE_CHECKING:
     from .document import AzureMLJob, LaunchScript
@@ -66,8 +66,11 @@ def find_world(submission: Submission) -> World:
     def first(quantity: Quantity) -> int | None:
         return next((claim.value for claim in claims if claim.quantity == quantity), None)
 
+    # A script may prepare data on one GPU before it trains on eight: which line is meant can't be told.
+    started = {claim.value for claim in claims if claim.quantity == "processes"}
+    processes = started.pop() if len(started) == 1 else None
     per_node, nodes = first("GPUs per node"), first("nodes")
-    gpus = first("GPUs") or first("processes") or (nodes * per_node if nodes and per_node else None)
+    gpus = first("GPUs") or processes or (nodes * per_node if nodes and per_node and not started else None)
     degrees = _degrees(submission)
     return World(claims=claims, gpus=gpus, nodes=nodes, gpus_per_node=per_node, **degrees)
 
@@ -84,8 +87,13 @@ def _claims(submission: Submission) -> Iterator[Claim]:
             where = Location(path=hostfile.text.path)
             yield Claim(quantity="nodes", value=len(slots), where=where, words=f"{len(slots)} hosts")
             yield Claim(quantity="GPUs", value=sum(slots), where=where, words=f"{sum(slots)} slots")
-    for launch in submission.launches:
-        yield from _launch_claims(launch)
+    hosts = bool(submission.hostfiles)
+    for script in submission.scripts:
+        for launch in script.launches:
+            yield from _launch_claims(launch, alone=not hosts)
+    for job in submission.azureml_jobs:
+        for launch in job.script.launches if job.script else ():
+            yield from _launch_claims(launch, alone=False)
     yield from _accelerate_claims(submission)
 
 
@@ -167,34 +175,86 @@ def _launches(job: AzureMLJob) -> bool:
     return bool({"torchrun", "deepspeed", "accelerate"} & set(calls))
 
 
-def _launch_claims(launch: Launch) -> Iterator[Claim]:
-    """Processes that a launch line starts, where its own words tell: nodes × processes a node."""
-    for call in launch.calls:
-        pair = {
-            "torchrun": ("--nnodes", "--nproc-per-node"),
-            "deepspeed": ("--num_nodes", "--num_gpus"),
-        }.get(call.program)
-        if pair is None:
-            continue
-        nodes, each = (call.options.integer(name) for name in pair)
-        for quantity, name, value in (("nodes", pair[0], nodes), ("GPUs per node", pair[1], each)):
-            if value is not None and (option := call.options.get(name)):
-                where = launch.script.locate(option.written)
-                words = f"{call.program} {name} {value}"
-                yield Claim(quantity=quantity, value=value, where=where, words=words)  # type: ignore[arg-type]
-        if nodes is not None and each is not None:
+def _launch_claims(launch: Launch, *, alone: bool) -> Iterator[Claim]:
+    """Processes that a launch line starts, where its own words tell. `alone`: no service runs it on several nodes."""
+    for index, call in enumerate(launch.calls):
+        outermost = alone and index == 0 and not call.options.opaque
+        for option, quantity in _COUNTS.get(call.program, ()):
+            value, written = call.options.integer(option), call.options.get(option)
+            if value is not None and written is not None:
+                where = launch.script.locate(written.written)
+                yield Claim(quantity=quantity, value=value, where=where, words=f"{call.program} {option} {value}")
+        total = _processes(call, outermost=outermost)
+        if total is not None:
             where = launch.script.locate(call.word)
-            words = f"{call.program} {pair[0]} {nodes} × {pair[1]} {each}"
-            yield Claim(quantity="processes", value=nodes * each, where=where, words=words)
+            yield Claim(quantity="processes", value=total[0], where=where, words=total[1])
+
+
+#: What launchers are told directly.
+_COUNTS: Final[Mapping[str, tuple[tuple[str, Quantity], ...]]] = {
+    "torchrun": (("--nnodes", "nodes"), ("--nproc-per-node", "GPUs per node")),
+    "deepspeed": (("--num_nodes", "nodes"), ("--num_gpus", "GPUs per node")),
+    "accelerate": (("--num_machines", "nodes"),),
+}
+
+
+def _processes(call: Call, *, outermost: bool) -> tuple[int, str] | None:
+    """How many processes a launcher starts on all its nodes, and what says so.
+
+    Source: torch/distributed/run.py @ 2.13 (`--nnodes` is 1:1 unless it is given), deepspeed/launcher/runner.py
+    @ 0.19.8 (`--include` names hosts and slots), accelerate/commands/launch.py @ 1.15 (`--num_processes` is the total).
+    """
+    match call.program:
+        case "torchrun":
+            return _product(
+                call, "--nnodes", "--nproc-per-node", one_node=outermost or call.options.has("--standalone")
+            )
+        case "deepspeed":
+            slots = included_slots(call.options.text("--include") or "")
+            if slots:
+                return slots, f"deepspeed --include {call.options.text('--include')}"
+            return _product(
+                call, "--num_nodes", "--num_gpus", one_node=outermost and not call.options.has("--hostfile")
+            )
+        case "accelerate":
+            total = call.options.integer("--num_processes")
+            return None if total is None else (total, f"accelerate --num_processes {total}")
+        case "mpirun":
+            total = call.options.integer("--np")
+            return None if total is None else (total, f"mpirun --np {total}")
+    return None
+
+
+def _product(call: Call, nodes_option: str, each_option: str, *, one_node: bool) -> tuple[int, str] | None:
+    nodes, each = call.options.integer(nodes_option), call.options.integer(each_option)
+    if each is None:
+        return None
+    if nodes is None and one_node and not call.options.has(nodes_option):
+        return each, f"{call.program} {each_option} {each}"
+    return None if nodes is None else (nodes * each, f"{call.program} {nodes_option} {nodes} × {each_option} {each}")
+
+
+def included_slots(text: str) -> int | None:
+    """The GPUs that DeepSpeed's `--include` names: 6 of `a:0,1,2,3@b:0,1`; None where a host has no list of slots."""
+    count = 0
+    for host in text.split("@"):
+        _, colon, slots = host.partition(":")
+        named = slots.split(",") if colon and slots else []
+        if not named or not all(slot.strip().isdecimal() for slot in named):
+            return None
+        count += len(set(named))
+    return count
 
 
 def _accelerate_claims(submission: Submission) -> Iterator[Claim]:
-    for config in submission.accelerate_configs:
-        for pointer, quantity in (("/num_processes", "processes"), ("/num_machines", "nodes")):
-            value = config.source.value(pointer)
-            if isinstance(value, int) and not isinstance(value, bool):
-                where = config.source.locate(pointer)
-                yield Claim(quantity=quantity, value=value, where=where, words=f"{pointer[1:]}: {value}")  # type: ignore[arg-type]
+    config = submission.accelerate_config
+    pairs: tuple[tuple[str, Quantity], ...] = (("/num_processes", "processes"), ("/num_machines", "nodes"))
+    for pointer, quantity in pairs if config is not None else ():
+        value = config.source.value(pointer) if config else None
+        if config is not None and isinstance(value, int) and not isinstance(value, bool):
+            yield Claim(
+                quantity=quantity, value=value, where=config.source.locate(pointer), words=f"{pointer[1:]}: {value}"
+            )
 
 
 def _degrees(submission: Submission) -> dict[str, int]:

@@ -53,8 +53,15 @@ def gpus_per_node_agree(submission: Submission) -> Iterator[Breach]:
 def _against(submission: Submission, trusted: Claim, others: tuple[Claim, ...]) -> Iterator[Claim]:
     """Claims that contradict the most trusted one. Two scripts that nothing binds together may be two jobs."""
     scripts = {script.path for script in submission.scripts}
+    hostfiles = {hostfile.path for hostfile in submission.hostfiles}
+    launched = [claim for claim in others if not claim.words.startswith("#SBATCH")]
+    right = {(claim.where.path, claim.quantity) for claim in launched if claim.value == trusted.value}
     for claim in others:
+        if (claim.where.path, claim.quantity) in right:  # one of a script's launch lines is the job, others prepare it
+            continue
         apart = claim.where.path != trusted.where.path and {claim.where.path, trusted.where.path} <= scripts
+        # A hostfile says what there is; DeepSpeed's launcher may take a part of it.
+        apart |= trusted.where.path in hostfiles and claim.value < trusted.value
         if claim.value != trusted.value and claim.where.path != FLAGS and not apart:
             yield claim
 
@@ -62,7 +69,8 @@ def _against(submission: Submission, trusted: Claim, others: tuple[Claim, ...]) 
 def _trusted(claim: Claim) -> str:
     """The claim that others are measured by, with its place unless it was given beside the files."""
     where = claim.where
-    return claim.words if where.path == FLAGS else f"{claim.words} ({where.path}:{where.line})"
+    place = where.path if where.line is None else f"{where.path}:{where.line}"
+    return claim.words if where.path == FLAGS else f"{claim.words} ({place})"
 
 
 def one_config_is_named(submission: Submission) -> Iterator[Breach]:
