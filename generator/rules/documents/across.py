@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from difflib import get_close_matches
+from pathlib import Path, PurePath
 from typing import Final
 
 from ...documents.submission import Submission
 from ...documents.world import FLAGS, Claim
 from ...findings import Severity
-from ..sources import derived
+from ..sources import deepspeed, derived
 from .rule import Breach, DocumentRule
 
 
@@ -34,7 +36,9 @@ def nodes_agree(submission: Submission) -> Iterator[Breach]:
     """Every document of a submission counts the same nodes."""
     for trusted in submission.world.said("nodes")[:1]:
         for claim in _against(submission, trusted, submission.world.said("nodes")):
-            message = f"{claim.words}: {claim.value} nodes; {_trusted(trusted)} says {trusted.value}"
+            message = (
+                f"{claim.words}: {claim.value} node{'s' * (claim.value != 1)}; {_trusted(trusted)} says {trusted.value}"
+            )
             yield Breach(where=claim.where, message=message, hint=f"{trusted.value} in both")
 
 
@@ -85,15 +89,37 @@ def one_config_is_named(submission: Submission) -> Iterator[Breach]:
         )
 
 
-def named_files_are_there(submission: Submission) -> Iterator[Breach]:
-    """A DeepSpeed config or hostfile that a launch line names is among the files of the submission."""
-    kinds = {
-        "DeepSpeed config": {config.name for config in submission.ds_configs},
-        "hostfile": {hostfile.text.path.rpartition("/")[2] for hostfile in submission.hostfiles},
-    }
+def named_config_is_there(submission: Submission) -> Iterator[Breach]:
+    """The DeepSpeed config that a launch line or another config names is there."""
+    present = sorted({config.name for config in submission.ds_configs})
     for link in submission.references:
-        present = kinds.get(link.kind)
-        if present and link.name not in present:
+        if link.kind != "DeepSpeed config" or link.name in present or _exists(link.path, link.where.path):
+            continue
+        here = f"among the files here ({', '.join(present)})" if present else f"beside {link.where.path}"
+        hint = (
+            f"did you mean `{close[0]}`?"
+            if (close := get_close_matches(link.name, present, 1))
+            else "add it, or correct the path"
+        )
+        # Where nothing else is here, the config may lie in a folder that only the cluster has.
+        severity = None if present else Severity.NOTE if link.path.startswith(("/", "~", "$")) else Severity.WARNING
+        message = f"the DeepSpeed config {link.path} is not {here}"
+        yield Breach(where=link.where, message=message, hint=hint, severity=severity)
+
+
+def _exists(path: str, holder: str) -> bool:
+    """Whether a file is where a document, or the working directory, would find it."""
+    try:
+        return PurePath(path).is_absolute() or any((base / path).is_file() for base in (Path(holder).parent, Path()))
+    except (OSError, ValueError):  # a name too long, or not one for this system
+        return False
+
+
+def named_files_are_there(submission: Submission) -> Iterator[Breach]:
+    """A hostfile that a launch line names is among the files of the submission."""
+    present = {hostfile.path.rpartition("/")[2] for hostfile in submission.hostfiles}
+    for link in submission.references:
+        if link.kind == "hostfile" and present and link.name not in present:
             yield Breach(
                 where=link.where,
                 message=f"the {link.kind} {link.path} is not among the files here ({', '.join(sorted(present))})",
@@ -145,10 +171,20 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         check=one_config_is_named,
     ),
     DocumentRule(
+        id="PARSE003",
+        severity=Severity.ERROR,
+        when="launcher",
+        reads=("launch script", "AzureML job", "accelerate config", "training arguments", "DeepSpeed config"),
+        source=deepspeed("runtime/config.py:705"),
+        prevents="Expected a string path to an existing deepspeed config, or a dictionary or a valid base64.",
+        fix="the path of the config, on a file system that every node has",
+        check=named_config_is_there,
+    ),
+    DocumentRule(
         id="SUB011",
         severity=Severity.WARNING,
         when="launcher",
-        reads=("launch script", "accelerate config", "training arguments"),
+        reads=("launch script", "hostfile"),
         source=derived("a path that doesn't exist stops the program that reads it; the file may lie elsewhere"),
         prevents="The program stops at start because the file isn't there, or reads another one than was checked.",
         fix="the name of a file of the submission",
