@@ -120,7 +120,7 @@ def _buffer_bytes(job: Job, layout: LayoutLike, parameters: Any) -> Any:
     element = weight_bytes(job)
     largest = max(layer_elements(job.model), job.model.vocab * job.model.hidden)
     alone = (layout.data * layout.context == 1) & (layout.offload != Offload.OPTIMIZER_AND_PARAMETERS)
-    gathered = np.where((layout.zero_stage >= 3) & ~alone, 2 * largest / layout.tensor * element, 0.0)
+    gathered = np.where((layout.zero_stage >= 3) & np.logical_not(alone), 2 * largest / layout.tensor * element, 0.0)
     if not FRAMEWORKS[job.framework].deepspeed:
         return gathered + 0.0 * parameters
     reduce = bucket_elements(job, layout) * element
