@@ -45,8 +45,8 @@ LATER: Final = frozenset(
         *("MLM002", "MLM003", "MLM006", "MLM012", "MLM016", "MLM018", "MLM019", "MLM029", "MLM030", "MLM035"),
         *("MLM041", "MLM054", "MLM057", "MLM058", "MLM060", "MLM067", "SEQ001", "MDS001", "MDS004", "MDS005"),
         *("MDS006", "MDS008", "MDS009", "MDS012", "MDS014", "MDS015", "MDS017", "MDS023", "MDS031", "MDS032"),
-        *("MDS034", "MDS040", "MDS041", "MDS044", "MDS045", "SP001", "SP003", "PIPE013", "PIPE016", "MOE001"),
-        *("MOE005", "MOE006", "BATCH012"),
+        *("MDS034", "MDS040", "MDS041", "MDS045", "SP001", "SP003", "PIPE013", "PIPE016"),
+        *("PIPE002", "MOE001", "MOE005", "MOE006", "BATCH012"),
     ]
 )
 #: The same of Megatron-DeepSpeed, whose parser checks no layers.

@@ -56,7 +56,7 @@ _JOB: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 #: Only for one of the Megatrons, where the other's arguments say more than a layout does.
 _ONLY: Final = {"PIPE013": "megatron-deepspeed", "MOE005": "megatron-deepspeed"}
 #: Less than the rule's severity, because the run goes on and trains what is written.
-_MILDER: Final = {"MLM010": Severity.NOTE, "MDS021": Severity.WARNING}
+_MILDER: Final = {"MLM010": Severity.WARNING, "MDS021": Severity.WARNING}
 #: Options that say otherwise what the rule would judge.
 _UNLESS: Final = {
     "MLM016": ("--microbatch-group-size-per-virtual-pipeline-stage", "--rampup-batch-size"),

@@ -7,84 +7,14 @@ from typing import Final
 
 from ....documents.megatron_arguments import MegatronArguments
 from ....documents.submission import Submission
-from ....findings import Severity
-from ...phrases import divisors, listed, nearest, neighbours
+from ...phrases import listed, neighbours
 from ...sources import megatron_deepspeed, megatron_lm
 from ..rule import Breach, DocumentRule
 from .rule import GLOBAL, LM, MDS, MICRO, Check, excludes, megatron_rule, replicas_of, sized
 
 _RAMP_UP: Final = "--rampup-batch-size"
-_SCHEDULE: Final = "--step-batch-size-schedule"
 _STEPS: Final = ("--train-iters", "--lr-decay-iters", "--lr-warmup-iters")
 _SAMPLES: Final = ("--train-samples", "--lr-decay-samples", "--lr-warmup-samples")
-
-
-def ramp_up_is_whole(arguments: MegatronArguments, submission: Submission) -> Iterator[Breach]:
-    """A ramp-up is a start, an increment that divides the way to the global batch, and a number of samples."""
-    if not arguments.has(_RAMP_UP):
-        return
-    numbers, where = _numbers(arguments), arguments.locate(_RAMP_UP)
-    if numbers is None:
-        return
-    if len(numbers) != 3:
-        message = f"{_RAMP_UP} has {len(numbers)} values, not 3: start, increment, samples"
-        yield Breach(where=where, message=message, hint=f"{_RAMP_UP} 16 8 300000")
-        return
-    start, step, samples = numbers
-    if min(start, step, samples) < 1:
-        message = f"{_RAMP_UP} {start} {step} {samples}: start, increment and samples are at least 1"
-        yield Breach(where=where, message=message, hint=f"{_RAMP_UP} 16 8 300000")
-        return
-    final = sized(arguments, GLOBAL)
-    if final is None:
-        return
-    way = final - start
-    if way == 0:
-        message = f"{_RAMP_UP} starts at {start}, which is {GLOBAL} already: its steps are divided by 0"
-        yield Breach(where=where, message=message, hint=f"a start below {final}, or no {_RAMP_UP}")
-        return
-    if way < 0 or way % step:
-        fitting = divisors(way) if way > 0 else []
-        message = f"{_RAMP_UP} {start} {step}: the way from {start} to {GLOBAL} {final} is {way}, no multiple of {step}"
-        hint = f"an increment of {listed(nearest(fitting, step, 3))}" if fitting else f"a start below {final}"
-        yield Breach(where=where, message=message, hint=hint)
-        return
-    yield from _steps_of_ramp_up(arguments, submission, start, step)
-
-
-def _numbers(arguments: MegatronArguments) -> list[int] | None:
-    values = arguments.value(_RAMP_UP)
-    if not isinstance(values, tuple):
-        return None
-    texts = [str(value) for value in values]
-    return (
-        [int(text) for text in texts]
-        if all(text.isascii() and text.isdigit() and len(text) < 16 for text in texts)
-        else None
-    )
-
-
-def _steps_of_ramp_up(arguments: MegatronArguments, submission: Submission, start: int, step: int) -> Iterator[Breach]:
-    """Every batch on the way is whole micro-batches of all replicas."""
-    micro, replicas = sized(arguments, MICRO), replicas_of(submission, arguments)
-    if not micro or not replicas or micro < 1 or arguments.has("--decrease-batch-size-if-needed"):
-        return
-    unit = micro * replicas
-    for value, what in ((start, "start"), (step, "increment")):
-        if value % unit:
-            message = (
-                f"{_RAMP_UP}: the {what} of {value} is no multiple of {MICRO} {micro} × {replicas} replicas = {unit}"
-            )
-            hint = f"{what}: {listed(neighbours(unit, value))}"
-            yield Breach(where=arguments.locate(_RAMP_UP), message=message, hint=hint)
-
-
-def lm_ramp_up(arguments: MegatronArguments, submission: Submission) -> Iterator[Breach]:
-    """A ramp-up of the batch is whole, and newer versions have --step-batch-size-schedule instead."""
-    yield from ramp_up_is_whole(arguments, submission)
-    if arguments.has(_SCHEDULE) and arguments.has(GLOBAL):
-        message = f"{GLOBAL} {arguments.value(GLOBAL)} is given beside {_SCHEDULE}, which has the batches"
-        yield Breach(where=arguments.locate(GLOBAL), message=message, hint=f"no {GLOBAL}", severity=Severity.ERROR)
 
 
 def steps_or_samples(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
@@ -218,23 +148,6 @@ def _both(
 
 
 RULES: Final[tuple[DocumentRule, ...]] = (
-    megatron_rule(
-        "MLM029",
-        LM,
-        lm_ramp_up,
-        source="NVIDIA/Megatron-LM megatron/core/num_microbatches_calculator.py:398-433 @ core_v0.16.1; "
-        + megatron_lm("training/arguments.py:698"),
-        prevents="AssertionError, or ValueError",
-        fix="make every batch of the ramp-up whole",
-    ),
-    megatron_rule(
-        "MDS009",
-        MDS,
-        ramp_up_is_whole,
-        source=megatron_deepspeed("megatron/microbatches.py:21-137"),
-        prevents="AssertionError: expected the following format ...",
-        fix="make every batch of the ramp-up whole",
-    ),
     *_both(
         ("MLM030", "MDS013"),
         steps_or_samples,

@@ -188,7 +188,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         severity=Severity.WARNING,
     ),
     megatron_rule(
-        "MDS044",
+        "PIPE002",
         MDS,
         sharded_gradients_have_no_pipeline,
         source=megatron_deepspeed("pretrain_gpt.py:54"),

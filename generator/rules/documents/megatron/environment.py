@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from ....documents.megatron_arguments import MegatronArguments
 from ....documents.shell.launch_line import Launch
 from ....documents.submission import Submission
-from ....findings import Location
+from ....findings import Location, Severity
 from ...sources import megatron_deepspeed, megatron_lm
 from ..rule import Breach, DocumentRule
 from .rule import CONTEXT, LM, MDS, TENSOR, degree, megatron_rule
@@ -62,21 +63,24 @@ def _generation(submission: Submission) -> str | None:
 
 def one_queue_before_blackwell(arguments: MegatronArguments, submission: Submission) -> Iterator[Breach]:
     """Before Blackwell, tensor and context parallelism run with CUDA_DEVICE_MAX_CONNECTIONS=1."""
-    if _generation(submission) not in _BEFORE_BLACKWELL or any(map(arguments.has, _FSDP)):
-        return
-    if arguments.has("--overlap-moe-expert-parallel-comm"):
+    generation = _generation(submission)
+    known = generation in _BEFORE_BLACKWELL
+    if not (known or generation is None) or any(map(arguments.has, (*_FSDP, "--overlap-moe-expert-parallel-comm"))):
         return
     name = next((name for name in (TENSOR, CONTEXT) if (degree(arguments, name) or 1) > 1), None)
     if name is None:
         return
     value, where = _variable(arguments, submission, _CONNECTIONS)
     if value is not _UNKNOWN and value != "1":
-        yield _one_queue(value, where, f"{name} {arguments.value(name)} before Blackwell")
+        accelerators = "before Blackwell" if known else "on every GPU before Blackwell"
+        breach = _one_queue(value, where, f"{name} {arguments.value(name)}", accelerators)
+        yield breach if known else replace(breach, severity=Severity.WARNING)
 
 
-def _one_queue(value: object, where: Location, what: str) -> Breach:
+def _one_queue(value: object, where: Location, what: str, accelerators: str = "") -> Breach:
     state = "is not set" if value is None else f"is {value}"
-    return Breach(where=where, message=f"{_CONNECTIONS} {state}; {what} needs 1", hint=f"export {_CONNECTIONS}=1")
+    message = f"{_CONNECTIONS} {state}; {what} needs 1 {accelerators}".rstrip()
+    return Breach(where=where, message=message, hint=f"export {_CONNECTIONS}=1")
 
 
 def sequence_parallelism_has_one_queue(arguments: MegatronArguments, submission: Submission) -> Iterator[Breach]:

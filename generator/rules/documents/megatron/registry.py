@@ -15,6 +15,7 @@ from . import (
     memory,
     memory_places,
     options,
+    ramp_up,
     shape,
     stages,
 )
@@ -25,6 +26,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
     *shape.RULES,
     *stages.RULES,
     *batch.RULES,
+    *ramp_up.RULES,
     *megatron_lm.RULES,
     *memory.RULES,
     *experts.RULES,
