@@ -10,7 +10,7 @@ from .arithmetic import evaluate
 from .fields import GLOB, Field, Fields
 from .parameters import Parameters
 from .pieces import HOLE, Element, Piece, Source
-from .scan import EASY_QUOTED, scan
+from .scan import EASY_EXPANSION, EASY_QUOTED, scan
 from .state import State
 
 _SIMPLE: Final = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
@@ -87,15 +87,10 @@ class Expander:
                 position = part.end()
                 out.source(part.start(), position)
             else:
-                position = self._variable(part, quoted=False)
+                position = part.end()
+                self._parameters.variable(part[2] or part[3], part.start(), position, False)
         if bare and out.splits and _expands_to_names(bare):
             out.found, out.current = [], Field([Piece(None, *self.source.region(start, end))])
-
-    def _variable(self, part: re.Match[str], quoted: bool) -> int:
-        """`$NAME` or `${NAME}`; where it ends."""
-        end = part.end()
-        self._parameters.plain(part[2] or part[3], None, part.start(), end, quoted)
-        return end
 
     def _special(self, position: int, end: int) -> int:
         """A quote, escape or expansion outside quotes; where it ends."""
@@ -118,18 +113,19 @@ class Expander:
         return self._expansion(position, end, quoted=False)
 
     def _double(self, position: int, end: int) -> int:
-        easy = EASY_QUOTED.match(self.source.text, position, end)
-        tokens_end = easy.end() if easy else min(scan(self.source.text, position + 1, ('"',))[0], end)
+        """A text in double quotes; where it ends."""
+        text, out = self.source.text, self._out
+        easy = EASY_QUOTED.match(text, position, end)
+        tokens_end = easy.end() if easy else min(scan(text, position + 1, ('"',))[0], end)
         inner_end = tokens_end - 1 if tokens_end - 1 > position else tokens_end
-        before, self_open = len(self._out.found), self._out.current is not None
+        was_open, before = out.current is not None, len(out.found)
         self._in_quotes(position + 1, inner_end, _QUOTED)
-        only_array = (
-            self.source.text.startswith(("${", "$@"), position + 1) and "@" in self.source.text[position:inner_end]
-        )
-        if not only_array and not self_open and before == len(self._out.found):
-            self._out.open()  # "" is a word
-        if self._out.current is not None and not only_array:
-            self._out.current.foreign = False
+        if out.current is None or out.current.foreign:
+            only_array = text.startswith(("${", "$@"), position + 1) and "@" in text[position:inner_end]
+            if not only_array and not was_open and before == len(out.found):
+                out.open()  # "" is a word
+            if not only_array and out.current is not None:
+                out.current.foreign = False
         return tokens_end
 
     def _in_quotes(self, position: int, end: int, run_of: re.Pattern[str]) -> None:
@@ -141,7 +137,7 @@ class Expander:
                 if part.lastindex == 1:
                     self._out.source(part.start(), position)
                 else:
-                    self._variable(part, quoted=True)
+                    self._parameters.variable(part[2] or part[3], part.start(), position, True)
             elif text[position] == "\\":
                 following = text[position + 1 : position + 2]
                 if following in ("$", "`", "\\") or (following == '"' and run_of is _QUOTED):
@@ -214,6 +210,9 @@ def _expansion_end(text: str, position: int, quoted: bool) -> int:
         close = text.find("}}", position, position + 500)
         if close >= 0:
             return close + 2
+    easy = EASY_EXPANSION.match(text, position)
+    if easy:
+        return easy.end()
     if text[position] == "`":
         return scan(text, position + 1, ("`",))[0]
     brace = '"}' if quoted else "}"

@@ -82,7 +82,9 @@ class Fields:
 
     def unknown(self, start: int, end: int, names: tuple[str, ...] = ()) -> None:
         """Adds that `start` up to `end` stand for what can't be known."""
-        self.put(Piece(None, *self._source.region(start, end), names))
+        if not self._source.direct:
+            start, end = self._source.region(start, end)
+        self.put(Piece(None, start, end, names))
 
     def list(self, elements: Sequence[Element], joined: bool, quoted: bool) -> None:
         """Array elements: one word each, or one for all (`joined`, or where nothing is split)."""

@@ -81,6 +81,14 @@ class Parameters:
             return None
         return value.elements if value.elements is not None else (Element(value.pieces, 0, 0),)
 
+    def variable(self, name: str, start: int, end: int, quoted: bool) -> None:
+        """`$NAME` or `${NAME}` of a variable."""
+        value = self._state.get(name)
+        if value is None:
+            self._out.unknown(start, end, (name,))
+        else:
+            self._out.embed(value.scalar, name, start, end, quoted)
+
     def plain(self, name: str, index: str | None, start: int, end: int, quoted: bool) -> None:
         """`$NAME`, `${NAME}`, `${NAME[i]}`, `$1`, `$@`."""
         if name in ("@", "*") or index in ("@", "*"):

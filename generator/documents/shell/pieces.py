@@ -63,14 +63,20 @@ class Value(NamedTuple):
     @property
     def size(self) -> int:
         """How much it costs to keep: its pieces, and its characters in units of 64."""
-        pieces = [*self.pieces, *(piece for element in self.elements or () for piece in element.pieces)]
-        return len(pieces) + sum(len(piece.text or "") for piece in pieces) // 64
+        pieces: Sequence[Piece] = self.pieces
+        if self.elements is not None:
+            pieces = [*pieces, *(piece for element in self.elements for piece in element.pieces)]
+        return len(pieces) + sum([len(piece.text) for piece in pieces if piece.text]) // 64
 
 
 def text_of_pieces(pieces: Iterable[Piece]) -> str | None:
     """The text of pieces, or None where one of them can't be known."""
-    texts = [piece.text for piece in pieces]
-    return None if None in texts else "".join(text for text in texts if text is not None)
+    texts: list[str] = []
+    for piece in pieces:
+        if piece.text is None:
+            return None
+        texts.append(piece.text)
+    return "".join(texts)
 
 
 def parts_of_pieces(pieces: Iterable[Piece]) -> tuple[str | None, ...]:

@@ -21,10 +21,13 @@ _LONGEST_TEMPLATE: Final = 500  # characters between `${{` and `}}`
 
 # Texts with nothing nested in them, which one match passes over. No two alternatives begin with the same character, so
 # there is one way to match a text: these never go back and forth.
-_NAME: Final = r"\$\{\w+\}"
-_IN_QUOTES: Final = rf'[^"\\$`]*(?:(?:\\.|\$(?![({{])|{_NAME})[^"\\$`]*)*'
+_BRACES: Final = r"\$\{[^\"'\\$`{}]*\}"
+_ARITHMETIC: Final = r"\$\(\([^()'\"\\$`#]*\)\)"
+_NESTED: Final = f"{_BRACES}|{_ARITHMETIC}"
+_IN_QUOTES: Final = rf'[^"\\$`]*(?:(?:\\.|\$(?![({{])|{_NESTED})[^"\\$`]*)*'
 #: The most of a word that is easily passed over; it may go on.
-EASY: Final = rf"""(?s:(?:[^\s\\"'$`|&;()<>]+|"{_IN_QUOTES}"|'[^']*'|\$(?![({{'"])|{_NAME})+)"""
+EASY: Final = rf"""(?s:(?:[^\s\\"'$`|&;()<>]+|"{_IN_QUOTES}"|'[^']*'|\$(?![({{'"])|{_NESTED})+)"""
+EASY_EXPANSION: Final = re.compile(_NESTED)
 EASY_QUOTED: Final = re.compile(f'(?s:"{_IN_QUOTES}")')
 _EASY_WORD: Final = re.compile(rf"{EASY}(?=([\s;&|()])?)")
 

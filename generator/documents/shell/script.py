@@ -13,8 +13,9 @@ from typing import Final
 
 from ...findings import Location
 from ...spec.text import Text
+from .context import Context, Reading
 from .pieces import Source
-from .reader import Reader, Reading
+from .reader import Reader
 from .records import Assignment, Command, Directive, Heredoc
 from .words import Word
 
@@ -70,8 +71,8 @@ def read_command_text(content: str, place: Callable[[int], Location], path: str 
 
 def _read(text: Text, place: Callable[[int], Location] | None) -> ShellScript:
     reading = Reading(text.content)
-    reader = Reader(reading, Source(text.content))
-    reader.read()
+    context = Context(reading, Source(text.content))
+    Reader(context).read()
     first = text.lines[0] if text.lines else ""
     return ShellScript(
         text=text,
@@ -80,7 +81,7 @@ def _read(text: Text, place: Callable[[int], Location] | None) -> ShellScript:
         commands=tuple(reading.commands),
         assignments=tuple(reading.assignments),
         heredocs=tuple(reading.heredocs),
-        history=reader.state.history,
+        history=context.state.history,
         unterminated=reading.unterminated,
         place=place,
         line_starts=(0, *(match.end() for match in _LINE_BREAK.finditer(text.content))),

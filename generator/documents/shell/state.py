@@ -15,6 +15,7 @@ MOST_PER_VALUE: Final = 10_000
 MOST_PER_SCRIPT: Final = 300_000
 _MOST_MERGED: Final = 100_000  # branches times variables of one `if` or `case`
 
+_GUARDS: Final = frozenset({"if", "loop", "case", "function"})
 _RUNS: Final = re.compile(r"[ \t\n]+|[^ \t\n]+")
 
 UNKNOWN: Final = Value(pieces=(Piece(None, 0, 0),))
@@ -56,6 +57,7 @@ class State:
         self.frames: list[Frame] = []
         self.history: dict[str, list[tuple[int, str | None]]] = {}
         self.commands = 0  #: how many were read
+        self.guards = 0  #: how many of the frames may run more or less often than once
         self.all_exported = False
         self._parent = parent
 
@@ -96,6 +98,7 @@ class State:
     def open(self, kind: str, changing: Iterable[str] = ()) -> None:
         """Opens a block. What a loop will change (`changing`) is unknown from its first line on."""
         self.frames.append(Frame(kind))
+        self.guards += kind in _GUARDS
         for name in changing:
             if name in self.values:
                 self._touch(name)
@@ -115,6 +118,7 @@ class State:
     def close(self) -> None:
         """Closes the innermost block and merges what its branches left."""
         frame = self.frames.pop()
+        self.guards -= frame.kind in _GUARDS
         if frame.kind in ("{", "pipeline"):  # the commands of a group always run
             self._hand_up(frame)
             return

@@ -47,7 +47,10 @@ class Body:
 
 @dataclass(slots=True)
 class Token:
-    """A token from `start` up to `end`; `words` are those of an array literal."""
+    """A token from `start` up to `end`; `words` are those of an array literal.
+
+    All operators and line ends of a kind are one object, and have no place: nothing asks for it, and scripts have many.
+    """
 
     kind: int
     start: int
@@ -56,6 +59,12 @@ class Token:
     value: str = ""  #: of a word that is one quoted text without expansions; empty as well where that isn't so
     words: tuple[tuple[int, int], ...] = ()
     body: Body | None = None
+
+
+_NEWLINE: Final = Token(NEWLINE, 0, 0, "\n")
+_OPERATORS: Final = {
+    text: Token(OPERATOR, 0, 0, text) for text in (";;&", ";;", ";&", "&&", "||", "|&", ";", "&", "|", "(", ")")
+}
 
 
 class Tokens:
@@ -85,13 +94,11 @@ class Tokens:
                 start, end = match.span(_GOES_ON)
                 add(Token(WORD, start, end))
             elif group == _IS_OPERATOR:
-                start, end = match.span(_IS_OPERATOR)
-                add(Token(OPERATOR, start, end, match[_IS_OPERATOR]))
+                add(_OPERATORS[match[_IS_OPERATOR]])
             elif group == _IS_NEWLINE:
-                end = match.end()
-                add(Token(NEWLINE, end - 1, end, "\n"))
+                add(_NEWLINE)
                 if self._waiting:
-                    return self._bodies(end)
+                    return self._bodies(match.end())
             elif group in (_IS_DOUBLE, _IS_SINGLE):
                 start, end = match.span(group)
                 add(Token(WORD, start - 1, end + 1, value=match[group]))
@@ -131,7 +138,7 @@ class Tokens:
             return end
         operator = _OPERATOR.match(text, position)
         if operator:
-            self.found.append(Token(OPERATOR, position, operator.end(), operator[0]))
+            self.found.append(_OPERATORS[operator[0]])
             return operator.end()
         if text.startswith("[[", position) and text[position + 2 : position + 3].isspace() and self._begins_command():
             return self._test(position)

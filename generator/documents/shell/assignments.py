@@ -1,0 +1,183 @@
+"""What assignments and builtins do to the variables of a shell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from .context import Context
+from .fields import Field
+from .pieces import Element, Value, parts_of_pieces
+from .records import Assignment
+from .state import UNKNOWN
+from .tokens import ARRAY, ASSIGNMENT, Token
+from .words import Word, word_of
+
+DECLARING: Final = frozenset({"export", "declare", "typeset", "local", "readonly"})
+_SETS: Final = frozenset({"read", "mapfile", "readarray", "getopts", "unset", "let", "printf"})
+CHANGING: Final = _SETS | {"set"}
+_LISTED: Final = 200  # elements; the longest command lines in use have about as many words
+_NAME: Final = re.compile(r"[A-Za-z_]\w*")
+_ARITHMETIC: Final = re.compile(
+    r"([A-Za-z_]\w*)\s*(?:\+\+|--|[-+*/%]?=(?!=))"  # `NAME++`, `NAME += ...`
+    r"|(?:\+\+|--)([A-Za-z_]\w*)"
+)
+
+
+class Assignments:
+    """Notes the assignments of one shell, and follows what its variables hold."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._state = context.state
+        self._source = context.source
+
+    def assign(self, token: Token, exported: bool, conditional: bool) -> None:
+        """An assignment on its own, or of `export`; `conditional` behind `&&` and `||`."""
+        assignment, value = self._read(token, exported)
+        self._context.reading.assignments.append(assignment)
+        if conditional and self._state.get(assignment.name) is not value:
+            self._state.open("if")
+            self._state.set(assignment.name, value)
+            self._state.close()
+        else:
+            self._state.set(assignment.name, value)
+        if exported:
+            self._state.exported.add(assignment.name)
+
+    def before_command(self, token: Token) -> Assignment:
+        """`NAME=value` before a command, for which alone it counts."""
+        assignment, _ = self._read(token, exported=True)
+        self._context.reading.assignments.append(assignment)
+        return assignment
+
+    def declare(self, tokens: Sequence[Token], builtin: str, conditional: bool) -> None:
+        """`export NAME`, `export NAME=value`, `declare -x NAME=value` and their kin."""
+        raws = [self._context.raw(token) for token in tokens]
+        flags = "".join(raw for raw in raws if raw.startswith("-"))
+        exported = builtin == "export" or (builtin in ("declare", "typeset") and "x" in flags)
+        if "n" in flags or "p" in flags:
+            return
+        for token, raw in zip(tokens, raws, strict=True):
+            if self._context.assigns(token):
+                self.assign(token, exported, conditional)
+            elif exported and raw.isidentifier():
+                self._export(raw, self._source.place(token.start))
+
+    def _export(self, name: str, place: int) -> None:
+        """`export NAME` of a variable that is set elsewhere, or not at all."""
+        self._state.exported.add(name)
+        value = self._state.get(name)
+        reading = self._context.reading
+        reading.assignments.append(
+            Assignment(
+                name=name,
+                value=value.text if value and value.elements is None else None,
+                raw=name,
+                exported=True,
+                offset=place,
+                value_offset=place,
+                command_index=len(reading.commands),
+                inside=self._context.outer.inside,
+            )
+        )
+
+    def builtin(self, raw: str, words: Sequence[Word]) -> None:
+        """Builtins of `CHANGING`: they set variables to what can't be known."""
+        if raw == "set":
+            self._set_options(words[1:3])
+            return
+        if raw == "printf":
+            words = words[1:3] if len(words) > 2 and words[1].value == "-v" else ()
+        for word in words[1:]:
+            name = _NAME.match(word.value or "")
+            if name and raw == "unset":
+                self._state.unset(name[0])
+            elif name:
+                self._state.set(name[0], UNKNOWN)
+
+    def _set_options(self, words: Iterable[Word]) -> None:
+        for word in words:
+            if word.value in ("-a", "-o allexport", "allexport"):
+                self._state.all_exported = True
+            elif word.value == "+a":
+                self._state.all_exported = False
+
+    def arithmetic(self, token: Token) -> None:
+        """`((NAME = ...))` changes variables; what they become isn't followed."""
+        if self._source.text.startswith("((", token.start):
+            for match in _ARITHMETIC.finditer(self._source.text, token.start, token.end):
+                self._state.set(match[1] or match[2], UNKNOWN)
+
+    def _read(self, token: Token, exported: bool) -> tuple[Assignment, Value]:
+        match = ASSIGNMENT.match(self._source.text, token.start, token.end)
+        name = match[1] if match else self._context.raw(token)
+        first = match.end() if match else token.end
+        added = value = self._value(token, first)
+        if match and match[2]:
+            value = UNKNOWN
+        elif match and match[3]:
+            value = self._appended(name, added)
+        start, end = self._region(first, token.end)
+        content = self._context.reading.content
+        assignment = Assignment(
+            name=name,
+            value=None if value.elements is not None else value.text,
+            raw=content[start:end],
+            exported=exported or name in self._state.exported or self._state.all_exported,
+            offset=self._source.place(token.start),
+            value_offset=start,
+            command_index=len(self._context.reading.commands),
+            words=self._array_words(token, value, added),
+            parts=parts_of_pieces(value.pieces),
+            inside=self._context.outer.inside,
+        )
+        return assignment, value
+
+    def _region(self, start: int, end: int) -> tuple[int, int]:
+        """The place in the document of an assignment's value."""
+        if start < end:
+            return self._source.region(start, end)
+        place = self._source.place(end - 1) + 1
+        return place, place
+
+    def _value(self, token: Token, first: int) -> Value:
+        if token.kind != ARRAY:
+            return Value(self._context.expander.pieces(first, token.end))
+        elements: list[Element] = []
+        for start, end in token.words:
+            if self._source.text.startswith("[", start) and self._source.text.find("]=", start, end) >= 0:
+                return UNKNOWN  # `[index]=value`
+            region = self._source.region(start, end)
+            elements += [_element(found, region) for found in self._context.expander.fields(start, end)]
+        return Value((), tuple(elements))
+
+    def _appended(self, name: str, value: Value) -> Value:
+        """What `NAME+=value` makes of a variable."""
+        before = self._state.get(name)
+        if before is None:
+            return value if value.elements is not None else Value(UNKNOWN.pieces + value.pieces)
+        if value.elements is not None:
+            front = before.elements if before.elements is not None else (Element(before.pieces, 0, 0),)
+            return Value((), (*front, *value.elements))
+        return UNKNOWN if before.elements is not None else Value(before.pieces + value.pieces)
+
+    def _array_words(self, token: Token, value: Value, added: Value) -> tuple[Word, ...] | None:
+        """The words of an array; of a long one only what is added, or a script that adds by lines takes for ever."""
+        if value.elements is None:
+            return () if token.kind == ARRAY and added is UNKNOWN else None
+        elements = value.elements if len(value.elements) <= _LISTED else added.elements or ()
+        content = self._context.reading.content
+        return tuple(word_of(Field(list(found.pieces)), (found.start, found.end), content) for found in elements)
+
+
+def _element(found: Field, region: tuple[int, int]) -> Element:
+    """An array's element of a field that came from the raw word at `region`."""
+    pieces = tuple(found.pieces)
+    if not found.foreign:
+        return Element(pieces, *region)
+    if found.region:
+        return Element(pieces, *found.region)
+    start = word_of(found, region, "").offset
+    return Element(pieces, start, max((piece.end for piece in found.pieces), default=start))
