@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -19,6 +19,24 @@ _LINE_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # as `Text` coun
 _PROPERTIES: Final = re.compile(r"(?:[&!]\S*[ \t]+)*")  # an anchor and a tag before the scalar
 _BLOCK: Final = re.compile(r"[|>][^\n\r]*(?:\r\n|[\n\r])")
 _SKIPPED: Final = frozenset("\\'\"")  # what quoting adds to a quoted scalar
+#: The file's name in a `$schema`.
+_SCHEMA: Final = re.compile(r"(?:^|[/\\])([A-Za-z][\w-]{0,60}?)(?:\.schema)?\.json#?\s*\Z")
+#: Kinds of jobs that azure-ai-ml loads by other schemas; they are not checked.
+#: Source: azure-ai-ml azure/ai/ml/entities/_job/job.py, _resolve_cls_and_type @ 1.35.2
+OTHER_TYPES: Final = ("pipeline", "sweep", "spark", "automl", "import", "finetuning", "distillation")
+#: Types of a component's inputs that no job has. Source: azure-ai-ml _schema/component/input_output.py @ 1.35.2.
+_PARAMETERS: Final = ("integer", "number", "string", "boolean")
+#: Keys of files that no command job has, and what these files are.
+_OTHERS: Final = (
+    ("trial", "sweep job"),
+    ("search_space", "sweep job"),
+    ("jobs", "pipeline job"),
+    ("endpoint_name", "deployment"),
+    ("code_configuration", "deployment"),
+    ("auth_mode", "endpoint"),
+    ("is_deterministic", "component"),
+    ("node_variants", "prompt flow"),
+)
 
 
 def read_azureml(source: Source, text: Text) -> AzureMLJob:
@@ -29,6 +47,44 @@ def read_azureml(source: Source, text: Text) -> AzureMLJob:
         shell = read_command_text(command, _places(source, text, command), text.path)
         script = LaunchScript(shell=shell, launches=launches(shell), sbatch=sbatch_options(shell))
     return AzureMLJob(source=source, script=script)
+
+
+def is_of_azureml(schema: object) -> bool:
+    """Whether a `$schema` is one of AzureML's."""
+    return isinstance(schema, str) and any(word in schema[:500].lower() for word in ("azureml", "commandjob"))
+
+
+def other_than_command(source: Source) -> str | None:
+    """What a file with the keys of an AzureML job is instead, as in `pipeline job`; None for a command job.
+
+    azure-ai-ml goes by `type` and takes a job without one for a command job; `$schema` is for editors, and tells the
+    files that are no jobs. Source: azure-ai-ml entities/_job/job.py:208-248 @ 1.35.2.
+    """
+    data = source.data if isinstance(source.data, dict) else {}
+    schema, kind = data.get("$schema"), data.get("type", "command")
+    stated = _SCHEMA.search(schema[:500]) if isinstance(schema, str) and is_of_azureml(schema) else None
+    name = stated[1] if stated else "commandJob"
+    if name.lower() not in ("commandjob", "command") and (data.get("type") != "command" or "omponent" in name):
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
+    if kind in OTHER_TYPES:
+        return f"{kind} job"
+    if kind != "command" and "command" not in data:
+        return "asset or another kind of job"
+    if isinstance(data.get("nodes"), list):
+        return "prompt flow"
+    if "version" in data and any(map(_is_parameter, _inputs(data))):
+        return "component"
+    return next((what for key, what in _OTHERS if key in data and "command" not in data), None)
+
+
+def _inputs(data: Mapping[str, object]) -> Iterable[object]:
+    inputs = data.get("inputs")
+    return inputs.values() if isinstance(inputs, dict) else ()
+
+
+def _is_parameter(value: object) -> bool:
+    """Whether this is an input that a component declares, not one that a job gives."""
+    return isinstance(value, dict) and (value.get("type") in _PARAMETERS or "default" in value or "optional" in value)
 
 
 def _places(source: Source, text: Text, command: str) -> Callable[[int], Location]:

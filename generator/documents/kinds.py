@@ -70,6 +70,8 @@ def _told_by_keys(keys: frozenset[str]) -> Kind | None:
     against = 10 * len(keys & signs[_OTHERS])
     scores = {kind: len(keys & signs.get(kind, frozenset())) + _weight(kind, keys) - against for kind in kinds}
     best = max(kinds, key=lambda kind: scores[kind])
+    if best == "AzureML job" and not keys & {"command", "$schema"} and len(keys & _OF_JOBS) < 2:
+        return None  # services, inputs and outputs are other programs' words too
     return best if scores[best] > 0 else None
 
 
@@ -80,6 +82,11 @@ _PLAIN_SIGNS: Final[Mapping[Kind, frozenset[str]]] = {
     "accelerate config": frozenset({"distributed_type", "compute_environment", "num_machines"}),
     "training arguments": frozenset({"per_device_train_batch_size", "output_dir"}),
 }
+
+#: Keys that tell a job of AzureML's that has no command; one of them alone is other programs' too.
+_OF_JOBS: Final = frozenset(
+    ["code", "compute", "display_name", "distribution", "environment", "environment_variables", "experiment_name"]
+)
 
 
 def _weight(kind: Kind, keys: frozenset[str]) -> int:

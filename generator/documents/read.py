@@ -12,7 +12,7 @@ from ..findings import Finding, Location, Severity
 from ..spec.source import Source
 from ..spec.text import Text, UnreadableText, read_path, text_of
 from . import codes
-from .azureml import read_azureml
+from .azureml import is_of_azureml, other_than_command, read_azureml
 from .document import AccelerateConfig, Document, DsConfig, EnvironmentFile, JobSpec, Kind, LaunchScript
 from .foreign_yaml import read_yaml
 from .hjson.text import JsonText, read_json
@@ -139,8 +139,8 @@ def _read_file(name: str, reading: Reading, consumer: str | None, *, named: bool
         keys = frozenset(source.data) if source and isinstance(source.data, dict) else frozenset[str]()
         if source and not source.complete:
             keys |= torn_keys(text.content)
-    kind = kind_of(path, text.content, keys)
-    if kind is None and named:
+    kind, source, other = _told(text, json, source, keys)
+    if kind is None and named and other is None:
         kind = _kind_as_named(is_json, source, keys, consumer)
     if kind is not None:
         place = os.path.realpath(name)
@@ -149,9 +149,34 @@ def _read_file(name: str, reading: Reading, consumer: str | None, *, named: bool
         reading.places.add(place)
         _read_kind(kind, text, json, source, reading)
     elif named:
-        message = "dsgen can't tell what kind of document this is"
-        hint = f"name {_KINDS}, or a folder of them"
-        reading.tell(codes.UNKNOWN_KIND, Location(path=text.path), message, hint)
+        _tell_unknown(text, other, reading)
+
+
+def _told(
+    text: Text, json: JsonText | None, source: Source | None, keys: frozenset[str]
+) -> tuple[Kind | None, Source | None, str | None]:
+    """The kind that a file tells, the file as YAML where it was read as that, and what else of AzureML's it is."""
+    if Path(text.path).name.lower() in ("flow.dag.yaml", "flow.dag.yml"):
+        return None, source, "prompt flow"
+    data = json.data if json is not None else source.data if source is not None else None
+    if isinstance(data, dict) and not is_of_azureml(data.get("$schema")):
+        keys -= {"$schema"}  # any JSON may name its schema
+    kind = kind_of(Path(text.path), text.content, keys)
+    if kind != "AzureML job":
+        return kind, source, None
+    source = source or read_yaml(text)
+    other = other_than_command(source)
+    return None if other else kind, source, other
+
+
+def _tell_unknown(text: Text, other: str | None, reading: Reading) -> None:
+    """That a file which the user names is none that is checked; `other` is what it is, where that is known."""
+    message = "dsgen can't tell what kind of document this is"
+    if other is not None:
+        article = "an" if other[0] in "aeiou" else "a"
+        message = f"this is {article} {other}; of AzureML's files dsgen checks command jobs only"
+    hint = f"name {_KINDS}, or a folder of them"
+    reading.tell(codes.UNKNOWN_KIND, Location(path=text.path), message, hint)
 
 
 def _kind_as_named(is_json: bool, source: Source | None, keys: frozenset[str], consumer: str | None) -> Kind | None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsgen.documents.azureml import read_azureml
+from dsgen.documents.azureml import other_than_command, read_azureml
 from dsgen.documents.document import AzureMLJob
 from dsgen.documents.foreign_yaml import read_yaml
 from dsgen.spec.text import UnreadableText, text_of
@@ -86,3 +86,36 @@ def test_any_command_is_read(text: str, style: str) -> None:
     for command in job.script.shell.commands if job.script else ():
         assert job.script is not None
         assert all(job.script.shell.locate(word).line for word in command.words)
+
+
+SCHEMAS = "$schema: https://azuremlschemas.azureedge.net/latest/"
+OTHERS = {
+    "environment": SCHEMAS + "environment.schema.json\nname: e\nimage: i\n",
+    "command component": SCHEMAS + "commandComponent.schema.json\ntype: command\ncommand: python a.py\n",
+    "component": "version: 1\ncommand: python a.py\ninputs:\n  epochs: {type: integer, default: 1}\n",
+    "flow": SCHEMAS.replace("latest", "promptflow/latest") + "Flow.schema.json\ninputs: {}\n",
+    "pipeline job": "type: pipeline\njobs: {}\n",
+    "sweep job": "type: sweep\ntrial: {command: python a.py}\n",
+    "deployment": "endpoint_name: e\nenvironment: azureml:e:1\nenvironment_variables: {A: b}\n",
+    "managed online deployment": SCHEMAS + "managedOnlineDeployment.schema.json\nname: blue\n",
+}
+JOBS = {
+    "its schema": SCHEMAS + "commandJob.schema.json\n",
+    "its type": "type: command\n",
+    "a type that is none": "type: comand\n",
+    "its type and the schema of another kind of job": SCHEMAS + "pipelineJob.schema.json\ntype: command\n",
+    "a schema of no kind": "$schema: 3\n",
+    "an input that has a value": "inputs:\n  epochs: 1\n  data: {type: uri_file, path: azureml:d:1}\n",
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_other_kinds_are_no_command_jobs(what: str) -> None:
+    """What `$schema`, `type` or its keys tell of another kind is called that."""
+    assert other_than_command(read_yaml(text_of(OTHERS[what], "file.yml"))) == what
+
+
+@pytest.mark.parametrize("what", JOBS)
+def test_command_jobs_are_no_other_kind(what: str) -> None:
+    """A job with its schema, its type or neither is a command job; so is one with a slip in them."""
+    assert other_than_command(read_yaml(text_of(JOBS[what] + "command: python a.py\n" + REST, "job.yml"))) is None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from typing import Final
 
 from ....documents.document import AzureMLJob, at_key
 from ....documents.submission import Submission
@@ -13,10 +12,6 @@ from ...phrases import listed
 from ..megatron.model_shape import Problem, problems
 from ..rule import Breach
 from .shape import COMMAND_JOB
-
-#: Kinds of jobs that azure-ai-ml loads by other schemas; they are not checked.
-#: Source: azure-ai-ml azure/ai/ml/entities/_job/job.py, _resolve_cls_and_type @ 1.35.2
-OTHER_TYPES: Final = ("pipeline", "sweep", "spark", "automl", "import", "finetuning", "distillation")
 
 
 def command_jobs(submission: Submission) -> Iterator[AzureMLJob]:

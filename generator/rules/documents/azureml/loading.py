@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from ....documents.azureml import OTHER_TYPES
 from ....documents.document import at_key
 from ....documents.submission import Submission
 from ....findings import Severity
@@ -13,7 +14,7 @@ from ...phrases import listed
 from ...sources import azureml
 from ..megatron.model_shape import Fields, Problem
 from ..rule import Breach, DocumentRule
-from .jobs import OTHER_TYPES, breach_of, shape_problems
+from .jobs import breach_of, shape_problems
 from .shape import COMMAND_JOB, DISTRIBUTION_KEYS, DISTRIBUTIONS, INPUT_MODES, OUTPUT_MODES
 
 
