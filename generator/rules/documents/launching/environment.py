@@ -102,7 +102,10 @@ def variables_reach_the_nodes(submission: Submission) -> Iterator[Breach]:
                 continue
             message = f"{name} is not sent to the other nodes: deepspeed sends only {', '.join(_SENT)} variables"
             hint = f"write {name}=VALUE into ~/.deepspeed_env"
-            yield Breach(where=launch.script.locate(assignment), message=message, hint=hint)
+            # Megatron's tensor parallelism stops without this one; without others a job may well do.
+            stops = name == "CUDA_DEVICE_MAX_CONNECTIONS" and bool(submission.megatron)
+            severity = Severity.ERROR if stops else Severity.WARNING
+            yield Breach(where=launch.script.locate(assignment), message=message, hint=hint, severity=severity)
 
 
 RULES: Final[tuple[DocumentRule, ...]] = (
@@ -143,9 +146,8 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         "LNCH010",
         variables_reach_the_nodes,
         deepspeed_now("launcher/runner.py:37 and 598, main; accelerator/cuda_accelerator.py:412"),
-        "Nodes that train with other settings than the first: another allocator, no token, one thread.",
+        "Nodes that train with other settings than the first. A warning for variables that a job can do without.",
         "~/.deepspeed_env, or srun, which exports everything.",
-        Severity.WARNING,
-        "silent",
+        when="silent",
     ),
 )

@@ -10,6 +10,7 @@ from ....catalog.loader import closest
 from ....documents.hostfile import Hostfile
 from ....documents.shell.launch_line import Call, Launch, Option
 from ....documents.submission import Submission
+from ....documents.world import FLAGS
 from ....findings import Severity
 from ....spec.wording import show
 from ...phrases import listed
@@ -21,7 +22,7 @@ _EVEN: Final = ("mpich", "impi", "mvapich", "slurm")
 
 
 def lines_are_hosts_with_slots(submission: Submission) -> Iterator[Breach]:
-    """Every line of a hostfile is HOST slots=N."""
+    """Every line of a hostfile is HOST slots=N, and one line a host."""
     for hostfile in submission.hostfiles:
         for entry in hostfile.entries:
             if entry.slots is None:
@@ -31,11 +32,6 @@ def lines_are_hosts_with_slots(submission: Submission) -> Iterator[Breach]:
                 )
         if not hostfile.entries:
             yield Breach(where=hostfile.locate(0), message="the hostfile names no host", hint="worker-0 slots=8")
-
-
-def hosts_stand_once(submission: Submission) -> Iterator[Breach]:
-    """A hostfile names each host once."""
-    for hostfile in submission.hostfiles:
         seen: set[str] = set()
         for entry in hostfile.entries:
             if entry.host in seen:
@@ -112,7 +108,7 @@ def _shortened(call: Call) -> bool:
 
 
 def gpus_are_in_the_hostfile(submission: Submission) -> Iterator[Breach]:
-    """--num_gpus is no more than the slots of every host."""
+    """--num_gpus is no more than the slots of every host, and the GPUs of a node."""
     for launch, call in calls_of(submission, "deepspeed"):
         hostfile, gpus = hostfile_of(submission, call), call.options.integer("--num_gpus")
         option = call.options.get("--num_gpus")
@@ -120,6 +116,11 @@ def gpus_are_in_the_hostfile(submission: Submission) -> Iterator[Breach]:
         if option is not None and short:
             message = f"{said(call, '--num_gpus')} is more than the {short[0].slots} slots of {short[0].host}"
             yield Breach(where=at_value(launch, option), message=message, hint=f"--num_gpus {short[0].slots}")
+            continue
+        has = next((claim for claim in submission.world.said("GPUs per node") if claim.where.path == FLAGS), None)
+        if option is not None and gpus is not None and has is not None and gpus > has.value:
+            message = f"{said(call, '--num_gpus')} is more than {has.words}"
+            yield Breach(where=at_value(launch, option), message=message, hint=f"--num_gpus {has.value}")
 
 
 def hosts_are_reached(submission: Submission) -> Iterator[Breach]:
@@ -128,7 +129,10 @@ def hosts_are_reached(submission: Submission) -> Iterator[Breach]:
         options = call.options
         if not options.has("--hostfile") or options.has("--no_ssh") or options.has("--no_ssh_check"):
             continue
-        if nodes_of_launch(submission, launch) is not None and (options.text("--launcher") or "pdsh") == "pdsh":
+        hostfile = hostfile_of(submission, call)
+        several = hostfile is not None and len(hostfile.entries) > 1 and options.integer("--num_nodes") != 1
+        known = several or nodes_of_launch(submission, launch) is not None
+        if known and (options.text("--launcher") or "pdsh") == "pdsh":
             message = (
                 "deepspeed reaches the other nodes by pdsh and ssh without a password, which many clusters don't allow"
             )
@@ -156,7 +160,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         "LNCH002",
         lines_are_hosts_with_slots,
         deepspeed_now("launcher/runner.py:229, _parse_hostfile"),
-        "ValueError: Hostfile contains a bad entry, or is empty.",
+        "ValueError: Hostfile contains a bad entry, or multiple entries for a host, or is empty.",
         "worker-0 slots=8",
         reads=("hostfile",),
     ),
@@ -201,14 +205,6 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         "ValueError: MPICH requires same number of devices per node. Else a warning: layouts count on even nodes.",
         "The same slots on every host.",
         reads=("hostfile", "launch script"),
-    ),
-    launcher_rule(
-        "LNCH040",
-        hosts_stand_once,
-        deepspeed_now("launcher/runner.py:242, _parse_hostfile"),
-        "ValueError: Hostfile contains multiple entries.",
-        "One line a host.",
-        reads=("hostfile",),
     ),
     launcher_rule(
         "LNCH011",

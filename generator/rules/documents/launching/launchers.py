@@ -13,7 +13,7 @@ from ....spec.wording import show
 from ...phrases import listed
 from ...sources import deepspeed_now
 from ..rule import Breach, DocumentRule
-from .launch_calls import at, at_value, calls_of, launcher_rule, nodes_of_launch, said
+from .launch_calls import at, at_value, calls_of, hostfile_of, launcher_rule, nodes_of_launch, said
 
 _BACKENDS: Final = ("pdsh", "openmpi", "mpich", "impi", "slurm", "mvapich")
 _WITHOUT_FILTERS: Final = ("openmpi", "mpich", "impi", "mvapich")
@@ -74,9 +74,7 @@ def nodes_come_from_a_hostfile(submission: Submission) -> Iterator[Breach]:
         if option is not None and nodes is not None and nodes > 1 and _is_local(launch, call):
             message = f"{said(call, '--num_nodes')} without --hostfile: DeepSpeed knows of no other node"
             hint = "write the nodes into a hostfile (HOST slots=8), and give --hostfile"
-            # Only the machine knows whether it has the /job/hostfile that DeepSpeed looks for; nodes of Slurm don't.
-            severity = None if nodes_of_launch(submission, launch) else Severity.WARNING
-            yield Breach(where=at(launch, option), message=message, hint=hint, severity=severity)
+            yield Breach(where=at(launch, option), message=message, hint=hint)
 
 
 def backend_is_known(submission: Submission) -> Iterator[Breach]:
@@ -127,9 +125,17 @@ def openmpi_finds_its_network(submission: Submission) -> Iterator[Breach]:
 
 
 def node_says_its_rank(submission: Submission) -> Iterator[Breach]:
-    """deepspeed --no_ssh is given --node_rank."""
+    """deepspeed --no_ssh is given --node_rank, one of 0 to hosts - 1."""
     for launch, call in calls_of(submission, "deepspeed"):
         option = call.options.get("--no_ssh")
+        rank, given, hosts = call.options.integer("--node_rank"), call.options.get("--node_rank"), None
+        hostfile = hostfile_of(submission, call)
+        if hostfile is not None and not any(call.options.has(name) for name in ("--include", "--exclude")):
+            chosen = call.options.integer("--num_nodes")
+            hosts = min(chosen, len(hostfile.entries)) if chosen and chosen > 0 else len(hostfile.entries)
+        if option is not None and given is not None and rank is not None and hosts and not 0 <= rank < hosts:
+            message = f"{said(call, '--node_rank')} is not below {hosts} hosts: ranks count from 0"
+            yield Breach(where=at_value(launch, given), message=message, hint=f"--node_rank 0 to {hosts - 1}")
         if option is not None and not call.options.has("--node_rank") and not call.options.opaque:
             message = "deepspeed --no_ssh without --node_rank: the node doesn't know which one it is"
             hint = '--node_rank "$SLURM_NODEID", expanded on the node'
@@ -199,7 +205,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         "LNCH006",
         nodes_come_from_a_hostfile,
         deepspeed_now("launcher/runner.py:476, main"),
-        "ValueError: Num nodes is >1 but no extra nodes available via hostfile.",
+        "ValueError: Num nodes is >1 but no extra nodes available via hostfile. Not where there is a /job/hostfile.",
         "--hostfile with every node.",
     ),
     launcher_rule(

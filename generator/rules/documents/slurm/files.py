@@ -18,6 +18,7 @@ from .options import known_values, slurm_rule
 from .requests import Request, blocks, nodes_of, requests
 from .values import signal_of
 
+_NODE_LIST: Final = re.compile(r"[\"']?\$\{?SLURM_(?:JOB_)?NODELIST\}?[\"']?")
 _OWN_NAME: Final = re.compile(r"^[\"']?(?:\$\(hostname\b[^)]*\)|`hostname\b[^`]*`|\$\{?HOSTNAME\}?)[\"']?$")
 _OWN_ADDRESS: Final = re.compile(r"hostname\s+(?:-i|-I|--ip-address|--all-ip-addresses)\b")
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})
@@ -52,10 +53,16 @@ def address_is_that_of_one_node(submission: Submission) -> Iterator[Breach]:
             elif _OWN_NAME.match(assignment.raw) and _inner(shell, assignment):
                 message = f"{written} is set in the tasks of {nodes} nodes: each takes itself for the master"
                 yield Breach(where=where, message=message, hint=hint)
+            elif _NODE_LIST.fullmatch(assignment.raw):
+                message = f"{written} is the list of all {nodes} nodes, such as n[1-{nodes}], and no host's name"
+                yield Breach(where=where, message=message, hint=hint)
             elif _OWN_ADDRESS.search(assignment.raw) and not _through_srun(assignment.raw):
                 message = (
                     f"{written}: on a host with several networks this may be an address that the others can't reach"
                 )
+                yield Breach(where=where, message=message, hint=hint, severity=Severity.WARNING)
+            elif _OWN_NAME.match(assignment.raw) and "-s" not in assignment.raw:
+                message = f"{written} is the node's own word for itself, by which the others may not reach it"
                 yield Breach(where=where, message=message, hint=hint, severity=Severity.WARNING)
 
 
@@ -155,8 +162,8 @@ def mounts_are_pairs(submission: Submission) -> Iterator[Breach]:
             for part in text.split(","):
                 source, colon, rest = part.partition(":")
                 target = rest.partition(":")[0]
-                if not source or (colon and not target):
-                    message = f"{request.said(option)}: {part!r} is not SOURCE:TARGET"
+                if not source or (colon and not target) or rest.count(":") > 1:
+                    message = f"{request.said(option)}: {part!r} is not SOURCE:TARGET[:FLAGS]"
                     yield Breach(where=request.at_value(option), message=message, hint="such as /data:/data")
 
 

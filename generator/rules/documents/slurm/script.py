@@ -175,7 +175,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         slurm_manual("srun(1), --kill-on-bad-exit, --wait"),
         "A job that hangs until its time limit, on all its nodes.",
         "srun --kill-on-bad-exit=1 --wait=60",
-        Severity.NOTE,
+        Severity.WARNING,
         when="training",
     ),
     slurm_rule(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ....documents.document import LaunchScript
+from ....documents.shell.script import ShellScript, Word
 from ....documents.submission import Submission
 from ...sources import ml_engineering, slurm_manual
 from ..rule import Breach, DocumentRule
@@ -57,10 +58,12 @@ def own_numbers_are_read_on_the_node(submission: Submission) -> Iterator[Breach]
 
 def _early_numbers(step: Step) -> Iterator[tuple[str, int, str]]:
     shell = step.launch.script
-    last = step.launch.calls[-1].command
+    last, unread = step.launch.calls[-1].command, _unread_ranks(step)
     if last.shell is None or not last.single_quoted:
         command = shell.commands[last.inside] if last.inside is not None else last
         for word in command.words:
+            if word.offset in {unread_word.offset for unread_word in unread}:
+                continue
             match = _OWN_NUMBERS.search(word.raw) if not word.raw.startswith("'") else None
             if match:
                 yield match[1], word.offset + match.start(), "by the batch script before srun starts the tasks"
@@ -68,8 +71,26 @@ def _early_numbers(step: Step) -> Iterator[tuple[str, int, str]]:
         inner = shell.commands[assignment.command_index] if assignment.command_index < len(shell.commands) else None
         match = _OWN_NUMBERS.search(assignment.raw) if not assignment.raw.startswith("'") else None
         outside = inner is None or inner.shell is None
+        if any(assignment.name in word.variables for word in unread) and _uses(shell, assignment.name) == 1:
+            continue
         if match and assignment.exported and outside and assignment.offset < last.offset:
             yield match[1], assignment.value_offset + match.start(), f"in the batch script, for {assignment.name}"
+
+
+def _uses(shell: ShellScript, name: str) -> int:
+    """How often a script expands a variable."""
+    return len(re.findall(rf"\$\{{?{name}\b", shell.text.content))
+
+
+def _unread_ranks(step: Step) -> list[Word]:
+    """The words of `--node-rank` that torchrun passes over: it reads them with the static rendezvous only."""
+    call = step.launch.call("torchrun") or step.launch.call("accelerate")
+    names = ("--node-rank",) if call is not None and call.program == "torchrun" else ("--machine_rank",)
+    backend = call.options.text("--rdzv-backend") or call.options.text("--rdzv_backend") if call else None
+    if call is None or backend in (None, "static"):
+        return []
+    options = [option for name in names if (option := call.options.get(name)) is not None]
+    return [word for option in options for word in (option.written, *option.values)]
 
 
 def variables_are_those_that_slurm_sets(submission: Submission) -> Iterator[Breach]:
