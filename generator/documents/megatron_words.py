@@ -107,7 +107,7 @@ def parse_words(words: Sequence[PlacedWord], table: OptionTable) -> ParsedWords:
             complete = False
             continue
         values = []
-        for value in _values(words, index, option):
+        for value in _values(words, index, option, table):
             complete = complete and not (value.may_be_options and option.nargs is not None)
             values.append(value.value)
         index += len(values)
@@ -119,12 +119,19 @@ def _is_option(word: str) -> bool:
     return word.startswith("-") and len(word) > 1 and not _NUMBER.match(word) and " " not in word
 
 
-def _values(words: Sequence[PlacedWord], index: int, option: MegatronOption) -> Iterator[PlacedWord]:
+def _is_known(word: str, table: OptionTable) -> bool:
+    """Whether a word is an option of the table's, with a value of any form behind `=`."""
+    return word.startswith("-") and table.get(word.partition("=")[0]) is not None
+
+
+def _values(
+    words: Sequence[PlacedWord], index: int, option: MegatronOption, table: OptionTable
+) -> Iterator[PlacedWord]:
     """The values that follow an option, as many as it takes."""
     most = {"?": 1, None: 0 if option.kind == "flag" else 1}.get(option.nargs, len(words))
     for word in words[index : index + most]:
         known = word.value if word.value is not None else word.begins or (word.conditional or "").split(" ")[0]
-        if _is_option(known):
+        if _is_option(known) or _is_known(known, table):
             return
         yield word
 
