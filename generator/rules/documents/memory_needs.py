@@ -9,6 +9,7 @@ from typing import Final
 
 from ...documents.document import DsConfig
 from ...documents.submission import FILLERS, Submission
+from ...documents.world import World
 from ...estimate.layout import Layout
 from ...estimate.ledgers import Memory
 from ...estimate.memory import memory
@@ -96,56 +97,57 @@ def _layout(job: Job) -> Layout | None:
 
 def _of_config(config: DsConfig, submission: Submission) -> Iterator[Need]:
     """A DeepSpeed config with model, machines and number of GPUs beside it: model states, and little more."""
-    model, cluster, world, stage = submission.model, submission.cluster, submission.world, config.stage
-    replicas = world.replicas
-    if (
-        model is None
-        or cluster is None
-        or not world.gpus
-        or not replicas
-        or stage is None
-        or _is_partial(config, submission)
-    ):
+    job = _job_of(config, submission)
+    layout = _layout(job) if job is not None else None
+    if job is None or layout is None:
         return
-    device = config.value("/zero_optimization/offload_optimizer/device", "none")
-    offload = _offload(config, device)
-    batch = config.value("/train_micro_batch_size_per_gpu")
-    micro = batch if isinstance(batch, int) and not isinstance(batch, bool) and 0 < batch < 10_000 else 1
-    job = Job(
+    yield Need(
+        job=job,
+        layout=layout,
+        ledger=memory(job, layout),
+        where=config.locate("/zero_optimization/stage"),
+        offload=config.locate("/zero_optimization/offload_optimizer/device"),
+        on_host=config.value("/zero_optimization/offload_optimizer/device") == "cpu",
+        whole=False,
+    )
+
+
+def _job_of(config: DsConfig, submission: Submission) -> Job | None:
+    """The run of a config as a job that recomputes all it can; None where model, machines or GPUs aren't known."""
+    model, cluster, world = submission.model, submission.cluster, submission.world
+    if model is None or cluster is None or not world.gpus or not world.replicas or _is_partial(config, submission):
+        return None
+    pins = _pins(config, world, world.replicas)
+    return Job(
         name=config.path,
         framework="huggingface" if submission.consumer in FILLERS else "deepspeed",
         deepspeed_version=submission.deepspeed_version,
         model=model,
         cluster=cluster,
         gpus=world.gpus,
-        training=_training(config, submission, micro * replicas),
-        pins=Pins(
-            data=replicas,
-            tensor=world.tensor,
-            pipeline=world.pipeline,
-            context=world.context,
-            expert=1,
-            zero_stage=stage,
-            micro_batch=micro,
-            gradient_accumulation=1,
-            recompute="full",
-            offload=offload,
-        ),
+        training=_training(config, submission, (pins.micro_batch or 1) * world.replicas),
+        pins=pins,
         headroom=0.0,
         launch=Launch(target="shell", script="", arguments=(), environment={}, time_limit_s=None, options={}),
         origin=Origin(path=config.path),
     )
-    layout = _layout(job)
-    if layout is not None:
-        yield Need(
-            job=job,
-            layout=layout,
-            ledger=memory(job, layout),
-            where=config.locate("/zero_optimization/stage"),
-            offload=config.locate("/zero_optimization/offload_optimizer/device"),
-            on_host=device == "cpu",
-            whole=False,
-        )
+
+
+def _pins(config: DsConfig, world: World, replicas: int) -> Pins:
+    """The layout that config and submission say, open where the config's stage can't be read."""
+    batch = config.value("/train_micro_batch_size_per_gpu")
+    return Pins(
+        data=replicas,
+        tensor=world.tensor,
+        pipeline=world.pipeline,
+        context=world.context,
+        expert=1,
+        zero_stage=config.stage,
+        micro_batch=batch if isinstance(batch, int) and not isinstance(batch, bool) and 0 < batch < 10_000 else 1,
+        gradient_accumulation=1,
+        recompute="full",
+        offload=_offload(config, config.value("/zero_optimization/offload_optimizer/device", "none")),
+    )
 
 
 def _is_partial(config: DsConfig, submission: Submission) -> bool:

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from ....documents.submission import Submission
+from ....estimate.layout import Offload
+from ....estimate.memory import memory
+from ....estimate.uncertainty import required_band
 from ....findings import Severity
 from ....units import GIB, MIB
 from ...fit import FIT_RULES
 from ...rule import FitRule
+from ...sources import derived
 from ..memory_needs import Need, needs_of
 from ..rule import Breach, DocumentRule
 from ..slurm.options import known_values
 from ..slurm.requests import blocks
 from ..slurm.values import mebibytes
 from .job_words import in_options
+
+#: The share of a GPU's memory that a small model takes at stage 2: the rest is room for activations, which a config
+#: alone doesn't tell.
+_SMALL: Final = 0.25
 
 
 def fits_device(submission: Submission) -> Iterator[Breach]:
@@ -67,6 +76,21 @@ def fits_request(submission: Submission) -> Iterator[Breach]:
                     yield Breach(where=request.at_value(option), message=message, hint="--mem=0: all that the node has")
 
 
+def stage_three_is_needed(submission: Submission) -> Iterator[Breach]:
+    """ZeRO stage 3 is for models that stage 2 leaves little room for: it gathers every parameter twice a step."""
+    for need in needs_of(submission) if submission.job is None else ():  # a plan has compared the stages by their time
+        if need.whole or need.layout.zero_stage != 3 or need.layout.offload != Offload.NONE:
+            continue
+        ledger = memory(need.job, replace(need.layout, zero_stage=2))
+        if required_band(ledger).high <= ledger.capacity_bytes * _SMALL:
+            message = (
+                f"stage: 3 is slower than 2, which needs about {_gib(ledger.required_bytes)} a GPU for"
+                f" {need.job.model.name} on {need.layout.world} GPUs, without activations;"
+                f" {need.job.cluster.accelerator.name} has {_gib(ledger.capacity_bytes)}"
+            )
+            yield Breach(where=need.where, message=message, hint='"stage": 2')
+
+
 def _subject(need: Need) -> str:
     layout = need.layout
     cut = (
@@ -113,6 +137,16 @@ RULES: Final[tuple[DocumentRule, ...]] = (
     ),
     _document_rule(
         "MEM002", fits_host, "the node's out-of-memory killer: exit code -9", "offload less, or use more nodes"
+    ),
+    DocumentRule(
+        id="MEM005",
+        severity=Severity.WARNING,
+        when="silent",
+        reads=("DeepSpeed config",),
+        source=derived("stage 3 gathers the parameters for every forward and backward pass, stage 2 once a step"),
+        prevents="half as much communication again as stage 2, for memory that nothing uses",
+        fix="stage 2",
+        check=stage_three_is_needed,
     ),
     DocumentRule(
         id="SUB013",
