@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
 
 from tests.needs import MISSING, REQUIRE_ALL
 
@@ -12,6 +13,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if REQUIRE_ALL and MISSING:
         missing = "; ".join(f"{component}: {reason}" for component, reason in MISSING.items())
         raise pytest.UsageError(f"DSGEN_REQUIRE_ALL is set, but {missing}")
+
+
+# Where everything is required, the same examples every time; elsewhere new ones, which may find what is still wrong.
+settings.register_profile("same", derandomize=True, database=None)
+if REQUIRE_ALL:
+    settings.load_profile("same")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
