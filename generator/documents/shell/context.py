@@ -81,7 +81,7 @@ class Context:
                 token.value if source.direct else ""
             )  # else parts of it may have come from variables
             if known:
-                words.append(Word(content[start:end], known, start, (known,)))
+                words.append(tuple.__new__(Word, (content[start:end], known, start, (known,), ())))
             else:
                 for found in self.expander.fields(token.start, token.end):
                     words.append(word_of(found, (start, end), content))

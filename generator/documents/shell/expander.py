@@ -44,6 +44,7 @@ class Expander:
         self.state = state
         self.positional = positional
         self._depth = depth
+        self._deeper: Expander | None = None  # for defaults within, which come one at a time
         self._out = Fields(source, state.budget)
         self._parameters = Parameters(source, state, positional, self._out, self._inner, depth)
 
@@ -62,11 +63,14 @@ class Expander:
         else:
             self._unquoted(start, end)
         self._out.end_field()
-        return tuple(piece for found in self._out.found for piece in found.pieces)
+        found = self._out.found
+        return tuple(found[0].pieces) if len(found) == 1 else tuple(piece for one in found for piece in one.pieces)
 
     def _inner(self, start: int, end: int) -> tuple[Piece, ...]:
         """The value of a default within what is being expanded."""
-        return Expander(self.source, self.state, self.positional, self._depth + 1).pieces(start, end)
+        if self._deeper is None:
+            self._deeper = Expander(self.source, self.state, self.positional, self._depth + 1)
+        return self._deeper.pieces(start, end)
 
     def _text_of(self, name: str) -> str | None:
         value = self.state.get(name)

@@ -5,9 +5,11 @@ What isn't understood is skipped; nothing in a script makes the reader fail.
 
 from __future__ import annotations
 
+import gc
 import re
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -72,7 +74,8 @@ def read_command_text(content: str, place: Callable[[int], Location], path: str 
 def _read(text: Text, place: Callable[[int], Location] | None) -> ShellScript:
     reading = Reading(text.content)
     context = Context(reading, Source(text.content))
-    Reader(context).read()
+    with _no_collections():
+        Reader(context).read()
     first = text.lines[0] if text.lines else ""
     return ShellScript(
         text=text,
@@ -86,3 +89,15 @@ def _read(text: Text, place: Callable[[int], Location] | None) -> ShellScript:
         place=place,
         line_starts=(0, *(match.end() for match in _LINE_BREAK.finditer(text.content))),
     )
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Keeps Python from looking for cycles: a script's parts have none, and it would go through all of them often."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

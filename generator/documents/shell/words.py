@@ -34,7 +34,7 @@ def word_of(found: Field, raw_region: tuple[int, int], content: str) -> Word:
     if len(found.pieces) == 1:  # most words are: the same as below, sooner
         text, _, _, names = found.pieces[0]
         variables = tuple(name for name in dict.fromkeys(names) if name) if names else ()
-        return Word(content[start:end], text, start, (text,), variables)
+        return tuple.__new__(Word, (content[start:end], text, start, (text,), variables))
     value = text_of_pieces(found.pieces)
     return Word(
         raw=content[start:end],
