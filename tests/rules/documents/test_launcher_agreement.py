@@ -17,6 +17,7 @@ FOLDER = Path(__file__).parents[2] / "validate"
 #: Bad cases that DeepSpeed's launcher refuses before it starts anything.
 REFUSED_BY_DEEPSPEED = [
     "LNCH002",
+    "LNCH002_twice",
     "LNCH003",
     "LNCH004",
     "LNCH004_slot",
@@ -24,9 +25,9 @@ REFUSED_BY_DEEPSPEED = [
     "LNCH006",
     "LNCH012",
     "LNCH018",
+    "LNCH018_beyond",
     "LNCH023",
     "LNCH025_deepspeed",
-    "LNCH040",
 ]
 #: Cases whose bad line torchrun refuses, and whose good one it takes.
 READ_BY_TORCHRUN = ["LNCH025", "LNCH031", "LNCH031_nodes"]

@@ -11,7 +11,7 @@ from ....findings import Severity
 from ...sources import deepspeed_now, derived
 from ..rule import Breach, DocumentRule
 from .launch_calls import calls_of, launcher_rule
-from .nccl import known_assignments
+from .settings import known
 
 #: Variables without which training goes another way, so that one that stays in the script's shell is a slip.
 _FOR_TRAINING: Final = re.compile(
@@ -30,10 +30,10 @@ _READ: Final = re.compile(
 
 def kernels_are_not_waited_for(submission: Submission) -> Iterator[Breach]:
     """CUDA_LAUNCH_BLOCKING is off in training."""
-    for script, assignment, value in known_assignments(submission, "CUDA_LAUNCH_BLOCKING"):
+    for setting, value in known(submission, "CUDA_LAUNCH_BLOCKING", with_azureml=False):  # AML015 is for those
         if value == "1":
             message = "CUDA_LAUNCH_BLOCKING=1 waits for every kernel: much slower, and meant for finding faults"
-            yield Breach(where=script.shell.locate(assignment), message=message, hint="take it out")
+            yield Breach(where=setting.where, message=message, hint="take it out")
 
 
 def variables_are_exported(submission: Submission) -> Iterator[Breach]:

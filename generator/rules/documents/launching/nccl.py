@@ -1,4 +1,4 @@
-"""NCCL's environment variables in launch scripts."""
+"""NCCL's environment variables."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ....catalog.loader import closest
-from ....documents.document import LaunchScript
-from ....documents.shell.script import Assignment
+from ....documents.document import Kind
 from ....documents.submission import Submission
 from ....findings import Severity
 from ...phrases import listed
@@ -16,6 +15,7 @@ from ...sources import azureml_examples, ml_engineering, nccl
 from ..rule import Breach, DocumentRule
 from .launch_calls import launcher_rule
 from .nccl_variables import NCCL_VARIABLES
+from .settings import known, settings
 
 _DEBUG: Final = ("VERSION", "WARN", "INFO", "ABORT", "TRACE", "NONE")
 _SUBSYSTEMS: Final = (
@@ -41,48 +41,36 @@ _SUBSYSTEMS: Final = (
 )
 #: Likeness of names of which one is taken for a slip of the other; plug-ins have names of their own.
 _SLIP: Final = 0.88
+_READS: Final[tuple[Kind, ...]] = ("launch script", "AzureML job", "environment file")
 _ON: Final = frozenset({"1"})
-
-
-def assignments_of(submission: Submission) -> Iterator[tuple[LaunchScript, Assignment]]:
-    for script in submission.commands:
-        for assignment in script.shell.assignments:
-            yield script, assignment
-
-
-def known_assignments(submission: Submission, *names: str) -> Iterator[tuple[LaunchScript, Assignment, str]]:
-    """Assignments of these variables whose value is known."""
-    for script, assignment in assignments_of(submission):
-        if assignment.name in names and assignment.value is not None:
-            yield script, assignment, assignment.value
 
 
 def interface_reaches_the_nodes(submission: Submission) -> Iterator[Breach]:
     """NCCL_SOCKET_IFNAME names a network interface that joins the nodes."""
-    for script, assignment, value in known_assignments(submission, "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
+    for setting, value in known(submission, "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
         if value.startswith("^"):
             continue
         names = [name.strip() for name in value.lstrip("=").split(",")]
         if names and all(name in ("lo", "docker0", "") for name in names):
             several = (submission.world.nodes or 1) > 1
-            message = f"{assignment.name}={value} joins no two nodes"
+            message = f"{setting.name}={value} joins no two nodes"
             hint = "the cluster's interface, such as eth0 or ib0, or ^lo,docker for all but these"
             severity = Severity.ERROR if several else Severity.WARNING
-            where = script.shell.locate(assignment.value_offset)
+            where = setting.where_value
             yield Breach(where=where, message=message, hint=hint, severity=severity)
 
 
 def infiniband_is_used(submission: Submission) -> Iterator[Breach]:
     """NCCL_IB_DISABLE is not set where the nodes are joined by InfiniBand."""
     cluster = submission.cluster
-    for script, assignment, value in known_assignments(submission, "NCCL_IB_DISABLE"):
+    for setting, value in known(submission, "NCCL_IB_DISABLE"):
         several = submission.world.nodes is None or submission.world.nodes > 1
         if value not in _ON or not several or (cluster and cluster.network.lower() not in ("infiniband", "roce")):
             continue
         tail = f", and {cluster.name} has {cluster.network}" if cluster else ", where there is InfiniBand too"
         message = f"NCCL_IB_DISABLE=1 sends everything between nodes over TCP{tail}"
-        severity = None if cluster else Severity.NOTE
-        where = script.shell.locate(assignment)
+        severity = None if cluster or (submission.world.nodes or 1) > 1 else Severity.NOTE
+        where = setting.where
         yield Breach(where=where, message=message, hint="take it out", severity=severity)
 
 
@@ -94,51 +82,51 @@ def names_are_todays(submission: Submission) -> Iterator[Breach]:
         "NCCL_DESYNC_DEBUG": "TORCH_NCCL_DESYNC_DEBUG",
         "NCCL_ENABLE_TIMING": "TORCH_NCCL_ENABLE_TIMING",
     }
-    for script, assignment in assignments_of(submission):
-        if assignment.name in old:
-            message = f"{assignment.name} is PyTorch's old name of {old[assignment.name]}: it warns, or does nothing"
-            yield Breach(where=script.shell.locate(assignment), message=message, hint=old[assignment.name])
+    for setting in settings(submission):
+        if setting.name in old:
+            message = f"{setting.name} is PyTorch's old name of {old[setting.name]}: it warns, or does nothing"
+            yield Breach(where=setting.where, message=message, hint=old[setting.name])
 
 
 def subsystems_exist(submission: Submission) -> Iterator[Breach]:
     """NCCL_DEBUG_SUBSYS lists parts of NCCL."""
-    for script, assignment, value in known_assignments(submission, "NCCL_DEBUG_SUBSYS"):
+    for setting, value in known(submission, "NCCL_DEBUG_SUBSYS"):
         for word in value.lstrip("^").split(","):
             if word.strip() and word.strip().upper() not in _SUBSYSTEMS:
                 near = closest(word.strip(), [name.lower() for name in _SUBSYSTEMS])
                 message = f"NCCL_DEBUG_SUBSYS={value}: {word.strip()} is no part of NCCL, so it is passed over"
                 hint = f"did you mean {near.upper()}?" if near else "such as INIT,NET"
-                yield Breach(where=script.shell.locate(assignment.value_offset), message=message, hint=hint)
+                yield Breach(where=setting.where_value, message=message, hint=hint)
 
 
 def debug_level_exists(submission: Submission) -> Iterator[Breach]:
     """NCCL_DEBUG is a level that NCCL has."""
-    for script, assignment, value in known_assignments(submission, "NCCL_DEBUG"):
+    for setting, value in known(submission, "NCCL_DEBUG"):
         if value and value.upper() not in _DEBUG:
             message = f"NCCL_DEBUG={value} is no level of NCCL's: it prints nothing"
-            yield Breach(where=script.shell.locate(assignment.value_offset), message=message, hint=listed(_DEBUG[:3]))
+            yield Breach(where=setting.where_value, message=message, hint=listed(_DEBUG[:3]))
 
 
 def variables_of_nccl_exist(submission: Submission) -> Iterator[Breach]:
     """A variable that begins with NCCL_ is one that NCCL reads."""
-    for script, assignment in assignments_of(submission):
-        name = assignment.name
+    for setting in settings(submission):
+        name = setting.name
         if not name.startswith("NCCL_") or name in NCCL_VARIABLES:
             continue
         near = difflib.get_close_matches(name, sorted(NCCL_VARIABLES), n=1, cutoff=_SLIP)
         if near:
             message = f"NCCL reads no {name}: it is passed over"
             hint = f"did you mean {near[0]}?"
-            yield Breach(where=script.shell.locate(assignment), message=message, hint=hint)
+            yield Breach(where=setting.where, message=message, hint=hint)
 
 
 def fast_paths_are_on(submission: Submission) -> Iterator[Breach]:
     """Peer-to-peer and shared memory of NCCL are not switched off."""
-    for script, assignment, value in known_assignments(submission, "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"):
+    for setting, value in known(submission, "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"):
         if value in _ON:
-            way = "NVLink and PCIe" if "P2P" in assignment.name else "shared memory"
-            message = f"{assignment.name}=1 keeps NCCL from {way} within a node: slower, and meant for finding faults"
-            yield Breach(where=script.shell.locate(assignment), message=message, hint="take it out")
+            way = "NVLink and PCIe" if "P2P" in setting.name else "shared memory"
+            message = f"{setting.name}=1 keeps NCCL from {way} within a node: slower, and meant for finding faults"
+            yield Breach(where=setting.where, message=message, hint="take it out")
 
 
 RULES: Final[tuple[DocumentRule, ...]] = (
@@ -149,6 +137,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         "Bootstrap : no socket interface found; or a hang.",
         "The cluster's interface.",
         when="init",
+        reads=_READS,
     ),
     launcher_rule(
         "NCCL002",
@@ -158,6 +147,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         "Take it out.",
         Severity.WARNING,
         "silent",
+        reads=_READS,
     ),
     launcher_rule(
         "NCCL003",
@@ -167,6 +157,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         "TORCH_NCCL_ in front.",
         Severity.WARNING,
         "init",
+        reads=_READS,
     ),
     launcher_rule(
         "NCCL004",
@@ -176,6 +167,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         "Parts that NCCL has.",
         Severity.WARNING,
         "silent",
+        reads=_READS,
     ),
     launcher_rule(
         "NCCL005",
@@ -185,6 +177,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         "WARN or INFO.",
         Severity.WARNING,
         "silent",
+        reads=_READS,
     ),
     launcher_rule(
         "NCCL006",
@@ -194,6 +187,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         "Correct the name.",
         Severity.WARNING,
         "silent",
+        reads=_READS,
     ),
     launcher_rule(
         "NCCL007",
@@ -203,5 +197,6 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         "Take it out.",
         Severity.WARNING,
         "silent",
+        reads=_READS,
     ),
 )
