@@ -37,20 +37,26 @@ def processes_are_the_gpus(submission: Submission) -> Iterator[Breach]:
     pointer = "/distribution/process_count_per_instance"
     for job in command_jobs(submission):
         count = whole_number(job, pointer)
-        named = find_node_type(instance_type(job) or "")
-        gpus = named.accelerators_per_node if named else None
-        size = named.name if named else None
-        if gpus is None and submission.cluster is not None:
-            gpus, size = submission.cluster.accelerators_per_node, submission.cluster.name
+        gpus, node = _gpus_of_a_node(submission, job)
         if count is None or count < 1 or gpus is None or count == gpus or _kind(job) not in ("pytorch", "mpi"):
             continue
         if count < gpus and any(call.program in _LAUNCHERS for call in _calls(job)):
             continue  # one process a node that starts the others
         effect = f"{gpus - count} of them stay idle" if count < gpus else "the rest find no device"
-        message = f"process_count_per_instance is {count}; a node of {size} has {gpus} GPUs: {effect}"
-        severity = Severity.WARNING if count < gpus else None
+        message = f"process_count_per_instance is {count}; {node} has {gpus} GPUs: {effect}"
+        severity = Severity.WARNING if count == 1 else None  # one that may start the others itself
         hint = f"process_count_per_instance: {gpus}"
         yield Breach(where=job.source.locate(pointer), message=message, hint=hint, severity=severity)
+
+
+def _gpus_of_a_node(submission: Submission, job: AzureMLJob) -> tuple[int | None, str]:
+    """The GPUs of a node, and what the node is: the job's size of machine, as given beside it, or the cluster's."""
+    named, given, cluster = find_node_type(instance_type(job) or ""), submission.given.gpus_per_node, submission.cluster
+    if named is not None:
+        return named.accelerators_per_node, f"a node of {named.name}"
+    if given is not None:
+        return given, "a node"
+    return (cluster.accelerators_per_node, f"a node of {cluster.name}") if cluster is not None else (None, "")
 
 
 def processes_start_once(submission: Submission) -> Iterator[Breach]:

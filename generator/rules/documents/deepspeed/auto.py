@@ -91,7 +91,9 @@ def fillers_know_the_key(submission: Submission) -> Iterator[Breach]:
                 continue
             message = f'{named(pointer)} is "auto", which {_NAMES[submission.consumer]} does not fill in here'
             # `accelerate launch` may start a script with a Trainer, which has filled it in before.
-            severity = Severity.WARNING if key in _BY_TRANSFORMERS else None
+            severity = None
+            if key in _BY_TRANSFORMERS:
+                severity, message = Severity.WARNING, f"{message}, unless Transformers' Trainer runs"
             hint = "write a value, or take it out"
             yield Breach(where=config.locate(pointer), message=message, hint=hint, severity=severity)
 

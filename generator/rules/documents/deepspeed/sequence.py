@@ -9,6 +9,7 @@ from ....documents.submission import FILLERS, Submission
 from ....findings import Severity
 from ...phrases import divisors, listed
 from ...sources import deepspeed, deepspeed_now
+from ..huggingface import parallelism
 from ..rule import Breach, DocumentRule
 from .values import configs, ds_rule, given, whole
 
@@ -36,6 +37,7 @@ def kv_heads_divide(submission: Submission) -> Iterator[Breach]:
             message += " neither divides the other"
             fits = [d for d in divisors(model.heads, limit=64) if not model.kv_heads % d or not d % model.kv_heads]
             yield Breach(where=config.locate(ULYSSES), message=message, hint=f"sequence_parallel_size: {listed(fits)}")
+    yield from parallelism.heads_divide(submission)
 
 
 def sequences_divide(submission: Submission) -> Iterator[Breach]:
@@ -99,6 +101,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         source=deepspeed("runtime/sequence_parallel/ulysses_sp.py:145"),
         prevents="an assertion when the attention is made",
         fix="a size that fits both",
+        reads=("DeepSpeed config", "accelerate config"),
     ),
     ds_rule(
         "SP004",

@@ -2,63 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Final
 
-from ....documents.shell.launch_line import Call, Launch
 from ....documents.submission import Submission
 from ....findings import Severity
 from ....spec.wording import show
 from ...sources import accelerate
 from ..rule import Breach, DocumentRule
-from .accelerate import clusters, on_the_line, whole
+from .accelerate import clusters, on_the_line
+from .parallelism import accelerate_calls
 
 _AT: Final = "/deepspeed_config"
-_SIZES: Final = ("dp_replicate_size", "dp_shard_size", "tp_size", "cp_size", "sp_size")
-
-
-def sizes_make_the_processes(submission: Submission) -> Iterator[Breach]:
-    """parallelism_config's sizes multiply to num_processes, and context and sequence parallelism exclude each other."""
-    for config in clusters(submission):
-        source = config.source
-        section = source.value("/parallelism_config")
-        if not isinstance(section, dict) or not section or on_the_line(submission, "--num_processes"):
-            continue
-        sizes = [source.value(f"/parallelism_config/parallelism_config_{name}", 1) for name in _SIZES]
-        whole_sizes = [size for size in sizes if isinstance(size, int) and not isinstance(size, bool)]
-        where, processes = source.locate_key("/parallelism_config"), whole(config, "/num_processes")
-        if len(whole_sizes) < len(sizes):
-            continue
-        context, sequence = whole_sizes[3], whole_sizes[4]
-        words = " × ".join(f"{name} {size}" for name, size in zip(_SIZES, whole_sizes, strict=True) if size != 1)
-        if min(whole_sizes) < 1:
-            yield Breach(where=where, message=f"{words}: a size is at least 1", hint="1 for what is not used")
-        elif context > 1 and sequence > 1:
-            message = f"cp_size {context} and sp_size {sequence} exclude each other"
-            yield Breach(where=where, message=message, hint="one of them 1")
-        elif sequence == 1 and processes and math.prod(whole_sizes) not in (1, processes):
-            message = f"{words} = {math.prod(whole_sizes)} is not num_processes {processes}"
-            rest = math.prod(whole_sizes) // whole_sizes[1]
-            hint = (
-                f"dp_shard_size {processes // rest}"
-                if processes % rest == 0
-                else f"num_processes: {math.prod(whole_sizes)}"
-            )
-            yield Breach(where=where, message=message, hint=hint)
-
-
-def _accelerate_calls(submission: Submission) -> Iterator[tuple[Launch, Call]]:
-    for launch in submission.launches:
-        for call in launch.calls:
-            if call.program == "accelerate":
-                yield launch, call
 
 
 def precision_is_the_configs(submission: Submission) -> Iterator[Breach]:
     """--mixed_precision of accelerate launch is what the DeepSpeed config enables."""
     linked = submission.ds_config
-    for launch, call in _accelerate_calls(submission) if linked is not None else ():
+    for launch, call in accelerate_calls(submission) if linked is not None else ():
         option, wanted = call.options.get("--mixed_precision"), call.options.text("--mixed_precision")
         other = {"fp16": "bf16", "bf16": "fp16", "fp8": "fp16"}.get(wanted or "")
         if option is None or other is None or linked is None or not linked.enabled(f"/{other}"):
@@ -71,7 +32,7 @@ def precision_is_the_configs(submission: Submission) -> Iterator[Breach]:
 def accumulation_is_the_configs(submission: Submission) -> Iterator[Breach]:
     """--gradient_accumulation_steps of accelerate launch is the DeepSpeed config's, which counts."""
     linked = submission.ds_config
-    for launch, call in _accelerate_calls(submission) if linked is not None else ():
+    for launch, call in accelerate_calls(submission) if linked is not None else ():
         option = call.options.get("--gradient_accumulation_steps")
         steps = call.options.integer("--gradient_accumulation_steps")
         value = linked.value("/gradient_accumulation_steps") if linked is not None else None
@@ -125,16 +86,6 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         prevents="No error: the DeepSpeed config's number counts, and the batch is another one.",
         fix="the same in both",
         check=accumulation_is_the_configs,
-    ),
-    DocumentRule(
-        id="HF017",
-        severity=Severity.ERROR,
-        when="init",
-        reads=_READS,
-        source=accelerate("parallelism_config.py:329-345,373-380"),
-        prevents="ValueError: ParallelismConfig total_size does not match num_processes",
-        fix="sizes whose product is num_processes",
-        check=sizes_make_the_processes,
     ),
     DocumentRule(
         id="ACC018",

@@ -209,16 +209,6 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         check=fsdp_or_deepspeed,
     ),
     DocumentRule(
-        id="HF006",
-        severity=Severity.ERROR,
-        when="init",
-        reads=_READS,
-        source=transformers("src/transformers/trainer.py:889-896"),
-        prevents="ValueError: DeepSpeed can't be used with `save_only_model` along with `load_best_model_at_end`.",
-        fix="one of the two",
-        check=best_model_is_saved_elsewhere,
-    ),
-    DocumentRule(
         id="HF027",
         severity=Severity.NOTE,
         when="silent",

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import PurePath
 from typing import Final
 
-from ....documents.submission import Submission
+from ....documents.document import DsConfig
+from ....documents.submission import FILLERS, Submission
+from ....documents.training_arguments import TrainingArguments
 from ....findings import Severity
 from ...sources import accelerate, transformers
 from ..rule import Breach, DocumentRule
+from .arguments import best_model_is_saved_elsewhere
 from .match import pairs
+from .models import model_of
+from .parallelism import accelerate_calls
 
 
 def evaluation_alone_is_stage_3(submission: Submission) -> Iterator[Breach]:
@@ -32,6 +38,12 @@ def batch_search_is_not_stage_3(submission: Submission) -> Iterator[Breach]:
             yield Breach(where=where, message=message, hint="stage 2, or a batch size of your own")
 
 
+def trainer_takes_the_settings(submission: Submission) -> Iterator[Breach]:
+    """save_only_model goes without load_best_model_at_end, auto_find_batch_size without ZeRO stage 3."""
+    yield from best_model_is_saved_elsewhere(submission)
+    yield from batch_search_is_not_stage_3(submission)
+
+
 def zero_section_is_there(submission: Submission) -> Iterator[Breach]:
     """A DeepSpeed config that transformers or accelerate reads has a zero_optimization section."""
     configs = [config for _, config in pairs(submission)]
@@ -39,8 +51,13 @@ def zero_section_is_there(submission: Submission) -> Iterator[Breach]:
     for accelerated in submission.accelerate_configs:
         if linked is not None and accelerated.source.has("/deepspeed_config/deepspeed_config_file"):
             configs.append(linked)
-    for config in configs:
-        if isinstance(config.json.data, dict) and not config.has("/zero_optimization"):
+    if submission.given.consumer in FILLERS:
+        configs += submission.ds_configs
+    for call in (call for _, call in accelerate_calls(submission) if call.options.has("--deepspeed_config_file")):
+        name = PurePath(call.options.text("--deepspeed_config_file") or "").name
+        configs += [config for config in submission.ds_configs if config.name == name]
+    for config in {id(config): config for config in configs}.values():
+        if config.json.broken is None and isinstance(config.json.data, dict) and not config.has("/zero_optimization"):
             message = "there is no zero_optimization, which accelerate's DeepSpeedPlugin insists on"
             yield Breach(where=config.locate(""), message=message, hint='"zero_optimization": {"stage": 0}')
 
@@ -59,10 +76,13 @@ def optimizer_is_in_one_place(submission: Submission) -> Iterator[Breach]:
 
 def tensor_parallel_takes_no_conversion(submission: Submission) -> Iterator[Breach]:
     """DeepSpeed's tensor parallelism is not used for a mixture of experts that transformers converts on loading."""
-    model = submission.model
-    for _, config in pairs(submission) if model is not None and model.is_moe else ():
-        size = config.value("/tensor_parallel/autotp_size")
-        if isinstance(size, int) and size > 1 and model is not None:
+    read: list[tuple[TrainingArguments | None, DsConfig]] = [*pairs(submission)]
+    if submission.given.consumer == "huggingface" and not read:
+        alone = submission.training_arguments
+        read = [(alone[0] if len(alone) == 1 else None, config) for config in submission.ds_configs]
+    for arguments, config in read:
+        size, model = config.value("/tensor_parallel/autotp_size"), model_of(submission, arguments)
+        if isinstance(size, int) and size > 1 and model is not None and model.is_moe:
             message = f"autotp_size {size} with {model.name}, whose experts transformers fuses on loading"
             where = config.locate("/tensor_parallel/autotp_size")
             yield Breach(where=where, message=message, hint="autotp_size 1; shard by ZeRO instead")
@@ -82,14 +102,15 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         check=evaluation_alone_is_stage_3,
     ),
     DocumentRule(
-        id="HF038",
+        id="HF006",
         severity=Severity.ERROR,
         when="init",
         reads=_BOTH,
-        source=transformers("src/transformers/trainer.py:898-906"),
-        prevents="ValueError: `auto_find_batch_size` isn't supported yet with DeepSpeed Zero-3.",
-        fix="stage 2, or a batch size",
-        check=batch_search_is_not_stage_3,
+        source=transformers("src/transformers/trainer.py:889-906"),
+        prevents="ValueError: DeepSpeed can't be used with `save_only_model` along with `load_best_model_at_end`, or: "
+        "`auto_find_batch_size` isn't supported yet with DeepSpeed Zero-3.",
+        fix="one of the two; stage 2, or a batch size",
+        check=trainer_takes_the_settings,
     ),
     DocumentRule(
         id="HF013",

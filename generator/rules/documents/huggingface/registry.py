@@ -14,6 +14,7 @@ from . import (
     configs,
     job,
     match,
+    parallelism,
     schedule,
 )
 
@@ -27,4 +28,5 @@ RULES: Final[tuple[DocumentRule, ...]] = (
     *accelerate_deepspeed.RULES,
     *accelerate_launch.RULES,
     *accelerate_machines.RULES,
+    *parallelism.RULES,
 )
