@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Final
 
 from ....documents.submission import Submission
@@ -16,7 +17,7 @@ from ...rule import JobRule, LayoutRule
 from ..rule import Breach, DocumentRule, When
 from .described import Described, described_jobs
 from .job_words import in_options, with_global_batch
-from .rule import MDS
+from .rule import GLOBAL, MDS, MICRO, PIPELINE
 
 _SIZES: Final = ("tensor", "pipeline", "context")
 
@@ -97,6 +98,24 @@ def _by_layout(rule: LayoutRule, submission: Submission) -> Iterator[Breach]:
         )
 
 
+def _of_any_replicas(submission: Submission) -> Iterator[Breach]:
+    """Pipelines that a single replica's micro-batches would not fill, where the number of replicas isn't known."""
+    for described in described_jobs(submission):
+        if "gpus" in described.facts or not {"global_batch", "micro_batch", "pipeline"} <= described.facts:
+            continue
+        pins, batch = described.job.pins, described.job.training.global_batch
+        micro, stages = pins.micro_batch or 1, pins.pipeline or 1
+        most = max(batch // micro, 1)
+        if most < stages and _allowed("BATCH011", described):
+            idle = round(100 * (stages - 1) / (stages + most - 1))
+            message = (
+                f"{GLOBAL} {batch} is at most {most} micro-batches of {MICRO} {micro}, fewer than {PIPELINE} {stages}:"
+                f" every stage idles {idle}% of the step or more"
+            )
+            hint = f"{GLOBAL} {stages * micro} for every replica, or a smaller pipeline"
+            yield Breach(where=described.locate(("global_batch", "pipeline")), message=message, hint=hint)
+
+
 def _by_job(rule: JobRule, submission: Submission) -> Iterator[Breach]:
     """The breaches of a rule on jobs by the arguments of each run."""
     key, needed = _JOB[rule.id]
@@ -151,7 +170,10 @@ def _document_rule(rule: LayoutRule | JobRule) -> DocumentRule:
     def check(submission: Submission) -> Iterator[Breach]:
         if isinstance(rule, JobRule):
             return _by_job(rule, submission)
-        return _by_product(rule, submission) if rule in (*WORLD_RULES, *BATCH_RULES) else _by_layout(rule, submission)
+        if rule in (*WORLD_RULES, *BATCH_RULES):
+            return _by_product(rule, submission)
+        further = _of_any_replicas(submission) if rule.id == "BATCH011" else ()
+        return chain(_by_layout(rule, submission), further)
 
     check.__doc__ = rule.title
     when: When = "silent" if rule.id in _SILENT else "init"

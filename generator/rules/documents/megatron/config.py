@@ -51,7 +51,8 @@ def stage_is_the_configs(arguments: MegatronArguments, submission: Submission) -
         return
     said = f"{_STAGE} {stage}" if arguments.has(_STAGE) else f"{_STAGE} is {stage} by default"
     message = f"{said}, but zero_optimization.stage is {found[0]}"
-    severity = None if 3 in (stage, found[0]) else Severity.WARNING  # other stages differ in no code of the script
+    decides = arguments.has(_STAGE) or 3 in (stage, found[0])  # the default of 1 is as good as any other but 3
+    severity = None if decides else Severity.WARNING
     yield Breach(where=arguments.locate(_STAGE), message=message, hint=f"{_STAGE} {found[0]}", severity=severity)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
@@ -21,6 +22,8 @@ _FSDP: Final = ("--use-torch-fsdp2", "--use-megatron-fsdp", "--use-custom-fsdp")
 _BEFORE_BLACKWELL: Final = frozenset({"volta", "turing", "ampere", "ada", "hopper"})
 _BEFORE_AMPERE: Final = frozenset({"volta", "turing"})
 
+#: Where a script names a variable and doesn't set it: comments on lines of their own, and unset.
+_NOT_SET: Final = re.compile(r"^[ \t]*#(?!SBATCH).*$|\bunset[ \t]+\w+", re.M)
 _CONTAINERS: Final = ("docker", "singularity", "enroot")
 
 
@@ -37,7 +40,11 @@ def _variable(arguments: MegatronArguments, submission: Submission, name: str) -
         value = assignment.value
         return (_UNKNOWN if value is None else value), arguments.launch.script.locate(assignment)
     script = arguments.launch.script
-    if name in script.text.content or any(map(arguments.launch.call, _CONTAINERS)) or _has_image(arguments.launch):
+    if (
+        name in _NOT_SET.sub("", script.text.content)
+        or any(map(arguments.launch.call, _CONTAINERS))
+        or _has_image(arguments.launch)
+    ):
         return _UNKNOWN, where  # named in a way that isn't followed, or set by an image
     for job in submission.azureml_jobs:
         if job.script is not None and job.script.shell is script:

@@ -10,12 +10,17 @@ from ....documents.submission import Submission
 from ....findings import Severity
 from ...sources import megatron_lm
 from ..rule import Breach, DocumentRule
-from .rule import EXPERT, LM, PIPELINE, TENSOR, degree, excludes, megatron_rule, needs
+from .rule import EXPERT, LM, PIPELINE, TENSOR, degree, excludes, megatron_rule, needs, sized
 
 _DISTRIBUTED: Final = "--use-distributed-optimizer"
 _SEQUENCE: Final = "--sequence-parallel"
 _TORCH_FSDP: Final = "--use-torch-fsdp2"
 _MEGATRON_FSDP: Final = "--use-megatron-fsdp"
+#: Options that give stages different numbers of layers, or another number of layers.
+_UNEVEN: Final = (
+    *("--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers", "--pipeline-model-parallel-layout"),
+    *("--hybrid-layer-pattern", "--hybrid-override-pattern", "--heterogeneous-layers-config-path"),
+)
 
 
 def torch_fsdp_stands_alone(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
@@ -79,6 +84,23 @@ def recomputation_is_complete(arguments: MegatronArguments, _: Submission) -> It
         if arguments.lacks(part):
             message = f"--recompute-granularity full without {part}"
             yield Breach(where=arguments.locate("--recompute-granularity"), message=message, hint=f"{part} {value}")
+    yield from _recomputed_layers_exist(arguments)
+
+
+def _recomputed_layers_exist(arguments: MegatronArguments) -> Iterator[Breach]:
+    """Units of uniform recomputation have a layer at least, and none has more layers than a stage."""
+    name, method = "--recompute-num-layers", arguments.value("--recompute-method")
+    count, layers, stages = arguments.integer(name), sized(arguments, "--num-layers"), degree(arguments, PIPELINE)
+    if count is None:
+        return
+    if count < 1:
+        message = f"{name} {count} is no number of layers"
+        yield Breach(where=arguments.locate(name), message=message, hint=f"{name} 1")
+    elif layers and stages and not any(map(arguments.has, _UNEVEN)) and count > -(-layers // stages):
+        room = -(-layers // stages)
+        message = f"{name} {count} is more than the {room} layers of a stage"
+        severity = Severity.WARNING if method == "block" else None  # it recomputes all of them
+        yield Breach(where=arguments.locate(name), message=message, hint=f"{name} {room}", severity=severity)
 
 
 def modules_to_recompute_exist(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
@@ -178,8 +200,9 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         "MLM025",
         LM,
         recomputation_is_complete,
-        source=megatron_lm("core/transformer/transformer_config.py:1901-1938; training/arguments.py:1425"),
-        prevents="ValueError: recompute_method must be block or uniform",
+        source=megatron_lm("core/transformer/transformer_config.py:1901-1938; training/arguments.py:1425")
+        + "; core/transformer/transformer_block.py:536 @ core_v0.16.1",
+        prevents="ValueError: recompute_method must be block or uniform; IndexError, or a loop without end",
         fix="a method and a number of layers with full, neither with selective",
     ),
     megatron_rule(
