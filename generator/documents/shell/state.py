@@ -13,6 +13,7 @@ from .pieces import Element, Piece, Value, region_of, text_of_pieces
 #: line by line ends as an unknown value instead of filling the memory.
 MOST_PER_VALUE: Final = 10_000
 MOST_PER_SCRIPT: Final = 300_000
+_DEEPEST: Final = 30  # blocks in blocks; what is set deeper is unknown, or each would merge what all within it set
 _MOST_MERGED: Final = 100_000  # branches times variables of one `if` or `case`
 
 _GUARDS: Final = frozenset({"if", "loop", "case", "function"})
@@ -71,7 +72,7 @@ class State:
     def set(self, name: str, value: Value) -> None:
         """Gives a variable a value; one that is too large becomes unknown."""
         size = value.size
-        if size > MOST_PER_VALUE or not self.budget.spend(size):
+        if size > MOST_PER_VALUE or not self.budget.spend(size) or len(self.frames) > _DEEPEST:
             value = UNKNOWN
         self._touch(name)
         self._put(name, value)
@@ -81,12 +82,13 @@ class State:
     def unset(self, name: str) -> None:
         """Removes a variable. The environment may still have it, so its value is unknown from here."""
         self._touch(name)
-        self._put(name, None)
+        self._put(name, None if len(self.frames) <= _DEEPEST else UNKNOWN)
 
     def _touch(self, name: str) -> None:
         if self.frames:
-            self.frames[-1].before.setdefault(name, self.values.get(name))
-            self.frames[-1].touched.add(name)
+            frame = self.frames[min(len(self.frames), _DEEPEST) - 1]
+            frame.before.setdefault(name, self.values.get(name))
+            frame.touched.add(name)
 
     def _put(self, name: str, value: Value | None) -> None:
         if value is None:
