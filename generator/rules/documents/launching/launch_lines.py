@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import PurePath
 from typing import Final
 
 from ....catalog.loader import closest
 from ....documents.shell.launcher_options import TABLES
 from ....documents.submission import Submission
 from ....findings import Severity
-from ...sources import accelerate, deepspeed_now, derived, torch
+from ...sources import accelerate, derived, torch
 from ..rule import Breach, DocumentRule
-from ..slurm.requests import blocks, gpus_per_node
-from ..steps import LAUNCHERS
 from .launch_calls import at, at_value, calls_of, launcher_rule, said
+from .launch_ports import PORTS
 
-_PORTS: Final = (
-    ("torchrun", "--master-port"),
-    ("deepspeed", "--master_port"),
-    ("accelerate", "--main_process_port"),
-)
 _MOST_PORT: Final = 65_535  # sixteen bits of TCP
 _PRIVILEGED: Final = 1_024  # ports below are for root
 #: Options that no training script has, so that behind the script they are misplaced.
@@ -80,18 +73,9 @@ def options_stand_before_the_script(submission: Submission) -> Iterator[Breach]:
                 yield Breach(where=launch.script.locate(word), message=message, hint=hint)
 
 
-def one_launcher_starts_the_ranks(submission: Submission) -> Iterator[Breach]:
-    """One launcher starts the ranks: none starts another."""
-    for launch, call in calls_of(submission, "torchrun", "deepspeed", "accelerate"):
-        inner = PurePath(launch.program.value or "").name if launch.program else ""
-        if inner in LAUNCHERS and launch.program is not None:
-            message = f"{call.program} starts {inner}, and each of them starts a rank for every GPU"
-            yield Breach(where=launch.script.locate(launch.program), message=message, hint=f"leave {call.program} out")
-
-
 def ports_exist(submission: Submission) -> Iterator[Breach]:
     """A port is a number from 1024 to 65535."""
-    for program, name in _PORTS:
+    for program, name in PORTS:
         for launch, call in calls_of(submission, program):
             option, text = call.options.get(name), call.options.text(name)
             if option is not None and text is not None and not _is_port(text):
@@ -108,30 +92,6 @@ def _is_port(text: str) -> bool:
     """Whether a job may open it; 0 asks the system for a free one."""
     text = text.strip()
     return bool(re.fullmatch(r"[0-9]{1,5}", text)) and (text == "0" or (_PRIVILEGED <= int(text) <= _MOST_PORT))
-
-
-def ports_differ_on_a_shared_node(submission: Submission) -> Iterator[Breach]:
-    """Two jobs on one node have different ports."""
-    cluster = submission.cluster
-    for block in blocks(submission):
-        asked = gpus_per_node(block)
-        if cluster is None or asked is None or asked[1] >= cluster.accelerators_per_node or block.has("--exclusive"):
-            continue
-        for launch in block.block.launches if block.block else ():
-            for program, name in _PORTS:
-                call = launch.call(program)
-                if call is None or call.options.opaque or call.options.has("--standalone"):
-                    continue
-                option, text = call.options.get(name), call.options.text(name)
-                told = call.options.has("--rdzv-endpoint") or "MASTER_PORT" in launch.environment
-                if (option is not None and text is None) or (option is None and (told or program == "torchrun")):
-                    continue
-                words = said(call, name) if option else f"{program} takes port 29500"
-                message = (
-                    f"{words}, and others' jobs may run on the {cluster.accelerators_per_node - asked[1]} other GPUs"
-                )
-                hint = f"{name} $((20000 + SLURM_JOB_ID % 10000))"
-                yield Breach(where=at(launch, option or call), message=message, hint=hint)
 
 
 def options_are_given_once(submission: Submission) -> Iterator[Breach]:
@@ -167,22 +127,6 @@ def processes_are_those_of_all_machines(submission: Submission) -> Iterator[Brea
 
 
 RULES: Final[tuple[DocumentRule, ...]] = (
-    launcher_rule(
-        "LNCH020",
-        one_launcher_starts_the_ranks,
-        deepspeed_now("launcher/launch.py:236: every launcher starts its own ranks"),
-        "can't open file 'deepspeed'; or N × N processes on one port.",
-        "One launcher.",
-    ),
-    launcher_rule(
-        "LNCH022",
-        ports_differ_on_a_shared_node,
-        deepspeed_now("launcher/runner.py:98: the default is 29500"),
-        "RuntimeError: Address already in use.",
-        "A port from the job's number.",
-        Severity.WARNING,
-        "training",
-    ),
     launcher_rule(
         "LNCH025",
         options_are_known,

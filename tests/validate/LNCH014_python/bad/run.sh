@@ -1,0 +1,2 @@
+#!/bin/bash
+python train.py --deepspeed --deepspeed_config ds.json

@@ -1,0 +1,2 @@
+#!/bin/bash
+accelerate launch --no_python deepspeed train.py

@@ -1,0 +1,2 @@
+#!/bin/bash
+srun --ntasks-per-node=8 deepspeed train.py

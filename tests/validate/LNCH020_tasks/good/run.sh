@@ -1,0 +1,2 @@
+#!/bin/bash
+srun --ntasks-per-node=1 deepspeed train.py
