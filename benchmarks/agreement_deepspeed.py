@@ -141,6 +141,7 @@ def ask_dsgen(text: str, version: str) -> tuple[tuple[str, str, str], ...]:
     from dsgen.documents.submission import Given, Submission
     from dsgen.findings import Severity
     from dsgen.rules.documents.check import check_submission
+    from dsgen.rules.documents.deepspeed.settings import COMPUTED_LATER
     from dsgen.rules.documents.registry import DOCUMENT_RULES
     from dsgen.spec.text import text_of
 
@@ -149,7 +150,14 @@ def ask_dsgen(text: str, version: str) -> tuple[tuple[str, str, str], ...]:
     numbers = tuple(map(int, version.split(".")))
     submission = Submission(documents=(config,), given=Given(gpus=WORLD, deepspeed_version=numbers))
     findings = check_submission(submission)
-    return tuple((f.rule, when[f.rule], f.message) for f in findings if f.severity is Severity.ERROR)
+    later = {
+        (rule, pointer) for rule in ("PARSE009", "PARSE015") for pointer in COMPUTED_LATER
+    }  # texts that only training stops at
+    return tuple(
+        (f.rule, "training" if (f.rule, f.where.pointer) in later else when[f.rule], f.message)
+        for f in findings
+        if f.severity is Severity.ERROR
+    )
 
 
 def report(answers: list[Answer], version: str, show: int) -> int:

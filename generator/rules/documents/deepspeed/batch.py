@@ -13,7 +13,7 @@ from ...phrases import listed, neighbours
 from ...sources import deepspeed
 from ..rule import Breach, DocumentRule
 from .problem import as_hjson, shown
-from .settings import is_elastic, readable, replicas_of
+from .settings import is_elastic, is_empty, readable, replicas_of
 
 _TRAIN: Final = "train_batch_size"
 _MICRO: Final = "train_micro_batch_size_per_gpu"
@@ -73,7 +73,7 @@ def _product_hint(batch: _Batch) -> str | None:
 def batch_is_given(submission: Submission) -> Iterator[Breach]:
     """A config gives train_batch_size or train_micro_batch_size_per_gpu."""
     for batch in _batches(submission):
-        if batch.given or submission.consumer in FILLERS or _is_part(batch.config):
+        if batch.given or submission.consumer in FILLERS or _is_part(batch.config) or is_empty(batch.config):
             continue
         message = f"neither `{_TRAIN}` nor `{_MICRO}` is given, and DeepSpeed needs one of them"
         yield batch.breach("", message, f'"{_MICRO}": 1')

@@ -10,9 +10,15 @@ from ....findings import Severity
 from ...sources import deepspeed_now
 from ..rule import Breach, DocumentRule
 from .values import configs, ds_rule, idle, offload_device, stage_of, switch
+from .walk import problems
 
 COMPILE: Final = "/compile"
 _OFFLOADS: Final = ("offload_parameters", "offload_opt_states", "offload_activation")
+
+
+def passes_are_known(submission: Submission) -> Iterator[Breach]:
+    """The passes are ones that DeepCompile has."""
+    return (problem.breach(config) for config, problem in problems(submission) if problem.rule == "CMP001")
 
 
 def deepcompile_has_a_stage(submission: Submission) -> Iterator[Breach]:
@@ -92,6 +98,16 @@ def compiled_parents_go_alone(submission: Submission) -> Iterator[Breach]:
 
 
 RULES: Final[tuple[DocumentRule, ...]] = (
+    ds_rule(
+        "CMP001",
+        Severity.ERROR,
+        "parse",
+        passes_are_known,
+        source=deepspeed_now("compile/config.py:9; compile/config.py:76"),
+        prevents="`ValidationError: Input should be 'z1', 'z3', 'autosp' or 'autotp'`",
+        fix="a known pass",
+        since=(0, 18, 9),
+    ),
     ds_rule(
         "CMP002",
         Severity.WARNING,

@@ -37,7 +37,7 @@ def _curricula(config: DsConfig) -> Iterator[tuple[str, Mapping[str, object]]]:
 
 
 def curricula_are_complete(submission: Submission) -> Iterator[Breach]:
-    """A curriculum has its difficulties, a schedule, and what its schedule needs."""
+    """A curriculum has its difficulties, a schedule, and what its schedule needs; lists fit each other."""
     for config in configs(submission):
         for pointer, curriculum in _curricula(config):
             kind, inner = curriculum.get("schedule_type"), curriculum.get("schedule_config")
@@ -52,23 +52,17 @@ def curricula_are_complete(submission: Submission) -> Iterator[Breach]:
                 message = f"schedule_type: {shown(kind)} is none of DeepSpeed's"
                 where = config.locate(f"{pointer}/schedule_type")
                 yield Breach(where=where, message=message, hint=f"one of {', '.join(_SCHEDULES)}")
+            if kind == "fixed_discrete" and isinstance(inner, dict):
+                yield from _uneven(config, pointer, inner)
 
 
-def discrete_steps_lie_between(submission: Submission) -> Iterator[Breach]:
+def _uneven(config: DsConfig, pointer: str, schedule: Mapping[str, object]) -> Iterator[Breach]:
     """A discrete curriculum has one difficulty more than it has steps between them."""
-    for config in configs(submission):
-        for pointer, curriculum in _curricula(config):
-            inner = curriculum.get("schedule_config")
-            if curriculum.get("schedule_type") != "fixed_discrete" or not isinstance(inner, dict):
-                continue
-            levels, steps = inner.get("difficulty"), inner.get("max_step")
-            if isinstance(levels, list) and isinstance(steps, list) and (not steps or len(levels) != len(steps) + 1):
-                message = (
-                    f"difficulty has {len(levels)} entries and max_step {len(steps)}: one less is needed, and not 0"
-                )
-                yield Breach(
-                    where=config.locate(f"{pointer}/schedule_config"), message=message, hint="the last one stays"
-                )
+    levels, steps = schedule.get("difficulty"), schedule.get("max_step")
+    if isinstance(levels, list) and isinstance(steps, list) and (not steps or len(levels) != len(steps) + 1):
+        message = f"difficulty has {len(levels)} entries and max_step {len(steps)}: one less is needed, and not 0"
+        where = config.locate(f"{pointer}/schedule_config")
+        yield Breach(where=where, message=message, hint="the last one stays")
 
 
 def difficulty_fills_tensor_cores(submission: Submission) -> Iterator[Breach]:
@@ -133,18 +127,9 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         Severity.ERROR,
         "init",
         curricula_are_complete,
-        source=deepspeed("runtime/data_pipeline/curriculum_scheduler.py:16"),
-        prevents="`Curriculum learning requires the config ...`",
+        source=deepspeed("runtime/data_pipeline/curriculum_scheduler.py:16-105"),
+        prevents="`Curriculum learning requires the config ...`, or an assertion without a text for uneven lists",
         fix="write what is missing",
-    ),
-    ds_rule(
-        "DATA004",
-        Severity.ERROR,
-        "init",
-        discrete_steps_lie_between,
-        source=deepspeed_now("runtime/data_pipeline/curriculum_scheduler.py:48"),
-        prevents="an assertion without a text",
-        fix="one step less than difficulties",
     ),
     ds_rule(
         "DATA003",

@@ -91,7 +91,8 @@ def experts_have_contiguous_gradients(submission: Submission) -> Iterator[Breach
 
 
 def autoep_at_stage_3_goes_alone(submission: Submission) -> Iterator[Breach]:
-    """AutoEP at stage 3 runs without Ulysses, quantized gradients and second partitions."""
+    """AutoEP at stage 3 runs without Ulysses, quantized gradients, second partitions and, before 0.19.8, AutoTP."""
+    version = submission.deepspeed_version
     for config in _autoep(submission):
         if stage_of(config) != 3:
             continue
@@ -102,10 +103,23 @@ def autoep_at_stage_3_goes_alone(submission: Submission) -> Iterator[Breach]:
         found += [(f"{ZERO}/zero_hpz_partition_size", hpz)] if hpz and hpz > 1 else []
         if switch(config, f"{ZERO}/zero_quantized_gradients"):
             found.append((f"{ZERO}/zero_quantized_gradients", 1))
+        found += [
+            (pointer, size)
+            for pointer, least, first, last in _REFUSED_BESIDE_AUTOEP
+            if (size := whole(given(config, pointer))) and size >= least and first <= version < last
+        ]
         for pointer, _ in found:
             name = pointer.rpartition("/")[2]
             message = f"{name}: {shown(config.value(pointer))} is refused with AutoEP at stage 3"
             yield Breach(where=config.locate(pointer), message=message, hint="stage 1 or 2, or leave it out")
+
+
+#: Sizes that some releases refuse beside AutoEP at stage 3: from which value on, in which release first, and in which
+#: no more (deepspeed/runtime/engine.py:1771, :1781 @ 0.19.3; :2176 @ 0.19.7).
+_REFUSED_BESIDE_AUTOEP: Final = (
+    ("/tensor_parallel/autotp_size", 2, (0, 19, 3), (0, 19, 8)),
+    (f"{ZERO}/mics_shard_size", 1, (0, 19, 3), (0, 19, 7)),
+)
 
 
 def autoep_cuts_no_expert(submission: Submission) -> Iterator[Breach]:

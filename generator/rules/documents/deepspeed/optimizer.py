@@ -112,7 +112,13 @@ def hyperparameters_are_params(submission: Submission) -> Iterator[Breach]:
     for config in building(submission):
         for key in _HYPERPARAMETERS:
             pointer = f"{OPTIMIZER}/{key}"
-            if config.has(pointer) and not config.has(f"{PARAMS}/{key}"):
+            if config.has(pointer) and config.has(f"{PARAMS}/{key}"):
+                counts, here = config.value(f"{PARAMS}/{key}"), config.value(pointer)
+                message = f"{key}: {shown(here)} beside params has no effect: {shown(counts)} within them counts"
+                where, edits = config.locate_key(pointer), removed(config, pointer)
+                less = Severity.NOTE if here == counts else Severity.WARNING
+                yield Breach(where=where, message=message, hint=f"remove {key}", edits=edits, severity=less)
+            elif config.has(pointer):
                 message = f"{key}: {shown(config.value(pointer))} beside params has no effect: the default is used"
                 edits = () if config.embedded else move_member(config.json, pointer, PARAMS, key)
                 where, hint = config.locate_key(pointer), f'"params": {{"{key}": ...}}'
@@ -181,7 +187,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
     ),
     ds_rule(
         "OPT003",
-        Severity.NOTE,
+        Severity.WARNING,
         "silent",
         clipping_is_written,
         source=deepspeed_now("runtime/constants.py:203"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ....documents.submission import Submission
+from ....documents.submission import FILLERS, Submission
 from ....findings import Severity
 from ....spec.source import escape
 from ...phrases import divisors, listed
@@ -125,6 +125,11 @@ def tensor_ranks_read_one_batch(submission: Submission) -> Iterator[Breach]:
     gpus = submission.world.gpus
     for config in configs(submission) if not submission.megatron else ():
         size, batch = whole(given(config, AUTOTP)), whole(given(config, "/train_batch_size"))
+        if size and size > 1 and submission.consumer in FILLERS and config.value("/train_batch_size") == "auto":
+            message = f'train_batch_size: "auto" is filled in for all {gpus or "the"} GPUs, but {size} tensor ranks'
+            message += " read the same samples"
+            hint = f'numbers in place of "auto", with {size} times fewer replicas'
+            yield Breach(where=config.locate("/train_batch_size"), message=message, hint=hint)
         meant = submission.job is not None and batch == (size or 1) * submission.job.training.global_batch
         if size and size > 1 and batch and gpus and not gpus % size and not batch % size and not meant:
             message = f"train_batch_size: {batch} counts each of {size} tensor ranks, which read the same samples:"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -12,6 +13,8 @@ from ....spec.wording import printable
 from ...sources import deepspeed
 from ..rule import Breach, DocumentRule
 from .mend import mended
+from .settings import is_empty
+from .templates import leftover
 from .walk import problems
 
 
@@ -37,7 +40,7 @@ def keys_are_once(submission: Submission) -> Iterator[Breach]:
 def text_is_json(submission: Submission) -> Iterator[Breach]:
     """The config is JSON, which every program that may read it understands."""
     for config in submission.ds_configs:
-        if config.json.broken is not None or not config.json.deviations:
+        if config.json.broken is not None or not config.json.deviations or is_empty(config):
             continue
         first = config.json.deviations[0]
         more = len(config.json.deviations) - 1
@@ -58,9 +61,25 @@ def text_can_be_read(submission: Submission) -> Iterator[Breach]:
     """The config is well-formed for who reads it."""
     for config in submission.ds_configs:
         broken = config.json.hjson_broken if submission.consumer == "deepspeed" else config.json.broken
-        if broken is not None:
+        if is_empty(config):
+            hint = '{"train_batch_size": 256, "bf16": {"enabled": true}}'
+            yield Breach(where=config.locate(""), message="the file is empty: there is no config in it", hint=hint)
+        elif broken is not None and leftover(config, submission.consumer) is None:
             where = config.json.locate_offset(broken.offset)
-            yield Breach(where=where, message=f"the config can't be read: {broken.message}", hint=None)
+            message = f"the config can't be read: {broken.message}"
+            yield Breach(where=where, message=message, hint=_mended(broken.message))
+
+
+def _mended(message: str) -> str:
+    """What would let the text be read."""
+    opened = re.search(r"the `([{\[])` in line \d+ is not closed", message)
+    if opened:
+        return f"write the `{'}' if opened[1] == '{' else ']'}` that is missing"
+    if "quote is missing" in message:
+        return 'write the `"` that is missing'
+    if message.startswith("`,` stands"):
+        return "take a comma out: there is one too many"
+    return "mend it there: quotes around texts, `:` after a key, one comma between two members, brackets in pairs"
 
 
 def top_level_keys_are_known(submission: Submission) -> Iterator[Breach]:

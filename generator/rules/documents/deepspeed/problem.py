@@ -59,7 +59,7 @@ def shown(value: object) -> str:
     if isinstance(value, dict):
         return "an object"
     if isinstance(value, str):
-        return '"' + show(value)[1:-1] + '"'
+        return '"' + show(value.strip().rstrip(",") if is_placeholder(value) else value)[1:-1] + '"'
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**20:
         return "a number of more than 20 digits"
     return show(value)

@@ -32,6 +32,7 @@ from . import (
     running,
     scheduler,
     sequence,
+    templates,
     types,
     warmup,
     zenflow,
@@ -44,6 +45,7 @@ from . import (
 RULES: Final[tuple[DocumentRule, ...]] = (
     *parse.RULES,
     *types.RULES,
+    *templates.RULES,
     *auto.RULES,
     *batch.RULES,
     *removed.RULES,

@@ -11,6 +11,7 @@ from ...sources import deepspeed
 from ..rule import Breach, DocumentRule
 from .problem import named, shown
 from .settings import bf16_block, readable, setting, stage_of
+from .walk import problems
 
 
 def one_half_precision(submission: Submission) -> Iterator[Breach]:
@@ -28,7 +29,8 @@ def one_half_precision(submission: Submission) -> Iterator[Breach]:
 
 
 def dynamic_loss_scale_has_bounds(submission: Submission) -> Iterator[Breach]:
-    """With dynamic loss scaling, fp16's window and least scale are greater than 0."""
+    """fp16's scale window and least scale are whole, and with dynamic loss scaling greater than 0."""
+    yield from (problem.breach(config) for config, problem in problems(submission) if problem.rule == "PREC006")
     for config, schema in readable(submission):
         section = schema.section("/fp16")
         if section is None or "_validate_dynamic_loss_scale_params" not in section.checks:
@@ -148,7 +150,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         when="parse",
         reads=("DeepSpeed config",),
         source=deepspeed("runtime/precision_config.py:165-197"),
-        prevents="ValidationError: fp16.loss_scale_window must be > 0",
+        prevents="ValidationError: fp16.loss_scale_window must be > 0, or fp16.min_loss_scale must be an integer",
         fix="Leave both out, or write 1000 and 1.",
         check=dynamic_loss_scale_has_bounds,
     ),

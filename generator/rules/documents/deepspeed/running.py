@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Final
 
+from ....documents.document import DsConfig
 from ....documents.submission import Submission
 from ....findings import Severity
 from ...sources import deepspeed_now, derived
@@ -19,13 +21,28 @@ _PLACEHOLDERS: Final = ("<", "$", "{", "your", "xxx", "todo")
 def steps_are_counted(submission: Submission) -> Iterator[Breach]:
     """steps_per_print is a whole number of steps."""
     for config in configs(submission):
+        where = config.locate("/steps_per_print")
+        if is_endless(config):
+            message = "steps_per_print: Infinity is no step, so progress is never printed: it works by accident"
+            severity = None
+            if submission.consumer == "deepspeed":  # of a file; from a dict it is a float
+                message = (
+                    "steps_per_print: Infinity is a text to hjson, which DeepSpeed reads its config with: TypeError"
+                )
+                severity = Severity.ERROR
+            yield Breach(where=where, message=message, hint="null for never", severity=severity)
+            continue
         steps = number(given(config, "/steps_per_print"))
-        if steps is not None and (
-            steps != int(steps) or (isinstance(steps, float) and submission.consumer != "deepspeed")
-        ):
+        if isinstance(steps, float):
             message = f"steps_per_print: {shown(config.value('/steps_per_print'))} is a float: it works by accident"
-            hint = f"steps_per_print: {max(1, int(steps))}"
-            yield Breach(where=config.locate("/steps_per_print"), message=message, hint=hint)
+            yield Breach(where=where, message=message, hint=f"steps_per_print: {max(1, int(steps))}")
+
+
+def is_endless(config: DsConfig) -> bool:
+    """Whether steps_per_print is Infinity without quotes: a float to `json`, a text to hjson."""
+    data = config.json.json_data
+    steps = data.get("steps_per_print") if isinstance(data, dict) else None
+    return isinstance(steps, float) and not math.isfinite(steps)
 
 
 def steps_are_not_zero(submission: Submission) -> Iterator[Breach]:
@@ -141,11 +158,13 @@ def node_local_checkpoints_are_gathered(submission: Submission) -> Iterator[Brea
 RULES: Final[tuple[DocumentRule, ...]] = (
     ds_rule(
         "OPT015",
-        Severity.NOTE,
+        Severity.WARNING,
         "silent",
         steps_are_counted,
-        source=derived("runtime/engine.py:3554 of DeepSpeed 0.19.8 takes a remainder, which floats have"),
-        prevents="progress printed at other steps than meant",
+        source=derived(
+            "runtime/engine.py:3554 of DeepSpeed 0.19.8 takes a remainder, which floats have and texts don't"
+        ),
+        prevents="progress printed at other steps than meant; Infinity in a file is text to hjson: a TypeError",
         fix="a whole number",
     ),
     ds_rule(

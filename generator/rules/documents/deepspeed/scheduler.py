@@ -115,8 +115,8 @@ def parameters_are_the_schedules(submission: Submission) -> Iterator[Breach]:
 
 
 def schedule_is_complete(submission: Submission) -> Iterator[Breach]:
-    """WarmupDecayLR and WarmupCosineLR know total_num_steps, OneCycle its two rates."""
-    for config, name in _schedules(submission, "WarmupDecayLR", "WarmupCosineLR", "OneCycle"):
+    """OneCycle knows its two rates."""
+    for config, name in _schedules(submission, "OneCycle"):
         count, taken = TAKES[name]
         for key in taken[:count] if config.has(PARAMS) else ():
             if not config.has(f"{PARAMS}/{key}"):
@@ -175,8 +175,8 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         Severity.ERROR,
         "init",
         schedule_is_complete,
-        source=deepspeed_now("runtime/lr_schedules.py:816; runtime/lr_schedules.py:866; runtime/lr_schedules.py:471"),
-        prevents="`TypeError: missing required positional argument: 'total_num_steps'`",
+        source=deepspeed_now("runtime/lr_schedules.py:471"),
+        prevents="`TypeError: missing required positional argument: 'cycle_max_lr'`",
         fix="write it",
     ),
 )

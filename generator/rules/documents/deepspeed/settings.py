@@ -15,6 +15,12 @@ from ....documents.submission import Submission
 DIVIDES_BY_SEQUENCE: Final = (0, 17)
 FAILS_BY_SEQUENCE: Final = (0, 19, 3)
 BATCH_KEYS: Final = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+#: Numbers that the parser takes as they are and the engine computes with, at stages of ZeRO where it does.
+COMPUTED_LATER: Final = {
+    "/gradient_clipping": ((0, 1, 2, 3), "TypeError: '>' not supported between instances of 'str' and 'float'"),
+    "/steps_per_print": ((0, 1, 2, 3), "TypeError: unsupported operand type(s) for %: 'int' and 'str'"),
+    "/gradient_predivide_factor": ((0, 2, 3), "it is not 1.0, which ZeRO refuses, and no number to divide by"),
+}
 _TRUE: Final = frozenset({"1", "on", "t", "true", "y", "yes"})
 
 
@@ -23,6 +29,11 @@ def readable(submission: Submission) -> Iterator[tuple[DsConfig, DeepSpeedSchema
     for config in submission.ds_configs:
         if isinstance(config.json.data, dict) and config.json.broken is None:
             yield config, load_schema(submission.deepspeed_version)
+
+
+def is_empty(config: DsConfig) -> bool:
+    """Whether the file has nothing in it; a part of a script's text may come later."""
+    return not config.embedded and any(what.what == "no value at all" for what in config.json.deviations)
 
 
 def setting(config: DsConfig, schema: DeepSpeedSchema, section: str, name: str) -> Any:

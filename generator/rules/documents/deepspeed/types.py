@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from typing import Final
 
+from ....documents.document import DsConfig
 from ....documents.submission import Submission
 from ....findings import Severity
 from ...sources import deepspeed
 from ..rule import Breach, DocumentRule
 from .mend import mended, written
-from .problem import is_placeholder, shown
-from .settings import batch_values, readable
+from .problem import named, shown
+from .running import is_endless
+from .settings import COMPUTED_LATER, batch_values, readable, stage_of
+from .templates import is_variable
 from .walk import problems
 from .wrong_value import number_in
 
@@ -21,39 +25,41 @@ def _of(submission: Submission, rule: str) -> Iterator[Breach]:
     return (problem.breach(config) for config, problem in problems(submission) if problem.rule == rule)
 
 
-def _is_variable(value: object) -> bool:
-    """Whether the text where a number belongs is the name of a template's variable, such as GBSIZE."""
-    capitals = isinstance(value, str) and value.rstrip(",").isalpha() and value.isupper()
-    return capitals or is_placeholder(value)
-
-
 def numbers_are_no_text(submission: Submission) -> Iterator[Breach]:
     """A number is written as a number."""
     yield from _of(submission, "PARSE009")
     for config, key, value in batch_values(submission):
-        if isinstance(value, str) and value != "auto" and not _is_variable(value):
+        if isinstance(value, str) and value != "auto" and not is_variable(value):
             message = f"`{key}` is the text {shown(value)}; DeepSpeed computes with it, and fails"
             yield Breach(where=config.locate(f"/{key}"), message=message, hint=number_in(value) or "1")
+    for config, schema in readable(submission):
+        yield from _texts_of_the_engine(config, stage_of(config, schema))
+
+
+def _texts_of_the_engine(config: DsConfig, stage: int) -> Iterator[Breach]:
+    """Texts in place of numbers that the parser takes, and training stops at."""
+    for pointer, (stages, error) in COMPUTED_LATER.items():
+        value = config.value(pointer)
+        endless = pointer == "/steps_per_print" and is_endless(config)
+        if not isinstance(value, str) or value == "auto" or is_variable(value) or stage not in stages or endless:
+            continue
+        message = f"{named(pointer)} is the text {shown(value)}; training stops: {error}"
+        yield Breach(where=config.locate(pointer), message=message, hint=number_in(value) or "a number without quotes")
 
 
 def whole_numbers_are_whole(submission: Submission) -> Iterator[Breach]:
     """A whole number has no fraction."""
-    return _of(submission, "PARSE010")
+    yield from _of(submission, "PARSE010")
+    for config, key, value in batch_values(submission):
+        if isinstance(value, float) and math.isfinite(value) and not value.is_integer():
+            message = f"`{key}` is {shown(value)}: DeepSpeed computes with it, but a batch is of whole samples"
+            hint, where = f"{max(1, math.floor(value))}", config.locate(f"/{key}")
+            yield Breach(where=where, message=message, hint=hint, severity=Severity.WARNING)
 
 
 def blocks_are_objects(submission: Submission) -> Iterator[Breach]:
     """A block is an object, and so is the whole."""
     return _of(submission, "PARSE011")
-
-
-def templates_are_filled_in(submission: Submission) -> Iterator[Breach]:
-    """No placeholder of a template is left where a value belongs."""
-    yield from _of(submission, "PARSE015")
-    for config, key, value in batch_values(submission):
-        if value != "auto" and _is_variable(value):
-            message = f"`{key}` is {shown(value)}, which nothing filled in"
-            hint = "fill the template in before the job starts; DeepSpeed expands no variables"
-            yield Breach(where=config.locate(f"/{key}"), message=message, hint=hint)
 
 
 def values_have_their_type(submission: Submission) -> Iterator[Breach]:
@@ -105,19 +111,14 @@ def loss_scale_is_a_number(submission: Submission) -> Iterator[Breach]:
     return _of(submission, "PREC005")
 
 
-def scale_bounds_are_whole(submission: Submission) -> Iterator[Breach]:
-    """fp16's scale window and least scale are whole numbers."""
-    return _of(submission, "PREC031")
-
-
 RULES: Final[tuple[DocumentRule, ...]] = (
     DocumentRule(
         id="PARSE009",
         severity=Severity.ERROR,
         when="parse",
         reads=("DeepSpeed config",),
-        source=deepspeed("runtime/config.py:937, runtime/zero/config.py:113"),
-        prevents="ValidationError: Input should be a valid integer, unable to parse string as an integer",
+        source=deepspeed("runtime/config.py:937, runtime/zero/config.py:113, runtime/engine.py:3506, :3554"),
+        prevents="ValidationError: Input should be a valid integer, unable to parse; or a TypeError at the first step",
         fix="Write the number without quotes.",
         check=numbers_are_no_text,
     ),
@@ -140,16 +141,6 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         prevents="TypeError, or ValidationError: Input should be a valid dictionary",
         fix="Write an object, or leave the block out.",
         check=blocks_are_objects,
-    ),
-    DocumentRule(
-        id="PARSE015",
-        severity=Severity.ERROR,
-        when="parse",
-        reads=("DeepSpeed config",),
-        source=deepspeed("runtime/zero/config.py:95"),
-        prevents="ValidationError: Input should be 0, 1, 2 or 3 [input_value='ZERO_STAGE']",
-        fix="Fill the template in before the job starts.",
-        check=templates_are_filled_in,
     ),
     DocumentRule(
         id="PARSE017",
@@ -220,15 +211,5 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         prevents="ValidationError: fp16.loss_scale must be a number",
         fix="Write 0 for dynamic loss scaling.",
         check=loss_scale_is_a_number,
-    ),
-    DocumentRule(
-        id="PREC031",
-        severity=Severity.ERROR,
-        when="parse",
-        reads=("DeepSpeed config",),
-        source=deepspeed("runtime/precision_config.py:165-197"),
-        prevents="ValidationError: fp16.min_loss_scale must be an integer",
-        fix="Leave both out, or write whole numbers.",
-        check=scale_bounds_are_whole,
     ),
 )

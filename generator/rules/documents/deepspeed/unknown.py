@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, Final
 
-from ....catalog import closest
 from ....documents.deepspeed_schema import (
     DeepSpeedSchema,
     Section,
@@ -37,6 +37,8 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "max_grad_norm": "`gradient_clipping`",
     "grad_clip": "`gradient_clipping`",
     "zero_stage": '`"zero_optimization": {"stage": ...}`',
+    "offload_optimizer_device": '`"offload_optimizer": {"device": ...}` within zero_optimization',
+    "offload_param_device": '`"offload_param": {"device": ...}` within zero_optimization',
     "cpu_offload_params": '`"offload_param": {"device": "cpu"}`',
 }
 _FOR_FP16_ONLY: Final = "/fp16"
@@ -147,9 +149,9 @@ def _meant(name: str, section: Section, schema: DeepSpeedSchema) -> tuple[str, s
         places = " or ".join(f"under {named(home)}" if home else "at the top level" for home in homes)
         return f"write it {places}", homes[0] if len(homes) == 1 else None
     known = section.known_names()
-    near = closest(name[:80], known)
-    if near is not None:
-        return f"did you mean `{near}`?", None
+    near = difflib.get_close_matches(name[:80].lower(), known, n=1)  # at least six tenths alike
+    if near:
+        return f"did you mean `{near[0]}`?", None
     return f"take it out; the keys here are {', '.join(known)}" if len(known) <= 12 else "take it out", None
 
 

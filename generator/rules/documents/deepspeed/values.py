@@ -15,6 +15,7 @@ from ....documents.hjson.edits import remove_member
 from ....documents.submission import Submission
 from ....findings import Edit, Severity
 from ..rule import Breach, DocumentRule, Version, When
+from .settings import is_empty
 
 Precision = Literal["fp16", "bf16", "fp32"]
 Device = Literal["none", "cpu", "nvme"]
@@ -25,9 +26,9 @@ _MAX_SHOWN: Final = 60  # characters of a value in a message
 
 
 def configs(submission: Submission) -> Iterator[DsConfig]:
-    """The configs that could be read to their end, so that what they leave out is known too."""
+    """The configs that could be read to their end, so that what they leave out is known too; no empty file."""
     for config in submission.ds_configs:
-        if config.json.broken is None and isinstance(config.json.data, dict):
+        if config.json.broken is None and isinstance(config.json.data, dict) and not is_empty(config):
             yield config
 
 

@@ -30,8 +30,11 @@ def _schedules(submission: Submission, *names: str) -> Iterator[tuple[DsConfig, 
 
 
 def warmup_ends_before_the_end(submission: Submission) -> Iterator[Breach]:
-    """The warm-up is shorter than the schedule."""
+    """A schedule with an end knows total_num_steps, and its warm-up is shorter."""
     for config, name in _schedules(submission, "WarmupDecayLR", "WarmupCosineLR"):
+        if config.has(PARAMS) and not config.has(f"{PARAMS}/total_num_steps"):
+            message = f"{name} without total_num_steps: its constructor raises"
+            yield Breach(where=config.locate(PARAMS), message=message, hint='"total_num_steps": ...')
         total = number(given(config, f"{PARAMS}/total_num_steps"))
         written = config.has(f"{PARAMS}/warmup_num_steps")
         steps = number(given(config, f"{PARAMS}/warmup_num_steps")) if written else 1000
@@ -39,7 +42,8 @@ def warmup_ends_before_the_end(submission: Submission) -> Iterator[Breach]:
             said = f"warmup_num_steps: {shown(steps)}" if written else "warmup_num_steps, 1000 by default,"
             message = f"{said} is more than total_num_steps: {shown(total)}: {name} never reaches the full rate"
             where = config.locate(f"{PARAMS}/total_num_steps")
-            yield Breach(where=where, message=message, hint=f"warmup_num_steps: {max(1, int(total) // 100)}")
+            hint = f"warmup_num_steps: {max(1, int(total) // 100)}"
+            yield Breach(where=where, message=message, hint=hint, severity=Severity.WARNING)
 
 
 def warmup_takes_steps(submission: Submission) -> Iterator[Breach]:
@@ -103,12 +107,12 @@ def rate_rises_in_warmup(submission: Submission) -> Iterator[Breach]:
 RULES: Final[tuple[DocumentRule, ...]] = (
     ds_rule(
         "OPT012",
-        Severity.WARNING,
-        "silent",
+        Severity.ERROR,
+        "init",
         warmup_ends_before_the_end,
-        source=deepspeed_now("runtime/lr_schedules.py:826"),
-        prevents="a run that ends within its warm-up, told only in the log",
-        fix="a shorter warm-up",
+        source=deepspeed_now("runtime/lr_schedules.py:816; runtime/lr_schedules.py:826; runtime/lr_schedules.py:866"),
+        prevents="`TypeError: missing required positional argument: 'total_num_steps'`, or a run within its warm-up",
+        fix="total_num_steps, and a shorter warm-up",
     ),
     ds_rule(
         "OPT011",

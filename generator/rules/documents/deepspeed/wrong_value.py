@@ -6,6 +6,7 @@ import json
 import math
 from typing import Final
 
+from ....catalog import closest
 from ....documents.deepspeed_schema import DeepSpeedSchema, Key, Section
 from ....documents.lax_types import Mismatch, expected
 from .mend import Mend, written
@@ -22,6 +23,19 @@ _EXAMPLES: Final = {
     "optimizer": '{"type": "AdamW", "params": {"lr": 1e-4}}',
     "scheduler": '{"type": "WarmupLR", "params": {"warmup_num_steps": 100}}',
     "comms_logger": '{"enabled": true}',
+    "activation_checkpointing": '{"partition_activations": true}',
+    "aio": '{"block_size": 1048576, "queue_depth": 8}',
+    "checkpoint": '{"tag_validation": "Warn"}',
+    "compile": '{"deepcompile": true}',
+    "data_types": '{"grad_accum_dtype": "fp32"}',
+    "leaf_module": '{"classes": ["MixtralSparseMoeBlock"]}',
+    "params": '{"lr": 1e-4}',
+    "parallel_write": '{"pipeline_stage": true}',
+    "pipeline": '{"stages": "auto"}',
+    "tensor_parallel": '{"autotp_size": 2}',
+    "tp": '{"tp_size": 2}',
+    "writer": '{"type": "FAST"}',
+    "zenflow": '{"topk_ratio": 0.1}',
 }
 _LISTED: Final = {"null": "null", "bool": "true or false", "int": "a whole number", "float": "a number"} | {
     "str": "text",
@@ -39,10 +53,27 @@ def wrong_value(place: str, value: object, key: Key, section: Section, why: Mism
         return None
     if key.type.section is not None:
         return _no_object(place, value, key, why.expected)
+    if section.pointer == "/compile" and key.name == "passes":
+        return _passes(place, value, key)
     rule, hint = _model_rule(value, key, section, why)
     message = f"{named(place)} takes {_what(key, why)}; this is {shown(value)}"
     mend = _as_written(place, hint) if rule in ("PARSE009", "PARSE010") and hint is not None else None
     return Problem(rule=rule, pointer=place, message=message, hint=hint, mend=mend)
+
+
+def _passes(place: str, value: object, key: Key) -> Problem:
+    """DeepCompile's passes: the unknown one by its name."""
+    known = [name for name in key.type.of[0].values if isinstance(name, str)] if key.type.of else []
+    if not isinstance(value, list):
+        hint = f"[{shown(value)}]" if value in known else '["z3"]'
+        message = f"{named(place)} takes a list of passes; this is {shown(value)}"
+        return Problem(rule="PARSE017", pointer=place, message=message, hint=hint)
+    odd = next(index for index, name in enumerate(value) if name not in known)
+    near = closest(value[odd], known) if isinstance(value[odd], str) else None
+    message = f"{named(place)} has {shown(value[odd])}, which is no pass of DeepCompile"
+    listed = ", ".join(shown(name) for name in known)
+    hint = f"one of {listed}" if near is None else f"did you mean {shown(near)}? The passes are {listed}"
+    return Problem(rule="CMP001", pointer=f"{place}/{odd}", message=message, hint=hint)
 
 
 def _as_written(place: str, value: str) -> Mend | None:
@@ -152,7 +183,7 @@ def _loss_scaling(place: str, value: object, key: Key, section: Section) -> Prob
         and not _is_whole(value)
     ):
         message = f"{named(place)} takes a whole number; this is {shown(value)}"
-        return Problem(rule="PREC031", pointer=place, message=message, hint=shown(key.default))
+        return Problem(rule="PREC006", pointer=place, message=message, hint=shown(key.default))
     return None
 
 

@@ -126,7 +126,7 @@ def optimizers_are_tested_with_zero(submission: Submission) -> Iterator[Breach]:
 #: What the engine builds for these is in `ZERO_SUPPORTED_OPTIMIZERS`; `Muon` since it is a type of its own. mup's
 #: MuAdam and MuAdamW are Adams of torch; 1-bit optimizers have a rule of their own.
 _TESTED: Final = frozenset({"adam", "adamw", "adagrad", "lion", "muon", "muadam", "muadamw"}) | frozenset(
-    {"lamb", "onebitadam", "zerooneadam", "onebitlamb"}
+    {"onebitadam", "zerooneadam", "onebitlamb"}
 )
 
 
@@ -135,8 +135,7 @@ def lamb_needs_whole_tensors(submission: Submission) -> Iterator[Breach]:
     for config in building(submission):
         stage = stage_of(config)
         if optimizer_type(config) == "lamb" and stage:
-            allowed = switch(config, "/zero_allow_untested_optimizer")
-            what = "computes its trust ratio over flat partitions, not layers" if allowed else "is refused as untested"
+            what = "computes its trust ratio over flat partitions, not layers"
             message = f"optimizer {shown(config.value('/optimizer/type'))} with ZeRO stage {stage} {what}"
             yield Breach(where=config.locate("/optimizer/type"), message=message, hint="stage 0, or AdamW")
 

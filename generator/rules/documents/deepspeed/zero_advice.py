@@ -88,7 +88,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
     ),
     ds_rule(
         "ZERO023",
-        Severity.NOTE,
+        Severity.WARNING,
         "silent",
         overlap_is_decided,
         source=deepspeed_now("runtime/zero/config.py:377"),
@@ -115,7 +115,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
     ),
     ds_rule(
         "ZERO022",
-        Severity.NOTE,
+        Severity.WARNING,
         "training",
         unused_parameters_are_allowed,
         source=deepspeed("runtime/zero/stage_1_and_2.py:1627"),

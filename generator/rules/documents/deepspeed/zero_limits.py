@@ -8,7 +8,7 @@ from typing import Final
 from ....documents.document import DsConfig
 from ....documents.submission import Submission
 from ....findings import Severity
-from ...sources import deepspeed_now
+from ...sources import deepspeed, deepspeed_now
 from ..rule import Breach, DocumentRule
 from .values import (
     accumulates_in,
@@ -101,13 +101,21 @@ def stage_3_saves_rigid_checkpoints(submission: Submission) -> Iterator[Breach]:
             yield Breach(where=where, message=message, hint="remove it, and use universal checkpoints", edits=edits)
 
 
+#: The releases that refuse Muon with reduce_scatter and offload at stages 1 and 2, the end left out.
+MUON_OFFLOAD_REFUSED: Final = ((0, 19, 3), (0, 19, 8))
+
+
 def muon_reduces_whole_gradients(submission: Submission) -> Iterator[Breach]:
-    """Muon at stage 3 has reduce_scatter off and gradients that are not quantized."""
+    """Muon has reduce_scatter off at stage 3 and, from 0.19.3 to 0.19.7, beside an offloaded optimizer."""
+    offload_refused = MUON_OFFLOAD_REFUSED[0] <= submission.deepspeed_version < MUON_OFFLOAD_REFUSED[1]
     for config in configs(submission):
-        if optimizer_type(config) != "muon" or stage_of(config) != 3:
+        stage = stage_of(config)
+        beside = offload_refused and stage in (1, 2) and offloads(config, "optimizer")
+        if optimizer_type(config) != "muon" or not (stage == 3 or beside):
             continue
         if switch(config, f"{ZERO}/reduce_scatter", True):
-            message = "Muon at stage 3 with reduce_scatter, which is its default, is refused"
+            offload = " and offload_optimizer" if beside else ""
+            message = f"Muon at stage {stage} with reduce_scatter, which is its default,{offload} is refused"
             here = config.has(f"{ZERO}/reduce_scatter")
             where = config.locate(f"{ZERO}/reduce_scatter" if here else "/optimizer/type")
             yield Breach(where=where, message=message, hint='"reduce_scatter": false')
@@ -214,7 +222,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         Severity.ERROR,
         "init",
         muon_reduces_whole_gradients,
-        source=deepspeed_now("runtime/zero/stage3.py:361"),
+        source=f"{deepspeed_now('runtime/zero/stage3.py:361')}; {deepspeed('runtime/zero/stage_1_and_2.py:231')}",
         prevents="`Muon and reduce scatter cannot be used together`",
         fix="reduce_scatter: false",
         since=(0, 18, 9),
@@ -231,7 +239,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
     ),
     ds_rule(
         "ZERO037",
-        Severity.NOTE,
+        Severity.WARNING,
         "silent",
         offload_copies_contiguous_gradients,
         source=deepspeed_now("runtime/zero/stage_1_and_2.py:300"),
