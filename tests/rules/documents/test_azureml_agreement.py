@@ -44,5 +44,7 @@ def test_good_cases_have_no_error(case: Path) -> None:
     """What loads and is right draws no error."""
     options = case / "options"
     flags = options.read_text(encoding="utf-8").split() if options.exists() else []
-    cluster = flags[1] if flags else None
-    assert not [found for found in dsgen.validate(case / "good", cluster=cluster) if found.severity is Severity.ERROR]
+    said = {name[2:].replace("-", "_"): value for name, value in zip(flags[::2], flags[1::2], strict=True)}
+    gpus = int(said.pop("gpus_per_node", "0")) or None
+    found = dsgen.validate(case / "good", cluster=said.get("cluster"), gpus_per_node=gpus)
+    assert not [finding for finding in found if finding.severity is Severity.ERROR]

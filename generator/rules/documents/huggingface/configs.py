@@ -23,10 +23,18 @@ def evaluation_alone_is_stage_3(submission: Submission) -> Iterator[Breach]:
     for arguments, config in pairs(submission):
         trains, evaluates = arguments.value("do_train"), arguments.value("do_eval") is True
         predicts = arguments.value("do_predict") is True
-        if (evaluates or predicts) and trains is False and config.stage in (0, 1, 2):
+        alone = trains is False or (_asks(arguments) and not arguments.given("do_train"))
+        if (evaluates or predicts) and alone and config.stage in (0, 1, 2):
             message = f"do_{'eval' if evaluates else 'predict'} without do_train, and the ZeRO stage is {config.stage}"
             where = arguments.locate("do_eval" if evaluates else "do_predict")
             yield Breach(where=where, message=message, hint="stage 3, or evaluate without DeepSpeed")
+
+
+def _asks(arguments: TrainingArguments) -> bool:
+    """Whether the program trains with `--do_train` only, as transformers' own run_clm.py; others train always."""
+    program = arguments.launch.program if arguments.launch is not None else None
+    name = PurePath(program.value or "").name if program is not None else ""
+    return arguments.complete and name.startswith("run_") and name.endswith(".py")
 
 
 def batch_search_is_not_stage_3(submission: Submission) -> Iterator[Breach]:
