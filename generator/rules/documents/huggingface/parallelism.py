@@ -103,6 +103,9 @@ def sizes_make_the_processes(submission: Submission) -> Iterator[Breach]:
         elif context > 1 and sequence > 1:
             message = f"cp_size {context} and sp_size {sequence} exclude each other"
             yield Breach(where=sizes.where, message=message, hint="one of them 1")
+        elif max(sizes.values[2], context) > 1 and sizes.values[0] > 1 and sizes.values[1] == 1:
+            message = f"{words}: replicas of tensor or context ranks need a dp_shard_size above 1"
+            yield Breach(where=sizes.where, message=message, hint=f"dp_shard_size {sizes.values[0]}, no replicas")
         elif sequence == 1 and processes and product not in (1, processes):
             message = f"{words} = {product} is not num_processes {processes}"
             rest = product // sizes.values[1]
