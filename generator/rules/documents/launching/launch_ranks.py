@@ -114,7 +114,8 @@ def world_is_not_one(submission: Submission) -> Iterator[Breach]:
     config = submission.ds_config
     total = config.value("/train_batch_size") if config else None
     for step, names in _direct(submission):
-        if not names & {"RANK", "WORLD_SIZE"} and not _finds_out_itself(step.launch):
+        deep = config is not None or _asks_for_deepspeed(step)
+        if deep and not names & {"RANK", "WORLD_SIZE"} and not _finds_out_itself(step.launch):
             ranks = (step.nodes or 1) * (step.tasks or 1)
             sure = _asks_for_deepspeed(step) and isinstance(total, int)
             yield _alone(step.launch, step.srun, ranks, total, Severity.ERROR if sure else Severity.WARNING)

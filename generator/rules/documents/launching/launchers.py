@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from typing import Final
 
 from ....catalog.loader import closest
-from ....documents.shell.launch_line import Call, Launch
+from ....documents.shell.launch_line import Call
 from ....documents.submission import Submission
 from ....findings import Severity
 from ....spec.wording import show
 from ...phrases import listed
 from ...sources import deepspeed_now
 from ..rule import Breach, DocumentRule
-from .launch_calls import at, at_value, calls_of, hostfile_of, launcher_rule, nodes_of_launch, said
+from .launch_calls import at, at_value, calls_of, hostfile_of, launcher_rule, said
+from .local_only import is_local
 
 _BACKENDS: Final = ("pdsh", "openmpi", "mpich", "impi", "slurm", "mvapich")
 _WITHOUT_FILTERS: Final = ("openmpi", "mpich", "impi", "mvapich")
@@ -22,28 +23,6 @@ _FILTERS: Final = ("--include", "--exclude", "--num_nodes", "--num_gpus")
 
 def _filters(call: Call) -> list[str]:
     return [name for name in _FILTERS if call.options.has(name)]
-
-
-def _is_local(launch: Launch, call: Call) -> bool:
-    """Whether this call starts ranks on its own node only."""
-    options = call.options
-    return not options.has("--hostfile") and not options.opaque and not options.has("--no_ssh")
-
-
-def several_nodes_have_a_hostfile(submission: Submission) -> Iterator[Breach]:
-    """deepspeed in a job over several nodes is given a hostfile, or --no_ssh on each node."""
-    for launch, call in calls_of(submission, "deepspeed"):
-        nodes = nodes_of_launch(submission, launch)
-        if nodes is None or nodes < 2 or not _is_local(launch, call):
-            continue
-        if any(outer.program in ("srun", "mpirun", "pdsh", "ssh") for outer in launch.calls):
-            message = f"srun starts deepspeed on each of {nodes} nodes, and without --no_ssh each trains by itself"
-            hint = 'deepspeed --no_ssh --node_rank "$SLURM_NODEID" --master_addr "$MASTER_ADDR" --hostfile ...'
-        else:
-            message = f"the job has {nodes} nodes, and deepspeed without a hostfile trains on the first one only"
-            hint = "deepspeed --hostfile hostfile ..., or start torchrun by srun"
-        if not call.options.has("--num_nodes"):
-            yield Breach(where=at(launch, call), message=message, hint=hint)
 
 
 def include_or_exclude(submission: Submission) -> Iterator[Breach]:
@@ -71,7 +50,7 @@ def nodes_come_from_a_hostfile(submission: Submission) -> Iterator[Breach]:
     """deepspeed --num_nodes above 1 comes with a hostfile."""
     for launch, call in calls_of(submission, "deepspeed"):
         nodes, option = call.options.integer("--num_nodes"), call.options.get("--num_nodes")
-        if option is not None and nodes is not None and nodes > 1 and _is_local(launch, call):
+        if option is not None and nodes is not None and nodes > 1 and is_local(call):
             message = f"{said(call, '--num_nodes')} without --hostfile: DeepSpeed knows of no other node"
             hint = "write the nodes into a hostfile (HOST slots=8), and give --hostfile"
             yield Breach(where=at(launch, option), message=message, hint=hint)
@@ -152,17 +131,6 @@ def module_runs_in_python(submission: Submission) -> Iterator[Breach]:
             yield Breach(where=at(launch, option), message=message, hint="leave --no_python out")
 
 
-def program_takes_its_local_rank(submission: Submission) -> Iterator[Breach]:
-    """A program that deepspeed starts without Python takes --local_rank, or --no_local_rank is given."""
-    for launch, call in calls_of(submission, "deepspeed"):
-        option = call.options.get("--no_python")
-        if option is not None and not call.options.has("--no_local_rank") and not call.options.opaque:
-            message = "deepspeed puts --local_rank=N behind the program, before its own arguments"
-            yield Breach(
-                where=at(launch, option), message=message, hint="add --no_local_rank: LOCAL_RANK is set as well"
-            )
-
-
 def visible_devices_are_kept(submission: Submission) -> Iterator[Breach]:
     """CUDA_VISIBLE_DEVICES is not set beside deepspeed's own choice of GPUs, which ignores it."""
     for launch, call in calls_of(submission, "deepspeed"):
@@ -179,14 +147,6 @@ def visible_devices_are_kept(submission: Submission) -> Iterator[Breach]:
 
 
 RULES: Final[tuple[DocumentRule, ...]] = (
-    launcher_rule(
-        "LNCH001",
-        several_nodes_have_a_hostfile,
-        deepspeed_now("launcher/runner.py:214, fetch_hostfile: a warning, and training on the local node"),
-        "Training on one node while the others are paid for.",
-        "--hostfile, or srun torchrun.",
-        when="silent",
-    ),
     launcher_rule(
         "LNCH003",
         include_or_exclude,
@@ -245,15 +205,6 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         deepspeed_now("launcher/launch.py:230, main"),
         "ValueError: Don't use both the '--no_python' flag and the '--module' flag at the same time.",
         "Keep one.",
-    ),
-    launcher_rule(
-        "LNCH021",
-        program_takes_its_local_rank,
-        deepspeed_now("launcher/launch.py:235, main"),
-        "unrecognized arguments: --local_rank=0.",
-        "--no_local_rank.",
-        Severity.WARNING,
-        "init",
     ),
     launcher_rule(
         "LNCH023",

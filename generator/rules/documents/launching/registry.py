@@ -14,11 +14,15 @@ from . import (
     launch_stacked,
     launch_torchrun,
     launchers,
+    local_only,
+    local_rank,
     nccl,
 )
 
 RULES: Final[tuple[DocumentRule, ...]] = (
+    *local_only.RULES,
     *launchers.RULES,
+    *local_rank.RULES,
     *launch_torchrun.RULES,
     *launch_ranks.RULES,
     *launch_lines.RULES,

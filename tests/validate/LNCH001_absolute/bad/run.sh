@@ -1,0 +1,2 @@
+#!/bin/bash
+deepspeed --hostfile /job/nohost train.py
