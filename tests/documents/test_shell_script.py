@@ -334,3 +334,20 @@ def test_long_scripts_are_read_quickly() -> None:
     script = _read("N=8\n" + line * 25_000 + "X=1\n" * 25_000)
     assert time.process_time() - start < 8  # a loaded machine of the slowest kind; a second on an idle one
     assert len(script.commands) == 25_000
+
+
+def test_many_blocks_in_each_other_take_no_long_time() -> None:
+    """What is set in thousands of nested blocks is unknown behind them, and reading it takes a few seconds at most."""
+    content = "\n".join(
+        [
+            "A=1",
+            *(f"if test -e {index}; then\nA={index}\nB_{index}=1" for index in range(4_000)),
+            *["fi"] * 4_000,
+            "echo $A",
+        ]
+    )
+    began = time.process_time()
+    script = read_script(Text(path="nested.sh", content=content, lines=content.splitlines()))
+    assert time.process_time() - began < 3
+    assert script.commands[-1].words[1].value is None
+    assert not script.commands[-1].guarded
