@@ -24,6 +24,11 @@ _BEFORE_AMPERE: Final = frozenset({"volta", "turing"})
 
 #: Where a script names a variable and doesn't set it: comments on lines of their own, and unset.
 _NOT_SET: Final = re.compile(r"^[ \t]*#(?!SBATCH).*$|\bunset[ \t]+\w+", re.M)
+#: Slurm's options that may name GPUs, and the names of NVIDIA's data centre GPUs; only Blackwell's have a B.
+_REQUESTS: Final = ("--gres", "--gpus", "--gpus-per-node", "--gpus-per-task", "--constraint")
+_NAMES: Final = re.compile(
+    r"(?<![a-z0-9])(?:v100|t4|a10g?|a30|a40|a100|a800|l4|l40s?|h20|h100|h200|h800|gh200|g?b[123]00)(?![0-9])", re.I
+)
 _CONTAINERS: Final = ("docker", "singularity", "enroot")
 
 
@@ -68,20 +73,29 @@ def _generation(submission: Submission) -> str | None:
     return submission.cluster.accelerator.generation if submission.cluster else None
 
 
+def _is_before_blackwell(submission: Submission) -> bool | None:
+    """Whether the GPUs are older than Blackwell, as the cluster or a request for named ones says; None: nobody does."""
+    generation = _generation(submission)
+    if generation is not None:
+        return generation in _BEFORE_BLACKWELL
+    requests = [script.sbatch.text(option) or "" for script in submission.scripts for option in _REQUESTS]
+    names = [match.lower() for request in requests for match in _NAMES.findall(request)]
+    return None if not names else not any("b" in name for name in names)
+
+
 def one_queue_before_blackwell(arguments: MegatronArguments, submission: Submission) -> Iterator[Breach]:
     """Before Blackwell, tensor and context parallelism run with CUDA_DEVICE_MAX_CONNECTIONS=1."""
-    generation = _generation(submission)
-    known = generation in _BEFORE_BLACKWELL
-    if not (known or generation is None) or any(map(arguments.has, (*_FSDP, "--overlap-moe-expert-parallel-comm"))):
+    older = _is_before_blackwell(submission)
+    if older is False or any(map(arguments.has, (*_FSDP, "--overlap-moe-expert-parallel-comm"))):
         return
     name = next((name for name in (TENSOR, CONTEXT) if (degree(arguments, name) or 1) > 1), None)
     if name is None:
         return
     value, where = _variable(arguments, submission, _CONNECTIONS)
     if value is not _UNKNOWN and value != "1":
-        accelerators = "before Blackwell" if known else "on every GPU before Blackwell"
+        accelerators = "before Blackwell" if older else "on every GPU before Blackwell"
         breach = _one_queue(value, where, f"{name} {arguments.value(name)}", accelerators)
-        yield breach if known else replace(breach, severity=Severity.WARNING)
+        yield breach if older else replace(breach, severity=Severity.WARNING)
 
 
 def _one_queue(value: object, where: Location, what: str, accelerators: str = "") -> Breach:
