@@ -82,10 +82,9 @@ def names_are_todays(submission: Submission) -> Iterator[Breach]:
         "NCCL_DESYNC_DEBUG": "TORCH_NCCL_DESYNC_DEBUG",
         "NCCL_ENABLE_TIMING": "TORCH_NCCL_ENABLE_TIMING",
     }
-    for setting in settings(submission):
-        if setting.name in old:
-            message = f"{setting.name} is PyTorch's old name of {old[setting.name]}: it warns, or does nothing"
-            yield Breach(where=setting.where, message=message, hint=old[setting.name])
+    for setting in settings(submission, old.__contains__):
+        message = f"{setting.name} is PyTorch's old name of {old[setting.name]}: it warns, or does nothing"
+        yield Breach(where=setting.where, message=message, hint=old[setting.name])
 
 
 def subsystems_exist(submission: Submission) -> Iterator[Breach]:
@@ -109,10 +108,8 @@ def debug_level_exists(submission: Submission) -> Iterator[Breach]:
 
 def variables_of_nccl_exist(submission: Submission) -> Iterator[Breach]:
     """A variable that begins with NCCL_ is one that NCCL reads."""
-    for setting in settings(submission):
+    for setting in settings(submission, lambda name: name.startswith("NCCL_") and name not in NCCL_VARIABLES):
         name = setting.name
-        if not name.startswith("NCCL_") or name in NCCL_VARIABLES:
-            continue
         near = difflib.get_close_matches(name, sorted(NCCL_VARIABLES), n=1, cutoff=_SLIP)
         if near:
             message = f"NCCL reads no {name}: it is passed over"

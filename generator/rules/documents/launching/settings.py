@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ....documents.document import AzureMLJob, EnvironmentFile, at_key
@@ -21,11 +21,13 @@ class Setting:
     where_value: Location
 
 
-def settings(submission: Submission, *, with_azureml: bool = True) -> Iterator[Setting]:
-    """Every environment variable that the submission sets, in the order of its documents."""
+def settings(submission: Submission, wanted: Callable[[str], bool], *, with_azureml: bool = True) -> Iterator[Setting]:
+    """The environment variables of a `wanted` name that the submission sets, in the order of its documents."""
     for script in submission.commands:
         shell = script.shell
         for found in shell.assignments:
+            if not wanted(found.name):  # before places are looked up: long scripts have many others
+                continue
             yield Setting(
                 name=found.name,
                 value=found.value,
@@ -33,9 +35,9 @@ def settings(submission: Submission, *, with_azureml: bool = True) -> Iterator[S
                 where_value=shell.locate(found.value_offset),
             )
     for job in submission.azureml_jobs if with_azureml else ():
-        yield from _of_azureml(job)
+        yield from (setting for setting in _of_azureml(job) if wanted(setting.name))
     for file in submission.environment_files:
-        yield from _of_file(file)
+        yield from (setting for setting in _of_file(file) if wanted(setting.name))
 
 
 def _of_azureml(job: AzureMLJob) -> Iterator[Setting]:
@@ -58,6 +60,6 @@ def _of_file(file: EnvironmentFile) -> Iterator[Setting]:
 
 def known(submission: Submission, *names: str, with_azureml: bool = True) -> Iterator[tuple[Setting, str]]:
     """The settings of these variables whose value is known."""
-    for setting in settings(submission, with_azureml=with_azureml):
-        if setting.name in names and setting.value is not None:
+    for setting in settings(submission, names.__contains__, with_azureml=with_azureml):
+        if setting.value is not None:
             yield setting, setting.value
