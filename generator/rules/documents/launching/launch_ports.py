@@ -37,6 +37,12 @@ class _Port:
     name: str  #: of the option that sets it
     option: Option | None
 
+    def instead(self, expression: str) -> str:
+        """The words that set another port."""
+        if self.option is not None and self.option.name == "--rdzv-endpoint":
+            return f'--rdzv-endpoint="$MASTER_ADDR:{expression}"'
+        return f"{self.name} {expression}"
+
 
 def fixed_port(launch: Launch) -> _Port | None:
     """The port that a launch line always takes; None where it differs, or can't be known."""
@@ -70,7 +76,7 @@ def ports_differ_on_a_shared_node(submission: Submission) -> Iterator[Breach]:
             if port is None or others is None:
                 continue
             message = f"{port.words}, and others' jobs may run on {others[0]}"
-            hint = f"{port.name} $((20000 + SLURM_JOB_ID % 10000))"
+            hint = port.instead("$((20000 + SLURM_JOB_ID % 10000))")
             where = at(launch, port.option or port.call)
             yield Breach(where=where, message=message, hint=hint, severity=others[1])
     for script in submission.commands:
@@ -107,7 +113,7 @@ def _side_by_side(launches: tuple[Launch, ...]) -> Iterator[Breach]:
         if before is not None:
             line = launch.script.locate(before.call.word).line
             message = f"{port.words}, and so does line {line}, which still runs in the background"
-            hint = f"{port.name} {port.number + 1}, another for each"
+            hint = f"{port.instead(str(port.number + 1))}, another for each"
             where = at(launch, port.option or port.call)
             yield Breach(where=where, message=message, hint=hint, severity=Severity.ERROR)
         if in_background(launch.script, command):

@@ -58,11 +58,10 @@ def _nodes_by_gpus(submission: Submission, launch: Launch) -> int | None:
         return None
     if any(call.program in ON_EVERY_NODE for call in launch.calls):
         return None
-    given, world = submission.given, submission.world
+    given = submission.given
     each = given.gpus_per_node or (submission.cluster.accelerators_per_node if submission.cluster else None)
-    if not world.gpus or not each:
-        return None
-    return -(-world.gpus // each)
+    gpus = given.gpus or (submission.job.gpus if submission.job else None)
+    return -(-gpus // each) if gpus and each else None
 
 
 def _is_there(submission: Submission, launch: Launch, option: Option, text: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a batch script says of addresses, signals, files, containers, arrays and secrets."""
+"""What a batch script says of addresses, signals, files, containers and secrets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ....spec.text_check import is_secret
 from ...sources import derived, ml_engineering, slurm_manual
 from ..rule import Breach, DocumentRule
 from .options import known_values, slurm_rule
-from .requests import Request, blocks, nodes_of, requests
+from .requests import blocks, nodes_of, requests
 from .values import signal_of
 
 _NODE_LIST: Final = re.compile(r"[\"']?\$\{?SLURM_(?:JOB_)?NODELIST\}?[\"']?")
@@ -167,28 +167,6 @@ def mounts_are_pairs(submission: Submission) -> Iterator[Breach]:
                     yield Breach(where=request.at_value(option), message=message, hint="such as /data:/data")
 
 
-def tasks_of_an_array_differ(submission: Submission) -> Iterator[Breach]:
-    """The jobs of an array have logs and work of their own."""
-    for request in blocks(submission):
-        for option, text in known_values(request, "--array"):
-            if text.endswith("%1") or re.fullmatch(r"\d+", text):  # one after the other: a chain that goes on
-                continue
-            content = request.shell.text.content
-            if "SLURM_ARRAY_TASK_ID" not in content and "SLURM_JOB_ID" not in content and "SLURM_JOBID" not in content:
-                same = "nothing in the script depends on SLURM_ARRAY_TASK_ID: all jobs do the same"
-                message = f"{request.said(option)}, but {same}"
-                hint = "choose the work by $SLURM_ARRAY_TASK_ID, and give each job a checkpoint folder of its own"
-                yield Breach(where=request.at_value(option), message=message, hint=hint)
-            yield from _shared_log(request)
-
-
-def _shared_log(request: Request) -> Iterator[Breach]:
-    for option, text in known_values(request, "--output", "--error"):
-        if not re.search(r"%\d*[aAjJ]", text) and text != "/dev/null":
-            message = f"{request.said(option)} is one file for all jobs of the array"
-            yield Breach(where=request.at_value(option), message=message, hint=f"{option.name}=%x-%A_%a.out")
-
-
 def secrets_are_not_written_out(submission: Submission) -> Iterator[Breach]:
     """No secret is written into a script, or into the file of variables for the nodes."""
     for script in submission.scripts:
@@ -282,14 +260,5 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         "pyxis: --container-mounts: invalid format.",
         "SOURCE:TARGET[:FLAGS], separated by commas.",
         when="launcher",
-    ),
-    slurm_rule(
-        "SLM022",
-        tasks_of_an_array_differ,
-        slurm_manual("sbatch(1), --array, and filename pattern"),
-        "Jobs that write the same checkpoint folder and log at the same time.",
-        "%A_%a in the paths.",
-        Severity.WARNING,
-        when="training",
     ),
 )

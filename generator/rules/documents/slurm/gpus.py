@@ -16,7 +16,10 @@ from .requests import Request, blocks, count, gpus_per_node, nodes_of
 
 
 def gpus_of_job_and_node_agree(submission: Submission) -> Iterator[Breach]:
-    """--gpus counts the whole job: it is nodes × GPUs per node, and no less than one a node."""
+    """--gpus counts the whole job: nodes × GPUs per node; and GPUs per node are said in one form."""
+    for request in blocks(submission):
+        yield from _two_forms(request)
+        yield from _fewer_than_ranks(request)
     for request in blocks(submission):
         option, text = request.options.get("--gpus"), request.options.text("--gpus")
         found = values.gpus(text) if text is not None else None
@@ -36,6 +39,38 @@ def gpus_of_job_and_node_agree(submission: Submission) -> Iterator[Breach]:
             message = f"{request.said(option)} is the whole job's: fewer than one for each of {nodes} nodes"
             hint = f"write --gpus-per-node={total}"
             yield Breach(where=request.at_value(option), message=message, hint=hint)
+
+
+def _two_forms(request: Request) -> Iterator[Breach]:
+    """--gres and --gpus-per-node together: sbatch takes both, and goes by --gres."""
+    first, second = request.options.get("--gres"), request.options.get("--gpus-per-node")
+    text, found = request.options.text("--gpus-per-node"), gpus_per_node(request)
+    other = values.gpus(text) if text is not None else None
+    if first is None or second is None or other is None or found is None or found[0] is not first:
+        return
+    differ = f": a node gives {found[1]} GPUs, not {other[1]}" if other[1] != found[1] else ", in two forms"
+    message = f"{request.said(second)} stands beside {request.said(first)}, which Slurm goes by{differ}"
+    yield Breach(where=request.at_value(second), message=message, hint="keep one of them", severity=Severity.WARNING)
+
+
+def _fewer_than_ranks(request: Request) -> Iterator[Breach]:
+    """--gpus alone, against the ranks that torchrun or deepspeed starts on the nodes."""
+    option, total, nodes = request.options.get("--gpus"), _gpus(request, "--gpus"), nodes_of(request)
+    if option is None or not total or not nodes or gpus_per_node(request) is not None:
+        return
+    for launch in request.block.launches if request.block else ():
+        for program, name in (("torchrun", "--nproc-per-node"), ("deepspeed", "--num_gpus")):
+            call = launch.call(program)
+            each = call.options.integer(name) if call is not None else None
+            step = launch.call("srun")
+            if each is None or (step is not None and step.options.has("--nodes")) or each <= 1:
+                continue
+            if total < nodes * each and (step is not None or nodes == 1):
+                ranks = f"{nodes} nodes × {program} {name} {each} = {nodes * each} ranks"
+                message = f"{request.said(option)} is the whole job's: fewer than {ranks}"
+                hint = f"write --gpus-per-node={each}"
+                yield Breach(where=request.at_value(option), message=message, hint=hint)
+                return
 
 
 def gpus_are_spread_evenly(submission: Submission) -> Iterator[Breach]:

@@ -6,6 +6,7 @@ from typing import Final
 
 from ..rule import DocumentRule
 from . import (
+    arrays,
     choices,
     directives,
     files,
@@ -22,6 +23,7 @@ from . import (
 RULES: Final[tuple[DocumentRule, ...]] = (
     *options.RULES,
     *choices.RULES,
+    *arrays.RULES,
     *directives.RULES,
     *files.RULES,
     *gpus.RULES,

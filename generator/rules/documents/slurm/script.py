@@ -10,10 +10,17 @@ from ....documents.shell.script import Command
 from ....documents.submission import Submission
 from ....findings import Severity
 from ...sources import ml_engineering, slurm, slurm_manual
+from ..background import in_background
 from ..rule import Breach, DocumentRule
 from ..steps import Step, steps
 from .options import slurm_rule
-from .requests import blocks, count, gpus_per_node, nodes_of
+from .requests import Request, blocks, count, gpus_per_node, nodes_of
+
+#: Options by which a step takes a part of its job, or shares it.
+_SHARES: Final = (
+    *("--overlap", "--gres", "--gpus", "--exact", "--exclusive", "--nodelist", "--relative", "--nodes"),
+    *("--jobid", "--het-group", "--oversubscribe", "-w", "-N", "-G", "-r", "-s"),
+)
 
 
 def launcher_starts_once_a_node(submission: Submission) -> Iterator[Breach]:
@@ -97,7 +104,9 @@ def step_ends_with_its_first_failure(submission: Submission) -> Iterator[Breach]
 
 
 def no_step_in_a_step(submission: Submission) -> Iterator[Breach]:
-    """A task that srun started starts no srun itself."""
+    """A step waits for no GPUs of another: none starts in a task of srun, or beside one in the background."""
+    for request in blocks(submission):
+        yield from _steps_side_by_side(request)
     for script in submission.scripts:
         commands = script.shell.commands
         for command in commands:
@@ -110,6 +119,34 @@ def no_step_in_a_step(submission: Submission) -> Iterator[Breach]:
             yield Breach(
                 where=script.shell.locate(command), message=message, hint="one srun, or --overlap on the inner one"
             )
+
+
+def _steps_side_by_side(request: Request) -> Iterator[Breach]:
+    """A launch after a step in the background that has taken the job's GPUs, as steps share none by default."""
+    script = request.block
+    if script is None or not request.has("--gres", "--gpus", "--gpus-per-node", "--gpus-per-task"):
+        return
+    behind: Command | None = None
+    for command in script.shell.commands:
+        name = command.words[0].value if command.words else None
+        if name in ("wait", "kill") and command.shell is None:
+            behind = None
+        if command.shell is not None or command.guarded or not _is_srun(command) or _has_a_share(command):
+            continue
+        if behind is not None:
+            line = script.shell.locate(behind).line
+            message = f"this step waits for the GPUs that the step of line {line} holds in the background"
+            hint = "--overlap on the one in the background, or --gres=none"
+            yield Breach(where=script.shell.locate(command), message=message, hint=hint)
+            return
+        if in_background(script.shell, command):
+            behind = command
+
+
+def _has_a_share(command: Command) -> bool:
+    """Whether a step says which part of the job it takes, so that others may run beside it."""
+    words = [word.prefix for word in command.words[1:]]
+    return any(word.startswith(_SHARES) for word in words)
 
 
 def _is_srun(command: Command) -> bool:
