@@ -72,6 +72,8 @@ def _told_by_keys(keys: frozenset[str]) -> Kind | None:
     best = max(kinds, key=lambda kind: scores[kind])
     if best == "AzureML job" and not keys & {"command", "$schema"} and len(keys & _OF_JOBS) < 2:
         return None  # services, inputs and outputs are other programs' words too
+    if best == "job spec" and scores[best] < 2:
+        return None  # many a file has a model
     return best if scores[best] > 0 else None
 
 
