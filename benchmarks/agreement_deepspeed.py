@@ -151,8 +151,8 @@ def ask_dsgen(text: str, version: str) -> tuple[tuple[str, str, str], ...]:
     submission = Submission(documents=(config,), given=Given(gpus=WORLD, deepspeed_version=numbers))
     findings = check_submission(submission)
     later = {
-        (rule, pointer) for rule in ("PARSE009", "PARSE015") for pointer in COMPUTED_LATER
-    }  # texts that only training stops at
+        (rule, pointer) for rule in ("PARSE009", "PARSE015", "PARSE017") for pointer in COMPUTED_LATER
+    }  # what only training stops at
     return tuple(
         (f.rule, "training" if (f.rule, f.where.pointer) in later else when[f.rule], f.message)
         for f in findings

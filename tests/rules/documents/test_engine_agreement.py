@@ -63,6 +63,8 @@ REFUSED = {
     "ACT001": "Contiguous Checkpointing is only available with partitioned activations",
     "ACT002": "Must specify the number of layers",
     "DATA007": "NotImplementedError",
+    "PARSE009_engine": "'>' not supported between instances of 'str' and 'float'",
+    "PARSE017_engine": "'>' not supported between instances of 'NoneType' and 'float'",
 }
 
 #: Good cases that stop on this machine for a reason of the test's own: no operator is compiled, so offloaded states
@@ -156,4 +158,4 @@ def test_refused_configs_are_errors() -> None:
     """A rule whose bad case the engine refuses whatever the script does is an error."""
     severities = {rule.id: rule.severity for rule in DOCUMENT_RULES}
     conditional = {"ACT002"}  # the script may say what the config leaves out
-    assert {case for case in REFUSED if severities[case] is not Severity.ERROR} == conditional
+    assert {case for case in REFUSED if severities[case.partition("_")[0]] is not Severity.ERROR} == conditional

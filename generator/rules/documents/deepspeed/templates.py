@@ -20,14 +20,14 @@ FILL: Final = "fill the template in before the job starts; DeepSpeed expands no 
 
 #: Texts in quotes and remarks, which may say anything; else what a template writes for a value.
 _WORDS: Final = re.compile(
-    r'"(?:[^"\\\n]|\\.){0,1000}"|(?:\#|//)[^\n]*|(?P<left>'
+    r'"(?:[^"\\\n]|\\.){0,300}"|(?:\#|//)[^\n]*|(?P<left>'
     r"\$\{[^}\n]{0,200}\}|\$[A-Za-z_]\w*|\$\([^)\n]{0,200}\)+"
     r"|\{\{-?\s{0,9}[A-Za-z_][^{}\n]{0,200}\}\}|\{%[^%\n]{0,200}%\}"
     r"|<[A-Za-z_][\w -]{0,60}>|%\(\w{1,60}\)s|@[A-Za-z_]\w{0,60}@"
     r"|(?<![\w.])[A-Z][A-Z0-9_]+\b(?!\s*:))",
     re.ASCII,
 )
-_MOST: Final = 100_000  #: characters that are looked through; a config has a few thousand
+_MOST: Final = 20_000  #: characters that are looked through; a config has a few thousand
 
 
 def leftover(config: DsConfig, consumer: str) -> tuple[int, str] | None:

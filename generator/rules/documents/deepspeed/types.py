@@ -69,6 +69,13 @@ def values_have_their_type(submission: Submission) -> Iterator[Breach]:
         if isinstance(value, list | dict):
             message = f"`{key}` takes a whole number; this is {shown(value)}"
             yield Breach(where=config.locate(f"/{key}"), message=message, hint="1")
+    for config, _ in readable(submission):
+        for pointer in COMPUTED_LATER:
+            value = config.value(pointer)
+            null = value is None and pointer == "/gradient_clipping" and config.has(pointer)
+            if null or isinstance(value, list | dict):
+                message = f"{named(pointer)} takes a number; this is {shown(value)}, and training stops: TypeError"
+                yield Breach(where=config.locate(pointer), message=message, hint="0 for none" if null else "1")
 
 
 def blocks_have_what_they_need(submission: Submission) -> Iterator[Breach]:
