@@ -23,6 +23,8 @@ CASES = sorted(
 )
 WHEN = {rule.id: rule.when for rule in DOCUMENT_RULES if rule.severity is Severity.ERROR}
 NODE = "azure/standard_nd96asr_v4"
+#: Cases of such a rule that sbatch takes, and torchrun fails on.
+LATER = {"SLM005_ranks"}
 
 
 @pytest.mark.integration
@@ -50,7 +52,7 @@ def test_bad_cases_fare_with_sbatch_as_their_rule_says() -> None:
         for case in CASES:
             if case.name in SITE:
                 continue
-            refused = WHEN.get(case.name.partition("_")[0]) == "submit" and _has_error(case)
+            refused = case.name not in LATER and WHEN.get(case.name.partition("_")[0]) == "submit" and _has_error(case)
             for part, expected in (("bad", refused), ("good", False)):
                 told = sbatch_test_only(case / part / "job.sbatch", slurm)
                 if (told.returncode != 0) != expected:

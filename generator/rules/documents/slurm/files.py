@@ -27,7 +27,7 @@ _SHORTEST_SECRET: Final = 8  # characters; less is an example or a switch
 _TOKEN: Final = re.compile(
     r"(?<![A-Za-z0-9_])(?:hf_[A-Za-z0-9]{30,}|gh[pousr]_[A-Za-z0-9]{36,}|sk-[A-Za-z0-9_-]{40,}|AKIA[0-9A-Z]{16})"
 )
-_PYXIS: Final = "NVIDIA/pyxis args.c:384 and 394, add_mount @ 10751994"
+_PYXIS: Final = "NVIDIA/pyxis args.c:384 and 394, add_mount; pyxis_slurmstepd.c, enroot_container_create @ 10751994"
 
 
 def _inner(shell: ShellScript, assignment: Assignment) -> bool:
@@ -156,8 +156,12 @@ def _is_there(here: object, folder: str) -> bool:
 
 
 def mounts_are_pairs(submission: Submission) -> Iterator[Breach]:
-    """A mount of pyxis is SOURCE:TARGET[:FLAGS], or one path for both."""
+    """A mount of pyxis is SOURCE:TARGET[:FLAGS], or one path for both; an image that is a file is written as a path."""
     for request in requests(submission):
+        for option, text in known_values(request, "--container-image"):
+            if text.endswith((".sqsh", ".sqfs", ".squashfs")) and not text.startswith((".", "/")):
+                message = f"{request.said(option)}: without ./ pyxis takes it for an image of a registry"
+                yield Breach(where=request.at_value(option), message=message, hint=f"--container-image=./{text}")
         for option, text in known_values(request, "--container-mounts"):
             for part in text.split(","):
                 source, colon, rest = part.partition(":")
@@ -257,7 +261,7 @@ RULES: Final[tuple[DocumentRule, ...]] = (
         "SLM021",
         mounts_are_pairs,
         _PYXIS,
-        "pyxis: --container-mounts: invalid format.",
+        "pyxis: --container-mounts: invalid format; pyxis: failed to import docker image.",
         "SOURCE:TARGET[:FLAGS], separated by commas.",
         when="launcher",
     ),
