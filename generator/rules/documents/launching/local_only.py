@@ -16,6 +16,8 @@ from .launch_calls import ON_EVERY_NODE, at, at_value, calls_of, launcher_rule, 
 
 _DEFAULT: Final = "/job/hostfile"  # deepspeed/launcher/runner.py, DLTS_HOSTFILE @ 0.19.8: the cluster puts it there
 
+_MOST_HOSTFILES: Final = 20  # that are looked for; a submission has one
+
 
 def is_local(call: Call) -> bool:
     """Whether this call starts ranks on its own node only."""
@@ -25,6 +27,7 @@ def is_local(call: Call) -> bool:
 
 def several_nodes_have_a_hostfile(submission: Submission) -> Iterator[Breach]:
     """deepspeed in a job over several nodes is given a hostfile that is there, or --no_ssh on each node."""
+    asked: set[str] = set()
     for launch, call in calls_of(submission, "deepspeed"):
         nodes = nodes_of_launch(submission, launch)
         if nodes is None:
@@ -32,7 +35,10 @@ def several_nodes_have_a_hostfile(submission: Submission) -> Iterator[Breach]:
         if is_local(call) and nodes is not None and nodes > 1 and not call.options.has("--num_nodes"):
             yield _local(launch, call, nodes)
         option, text = call.options.get("--hostfile"), call.options.text("--hostfile")
-        if option is not None and text and not _is_there(submission, launch, option, text):
+        if not text or text in asked or len(asked) >= _MOST_HOSTFILES:
+            continue
+        asked.add(text)
+        if option is not None and not _is_there(submission, launch, option, text):
             absolute = PurePath(text).is_absolute()
             tail = "" if absolute else " beside the script"
             message = f"there is no hostfile {text}{tail}: without it deepspeed trains on the local node only"

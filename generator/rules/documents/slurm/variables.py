@@ -71,9 +71,9 @@ def _early_numbers(step: Step) -> Iterator[tuple[str, int, str]]:
         inner = shell.commands[assignment.command_index] if assignment.command_index < len(shell.commands) else None
         match = _OWN_NUMBERS.search(assignment.raw) if not assignment.raw.startswith("'") else None
         outside = inner is None or inner.shell is None
-        if any(assignment.name in word.variables for word in unread) and _uses(shell, assignment.name) == 1:
-            continue
         if match and assignment.exported and outside and assignment.offset < last.offset:
+            if any(assignment.name in word.variables for word in unread) and _uses(shell, assignment.name) == 1:
+                continue
             yield match[1], assignment.value_offset + match.start(), f"in the batch script, for {assignment.name}"
 
 
