@@ -62,9 +62,8 @@ def _early_numbers(step: Step) -> Iterator[tuple[str, int, str]]:
     if last.shell is None or not last.single_quoted:
         command = shell.commands[last.inside] if last.inside is not None else last
         for word in command.words:
-            if word.offset in {unread_word.offset for unread_word in unread}:
-                continue
-            match = _OWN_NUMBERS.search(word.raw) if not word.raw.startswith("'") else None
+            found = _OWN_NUMBERS.finditer(word.raw) if not word.raw.startswith("'") else ()
+            match = next((m for m in found if not _within(word.offset + m.start(), unread)), None)
             if match:
                 yield match[1], word.offset + match.start(), "by the batch script before srun starts the tasks"
     for assignment in shell.assignments:
@@ -75,6 +74,10 @@ def _early_numbers(step: Step) -> Iterator[tuple[str, int, str]]:
             if any(assignment.name in word.variables for word in unread) and _uses(shell, assignment.name) == 1:
                 continue
             yield match[1], assignment.value_offset + match.start(), f"in the batch script, for {assignment.name}"
+
+
+def _within(offset: int, words: list[Word]) -> bool:
+    return any(word.offset <= offset < word.offset + len(word.raw) for word in words)
 
 
 def _uses(shell: ShellScript, name: str) -> int:
