@@ -61,7 +61,7 @@ BASES: Final = (FULL, SMALL, TABLE, RAY)
 VALUES: Final[tuple[Any, ...]] = (
     None, True, 0, -2, 1, 8, 1.5, 1e30, "8", "8.0", "eight", "", " ", "deepspeed", "PyTorch", "Mount", "64Gi",
     "azureml:x", "azureml:x:1", "azureml:x@latest", "azureml:a/b", "azureml:", "azureml://registries/r/environments/e/versions/1",
-    "azureml://registries/r", "docker.io/pytorch/pytorch:2.5", "<cluster>", "local", "Command", "sweep?",
+    "azureml://registries/r", "registry.example/pytorch/pytorch:2.5", "<cluster>", "local", "Command", "sweep?",
     [], {}, ["a"], [1], {"type": "pytorch"}, {"type": "uri_file"}, {"value": 3}, {"value": None}, {"path": "x"},
     {"image": "a:b"}, {"name": "x"}, float("inf"), float("nan"), "https://example.com/code.zip", "git+https://x.y/z",
     "./missing", "../.", "2026-01-31", {"a": None}, {"a": 1}, {"a": "b"},
