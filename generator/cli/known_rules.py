@@ -137,5 +137,5 @@ def rule_notes() -> Mapping[str, RuleNote]:
 
 
 def title_of(rule_id: str) -> str:
-    """What the rule requires; empty for an id that isn't known."""
-    return next((rule.title for rule in known_rules() if rule.id == rule_id), "")
+    """What a rule on jobs, layouts or memory requires; empty for another id. Rules on files aren't loaded for it."""
+    return next((rule.title for rule in _other_rules() if rule.id == rule_id), "")
