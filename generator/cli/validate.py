@@ -9,7 +9,7 @@ import click
 from .status import ExitStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ..findings import Finding
     from ..rules.documents.validate import Answer
@@ -154,13 +154,18 @@ def _print(findings: Sequence[Finding], form: str) -> None:
     elif form == "github":
         from .github_annotations import annotation
 
-        for finding in findings:
-            click.echo(annotation(finding))
+        _echo_lines(map(annotation, findings))
     else:
         from .findings_text import finding_text
 
-        for finding in findings:
-            click.echo(finding_text(finding, colour=True))
+        _echo_lines(finding_text(finding, colour=True) for finding in findings)
+
+
+def _echo_lines(lines: Iterable[str]) -> None:
+    """All lines at once: there may be tens of thousands, and every call flushes."""
+    text = "\n".join(lines)
+    if text:
+        click.echo(text)
 
 
 def _summary(findings: Sequence[Finding], documents: int, files: Sequence[Mended], *, written: bool) -> str:
