@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ....documents.document import DsConfig
+from ....documents.hjson.edits import replace_value
 from ....documents.submission import Submission
 from ....findings import Severity
 from ...sources import deepspeed
@@ -31,7 +32,7 @@ def numbers_are_no_text(submission: Submission) -> Iterator[Breach]:
     for config, key, value in batch_values(submission):
         if isinstance(value, str) and value != "auto" and not is_variable(value):
             message = f"`{key}` is the text {shown(value)}; DeepSpeed computes with it, and fails"
-            yield Breach(where=config.locate(f"/{key}"), message=message, hint=number_in(value) or "1")
+            yield _in_quotes(config, f"/{key}", value, message, "1")
     for config, schema in readable(submission):
         yield from _texts_of_the_engine(config, stage_of(config, schema))
 
@@ -44,7 +45,14 @@ def _texts_of_the_engine(config: DsConfig, stage: int) -> Iterator[Breach]:
         if not isinstance(value, str) or value == "auto" or is_variable(value) or stage not in stages or endless:
             continue
         message = f"{named(pointer)} is the text {shown(value)}; training stops: {error}"
-        yield Breach(where=config.locate(pointer), message=message, hint=number_in(value) or "a number without quotes")
+        yield _in_quotes(config, pointer, value, message, "a number without quotes")
+
+
+def _in_quotes(config: DsConfig, pointer: str, value: str, message: str, otherwise: str) -> Breach:
+    """A breach by a text in place of a number; the number that the text writes is its one answer."""
+    plain = number_in(value)
+    edits = replace_value(config.json, pointer, json.loads(plain)) if plain and not config.embedded else ()
+    return Breach(where=config.locate(pointer), message=message, hint=plain or otherwise, edits=edits)
 
 
 def whole_numbers_are_whole(submission: Submission) -> Iterator[Breach]:
