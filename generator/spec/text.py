@@ -76,7 +76,7 @@ def read_path(path: str | os.PathLike[str], *, limit: int = MAX_BYTES) -> Text:
         hint = f"name a file in it, such as {name.rstrip('/')}/dsgen.yaml"
         raise _unreadable(name, "this is a directory", hint) from None
     except FileNotFoundError:
-        raise _unreadable(name, "there is no such file", "check the path, or run dsgen without one") from None
+        raise _unreadable(name, "there is no such file", "check the path") from None
     except OSError as problem:
         reason = (problem.strerror or "input error").lower()
         raise _unreadable(name, f"the file can't be read: {reason}", "check the path and its permissions") from None
