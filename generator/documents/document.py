@@ -8,6 +8,7 @@ from pathlib import PurePath
 from typing import Literal
 
 from ..findings import Location
+from ..spec.pointer import whole_number
 from ..spec.source import Source
 from .hjson.text import JsonText
 from .hostfile import Hostfile
@@ -71,6 +72,10 @@ class DsConfig:
     def value(self, pointer: str, default: object = None) -> object:
         """What is written at a JSON pointer, such as `/zero_optimization/stage`; `default` where nothing is."""
         return self.json.value(pointer, default)
+
+    def integer(self, pointer: str) -> int | None:
+        """The whole number there; None where there is none, or something else."""
+        return whole_number(self.json.value(pointer))
 
     def has(self, pointer: str) -> bool:
         """Whether anything is written there, null included."""

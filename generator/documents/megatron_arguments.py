@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from ..findings import Location
+from ..spec.pointer import whole_number
 from ..spec.text import Text
 from .megatron_options import Flavour, OptionTable, option_table
 from .megatron_words import GivenOption, PlacedWord, Stray, parse_words
@@ -104,7 +105,7 @@ class MegatronArguments:
         value = self.value(name, default)
         if isinstance(value, tuple) and len(value) == 1:
             value = value[0]
-        return value if isinstance(value, int) and not isinstance(value, bool) else None
+        return whole_number(value)
 
     def number(self, name: str, default: float | None = None) -> float | None:
         """A number; `default` where nothing is given, None where it can't be known."""

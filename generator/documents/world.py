@@ -158,12 +158,12 @@ def gpu_count(text: str, *, gres: bool) -> int | None:
 
 
 def _azureml_claims(job: AzureMLJob) -> Iterator[Claim]:
-    nodes, processes = job.source.value("/resources/instance_count"), None
-    processes = job.source.value("/distribution/process_count_per_instance")
-    if isinstance(nodes, int) and not isinstance(nodes, bool):
+    nodes = job.source.integer("/resources/instance_count")
+    processes = job.source.integer("/distribution/process_count_per_instance")
+    if nodes is not None:
         where = job.source.locate("/resources/instance_count")
         yield Claim(quantity="nodes", value=nodes, where=where, words=f"instance_count: {nodes}")
-        if isinstance(processes, int) and not isinstance(processes, bool) and not (processes == 1 and _launches(job)):
+        if processes is not None and not (processes == 1 and _launches(job)):
             words = f"instance_count: {nodes} × process_count_per_instance: {processes}"
             where = job.source.locate("/distribution/process_count_per_instance")
             yield Claim(quantity="processes", value=nodes * processes, where=where, words=words)
@@ -250,8 +250,8 @@ def _accelerate_claims(submission: Submission) -> Iterator[Claim]:
     config = submission.accelerate_config
     pairs: tuple[tuple[str, Quantity], ...] = (("/num_processes", "processes"), ("/num_machines", "nodes"))
     for pointer, quantity in pairs if config is not None else ():
-        value = config.source.value(pointer) if config else None
-        if config is not None and isinstance(value, int) and not isinstance(value, bool):
+        value = config.source.integer(pointer) if config else None
+        if config is not None and value is not None:
             yield Claim(
                 quantity=quantity, value=value, where=config.source.locate(pointer), words=f"{pointer[1:]}: {value}"
             )
@@ -272,8 +272,8 @@ def _degrees(submission: Submission) -> dict[str, int]:
     config = submission.ds_config
     if config is not None:
         for name, pointer in _DEEPSPEED_DEGREES:
-            degree = config.value(pointer)
-            if isinstance(degree, int) and not isinstance(degree, bool) and degree > 0:
+            degree = config.integer(pointer)
+            if degree is not None and degree > 0:
                 degrees.setdefault(name, degree)
     return degrees
 

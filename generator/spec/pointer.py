@@ -12,6 +12,11 @@ def escape(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
 
 
+def whole_number(value: object) -> int | None:
+    """A whole number, which true and false are not."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
 def value_at(data: object, pointer: str, default: object = None) -> object:
     """What is at a JSON pointer in plain data; `default` where nothing is."""
     for part in pointer.split("/")[1:]:

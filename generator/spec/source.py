@@ -18,7 +18,7 @@ from ..findings import Finding, Location
 from .codes import DUPLICATE_KEY, SYNTAX, TOO_LARGE, UNREADABLE, UNSUPPORTED_YAML, error
 from .dialect import STRICT, Dialect
 from .open_collection import Open
-from .pointer import NOTHING, value_at
+from .pointer import NOTHING, value_at, whole_number
 from .pointer import escape as escape
 from .text import Text
 from .yaml_core import collection_tag_fits, short_tag
@@ -59,6 +59,10 @@ class Source:
     def value(self, pointer: str, default: object = None) -> object:
         """What is written at `pointer`; `default` where nothing is."""
         return value_at(self.data, pointer, default)
+
+    def integer(self, pointer: str) -> int | None:
+        """The whole number at `pointer`; None where there is none, or something else."""
+        return whole_number(self.value(pointer))
 
     def has(self, pointer: str) -> bool:
         """Whether anything is written at `pointer`, null included."""

@@ -47,10 +47,10 @@ def batch_is_the_jobs(submission: Submission) -> Iterator[Breach]:
     if job is None:
         return
     wanted = job.training.global_batch
-    size = config.value("/train_batch_size") if config else None
+    size = config.integer("/train_batch_size") if config else None
     # Without Megatron's mpu DeepSpeed counts every rank of an AutoTP group as a replica.
     counted = {wanted} if submission.megatron else {wanted, wanted * submission.world.tensor}
-    if config is not None and isinstance(size, int) and not isinstance(size, bool) and size not in counted:
+    if config is not None and size is not None and size not in counted:
         yield Breach(
             where=config.locate("/train_batch_size"),
             message=f"train_batch_size: {size}, but the job's global_batch is {wanted}",

@@ -135,7 +135,7 @@ def _job_of(config: DsConfig, submission: Submission) -> Job | None:
 
 def _pins(config: DsConfig, world: World, replicas: int) -> Pins:
     """The layout that config and submission say, open where the config's stage can't be read."""
-    batch = config.value("/train_micro_batch_size_per_gpu")
+    batch = config.integer("/train_micro_batch_size_per_gpu")
     return Pins(
         data=replicas,
         tensor=world.tensor,
@@ -143,7 +143,7 @@ def _pins(config: DsConfig, world: World, replicas: int) -> Pins:
         context=world.context,
         expert=1,
         zero_stage=config.stage,
-        micro_batch=batch if isinstance(batch, int) and not isinstance(batch, bool) and 0 < batch < 10_000 else 1,
+        micro_batch=batch if batch is not None and 0 < batch < 10_000 else 1,
         gradient_accumulation=1,
         recompute="full",
         offload=_offload(config, config.value("/zero_optimization/offload_optimizer/device", "none")),

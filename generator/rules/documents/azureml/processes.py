@@ -13,7 +13,6 @@ from ....documents.submission import Submission
 from ....findings import Severity
 from ....spec.source import escape
 from ...sources import azureml_examples, deepspeed, derived
-from ..huggingface.accelerate import whole
 from ..rule import Breach, DocumentRule
 from .jobs import command_jobs, instance_type, whole_number
 
@@ -129,7 +128,7 @@ def ranks_have_a_distribution(submission: Submission) -> Iterator[Breach]:
 
 def launchers_know_the_nodes(submission: Submission) -> Iterator[Breach]:
     """A launcher in the command of a job of several nodes is told of the others."""
-    several = any(whole(config, "/num_machines") != 1 for config in submission.accelerate_configs)
+    several = any(config.source.integer("/num_machines") != 1 for config in submission.accelerate_configs)
     for job in command_jobs(submission):
         nodes = whole_number(job, "/resources/instance_count") or 1
         for launch in job.script.launches if job.script and nodes > 1 else ():

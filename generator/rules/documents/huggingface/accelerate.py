@@ -54,12 +54,6 @@ def on_the_line(submission: Submission, *names: str) -> bool:
     return False
 
 
-def whole(config: AccelerateConfig, pointer: str) -> int | None:
-    """A whole number of the config; None where there is none."""
-    value = config.source.value(pointer)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
 def keys_are_known(submission: Submission) -> Iterator[Breach]:
     """Every key of an accelerate config is one that accelerate knows."""
     for config in clusters(submission):
@@ -131,7 +125,7 @@ def precision_is_known(submission: Submission) -> Iterator[Breach]:
 def counts_are_whole(submission: Submission) -> Iterator[Breach]:
     """num_processes, num_machines, machine_rank and main_process_port are whole numbers in their ranges."""
     for config in clusters(submission):
-        alone = (whole(config, "/num_machines") or 1) == 1
+        alone = (config.source.integer("/num_machines") or 1) == 1
         for key in _COUNTS:
             value = config.source.value(f"/{key}")
             where = config.source.locate(f"/{key}")
@@ -187,7 +181,7 @@ def ids_are_text(submission: Submission) -> Iterator[Breach]:
             shown = ",".join(map(str, value)) if isinstance(value, list) else value
             yield Breach(where=where, message=message, hint=f"gpu_ids: '{shown}', or all")
             continue
-        processes, machines = whole(config, "/num_processes"), whole(config, "/num_machines") or 1
+        processes, machines = config.source.integer("/num_processes"), config.source.integer("/num_machines") or 1
         named = [part for part in value.split(",") if part.strip()]
         if value == "all" or processes is None or on_the_line(submission, "--num_processes", "--num_machines"):
             continue

@@ -11,7 +11,7 @@ from ....spec.wording import show
 from ...phrases import listed
 from ...sources import accelerate
 from ..rule import Breach, DocumentRule
-from .accelerate import clusters, on_the_line, whole
+from .accelerate import clusters, on_the_line
 
 _AT: Final = "/deepspeed_config"
 LAUNCHERS: Final = ("pdsh", "standard", "openmpi", "mvapich", "mpich", "nossh", "slurm")  # utils/constants.py:49
@@ -21,7 +21,7 @@ _NOSSH_SINCE: Final = (0, 14, 5)  # accelerate utils/launch.py:468
 def processes_divide_among_machines(submission: Submission) -> Iterator[Breach]:
     """num_processes is a multiple of num_machines."""
     for config in clusters(submission):
-        processes, machines = whole(config, "/num_processes"), whole(config, "/num_machines")
+        processes, machines = config.source.integer("/num_processes"), config.source.integer("/num_machines")
         if on_the_line(submission, "--num_processes", "--num_machines") or not processes or not machines:
             continue
         if machines > 0 and processes > 0 and processes % machines:
@@ -50,7 +50,7 @@ def launcher_is_known(submission: Submission) -> Iterator[Breach]:
 def machines_have_a_hostfile(submission: Submission) -> Iterator[Breach]:
     """Several machines under a launcher of DeepSpeed's have a deepspeed_hostfile."""
     for config in clusters(submission):
-        source, machines = config.source, whole(config, "/num_machines") or 1
+        source, machines = config.source, config.source.integer("/num_machines") or 1
         launcher = source.value(f"{_AT}/deepspeed_multinode_launcher", "pdsh")
         if source.value("/distributed_type") != "DEEPSPEED" or machines < 2 or launcher in ("standard", None):
             continue
@@ -65,7 +65,7 @@ def machines_have_a_hostfile(submission: Submission) -> Iterator[Breach]:
 def machines_have_an_address(submission: Submission) -> Iterator[Breach]:
     """Several machines under the standard launcher have main_process_ip and main_process_port."""
     for config in clusters(submission):
-        source, machines = config.source, whole(config, "/num_machines") or 1
+        source, machines = config.source, config.source.integer("/num_machines") or 1
         launcher = source.value(f"{_AT}/deepspeed_multinode_launcher", "pdsh")
         deepspeed = source.value("/distributed_type") == "DEEPSPEED"
         if machines < 2 or (deepspeed and launcher != "standard"):
@@ -80,7 +80,7 @@ def machines_have_an_address(submission: Submission) -> Iterator[Breach]:
 def rank_is_within(submission: Submission) -> Iterator[Breach]:
     """machine_rank is below num_machines."""
     for config in clusters(submission):
-        rank, machines = whole(config, "/machine_rank"), whole(config, "/num_machines")
+        rank, machines = config.source.integer("/machine_rank"), config.source.integer("/num_machines")
         machines = 1 if machines is None and not config.source.has("/num_machines") else machines
         if rank is None or machines is None or on_the_line(submission, "--machine_rank", "--num_machines"):
             continue
@@ -92,7 +92,7 @@ def rank_is_within(submission: Submission) -> Iterator[Breach]:
 def machines_have_their_ranks(submission: Submission) -> Iterator[Breach]:
     """A config for several machines leaves machine_rank to --machine_rank of the launch line."""
     for config in clusters(submission):
-        source, machines = config.source, whole(config, "/num_machines") or 1
+        source, machines = config.source, config.source.integer("/num_machines") or 1
         launcher = source.value(f"{_AT}/deepspeed_multinode_launcher", "pdsh")
         starts_all = source.value("/distributed_type") == "DEEPSPEED" and launcher not in ("standard", "nossh", None)
         calls = [call for launch in submission.launches for call in launch.calls if call.program == "accelerate"]

@@ -15,7 +15,7 @@ from ....findings import Location, Severity
 from ...phrases import divisors, listed
 from ...sources import accelerate
 from ..rule import Breach, DocumentRule
-from .accelerate import clusters, on_the_line, whole
+from .accelerate import clusters, on_the_line
 from .models import model_of
 
 SIZES: Final = ("dp_replicate_size", "dp_shard_size", "tp_size", "cp_size", "sp_size")
@@ -87,7 +87,9 @@ def _sizes(config: AccelerateConfig | None, launch: Launch | None, call: Call | 
         values=tuple(values),
         where=config.source.locate_key("/parallelism_config") if config is not None and own else places[0],
         of_sequence=places[-1],
-        processes=options.integer("--num_processes") if given or config is None else whole(config, "/num_processes"),
+        processes=options.integer("--num_processes")
+        if given or config is None
+        else config.source.integer("/num_processes"),
         deepspeed=kind == "DEEPSPEED" or options.has("--use_deepspeed"),
     )
 

@@ -29,12 +29,6 @@ def config_of(arguments: MegatronArguments, submission: Submission) -> DsConfig 
     return found[0] if len(found) == 1 and arguments.flavour == MDS else None
 
 
-def whole_number(config: DsConfig, pointer: str) -> int | None:
-    """A whole number of the config; None where there is none, or something else."""
-    value = config.value(pointer)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
 def stage_of(arguments: MegatronArguments, submission: Submission) -> tuple[int, Location] | None:
     """The ZeRO stage that the engine runs, and where it is said."""
     config = config_of(arguments, submission)
@@ -87,11 +81,11 @@ def batch_is_the_configs(arguments: MegatronArguments, submission: Submission) -
     if config is None:
         return
     for name, pointer in _BATCHES:
-        ours, theirs = arguments.integer(name), whole_number(config, pointer)
+        ours, theirs = arguments.integer(name), config.integer(pointer)
         if ours is not None and theirs is not None and ours != theirs:
             message = f"{name} {ours}, but {pointer[1:]} is {theirs} in the config"
             yield Breach(where=arguments.locate(name), message=message, hint=f'"{pointer[1:]}": {ours} in the config')
-    steps, batch = whole_number(config, "/gradient_accumulation_steps"), sized(arguments, GLOBAL)
+    steps, batch = config.integer("/gradient_accumulation_steps"), sized(arguments, GLOBAL)
     micro, replicas = sized(arguments, MICRO), replicas_of(submission, arguments)
     if not steps or not batch or not micro or not replicas or batch % (micro * replicas):
         return
