@@ -17,7 +17,7 @@ from benchmarks.pairs import Pair, left_out_seconds, memory_pairs, shipped_secon
 from benchmarks.tables import coverage_table, regime_of_time, regime_table, source_table, worst_table
 from benchmarks.uncertainty import memory_kind
 from dsgen.estimate.uncertainty import memory_shares, time_shares
-from dsgen.spec.resolve import DEFAULT_HEADROOM
+from dsgen.job.resolve import DEFAULT_HEADROOM
 
 SHIPPED, LEFT_OUT = "shipped", "source left out"
 WORST = 2  #: rows shown of each source

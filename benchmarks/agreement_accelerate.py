@@ -23,7 +23,7 @@ import yaml
 import dsgen
 from benchmarks.azureml_mutations import places, put
 from dsgen.findings import Severity
-from dsgen.rules.documents import DOCUMENT_RULES
+from dsgen.rules.files import DOCUMENT_RULES
 
 SEED: Final = 20261121
 CONFIGS: Final = 600

@@ -25,7 +25,7 @@ import yaml
 import dsgen
 from benchmarks.azureml_mutations import BASES, mutations
 from dsgen.findings import Finding, Severity
-from dsgen.rules.documents import DOCUMENT_RULES
+from dsgen.rules.files import DOCUMENT_RULES
 
 SEED: Final = 20261121
 MUTATIONS: Final = 2000

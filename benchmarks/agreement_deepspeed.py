@@ -140,10 +140,10 @@ def ask_dsgen(text: str, version: str) -> tuple[tuple[str, str, str], ...]:
     from dsgen.documents.hjson.text import read_json
     from dsgen.documents.submission import Given, Submission
     from dsgen.findings import Severity
-    from dsgen.rules.documents.check import check_submission
-    from dsgen.rules.documents.deepspeed.settings import COMPUTED_LATER
-    from dsgen.rules.documents.registry import DOCUMENT_RULES
-    from dsgen.spec.text import text_of
+    from dsgen.job.text import text_of
+    from dsgen.rules.files.check import check_submission
+    from dsgen.rules.files.deepspeed.settings import COMPUTED_LATER
+    from dsgen.rules.files.registry import DOCUMENT_RULES
 
     when = {rule.id: rule.when for rule in DOCUMENT_RULES}
     config = DsConfig(json=read_json(text_of(text, "ds_config.json")))

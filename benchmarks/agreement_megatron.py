@@ -33,8 +33,8 @@ from dsgen.documents.shell.launch_line import launches
 from dsgen.documents.shell.script import read_script
 from dsgen.documents.submission import Given, Submission
 from dsgen.findings import Severity
-from dsgen.rules.documents import DOCUMENT_RULES
-from dsgen.spec.text import text_of
+from dsgen.job.text import text_of
+from dsgen.rules.files import DOCUMENT_RULES
 
 SEED: Final = 20261121
 LINES: Final = 400

@@ -25,7 +25,7 @@ import dsgen
 from benchmarks.slurm_mutations import BASES, mutations
 from dsgen.catalog.loader import find_node_type
 from dsgen.findings import Severity
-from dsgen.rules.documents import DOCUMENT_RULES
+from dsgen.rules.files import DOCUMENT_RULES
 from dsgen.units import MIB
 from tests.slurm_cluster import SlurmCluster, sbatch_test_only, slurm_for
 

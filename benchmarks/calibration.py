@@ -20,7 +20,7 @@ from benchmarks.measured import Run
 from dsgen.estimate.calibration import MeasuredRun, fit_calibration
 from dsgen.estimate.rates import constants, selectors
 from dsgen.estimate.step_time import step_time
-from dsgen.spec.job import Calibration, Job
+from dsgen.job.records import Calibration, Job
 
 GIVEN = 10  #: runs that are given to the calibration
 LEAST = 14  #: runs that a machine must have, so that some are left to predict

@@ -23,7 +23,7 @@ from dsgen.estimate import rates as rates_module
 from dsgen.estimate.posterior import Vector, jacobian, most_probable, settled, weights_of
 from dsgen.estimate.rates import constants, selectors
 from dsgen.estimate.step_time import step_time
-from dsgen.spec.job import Calibration
+from dsgen.job.records import Calibration
 
 LEFT_OUT = Path(__file__).parent / "data" / "left_out.json"
 CONSTANTS = Path(rates_module.__file__).with_name("constants.yaml")

@@ -18,8 +18,8 @@ from benchmarks.measured import DATA, Run, runs
 from benchmarks.pairs import Seconds, left_out_seconds, shipped_seconds, timed
 from dsgen.estimate.layout import FIELDS, Layout, Layouts
 from dsgen.estimate.memory import memory
+from dsgen.job.records import Job
 from dsgen.search.rank import TIME_BAND, ranking
-from dsgen.spec.job import Job
 
 #: Columns of `measured.csv` that are decided with the layout, measured, or about the row itself. Runs that agree in
 #: every other column are the same job.

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from .estimate.layout import Layout
     from .findings import Finding, InvalidJob
     from .frameworks.program import RenderedFile
+    from .job.records import Job
     from .search.plan import Infeasible, Plan, SearchResult
-    from .spec.job import Job
 
 __all__ = [
     "Finding",
@@ -48,7 +48,7 @@ _HOMES = {
     "Finding": ".findings",
     "Infeasible": ".search.plan",
     "InvalidJob": ".findings",
-    "Job": ".spec.job",
+    "Job": ".job.records",
     "Layout": ".estimate.layout",
     "Plan": ".search.plan",
     "RenderedFile": ".frameworks.program",
@@ -98,7 +98,8 @@ def check_job(
     source: Source, *, overrides: Mapping[str, object] | None = None, check_pins: bool = True
 ) -> tuple[Job, tuple[Finding, ...]]:
     """The job as `load_job` gives it, pinned keys checked, with its warnings and notes. Raises `InvalidJob`."""
-    from . import rules, spec
+    from . import job as spec
+    from . import rules
     from .findings import InvalidJob, Severity, in_file_order
 
     job, findings = spec.load_with_findings(source, overrides=overrides or {})
@@ -156,7 +157,7 @@ def validate(
     though they are named. Raises nothing else: bad input is a finding.
     """
     from .documents.given import Beside
-    from .rules.documents.validate import validate
+    from .validate.submissions import validate
 
     beside = Beside(
         gpus=gpus,

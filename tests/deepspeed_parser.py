@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from dsgen.rules.documents.engine import ACCELERATOR, parse
+from dsgen.validate.engine import ACCELERATOR, parse
 
 __all__ = ["batch_triple", "parse"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import dsgen
 from dsgen.estimate.uncertainty import Band, Uncertainty
-from dsgen.spec.job import Job
+from dsgen.job.records import Job
 
 SMALL: dict[str, Any] = {
     "name": "small",

@@ -18,15 +18,14 @@ PACKAGE = ROOT / "generator"
 ORDER = (
     {"version", "units", "findings"},
     {"catalog"},
-    {"spec"},
+    {"job"},
     {"documents"},
     {"estimate"},
     {"rules"},
     {"search"},
     {"frameworks"},
     {"launchers"},
-    {"render", "write"},
-    {"report"},
+    {"render", "write", "validate"},
     {"cli"},
 )
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}

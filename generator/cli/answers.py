@@ -10,21 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from .known_rules import title_of
-from .text import (
-    band_note,
-    choices,
-    degrees,
-    gib_with_band,
-    layout_text,
-    one_of,
-    percent,
-    seconds,
-    seconds_with_band,
-)
+from .text import band_note, choices, degrees, gib_with_band, layout_text, one_of, percent, seconds, seconds_with_band
 
 if TYPE_CHECKING:
+    from ..job.records import Job
     from ..search.plan import Infeasible, Plan, SearchResult
-    from ..spec.job import Job
 
 _RULED_OUT_SHOWN = 6
 

@@ -89,7 +89,7 @@ def _model_facts(entry: ModelEntry) -> tuple[str, str]:
 
 
 def _model(entry: ModelEntry) -> Model:
-    from ..spec.hf_config import model_from_config
+    from ..job.hf_config import model_from_config
 
     return model_from_config(entry.config, name=entry.name, source=entry.source)
 

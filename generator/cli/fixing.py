@@ -16,7 +16,7 @@ from .findings_text import printable
 
 if TYPE_CHECKING:
     from ..findings import Edit, Finding
-    from ..rules.documents.validate import Answer
+    from ..validate.submissions import Answer
     from ..write import Change
 
 MAX_ROUNDS: Final = 10
@@ -59,7 +59,7 @@ def write_mended(files: Sequence[Mended]) -> tuple[Change, ...]:
     """Write every file, or none; links are followed, permissions and byte order marks kept. Raises `CannotWrite`."""
     from ..documents.read import MAX_BYTES
     from ..frameworks.program import RenderedFile
-    from ..spec.text import UnreadableText, read_path
+    from ..job.text import UnreadableText, read_path
     from ..write import CannotWrite, write
 
     for file in files:

@@ -16,8 +16,8 @@ from .writing import refuse_unwritable, write_files
 
 if TYPE_CHECKING:
     from ..frameworks.program import RenderedFile
+    from ..job.records import Job
     from ..search.plan import SearchResult
-    from ..spec.job import Job
     from ..write import Change
 
 _OTHER_PLACE = "--diff shows the changes, --force overwrites, -o names another folder"

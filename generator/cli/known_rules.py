@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..rules.documents.rule import DocumentRule
+    from ..rules.files.rule import DocumentRule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ _MILDER: Mapping[str, str] = {
 @lru_cache(maxsize=1)
 def known_rules() -> tuple[KnownRule, ...]:
     """Rules by id; one that checks jobs and files alike is one entry."""
-    from ..rules.documents import DOCUMENT_RULES
+    from ..rules.files import DOCUMENT_RULES
 
     notes = rule_notes()
     rules = {rule.id: rule for rule in _other_rules()}
@@ -66,8 +66,8 @@ def _other_rules() -> Iterable[KnownRule]:
     """All but the rules on documents."""
     from ..documents.codes import TITLES as FILE_TITLES
     from ..documents.runs.measurement import TITLES as RUN_TITLES
+    from ..job.codes import TITLES
     from ..rules import ALL_RULES, JobRule, LayoutRule
-    from ..spec.codes import TITLES
 
     yield from _titled(TITLES, "spec", "the job spec's own form")
     yield from _titled(RUN_TITLES, "runs", "the documented form of runs that dsgen calibrate reads")

@@ -18,7 +18,7 @@ from .status import ExitStatus
 
 if TYPE_CHECKING:
     from ..findings import Finding
-    from ..spec.job import Job
+    from ..job.records import Job
 
 DEFAULT_SPEC = "dsgen.yaml"  #: what is read in the working directory when no SPEC is given
 _COMMANDS = ("calibrate", "catalog", "estimate", "generate", "plan", "rules", "schema", "validate")

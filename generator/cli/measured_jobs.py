@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ..estimate.calibration import MeasuredRun
     from ..estimate.layout import Layout
     from ..findings import Finding
-    from ..spec.job import Job
+    from ..job.records import Job
 
 
 def job_of(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ..findings import Finding
-    from ..rules.documents.validate import Answer
+    from ..validate.submissions import Answer
     from .fixing import Mended
 
 CONSUMERS: Final = ("deepspeed", "huggingface", "accelerate", "megatron-deepspeed")
@@ -95,8 +95,8 @@ def _checker(
     """A function that checks the paths, with contents to read instead of the files'."""
     from ..documents.given import Beside
     from ..documents.read import by_folder
-    from ..rules.documents.validate import joined
-    from ..rules.documents.validate import validate as check
+    from ..validate.submissions import joined
+    from ..validate.submissions import validate as check
 
     submissions = by_folder(paths) if each_folder else (paths,)
 

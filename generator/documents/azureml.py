@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Final
 
 from ..findings import Location
-from ..spec.source import Source
-from ..spec.text import Text
+from ..job.source import Source
+from ..job.text import Text
 from .document import AzureMLJob, LaunchScript
 from .shell.launch_line import launches, sbatch_options
 from .shell.script import read_command_text

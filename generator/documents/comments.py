@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import yaml
 
-from ..spec.text import Text
+from ..job.text import Text
 from .hjson.text import read_json
 from .shell.tokens import ARRAY, WORD, Tokens
 

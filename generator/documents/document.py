@@ -8,8 +8,8 @@ from pathlib import PurePath
 from typing import Literal
 
 from ..findings import Location
-from ..spec.pointer import whole_number
-from ..spec.source import Source
+from ..job.pointer import whole_number
+from ..job.source import Source
 from .hjson.text import JsonText
 from .hostfile import Hostfile
 from .megatron_arguments import MegatronArguments

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import yaml
 
-from ..spec.dialect import Dialect
-from ..spec.source import Source, parse
-from ..spec.text import Text
-from ..spec.yaml_core import MAX_DIGITS, resolve_scalar, short_tag
+from ..job.dialect import Dialect
+from ..job.source import Source, parse
+from ..job.text import Text
+from ..job.yaml_core import MAX_DIGITS, resolve_scalar, short_tag
 
 _RESOLVER: Final[Any] = yaml.resolver.Resolver()
 _CONSTRUCTOR: Final = yaml.constructor.SafeConstructor()

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from ..catalog import Model
 from ..findings import Finding, Location, Severity
-from ..spec.job import Cluster, Job
-from ..spec.plain import plain_source
-from ..spec.resolve_cluster import resolve_cluster
-from ..spec.resolve_model import resolve_model
+from ..job.plain import plain_source
+from ..job.records import Cluster, Job
+from ..job.resolve_cluster import resolve_cluster
+from ..job.resolve_model import resolve_model
 from . import codes
 from .submission import CONSUMERS, NEWEST_DEEPSPEED, Given
 from .world import FLAGS

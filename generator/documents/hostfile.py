@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..findings import Location
-from ..spec.text import Text
+from ..job.text import Text
 
 #: deepspeed/launcher/runner.py, _parse_hostfile @ 0.19.8: what follows the number isn't looked at.
 _ENTRY: Final = re.compile(r"(\S+)\s+slots=(\d+)")

@@ -9,8 +9,8 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from ..findings import Location
-from ..spec.pointer import whole_number
-from ..spec.text import Text
+from ..job.pointer import whole_number
+from ..job.text import Text
 from .megatron_options import Flavour, OptionTable, option_table
 from .megatron_words import GivenOption, PlacedWord, Stray, parse_words
 from .shell.launch_line import Launch

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from ..findings import Finding, Location, Severity
-from ..spec.source import Source
-from ..spec.text import Text, UnreadableText, read_path, text_of
+from ..job.source import Source
+from ..job.text import Text, UnreadableText, read_path, text_of
 from . import codes
 from .azureml import is_of_azureml, other_than_command, read_azureml
 from .document import AccelerateConfig, Document, DsConfig, EnvironmentFile, JobSpec, Kind, LaunchScript

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Final, TypeVar
 
 from ..catalog import Model
-from ..spec.job import Cluster, Job
+from ..job.records import Cluster, Job
 from .document import AccelerateConfig, AzureMLJob, Document, DsConfig, EnvironmentFile, LaunchScript
 from .hostfile import Hostfile
 from .links import Reference, references

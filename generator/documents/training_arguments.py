@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 from ..findings import Location
-from ..spec.source import Source, escape
+from ..job.source import Source, escape
 from .hjson.text import JsonText
 from .shell.launch_line import Launch
 from .shell.words import Word

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..catalog.records import Model
-from ..spec.job import Job
+from ..job.records import Job
 from .layout import LayoutLike, Recompute
 from .stages import StageLayers
 from .states import weight_bytes

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..catalog.records import Model
-from ..spec.job import Job
+from ..job.records import Job
 from . import model_size
 from .layout import LayoutLike
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..spec.job import Calibration, Job
+from ..job.records import Calibration, Job
 from ..units import GIB
 from .calibration_report import CalibrationReport, Errors, Excluded, Factor, Machine, RunResult
 from .layout import Layout

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..spec.job import Calibration
+from ..job.records import Calibration
 from ..version import __version__
 from .posterior import Vector
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..spec.job import Job
+from ..job.records import Job
 from .rates import rates
 
 #: What a ring that crosses the link between the sockets reaches of one under a single socket: 0.42 for eight PCIe

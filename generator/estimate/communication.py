@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..spec.job import Job
+from ..job.records import Job
 from .activations import attention_widths, local_tokens, sequence_cut
 from .buckets import bucket_elements
 from .collectives import Group, all_gather_s, all_reduce_s, all_to_all_s, dispatch_s, group, send_s

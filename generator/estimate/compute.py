@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..spec.job import Job
+from ..job.records import Job
 from .activations import attention_widths, local_tokens, sequence_cut
 from .layout import LayoutLike
 from .products import Passes, linear, tile_use

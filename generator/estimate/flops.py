@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..spec.job import Job
+from ..job.records import Job
 from . import model_size
 from .activations import attention_widths
 from .layout import LayoutLike, Recompute

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..spec.job import Job
+from ..job.records import Job
 from ..units import GIB
 from . import activations, model_size, workspace
 from .buckets import bucket_elements, layer_elements

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..spec.job import Job
+from ..job.records import Job
 from .rates import rates
 from .states import weight_bytes
 from .traits import FRAMEWORKS

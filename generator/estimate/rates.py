@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from ..catalog.loader import read_yaml
-from ..spec.job import Cluster, Job
+from ..job.records import Cluster, Job
 
 _BY = ("any", "generation", "fabric", "network", "framework", "kernels")
 #: A share or fraction never exceeds what it is a share of.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..spec.job import Job
+from ..job.records import Job
 from . import model_size
 from .layout import LayoutLike
 from .traits import FRAMEWORKS

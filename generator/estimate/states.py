@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..spec.job import Job
+from ..job.records import Job
 from .layout import LayoutLike, Offload
 from .traits import FRAMEWORKS
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..spec.job import Job
+from ..job.records import Job
 from . import communication, compute, flops, model_size
 from .layout import Layout, LayoutLike, Offload, Recompute
 from .ledgers import StepTime, Throughput

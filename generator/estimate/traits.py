@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..catalog.records import Accelerator
-from ..spec.job import Job
+from ..job.records import Job
 from ..units import GIB
 
 

@@ -13,7 +13,7 @@ from math import exp
 from typing import Any
 
 from ..catalog.loader import read_yaml
-from ..spec.job import Job
+from ..job.records import Job
 from .layout import Layout
 from .ledgers import Memory, StepTime
 from .rates import constants

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..spec.job import Job
+from ..job.records import Job
 from .activations import layer_bytes_per_token, local_tokens, mlp_bytes_per_token, score_bytes, sequence_cut
 from .layout import LayoutLike, Recompute
 from .states import weight_bytes

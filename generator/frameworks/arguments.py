@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ..spec.job import Training
+from ..job.records import Training
 from .program import ArgumentGroup, ConfigPath
 
 Value = str | int | float | bool | ConfigPath | tuple[str, ...] | None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..estimate.layout import Layout, Recompute
+from ..job.records import Job
 from ..search.plan import Plan
-from ..spec.job import Job
 from . import ds_config
 from .arguments import Value, group, training_steps, user_group, without_empty
 from .program import ConfigPath, Program

@@ -12,7 +12,7 @@ from typing import Any
 from ..estimate.buckets import bucket_elements, max_live_elements, persistence_threshold, prefetch_elements
 from ..estimate.layout import Layout, Offload
 from ..estimate.states import sums_gradients_in_fp32
-from ..spec.job import Job
+from ..job.records import Job
 from .optimizer import BETA1, EPSILON, beta2
 from .program import RenderedFile
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..estimate.layout import Layout, Recompute
+from ..job.records import Job
 from ..search.plan import Plan
-from ..spec.job import Job
 from . import ds_config
 from .arguments import Value, group, training_steps, user_group, without_empty
 from .optimizer import BETA1, EPSILON, beta2

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..estimate.layout import Layout
-from ..rules.job_parts import missing_parts
-from ..spec.job import Job
+from ..job.records import Job
+from ..rules.job.parts import missing_parts
 from .arguments import DEFAULT_STEPS, Value, gives, group, training_steps
 from .optimizer import BETA1, EPSILON, beta2
 from .program import ArgumentGroup

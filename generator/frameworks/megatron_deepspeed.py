@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..estimate.layout import Layout, Offload, Recompute
+from ..job.records import Job
 from ..search.plan import Plan
-from ..spec.job import Job
 from . import ds_config, megatron
 from .arguments import Value, group, user_group, without_empty
 from .program import ArgumentGroup, ConfigPath, Program

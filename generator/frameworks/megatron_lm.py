@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from ..estimate.communication import sends_tokens_once_per_node
 from ..estimate.layout import Layout, Offload, Recompute
 from ..estimate.stages import counts_embedding_as_layer, shortens_last_stage, stage_layers
+from ..job.records import Job
 from ..search.plan import Plan
-from ..spec.job import Job
 from . import megatron
 from .arguments import Value, group, user_group, without_empty
 from .program import ArgumentGroup, Program

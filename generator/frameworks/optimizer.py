@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..spec.job import Job
+from ..job.records import Job
 
 BETA1 = 0.9
 EPSILON = 1e-8

@@ -7,15 +7,7 @@ from typing import Any
 
 from ..frameworks.program import Program, RenderedFile
 from ..search.plan import Plan
-from .call import (
-    argument_lines,
-    environment,
-    file_names,
-    header,
-    launch_options,
-    processes_per_node,
-    shares_cores,
-)
+from .call import argument_lines, environment, file_names, header, launch_options, processes_per_node, shares_cores
 from .template import fill
 
 

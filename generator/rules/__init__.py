@@ -9,9 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .check import binding_rules, check_fit, check_job, check_layout, check_pins
     from .registry import ALL_RULES, FIT_RULES, IDENTITY_RULES, JOB_RULES, LAYOUT_RULES
     from .rule import FitRule, JobRule, LayoutRule
+    from .run import binding_rules, check_fit, check_job, check_layout, check_pins
 
 __all__ = [
     "ALL_RULES",
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    ".check": ("binding_rules", "check_fit", "check_job", "check_layout", "check_pins"),
+    ".run": ("binding_rules", "check_fit", "check_job", "check_layout", "check_pins"),
     ".registry": ("ALL_RULES", "FIT_RULES", "IDENTITY_RULES", "JOB_RULES", "LAYOUT_RULES"),
     ".rule": ("FitRule", "JobRule", "LayoutRule"),
 }

@@ -8,10 +8,10 @@ from ..estimate.layout import Layout, LayoutLike, Offload, Recompute
 from ..estimate.ledgers import Memory
 from ..estimate.uncertainty import required_band
 from ..findings import Severity
-from ..spec.job import Job
+from ..job.records import Job
 from ..units import GIB
 from .frameworks import AUTOTP, HUGGINGFACE, MEGATRON_LM
-from .layout_offload import HOST_OPTIMIZERS
+from .layout.offload import HOST_OPTIMIZERS
 from .rule import FitRule
 from .sources import deepspeed
 

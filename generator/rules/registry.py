@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from .fit import FIT_RULES
-from .identities import IDENTITY_RULES
-from .job_rules import JOB_RULES
-from .layout_expert import EXPERT_RULES
-from .layout_offload import OFFLOAD_RULES
-from .layout_pipeline import PIPELINE_RULES
-from .layout_recompute import RECOMPUTE_RULES
-from .layout_sequence import SEQUENCE_RULES
-from .layout_tensor import TENSOR_RULES
-from .layout_zero import ZERO_RULES
+from .job.rules import JOB_RULES
+from .layout.expert import EXPERT_RULES
+from .layout.identities import IDENTITY_RULES
+from .layout.offload import OFFLOAD_RULES
+from .layout.pipeline import PIPELINE_RULES
+from .layout.recompute import RECOMPUTE_RULES
+from .layout.sequence import SEQUENCE_RULES
+from .layout.tensor import TENSOR_RULES
+from .layout.zero import ZERO_RULES
 from .rule import FitRule, JobRule, LayoutRule
 
 LAYOUT_RULES: tuple[LayoutRule, ...] = (

@@ -9,7 +9,7 @@ from typing import Any
 from ..estimate.layout import Layout, LayoutLike
 from ..estimate.ledgers import Memory
 from ..findings import Severity
-from ..spec.job import Job
+from ..job.records import Job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from ..estimate.layout import FIELDS, LayoutLike, Layouts, Offload, Recompute
 from ..findings import Severity
+from ..job.records import Job, Pins
 from ..rules import LAYOUT_RULES
 from ..rules.rule import LayoutRule
-from ..spec.job import Job, Pins
 
 Column = NDArray[np.int64]
 #: Values that one variable may take, given the row's mesh (`data`, `tensor`, `pipeline`, `context`).

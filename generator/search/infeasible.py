@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from ..estimate.layout import FIELDS
 from ..estimate.uncertainty import required_band
 from ..findings import Severity
-from ..rules.check import check_pins
-from ..spec.job import Job
+from ..job.records import Job
+from ..rules.run import check_pins
 from .enumerate import divisors, enumerate_legal
 from .plan import Infeasible, Plan, Suggestion
 from .rank import ranking

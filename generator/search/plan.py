@@ -9,7 +9,7 @@ from ..estimate.layout import Layout
 from ..estimate.ledgers import Memory, StepTime, Throughput
 from ..estimate.uncertainty import Uncertainty
 from ..findings import Finding
-from ..spec.job import Job
+from ..job.records import Job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

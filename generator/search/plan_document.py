@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 from ..estimate.model_size import parameter_count
 from ..findings import Finding
-from ..spec.job import Calibration, Cluster, Job
+from ..job.records import Calibration, Cluster, Job
 from ..version import __version__
 from .plan import Infeasible, Plan, SearchResult
 

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from ..estimate.layout import Layouts, Offload, Recompute
 from ..estimate.uncertainty import ordering_band
+from ..job.records import Job
 from ..rules.frameworks import AUTOTP
-from ..spec.job import Job
 
 #: Two estimates closer than this fraction are equal: so far the model can't tell which layout of one job is the faster
 #: (`benchmarks.uncertainty`). Much less than the uncertainty of each alone: two layouts share most of what is unknown.

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..estimate.layout import Layout, Layouts, Offload, Recompute
-from ..spec.job import Job
+from ..job.records import Job
 from .rank import OFFLOAD_MARGIN, TIME_BAND
 
 _DECISIONS = (

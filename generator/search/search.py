@@ -15,9 +15,9 @@ from ..estimate.ledgers import Memory
 from ..estimate.memory import memory
 from ..estimate.step_time import step_time, throughput
 from ..estimate.uncertainty import required_band, uncertainty
+from ..job.records import Job
 from ..rules import FIT_RULES
-from ..rules.check import check_fit, check_layout
-from ..spec.job import Job
+from ..rules.run import check_fit, check_layout
 from .enumerate import Legal, enumerate_legal, pinned_values
 from .plan import Infeasible, Plan, SearchResult
 from .rank import complexity, ranking

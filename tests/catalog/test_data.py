@@ -6,7 +6,7 @@ import pytest
 
 from dsgen.catalog import Accelerator, ModelEntry, NodeType, load_catalog
 from dsgen.estimate.model_size import parameter_count
-from dsgen.spec.hf_config import model_from_config
+from dsgen.job.hf_config import model_from_config
 from dsgen.units import GB_PER_S, GBIT_PER_S, GIB, TFLOPS
 
 CATALOG = load_catalog()

@@ -14,12 +14,12 @@ import dsgen
 from dsgen.cli.fixing import MAX_ROUNDS, Mended, mend, unified_diff, write_mended
 from dsgen.cli.status import ExitStatus
 from dsgen.findings import Edit, Finding, Location, Severity
-from dsgen.rules.documents.validate import Answer
-from dsgen.spec.text import text_of
+from dsgen.job.text import text_of
+from dsgen.validate.submissions import Answer
 from dsgen.write import CannotWrite
 from tests.cli.running import run
 from tests.needs import needs_deepspeed
-from tests.rules.documents.test_cases import CASES, FOLDER, findings_of, flags_of, keywords_of
+from tests.rules.files.test_cases import CASES, FOLDER, findings_of, flags_of, keywords_of
 
 
 def finding(*edits: tuple[str, int, int, str], rule: str = "ZERO001") -> Finding:

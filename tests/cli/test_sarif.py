@@ -19,7 +19,7 @@ from dsgen.cli.known_rules import KnownRule, known_rules
 from dsgen.cli.sarif import sarif_log
 from dsgen.findings import Edit, Finding, Location, Severity
 from tests.needs import needs_sarif_schema
-from tests.rules.documents.test_cases import CASES, findings_of
+from tests.rules.files.test_cases import CASES, findings_of
 
 RULE = KnownRule(
     id="ZERO001",

@@ -6,7 +6,7 @@ import random
 import re
 from collections.abc import Iterator
 
-from dsgen.spec.text import Text
+from dsgen.job.text import Text
 
 _LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dsgen.documents.azureml import other_than_command, read_azureml
 from dsgen.documents.document import AzureMLJob
 from dsgen.documents.foreign_yaml import read_yaml
-from dsgen.spec.text import UnreadableText, text_of
+from dsgen.job.text import UnreadableText, text_of
 
 REST = "environment: azureml:e:1\n"
 

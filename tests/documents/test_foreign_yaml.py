@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsgen.documents.foreign_yaml import read_yaml
-from dsgen.spec.source import Source
-from dsgen.spec.text import UnreadableText, text_of
+from dsgen.job.source import Source
+from dsgen.job.text import UnreadableText, text_of
 
 
 def read(content: str, path: str = "job.yml") -> Source:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dsgen.documents.hostfile import read_env_file, read_hostfile
-from dsgen.spec.text import Text
+from dsgen.job.text import Text
 from tests.needs import needs_deepspeed
 
 _HOSTFILES = (

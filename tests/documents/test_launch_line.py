@@ -14,7 +14,7 @@ import pytest
 from dsgen.documents.shell.launch_line import Launch, launches, sbatch_options
 from dsgen.documents.shell.launcher_options import TABLES
 from dsgen.documents.shell.script import read_script
-from dsgen.spec.text import Text
+from dsgen.job.text import Text
 from tests.needs import needs_deepspeed, needs_slurm, needs_transformers, program
 
 _GOLDEN = Path(__file__).parents[1] / "golden"

@@ -20,7 +20,7 @@ from dsgen.documents.megatron_words import PlacedWord, parse_words
 from dsgen.documents.shell.launch_line import launches
 from dsgen.documents.shell.script import read_script
 from dsgen.findings import Location
-from dsgen.spec.text import text_of
+from dsgen.job.text import text_of
 
 FLAVOURS: tuple[Flavour, ...] = ("megatron-lm", "megatron-deepspeed")
 GOLDEN = sorted((Path(__file__).parents[1] / "golden").glob("*/arguments.txt"))
@@ -248,7 +248,7 @@ def test_what_dsgen_writes_is_read_whole(path: Path) -> None:
 def test_no_file_makes_the_reader_fail(content: str) -> None:
     """Whatever a file of arguments says, it is read."""
     lines = ("--num-layers 1 --hidden-size 2 --num-attention-heads " + content).split("\n")
-    from dsgen.spec.text import Text
+    from dsgen.job.text import Text
 
     arguments = read_argument_file(Text(path="arguments.txt", content="\n".join(lines), lines=lines))
     assert arguments.has("--num-layers")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dsgen.documents.runs.measurement import Read
 from dsgen.documents.runs.run import read_runs
 from dsgen.documents.runs.run_table import read_table, spec_columns
-from dsgen.spec.schema_check import load_schema
+from dsgen.job.schema_check import load_schema
 from dsgen.units import GIB
 
 

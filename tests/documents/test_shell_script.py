@@ -12,7 +12,7 @@ import pytest
 
 from dsgen.documents.shell.script import ShellScript, read_command_text, read_script
 from dsgen.findings import Location
-from dsgen.spec.text import Text
+from dsgen.job.text import Text
 
 _PRELUDE = """\
 EMPTY=

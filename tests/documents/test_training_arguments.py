@@ -21,7 +21,7 @@ from dsgen.documents.training_arguments import (
     known_arguments,
     read_value,
 )
-from dsgen.spec.text import text_of
+from dsgen.job.text import text_of
 from scripts.training_arguments_table import TABLE, table
 from tests.needs import needs_transformers
 

@@ -19,7 +19,7 @@ from dsgen.estimate.memory import memory
 from dsgen.estimate.memory_correction import corrected
 from dsgen.estimate.rates import rates
 from dsgen.estimate.step_time import step_time
-from dsgen.spec.job import Calibration, Job
+from dsgen.job.records import Calibration, Job
 from tests.jobs import SMALL, job
 
 SCHEMA = Path(__file__).parents[2] / "schemas" / "calibration.schema.json"

@@ -13,8 +13,8 @@ from dsgen.estimate.activations import layer_bytes_per_token
 from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.estimate.memory import every_stage, memory
 from dsgen.estimate.stages import in_flight, stage_layers, stage_parameters
+from dsgen.job.records import Job
 from dsgen.search.enumerate import enumerate_legal
-from dsgen.spec.job import Job
 from tests.jobs import job
 
 GPT = {"model": "gpt3-175b", "training__attention": "unfused", "gpus": 1024, "training__global_batch": 1536}

@@ -16,7 +16,7 @@ from dsgen.estimate.activations import layer_bytes_per_token
 from dsgen.estimate.layout import Layout, Recompute
 from dsgen.estimate.memory import memory
 from dsgen.estimate.workspace import output_bytes, workspace_bytes
-from dsgen.spec.job import Job
+from dsgen.job.records import Job
 from tests.estimate.tracked import Tracked, track
 from tests.jobs import job
 from tests.needs import needs_transformers

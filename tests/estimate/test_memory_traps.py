@@ -11,7 +11,7 @@ from dsgen.estimate import model_size
 from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.estimate.memory import every_stage, memory
 from dsgen.estimate.stages import stage_layers, stage_parameters
-from dsgen.spec.job import Job
+from dsgen.job.records import Job
 from tests.jobs import job
 
 GPT3 = {"model": "gpt3-175b", "gpus": 1024, "training__global_batch": 1536}

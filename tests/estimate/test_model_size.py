@@ -26,7 +26,7 @@ from dsgen.estimate.model_size import (
     router_parameters,
     shared_expert_parameters,
 )
-from dsgen.spec.hf_config import model_from_config
+from dsgen.job.hf_config import model_from_config
 from tests.needs import needs_transformers
 
 PRESETS = sorted(load_catalog().models.values(), key=lambda entry: entry.name)

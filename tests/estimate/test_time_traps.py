@@ -15,9 +15,9 @@ from dsgen.estimate.flops import attention_flops_per_token, hardware_flops_per_s
 from dsgen.estimate.layout import Layout, Recompute
 from dsgen.estimate.step_time import step_time, throughput
 from dsgen.findings import Severity
+from dsgen.job.records import Job
 from dsgen.search.enumerate import enumerate_legal
 from dsgen.search.plan import Plan
-from dsgen.spec.job import Job
 from tests.jobs import job
 
 DEEPSPEED = {"framework": "deepspeed", "training__global_batch": 1024}

@@ -22,8 +22,8 @@ from dsgen.estimate.uncertainty import (
     time_regime,
     time_shares,
 )
+from dsgen.job.records import Calibration, Job
 from dsgen.search.enumerate import enumerate_legal
-from dsgen.spec.job import Calibration, Job
 from tests.jobs import job
 
 LAYOUT = Layout(data=16)

@@ -9,8 +9,8 @@ from dsgen.catalog.records import Accelerator, Model
 from dsgen.estimate.layout import Layout
 from dsgen.estimate.ledgers import Memory, StepTime, Throughput
 from dsgen.frameworks import ConfigPath, Program
+from dsgen.job.records import Cluster, Job, Launch, Origin, Pins, Training
 from dsgen.search.plan import Plan
-from dsgen.spec.job import Cluster, Job, Launch, Origin, Pins, Training
 from tests.jobs import NO_UNCERTAINTY
 
 GPT = Model(

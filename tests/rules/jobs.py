@@ -8,7 +8,7 @@ from typing import Any
 
 from dsgen.catalog.records import Accelerator, Model
 from dsgen.findings import Location
-from dsgen.spec.job import Calibration, Cluster, Job, Launch, Origin, Pins, Training
+from dsgen.job.records import Calibration, Cluster, Job, Launch, Origin, Pins, Training
 from dsgen.units import GB, GIB
 
 Changes = Mapping[str, Any]

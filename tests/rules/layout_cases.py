@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dsgen.estimate.layout import Layout, Offload, Recompute
-from dsgen.spec.job import Job
+from dsgen.job.records import Job
 from tests.rules.jobs import MOE, job
 
 MDS = "megatron-deepspeed"

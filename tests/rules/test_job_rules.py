@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from dsgen.job.records import Job
 from dsgen.rules import JOB_RULES, check_job
-from dsgen.spec.job import Job
 from tests.rules.jobs import MOE, job
 
 MDS = "megatron-deepspeed"

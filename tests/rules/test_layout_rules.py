@@ -12,7 +12,7 @@ import pytest
 
 from dsgen.estimate.layout import FIELDS, Layout, LayoutLike, Layouts, Offload, Recompute
 from dsgen.rules import IDENTITY_RULES, LAYOUT_RULES, LayoutRule
-from dsgen.rules.pins import OFFLOAD, RECOMPUTE
+from dsgen.rules.layout.pins import OFFLOAD, RECOMPUTE
 from tests.rules.layout_cases import CASES, Case
 
 RULES = {rule.id: rule for rule in (*LAYOUT_RULES, *IDENTITY_RULES)}

@@ -15,12 +15,12 @@ from dsgen.estimate.layout import Layout, Layouts, Offload, Recompute
 from dsgen.estimate.memory import memory
 from dsgen.estimate.step_time import step_time
 from dsgen.findings import Severity
+from dsgen.job.records import Job
 from dsgen.rules import FIT_RULES, LAYOUT_RULES
 from dsgen.search.enumerate import _DOMAINS, divisors, enumerate_legal
 from dsgen.search.plan import Infeasible, SearchResult
 from dsgen.search.rank import TIME_BAND, judged_time
 from dsgen.search.search import feasible_layouts
-from dsgen.spec.job import Job
 from tests.jobs import job
 
 JOBS = {

@@ -13,8 +13,8 @@ from copy import deepcopy
 from typing import Any, Final
 
 from ...findings import Edit
-from ...spec.source import escape
-from ...spec.text import Text
+from ...job.source import escape
+from ...job.text import Text
 from .layout import Change, insertions, line_indent, removals, starts_line, unit
 from .text import JsonText, read_json
 from .tokens import MULTILINE, dump

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from ...spec.source import escape
+from ...job.source import escape
 from .tokens import Mark, Refused, Tokens
 
 MAX_DEPTH: Final = 64

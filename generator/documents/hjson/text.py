@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ...findings import Location
-from ...spec.text import Text
+from ...job.text import Text
 from .reader import Broken as Broken
 from .reader import Duplicate as Duplicate
 from .reader import read_document

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from ...catalog import closest
 from ...findings import Finding, Location
-from ...spec.schema_check import load_schema
+from ...job.schema_check import load_schema
 from ...units import GIB
 from .measurement import PEAK_KINDS, RUNS_COLUMN, RUNS_UNREADABLE, RUNS_VALUE, Measurement, Read, error
 from .run_text import short_name

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ...findings import Location
-from ...spec.text import Text
+from ...job.text import Text
 from .context import Context, Reading
 from .pieces import Source
 from .reader import Reader

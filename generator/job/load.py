@@ -1,0 +1,96 @@
+"""From a job spec in any form to a `Job`, or to everything that is wrong with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final, TextIO
+
+from ..findings import Finding, InvalidJob, Location, Severity, in_file_order
+from .codes import DUPLICATE_KEY, MISSING_KEY, WRONG_TYPE, error
+from .overrides import apply_overrides
+from .plain import plain_source
+from .records import Job
+from .resolve import resolve
+from .resolve_model import check_model_keys
+from .schema_check import check_schema
+from .source import Source, parse
+from .text import UnreadableText, read_path, read_stream
+from .text_check import check_environment, check_text
+from .wording import show
+
+# Where an empty value means something; elsewhere `key:` without a value is as good as no key.
+_KEPT_EMPTY: Final = frozenset({"model", "environment", "tags"})
+
+SpecSource = str | os.PathLike[str] | TextIO | Mapping[str, object]
+
+
+def load(source: SpecSource, *, overrides: Mapping[str, object] | None = None) -> Job:
+    """The job of a spec: a path, an open text stream, or the spec's keys as a mapping.
+
+    `overrides` maps dotted paths (`gpus`, `layout.zero_stage`) to values that go over the spec's; text is read as YAML.
+    Raises `InvalidJob`, and nothing else for bad input, with every finding at once.
+    """
+    return load_with_findings(source, overrides=overrides)[0]
+
+
+def load_with_findings(
+    source: SpecSource, *, overrides: Mapping[str, object] | None = None
+) -> tuple[Job, tuple[Finding, ...]]:
+    """As `load`, with the warnings that didn't stop the job, in file order."""
+    try:
+        read = _read(source)
+        if not read.complete:  # what would be missing may come later in the text
+            raise InvalidJob(read.findings)
+        if not isinstance(read.data, dict):
+            raise InvalidJob([*read.findings, _not_a_mapping(read)])
+        changed = apply_overrides(read, overrides or {})
+    except UnreadableText as problem:
+        raise InvalidJob([problem.finding]) from None
+    tidy = replace(changed, data=_without_empty(changed.data))
+    job, findings = _check(tidy)
+    if job is None:
+        raise InvalidJob(findings)
+    return job, in_file_order(findings)
+
+
+def _check(source: Source) -> tuple[Job | None, tuple[Finding, ...]]:
+    """The job, if nothing is wrong with it, and every finding."""
+    textual = (*source.findings, *check_text(source), *check_environment(source), *check_model_keys(source))
+    told = {
+        finding.where.pointer
+        for finding in textual
+        if finding.where.pointer and finding.severity is Severity.ERROR and finding.rule != DUPLICATE_KEY
+    }
+    shape = tuple(finding for finding in check_schema(source) if finding.where.pointer not in told)
+    errors = [finding for finding in (*textual, *shape) if finding.severity is Severity.ERROR]
+    job, unresolved = resolve(source, (finding.where.pointer for finding in errors))
+    findings = (*textual, *shape, *unresolved)
+    return (None if errors else job), findings
+
+
+def _read(source: SpecSource) -> Source:
+    if isinstance(source, Mapping):
+        return plain_source(source)
+    if isinstance(source, (str, os.PathLike)):
+        return parse(read_path(source))
+    return parse(read_stream(source))
+
+
+def _not_a_mapping(source: Source) -> Finding:
+    where = source.locations.get("", Location(path=source.path))
+    if source.data is None:
+        hint = "write at least model, cluster, gpus and training.global_batch"
+        return error(MISSING_KEY, where, "the job spec is empty", hint)
+    message = f"a job spec is a mapping of keys to values; this is {show(source.data)}"
+    return error(WRONG_TYPE, where, message, "write `model: gpt3-175b` and so on, one key a line")
+
+
+def _without_empty(data: object) -> object:
+    """`data` without the keys that have no value, down to the spec's own mappings."""
+    if not isinstance(data, dict):
+        return data
+    return {
+        key: value if key in _KEPT_EMPTY else _without_empty(value) for key, value in data.items() if value is not None
+    }

@@ -1,0 +1,234 @@
+"""A spec of the right shape becomes a `Job`: names looked up, defaults in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from ..catalog import Accelerator, Model
+from ..findings import Finding, Severity
+from .codes import MISSING_KEY, PARTIAL_SEQUENCES, WRONG_VALUE, error
+from .quantities import read_time_limit, read_tokens
+from .records import Calibration, Cluster, Job, Launch, Origin, Pins, Training
+from .resolve_calibration import resolve_calibration
+from .resolve_cluster import resolve_cluster
+from .resolve_model import resolve_model
+from .source import Source
+from .text_check import is_secret
+
+DEFAULT_SEQUENCE_LENGTH: Final = 4096
+#: Beyond the upper end of the allocator's band, what reaches the upper end of nvidia-smi's, rounded to the side that
+#: refuses fewer of the runs that ran: `python -m benchmarks.headroom` prints the trade-off.
+DEFAULT_HEADROOM: Final = 0.05
+DEFAULT_FRAMEWORK: Final = "megatron-deepspeed"
+MEGATRON_SCRIPT: Final = "pretrain_gpt.py"
+OTHER_SCRIPT: Final = "train.py"
+
+#: Key of `training`, its only value, and the frameworks that have no other.
+_FIXED_CHOICES: Final = (
+    ("kernels", "fused", ("megatron-lm", "megatron-deepspeed")),
+    ("cross_entropy", "unfused", ("megatron-deepspeed", "deepspeed", "huggingface")),
+    ("gradient_dtype", "fp32", ("megatron-lm",)),
+)
+
+Data = Mapping[str, Any]
+
+
+def resolve(source: Source, broken: Iterable[str]) -> tuple[Job | None, tuple[Finding, ...]]:
+    """The job, or every reason why there is none. `broken` are the pointers of values that the schema refused."""
+    pointers = tuple(broken)
+    data: Data = source.data if isinstance(source.data, dict) else {}
+    findings: list[Finding] = []
+    model: Model | None = None
+    cluster: Cluster | None = None
+    if "model" in data and _sound("/model", pointers):
+        model, problems = resolve_model(source, data["model"])
+        findings.extend(problems)
+    if "cluster" in data and _sound("/cluster", pointers):
+        cluster, problems = resolve_cluster(source, data["cluster"])
+        findings.extend(problems)
+    if _sound("/training/duration", pointers):
+        findings.extend(_check_duration(source, data))
+    if _sound("/training/global_batch", pointers) and _sound("/training/sequence_length", pointers):
+        findings.extend(_check_batch(source, data, model))
+    findings.extend(_check_choices(source, data, pointers))
+    if _sound("/launch/time_limit", pointers):
+        findings.extend(_check_time_limit(source, data))
+    calibration: Calibration | None = Calibration()
+    if "calibration" in data and cluster is not None and _sound("/calibration", pointers):
+        framework = data.get("framework", DEFAULT_FRAMEWORK) if _sound("/framework", pointers) else None
+        calibration, problems = resolve_calibration(source, data["calibration"], cluster, framework)
+        findings.extend(problems)
+    wrong = any(finding.severity is Severity.ERROR for finding in findings)
+    if pointers or wrong or model is None or cluster is None or calibration is None:
+        return None, tuple(findings)
+    return replace(_job(source, data, model, cluster), calibration=calibration), tuple(findings)
+
+
+def _sound(pointer: str, broken: tuple[str, ...]) -> bool:
+    """Whether nothing broken is at, below or above `pointer`; the root, where keys are missing, doesn't count."""
+    paths = [f"{known}/" for known in broken if known]
+    return not any(path.startswith(f"{pointer}/") or f"{pointer}/".startswith(path) for path in paths)
+
+
+def _check_duration(source: Source, data: Data) -> tuple[Finding, ...]:
+    tokens = data.get("training", {}).get("duration", {}).get("tokens")
+    problem = None if tokens is None else _token_problem(tokens)
+    if problem is None:
+        return ()
+    return (error(WRONG_VALUE, source.locate("/training/duration/tokens"), problem, "such as `tokens: 300B`"),)
+
+
+def _check_batch(source: Source, data: Data, model: Model | None) -> tuple[Finding, ...]:
+    """What the schema can't say of the global batch: it is there, and makes whole sequences."""
+    training: Data = data.get("training", {})
+    batch = training.get("global_batch")
+    if batch is None:
+        hint = "add `global_batch: 512`, in sequences, or `global_batch: {tokens: 4194304}`"
+        return (error(MISSING_KEY, source.locate("/training"), "`training.global_batch` is missing", hint),)
+    if not isinstance(batch, Mapping):
+        return ()
+    where = source.locate("/training/global_batch/tokens")
+    if problem := _token_problem(batch["tokens"]):
+        return (error(WRONG_VALUE, where, problem, "such as `tokens: 4194304`"),)
+    if "sequence_length" not in training and model is None:
+        return ()
+    length, tokens = _sequence_length(training, model), read_tokens(batch["tokens"])
+    return (error(PARTIAL_SEQUENCES, where, *_partial_sequences(tokens, length)),) if tokens % length else ()
+
+
+def _token_problem(value: int | float | str) -> str | None:
+    try:
+        read_tokens(value)
+    except ValueError as problem:
+        return str(problem)
+    return None
+
+
+def _partial_sequences(tokens: int, length: int) -> tuple[str, str]:
+    """Message and hint for a batch of `tokens` that is no multiple of `length`."""
+    message = f"{tokens} tokens make {tokens / length:.2f} sequences of {length} tokens"
+    below = tokens // length
+    choices = [f"tokens: {n * length} ({n} sequence{'s' if n > 1 else ''})" for n in (below, below + 1) if n]
+    return message, f"the nearest that fit: {' or '.join(choices)}"
+
+
+def _check_choices(source: Source, data: Data, broken: tuple[str, ...]) -> tuple[Finding, ...]:
+    """Choices that the framework's launch files can't say: each has one value there, or one in fp16."""
+    framework, training = data.get("framework", DEFAULT_FRAMEWORK), data.get("training")
+    if not isinstance(training, Mapping):
+        return ()
+    findings: list[Finding] = []
+    for key, only, frameworks in _FIXED_CHOICES:
+        value, where = training.get(key), f"/training/{key}"
+        half = key == "gradient_dtype" and training.get("precision") == "fp16"
+        only = "same" if half else only
+        if value not in (None, only) and (half or framework in frameworks) and _sound(where, broken):
+            problem = f"`training.{key}: {value}` is not available with framework: {framework}" + " in fp16" * half
+            findings.append(error(WRONG_VALUE, source.locate(where), problem, f"`{key}: {only}`, or leave it out"))
+    return tuple(findings)
+
+
+def _check_time_limit(source: Source, data: Data) -> tuple[Finding, ...]:
+    limit = data["launch"].get("time_limit") if isinstance(data.get("launch"), Mapping) else None
+    try:
+        if limit is not None:
+            read_time_limit(limit)
+    except ValueError as problem:
+        where = source.locate("/launch/time_limit")
+        return (error(WRONG_VALUE, where, f"`launch.time_limit`: {problem}", "such as `time_limit: 2-00:00:00`"),)
+    return ()
+
+
+def _job(source: Source, data: Data, model: Model, cluster: Cluster) -> Job:
+    framework = data.get("framework", DEFAULT_FRAMEWORK)
+    gpus = int(data["gpus"]) if "gpus" in data else int(data["nodes"]) * cluster.accelerators_per_node
+    version = data.get("deepspeed_version", "0.19.8")
+    return Job(
+        name=data.get("name", model.name),
+        framework=framework,
+        deepspeed_version=tuple(int(part) for part in version.split(".")),
+        model=model,
+        cluster=cluster,
+        gpus=gpus,
+        training=_training(data.get("training", {}), model, cluster.accelerator),
+        pins=Pins(**{key: _whole(value) for key, value in data.get("layout", {}).items()}),
+        headroom=float(data.get("memory", {}).get("headroom", DEFAULT_HEADROOM)),
+        launch=_launch(source, data.get("launch", {}), framework),
+        origin=Origin(path=source.path, locations=source.locations),
+    )
+
+
+def _training(training: Data, model: Model, accelerator: Accelerator) -> Training:
+    length = _sequence_length(training, model)
+    batch = training["global_batch"]
+    sequences = read_tokens(batch["tokens"]) // length if isinstance(batch, Mapping) else int(batch)
+    return Training(
+        sequence_length=length,
+        global_batch=sequences,
+        precision=training.get("precision", _best_precision(accelerator)),
+        optimizer=training.get("optimizer", "adamw"),
+        attention=training.get("attention", "unfused" if accelerator.generation == "volta" else "flash"),
+        duration_tokens=_duration_tokens(training.get("duration", {}), length, sequences),
+        learning_rate=float(training.get("learning_rate", 1e-4)),
+        weight_decay=float(training.get("weight_decay", 0.1)),
+        gradient_clipping=float(training.get("gradient_clipping", 1.0)),
+        kernels=training.get("kernels"),
+        cross_entropy=training.get("cross_entropy"),
+        gradient_dtype=training.get("gradient_dtype"),
+    )
+
+
+def _sequence_length(training: Data, model: Model | None) -> int:
+    """Tokens of a sequence; learned positions are trained at their full length, others at up to 4096."""
+    if "sequence_length" in training or model is None:
+        return int(training["sequence_length"])
+    if model.position_embedding == "learned":
+        return model.max_positions
+    return min(model.max_positions, DEFAULT_SEQUENCE_LENGTH)
+
+
+def _best_precision(accelerator: Accelerator) -> str:
+    return next((precision for precision in ("bf16", "fp16") if accelerator.supports(precision)), "fp32")
+
+
+def _duration_tokens(duration: Data, length: int, sequences: int) -> float | None:
+    """Tokens in all; `None` when the spec doesn't say."""
+    if "tokens" in duration:
+        return float(read_tokens(duration["tokens"]))
+    if "steps" in duration:
+        return float(duration["steps"]) * length * sequences
+    if "samples" in duration:
+        return float(duration["samples"]) * float(duration.get("epochs", 1)) * length
+    return None
+
+
+def _launch(source: Source, launch: Data, framework: str) -> Launch:
+    target = launch.get("target", "slurm")
+    limit = launch.get("time_limit")
+    return Launch(
+        target=target,
+        script=launch.get("script", MEGATRON_SCRIPT if framework.startswith("megatron") else OTHER_SCRIPT),
+        arguments=tuple(
+            _as_text(source, f"/launch/arguments/{index}", value)
+            for index, value in enumerate(launch.get("arguments", ()))
+        ),
+        environment={
+            name: _as_text(source, f"/launch/environment/{name}", value)
+            for name, value in launch.get("environment", {}).items()
+            if not is_secret(name)
+        },
+        time_limit_s=None if limit is None else read_time_limit(limit),
+        options={key: _whole(value) for key, value in launch.get(target, {}).items()},
+    )
+
+
+def _whole(value: Any) -> Any:
+    """`1e3` is a whole number to the schema; to Python it is a float."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _as_text(source: Source, pointer: str, value: str | int | float) -> str:
+    """Text as it is; a number as it was written, for `1e-4` and `007` mean more to a script than to us."""
+    return value if isinstance(value, str) else source.texts.get(pointer, str(value))

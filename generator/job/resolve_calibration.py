@@ -1,0 +1,96 @@
+"""`calibration` of the spec: a file that `dsgen calibrate` wrote, as a `Calibration` of the job's machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from ..findings import Finding
+from ..version import __version__
+from .codes import CALIBRATION, CALIBRATION_AGE, CALIBRATION_MACHINE, error, warning
+from .overrides import PATH as FLAGS
+from .records import Calibration, Cluster
+from .source import Source, escape, parse
+from .text import UnreadableText, read_path
+from .wording import dotted, show
+
+_HINT = "give a file that `dsgen calibrate` wrote"
+_LONGEST = 120  # characters of a message of the schema's checker
+
+
+def resolve_calibration(
+    source: Source, value: str, cluster: Cluster, framework: str | None
+) -> tuple[Calibration | None, tuple[Finding, ...]]:
+    """The calibration, or why it can't be used; with one that can, a warning when it is from another version."""
+    where = source.locate("/calibration")
+    folder = source.folder if source.folder is not None and where.path != FLAGS else Path()
+    try:
+        document = parse(read_path(folder / value))
+    except UnreadableText as problem:
+        message = f"the calibration {show(value)}: {problem.finding.message}"
+        return None, (error(CALIBRATION, where, message, _HINT),)
+    problems = tuple(document.findings) or tuple(_breaches(document))
+    if problems:
+        return None, problems
+    data: Any = document.data
+    foreign = _foreign(data, cluster, framework)
+    if foreign:
+        message = f"the calibration {show(value)} was fitted on {' and '.join(was for was, _ in foreign)}; the job has "
+        hint = "calibrate with runs of this machine, or leave the calibration out"
+        return None, (error(CALIBRATION_MACHINE, where, message + " and ".join(now for _, now in foreign), hint),)
+    return _calibration(data, value), tuple(_age(source, data, value))
+
+
+def _calibration(data: Mapping[str, Any], value: str) -> Calibration:
+    return Calibration(
+        factors=tuple(sorted((name, float(factor)) for name, factor in data["factors"].items())),
+        spread=float(data["spread"]),
+        runs=len(data.get("runs", ())),
+        source=Path(value).name,
+        memory_factor=float(data.get("memory_factor", 1.0)),
+    )
+
+
+def _foreign(data: Mapping[str, Any], cluster: Cluster, framework: str | None) -> list[tuple[str, str]]:
+    """What the calibration was fitted on and the job has, in words, where they differ."""
+    now = {
+        "accelerator": cluster.accelerator.name,
+        "network": cluster.network,
+        "framework": framework or data["framework"],
+    }
+    return [(f"{key} {data[key]}", f"{key} {name}") for key, name in now.items() if data[key] != name]
+
+
+def _age(source: Source, data: Mapping[str, Any], value: str) -> Iterator[Finding]:
+    """The factors multiply constants, which another version may have changed."""
+    written = data.get("dsgen_version", __version__)
+    if written != __version__:
+        message = f"the calibration {show(value)} was fitted with dsgen {written}; this is {__version__}"
+        yield warning(CALIBRATION_AGE, source.locate("/calibration"), message, "run `dsgen calibrate` again")
+
+
+@cache
+def _schema() -> dict[str, Any]:
+    schemas = __package__.split(".")[0] + ".schemas"
+    schema: dict[str, Any] = json.loads(files(schemas).joinpath("calibration.schema.json").read_text(encoding="utf-8"))
+    return schema
+
+
+def _breaches(document: Source) -> Iterator[Finding]:
+    """Every breach of the schema."""
+    from jsonschema import Draft202012Validator  # takes a tenth of a second to import
+
+    for problem in Draft202012Validator(_schema()).iter_errors(document.data):
+        pointer = "".join(f"/{escape(str(part))}" for part in problem.absolute_path)
+        if problem.validator == "additionalProperties":
+            for key in problem.instance:
+                if key not in problem.schema["properties"]:
+                    where = document.locate_key(f"{pointer}/{escape(key)}")
+                    yield error(CALIBRATION, where, f"{show(key)} is no key of a calibration", "take it out")
+        else:
+            name = f"`{dotted(pointer)}`: " if pointer else ""
+            yield error(CALIBRATION, document.locate(pointer), f"{name}{problem.message[:_LONGEST]}", _HINT)

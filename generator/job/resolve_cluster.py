@@ -1,0 +1,106 @@
+"""`cluster` of the spec: a node type of the catalogue or one described inline, as a `Cluster`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ..catalog import Accelerator, NodeType, closest, find_accelerator, find_node_type, load_catalog
+from ..findings import Finding
+from ..units import GB, GBIT_PER_S, GIB
+from .codes import UNKNOWN_NAME, error
+from .records import Cluster
+from .source import Source
+from .wording import show
+
+_FAST_NETWORK_GBITS_PER_S: Final = 100  # from here on a training cluster's network is taken for InfiniBand
+
+Resolved = tuple[Cluster | None, tuple[Finding, ...]]
+
+
+def resolve_cluster(source: Source, value: str | Mapping[str, Any]) -> Resolved:
+    """The cluster, or why there is none."""
+    if isinstance(value, str):
+        node_type = find_node_type(value)
+        return _unknown_node_type(source, value) if node_type is None else (_from_node_type(node_type), ())
+    accelerator = find_accelerator(value["accelerator"])
+    if accelerator is None:
+        return _unknown_accelerator(source, value["accelerator"])
+    return _from_mapping(value, accelerator), ()
+
+
+def _from_node_type(node: NodeType) -> Cluster:
+    return Cluster(
+        name=node.name,
+        provider=node.provider,
+        accelerator=load_catalog().accelerators[node.accelerator],
+        accelerators_per_node=node.accelerators_per_node,
+        intra_node=node.intra_node,
+        link_domain=node.link_domain,
+        network=node.network,
+        network_bytes_per_s_per_node=node.network_bytes_per_s_per_node,
+        host_memory_bytes=node.host_memory_bytes,
+        cpu_cores=node.cpu_cores,
+        local_nvme_bytes=node.local_nvme_bytes,
+        price_per_node_hour=node.price_per_node_hour,
+        source=node.source,
+    )
+
+
+def _from_mapping(value: Mapping[str, Any], accelerator: Accelerator) -> Cluster:
+    per_node = int(value["accelerators_per_node"])
+    gbits_per_s = float(value["network_gbits_per_s_per_node"])
+    memory_gib, nvme_gb = value.get("host_memory_gib"), value.get("local_nvme_gb")
+    cores = value.get("cpu_cores")
+    return Cluster(
+        name=f"{per_node}x {accelerator.name}",
+        provider=None,
+        accelerator=accelerator,
+        accelerators_per_node=per_node,
+        intra_node=value.get("intra_node", _usual_intra_node(accelerator)),
+        link_domain=per_node,
+        network=value.get("network", _usual_network(gbits_per_s)),
+        network_bytes_per_s_per_node=gbits_per_s * GBIT_PER_S,
+        host_memory_bytes=None if memory_gib is None else memory_gib * GIB,
+        cpu_cores=None if cores is None else int(cores),
+        local_nvme_bytes=None if nvme_gb is None else nvme_gb * GB,
+        price_per_node_hour=value.get("price_per_node_hour"),
+        source="the job spec",
+    )
+
+
+def _usual_intra_node(accelerator: Accelerator) -> str:
+    if not accelerator.link_bytes_per_s:
+        return "pcie"
+    return "nvswitch" if accelerator.vendor == "nvidia" else "mesh"
+
+
+def _usual_network(gbits_per_s: float) -> str:
+    if not gbits_per_s:
+        return "none"
+    return "infiniband" if gbits_per_s >= _FAST_NETWORK_GBITS_PER_S else "ethernet"
+
+
+def _unknown_node_type(source: Source, value: str) -> Resolved:
+    catalog = load_catalog()
+    accelerator = find_accelerator(value)
+    if accelerator is not None:
+        nodes = [name for name, node in catalog.node_types.items() if node.accelerator == accelerator.name]
+        hint = f"nodes with it: {', '.join(nodes)}" if nodes else "describe the node: {accelerator: ...}"
+        message = f"{show(value)} is an accelerator; `cluster` is a node type"
+        return None, (error(UNKNOWN_NAME, source.locate("/cluster"), message, hint),)
+    aliases = [alias for alias, name in catalog.aliases.items() if name in catalog.node_types]
+    near = closest(value, [*catalog.node_types, *aliases])
+    hint = f"did you mean `{near}`?" if near else f"such as `cluster: {next(iter(catalog.node_types))}`"
+    message = f"{show(value)} is no node type of the catalogue"
+    where = source.locate("/cluster")
+    return None, (error(UNKNOWN_NAME, where, message, f"{hint} (`dsgen catalog` lists all)"),)
+
+
+def _unknown_accelerator(source: Source, value: str) -> Resolved:
+    catalog = load_catalog()
+    aliases = [alias for alias, name in catalog.aliases.items() if name in catalog.accelerators]
+    near = closest(value, [*catalog.accelerators, *aliases])
+    hint = f"did you mean `{near}`?" if near else f"such as `accelerator: {next(iter(catalog.accelerators))}`"
+    where = source.locate("/cluster/accelerator")
+    return None, (error(UNKNOWN_NAME, where, f"{show(value)} is no accelerator of the catalogue", hint),)

@@ -1,0 +1,236 @@
+"""The batch of a DeepSpeed config: train_batch_size = micro batch × accumulation steps × replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ....documents.document import DsConfig
+from ....documents.submission import FILLERS, Submission
+from ....findings import Severity
+from ...numbers import listed, neighbours
+from ...sources import deepspeed
+from ..rule import Breach, DocumentRule
+from .problem import as_hjson, shown
+from .settings import is_elastic, is_empty, readable, replicas_of
+
+_TRAIN: Final = "train_batch_size"
+_MICRO: Final = "train_micro_batch_size_per_gpu"
+_STEPS: Final = "gradient_accumulation_steps"
+
+Number = int | float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Batch:
+    """The three keys as written, None where left out or null; `replicas`: None where nobody says."""
+
+    config: DsConfig
+    train: Number | None
+    micro: Number | None
+    steps: Number | None
+    replicas: Number | None
+
+    @property
+    def given(self) -> dict[str, Number]:
+        """The keys that are written, with their values."""
+        values = {_TRAIN: self.train, _MICRO: self.micro, _STEPS: self.steps}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def breach(self, key: str, message: str, hint: str | None) -> Breach:
+        """A breach at a key."""
+        return Breach(where=self.config.locate(f"/{key}"), message=message, hint=hint)
+
+
+def _batches(submission: Submission) -> Iterator[_Batch]:
+    """The configs whose batch DeepSpeed computes from numbers; what is no number has a rule of its own."""
+    for config, schema in readable(submission):
+        values: list[Any] = [as_hjson(config.value(f"/{key}")) for key in (_TRAIN, _MICRO, _STEPS)]
+        elastic = is_elastic(config, schema)
+        if elastic or not all(value is None or isinstance(value, int | float) for value in values):
+            continue
+        train, micro, steps = values
+        replicas = replicas_of(config, submission)
+        yield _Batch(config=config, train=train, micro=micro, steps=steps, replicas=replicas)
+
+
+def batch_sizes_are_positive(submission: Submission) -> Iterator[Breach]:
+    """The three batch keys are greater than 0."""
+    for batch in _batches(submission):
+        for key, value in batch.given.items():
+            if value <= 0:
+                message = f"`{key}` is {shown(value)}; it must be greater than 0"
+                yield batch.breach(key, message, "1" if key != _TRAIN else _product_hint(batch))
+
+
+def _product_hint(batch: _Batch) -> str | None:
+    if batch.replicas is None:
+        return None
+    return f"{shown(max(batch.micro or 1, 1) * max(batch.steps or 1, 1) * batch.replicas)}"
+
+
+def batch_is_given(submission: Submission) -> Iterator[Breach]:
+    """A config gives train_batch_size or train_micro_batch_size_per_gpu."""
+    for batch in _batches(submission):
+        if batch.given or submission.consumer in FILLERS or _is_part(batch.config) or is_empty(batch.config):
+            continue
+        message = f"neither `{_TRAIN}` nor `{_MICRO}` is given, and DeepSpeed needs one of them"
+        yield batch.breach("", message, f'"{_MICRO}": 1')
+
+
+def _is_part(config: DsConfig) -> bool:
+    """Whether a script writes the file in pieces."""
+    return config.embedded and not config.json.data
+
+
+def steps_are_not_alone(submission: Submission) -> Iterator[Breach]:
+    """Accumulation steps come with a train or micro batch size."""
+    for batch in _batches(submission):
+        if set(batch.given) == {_STEPS} and submission.consumer not in FILLERS:
+            message = f"`{_STEPS}` alone doesn't make a batch; DeepSpeed needs `{_TRAIN}` or `{_MICRO}` too"
+            yield batch.breach(_STEPS, message, f'"{_MICRO}": 1')
+
+
+def batch_reaches_every_replica(submission: Submission) -> Iterator[Breach]:
+    """The batch has at least one sample, or one micro batch, for every replica."""
+    for batch in _sound(submission):
+        if batch.train is None or batch.replicas is None or len(batch.given) == 3:
+            continue
+        least = (batch.micro or 1) * (batch.steps or 1) * batch.replicas
+        if batch.train < least:
+            parts = [f"`{key}` {shown(value)}" for key, value in batch.given.items() if key != _TRAIN]
+            times = " × ".join([*parts, f"{shown(batch.replicas)} replicas"]) + (f" = {shown(least)}" if parts else "")
+            message = f"`{_TRAIN}` {shown(batch.train)} is less than {times}"
+            yield batch.breach(_TRAIN, message, f"{shown(least)}, or fewer GPUs")
+
+
+def batch_can_be_divided(submission: Submission) -> Iterator[Breach]:
+    """A train batch given with one of the other two, or alone, is a multiple of what it is divided by."""
+    for batch in _sound(submission):
+        if batch.train is None or len(batch.given) == 3:
+            continue
+        part = batch.micro or batch.steps or 1
+        step = part * (batch.replicas or 1)
+        if batch.train < step or _derives(batch, part):
+            continue
+        names = [f"`{key}` {shown(value)}" for key, value in batch.given.items() if key != _TRAIN]
+        names += [f"{shown(batch.replicas)} replicas"] if batch.replicas is not None else []
+        total = f" = {shown(step)}" if len(names) > 1 else ""
+        message = f"`{_TRAIN}` {shown(batch.train)} is no multiple of {' × '.join(names)}{total}"
+        yield batch.breach(_TRAIN, message, _multiples(step, batch.train))
+
+
+def _derives(batch: _Batch, part: Number) -> bool:
+    """Whether the key that is left out, divided off as DeepSpeed does, gives the batch again."""
+    if batch.train is None:
+        return True
+    replicas = batch.replicas or 1
+    first, second = (part, replicas) if batch.micro is not None else (replicas, part)
+    rest = batch.train // first // second
+    return batch.train == part * rest * replicas
+
+
+def batch_is_the_product(submission: Submission) -> Iterator[Breach]:
+    """train_batch_size is micro batch × accumulation steps × replicas."""
+    for batch in _sound(submission):
+        if batch.train is None or batch.micro is None or batch.steps is None:
+            continue
+        step = batch.micro * batch.steps
+        if batch.replicas is None:
+            if batch.train % step:
+                message = f"`{_TRAIN}` {shown(batch.train)} is no multiple of {_MICRO} {shown(batch.micro)}"
+                message += f" × {_STEPS} {shown(batch.steps)} = {shown(step)}"
+                yield batch.breach(_TRAIN, message, _multiples(step, batch.train))
+            continue
+        product = batch.micro * batch.steps * batch.replicas
+        if batch.train != product:
+            message = f"`{_TRAIN}` is {shown(batch.train)}, but {_MICRO} {shown(batch.micro)} × {_STEPS}"
+            message += f" {shown(batch.steps)} × {shown(batch.replicas)} replicas = {shown(product)}"
+            yield batch.breach(_TRAIN, message, _fitting(batch, product))
+
+
+def _sound(submission: Submission) -> Iterator[_Batch]:
+    """Batches whose numbers are all greater than 0, and finite."""
+    for batch in _batches(submission):
+        numbers = (*batch.given.values(), *(() if batch.replicas is None else (batch.replicas,)))
+        if all(0 < number < 1e300 for number in numbers):
+            yield batch
+
+
+def _multiples(step: Number, target: Number) -> str | None:
+    return listed(neighbours(step, target)) if isinstance(step, int) and isinstance(target, int) else None
+
+
+def _fitting(batch: _Batch, product: Number) -> str:
+    """The product, and other accumulation steps that make the batch as written."""
+    hint = f'"{_TRAIN}": {shown(as_hjson(product))}'
+    if batch.micro and batch.replicas and batch.train is not None:
+        steps, rest = divmod(batch.train, batch.micro * batch.replicas)
+        if steps and not rest:
+            hint += f', or "{_STEPS}": {shown(as_hjson(steps))}'
+    return hint
+
+
+RULES: Final[tuple[DocumentRule, ...]] = (
+    DocumentRule(
+        id="BATCH001",
+        severity=Severity.ERROR,
+        when="parse",
+        reads=("DeepSpeed config",),
+        source=deepspeed("runtime/config.py:937-940"),
+        prevents="AssertionError: Check batch related parameters. train_batch_size is not equal to ...",
+        fix="Give two of the three keys; DeepSpeed derives the third.",
+        check=batch_is_the_product,
+    ),
+    DocumentRule(
+        id="BATCH002",
+        severity=Severity.ERROR,
+        when="parse",
+        reads=("DeepSpeed config",),
+        source=deepspeed("runtime/config.py:931-935"),
+        prevents="AssertionError: Train batch size: 0 has to be greater than 0",
+        fix="Write numbers of at least 1.",
+        check=batch_sizes_are_positive,
+    ),
+    DocumentRule(
+        id="BATCH003",
+        severity=Severity.ERROR,
+        when="parse",
+        reads=("DeepSpeed config",),
+        source=deepspeed("runtime/config.py:942-991"),
+        prevents="AssertionError: Check batch related parameters, with numbers that nobody wrote",
+        fix="Write a multiple, or give the micro batch and the steps only.",
+        check=batch_can_be_divided,
+    ),
+    DocumentRule(
+        id="BATCH004",
+        severity=Severity.ERROR,
+        when="parse",
+        reads=("DeepSpeed config",),
+        source=deepspeed("runtime/config.py:984"),
+        prevents="AssertionError: Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided",
+        fix="Give the micro batch; the others follow.",
+        check=batch_is_given,
+    ),
+    DocumentRule(
+        id="BATCH005",
+        severity=Severity.ERROR,
+        when="parse",
+        reads=("DeepSpeed config",),
+        source=deepspeed("runtime/config.py:1018-1022"),
+        prevents="AssertionError: Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided",
+        fix="Give the micro batch too.",
+        check=steps_are_not_alone,
+    ),
+    DocumentRule(
+        id="BATCH006",
+        severity=Severity.ERROR,
+        when="parse",
+        reads=("DeepSpeed config",),
+        source=deepspeed("runtime/config.py:935"),
+        prevents="AssertionError: Gradient accumulation steps: 0 has to be greater than 0",
+        fix="Raise the batch, or use fewer GPUs.",
+        check=batch_reaches_every_replica,
+    ),
+)

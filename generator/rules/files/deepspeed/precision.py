@@ -1,0 +1,226 @@
+"""Number formats in a DeepSpeed config."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ....documents.document import DsConfig
+from ....documents.submission import FILLERS, Submission
+from ....findings import Severity
+from ...numbers import listed
+from ...sources import deepspeed, deepspeed_now, derived
+from ..rule import Breach, DocumentRule
+from .values import (
+    bf16_block,
+    configs,
+    ds_rule,
+    given,
+    number,
+    offloads,
+    optimizer_type,
+    precision,
+    removed,
+    shown,
+    stage_of,
+    switch,
+)
+
+#: The first release seen to have bf16_master_weights_and_grads, and the first to cast inputs without fp16.
+HAS_BF16_MASTERS: Final = (0, 18, 9)
+CASTS_ANYWAY: Final = (0, 17, 6)
+
+
+def hardware_computes_precision(submission: Submission) -> Iterator[Breach]:
+    """The accelerator computes in the precision asked for."""
+    cluster = submission.cluster
+    for config in configs(submission) if cluster else ():
+        kind = precision(config)
+        if cluster and kind in ("fp16", "bf16") and not cluster.accelerator.supports(kind):
+            block = "/fp16" if kind == "fp16" else bf16_block(config)
+            able = [p for p in ("bf16", "fp16") if cluster.accelerator.supports(p)]
+            message = f"{kind} is enabled, which {cluster.accelerator.name} does not compute in"
+            hint = f"enable {listed(able)} instead" if able else "train in fp32"
+            yield Breach(where=config.locate(f"{block}/enabled"), message=message, hint=hint)
+
+
+def loss_is_scaled(submission: Submission) -> Iterator[Breach]:
+    """In fp16 the loss is scaled by more than 1, or small gradients are zero."""
+    for config in configs(submission):
+        scale = number(given(config, "/fp16/loss_scale"))
+        if switch(config, "/fp16/enabled") and scale is not None and 0 < scale <= 1:
+            message = f"loss_scale: {shown(config.value('/fp16/loss_scale'))} leaves fp16 gradients unscaled:"
+            message += " small ones underflow to 0"
+            yield Breach(where=config.locate("/fp16/loss_scale"), message=message, hint="loss_scale: 0 scales by need")
+
+
+def _is_filled(config: DsConfig) -> bool:
+    """Whether the file has an "auto", so that it is for Hugging Face or accelerate, which also set the precision."""
+    return any(config.value(pointer) == "auto" for pointer in config.json.spans)
+
+
+def zero_trains_in_16_bits(submission: Submission) -> Iterator[Breach]:
+    """Training with ZeRO says which 16-bit format it computes in."""
+    for config in configs(submission):
+        stage, autocast = stage_of(config), switch(config, "/torch_autocast/enabled")
+        said = any(config.has(block) for block in ("/fp16", "/bf16", "/bfloat16", "/amp", "/torch_autocast"))
+        filled = not said and (submission.consumer in FILLERS or _is_filled(config))
+        alone = autocast is False and not filled and not switch(config, "/amp/enabled")
+        if stage and precision(config) == "fp32" and alone:
+            message = f"ZeRO stage {stage} without fp16 or bf16 trains in fp32:"
+            message += " twice the memory, and not the tensor cores' full rate"
+            where, severity = config.locate("/zero_optimization/stage"), Severity.NOTE if said else None
+            yield Breach(where=where, message=message, hint='"bf16": {"enabled": true}', severity=severity)
+
+
+def low_precision_masters_are_offloaded(submission: Submission) -> Iterator[Breach]:
+    """Master weights in 16 bits are stepped by DeepSpeedCPUAdam, so the optimizer is offloaded."""
+    has_bf16_masters = submission.deepspeed_version >= HAS_BF16_MASTERS
+    for config in configs(submission):
+        half = "/fp16/fp16_master_weights_and_grads"
+        brain = f"{bf16_block(config)}/bf16_master_weights_and_grads"
+        needs = [half] if switch(config, half) else []
+        if (
+            has_bf16_masters
+            and switch(config, brain)
+            and switch(config, f"{bf16_block(config)}/bf16_optimizer_states") is False
+        ):
+            needs.append(brain)
+        offloaded = offloads(config, "optimizer")
+        steps_on_gpu = config.value("/zero_optimization/offload_optimizer/device", "none") == "none" and not offloaded
+        torch_adam = (
+            offloaded and optimizer_type(config) in ("adam", "adamw") and switch(config, "/optimizer/params/torch_adam")
+        )
+        for pointer in needs if stage_of(config) and (steps_on_gpu or torch_adam) else ():
+            name = pointer.rpartition("/")[2]
+            why = "torch_adam is not DeepSpeedCPUAdam" if torch_adam else "the optimizer is not offloaded"
+            message = f"{name}: true needs optimizer offload with DeepSpeedCPUAdam, but {why}"
+            hint = "remove torch_adam" if torch_adam else 'offload_optimizer: {"device": "cpu"}, or remove it'
+            yield Breach(where=config.locate(pointer), message=message, hint=hint)
+
+
+def amp_goes_alone(submission: Submission) -> Iterator[Breach]:
+    """Apex amp runs without ZeRO, fp16 and bf16."""
+    for config in configs(submission):
+        if not switch(config, "/amp/enabled"):
+            continue
+        kind, stage = precision(config), stage_of(config)
+        other = f"ZeRO stage {stage}" if stage else kind if kind in ("fp16", "bf16") else None
+        if other:
+            message = f"amp is enabled together with {other}, which DeepSpeed refuses"
+            yield Breach(
+                where=config.locate("/amp/enabled"), message=message, hint='"bf16": {"enabled": true} without amp'
+            )
+
+
+def one_bf16_block(submission: Submission) -> Iterator[Breach]:
+    """The old block bfloat16 is not there beside bf16, which is the one that is read."""
+    for config in configs(submission):
+        if config.value("/bf16") is not None and config.has("/bfloat16"):
+            message = "bfloat16 is ignored: DeepSpeed reads bf16, which is there too"
+            where, edits = config.locate_key("/bfloat16"), removed(config, "/bfloat16")
+            yield Breach(where=where, message=message, hint="remove bfloat16", edits=edits)
+
+
+def inputs_are_cast_for_fp16(submission: Submission) -> Iterator[Breach]:
+    """fp16.auto_cast casts inputs to half even when fp16 is off, so it is there only with fp16."""
+    for config in configs(submission):
+        if switch(config, "/fp16/auto_cast") and switch(config, "/fp16/enabled") is False:
+            kind = precision(config) or "fp32"
+            message = f"fp16.auto_cast: true casts the inputs to half although fp16 is off and the model is {kind}"
+            where, edits = config.locate("/fp16/auto_cast"), removed(config, "/fp16/auto_cast")
+            yield Breach(where=where, message=message, hint="remove auto_cast", edits=edits)
+
+
+def dynamic_keys_scale_dynamically(submission: Submission) -> Iterator[Breach]:
+    """A static loss scale has no use for the keys of the dynamic one."""
+    keys = ("initial_scale_power", "loss_scale_window", "hysteresis", "consecutive_hysteresis", "min_loss_scale")
+    for config in configs(submission):
+        scale = number(given(config, "/fp16/loss_scale"))
+        here = [key for key in keys if config.has(f"/fp16/{key}")]
+        if switch(config, "/fp16/enabled") and scale and here:
+            said, has = shown(config.value("/fp16/loss_scale")), "has" if len(here) == 1 else "have"
+            message = f"loss_scale: {said} is static, so {', '.join(here)} {has} no effect"
+            yield Breach(
+                where=config.locate("/fp16/loss_scale"), message=message, hint="loss_scale: 0, or remove the others"
+            )
+
+
+RULES: Final[tuple[DocumentRule, ...]] = (
+    ds_rule(
+        "PREC002",
+        Severity.ERROR,
+        "init",
+        hardware_computes_precision,
+        source=deepspeed("runtime/engine.py:1679"),
+        prevents="`Type bf16 is not supported on your device.`, or emulation by a slow path where torch has one",
+        fix="enable a format that the accelerator computes in",
+    ),
+    ds_rule(
+        "PREC007",
+        Severity.WARNING,
+        "silent",
+        loss_is_scaled,
+        source=derived("runtime/fp16/loss_scaler.py of DeepSpeed uses a positive loss_scale as it is"),
+        prevents="gradients below fp16's smallest number silently become zero",
+        fix="loss_scale: 0",
+    ),
+    ds_rule(
+        "PREC008",
+        Severity.WARNING,
+        "silent",
+        zero_trains_in_16_bits,
+        source=deepspeed_now("runtime/engine.py:1799"),
+        prevents="training in fp32 by oversight, unless the script builds the model in 16 bits",
+        fix="enable bf16 or fp16",
+    ),
+    ds_rule(
+        "PREC010",
+        Severity.ERROR,
+        "init",
+        low_precision_masters_are_offloaded,
+        source=deepspeed_now(
+            "runtime/base_optimizer.py:510; runtime/zero/stage3.py:299; runtime/zero/stage_1_and_2.py:332"
+        ),
+        prevents="`Master weights feature requires ... Offload with DeepSpeedCPUAdam`",
+        fix="offload the optimizer to the CPU, or keep fp32 masters",
+    ),
+    ds_rule(
+        "PREC015",
+        Severity.ERROR,
+        "init",
+        amp_goes_alone,
+        source=deepspeed("runtime/engine.py:2070"),
+        prevents="`Amp and ZeRO are not currently compatible`, `Cannot enable both amp with ... fp16 or bfloat16`",
+        fix="bf16 or fp16 in place of amp",
+        before=(0, 19, 8),
+    ),
+    ds_rule(
+        "PREC017",
+        Severity.WARNING,
+        "silent",
+        one_bf16_block,
+        source=deepspeed_now("runtime/precision_config.py:37"),
+        prevents="settings of the old block silently don't count",
+        fix="one block, bf16",
+    ),
+    ds_rule(
+        "PREC021",
+        Severity.ERROR,
+        "training",
+        inputs_are_cast_for_fp16,
+        source=deepspeed_now("runtime/engine.py:2957"),
+        prevents="half inputs meet a model of another type in the first matrix product",
+        fix="auto_cast only with fp16 enabled",
+        since=CASTS_ANYWAY,
+    ),
+    ds_rule(
+        "PREC022",
+        Severity.NOTE,
+        "silent",
+        dynamic_keys_scale_dynamically,
+        source=deepspeed_now("runtime/fp16/loss_scaler.py:293"),
+        prevents="settings that look effective and aren't",
+        fix="loss_scale: 0 for dynamic scaling",
+    ),
+)

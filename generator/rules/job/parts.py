@@ -1,0 +1,89 @@
+"""Parts of a model that a Megatron has no option for: the run would train another model than the one named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...findings import Severity
+from ...job.records import Job
+from ..frameworks import MEGATRON_DEEPSPEED, MEGATRON_LM, MEGATRONS
+from ..rule import JobRule
+from ..sources import derived, megatron_deepspeed
+
+Breaches = tuple[tuple[str, str, str | None], ...]
+
+_SILU = ("silu", "swish", "swiglu")
+#: Rotary scalings that an option of Megatron-LM makes; latent attention has YaRN of its own.
+_MEGATRON_LM_SCALINGS = ("none", "llama3")
+
+
+def missing_parts(job: Job) -> tuple[str, ...]:
+    """What `job.model` has and no option of the job's Megatron makes, in words; empty for the other frameworks."""
+    if job.framework not in MEGATRONS:
+        return ()
+    parts = {**_missing_everywhere(job), **(_missing_here(job) if job.framework == MEGATRON_DEEPSPEED else {})}
+    return tuple(part for part, needed in parts.items() if needed)
+
+
+def _missing_everywhere(job: Job) -> dict[str, bool]:
+    model = job.model
+    scalings = _MEGATRON_LM_SCALINGS if job.framework == MEGATRON_LM else ("none",)
+    return {
+        f"MLPs gated by {model.activation}": model.gated_mlp and model.activation not in _SILU,
+        f"{model.rotary_scaling} scaling of rotary positions": model.rotary_scaling not in scalings,
+        "normalisation of queries and keys over all heads at once": model.qk_norm == "full",
+        "attention and MLP side by side": model.norms_per_layer == 1,
+        "normalisation after attention and MLP": model.norms_per_layer > 2,
+        "an embedding of another width": model.embedding_width is not None,
+    }
+
+
+def _missing_here(job: Job) -> dict[str, bool]:
+    """What Megatron-LM has and Megatron-DeepSpeed has not, beyond what rules of its own refuse."""
+    model = job.model
+    others = model.output_bias or model.mlp_bias or model.expert_bias
+    return {
+        "normalisation of queries and keys": model.qk_norm == "head",
+        "attention sinks": model.attention_sinks,
+        "query, key and value biases without others": model.qkv_bias and not others,
+        "sliding-window attention": model.sliding_window is not None
+        and model.sliding_window < job.training.sequence_length,
+    }
+
+
+def megatron_makes_every_part(job: Job) -> Breaches:
+    """Every part of the model is one that the framework's options make."""
+    missing = missing_parts(job)
+    if not missing:
+        return ()
+    message = f"{job.model.name} has {', '.join(missing)}, for which framework: {job.framework} has no option"
+    other = "huggingface" if missing_parts(replace(job, framework=MEGATRON_LM)) else MEGATRON_LM
+    return (("/model", f"{message}: it would train without", f"framework: {other}, or a change to the script"),)
+
+
+def megatron_deepspeed_computes_fp8_with_equal_heads(job: Job) -> Breaches:
+    """Megatron-DeepSpeed's FP8 layers want as many key-value heads as attention heads."""
+    model = job.model
+    if job.framework != MEGATRON_DEEPSPEED or job.training.precision != "fp8" or model.kv_heads == model.heads:
+        return ()
+    message = (
+        f"precision: fp8 with the {model.kv_heads} key-value heads of {model.name}, which has {model.heads} attention"
+        f" heads, is refused by framework: {job.framework}"
+    )
+    return (("/training/precision", message, "precision: bf16, or framework: megatron-lm"),)
+
+
+PART_RULES: tuple[JobRule, ...] = (
+    JobRule(
+        id="MLM045",
+        severity=Severity.WARNING,
+        source=derived("the options of either Megatron's arguments.py, core_v0.16.1 and 4efb479d"),
+        check=megatron_makes_every_part,
+    ),
+    JobRule(
+        id="MDS023",
+        severity=Severity.ERROR,
+        source=megatron_deepspeed("megatron/model/transformer.py:1772"),
+        check=megatron_deepspeed_computes_fp8_with_equal_heads,
+    ),
+)

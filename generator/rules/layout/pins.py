@@ -1,0 +1,55 @@
+"""What is known of a layout before the search: the pins, and what follows from them and from the job."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from math import prod
+from typing import Any
+
+from ...estimate.layout import Layout, Offload, Recompute
+from ...job.records import Job, Pins
+from ..frameworks import AUTOTP, DEEPSPEED, HUGGINGFACE, MEGATRON_LM
+from .identities import WORLD_FACTORS
+
+RECOMPUTE = {choice.label: choice for choice in Recompute}
+OFFLOAD = {choice.label: choice for choice in Offload}
+
+
+def pinned_values(pins: Pins) -> dict[str, Any]:
+    """The keys that the user fixed, in the values of a `Layout`."""
+    values = {f.name: getattr(pins, f.name) for f in fields(pins) if getattr(pins, f.name) is not None}
+    for name, choices in (("recompute", RECOMPUTE), ("offload", OFFLOAD)):
+        if name in values:
+            values[name] = choices[values[name]]
+    return values
+
+
+def implied_values(job: Job) -> dict[str, Any]:
+    """The keys that leave no choice for this job, whatever is pinned."""
+    implied: dict[str, Any] = {}
+    if job.gpus == 1:
+        implied.update(dict.fromkeys(("data", "tensor", "pipeline", "context", "expert", "virtual_pipeline"), 1))
+    if job.framework in (DEEPSPEED, HUGGINGFACE):
+        implied.update(pipeline=1, expert=1)
+    if job.framework in AUTOTP:
+        implied["sequence_parallel"] = False
+    if job.framework != MEGATRON_LM:
+        implied["virtual_pipeline"] = 1
+    if not job.model.is_moe:
+        implied["expert"] = 1
+    return implied
+
+
+def known_values(job: Job) -> dict[str, Any]:
+    """Implied values, overruled by pins, with the last factor of the world filled in when the others are known."""
+    known = {**implied_values(job), **pinned_values(job.pins)}
+    missing = [name for name in WORLD_FACTORS if name not in known]
+    rest = prod(known[name] for name in WORLD_FACTORS if name in known)
+    if len(missing) == 1 and job.gpus % rest == 0:
+        known[missing[0]] = job.gpus // rest
+    return known
+
+
+def layout_of(values: dict[str, Any]) -> Layout:
+    """A layout with `values`; the fields that are missing take the record's defaults and must not be read."""
+    return Layout(**{"data": 1, **values})

@@ -1,0 +1,305 @@
+"""Pipeline stages and interleaved chunks against layers and micro-batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...estimate.layout import Layout, LayoutLike
+from ...estimate.stages import shortens_last_stage
+from ...findings import Severity
+from ...job.records import Job
+from ..columns import divides, implies
+from ..frameworks import AUTOTP, DEEPSPEED, ENGINES, HUGGINGFACE, MEGATRON_DEEPSPEED, MEGATRON_LM, MEGATRONS
+from ..numbers import divisors, listed, nearest, neighbours
+from ..rule import LayoutRule
+from ..sources import deepspeed, derived, megatron_lm
+
+#: The embedding and the loss, when they count as layers of the first and the last stage.
+END_LAYERS = 2
+
+
+def pipeline_values(job: Job) -> list[int]:
+    """Stage counts that cut the layers evenly; with the ends counted as layers too, for the Megatrons."""
+    layers = job.model.layers
+    fitting = set(divisors(layers))
+    if job.framework in MEGATRONS:
+        fitting.update(divisors(layers + END_LAYERS, layers))
+    if job.framework == MEGATRON_LM:
+        fitting.update(p for p in range(1, layers + 1) if shortens_last_stage(job, Layout(data=1, pipeline=p)))
+    return sorted(fitting)
+
+
+def _hint(job: Job, pipeline: int) -> str:
+    useful = [p for p in pipeline_values(job) if job.gpus % p == 0]
+    return f"pipeline: {listed(nearest(useful, pipeline))}"
+
+
+def pipeline_divides_layers_and_ends(job: Job, layout: LayoutLike) -> Any:
+    """Stages hold equal numbers of layers, if need be with embedding and loss counted or the last stage shortened."""
+    layers = job.model.layers
+    even = divides(layout.pipeline, layers) | divides(layout.pipeline, layers + END_LAYERS)
+    return even | shortens_last_stage(job, layout)
+
+
+def _explain_layers_and_ends(job: Job, layout: Layout) -> tuple[str, str]:
+    layers = job.model.layers
+    shorter = ", nor leaves layers for a shorter last stage" if job.framework == MEGATRON_LM else ""
+    return (
+        f"pipeline: {layout.pipeline} divides neither the {layers} layers nor {layers + END_LAYERS}"
+        f" (embedding and loss counted as layers){shorter}",
+        _hint(job, layout.pipeline),
+    )
+
+
+def pipeline_divides_layers(job: Job, layout: LayoutLike) -> Any:
+    """Stages hold equal numbers of layers."""
+    return divides(layout.pipeline, job.model.layers)
+
+
+def _explain_layers(job: Job, layout: Layout) -> tuple[str, str]:
+    return f"pipeline: {layout.pipeline} does not divide the {job.model.layers} layers", _hint(job, layout.pipeline)
+
+
+def pipeline_within_layers(job: Job, layout: LayoutLike) -> Any:
+    """Every stage holds at least one layer."""
+    return layout.pipeline <= job.model.layers
+
+
+def _explain_within(job: Job, layout: Layout) -> tuple[str, str]:
+    return (
+        f"pipeline: {layout.pipeline} stages are more than the {job.model.layers} layers",
+        _hint(job, layout.pipeline),
+    )
+
+
+def chunks_divide_layers(job: Job, layout: LayoutLike) -> Any:
+    """With interleaving, every chunk of every stage holds the same number of layers."""
+    chunks = layout.pipeline * layout.virtual_pipeline
+    return implies(layout.virtual_pipeline > 1, divides(chunks, job.model.layers))
+
+
+def _explain_chunks(job: Job, layout: Layout) -> tuple[str, str]:
+    layers = job.model.layers
+    chunks = layout.pipeline * layout.virtual_pipeline
+    fitting = divisors(layers // layout.pipeline) if layers % layout.pipeline == 0 else [1]
+    return (
+        f"virtual_pipeline: {layout.virtual_pipeline} × pipeline: {layout.pipeline} makes {chunks} chunks,"
+        f" which does not divide the {layers} layers",
+        f"virtual_pipeline: {listed(fitting)}",
+    )
+
+
+def chunks_need_stages(_: Job, layout: LayoutLike) -> Any:
+    """Interleaving needs a pipeline."""
+    return (layout.virtual_pipeline == 1) | (layout.pipeline > 1)
+
+
+def _explain_need_stages(_: Job, layout: Layout) -> tuple[str, str]:
+    return (
+        f"virtual_pipeline: {layout.virtual_pipeline} with pipeline: {layout.pipeline} has no stages to interleave",
+        "virtual_pipeline: 1",
+    )
+
+
+def engine_has_no_chunks(_: Job, layout: LayoutLike) -> Any:
+    """DeepSpeed's pipeline engine runs one chunk a stage."""
+    return layout.virtual_pipeline == 1
+
+
+def _explain_no_chunks(job: Job, layout: Layout) -> tuple[str, str]:
+    return (
+        f"virtual_pipeline: {layout.virtual_pipeline} is not available with framework: {job.framework},"
+        " whose schedule is not interleaved",
+        "virtual_pipeline: 1 (or framework: megatron-lm)",
+    )
+
+
+def interleaved_micro_batches_fill_stages(_: Job, layout: LayoutLike) -> Any:
+    """The interleaved schedule runs micro-batches in groups of as many as there are stages."""
+    return (layout.virtual_pipeline == 1) | divides(layout.pipeline, layout.gradient_accumulation)
+
+
+def _explain_fill(_: Job, layout: Layout) -> tuple[str, str]:
+    fitting = neighbours(layout.pipeline, layout.gradient_accumulation)
+    return (
+        f"gradient_accumulation: {layout.gradient_accumulation} micro-batches are not a multiple of the"
+        f" {layout.pipeline} pipeline stages, as interleaving needs",
+        f"gradient_accumulation: {listed(fitting)}, or virtual_pipeline: 1",
+    )
+
+
+def micro_batches_fill_pipeline(_: Job, layout: LayoutLike) -> Any:
+    """A pipeline needs at least as many micro-batches as stages, or the bubble is longer than the work."""
+    return layout.gradient_accumulation >= layout.pipeline
+
+
+def _explain_bubble(_: Job, layout: Layout) -> tuple[str, str]:
+    steps = layout.pipeline + layout.gradient_accumulation - 1
+    idle = round(100 * (layout.pipeline - 1) / steps)
+    return (
+        f"gradient_accumulation: {layout.gradient_accumulation} is less than pipeline: {layout.pipeline}:"
+        f" every stage idles {idle}% of the step",
+        f"gradient_accumulation: {layout.pipeline} or more, or a smaller pipeline",
+    )
+
+
+def pipeline_is_pinned(_: Job, layout: LayoutLike) -> Any:
+    """A script for DeepSpeed must build a PipelineModule to have stages: only the user knows whether it does."""
+    return layout.pipeline == 1
+
+
+def _explain_pinned(_: Job, layout: Layout) -> tuple[str, str]:
+    return (
+        f"pipeline: {layout.pipeline} needs a script that builds a deepspeed.pipe.PipelineModule",
+        f"pipeline: 1, or pin layout.pipeline: {layout.pipeline} if the script does",
+    )
+
+
+def trainer_has_no_pipeline(_: Job, layout: LayoutLike) -> Any:
+    """The Trainer runs one pipeline stage."""
+    return layout.pipeline == 1
+
+
+def _explain_trainer(_: Job, layout: Layout) -> tuple[str, str]:
+    return (
+        f"pipeline: {layout.pipeline} is not available with framework: huggingface",
+        "pipeline: 1 (or framework: megatron-deepspeed or megatron-lm)",
+    )
+
+
+def zero_shards_states_only_in_pipeline(_: Job, layout: LayoutLike) -> Any:
+    """Under a pipeline ZeRO stops at stage 1: gradients accumulate over micro-batches in place."""
+    return (layout.zero_stage <= 1) | (layout.pipeline == 1)
+
+
+def _explain_zero(_: Job, layout: Layout) -> tuple[str, str]:
+    return (
+        f"zero_stage: {layout.zero_stage} with pipeline: {layout.pipeline} is refused: at most 1 under a pipeline",
+        "zero_stage: 1 or 0, or pipeline: 1",
+    )
+
+
+def one_model_parallelism(_: Job, layout: LayoutLike) -> Any:
+    """Of tensor, pipeline and context parallelism, DeepSpeed without Megatron combines no two."""
+    kinds = (layout.tensor > 1) * 1 + (layout.pipeline > 1) * 1 + (layout.context > 1) * 1
+    return kinds <= 1
+
+
+def _explain_one(job: Job, layout: Layout) -> tuple[str, str]:
+    return (
+        f"tensor: {layout.tensor}, pipeline: {layout.pipeline} and context: {layout.context} are not combined by"
+        f" framework: {job.framework}: at most one may be more than 1",
+        "set all but one of tensor, pipeline and context to 1 (or use a Megatron framework)",
+    )
+
+
+PIPELINE_RULES: tuple[LayoutRule, ...] = (
+    LayoutRule(
+        id="MLM003",
+        severity=Severity.ERROR,
+        source=megatron_lm("training/arguments.py:997"),
+        variables=("pipeline",),
+        holds=pipeline_divides_layers_and_ends,
+        explain=_explain_layers_and_ends,
+        frameworks=MEGATRONS,
+    ),
+    LayoutRule(
+        id="PIPE012",
+        severity=Severity.ERROR,
+        source=derived("uneven stages wait for the fullest"),
+        variables=("pipeline",),
+        holds=pipeline_divides_layers,
+        explain=_explain_layers,
+        frameworks=(DEEPSPEED,),
+    ),
+    LayoutRule(
+        id="PIPE013",
+        severity=Severity.ERROR,
+        source=derived("a stage without layers has nothing to compute"),
+        variables=("pipeline",),
+        holds=pipeline_within_layers,
+        explain=_explain_within,
+        frameworks=MEGATRONS,
+    ),
+    LayoutRule(
+        id="MLM015",
+        severity=Severity.ERROR,
+        source=megatron_lm("training/arguments.py:968"),
+        variables=("virtual_pipeline", "pipeline"),
+        holds=chunks_divide_layers,
+        explain=_explain_chunks,
+        frameworks=(MEGATRON_LM,),
+    ),
+    LayoutRule(
+        id="MLM014",
+        severity=Severity.ERROR,
+        source=megatron_lm("training/arguments.py:1000"),
+        variables=("virtual_pipeline", "pipeline"),
+        holds=chunks_need_stages,
+        explain=_explain_need_stages,
+        frameworks=(MEGATRON_LM,),
+    ),
+    LayoutRule(
+        id="PIPE011",
+        severity=Severity.ERROR,
+        source=derived("deepspeed/runtime/pipe/schedule.py has no interleaved schedule"),
+        variables=("virtual_pipeline",),
+        holds=engine_has_no_chunks,
+        explain=_explain_no_chunks,
+        frameworks=ENGINES,
+    ),
+    LayoutRule(
+        id="MLM016",
+        severity=Severity.ERROR,
+        source=megatron_lm("core/pipeline_parallel/schedules.py:1160"),
+        variables=("gradient_accumulation", "virtual_pipeline", "pipeline"),
+        holds=interleaved_micro_batches_fill_stages,
+        explain=_explain_fill,
+        frameworks=(MEGATRON_LM,),
+    ),
+    LayoutRule(
+        id="BATCH011",
+        severity=Severity.WARNING,
+        source=derived("bubble of (stages - 1) / (micro-batches + stages - 1)"),
+        variables=("gradient_accumulation", "pipeline"),
+        holds=micro_batches_fill_pipeline,
+        explain=_explain_bubble,
+    ),
+    LayoutRule(
+        id="PIPE014",
+        severity=Severity.ERROR,
+        source=derived("deepspeed.initialize pipelines only a PipelineModule"),
+        variables=("pipeline",),
+        holds=pipeline_is_pinned,
+        explain=_explain_pinned,
+        frameworks=(DEEPSPEED,),
+        applies=lambda job: job.pins.pipeline is None,
+    ),
+    LayoutRule(
+        id="HF020",
+        severity=Severity.ERROR,
+        source=derived("the Trainer passes a plain module to deepspeed.initialize, never a PipelineModule"),
+        variables=("pipeline",),
+        holds=trainer_has_no_pipeline,
+        explain=_explain_trainer,
+        frameworks=(HUGGINGFACE,),
+    ),
+    LayoutRule(
+        id="PIPE001",
+        severity=Severity.ERROR,
+        source=deepspeed("runtime/pipe/engine.py:76"),
+        variables=("zero_stage", "pipeline"),
+        holds=zero_shards_states_only_in_pipeline,
+        explain=_explain_zero,
+        frameworks=(DEEPSPEED, MEGATRON_DEEPSPEED),
+    ),
+    LayoutRule(
+        id="PIPE015",
+        severity=Severity.ERROR,
+        source=derived("AutoTP and Ulysses each build their own process groups and know no pipeline topology"),
+        variables=("tensor", "pipeline", "context"),
+        holds=one_model_parallelism,
+        explain=_explain_one,
+        frameworks=AUTOTP,
+    ),
+)

@@ -1,0 +1,1 @@
+"""From paths to findings."""

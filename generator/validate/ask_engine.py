@@ -1,0 +1,118 @@
+"""What the installed DeepSpeed says of a submission's configs, as findings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from json import JSONDecodeError
+from typing import Any, Final
+
+from ..documents import codes
+from ..documents.document import DsConfig
+from ..documents.submission import FILLERS, Submission
+from ..documents.world import FLAGS
+from ..findings import Finding, Location, Severity
+from .engine import NoEngine, installed_version, parse, quiet, read
+
+_MAX_MESSAGE: Final = 500  # characters of DeepSpeed's own words
+_NAME: Final = re.compile(r"[A-Za-z_]\w*")
+
+
+def ask_engine(submission: Submission, findings: Iterable[Finding]) -> Iterator[Finding]:
+    """What DeepSpeed refuses in files in which no error was found so far. Raises `NoEngine` where there is none."""
+    version = installed_version()
+    wanted = ".".join(map(str, submission.deepspeed_version))
+    if version.split("+")[0] != wanted:
+        message = f"the DeepSpeed installed here is {version}, and the files are checked for {wanted}"
+        hint = f"--deepspeed-version {version.split('+')[0]}, or install that version"
+        where = Location(path=FLAGS)
+        yield Finding(rule=codes.ENGINE_VERSION, severity=Severity.NOTE, where=where, message=message, hint=hint)
+    broken = {finding.where.path for finding in findings if finding.severity is Severity.ERROR}
+    for config in submission.ds_configs:
+        if config.path not in broken:
+            yield from _ask(submission, config, version)
+
+
+def _ask(submission: Submission, config: DsConfig, version: str) -> Iterator[Finding]:
+    world, replicas = _world(submission, config)
+    reader = f"DeepSpeed {version}" if submission.consumer == "deepspeed" else "Python's json, which reads it first,"
+    try:
+        with quiet():
+            data = _as_given_to_deepspeed(submission, config)
+            reader = f"DeepSpeed {version}"
+            parse(data, world, dp=replicas)
+    except NoEngine:
+        raise
+    except Exception as problem:  # whatever DeepSpeed raises is its answer
+        said = " ".join(_words(problem).split())
+        said = said if len(said) <= _MAX_MESSAGE else f"{said[:_MAX_MESSAGE]}..."
+        offset = problem.pos if isinstance(problem, JSONDecodeError) else None
+        yield Finding(
+            rule=codes.ENGINE_REFUSES,
+            severity=Severity.ERROR,
+            where=_place(config, said) if offset is None else config.json.locate_offset(offset),
+            message=f"{reader} refuses this config{_on(submission)}: {said}",
+        )
+
+
+def _as_given_to_deepspeed(submission: Submission, config: DsConfig) -> Any:
+    """The config as it arrives at DeepSpeed's parser: programs before it have filled in what is `auto`."""
+    data = read(config.json.text.content, strict=submission.consumer != "deepspeed")
+    if submission.consumer in FILLERS and isinstance(data, dict):
+        data = _filled(data)
+        batch = ("train_batch_size", "train_micro_batch_size_per_gpu")
+        if not any(key in data for key in batch):
+            data["train_micro_batch_size_per_gpu"] = 1
+    return data
+
+
+def _filled(block: dict[str, Any]) -> dict[str, Any]:
+    """The block without its `auto` values: DeepSpeed's defaults stand for what would be filled in."""
+    kept = {key: value for key, value in block.items() if value != "auto"}
+    return {key: _filled(value) if isinstance(value, dict) else value for key, value in kept.items()}
+
+
+def _world(submission: Submission, config: DsConfig) -> tuple[int, int | None]:
+    """Ranks, and the replicas that an mpu tells, where the script passes one: Megatron's, and that of pipelines."""
+    world = submission.world
+    parallel = world.model_parallel
+    passes_mpu = submission.consumer == "megatron-deepspeed" or world.pipeline > 1
+    if not passes_mpu:
+        return world.gpus or _replicas(config), None
+    if world.gpus is not None:
+        return world.gpus, world.replicas or 1
+    replicas = _replicas(config)
+    return replicas * parallel, replicas
+
+
+def _replicas(config: DsConfig) -> int:
+    """As many replicas as the batch sizes say, where they are whole; else 1, which the parser holds least against."""
+    keys = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+    total, micro, steps = (config.value(f"/{key}") for key in keys)
+    if any(type(value) is not int or value < 1 for value in (total, micro, steps)):
+        return 1
+    share, rest = divmod(total, micro * steps)  # type: ignore[operator]
+    return share if share and not rest and share <= 1 << 20 else 1
+
+
+def _on(submission: Submission) -> str:
+    gpus = submission.world.gpus
+    return "" if gpus is None else f" on {gpus:,} GPUs"
+
+
+def _words(problem: Exception) -> str:
+    """The problem in DeepSpeed's words; of pydantic's, the first with its key."""
+    errors = getattr(problem, "errors", None)
+    if callable(errors):
+        first = errors()[0]
+        return f"{'.'.join(map(str, first.get('loc', ())))}: {first.get('msg', '')}"
+    return str(problem) or type(problem).__name__
+
+
+def _place(config: DsConfig, said: str) -> Location:
+    """The first key that the words name and the config has, else the file."""
+    by_name: dict[str, str] = {}
+    for pointer in config.json.spans:
+        by_name.setdefault(pointer.rpartition("/")[2], pointer)
+    named = next((by_name[name] for name in _NAME.findall(said) if name in by_name), None)
+    return Location(path=config.path) if named is None else config.locate_key(named)

@@ -1,0 +1,146 @@
+"""Comments that ignore findings: `# dsgen: ignore[ID]` at a line, `# dsgen: ignore-file[ID]` for a whole file."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from ..documents import codes
+from ..documents.comments import comments
+from ..findings import Finding, Location, Severity
+from ..job.text import LINE_BREAK, Text
+
+_IGNORE: Final = re.compile(r"dsgen:\s*ignore(-file)?(?:\s*\[([^\]\n]*)\])?")
+#: Found after the comments are looked at, or with --engine only.
+_NEVER_USELESS: Final = frozenset(
+    {codes.USELESS_IGNORE, codes.UNKNOWN_IGNORE, codes.ENGINE_REFUSES, codes.ENGINE_VERSION}
+)
+_MAX_SHOWN: Final = 60  # characters of an id that isn't one
+_MAX_IDS: Final = 200  # of a file's comments; who needs more wants --ignore
+_MAX_JOINED: Final = 1_000  # lines of a command that backslashes join
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ignore:
+    """One id of one comment, and the lines (from 1) that it is for; None: the whole file."""
+
+    rule: str
+    lines: range | None
+    where: Location
+
+    def covers(self, finding: Finding) -> bool:
+        if finding.rule != self.rule or finding.where.path != self.where.path:
+            return False
+        return self.lines is None or (finding.where.line is not None and finding.where.line in self.lines)
+
+
+def without_ignored(findings: Iterable[Finding], texts: Mapping[str, Text]) -> tuple[Finding, ...]:
+    """What the comments of the files leave, with a note for each that ignores nothing, or a rule that isn't there."""
+    found = tuple(findings)
+    ignores: list[_Ignore] = []
+    problems: list[Finding] = []
+    for text in texts.values():
+        if "dsgen:" in text.content:
+            for ignore in _read(text):
+                (ignores if isinstance(ignore, _Ignore) else problems).append(ignore)  # type: ignore[arg-type]
+    if not ignores and not problems:
+        return found
+    useless = [i for i in ignores if i.rule not in _NEVER_USELESS and not any(i.covers(f) for f in found)]
+    problems += map(_useless, useless)
+    return tuple(f for f in (*found, *problems) if not any(ignore.covers(f) for ignore in ignores))
+
+
+def _read(text: Text) -> Iterator[_Ignore | Finding]:
+    """The ignores of a file's comments; a finding for each that can't be taken."""
+    told = list(_told(text))
+    alone = {where.line for where, _ in told if _stands_alone(text, where)}
+    room = _MAX_IDS
+    for where, match in told:
+        rules = [name.strip() for name in (match[2] or "").split(",") if name.strip()]
+        if len(rules) > room:
+            hint = "give the rules with --ignore"
+            yield _problem(where, f"from here on more than {_MAX_IDS} rules are ignored: these don't count", hint)
+            return
+        room -= len(rules)
+        lines = None if match[1] else _lines(text, where, alone)
+        if not rules:
+            yield _problem(where, "the comment names no rule to ignore", "write the rule's id: `dsgen: ignore[ID]`")
+        for rule in rules:
+            if rule in _known():
+                yield _Ignore(rule=rule, lines=lines, where=where)
+            else:
+                yield _unknown(where, rule)
+
+
+def _told(text: Text) -> Iterator[tuple[Location, re.Match[str]]]:
+    """Every comment that speaks to dsgen, with its place, in order."""
+    line = begin = read = 0
+    for start, end in sorted(comments(text)):
+        match = _IGNORE.search(text.content, start, end)
+        if match:
+            for line_break in LINE_BREAK.finditer(text.content, read, match.start()):
+                line, begin = line + 1, line_break.end()
+            read = match.start()
+            yield text.locate(line, match.start() - begin), match
+
+
+def _stands_alone(text: Text, where: Location) -> bool:
+    line = text.lines[(where.line or 1) - 1]
+    return line.lstrip().startswith(("#", "//", "/*")) and not line.startswith("#SBATCH")
+
+
+def _lines(text: Text, where: Location, alone: set[int | None]) -> range:
+    """The comment's own line; of one alone on its line, the next; with a command's lines that a backslash joins."""
+    first = last = where.line or 1
+    if first in alone:
+        first += 1
+        while first in alone:
+            first += 1
+        last = first
+    while first > 1 and last - first < _MAX_JOINED and _continues(text, first - 1):
+        first -= 1
+    while last - first < _MAX_JOINED and _continues(text, last):
+        last += 1
+    return range(first, last + 1)
+
+
+def _continues(text: Text, line: int) -> bool:
+    """Whether line `line` (from 1) ends in a backslash, and the next is the same command."""
+    return 0 < line < len(text.lines) and text.lines[line - 1].endswith("\\")
+
+
+@lru_cache(maxsize=1)
+def _known() -> frozenset[str]:
+    """Every id that a finding can have."""
+    from ..job.codes import TITLES
+    from ..rules.files.registry import DOCUMENT_RULES
+    from ..rules.registry import ALL_RULES
+
+    rules = (rule.id for rules in (ALL_RULES, DOCUMENT_RULES) for rule in rules)
+    return frozenset((*rules, *TITLES, *codes.TITLES))
+
+
+def _useless(ignore: _Ignore) -> Finding:
+    place = "in this file" if ignore.lines is None else "at this line"
+    return Finding(
+        rule=codes.USELESS_IGNORE,
+        severity=Severity.NOTE,
+        where=ignore.where,
+        message=f"{ignore.rule} is ignored here, but it finds nothing {place}",
+        hint="take the comment out",
+    )
+
+
+def _unknown(where: Location, rule: str) -> Finding:
+    shown = rule if len(rule) <= _MAX_SHOWN else f"{rule[:_MAX_SHOWN]}..."
+    close = difflib.get_close_matches(rule[:_MAX_SHOWN].upper(), sorted(_known()), n=1, cutoff=0.4)
+    hint = f"did you mean `{close[0]}`?" if close else "`dsgen rules` lists them"
+    return _problem(where, f"{shown!r} is no rule that could be ignored", hint)
+
+
+def _problem(where: Location, message: str, hint: str) -> Finding:
+    return Finding(rule=codes.UNKNOWN_IGNORE, severity=Severity.WARNING, where=where, message=message, hint=hint)

@@ -1,0 +1,112 @@
+"""From paths to findings: job specs by the rules of jobs, other documents by theirs, all of them as one submission."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from ..documents.document import JobSpec
+from ..documents.given import Beside, look_up
+from ..documents.read import read_documents
+from ..documents.submission import Submission
+from ..findings import Finding, InvalidJob, Severity, in_file_order
+from ..job.records import Job
+from ..job.text import Text, UnreadableText, read_path
+from ..rules.files.check import check_submission
+from .ignores import without_ignored
+
+Path = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Findings in file order, and what was read."""
+
+    findings: tuple[Finding, ...]
+    documents: int  #: files that were checked
+    texts: Mapping[str, Text]  #: of every file that could be read, by path
+
+
+def validate(
+    paths: Iterable[Path],
+    beside: Beside,
+    *,
+    job: Path | None = None,
+    engine: bool = False,
+    skip_unknown: bool = False,
+    instead: Mapping[str, str] | None = None,
+    told: Callable[[Finding], bool] = bool,
+) -> Answer:
+    """Every finding in the documents at `paths`; `beside` and the spec at `job` are taken as true.
+
+    With `engine` the installed DeepSpeed is asked too, about configs without an error that is `told`; raises `NoEngine`
+    where there is none. With `skip_unknown` a file named by itself that tells nothing of its kind is left out, as in
+    a folder. `instead` has contents by path that are read instead of what the files hold.
+    """
+    reading = read_documents(paths, consumer=beside.consumer, skip_unknown=skip_unknown, instead=instead)
+    findings = list(reading.findings)
+    resolved: list[Job] = []
+    for document in reading.documents:
+        if isinstance(document, JobSpec):
+            own, problems = check_spec(document.path)
+            resolved += [own] if own else []
+            findings += problems
+    stated = None
+    if job is not None:
+        stated, problems = check_spec(job)
+        findings += [problem for problem in problems if problem not in findings]
+    given, problems = look_up(beside, stated)
+    findings += problems
+    submission = Submission(documents=tuple(reading.documents), given=given, jobs=tuple(resolved))
+    findings += check_submission(submission)
+    texts = _with_spec(reading.texts, job)
+    if engine:
+        from .ask_engine import ask_engine
+
+        findings += ask_engine(submission, tuple(filter(told, without_ignored(findings, texts))))
+    return Answer(
+        findings=in_file_order(without_ignored(findings, texts)),
+        documents=len({document.path for document in reading.documents}),
+        texts=texts,
+    )
+
+
+def joined(answers: Iterable[Answer]) -> Answer:
+    """The answers on several submissions as one."""
+    told = tuple(answers)
+    return Answer(
+        findings=in_file_order(dict.fromkeys(finding for answer in told for finding in answer.findings)),
+        documents=sum(answer.documents for answer in told),
+        texts={path: text for answer in told for path, text in answer.texts.items()},
+    )
+
+
+def _with_spec(texts: Mapping[str, Text], job: Path | None) -> Mapping[str, Text]:
+    """The texts, with that of the spec given beside the files."""
+    if job is None:
+        return texts
+    try:
+        text = read_path(job)
+    except UnreadableText:
+        return texts
+    return {text.path: text, **texts}
+
+
+def check_spec(path: Path) -> tuple[Job | None, tuple[Finding, ...]]:
+    """The job of a spec, where it can be resolved, and every finding in it, pinned keys included."""
+    from ..job import load_with_findings
+    from ..rules.run import check_job, check_pinned_fit, check_pins
+
+    try:
+        job, findings = load_with_findings(path)
+    except InvalidJob as invalid:
+        return None, invalid.findings
+    findings = (*findings, *check_job(job), *check_pins(job))
+    if _broken(findings):
+        return None, in_file_order(findings)
+    return job, in_file_order((*findings, *check_pinned_fit(job)))
+
+
+def _broken(findings: Iterable[Finding]) -> bool:
+    return any(finding.severity is Severity.ERROR for finding in findings)

@@ -1,0 +1,81 @@
+"""Our verdict on DeepSpeed configs against that of DeepSpeed's own parser; and what our edits make of the configs."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from benchmarks.agreement_deepspeed import WORLD, ask_dsgen, compare, fitted, is_json, real_configs, rendered_configs
+from benchmarks.deepspeed_mutations import mutants
+from dsgen.documents.document import DsConfig
+from dsgen.documents.hjson.edits import apply_edits
+from dsgen.documents.hjson.text import read_json
+from dsgen.documents.submission import NEWEST_DEEPSPEED, Given, Submission
+from dsgen.findings import Finding
+from dsgen.job.text import text_of
+from dsgen.rules.files.check import check_submission
+from tests.needs import needs_deepspeed
+
+RELEASE = ".".join(map(str, NEWEST_DEEPSPEED))
+MUTANTS = 150
+#: A finding whose edits leave the key as it is: what else is wrong with the config may be told afterwards.
+OLD_RELEASE = "0.16.9"
+
+
+def texts(count: int, release: str = RELEASE) -> list[tuple[str, str]]:
+    """Real and rendered configs, as they are and for eight ranks, and damaged ones."""
+    published = [*real_configs(), *rendered_configs()]
+    bases = [(name, text) for name, text in published if is_json(text)]
+    whole = [*published, *((f"{name} for {WORLD}", fitted(text)) for name, text in bases)]
+    return [*whole, *mutants(bases, count, release, seed=11)]
+
+
+@needs_deepspeed
+@pytest.mark.integration
+def test_verdicts_are_those_of_deepspeed() -> None:
+    """What DeepSpeed's parser rejects we have an error for, and what we say it rejects it does reject."""
+    from importlib.metadata import version
+
+    if version("deepspeed") != RELEASE:
+        pytest.skip(f"the verdicts are compared with DeepSpeed {RELEASE}; this is {version('deepspeed')}")
+    answers = compare(texts(MUTANTS), RELEASE, None)
+    cells = Counter(answer.verdict for answer in answers)
+    wrong = [(a.verdict, a.name, a.error, a.errors, a.text) for a in answers if a.verdict.startswith("we ")]
+    assert wrong == []
+    assert min(cells["rejected by both"], cells["accepted by both"]) > MUTANTS / 2
+
+
+@pytest.mark.parametrize("release", [RELEASE, OLD_RELEASE])
+def test_edits_mend_what_they_are_for(release: str) -> None:
+    """The edits of a finding, made, leave a config that reads, in which that rule says nothing of that place."""
+    mended = Counter[str]()
+    for name, text in texts(600, release):
+        for finding in findings_of(text, release):
+            if not finding.edits or mended[finding.rule] > 20:
+                continue
+            mended[finding.rule] += 1
+            after = apply_edits(text, finding.edits)
+            assert read_json(text_of(after, "ds_config.json")).broken is None, name
+            assert key_of(finding) not in map(key_of, findings_of(after, release)), (name, finding, after)
+    assert len(mended) > 8
+
+
+def test_hostile_values_only_draw_findings() -> None:
+    """Whatever stands at a key that the rules look at, they answer with findings."""
+    bases = [(name, text) for name, text in (*real_configs(), *rendered_configs()) if is_json(text)]
+    for release in ("0.12.6", "0.14.5", OLD_RELEASE, "0.18.9", RELEASE):
+        for _, text in mutants(bases, 200, release, seed=12):
+            ask_dsgen(text, release)
+
+
+def findings_of(text: str, release: str) -> tuple[Finding, ...]:
+    """Every finding on a config that eight GPUs read."""
+    config = DsConfig(json=read_json(text_of(text, "ds_config.json")))
+    given = Given(gpus=WORLD, deepspeed_version=tuple(map(int, release.split("."))))
+    return check_submission(Submission(documents=(config,), given=given))
+
+
+def key_of(finding: Finding) -> tuple[str, str]:
+    """What a finding is about, wherever in the text that stands."""
+    return finding.rule, finding.where.pointer

@@ -1,0 +1,103 @@
+"""No rule on DeepSpeed configs raises for what a config says, whatever it is."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsgen.documents.document import DsConfig
+from dsgen.documents.hjson.text import read_json
+from dsgen.documents.submission import Given, Submission
+from dsgen.job.text import Text
+from dsgen.rules.files.check import check_submission
+
+CASES = Path(__file__).parents[2] / "validate"
+
+ODD_VALUES = ("null", "[]", "{}", '"text"', "-1", "0.5", "1e999", "true", "[[1], null]", '{"a": {}}', f"{10**400}")
+
+
+def merged(one: Any, other: Any) -> Any:
+    """Both objects' members, those of `other` where both have one; an object goes before what is none."""
+    if not isinstance(one, dict) or not isinstance(other, dict):
+        return one if isinstance(one, dict) else other
+    return one | {key: merged(one.get(key), value) for key, value in other.items()}
+
+
+@cache
+def everything() -> dict[str, Any]:
+    """One config with the keys of every case."""
+    config: dict[str, Any] = {}
+    for path in sorted(CASES.glob("*/bad/ds_config.json")):
+        try:
+            config = merged(config, json.loads(path.read_text(encoding="utf-8")))
+        except ValueError:  # cases of broken text
+            continue
+    return config
+
+
+def places(value: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The path of every member."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield (*above, key)
+            yield from places(inner, (*above, key))
+
+
+def told(content: str, **beside: Any) -> int:
+    """How many findings a config has."""
+    text = Text(path="ds_config.json", content=content, lines=content.split("\n"), folder=Path())
+    submission = Submission(documents=(DsConfig(json=read_json(text)),), given=Given(**beside))
+    return len(check_submission(submission))
+
+
+#: Every so many members are tried with a value: all of them with some, in a few seconds.
+EVERY = 4
+
+#: Ways to go through the rules: a ZeRO stage, an optimizer, a schedule.
+WAYS = (
+    (0, "AdamW", "WarmupDecayLR"),
+    (1, "Lamb", "OneCycle"),
+    (2, "Muon", "LRRangeTest"),
+    (3, "SGD", "WarmupCosineLR"),
+    (3, "Adam", "CosineAnnealingLR"),
+)
+
+
+@pytest.mark.parametrize("odd", ODD_VALUES)
+def test_a_member_may_be_anything(odd: str) -> None:
+    """With any member of a config replaced by an odd value, whatever the stage and optimizer, no rule raises."""
+    stage, optimizer, schedule = WAYS[ODD_VALUES.index(odd) % len(WAYS)]
+    way = {"zero_optimization": {"stage": stage}, "optimizer": {"type": optimizer}, "scheduler": {"type": schedule}}
+    config = merged(everything(), way)
+    found = 0
+    start = ODD_VALUES.index(odd) % EVERY
+    for path in list(places(config))[start::EVERY]:
+        changed = copy.deepcopy(config)
+        holder = changed
+        for key in path[:-1]:
+            holder = holder[key]
+        holder[path[-1]] = "ODD"
+        found += told(json.dumps(changed).replace('"ODD"', odd), gpus=8, gpus_per_node=8)
+    assert found > 0
+
+
+@pytest.mark.parametrize("version", [(0, 12, 6), (0, 16, 9), (0, 19, 8)])
+@pytest.mark.parametrize("consumer", ["deepspeed", "huggingface", "megatron-deepspeed"])
+def test_every_member_may_be_odd_at_once(version: tuple[int, ...], consumer: str) -> None:
+    """With every leaf of a config odd, in each version and for each reader, no rule raises."""
+    for odd, (stage, optimizer, schedule) in zip((None, [], {}, "text", -1, 0.5, True, "auto"), WAYS * 2, strict=False):
+        way = {"zero_optimization": {"stage": stage}, "optimizer": {"type": optimizer}, "scheduler": {"type": schedule}}
+        config = merged(_replaced(everything(), odd), way)
+        told(json.dumps(config), gpus=8, deepspeed_version=version, consumer=consumer)
+
+
+def _replaced(value: Any, odd: object) -> Any:
+    if isinstance(value, dict):
+        return {key: _replaced(inner, odd) for key, inner in value.items()}
+    return odd
