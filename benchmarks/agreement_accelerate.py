@@ -23,7 +23,7 @@ import yaml
 import dsgen
 from benchmarks.azureml_mutations import places, put
 from dsgen.findings import Severity
-from dsgen.rules.files import DOCUMENT_RULES
+from dsgen.rules.files.registry import all_file_rules
 
 SEED: Final = 20261121
 CONFIGS: Final = 600
@@ -66,7 +66,7 @@ KEYS: Final = (
     *("gradient_accumulation_steps", "fp16", "use_cpu", "dynamo_backend", "gradient_clipping", "downcast_bf16"),
 )
 SETTINGS: Final = ("zero_stage", "zero_stages", "deepspeed_hostfile", "gradient_clipping", "offload_param_device")
-_WHEN: Final = {rule.id: rule.when for rule in DOCUMENT_RULES}
+_WHEN: Final = {rule.id: rule.when for rule in all_file_rules()}
 #: Rules whose errors come after what is done here: the rendezvous, the start of processes, DeepSpeed's own reading.
 _LATER: Final = frozenset({"ACC004", "ACC005", "ACC006", "ACC009", "ACC015", "ACC016", "HF016"})
 

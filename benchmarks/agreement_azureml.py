@@ -25,13 +25,13 @@ import yaml
 import dsgen
 from benchmarks.azureml_mutations import BASES, mutations
 from dsgen.findings import Finding, Severity
-from dsgen.rules.files import DOCUMENT_RULES
+from dsgen.rules.files.registry import all_file_rules
 
 SEED: Final = 20261121
 MUTATIONS: Final = 2000
 RENDERED: Final = Path(__file__).parents[1] / "tests" / "golden"
-_WHEN: Final = {rule.id: rule.when for rule in DOCUMENT_RULES}
-_BEYOND: Final = frozenset(rule.id for rule in DOCUMENT_RULES if "azure-ai-ml accepts it" in rule.prevents)
+_WHEN: Final = {rule.id: rule.when for rule in all_file_rules()}
+_BEYOND: Final = frozenset(rule.id for rule in all_file_rules() if "azure-ai-ml accepts it" in rule.prevents)
 
 
 @dataclass(slots=True)

@@ -141,11 +141,11 @@ def ask_dsgen(text: str, version: str) -> tuple[tuple[str, str, str], ...]:
     from dsgen.documents.submission import Given, Submission
     from dsgen.findings import Severity
     from dsgen.job.text import text_of
-    from dsgen.rules.files.check import check_submission
+    from dsgen.rules.files.run import check_submission
     from dsgen.rules.files.deepspeed.settings import COMPUTED_LATER
-    from dsgen.rules.files.registry import DOCUMENT_RULES
+    from dsgen.rules.files.registry import all_file_rules
 
-    when = {rule.id: rule.when for rule in DOCUMENT_RULES}
+    when = {rule.id: rule.when for rule in all_file_rules()}
     config = DsConfig(json=read_json(text_of(text, "ds_config.json")))
     numbers = tuple(map(int, version.split(".")))
     submission = Submission(documents=(config,), given=Given(gpus=WORLD, deepspeed_version=numbers))

@@ -34,11 +34,11 @@ from dsgen.documents.shell.script import read_script
 from dsgen.documents.submission import Given, Submission
 from dsgen.findings import Severity
 from dsgen.job.text import text_of
-from dsgen.rules.files import DOCUMENT_RULES
+from dsgen.rules.files.registry import all_file_rules
 
 SEED: Final = 20261121
 LINES: Final = 400
-RULES: Final = tuple(rule for rule in DOCUMENT_RULES if ".documents.megatron." in rule.check.__module__)
+RULES: Final = tuple(rule for rule in all_file_rules() if ".documents.megatron." in rule.check.__module__)
 #: Requirements that are checked later than by the parser: by the batch calculator, process groups, layers, schedules.
 LATER: Final = frozenset(
     [

@@ -25,7 +25,7 @@ import dsgen
 from benchmarks.slurm_mutations import BASES, mutations
 from dsgen.catalog.loader import find_node_type
 from dsgen.findings import Severity
-from dsgen.rules.files import DOCUMENT_RULES
+from dsgen.rules.files.registry import all_file_rules
 from dsgen.units import MIB
 from tests.slurm_cluster import SlurmCluster, sbatch_test_only, slurm_for
 
@@ -34,7 +34,7 @@ ROOT: Final = Path(__file__).parents[1]
 CLUSTER: Final = "azure/standard_nd96asr_v4"  #: of the hand-written scripts
 MUTATIONS: Final = 60  # of each script
 _SUBJECTS: Final = ("SLM", "SUB", "FILE")  # other rules have no say in what sbatch takes
-_WHEN: Final = {rule.id: rule.when for rule in DOCUMENT_RULES}
+_WHEN: Final = {rule.id: rule.when for rule in all_file_rules()}
 # their catalogue entries count threads, which Slurm's CPUs are
 #: Their catalogue entries count threads, which are Slurm's CPUs.
 _COUNT_THREADS: Final = frozenset({"azure", "aws", "gcp"})

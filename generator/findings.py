@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final, Literal
 
 
 class Severity(str, Enum):
@@ -13,6 +14,17 @@ class Severity(str, Enum):
     ERROR = "error"
     WARNING = "warning"
     NOTE = "note"
+
+
+ERROR: Final = Severity.ERROR
+WARNING: Final = Severity.WARNING
+NOTE: Final = Severity.NOTE
+
+#: When a run would notice: the reader's own parser; the start of the engine; during training; the launcher's own
+#: process; the scheduler or service on submission; never.
+When = Literal["parse", "init", "training", "launcher", "submit", "silent"]
+
+Version = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +46,20 @@ class Edit:
     start: int
     end: int
     replacement: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """One place that breaks a rule. `message` says what is wrong with both numbers; `hint` names what would pass."""
+
+    where: Location
+    message: str
+    hint: str | None = None
+    severity: Severity | None = None  #: where it is not the rule's own
+    edits: tuple[Edit, ...] = ()  #: what fixes it, where there is one safe answer
+
+
+Violations = Iterator[Violation]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..rules.files.rule import DocumentRule
+    from ..rules.rule import Rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,14 +49,14 @@ _MILDER: Mapping[str, str] = {
 @lru_cache(maxsize=1)
 def known_rules() -> tuple[KnownRule, ...]:
     """Rules by id; one that checks jobs and files alike is one entry."""
-    from ..rules.files import DOCUMENT_RULES
+    from ..rules.files.registry import all_file_rules
 
     notes = rule_notes()
     rules = {rule.id: rule for rule in _other_rules()}
     for rule_id, rule in rules.items():
         if rule_id in notes:
             rules[rule_id] = replace(rule, prevents=notes[rule_id].prevents, fix=notes[rule_id].fix)
-    for document in DOCUMENT_RULES:
+    for document in all_file_rules():
         known = rules.get(document.id)
         rules[document.id] = _of_files(document) if known is None else _joined(known, document)
     return tuple(sorted(rules.values(), key=lambda rule: rule.id))
@@ -95,7 +95,7 @@ def _titled(titles: Mapping[str, str], checks: str, source: str) -> Iterable[Kno
         )
 
 
-def _of_files(rule: DocumentRule) -> KnownRule:
+def _of_files(rule: Rule) -> KnownRule:
     return KnownRule(
         id=rule.id,
         severity=rule.severity.value,
@@ -110,7 +110,7 @@ def _of_files(rule: DocumentRule) -> KnownRule:
     )
 
 
-def _joined(known: KnownRule, rule: DocumentRule) -> KnownRule:
+def _joined(known: KnownRule, rule: Rule) -> KnownRule:
     """A rule that checks files too, or other files too, with the words it has already where there are any."""
     checks = known.checks if "files" in known.checks else f"{known.checks}, files"
     return replace(

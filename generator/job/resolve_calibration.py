@@ -81,7 +81,7 @@ def _schema() -> dict[str, Any]:
 
 
 def _breaches(document: Source) -> Iterator[Finding]:
-    """Every breach of the schema."""
+    """Every violation of the schema."""
     from jsonschema import Draft202012Validator  # takes a tenth of a second to import
 
     for problem in Draft202012Validator(_schema()).iter_errors(document.data):

@@ -1,4 +1,4 @@
-"""The spec's shape against `schemas/job.schema.json`, with every breach told in the user's terms."""
+"""The spec's shape against `schemas/job.schema.json`, with every violation told in the user's terms."""
 
 from __future__ import annotations
 
@@ -75,19 +75,19 @@ def takes_text(path: tuple[str, ...]) -> bool:
 
 
 def check_schema(source: Source) -> tuple[Finding, ...]:
-    """Every breach of the schema by `source.data`, one finding for each."""
+    """Every violation of the schema by `source.data`, one finding for each."""
     from jsonschema import Draft202012Validator  # takes a tenth of a second to import
 
     findings: list[Finding] = []
     refused: set[str] = set()
     for problem in Draft202012Validator(load_schema()).iter_errors(source.data):
-        breach = _breach(source, problem)
-        if breach.keyword in _KEY_KEYWORDS:
-            findings.extend(_key_breach(source, breach))
-        elif breach.pointer not in refused:  # a value's first breach is the most general
-            refused.add(breach.pointer)
-            rule, message, hint = _value_breach(breach)
-            findings.append(error(rule, source.locate(breach.pointer), message, hint))
+        violation = _breach(source, problem)
+        if violation.keyword in _KEY_KEYWORDS:
+            findings.extend(_key_breach(source, violation))
+        elif violation.pointer not in refused:  # a value's first violation is the most general
+            refused.add(violation.pointer)
+            rule, message, hint = _value_breach(violation)
+            findings.append(error(rule, source.locate(violation.pointer), message, hint))
     return tuple(findings)
 
 
@@ -104,29 +104,29 @@ def _breach(source: Source, problem: Any) -> _Breach:
     )
 
 
-def _key_breach(source: Source, breach: _Breach) -> Iterator[Finding]:
-    if breach.keyword == "additionalProperties":
-        yield from _unknown_keys(source, breach)
-    elif breach.keyword == "required":
-        yield _missing_key(source, breach)
-    elif breach.keyword == "oneOf":
+def _key_breach(source: Source, violation: _Breach) -> Iterator[Finding]:
+    if violation.keyword == "additionalProperties":
+        yield from _unknown_keys(source, violation)
+    elif violation.keyword == "required":
+        yield _missing_key(source, violation)
+    elif violation.keyword == "oneOf":
         # Of what is no mapping `type` says it better, and of epochs alone `dependentRequired`.
-        if isinstance(breach.value, dict) and set(breach.value) != {"epochs"}:
-            yield _alternatives(source, breach)
+        if isinstance(violation.value, dict) and set(violation.value) != {"epochs"}:
+            yield _alternatives(source, violation)
     else:
-        where = source.locate_key(f"{breach.pointer}/epochs")
-        message = f"`{breach.name}.epochs` counts times through `samples`, which is missing"
+        where = source.locate_key(f"{violation.pointer}/epochs")
+        message = f"`{violation.name}.epochs` counts times through `samples`, which is missing"
         yield error(codes.MISSING_KEY, where, message, "add `samples: 1000000`, or take epochs out")
 
 
-def _unknown_keys(source: Source, breach: _Breach) -> Iterator[Finding]:
-    known = tuple(breach.schema["properties"])
-    place = f"`{breach.name}`" if breach.pointer else "a job spec"
-    for key in breach.value:
+def _unknown_keys(source: Source, violation: _Breach) -> Iterator[Finding]:
+    known = tuple(violation.schema["properties"])
+    place = f"`{violation.name}`" if violation.pointer else "a job spec"
+    for key in violation.value:
         if key in known:
             continue
         hint = _key_hint(key, known)
-        where = source.locate_key(f"{breach.pointer}/{escape(key)}")
+        where = source.locate_key(f"{violation.pointer}/{escape(key)}")
         yield error(codes.UNKNOWN_KEY, where, f"{show(key)} is no key of {place}", hint)
 
 
@@ -151,46 +151,50 @@ def _sections() -> dict[str, str]:
     return {key: section for key, section in homes if [other for other, _ in homes].count(key) == 1}
 
 
-def _missing_key(source: Source, breach: _Breach) -> Finding:
+def _missing_key(source: Source, violation: _Breach) -> Finding:
     # jsonschema reports one missing key at a time, and names it only in its message.
-    key = next(name for name in breach.wanted if breach.message.startswith(repr(name)))
-    pointer = f"{breach.pointer}/{key}"
-    hint = f"add `{key}: {_example(breach.schema['properties'][key])}`"
+    key = next(name for name in violation.wanted if violation.message.startswith(repr(name)))
+    pointer = f"{violation.pointer}/{key}"
+    hint = f"add `{key}: {_example(violation.schema['properties'][key])}`"
     empty = source.keys.get(pointer)  # there, but without a value
     message = f"`{dotted(pointer)}` is {'empty' if empty else 'missing'}"
-    return error(codes.MISSING_KEY, empty or source.locate(breach.pointer), message, hint)
+    return error(codes.MISSING_KEY, empty or source.locate(violation.pointer), message, hint)
 
 
-def _alternatives(source: Source, breach: _Breach) -> Finding:
-    choices = _ONE_OF[breach.pointer]
-    given = [key for key in choices if key in breach.value]
-    prefix = f"{breach.name}." if breach.pointer else ""
+def _alternatives(source: Source, violation: _Breach) -> Finding:
+    choices = _ONE_OF[violation.pointer]
+    given = [key for key in choices if key in violation.value]
+    prefix = f"{violation.name}." if violation.pointer else ""
     if not given:
-        hint = f"add `{choices[0]}: {_example(breach.schema['properties'][choices[0]])}`"
+        hint = f"add `{choices[0]}: {_example(violation.schema['properties'][choices[0]])}`"
         message = f"{' or '.join(f'`{prefix}{key}`' for key in choices)} is missing"
-        return error(codes.MISSING_KEY, source.locate(breach.pointer), message, hint)
+        return error(codes.MISSING_KEY, source.locate(violation.pointer), message, hint)
     message = f"{' and '.join(f'`{prefix}{key}`' for key in given)} are given together; one of them decides"
-    where = source.locate_key(f"{breach.pointer}/{given[-1]}")
-    kept = str(source.texts.get(f"{breach.pointer}/{given[0]}", breach.value[given[0]]))
+    where = source.locate_key(f"{violation.pointer}/{given[-1]}")
+    kept = str(source.texts.get(f"{violation.pointer}/{given[0]}", violation.value[given[0]]))
     return error(codes.CONFLICTING_KEYS, where, message, f"keep `{given[0]}: {kept[:60]}`")
 
 
-def _value_breach(breach: _Breach) -> tuple[str, str, str | None]:
+def _value_breach(violation: _Breach) -> tuple[str, str, str | None]:
     """Rule, message and hint for one value that the schema refuses."""
-    name, shown, wanted, keyword = breach.name, breach.shown, breach.wanted, breach.keyword
+    name, shown, wanted, keyword = violation.name, violation.shown, violation.wanted, violation.keyword
     key = name.rpartition(".")[2]
-    hint = _such_as(key, breach.schema)
+    hint = _such_as(key, violation.schema)
     if keyword == "type":
         types = [wanted] if isinstance(wanted, str) else wanted
-        return codes.WRONG_TYPE, f"`{name}` is {shown}; it takes {_types(types)}", _type_hint(breach, types, key, hint)
+        return (
+            codes.WRONG_TYPE,
+            f"`{name}` is {shown}; it takes {_types(types)}",
+            _type_hint(violation, types, key, hint),
+        )
     if keyword == "enum":
-        return _enum_breach(breach, key)
+        return _enum_breach(violation, key)
     if keyword in _BOUNDS:
         return codes.WRONG_VALUE, f"`{name}` is {shown}; it takes {_BOUNDS[keyword]} {wanted}", hint
-    if keyword == "pattern" and breach.value:
-        return codes.WRONG_VALUE, f"`{name}` is {shown}; it takes {breach.schema['patternErrorMessage']}", hint
+    if keyword == "pattern" and violation.value:
+        return codes.WRONG_VALUE, f"`{name}` is {shown}; it takes {violation.schema['patternErrorMessage']}", hint
     if keyword in _SIZES:
-        message = f"`{name}` has {len(breach.value)} {_SIZES[keyword]}; at most {wanted}"
+        message = f"`{name}` has {len(violation.value)} {_SIZES[keyword]}; at most {wanted}"
         return codes.WRONG_VALUE, message, "shorten it"
     return codes.WRONG_VALUE, f"`{name}` is empty", hint or "give it a value, or leave it out"
 
@@ -205,10 +209,10 @@ def _types(types: list[str]) -> str:
     return " or ".join(_TYPE_NAMES[kind] for kind in types if kind != "null")
 
 
-def _type_hint(breach: _Breach, types: list[str], key: str, hint: str | None) -> str:
-    value = breach.value
+def _type_hint(violation: _Breach, types: list[str], key: str, hint: str | None) -> str:
+    value = violation.value
     if "string" in types and "object" not in types and (value is None or isinstance(value, (bool, int, float))):
-        text = f'"{"" if value is None else breach.shown}"'
+        text = f'"{"" if value is None else violation.shown}"'
         return f"write it in quotes: `{text if key.endswith(']') else f'{key}: {text}'}`"
     if types == ["boolean"]:
         return f"write `{key}: {'false' if value in _FALSE_WORDS else 'true'}`"
@@ -217,16 +221,16 @@ def _type_hint(breach: _Breach, types: list[str], key: str, hint: str | None) ->
     return hint or ("write its keys below it, indented" if types == ["object"] else f"it takes {_types(types)}")
 
 
-def _enum_breach(breach: _Breach, key: str) -> tuple[str, str, str]:
+def _enum_breach(violation: _Breach, key: str) -> tuple[str, str, str]:
     """Rule, message and hint for a value that is none of the key's."""
-    value, name = breach.value, breach.name
-    choices = [str(choice) for choice in breach.wanted]
+    value, name = violation.value, violation.name
+    choices = [str(choice) for choice in violation.wanted]
     listed = f"it takes {', '.join(choices[:-1])} or {choices[-1]}"
     if isinstance(value, str) and value.lower() in _NOT_YET:
-        return codes.WRONG_VALUE, f"`{name}` is {breach.shown}; {_NOT_YET[value.lower()]}", listed
+        return codes.WRONG_VALUE, f"`{name}` is {violation.shown}; {_NOT_YET[value.lower()]}", listed
     near = closest(value, choices) if isinstance(value, str) else None
     hint = f"did you mean `{near}`?" if near else f"such as `{key}: {choices[0]}`"
-    return codes.WRONG_VALUE, f"`{name}` is {breach.shown}; {listed}", hint
+    return codes.WRONG_VALUE, f"`{name}` is {violation.shown}; {listed}", hint
 
 
 def _example(schema: Mapping[str, Any]) -> str:

@@ -9,8 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .planning_rule import FitRule, JobRule, LayoutRule
     from .registry import ALL_RULES, FIT_RULES, IDENTITY_RULES, JOB_RULES, LAYOUT_RULES
-    from .rule import FitRule, JobRule, LayoutRule
     from .run import binding_rules, check_fit, check_job, check_layout, check_pins
 
 __all__ = [
@@ -32,7 +32,7 @@ __all__ = [
 _HOMES = {
     ".run": ("binding_rules", "check_fit", "check_job", "check_layout", "check_pins"),
     ".registry": ("ALL_RULES", "FIT_RULES", "IDENTITY_RULES", "JOB_RULES", "LAYOUT_RULES"),
-    ".rule": ("FitRule", "JobRule", "LayoutRule"),
+    ".planning_rule": ("FitRule", "JobRule", "LayoutRule"),
 }
 
 

@@ -12,7 +12,7 @@ from ..job.records import Job
 from ..units import GIB
 from .frameworks import AUTOTP, HUGGINGFACE, MEGATRON_LM
 from .layout.offload import HOST_OPTIMIZERS
-from .rule import FitRule
+from .planning_rule import FitRule
 from .sources import deepspeed
 
 

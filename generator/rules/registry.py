@@ -12,7 +12,7 @@ from .layout.recompute import RECOMPUTE_RULES
 from .layout.sequence import SEQUENCE_RULES
 from .layout.tensor import TENSOR_RULES
 from .layout.zero import ZERO_RULES
-from .rule import FitRule, JobRule, LayoutRule
+from .planning_rule import FitRule, JobRule, LayoutRule
 
 LAYOUT_RULES: tuple[LayoutRule, ...] = (
     *TENSOR_RULES,

@@ -13,8 +13,8 @@ from ..findings import Finding, Severity, in_file_order
 from ..job.records import Job
 from .layout.identities import BATCH_RULES, IDENTITY_RULES, WORLD_RULES, Product, batch_product, world_product
 from .layout.pins import known_values, layout_of, pinned_values
+from .planning_rule import LayoutRule
 from .registry import FIT_RULES, JOB_RULES, LAYOUT_RULES
-from .rule import LayoutRule
 
 
 def binding_rules(job: Job) -> tuple[LayoutRule, ...]:

@@ -18,7 +18,7 @@ from ..estimate.layout import FIELDS, LayoutLike, Layouts, Offload, Recompute
 from ..findings import Severity
 from ..job.records import Job, Pins
 from ..rules import LAYOUT_RULES
-from ..rules.rule import LayoutRule
+from ..rules.planning_rule import LayoutRule
 
 Column = NDArray[np.int64]
 #: Values that one variable may take, given the row's mesh (`data`, `tensor`, `pipeline`, `context`).

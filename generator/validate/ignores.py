@@ -117,10 +117,10 @@ def _continues(text: Text, line: int) -> bool:
 def _known() -> frozenset[str]:
     """Every id that a finding can have."""
     from ..job.codes import TITLES
-    from ..rules.files.registry import DOCUMENT_RULES
+    from ..rules.files.registry import all_file_rules
     from ..rules.registry import ALL_RULES
 
-    rules = (rule.id for rules in (ALL_RULES, DOCUMENT_RULES) for rule in rules)
+    rules = (rule.id for rules in (ALL_RULES, all_file_rules()) for rule in rules)
     return frozenset((*rules, *TITLES, *codes.TITLES))
 
 

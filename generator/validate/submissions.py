@@ -13,7 +13,7 @@ from ..documents.submission import Submission
 from ..findings import Finding, InvalidJob, Severity, in_file_order
 from ..job.records import Job
 from ..job.text import Text, UnreadableText, read_path
-from ..rules.files.check import check_submission
+from ..rules.files.run import check_submission
 from .ignores import without_ignored
 
 Path = str | os.PathLike[str]

@@ -9,20 +9,31 @@ from typing import Final
 
 from ...documents.submission import Submission
 from ...documents.world import FLAGS, Claim
-from ...findings import Severity
+from ...findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
+from ..rule import submissions
 from ..sources import deepspeed, derived
-from .rule import Breach, DocumentRule
 
 
-def gpus_agree(submission: Submission) -> Iterator[Breach]:
-    """Every document of a submission counts the same GPUs, and starts one process on each."""
+@submissions.rule(
+    "SUB001",
+    ERROR,
+    "launcher",
+    derived("world size is nodes × processes a node; launchers wait for ranks that never come"),
+    reads=("job spec", "DeepSpeed config", "launch script", "AzureML job", "accelerate config", "hostfile"),
+)
+def gpus_agree(submission: Submission) -> Violations:
+    """Every document of a submission counts the same GPUs, and starts one process on each.
+
+    Prevents: The rendezvous waits for processes that never start, or ranks get no GPU; batch sizes are wrong.
+    Fix: the same nodes × GPUs in the scheduler's options, the launcher's and the config
+    """
     world = submission.world
     for trusted in world.said("GPUs")[:1] or world.said("processes")[:1]:
         others = (*world.said("GPUs"), *world.said("processes"))
         for claim in _against(submission, trusted, others):
             what = "processes" if claim.quantity == "processes" else "GPUs"
             message = f"{claim.words} makes {claim.value} {what}; {_trusted(trusted)} makes {trusted.value} GPUs"
-            yield Breach(where=claim.where, message=message, hint=_gpu_hint(submission, trusted))
+            yield Violation(where=claim.where, message=message, hint=_gpu_hint(submission, trusted))
 
 
 def _gpu_hint(submission: Submission, trusted: Claim) -> str:
@@ -32,18 +43,40 @@ def _gpu_hint(submission: Submission, trusted: Claim) -> str:
     return f"{trusted.value} in all, one process for each"
 
 
-def nodes_agree(submission: Submission) -> Iterator[Breach]:
-    """Every document of a submission counts the same nodes."""
+@submissions.rule(
+    "SUB002",
+    ERROR,
+    "launcher",
+    derived("the launcher's rendezvous waits for as many nodes as it is told"),
+    reads=("job spec", "DeepSpeed config", "launch script", "AzureML job", "accelerate config", "hostfile"),
+)
+def nodes_agree(submission: Submission) -> Violations:
+    """Every document of a submission counts the same nodes.
+
+    Prevents: The rendezvous waits for nodes that never come, or allocated nodes idle.
+    Fix: the same number of nodes in the scheduler's and the launcher's options; $SLURM_NNODES is always right
+    """
     for trusted in submission.world.said("nodes")[:1]:
         for claim in _against(submission, trusted, submission.world.said("nodes")):
             message = (
                 f"{claim.words}: {claim.value} node{'s' * (claim.value != 1)}; {_trusted(trusted)} says {trusted.value}"
             )
-            yield Breach(where=claim.where, message=message, hint=f"{trusted.value} in both")
+            yield Violation(where=claim.where, message=message, hint=f"{trusted.value} in both")
 
 
-def gpus_per_node_agree(submission: Submission) -> Iterator[Breach]:
-    """Every document of a submission uses the same number of GPUs of a node, and all that the node has."""
+@submissions.rule(
+    "SUB003",
+    WARNING,
+    "silent",
+    derived("GPUs that no process uses are paid for all the same"),
+    reads=("job spec", "DeepSpeed config", "launch script", "AzureML job", "accelerate config", "hostfile"),
+)
+def gpus_per_node_agree(submission: Submission) -> Violations:
+    """Every document of a submission uses the same number of GPUs of a node, and all that the node has.
+
+    Prevents: No error where it is fewer: GPUs idle. Where it is more: CUDA error, invalid device ordinal.
+    Fix: as many processes a node as it has GPUs
+    """
     for trusted in submission.world.said("GPUs per node")[:1]:
         for claim in _against(submission, trusted, submission.world.said("GPUs per node")):
             more = claim.value > trusted.value
@@ -51,7 +84,7 @@ def gpus_per_node_agree(submission: Submission) -> Iterator[Breach]:
             message = f"{claim.words}: {claim.value} GPUs a node; {_trusted(trusted)} says {trusted.value}: {effect}"
             small = submission.world.gpus is not None and submission.world.gpus <= claim.value
             severity = Severity.ERROR if more else Severity.NOTE if small else Severity.WARNING
-            yield Breach(where=claim.where, message=message, hint=f"{trusted.value} in both", severity=severity)
+            yield Violation(where=claim.where, message=message, hint=f"{trusted.value} in both", severity=severity)
 
 
 def _against(submission: Submission, trusted: Claim, others: tuple[Claim, ...]) -> Iterator[Claim]:
@@ -77,20 +110,42 @@ def _trusted(claim: Claim) -> str:
     return claim.words if where.path == FLAGS else f"{claim.words} ({place})"
 
 
-def one_config_is_named(submission: Submission) -> Iterator[Breach]:
-    """Where a job has several DeepSpeed configs, a launch line says which is used."""
+@submissions.rule(
+    "SUB010",
+    NOTE,
+    "silent",
+    derived("a config that isn't used says nothing about the job"),
+    reads=("DeepSpeed config", "launch script"),
+)
+def one_config_is_named(submission: Submission) -> Violations:
+    """Where a job has several DeepSpeed configs, a launch line says which is used.
+
+    Prevents: No error: another config than the one checked may be the one that is used.
+    Fix: --deepspeed_config with the path of the one that is meant
+    """
     programs = [launch for launch in submission.launches if launch.program is not None]
     if len(submission.ds_configs) > 1 and submission.ds_config is None and len(programs) == 1:
         names = ", ".join(sorted({config.name for config in submission.ds_configs}))
-        yield Breach(
+        yield Violation(
             where=programs[0].script.locate(programs[0].calls[0].word if programs[0].calls else 0),
             message=f"there are {len(submission.ds_configs)} DeepSpeed configs ({names}), and this names none of them",
             hint="check the script with the config that it uses, or keep one job in a folder",
         )
 
 
-def named_config_is_there(submission: Submission) -> Iterator[Breach]:
-    """The DeepSpeed config that a launch line or another config names is there."""
+@submissions.rule(
+    "PARSE003",
+    ERROR,
+    "launcher",
+    deepspeed("runtime/config.py:705"),
+    reads=("launch script", "AzureML job", "accelerate config", "training arguments", "DeepSpeed config"),
+)
+def named_config_is_there(submission: Submission) -> Violations:
+    """The DeepSpeed config that a launch line or another config names is there.
+
+    Prevents: Expected a string path to an existing deepspeed config, or a dictionary or a valid base64.
+    Fix: the path of the config, on a file system that every node has
+    """
     present = sorted({config.name for config in submission.ds_configs})
     for link in submission.references:
         if link.kind != "DeepSpeed config" or link.name in present or _exists(link.path, link.where.path):
@@ -104,7 +159,7 @@ def named_config_is_there(submission: Submission) -> Iterator[Breach]:
         # Where nothing else is here, the config may lie in a folder that only the cluster has.
         severity = None if present else Severity.NOTE if link.path.startswith(("/", "~", "$")) else Severity.WARNING
         message = f"the DeepSpeed config {link.path} is not {here}"
-        yield Breach(where=link.where, message=message, hint=hint, severity=severity)
+        yield Violation(where=link.where, message=message, hint=hint, severity=severity)
 
 
 def _exists(path: str, holder: str) -> bool:
@@ -115,12 +170,23 @@ def _exists(path: str, holder: str) -> bool:
         return False
 
 
-def named_files_are_there(submission: Submission) -> Iterator[Breach]:
-    """A hostfile that a launch line names is among the files of the submission."""
+@submissions.rule(
+    "SUB011",
+    WARNING,
+    "launcher",
+    derived("a path that doesn't exist stops the program that reads it; the file may lie elsewhere"),
+    reads=("launch script", "hostfile"),
+)
+def named_files_are_there(submission: Submission) -> Violations:
+    """A hostfile that a launch line names is among the files of the submission.
+
+    Prevents: The program stops at start because the file isn't there, or reads another one than was checked.
+    Fix: the name of a file of the submission
+    """
     present = {hostfile.path.rpartition("/")[2] for hostfile in submission.hostfiles}
     for link in submission.references:
         if link.kind == "hostfile" and present and link.name not in present:
-            yield Breach(
+            yield Violation(
                 where=link.where,
                 message=f"the {link.kind} {link.path} is not among the files here ({', '.join(sorted(present))})",
                 hint="name the file that the job is to read, or add it to the submission",
@@ -128,66 +194,3 @@ def named_files_are_there(submission: Submission) -> Iterator[Breach]:
 
 
 _ALL: Final = ("job spec", "DeepSpeed config", "launch script", "AzureML job", "accelerate config", "hostfile")
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    DocumentRule(
-        id="SUB001",
-        severity=Severity.ERROR,
-        when="launcher",
-        reads=_ALL,
-        source=derived("world size is nodes × processes a node; launchers wait for ranks that never come"),
-        prevents="The rendezvous waits for processes that never start, or ranks get no GPU; batch sizes are wrong.",
-        fix="the same nodes × GPUs in the scheduler's options, the launcher's and the config",
-        check=gpus_agree,
-    ),
-    DocumentRule(
-        id="SUB002",
-        severity=Severity.ERROR,
-        when="launcher",
-        reads=_ALL,
-        source=derived("the launcher's rendezvous waits for as many nodes as it is told"),
-        prevents="The rendezvous waits for nodes that never come, or allocated nodes idle.",
-        fix="the same number of nodes in the scheduler's and the launcher's options; $SLURM_NNODES is always right",
-        check=nodes_agree,
-    ),
-    DocumentRule(
-        id="SUB003",
-        severity=Severity.WARNING,
-        when="silent",
-        reads=_ALL,
-        source=derived("GPUs that no process uses are paid for all the same"),
-        prevents="No error where it is fewer: GPUs idle. Where it is more: CUDA error, invalid device ordinal.",
-        fix="as many processes a node as it has GPUs",
-        check=gpus_per_node_agree,
-    ),
-    DocumentRule(
-        id="SUB010",
-        severity=Severity.NOTE,
-        when="silent",
-        reads=("DeepSpeed config", "launch script"),
-        source=derived("a config that isn't used says nothing about the job"),
-        prevents="No error: another config than the one checked may be the one that is used.",
-        fix="--deepspeed_config with the path of the one that is meant",
-        check=one_config_is_named,
-    ),
-    DocumentRule(
-        id="PARSE003",
-        severity=Severity.ERROR,
-        when="launcher",
-        reads=("launch script", "AzureML job", "accelerate config", "training arguments", "DeepSpeed config"),
-        source=deepspeed("runtime/config.py:705"),
-        prevents="Expected a string path to an existing deepspeed config, or a dictionary or a valid base64.",
-        fix="the path of the config, on a file system that every node has",
-        check=named_config_is_there,
-    ),
-    DocumentRule(
-        id="SUB011",
-        severity=Severity.WARNING,
-        when="launcher",
-        reads=("launch script", "hostfile"),
-        source=derived("a path that doesn't exist stops the program that reads it; the file may lie elsewhere"),
-        prevents="The program stops at start because the file isn't there, or reads another one than was checked.",
-        fix="the name of a file of the submission",
-        check=named_files_are_there,
-    ),
-)

@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from ...documents.submission import Submission
-from ...findings import Severity
+from ...findings import ERROR, WARNING, Violation, Violations
+from ..rule import submissions
 from ..sources import derived
-from .rule import Breach, DocumentRule
+
+_PLANNED: Final = derived("what is launched is what was planned only if both say the same")
 
 
-def stage_is_the_jobs(submission: Submission) -> Iterator[Breach]:
-    """The DeepSpeed config has the ZeRO stage that the job spec pins."""
+@submissions.rule("SUB004", ERROR, "silent", _PLANNED, reads=("job spec", "DeepSpeed config"))
+def stage_is_the_jobs(submission: Submission) -> Violations:
+    """The DeepSpeed config has the ZeRO stage that the job spec pins.
+
+    Prevents: No error: memory and speed are those of another ZeRO stage than planned.
+    Fix: the pinned stage in the config, or render it anew from the spec
+    """
     job, config = submission.job, submission.ds_config
     if job is None or config is None or job.pins.zero_stage is None or config.stage is None:
         return
     if config.value("/zero_optimization/stage") != "auto" and config.stage != job.pins.zero_stage:
-        yield Breach(
+        yield Violation(
             where=config.locate("/zero_optimization/stage"),
             message=f"stage: {config.stage}, but the job pins zero_stage: {job.pins.zero_stage}",
             hint=f'"stage": {job.pins.zero_stage}',
         )
 
 
-def precision_is_the_jobs(submission: Submission) -> Iterator[Breach]:
-    """The DeepSpeed config trains in the number format of the job."""
+@submissions.rule("SUB005", ERROR, "silent", _PLANNED, reads=("job spec", "DeepSpeed config"))
+def precision_is_the_jobs(submission: Submission) -> Violations:
+    """The DeepSpeed config trains in the number format of the job.
+
+    Prevents: No error: training runs in another number format than planned, at twice the memory for fp32.
+    Fix: one of bf16 and fp16 enabled, the job's
+    """
     job, config = submission.job, submission.ds_config
     if job is None or config is None or job.training.precision == "fp8":
         return
@@ -34,15 +45,20 @@ def precision_is_the_jobs(submission: Submission) -> Iterator[Breach]:
         return
     written = next((name for name, state in states.items() if state is True), "fp32")
     if written != job.training.precision:
-        yield Breach(
+        yield Violation(
             where=config.locate(f"/{written}/enabled"),
             message=f"the config trains in {written}, the job in {job.training.precision}",
             hint=f'"{job.training.precision}": {{"enabled": true}}' if job.training.precision != "fp32" else None,
         )
 
 
-def batch_is_the_jobs(submission: Submission) -> Iterator[Breach]:
-    """The DeepSpeed config and the Megatron arguments have the global batch of the job."""
+@submissions.rule("SUB007", ERROR, "silent", _PLANNED, reads=("job spec", "DeepSpeed config", "Megatron arguments"))
+def batch_is_the_jobs(submission: Submission) -> Violations:
+    """The DeepSpeed config and the Megatron arguments have the global batch of the job.
+
+    Prevents: No error: another batch than planned, so another learning curve.
+    Fix: the job's global_batch in the config and the arguments
+    """
     job, config = submission.job, submission.ds_config
     if job is None:
         return
@@ -51,7 +67,7 @@ def batch_is_the_jobs(submission: Submission) -> Iterator[Breach]:
     # Without Megatron's mpu DeepSpeed counts every rank of an AutoTP group as a replica.
     counted = {wanted} if submission.megatron else {wanted, wanted * submission.world.tensor}
     if config is not None and size is not None and size not in counted:
-        yield Breach(
+        yield Violation(
             where=config.locate("/train_batch_size"),
             message=f"train_batch_size: {size}, but the job's global_batch is {wanted}",
             hint=f'"train_batch_size": {wanted}',
@@ -59,21 +75,26 @@ def batch_is_the_jobs(submission: Submission) -> Iterator[Breach]:
     for arguments in submission.megatron:
         size = arguments.integer("--global-batch-size")
         if size is not None and size != wanted:
-            yield Breach(
+            yield Violation(
                 where=arguments.locate("--global-batch-size"),
                 message=f"--global-batch-size {size}, but the job's global_batch is {wanted}",
                 hint=f"--global-batch-size {wanted}",
             )
 
 
-def sequence_is_the_jobs(submission: Submission) -> Iterator[Breach]:
-    """The Megatron arguments train on sequences of the job's length."""
+@submissions.rule("SUB006", ERROR, "silent", _PLANNED, reads=("job spec", "Megatron arguments"))
+def sequence_is_the_jobs(submission: Submission) -> Violations:
+    """The Megatron arguments train on sequences of the job's length.
+
+    Prevents: No error: another sequence length than planned, so another memory need, speed and number of tokens.
+    Fix: the job's sequence_length in the arguments
+    """
     job = submission.job
     for arguments in submission.megatron if job is not None else ():
         length = arguments.integer("--seq-length")
         if job is not None and length is not None and length != job.training.sequence_length:
             wanted = job.training.sequence_length
-            yield Breach(
+            yield Violation(
                 where=arguments.locate("--seq-length"),
                 message=f"--seq-length {length}, but the job's sequence_length is {wanted}",
                 hint=f"--seq-length {wanted}",
@@ -90,14 +111,19 @@ _SHAPE: Final = (
 )
 
 
-def model_is_the_jobs(submission: Submission) -> Iterator[Breach]:
-    """The Megatron arguments describe the model of the job."""
+@submissions.rule("SUB008", ERROR, "silent", _PLANNED, reads=("job spec", "Megatron arguments"))
+def model_is_the_jobs(submission: Submission) -> Violations:
+    """The Megatron arguments describe the model of the job.
+
+    Prevents: No error: another model is trained than the one asked for.
+    Fix: the model's shape in the arguments
+    """
     model = submission.model
     for arguments in submission.megatron if model is not None else ():
         for option, attribute in _SHAPE:
             written, wanted = arguments.integer(option), getattr(model, attribute)
             if model is not None and written is not None and wanted and written != wanted:
-                yield Breach(
+                yield Violation(
                     where=arguments.locate(option),
                     message=f"{option} {written}, but {model.name} has {wanted}",
                     hint=f"{option} {wanted}",
@@ -113,106 +139,46 @@ _DEGREES: Final = (
 )
 
 
-def degrees_are_the_jobs(submission: Submission) -> Iterator[Breach]:
-    """The Megatron arguments divide the job as its spec pins it."""
+@submissions.rule("SUB009", WARNING, "silent", _PLANNED, reads=("job spec", "Megatron arguments"))
+def degrees_are_the_jobs(submission: Submission) -> Violations:
+    """The Megatron arguments divide the job as its spec pins it.
+
+    Prevents: No error: another layout than the one that was planned and estimated.
+    Fix: the pinned degrees in the arguments
+    """
     job = submission.job
     for arguments in submission.megatron if job is not None else ():
         for option, name in _DEGREES:
             written, pinned = arguments.integer(option), getattr(job.pins, name) if job else None
             if written is not None and pinned is not None and written != pinned:
-                yield Breach(
+                yield Violation(
                     where=arguments.locate(option),
                     message=f"{option} {written}, but the job pins {name}: {pinned}",
                     hint=f"{option} {pinned}",
                 )
 
 
-def one_value_for_a_variable(submission: Submission) -> Iterator[Breach]:
-    """A variable has one value in all files that set it for the job."""
+@submissions.rule(
+    "SUB012",
+    WARNING,
+    "silent",
+    derived("the last export before the launch line wins"),
+    reads=("job spec", "launch script"),
+)
+def one_value_for_a_variable(submission: Submission) -> Violations:
+    """A variable has one value in all files that set it for the job.
+
+    Prevents: No error: the job runs with another value than the spec says.
+    Fix: one value in both
+    """
     job = submission.job
     wanted = dict(job.launch.environment) if job is not None else {}
     for script in submission.commands:
         for assignment in script.shell.assignments:
             value = wanted.get(assignment.name)
             if assignment.exported and value is not None and assignment.value not in (None, value):
-                yield Breach(
+                yield Violation(
                     where=script.shell.locate(assignment),
                     message=f"{assignment.name}={assignment.value} here, {value} in the job's launch.environment",
                     hint=f"export {assignment.name}={value}",
                 )
-
-
-_PLANNED: Final = derived("what is launched is what was planned only if both say the same")
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    DocumentRule(
-        id="SUB004",
-        severity=Severity.ERROR,
-        when="silent",
-        reads=("job spec", "DeepSpeed config"),
-        source=_PLANNED,
-        prevents="No error: memory and speed are those of another ZeRO stage than planned.",
-        fix="the pinned stage in the config, or render it anew from the spec",
-        check=stage_is_the_jobs,
-    ),
-    DocumentRule(
-        id="SUB005",
-        severity=Severity.ERROR,
-        when="silent",
-        reads=("job spec", "DeepSpeed config"),
-        source=_PLANNED,
-        prevents="No error: training runs in another number format than planned, at twice the memory for fp32.",
-        fix="one of bf16 and fp16 enabled, the job's",
-        check=precision_is_the_jobs,
-    ),
-    DocumentRule(
-        id="SUB006",
-        severity=Severity.ERROR,
-        when="silent",
-        reads=("job spec", "Megatron arguments"),
-        source=_PLANNED,
-        prevents="No error: another sequence length than planned, so another memory need, speed and number of tokens.",
-        fix="the job's sequence_length in the arguments",
-        check=sequence_is_the_jobs,
-    ),
-    DocumentRule(
-        id="SUB007",
-        severity=Severity.ERROR,
-        when="silent",
-        reads=("job spec", "DeepSpeed config", "Megatron arguments"),
-        source=_PLANNED,
-        prevents="No error: another batch than planned, so another learning curve.",
-        fix="the job's global_batch in the config and the arguments",
-        check=batch_is_the_jobs,
-    ),
-    DocumentRule(
-        id="SUB008",
-        severity=Severity.ERROR,
-        when="silent",
-        reads=("job spec", "Megatron arguments"),
-        source=_PLANNED,
-        prevents="No error: another model is trained than the one asked for.",
-        fix="the model's shape in the arguments",
-        check=model_is_the_jobs,
-    ),
-    DocumentRule(
-        id="SUB009",
-        severity=Severity.WARNING,
-        when="silent",
-        reads=("job spec", "Megatron arguments"),
-        source=_PLANNED,
-        prevents="No error: another layout than the one that was planned and estimated.",
-        fix="the pinned degrees in the arguments",
-        check=degrees_are_the_jobs,
-    ),
-    DocumentRule(
-        id="SUB012",
-        severity=Severity.WARNING,
-        when="silent",
-        reads=("job spec", "launch script"),
-        source=derived("the last export before the launch line wins"),
-        prevents="No error: the job runs with another value than the spec says.",
-        fix="one value in both",
-        check=one_value_for_a_variable,
-    ),
-)

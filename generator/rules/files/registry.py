@@ -1,39 +1,40 @@
-"""Every rule on documents, in two tuples: those of files, and with them those of jobs and layouts, which need numpy."""
+"""The modules of the rules on files. Those on layouts and memory are apart: they need numpy."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from functools import lru_cache
+from typing import Final
 
+from ..rule import Rule, rules_in
 from . import across, against_job
 from .azureml import registry as azureml
 from .deepspeed import registry as deepspeed
 from .huggingface import registry as huggingface
 from .launching import registry as launching
 from .megatron import registry as megatron
-from .rule import DocumentRule
 from .slurm import registry as slurm
 
-#: Every rule but those on jobs, layouts and memory, which `as_job` and `fits` apply to launch scripts and configs.
-FILE_RULES: Final[tuple[DocumentRule, ...]] = (
-    *deepspeed.RULES,
-    *launching.RULES,
-    *slurm.RULES,
-    *azureml.RULES,
-    *huggingface.RULES,
-    *megatron.RULES,
-    *across.RULES,
-    *against_job.RULES,
+MODULES: Final = (
+    *deepspeed.MODULES,
+    *launching.MODULES,
+    *slurm.MODULES,
+    *azureml.MODULES,
+    *huggingface.MODULES,
+    *megatron.MODULES,
+    across,
+    against_job,
 )
 
-if TYPE_CHECKING:
-    DOCUMENT_RULES: tuple[DocumentRule, ...]
+
+@lru_cache(maxsize=1)
+def file_rules() -> tuple[Rule, ...]:
+    """Every rule but those on layouts and memory, which the estimate's rules apply to launch scripts and configs."""
+    return rules_in(*MODULES)
 
 
-def __getattr__(name: str) -> Any:
-    """`DOCUMENT_RULES`, every rule, when it is asked for: the rules on layouts need numpy."""
-    if name != "DOCUMENT_RULES":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .megatron import as_job, fits
+@lru_cache(maxsize=1)
+def all_file_rules() -> tuple[Rule, ...]:
+    """Every rule on files."""
+    from .megatron import as_job, fits  # these need numpy
 
-    globals()[name] = (*FILE_RULES, *as_job.RULES, *fits.RULES)
-    return globals()[name]
+    return (*file_rules(), *as_job.RULES, *rules_in(fits))

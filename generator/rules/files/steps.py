@@ -9,6 +9,7 @@ from typing import Final
 from ...documents.shell.launch_line import Call, Launch
 from ...documents.submission import Submission
 from ...findings import Location
+from ..rule import subject
 from .slurm.requests import Request, blocks, count, nodes_of, tasks_per_node
 
 #: They start the ranks of a node themselves.
@@ -32,6 +33,7 @@ class Step:
         return next((call for call in self.launch.calls if call.program in LAUNCHERS), None)
 
 
+@subject("launch script")
 def steps(submission: Submission) -> Iterator[Step]:
     """Every launch through srun in the batch scripts."""
     for block in blocks(submission):

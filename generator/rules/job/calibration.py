@@ -6,7 +6,7 @@ from ...catalog import closest
 from ...estimate.rates import NAMES
 from ...findings import Severity
 from ...job.records import Job
-from ..rule import JobRule
+from ..planning_rule import JobRule
 from ..sources import derived
 
 

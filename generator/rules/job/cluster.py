@@ -6,13 +6,13 @@ from ...findings import Severity
 from ...job.records import Job
 from ..frameworks import AUTOTP
 from ..numbers import listed, neighbours
-from ..rule import JobRule
+from ..planning_rule import JobRule
 from ..sources import deepspeed, derived
 
-Breaches = tuple[tuple[str, str, str | None], ...]
+Violations = tuple[tuple[str, str, str | None], ...]
 
 
-def gpus_fill_nodes(job: Job) -> Breaches:
+def gpus_fill_nodes(job: Job) -> Violations:
     """A job on more than one node takes whole nodes."""
     node = job.cluster.accelerators_per_node
     if job.gpus <= node or job.gpus % node == 0:
@@ -21,7 +21,7 @@ def gpus_fill_nodes(job: Job) -> Breaches:
     return (("/gpus", message, f"gpus: {listed(neighbours(node, job.gpus))}"),)
 
 
-def slices_work_alone(job: Job) -> Breaches:
+def slices_work_alone(job: Job) -> Violations:
     """A job runs on one MIG slice: slices have neither NVLink nor peer-to-peer, so NCCL has no path between them."""
     accelerator = job.cluster.accelerator
     if not accelerator.is_slice or job.gpus == 1:
@@ -31,7 +31,7 @@ def slices_work_alone(job: Job) -> Breaches:
     return (("/gpus", message, "gpus: 1, or a cluster of whole accelerators"),)
 
 
-def nodes_are_connected(job: Job) -> Breaches:
+def nodes_are_connected(job: Job) -> Violations:
     """A job on more than one node needs a network between them."""
     if job.nodes == 1 or job.cluster.network_bytes_per_s_per_node > 0:
         return ()
@@ -40,7 +40,7 @@ def nodes_are_connected(job: Job) -> Breaches:
     return (("/cluster", message, f"gpus: {node} or fewer, or cluster.network_gbits_per_s_per_node if there is one"),)
 
 
-def hardware_computes_precision(job: Job) -> Breaches:
+def hardware_computes_precision(job: Job) -> Violations:
     """The accelerator computes in the precision asked for."""
     accelerator = job.cluster.accelerator
     precision = job.training.precision
@@ -51,7 +51,7 @@ def hardware_computes_precision(job: Job) -> Breaches:
     return (("/training/precision", message, f"precision: {listed(able)}"),)
 
 
-def framework_computes_fp8(job: Job) -> Breaches:
+def framework_computes_fp8(job: Job) -> Violations:
     """FP8 runs in Transformer Engine's layers, which the Megatrons have; to DeepSpeed itself it is bf16."""
     if job.training.precision != "fp8" or job.framework not in AUTOTP:
         return ()
@@ -59,7 +59,7 @@ def framework_computes_fp8(job: Job) -> Breaches:
     return (("/training/precision", message, "precision: bf16, or framework: megatron-lm"),)
 
 
-def hardware_runs_flash_attention(job: Job) -> Breaches:
+def hardware_runs_flash_attention(job: Job) -> Violations:
     """FlashAttention-2 needs tensor cores of Ampere or later."""
     accelerator = job.cluster.accelerator
     if job.training.attention != "flash" or accelerator.generation != "volta":

@@ -6,13 +6,13 @@ from collections import Counter
 
 from ...findings import Severity
 from ...job.records import Job
-from ..rule import JobRule
+from ..planning_rule import JobRule
 from ..sources import derived
 
-Breaches = tuple[tuple[str, str, str | None], ...]
+Violations = tuple[tuple[str, str, str | None], ...]
 
 
-def hosts_are_the_nodes(job: Job) -> Breaches:
+def hosts_are_the_nodes(job: Job) -> Violations:
     """Named hosts are as many as the job's nodes, each once."""
     hosts, where = job.launch.options.get("hosts"), "/launch/shell/hosts"
     if job.launch.target != "shell" or not isinstance(hosts, (list, tuple)):
@@ -33,7 +33,7 @@ def _slurm_number(job: Job, key: str) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def node_has_the_cores(job: Job) -> Breaches:
+def node_has_the_cores(job: Job) -> Violations:
     """A task gets no more cores than its node has."""
     asked, cores = _slurm_number(job, "cpus_per_task"), job.cluster.cpu_cores
     if asked is None or cores is None or asked <= cores:
@@ -42,7 +42,7 @@ def node_has_the_cores(job: Job) -> Breaches:
     return (("/launch/slurm/cpus_per_task", message, f"cpus_per_task: {cores}, or leave it out"),)
 
 
-def signal_comes_during_the_run(job: Job) -> Breaches:
+def signal_comes_during_the_run(job: Job) -> Violations:
     """The signal before the time limit comes after the job's start."""
     before_s, limit_s = _slurm_number(job, "signal_seconds"), job.launch.time_limit_s
     if not before_s or limit_s is None or before_s < limit_s:

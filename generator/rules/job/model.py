@@ -5,19 +5,19 @@ from __future__ import annotations
 from ...findings import Severity
 from ...job.records import Job
 from ..frameworks import MEGATRON_DEEPSPEED, MEGATRON_LM, MEGATRONS
-from ..rule import JobRule
+from ..planning_rule import JobRule
 from ..sources import derived, megatron_deepspeed, megatron_lm
 
 _MOST_SEQUENCES = 100_000
 
-Breaches = tuple[tuple[str, str, str | None], ...]
+Violations = tuple[tuple[str, str, str | None], ...]
 
 
 def _beyond_positions(job: Job) -> bool:
     return job.training.sequence_length > job.model.max_positions
 
 
-def sequence_fits_position_table(job: Job) -> Breaches:
+def sequence_fits_position_table(job: Job) -> Violations:
     """A learned position table has a row for every token of the sequence."""
     if job.model.position_embedding != "learned" or not _beyond_positions(job):
         return ()
@@ -27,7 +27,7 @@ def sequence_fits_position_table(job: Job) -> Breaches:
     return (("/training/sequence_length", message, f"sequence_length: {rows}"),)
 
 
-def sequence_within_trained_positions(job: Job) -> Breaches:
+def sequence_within_trained_positions(job: Job) -> Violations:
     """Rotary positions beyond the model's maximum work, but the model has not seen them."""
     if job.model.position_embedding != "rotary" or not _beyond_positions(job):
         return ()
@@ -36,7 +36,7 @@ def sequence_within_trained_positions(job: Job) -> Breaches:
     return (("/training/sequence_length", message, f"sequence_length: {top}, or a larger max_position_embeddings"),)
 
 
-def megatron_deepspeed_has_attention(job: Job) -> Breaches:
+def megatron_deepspeed_has_attention(job: Job) -> Violations:
     """Megatron-DeepSpeed has no multi-head latent attention."""
     if job.framework != MEGATRON_DEEPSPEED or not job.model.is_mla:
         return ()
@@ -44,7 +44,7 @@ def megatron_deepspeed_has_attention(job: Job) -> Breaches:
     return (("/model", message, "framework: megatron-lm"),)
 
 
-def megatron_deepspeed_has_experts(job: Job) -> Breaches:
+def megatron_deepspeed_has_experts(job: Job) -> Violations:
     """Megatron-DeepSpeed's MoE models have neither shared experts nor dense first layers."""
     model = job.model
     extras = {"shared experts": model.shared_experts, "dense first layers": model.dense_layers}
@@ -55,7 +55,7 @@ def megatron_deepspeed_has_experts(job: Job) -> Breaches:
     return (("/model", message, "framework: megatron-lm"),)
 
 
-def megatron_deepspeed_has_positions(job: Job) -> Breaches:
+def megatron_deepspeed_has_positions(job: Job) -> Violations:
     """Megatron-DeepSpeed's own layers have learned and rotary positions; ALiBi is in the BigScience fork."""
     if job.framework != MEGATRON_DEEPSPEED or job.model.position_embedding != "alibi":
         return ()
@@ -63,7 +63,7 @@ def megatron_deepspeed_has_positions(job: Job) -> Breaches:
     return (("/model", message, "launch.script: a script of bigscience-workshop/Megatron-DeepSpeed"),)
 
 
-def megatron_lm_has_positions(job: Job) -> Breaches:
+def megatron_lm_has_positions(job: Job) -> Violations:
     """Megatron-LM has learned, rotary and no positions; not ALiBi."""
     if job.framework != MEGATRON_LM or job.model.position_embedding != "alibi":
         return ()
@@ -71,7 +71,7 @@ def megatron_lm_has_positions(job: Job) -> Breaches:
     return (("/framework", message, "framework: megatron-deepspeed (the BigScience fork has ALiBi)"),)
 
 
-def megatron_has_optimizer(job: Job) -> Breaches:
+def megatron_has_optimizer(job: Job) -> Violations:
     """The Megatrons build Adam or SGD."""
     if job.framework not in MEGATRONS or job.training.optimizer != "lamb":
         return ()
@@ -79,7 +79,7 @@ def megatron_has_optimizer(job: Job) -> Breaches:
     return (("/training/optimizer", message, "optimizer: adamw, or framework: deepspeed"),)
 
 
-def batch_counts_sequences(job: Job) -> Breaches:
+def batch_counts_sequences(job: Job) -> Violations:
     """A global batch is in sequences; as many as this are usually tokens."""
     batch, tokens = job.training.global_batch, job.training.sequence_length
     if batch <= _MOST_SEQUENCES or batch % tokens:

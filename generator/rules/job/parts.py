@@ -7,10 +7,10 @@ from dataclasses import replace
 from ...findings import Severity
 from ...job.records import Job
 from ..frameworks import MEGATRON_DEEPSPEED, MEGATRON_LM, MEGATRONS
-from ..rule import JobRule
+from ..planning_rule import JobRule
 from ..sources import derived, megatron_deepspeed
 
-Breaches = tuple[tuple[str, str, str | None], ...]
+Violations = tuple[tuple[str, str, str | None], ...]
 
 _SILU = ("silu", "swish", "swiglu")
 #: Rotary scalings that an option of Megatron-LM makes; latent attention has YaRN of its own.
@@ -51,7 +51,7 @@ def _missing_here(job: Job) -> dict[str, bool]:
     }
 
 
-def megatron_makes_every_part(job: Job) -> Breaches:
+def megatron_makes_every_part(job: Job) -> Violations:
     """Every part of the model is one that the framework's options make."""
     missing = missing_parts(job)
     if not missing:
@@ -61,7 +61,7 @@ def megatron_makes_every_part(job: Job) -> Breaches:
     return (("/model", f"{message}: it would train without", f"framework: {other}, or a change to the script"),)
 
 
-def megatron_deepspeed_computes_fp8_with_equal_heads(job: Job) -> Breaches:
+def megatron_deepspeed_computes_fp8_with_equal_heads(job: Job) -> Violations:
     """Megatron-DeepSpeed's FP8 layers want as many key-value heads as attention heads."""
     model = job.model
     if job.framework != MEGATRON_DEEPSPEED or job.training.precision != "fp8" or model.kv_heads == model.heads:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..rule import JobRule
+from ..planning_rule import JobRule
 from .calibration import CALIBRATION_RULES
 from .cluster import CLUSTER_RULES
 from .launch import LAUNCH_RULES

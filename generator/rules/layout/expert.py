@@ -10,7 +10,7 @@ from ...job.records import Job
 from ..columns import divides
 from ..frameworks import DEEPSPEED, ENGINES, HUGGINGFACE, MEGATRON_DEEPSPEED, MEGATRON_LM
 from ..numbers import divisors, listed, nearest
-from ..rule import LayoutRule
+from ..planning_rule import LayoutRule
 from ..sources import deepspeed, derived, megatron_deepspeed, megatron_lm
 
 

@@ -14,7 +14,7 @@ from ...findings import Severity
 from ...job.records import Job
 from ..frameworks import AUTOTP, MEGATRON_DEEPSPEED, MEGATRON_LM
 from ..numbers import divisors, listed, nearest, neighbours
-from ..rule import LayoutRule
+from ..planning_rule import LayoutRule
 from ..sources import deepspeed, megatron_deepspeed, megatron_lm
 
 WORLD_FACTORS = ("data", "tensor", "pipeline", "context")

@@ -8,7 +8,7 @@ from ...estimate.layout import Layout, LayoutLike, Offload
 from ...findings import Severity
 from ...job.records import Job
 from ..frameworks import ENGINES, MEGATRON_LM
-from ..rule import LayoutRule
+from ..planning_rule import LayoutRule
 from ..sources import deepspeed, derived, megatron_lm
 
 #: Optimizers that DeepSpeed can run on the host.

@@ -11,7 +11,7 @@ from ...job.records import Job
 from ..columns import divides, implies
 from ..frameworks import AUTOTP, DEEPSPEED, ENGINES, HUGGINGFACE, MEGATRON_DEEPSPEED, MEGATRON_LM, MEGATRONS
 from ..numbers import divisors, listed, nearest, neighbours
-from ..rule import LayoutRule
+from ..planning_rule import LayoutRule
 from ..sources import deepspeed, derived, megatron_lm
 
 #: The embedding and the loss, when they count as layers of the first and the last stage.

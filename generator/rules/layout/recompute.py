@@ -9,7 +9,7 @@ from ...findings import Severity
 from ...job.records import Job
 from ..columns import implies
 from ..frameworks import AUTOTP, MEGATRON_DEEPSPEED, MEGATRON_LM
-from ..rule import LayoutRule
+from ..planning_rule import LayoutRule
 from ..sources import derived, megatron_deepspeed, megatron_lm
 
 

@@ -10,7 +10,7 @@ from ...job.records import Job
 from ..columns import divide_either_way, divides, implies
 from ..frameworks import AUTOTP, ENGINES, MEGATRON_DEEPSPEED, MEGATRON_LM, MEGATRONS
 from ..numbers import divisors, listed, nearest
-from ..rule import LayoutRule
+from ..planning_rule import LayoutRule
 from ..sources import deepspeed, derived, megatron_deepspeed, megatron_lm
 from .tensor import has_grouped_heads, tensor_values
 

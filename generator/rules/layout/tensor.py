@@ -11,7 +11,7 @@ from ...job.records import Job
 from ..columns import divide_either_way, divides
 from ..frameworks import AUTOTP, MEGATRON_DEEPSPEED, MEGATRON_LM, MEGATRONS
 from ..numbers import divisors, listed
-from ..rule import LayoutRule
+from ..planning_rule import LayoutRule
 from ..sources import deepspeed, derived, megatron_deepspeed, megatron_lm, transformers
 
 #: Megatron pads the vocabulary to a multiple of this times the tensor parallel size (its default).

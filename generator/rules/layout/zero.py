@@ -8,7 +8,7 @@ from ...estimate.layout import Layout, LayoutLike
 from ...findings import Severity
 from ...job.records import Job
 from ..frameworks import AUTOTP, MEGATRON_LM
-from ..rule import LayoutRule
+from ..planning_rule import LayoutRule
 from ..sources import deepspeed, derived
 
 #: The first DeepSpeed whose engine takes AutoTP with ZeRO stage 3; 0.19.3 and earlier assert at most 2.

@@ -14,7 +14,7 @@ from dsgen.documents.hjson.text import read_json
 from dsgen.documents.submission import NEWEST_DEEPSPEED, Given, Submission
 from dsgen.findings import Finding
 from dsgen.job.text import text_of
-from dsgen.rules.files.check import check_submission
+from dsgen.rules.files.run import check_submission
 from tests.needs import needs_deepspeed
 
 RELEASE = ".".join(map(str, NEWEST_DEEPSPEED))

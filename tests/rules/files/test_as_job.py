@@ -24,16 +24,16 @@ from dsgen.frameworks import program_for
 from dsgen.job.records import Pins
 from dsgen.job.text import text_of
 from dsgen.rules import LAYOUT_RULES
-from dsgen.rules.files import DOCUMENT_RULES
+from dsgen.rules.files.registry import all_file_rules
 from dsgen.rules.files.megatron import as_job, fits
 from dsgen.rules.files.megatron import config as megatron_config
 from dsgen.rules.files.megatron.job_words import in_options
-from dsgen.rules.files.rule import Breach, DocumentRule
+from dsgen.rules.files.rule import Breach, Rule
 from tests.frameworks.plans import GPT, LLAMA, MIXTRAL, make_job, make_plan, words
 
 SHARED = {rule.id: rule for rule in as_job.RULES}
 MEGATRONS = ("megatron-lm", "megatron-deepspeed")
-MINE = tuple(rule for rule in DOCUMENT_RULES if ".documents.megatron." in rule.check.__module__)
+MINE = tuple(rule for rule in all_file_rules() if ".documents.megatron." in rule.check.__module__)
 KEYS = re.compile(
     r"\b(data|tensor|pipeline|virtual_pipeline|context|expert|sequence_parallel|zero_stage|micro_batch"
     r"|gradient_accumulation|recompute|offload|global_batch|sequence_length|framework|gpus|vocab_size): "
@@ -53,7 +53,7 @@ def submission_of(lines: list[str], config: dict[str, object] | None = None, **g
     return Submission(documents=tuple(documents), given=Given(**given))
 
 
-def breaches(rule: DocumentRule, submission: Submission) -> list[Breach]:
+def breaches(rule: Rule, submission: Submission) -> list[Breach]:
     """What a rule says."""
     return list(rule.check(submission))
 

@@ -15,7 +15,7 @@ from dsgen.documents.document import DsConfig
 from dsgen.documents.hjson.text import read_json
 from dsgen.documents.submission import Given, Submission
 from dsgen.job.text import Text
-from dsgen.rules.files.check import check_submission
+from dsgen.rules.files.run import check_submission
 
 CASES = Path(__file__).parents[2] / "validate"
 

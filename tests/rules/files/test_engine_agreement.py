@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dsgen.findings import Severity
-from dsgen.rules.files.registry import DOCUMENT_RULES
+from dsgen.rules.files.registry import all_file_rules
 from tests.needs import needs_deepspeed
 
 CASES = Path(__file__).parents[2] / "validate"
@@ -156,6 +156,6 @@ def test_the_engine_ignores_what_needs_a_switch(case: str, starts: dict[tuple[st
 
 def test_refused_configs_are_errors() -> None:
     """A rule whose bad case the engine refuses whatever the script does is an error."""
-    severities = {rule.id: rule.severity for rule in DOCUMENT_RULES}
+    severities = {rule.id: rule.severity for rule in all_file_rules()}
     conditional = {"ACT002"}  # the script may say what the config leaves out
     assert {case for case in REFUSED if severities[case.partition("_")[0]] is not Severity.ERROR} == conditional

@@ -11,9 +11,10 @@ from dsgen.cli.known_rules import known_rules, rule_notes
 from dsgen.documents import codes
 from dsgen.findings import Severity
 from dsgen.rules import ALL_RULES
-from dsgen.rules.files import DOCUMENT_RULES, DocumentRule
+from dsgen.rules.files.registry import all_file_rules
+from dsgen.rules.rule import Rule
 from dsgen.rules.files.megatron.as_job import RULES as JOB_RULES_ON_FILES
-from dsgen.rules.files.registry import FILE_RULES
+from dsgen.rules.files.registry import file_rules
 from tests.rules.files.test_cases import CASES, rule_of
 
 #: Rules on texts that have tests of their own instead of a case: they need no file, or DeepSpeed.
@@ -22,13 +23,13 @@ TESTED_ELSEWHERE = {codes.UNKNOWN_NAME, codes.ENGINE_REFUSES, codes.ENGINE_VERSI
 
 def test_ids_are_well_formed_and_unique() -> None:
     """Every id is a subject prefix with three digits, and names one rule on documents, or also one on jobs' layouts."""
-    assert [rule.id for rule in DOCUMENT_RULES if not re.fullmatch(r"[A-Z]{2,5}\d{3}", rule.id)] == []
-    for rules in (FILE_RULES, JOB_RULES_ON_FILES):
+    assert [rule.id for rule in all_file_rules() if not re.fullmatch(r"[A-Z]{2,5}\d{3}", rule.id)] == []
+    for rules in (file_rules(), JOB_RULES_ON_FILES):
         assert [rule for rule, number in Counter(rule.id for rule in rules).items() if number > 1] == []
 
 
-@pytest.mark.parametrize("rule", DOCUMENT_RULES, ids=lambda rule: rule.id)
-def test_a_rule_says_what_it_requires_and_why(rule: DocumentRule) -> None:
+@pytest.mark.parametrize("rule", all_file_rules(), ids=lambda rule: rule.id)
+def test_a_rule_says_what_it_requires_and_why(rule: Rule) -> None:
     """Every rule has a title that is a sentence, a source, what it prevents, a fix, and documents that it reads."""
     assert re.fullmatch(r"\S.+\.", rule.title), rule.title
     assert len(rule.title) <= 120
@@ -46,7 +47,7 @@ def test_a_rule_says_what_it_requires_and_why(rule: DocumentRule) -> None:
 def test_every_rule_has_a_case() -> None:
     """Every rule on documents, and on their texts, has a bad and a good submission."""
     has = {rule_of(case) for case in CASES}
-    wanted = {rule.id for rule in DOCUMENT_RULES} | (set(codes.TITLES) - TESTED_ELSEWHERE)
+    wanted = {rule.id for rule in all_file_rules()} | (set(codes.TITLES) - TESTED_ELSEWHERE)
     missing = sorted(wanted - has)
     assert not missing, f"{len(missing)} rules have no case in tests/validate: {', '.join(missing)}"
 
@@ -54,7 +55,7 @@ def test_every_rule_has_a_case() -> None:
 def test_rules_for_jobs_and_files_are_as_severe() -> None:
     """A rule on documents with the id of a rule on jobs or layouts has its severity."""
     others = {rule.id: rule.severity for rule in ALL_RULES}
-    shared = [rule for rule in DOCUMENT_RULES if rule.id in others]
+    shared = [rule for rule in all_file_rules() if rule.id in others]
     assert {rule.id: rule.severity for rule in shared} == {rule.id: others[rule.id] for rule in shared}
 
 
@@ -63,7 +64,7 @@ def test_rules_are_known_once() -> None:
     known = {rule.id: rule for rule in known_rules()}
     assert len(known) == len(known_rules())
     others = {rule.id for rule in ALL_RULES}
-    for rule in DOCUMENT_RULES:
+    for rule in all_file_rules():
         entry = known[rule.id]
         assert entry.checks.endswith(", files" if rule.id in others else "files")
         assert entry.when
@@ -73,6 +74,6 @@ def test_rules_are_known_once() -> None:
 def test_every_rule_is_explained() -> None:
     """Every rule says what it prevents and what mends it: rules on documents themselves, the others in a note."""
     assert [rule.id for rule in known_rules() if not (rule.prevents and rule.fix)] == []
-    documents = {rule.id for rule in DOCUMENT_RULES}
+    documents = {rule.id for rule in all_file_rules()}
     others = {rule.id for rule in ALL_RULES}
     assert [rule for rule in rule_notes() if rule in documents and rule not in others] == []

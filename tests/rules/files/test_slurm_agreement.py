@@ -12,7 +12,7 @@ from benchmarks.agreement_slurm import Counts, compare_rendered, compare_written
 from dsgen.catalog.loader import find_node_type
 from dsgen.documents.hjson.edits import apply_edits
 from dsgen.findings import Severity
-from dsgen.rules.files import DOCUMENT_RULES
+from dsgen.rules.files.registry import all_file_rules
 from dsgen.rules.files.slurm.variables import SET_BY
 from dsgen.units import MIB
 from tests.needs import needs_slurm
@@ -21,7 +21,7 @@ from tests.slurm_cluster import SlurmCluster, running_slurm, sbatch_test_only, s
 CASES = sorted(
     path for path in (Path(__file__).parents[2] / "validate").glob("SLM*") if (path / "bad/job.sbatch").exists()
 )
-WHEN = {rule.id: rule.when for rule in DOCUMENT_RULES if rule.severity is Severity.ERROR}
+WHEN = {rule.id: rule.when for rule in all_file_rules() if rule.severity is Severity.ERROR}
 NODE = "azure/standard_nd96asr_v4"
 #: Cases of such a rule that sbatch takes, and torchrun fails on.
 LATER = {"SLM005_ranks"}

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from ....documents.document import AzureMLJob, at_key
 from ....documents.links import Reference
 from ....documents.submission import Submission
-from ....findings import Severity
+from ....findings import ERROR, Violation, Violations
 from ....job.source import escape
 from ....job.wording import show
+from ...rule import submissions
 from ...sources import azureml
-from ..rule import Breach, DocumentRule
 from .jobs import command_jobs
 
 _URL: Final = re.compile(r"(?:https?|ftps?)://[^\s/.]+(?:\.[^\s/.]+)+\S*", re.IGNORECASE)
@@ -23,16 +22,18 @@ _VERSIONED: Final = re.compile(r"azureml:(?:/?subscriptions/.*/versions/.+|regis
 _MAX_PATH: Final = 4096  # Linux, PATH_MAX: a longer text is no path
 
 
-def code_is_there(submission: Submission) -> Iterator[Breach]:
-    """code is a folder or file beside the job's file, a URL, a git+ path or a registered asset with its version."""
-    for job in command_jobs(submission):
-        value = job.source.value("/code")
-        if isinstance(value, str) and not _is_remote_code(value) and _is_missing(job, value):
-            message = f"code is {show(value)}, and there is no such folder or file beside {Path(job.path).name}"
-            hint = (
-                "azureml:NAME:VERSION" if value.startswith("azureml:") else "code: ., or a folder relative to this file"
-            )
-            yield Breach(where=job.source.locate("/code"), message=message, hint=hint)
+@command_jobs.rule("AML021", ERROR, "submit", azureml("_schema/core/fields.py:89-165 (LocalPathField), CodeField"))
+def code_is_there(job: AzureMLJob) -> Violations:
+    """code is a folder or file beside the job's file, a URL, a git+ path or a registered asset with its version.
+
+    Prevents: ValidationError: Can't find directory or file in resolved absolute path
+    Fix: a folder relative to the job's file
+    """
+    value = job.source.value("/code")
+    if isinstance(value, str) and not _is_remote_code(value) and _is_missing(job, value):
+        message = f"code is {show(value)}, and there is no such folder or file beside {Path(job.path).name}"
+        hint = "azureml:NAME:VERSION" if value.startswith("azureml:") else "code: ., or a folder relative to this file"
+        yield Violation(where=job.source.locate("/code"), message=message, hint=hint)
 
 
 def _is_remote_code(value: str) -> bool:
@@ -41,55 +42,78 @@ def _is_remote_code(value: str) -> bool:
     return bool(_URL.fullmatch(value) or _VERSIONED.fullmatch(value))
 
 
-def environment_files_are_there(submission: Submission) -> Iterator[Breach]:
-    """The conda file and the build folder of an environment are beside the job's file."""
-    for job in command_jobs(submission):
-        for pointer in ("/environment/conda_file", "/environment/build/path"):
+@command_jobs.rule(
+    "AML022", ERROR, "submit", azureml("entities/_assets/environment.py:160-200, _schema/assets/environment.py")
+)
+def environment_files_are_there(job: AzureMLJob) -> Violations:
+    """The conda file and the build folder of an environment are beside the job's file.
+
+    Prevents: ValidationException: No such file or directory, or the environment's build has no context.
+    Fix: a path relative to the job's file
+    """
+    for pointer in ("/environment/conda_file", "/environment/build/path"):
+        value = job.source.value(pointer)
+        remote = isinstance(value, str) and pointer.endswith("path") and _URL.fullmatch(value)
+        if isinstance(value, str) and not remote and _is_missing(job, value):
+            what = "conda file" if pointer.endswith("conda_file") else "build folder"
+            message = f"the {what} {show(value)} is not beside {Path(job.path).name}"
+            yield Violation(where=job.source.locate(pointer), message=message, hint="a path relative to this file")
+
+
+@command_jobs.rule("AML024", ERROR, "submit", azureml("operations/_job_operations.py (_resolve_job_input)"))
+def inputs_are_there(job: AzureMLJob) -> Violations:
+    """A local path of an input is there, relative to the job's file, so that it can be uploaded.
+
+    Prevents: azure-ai-ml accepts it; the upload at submission fails: Asset path is invalid.
+    Fix: a path relative to the job's file, or a registered asset
+    """
+    inputs = job.source.value("/inputs")
+    for name in inputs if isinstance(inputs, dict) else ():
+        for key in ("path", "path_on_compute"):
+            pointer = f"/inputs/{escape(name)}/{key}"
             value = job.source.value(pointer)
-            remote = isinstance(value, str) and pointer.endswith("path") and _URL.fullmatch(value)
-            if isinstance(value, str) and not remote and _is_missing(job, value):
-                what = "conda file" if pointer.endswith("conda_file") else "build folder"
-                message = f"the {what} {show(value)} is not beside {Path(job.path).name}"
-                yield Breach(where=job.source.locate(pointer), message=message, hint="a path relative to this file")
-
-
-def inputs_are_there(submission: Submission) -> Iterator[Breach]:
-    """A local path of an input is there, relative to the job's file, so that it can be uploaded."""
-    for job in command_jobs(submission):
-        inputs = job.source.value("/inputs")
-        for name in inputs if isinstance(inputs, dict) else ():
-            for key in ("path", "path_on_compute"):
-                pointer = f"/inputs/{escape(name)}/{key}"
-                value = job.source.value(pointer)
-                if not isinstance(value, str) or not value or _REMOTE_INPUT.match(value) or key == "path_on_compute":
-                    continue
-                if _is_missing(job, value.removeprefix("file:")):
-                    message = (
-                        f"the input {name} is {show(value)}, and there is no such file beside {Path(job.path).name}"
-                    )
-                    hint = "a path relative to this file, azureml:NAME:VERSION, or a URL"
-                    yield Breach(where=job.source.locate(pointer), message=message, hint=hint)
-
-
-def inputs_have_paths(submission: Submission) -> Iterator[Breach]:
-    """An input that is a mapping has a path, and a registered one its version."""
-    for job in command_jobs(submission):
-        inputs = job.source.value("/inputs")
-        for name, value in inputs.items() if isinstance(inputs, dict) else ():
-            if not isinstance(value, dict) or "value" in value:
+            if not isinstance(value, str) or not value or _REMOTE_INPUT.match(value) or key == "path_on_compute":
                 continue
-            pointer, path = f"/inputs/{escape(name)}", value.get("path")
-            if path in (None, "") and not value.get("path_on_compute"):
-                message = f"the input {name} has no path"
-                yield Breach(where=at_key(job.source, pointer), message=message, hint="path: azureml:NAME:VERSION")
-            elif isinstance(path, str) and re.fullmatch(r"azureml:[^/:@]+", path):
-                message = f"the input {name} is {show(path)}, without a version"
-                where = job.source.locate(f"{pointer}/path")
-                yield Breach(where=where, message=message, hint=f"path: {path}:1 or {path}@latest")
+            if _is_missing(job, value.removeprefix("file:")):
+                message = f"the input {name} is {show(value)}, and there is no such file beside {Path(job.path).name}"
+                hint = "a path relative to this file, azureml:NAME:VERSION, or a URL"
+                yield Violation(where=job.source.locate(pointer), message=message, hint=hint)
 
 
-def configs_travel_with_the_code(submission: Submission) -> Iterator[Breach]:
-    """A DeepSpeed config that the command names by its path is within the code folder."""
+@command_jobs.rule("AML035", ERROR, "submit", azureml("operations/_job_operations.py (_resolve_job_input)"))
+def inputs_have_paths(job: AzureMLJob) -> Violations:
+    """An input that is a mapping has a path, and a registered one its version.
+
+    Prevents: azure-ai-ml accepts it; the submission fails: Input path can't be empty for jobs.
+    Fix: path, with a version where it is a registered asset
+    """
+    inputs = job.source.value("/inputs")
+    for name, value in inputs.items() if isinstance(inputs, dict) else ():
+        if not isinstance(value, dict) or "value" in value:
+            continue
+        pointer, path = f"/inputs/{escape(name)}", value.get("path")
+        if path in (None, "") and not value.get("path_on_compute"):
+            message = f"the input {name} has no path"
+            yield Violation(where=at_key(job.source, pointer), message=message, hint="path: azureml:NAME:VERSION")
+        elif isinstance(path, str) and re.fullmatch(r"azureml:[^/:@]+", path):
+            message = f"the input {name} is {show(path)}, without a version"
+            where = job.source.locate(f"{pointer}/path")
+            yield Violation(where=where, message=message, hint=f"path: {path}:1 or {path}@latest")
+
+
+@submissions.rule(
+    "AML043",
+    ERROR,
+    "parse",
+    azureml("operations/_job_operations.py (code is uploaded, nothing else beside it)"),
+    reads=("AzureML job", "DeepSpeed config"),
+)
+def configs_travel_with_the_code(submission: Submission) -> Violations:
+    """A DeepSpeed config that the command names by its path is within the code folder.
+
+    Prevents: FileNotFoundError on the node, after the queue: only the code folder and the inputs are there.
+    Fix: the config within code, or as an input of type uri_file
+    """
     for job in command_jobs(submission):
         code, base = job.source.value("/code"), job.source.folder
         names = [link for link in submission.references if link.kind == "DeepSpeed config" and _in_command(job, link)]
@@ -98,11 +122,11 @@ def configs_travel_with_the_code(submission: Submission) -> Iterator[Breach]:
                 continue
             if code is None:
                 message = f"the command reads {link.path}, and the job has no code: nothing is uploaded to the node"
-                yield Breach(where=link.where, message=message, hint="code: ., or an input of type uri_file")
+                yield Violation(where=link.where, message=message, hint="code: ., or an input of type uri_file")
             elif isinstance(code, str) and _exists(base / code) and not _exists(base / code / link.path):
                 message = f"the command reads {link.path}, which is not in the code folder {code}"
                 hint = f"move it there, or pass it as an input of type uri_file: ${{{{inputs.{_stem(link.path)}}}}}"
-                yield Breach(where=link.where, message=message, hint=hint)
+                yield Violation(where=link.where, message=message, hint=hint)
 
 
 def _in_command(job: AzureMLJob, link: Reference) -> bool:
@@ -131,57 +155,3 @@ def _exists(path: Path) -> bool:
         return len(str(path)) < _MAX_PATH and path.exists()
     except (OSError, ValueError):  # a name too long, or with a character that no path has
         return False
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    DocumentRule(
-        id="AML021",
-        severity=Severity.ERROR,
-        when="submit",
-        reads=("AzureML job",),
-        source=azureml("_schema/core/fields.py:89-165 (LocalPathField), CodeField"),
-        prevents="ValidationError: Can't find directory or file in resolved absolute path",
-        fix="a folder relative to the job's file",
-        check=code_is_there,
-    ),
-    DocumentRule(
-        id="AML022",
-        severity=Severity.ERROR,
-        when="submit",
-        reads=("AzureML job",),
-        source=azureml("entities/_assets/environment.py:160-200, _schema/assets/environment.py"),
-        prevents="ValidationException: No such file or directory, or the environment's build has no context.",
-        fix="a path relative to the job's file",
-        check=environment_files_are_there,
-    ),
-    DocumentRule(
-        id="AML024",
-        severity=Severity.ERROR,
-        when="submit",
-        reads=("AzureML job",),
-        source=azureml("operations/_job_operations.py (_resolve_job_input)"),
-        prevents="azure-ai-ml accepts it; the upload at submission fails: Asset path is invalid.",
-        fix="a path relative to the job's file, or a registered asset",
-        check=inputs_are_there,
-    ),
-    DocumentRule(
-        id="AML035",
-        severity=Severity.ERROR,
-        when="submit",
-        reads=("AzureML job",),
-        source=azureml("operations/_job_operations.py (_resolve_job_input)"),
-        prevents="azure-ai-ml accepts it; the submission fails: Input path can't be empty for jobs.",
-        fix="path, with a version where it is a registered asset",
-        check=inputs_have_paths,
-    ),
-    DocumentRule(
-        id="AML043",
-        severity=Severity.ERROR,
-        when="parse",
-        reads=("AzureML job", "DeepSpeed config"),
-        source=azureml("operations/_job_operations.py (code is uploaded, nothing else beside it)"),
-        prevents="FileNotFoundError on the node, after the queue: only the code folder and the inputs are there.",
-        fix="the config within code, or as an input of type uri_file",
-        check=configs_travel_with_the_code,
-    ),
-)

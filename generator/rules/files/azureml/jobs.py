@@ -7,13 +7,15 @@ from collections.abc import Iterator
 
 from ....documents.document import AzureMLJob, at_key
 from ....documents.submission import Submission
+from ....findings import Violation
 from ....job.wording import dotted, show
 from ...numbers import listed
+from ...rule import subject
 from ..megatron.model_shape import Problem, problems
-from ..rule import Breach
 from .shape import COMMAND_JOB
 
 
+@subject("AzureML job")
 def command_jobs(submission: Submission) -> Iterator[AzureMLJob]:
     """The command jobs of a submission whose YAML could be read to its end."""
     for job in submission.azureml_jobs:
@@ -32,7 +34,7 @@ def shape_problems(submission: Submission) -> Iterator[tuple[AzureMLJob, Problem
             yield job, problem
 
 
-def breach_of(job: AzureMLJob, problem: Problem, hint: str | None = None) -> Breach:
+def violation_of(job: AzureMLJob, problem: Problem, hint: str | None = None) -> Violation:
     """A difference as a person reads it."""
     source, name = job.source, dotted(problem.pointer)
     value = source.value(problem.pointer)
@@ -40,27 +42,27 @@ def breach_of(job: AzureMLJob, problem: Problem, hint: str | None = None) -> Bre
         case "unknown":
             parent = problem.pointer.rpartition("/")[0]
             of = dotted(parent) if parent else "a command job"
-            return Breach(
+            return Violation(
                 where=at_key(source, problem.pointer),
                 message=f"{problem.parts[-1]} is no key of {of}; azure-ai-ml refuses keys that it doesn't know",
                 hint=hint or _nearest(problem),
             )
         case "missing":
             where = source.locate(problem.pointer)
-            return Breach(
+            return Violation(
                 where=where, message=f"{name} is missing", hint=hint or f"{problem.parts[-1]}: {problem.expected}"
             )
         case "null":
             message = f"{name} is empty; azure-ai-ml takes no null here"
             hint = hint or f"give {problem.expected}, or leave the key out"
-            return Breach(where=at_key(source, problem.pointer), message=message, hint=hint)
+            return Violation(where=at_key(source, problem.pointer), message=message, hint=hint)
         case "key":
             odd = source.odd_keys.get(problem.pointer)
             message = f"the key {name} is read as {odd!r}; keys are text here"
-            return Breach(where=at_key(source, problem.pointer), message=message, hint=hint or "put it in quotes")
+            return Violation(where=at_key(source, problem.pointer), message=message, hint=hint or "put it in quotes")
         case _:
             message = f"{name} is {written(value)}, not {problem.expected}"
-            return Breach(
+            return Violation(
                 where=source.locate(problem.pointer), message=message, hint=hint or _close_choice(problem, value)
             )
 

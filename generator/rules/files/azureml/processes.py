@@ -10,11 +10,13 @@ from ....catalog import find_node_type
 from ....documents.document import AzureMLJob, at_key
 from ....documents.shell.launch_line import Call
 from ....documents.submission import Submission
-from ....findings import Severity
+from ....findings import ERROR, WARNING, Severity, Violation, Violations
 from ....job.source import escape
+from ...rule import submissions
 from ...sources import azureml_examples, deepspeed, derived
-from ..rule import Breach, DocumentRule
 from .jobs import command_jobs, instance_type, whole_number
+
+_SETS: Final = derived("the service sets RANK and the like for each process of a distribution of type pytorch only")
 
 _RANKS: Final = frozenset({"RANK", "LOCAL_RANK", "NODE_RANK"})
 _SHARED: Final = frozenset({"WORLD_SIZE", "MASTER_ADDR"})
@@ -31,8 +33,19 @@ def _calls(job: AzureMLJob) -> Iterator[Call]:
         yield from launch.calls
 
 
-def processes_are_the_gpus(submission: Submission) -> Iterator[Breach]:
-    """distribution.process_count_per_instance is the number of GPUs of a node."""
+@submissions.rule(
+    "AML007",
+    ERROR,
+    "init",
+    derived("one process for each GPU; azure-ai-ml _schema/job/distribution.py:63 checks no size"),
+    reads=("AzureML job",),
+)
+def processes_are_the_gpus(submission: Submission) -> Violations:
+    """distribution.process_count_per_instance is the number of GPUs of a node.
+
+    Prevents: CUDA error: invalid device ordinal, or GPUs that are paid for and idle.
+    Fix: the GPUs of the virtual machine
+    """
     pointer = "/distribution/process_count_per_instance"
     for job in command_jobs(submission):
         count = whole_number(job, pointer)
@@ -45,7 +58,7 @@ def processes_are_the_gpus(submission: Submission) -> Iterator[Breach]:
         message = f"process_count_per_instance is {count}; {node} has {gpus} GPUs: {effect}"
         severity = Severity.WARNING if count == 1 else None  # one that may start the others itself
         hint = f"process_count_per_instance: {gpus}"
-        yield Breach(where=job.source.locate(pointer), message=message, hint=hint, severity=severity)
+        yield Violation(where=job.source.locate(pointer), message=message, hint=hint, severity=severity)
 
 
 def _gpus_of_a_node(submission: Submission, job: AzureMLJob) -> tuple[int | None, str]:
@@ -58,76 +71,106 @@ def _gpus_of_a_node(submission: Submission, job: AzureMLJob) -> tuple[int | None
     return (cluster.accelerators_per_node, f"a node of {cluster.name}") if cluster is not None else (None, "")
 
 
-def processes_start_once(submission: Submission) -> Iterator[Breach]:
-    """Either the service starts a process for each GPU, or a launcher in the command does."""
-    for job in command_jobs(submission):
-        count = whole_number(job, "/distribution/process_count_per_instance") or 1
-        if count < 2 or _kind(job) not in ("pytorch", "mpi"):
+@command_jobs.rule("AML013", ERROR, "launcher", azureml_examples("cli/jobs/deepspeed/deepspeed-training/job.yml:5-25"))
+def processes_start_once(job: AzureMLJob) -> Violations:
+    """Either the service starts a process for each GPU, or a launcher in the command does.
+
+    Prevents: Address already in use, or N × N processes on N GPUs.
+    Fix: plain python under process_count_per_instance, or a launcher under 1
+    """
+    count = whole_number(job, "/distribution/process_count_per_instance") or 1
+    if count < 2 or _kind(job) not in ("pytorch", "mpi"):
+        return
+    for launch in job.script.launches if job.script else ():
+        call = next((call for call in launch.calls if call.program in _LAUNCHERS), None)
+        if call is None:
             continue
-        for launch in job.script.launches if job.script else ():
-            call = next((call for call in launch.calls if call.program in _LAUNCHERS), None)
-            if call is None:
+        number = call.options.integer("--nproc-per-node" if call.program == "torchrun" else "--num_gpus")
+        total = f"{count} × {number} = {count * number}" if number else f"{count} × {count}"
+        message = f"the service starts {count} processes on a node, and each runs {call.program}: {total} processes"
+        hint = f"python {launch.program.raw if launch.program else 'train.py'} ..., or process_count_per_instance: 1"
+        yield Violation(where=launch.script.locate(call.word), message=message, hint=hint)
+
+
+@command_jobs.rule(
+    "AML014",
+    ERROR,
+    "init",
+    azureml_examples("best-practices/largescale-deep-learning/Training/Bert-Pretrain/AML-DeepSpeed-submit.yml:5"),
+)
+def local_rank_comes_from_the_environment(job: AzureMLJob) -> Violations:
+    """A program gets its place on the node from LOCAL_RANK; $RANK counts through all nodes.
+
+    Prevents: CUDA error: invalid device ordinal on every node but the first.
+    Fix: no --local_rank: the environment has LOCAL_RANK
+    """
+    for launch in job.script.launches if job.script else ():
+        words = launch.arguments
+        for index, word in enumerate(words):
+            name, _, value = word.raw.partition("=")
+            if name not in ("--local_rank", "--local-rank"):
                 continue
-            number = call.options.integer("--nproc-per-node" if call.program == "torchrun" else "--num_gpus")
-            total = f"{count} × {number} = {count * number}" if number else f"{count} × {count}"
-            message = f"the service starts {count} processes on a node, and each runs {call.program}: {total} processes"
-            hint = (
-                f"python {launch.program.raw if launch.program else 'train.py'} ..., or process_count_per_instance: 1"
+            value = value or (words[index + 1].raw if index + 1 < len(words) else "")
+            if re.fullmatch(r"[\"']?\$\{?(?:RANK|OMPI_COMM_WORLD_RANK)\}?[\"']?", value):
+                message = f"--local_rank {value}: on the second node that is past the node's last GPU"
+                hint = "leave it out: the service sets LOCAL_RANK"
+                yield Violation(where=launch.script.locate(word), message=message, hint=hint)
+
+
+@command_jobs.rule("AML040", ERROR, "init", _SETS)
+def ranks_are_the_services(job: AzureMLJob) -> Violations:
+    """RANK, LOCAL_RANK, NODE_RANK, WORLD_SIZE and MASTER_ADDR are left to the service.
+
+    Prevents: Every process takes itself for the same rank, and the rendezvous hangs.
+    Fix: no such variable in environment_variables
+    """
+    variables = job.source.value("/environment_variables")
+    for name in variables if isinstance(variables, dict) and _kind(job) == "pytorch" else ():
+        if name not in _RANKS | _SHARED:
+            continue
+        effect = "the same for every process here" if name in _RANKS else "set here"
+        message = f"{name} is {effect}, and the service sets it for each process"
+        where = at_key(job.source, f"/environment_variables/{escape(name)}")
+        severity = None if name in _RANKS else Severity.WARNING
+        yield Violation(where=where, message=message, hint="take it out", severity=severity)
+
+
+@command_jobs.rule("AML037", ERROR, "launcher", _SETS)
+def ranks_have_a_distribution(job: AzureMLJob) -> Violations:
+    """A command that reads RANK, NODE_RANK or MASTER_ADDR runs under the distribution type pytorch.
+
+    Prevents: An empty --node_rank or --master_addr: the launcher stops, or every node is node 0.
+    Fix: distribution type pytorch
+    """
+    nodes = whole_number(job, "/resources/instance_count") or 1
+    command = job.source.value("/command")
+    if nodes < 2 or _kind(job) in ("pytorch", "mpi") or not isinstance(command, str) or job.script is None:
+        return
+    assigned = {item.name for item in job.script.shell.assignments}
+    for match in re.finditer(r"\$\{?(NODE_RANK|RANK|MASTER_ADDR|WORLD_SIZE)\b", command):
+        if match[1] not in assigned and not job.source.has(f"/environment_variables/{match[1]}"):
+            kind = _kind(job)
+            message = (
+                f"the command reads {match[1]}, which distribution {kind or '(none)'} doesn't set on {nodes} nodes"
             )
-            yield Breach(where=launch.script.locate(call.word), message=message, hint=hint)
+            hint = "distribution: {type: pytorch, process_count_per_instance: 1}"
+            yield Violation(where=job.script.shell.locate(match.start()), message=message, hint=hint)
+            break
 
 
-def local_rank_comes_from_the_environment(submission: Submission) -> Iterator[Breach]:
-    """A program gets its place on the node from LOCAL_RANK; $RANK counts through all nodes."""
-    for job in command_jobs(submission):
-        for launch in job.script.launches if job.script else ():
-            words = launch.arguments
-            for index, word in enumerate(words):
-                name, _, value = word.raw.partition("=")
-                if name not in ("--local_rank", "--local-rank"):
-                    continue
-                value = value or (words[index + 1].raw if index + 1 < len(words) else "")
-                if re.fullmatch(r"[\"']?\$\{?(?:RANK|OMPI_COMM_WORLD_RANK)\}?[\"']?", value):
-                    message = f"--local_rank {value}: on the second node that is past the node's last GPU"
-                    hint = "leave it out: the service sets LOCAL_RANK"
-                    yield Breach(where=launch.script.locate(word), message=message, hint=hint)
+@submissions.rule(
+    "AML038",
+    ERROR,
+    "silent",
+    deepspeed("launcher/runner.py:231-234") + "; torch/distributed/run.py (--nnodes defaults to 1:1)",
+    reads=("AzureML job",),
+)
+def launchers_know_the_nodes(submission: Submission) -> Violations:
+    """A launcher in the command of a job of several nodes is told of the others.
 
-
-def ranks_are_the_services(submission: Submission) -> Iterator[Breach]:
-    """RANK, LOCAL_RANK, NODE_RANK, WORLD_SIZE and MASTER_ADDR are left to the service."""
-    for job in command_jobs(submission):
-        variables = job.source.value("/environment_variables")
-        for name in variables if isinstance(variables, dict) and _kind(job) == "pytorch" else ():
-            if name not in _RANKS | _SHARED:
-                continue
-            effect = "the same for every process here" if name in _RANKS else "set here"
-            message = f"{name} is {effect}, and the service sets it for each process"
-            where = at_key(job.source, f"/environment_variables/{escape(name)}")
-            severity = None if name in _RANKS else Severity.WARNING
-            yield Breach(where=where, message=message, hint="take it out", severity=severity)
-
-
-def ranks_have_a_distribution(submission: Submission) -> Iterator[Breach]:
-    """A command that reads RANK, NODE_RANK or MASTER_ADDR runs under the distribution type pytorch."""
-    for job in command_jobs(submission):
-        nodes = whole_number(job, "/resources/instance_count") or 1
-        command = job.source.value("/command")
-        if nodes < 2 or _kind(job) in ("pytorch", "mpi") or not isinstance(command, str) or job.script is None:
-            continue
-        assigned = {item.name for item in job.script.shell.assignments}
-        for match in re.finditer(r"\$\{?(NODE_RANK|RANK|MASTER_ADDR|WORLD_SIZE)\b", command):
-            if match[1] not in assigned and not job.source.has(f"/environment_variables/{match[1]}"):
-                kind = _kind(job)
-                message = (
-                    f"the command reads {match[1]}, which distribution {kind or '(none)'} doesn't set on {nodes} nodes"
-                )
-                hint = "distribution: {type: pytorch, process_count_per_instance: 1}"
-                yield Breach(where=job.script.shell.locate(match.start()), message=message, hint=hint)
-                break
-
-
-def launchers_know_the_nodes(submission: Submission) -> Iterator[Breach]:
-    """A launcher in the command of a job of several nodes is told of the others."""
+    Prevents: No error: as many trainings as there are nodes, each by itself.
+    Fix: torchrun with --nnodes, --node_rank and --master_addr, or plain python under the service's processes
+    """
     several = any(config.source.integer("/num_machines") != 1 for config in submission.accelerate_configs)
     for job in command_jobs(submission):
         nodes = whole_number(job, "/resources/instance_count") or 1
@@ -139,7 +182,7 @@ def launchers_know_the_nodes(submission: Submission) -> Iterator[Breach]:
                 if call.program == "accelerate" and (several or call.options.has("--config_file")):
                     continue  # the config may say it
                 message = f"{call.program} without {option} on {nodes} nodes: each node trains on its own"
-                yield Breach(where=launch.script.locate(call.word), message=message, hint=hint.format(nodes=nodes))
+                yield Violation(where=launch.script.locate(call.word), message=message, hint=hint.format(nodes=nodes))
 
 
 _OF_NODES: Final = {
@@ -152,114 +195,41 @@ _OF_NODES: Final = {
 }
 
 
-def several_nodes_have_a_distribution(submission: Submission) -> Iterator[Breach]:
-    """A job of several nodes has a distribution."""
-    for job in command_jobs(submission):
-        nodes = whole_number(job, "/resources/instance_count") or 1
-        if nodes > 1 and not job.source.has("/distribution"):
-            message = f"instance_count is {nodes}, and no distribution starts processes on the nodes as one job"
-            hint = "distribution: {type: pytorch, process_count_per_instance: 8}"
-            yield Breach(where=job.source.locate("/resources/instance_count"), message=message, hint=hint)
+@command_jobs.rule(
+    "AML036",
+    WARNING,
+    "silent",
+    derived("a command without a distribution is run as one process; not checked against the service"),
+)
+def several_nodes_have_a_distribution(job: AzureMLJob) -> Violations:
+    """A job of several nodes has a distribution.
+
+    Prevents: No error: nodes that are paid for and take no part.
+    Fix: distribution: {type: pytorch, process_count_per_instance: 8}
+    """
+    nodes = whole_number(job, "/resources/instance_count") or 1
+    if nodes > 1 and not job.source.has("/distribution"):
+        message = f"instance_count is {nodes}, and no distribution starts processes on the nodes as one job"
+        hint = "distribution: {type: pytorch, process_count_per_instance: 8}"
+        yield Violation(where=job.source.locate("/resources/instance_count"), message=message, hint=hint)
 
 
-def distribution_fits_deepspeed(submission: Submission) -> Iterator[Breach]:
-    """DeepSpeed and torch run under the distribution type pytorch, or mpi."""
-    for job in command_jobs(submission):
-        kind = _kind(job)
-        names = {
-            word.raw.partition("=")[0]
-            for launch in (job.script.launches if job.script else ())
-            for word in launch.arguments
-        }
-        if kind in ("tensorflow", "ray") and names & {"--deepspeed", "--deepspeed_config", "--deepspeed-config"}:
-            message = f"distribution {kind} sets no RANK, WORLD_SIZE and MASTER_ADDR, which DeepSpeed reads"
-            yield Breach(where=job.source.locate("/distribution/type"), message=message, hint="type: pytorch")
+@command_jobs.rule("AML039", ERROR, "init", _SETS + "; " + deepspeed("comm/comm.py:837-846"))
+def distribution_fits_deepspeed(job: AzureMLJob) -> Violations:
+    """DeepSpeed and torch run under the distribution type pytorch, or mpi.
+
+    Prevents: ModuleNotFoundError: mpi4py, or RANK expected, but not set.
+    Fix: type: pytorch
+    """
+    kind = _kind(job)
+    names = {
+        word.raw.partition("=")[0]
+        for launch in (job.script.launches if job.script else ())
+        for word in launch.arguments
+    }
+    if kind in ("tensorflow", "ray") and names & {"--deepspeed", "--deepspeed_config", "--deepspeed-config"}:
+        message = f"distribution {kind} sets no RANK, WORLD_SIZE and MASTER_ADDR, which DeepSpeed reads"
+        yield Violation(where=job.source.locate("/distribution/type"), message=message, hint="type: pytorch")
 
 
 _JOB: Final = ("AzureML job",)
-_SETS: Final = derived("the service sets RANK and the like for each process of a distribution of type pytorch only")
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    DocumentRule(
-        id="AML007",
-        severity=Severity.ERROR,
-        when="init",
-        reads=_JOB,
-        source=derived("one process for each GPU; azure-ai-ml _schema/job/distribution.py:63 checks no size"),
-        prevents="CUDA error: invalid device ordinal, or GPUs that are paid for and idle.",
-        fix="the GPUs of the virtual machine",
-        check=processes_are_the_gpus,
-    ),
-    DocumentRule(
-        id="AML013",
-        severity=Severity.ERROR,
-        when="launcher",
-        reads=_JOB,
-        source=azureml_examples("cli/jobs/deepspeed/deepspeed-training/job.yml:5-25"),
-        prevents="Address already in use, or N × N processes on N GPUs.",
-        fix="plain python under process_count_per_instance, or a launcher under 1",
-        check=processes_start_once,
-    ),
-    DocumentRule(
-        id="AML014",
-        severity=Severity.ERROR,
-        when="init",
-        reads=_JOB,
-        source=azureml_examples(
-            "best-practices/largescale-deep-learning/Training/Bert-Pretrain/AML-DeepSpeed-submit.yml:5"
-        ),
-        prevents="CUDA error: invalid device ordinal on every node but the first.",
-        fix="no --local_rank: the environment has LOCAL_RANK",
-        check=local_rank_comes_from_the_environment,
-    ),
-    DocumentRule(
-        id="AML036",
-        severity=Severity.WARNING,
-        when="silent",
-        reads=_JOB,
-        source=derived("a command without a distribution is run as one process; not checked against the service"),
-        prevents="No error: nodes that are paid for and take no part.",
-        fix="distribution: {type: pytorch, process_count_per_instance: 8}",
-        check=several_nodes_have_a_distribution,
-    ),
-    DocumentRule(
-        id="AML037",
-        severity=Severity.ERROR,
-        when="launcher",
-        reads=_JOB,
-        source=_SETS,
-        prevents="An empty --node_rank or --master_addr: the launcher stops, or every node is node 0.",
-        fix="distribution type pytorch",
-        check=ranks_have_a_distribution,
-    ),
-    DocumentRule(
-        id="AML038",
-        severity=Severity.ERROR,
-        when="silent",
-        reads=_JOB,
-        source=deepspeed("launcher/runner.py:231-234") + "; torch/distributed/run.py (--nnodes defaults to 1:1)",
-        prevents="No error: as many trainings as there are nodes, each by itself.",
-        fix="torchrun with --nnodes, --node_rank and --master_addr, or plain python under the service's processes",
-        check=launchers_know_the_nodes,
-    ),
-    DocumentRule(
-        id="AML039",
-        severity=Severity.ERROR,
-        when="init",
-        reads=_JOB,
-        source=_SETS + "; " + deepspeed("comm/comm.py:837-846"),
-        prevents="ModuleNotFoundError: mpi4py, or RANK expected, but not set.",
-        fix="type: pytorch",
-        check=distribution_fits_deepspeed,
-    ),
-    DocumentRule(
-        id="AML040",
-        severity=Severity.ERROR,
-        when="init",
-        reads=_JOB,
-        source=_SETS,
-        prevents="Every process takes itself for the same rank, and the rendezvous hangs.",
-        fix="no such variable in environment_variables",
-        check=ranks_are_the_services,
-    ),
-)

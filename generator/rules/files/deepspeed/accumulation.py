@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from ....documents.document import DsConfig
 from ....documents.submission import Submission
-from ....findings import Severity
+from ....findings import NOTE, WARNING, Violation, Violations
+from ...rule import submissions
 from ...sources import deepspeed, deepspeed_now, derived
-from ..rule import Breach, DocumentRule
-from .values import accumulates_in, configs, ds_rule, given, precision, shown, stage_of, switch, whole
+from .values import accumulates_in, configs, given, precision, shown, stage_of, switch, whole
 
 #: As many sequences in a batch are usually tokens; the rule of jobs has the same limit.
 TOKENS_FROM: Final = 100_000
@@ -19,14 +18,18 @@ TOKENS_FROM: Final = 100_000
 LOST_FROM: Final = 256
 
 
-def batches_are_sequences(submission: Submission) -> Iterator[Breach]:
-    """A global batch is in sequences; as many as this are usually tokens."""
-    for config in configs(submission):
-        batch = whole(given(config, "/train_batch_size"))
-        if batch is not None and batch > TOKENS_FROM:
-            message = f"train_batch_size: {shown(config.value('/train_batch_size'))} counts sequences; is it tokens?"
-            where = config.locate("/train_batch_size")
-            yield Breach(where=where, message=message, hint="tokens / sequence length")
+@configs.rule("BATCH010", WARNING, "parse", deepspeed("runtime/config.py:937"))
+def batches_are_sequences(config: DsConfig) -> Violations:
+    """A global batch is in sequences; as many as this are usually tokens.
+
+    Prevents: a batch that no GPUs can hold, or thousands of accumulation steps
+    Fix: tokens / sequence length
+    """
+    batch = whole(given(config, "/train_batch_size"))
+    if batch is not None and batch > TOKENS_FROM:
+        message = f"train_batch_size: {shown(config.value('/train_batch_size'))} counts sequences; is it tokens?"
+        where = config.locate("/train_batch_size")
+        yield Violation(where=where, message=message, hint="tokens / sequence length")
 
 
 def _accumulation(submission: Submission, config: DsConfig) -> int | None:
@@ -41,19 +44,37 @@ def _accumulation(submission: Submission, config: DsConfig) -> int | None:
     return None
 
 
-def long_sums_are_fp32(submission: Submission) -> Iterator[Breach]:
-    """Gradients of hundreds of micro-batches accumulate in fp32."""
+@submissions.rule(
+    "BATCH020",
+    WARNING,
+    "silent",
+    derived("bf16 has 8 bits of precision, and ZeRO accumulates in the model's type unless told otherwise"),
+    reads=("DeepSpeed config",),
+)
+def long_sums_are_fp32(submission: Submission) -> Violations:
+    """Gradients of hundreds of micro-batches accumulate in fp32.
+
+    Prevents: micro-batches whose gradients silently don't count
+    Fix: grad_accum_dtype: fp32
+    """
     for config in configs(submission):
         steps = _accumulation(submission, config)
         in_bf16 = precision(config) == "bf16" and bool(stage_of(config)) and not accumulates_in(config)
         if in_bf16 and steps and steps > LOST_FROM:
             message = f"gradient_accumulation_steps: {steps} in bf16: what is added last is below the sum's last bit"
             where = config.locate("/gradient_accumulation_steps")
-            yield Breach(where=where, message=message, hint='"data_types": {"grad_accum_dtype": "fp32"}')
+            yield Violation(where=where, message=message, hint='"data_types": {"grad_accum_dtype": "fp32"}')
 
 
-def sums_are_meant(submission: Submission) -> Iterator[Breach]:
-    """gradient_allreduce_op: sum multiplies gradients by the number of replicas, so the rate is set for it."""
+@submissions.rule(
+    "BATCH021", WARNING, "silent", deepspeed_now("runtime/engine.py:475"), since=(0, 19, 6), reads=("DeepSpeed config",)
+)
+def sums_are_meant(submission: Submission) -> Violations:
+    """gradient_allreduce_op: sum multiplies gradients by the number of replicas, so the rate is set for it.
+
+    Prevents: steps that are larger by the number of replicas
+    Fix: mean
+    """
     replicas = submission.world.replicas
     for config in configs(submission):
         operation = given(config, "/gradient_allreduce_op")
@@ -63,58 +84,20 @@ def sums_are_meant(submission: Submission) -> Iterator[Breach]:
                 f"gradient_allreduce_op: {shown(operation)} makes gradients {factor} replicas' sum, not their mean"
             )
             where = config.locate("/gradient_allreduce_op")
-            yield Breach(where=where, message=message, hint='"mean", unless the loss is divided by the replicas')
+            yield Violation(where=where, message=message, hint='"mean", unless the loss is divided by the replicas')
 
 
-def callers_scale_the_loss(submission: Submission) -> Iterator[Breach]:
-    """managed_gradient_accumulation: false leaves the boundary to the script, whatever the accumulation steps say."""
-    for config in configs(submission):
-        steps = whole(given(config, "/gradient_accumulation_steps"))
-        off = switch(config, "/managed_gradient_accumulation", True) is False
-        if off and steps and steps > 1:
-            message = f"gradient_accumulation_steps: {steps} doesn't decide when a step is taken:"
-            message += " managed_gradient_accumulation is false, so every call of step() is one"
-            where = config.locate("/gradient_accumulation_steps")
-            yield Breach(where=where, message=message, hint="true, unless the script counts micro-batches")
+@configs.rule("BATCH022", NOTE, "silent", deepspeed_now("runtime/engine.py:3457"), since=(0, 19, 4))
+def callers_scale_the_loss(config: DsConfig) -> Violations:
+    """managed_gradient_accumulation: false leaves the boundary to the script, whatever the accumulation steps say.
 
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    ds_rule(
-        "BATCH010",
-        Severity.WARNING,
-        "parse",
-        batches_are_sequences,
-        source=deepspeed("runtime/config.py:937"),
-        prevents="a batch that no GPUs can hold, or thousands of accumulation steps",
-        fix="tokens / sequence length",
-    ),
-    ds_rule(
-        "BATCH020",
-        Severity.WARNING,
-        "silent",
-        long_sums_are_fp32,
-        source=derived("bf16 has 8 bits of precision, and ZeRO accumulates in the model's type unless told otherwise"),
-        prevents="micro-batches whose gradients silently don't count",
-        fix="grad_accum_dtype: fp32",
-    ),
-    ds_rule(
-        "BATCH021",
-        Severity.WARNING,
-        "silent",
-        sums_are_meant,
-        source=deepspeed_now("runtime/engine.py:475"),
-        prevents="steps that are larger by the number of replicas",
-        fix="mean",
-        since=(0, 19, 6),
-    ),
-    ds_rule(
-        "BATCH022",
-        Severity.NOTE,
-        "silent",
-        callers_scale_the_loss,
-        source=deepspeed_now("runtime/engine.py:3457"),
-        prevents="another batch than the one written",
-        fix="true",
-        since=(0, 19, 4),
-    ),
-)
+    Prevents: another batch than the one written
+    Fix: true
+    """
+    steps = whole(given(config, "/gradient_accumulation_steps"))
+    off = switch(config, "/managed_gradient_accumulation", True) is False
+    if off and steps and steps > 1:
+        message = f"gradient_accumulation_steps: {steps} doesn't decide when a step is taken:"
+        message += " managed_gradient_accumulation is false, so every call of step() is one"
+        where = config.locate("/gradient_accumulation_steps")
+        yield Violation(where=where, message=message, hint="true, unless the script counts micro-batches")

@@ -7,10 +7,10 @@ from itertools import islice
 from typing import Any, Final
 
 from ....documents.submission import FILLERS, Submission
-from ....findings import Severity
+from ....findings import ERROR, Severity, Violation, Violations
 from ....job.pointer import escape
+from ...rule import submissions
 from ...sources import deepspeed
-from ..rule import Breach, DocumentRule
 from .problem import named
 from .settings import batch_values, readable
 from .walk import problems
@@ -52,36 +52,62 @@ _BY_ACCELERATE: Final = frozenset(
 _BY_TRANSFORMERS: Final = _BY_ACCELERATE | {"optimizer.params.betas", "optimizer.params.eps"}
 
 
-def _of(submission: Submission, rule: str) -> Iterator[Breach]:
-    return (problem.breach(config) for config, problem in problems(submission) if problem.rule == rule)
+def _of(submission: Submission, rule: str) -> Violations:
+    return (problem.violation(config) for config, problem in problems(submission) if problem.rule == rule)
 
 
-def batch_is_not_auto(submission: Submission) -> Iterator[Breach]:
-    """A batch key is "auto" only for who fills it in: Transformers and accelerate."""
+@submissions.rule("PARSE007", ERROR, "parse", deepspeed("runtime/config.py:931"), reads=("DeepSpeed config",))
+def batch_is_not_auto(submission: Submission) -> Violations:
+    """A batch key is "auto" only for who fills it in: Transformers and accelerate.
+
+    Prevents: TypeError: '>' not supported between instances of 'str' and 'int'
+    Fix: Write numbers, or let Transformers or accelerate read the file.
+    """
     for config, key, value in batch_values(submission):
         if value == "auto" and submission.consumer not in FILLERS:
             message = f'`{key}` is "auto", which only Transformers and accelerate fill in; DeepSpeed fails on it'
             hint = "write a number; or --consumer huggingface, where its Trainer reads the file"
-            yield Breach(where=config.locate(f"/{key}"), message=message, hint=hint)
+            yield Violation(where=config.locate(f"/{key}"), message=message, hint=hint)
 
 
-def model_is_not_auto(submission: Submission) -> Iterator[Breach]:
-    """A key that DeepSpeed would leave out for being "auto" is written out."""
+@submissions.rule("PARSE008", ERROR, "silent", deepspeed("runtime/config_utils.py:54-57"), reads=("DeepSpeed config",))
+def model_is_not_auto(submission: Submission) -> Violations:
+    """A key that DeepSpeed would leave out for being "auto" is written out.
+
+    Prevents: The default is used without a word: "stage": "auto" trains without ZeRO, "enabled": "auto" in fp32.
+    Fix: Write the value.
+    """
     return _of(submission, "PARSE008")
 
 
-def handed_on_is_not_auto(submission: Submission) -> Iterator[Breach]:
-    """A value that DeepSpeed hands on as it is, is not "auto"."""
+@submissions.rule("PARSE020", ERROR, "init", deepspeed("runtime/engine.py"), reads=("DeepSpeed config",))
+def handed_on_is_not_auto(submission: Submission) -> Violations:
+    """A value that DeepSpeed hands on as it is, is not "auto".
+
+    Prevents: A TypeError in the optimizer or the first step: text where a number belongs
+    Fix: Write the value, or let Transformers or accelerate read the file.
+    """
     for config, _ in readable(submission):
         for pointer in _HANDED_ON if submission.consumer not in FILLERS else ():
             if config.value(pointer) == "auto":
                 message = f'{named(pointer)} is "auto", which only Transformers and accelerate fill in'
                 hint = "write a value; or --consumer huggingface, where its Trainer reads the file"
-                yield Breach(where=config.locate(pointer), message=message, hint=hint)
+                yield Violation(where=config.locate(pointer), message=message, hint=hint)
 
 
-def fillers_know_the_key(submission: Submission) -> Iterator[Breach]:
-    """A key that is "auto" is one that Transformers or accelerate fill in."""
+@submissions.rule(
+    "PARSE021",
+    ERROR,
+    "init",
+    "huggingface/accelerate src/accelerate/utils/dataclasses.py:1357-1374 @ 1.15.0",
+    reads=("DeepSpeed config",),
+)
+def fillers_know_the_key(submission: Submission) -> Violations:
+    """A key that is "auto" is one that Transformers or accelerate fill in.
+
+    Prevents: ValueError: `zero_optimization.overlap_comm` not found in kwargs. Please specify it without `auto`
+    Fix: Write a value, or leave the key out.
+    """
     if submission.consumer not in FILLERS:
         return
     for config, _ in readable(submission):
@@ -95,7 +121,7 @@ def fillers_know_the_key(submission: Submission) -> Iterator[Breach]:
             if key in _BY_TRANSFORMERS:
                 severity, message = Severity.WARNING, f"{message}, unless Transformers' Trainer runs"
             hint = "write a value, or take it out"
-            yield Breach(where=config.locate(pointer), message=message, hint=hint, severity=severity)
+            yield Violation(where=config.locate(pointer), message=message, hint=hint, severity=severity)
 
 
 def _automatic(pointer: str, block: Mapping[str, Any]) -> Iterator[str]:
@@ -106,47 +132,3 @@ def _automatic(pointer: str, block: Mapping[str, Any]) -> Iterator[str]:
             yield from _automatic(place, value)
         elif value == "auto":
             yield place
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    DocumentRule(
-        id="PARSE007",
-        severity=Severity.ERROR,
-        when="parse",
-        reads=("DeepSpeed config",),
-        source=deepspeed("runtime/config.py:931"),
-        prevents="TypeError: '>' not supported between instances of 'str' and 'int'",
-        fix="Write numbers, or let Transformers or accelerate read the file.",
-        check=batch_is_not_auto,
-    ),
-    DocumentRule(
-        id="PARSE008",
-        severity=Severity.ERROR,
-        when="silent",
-        reads=("DeepSpeed config",),
-        source=deepspeed("runtime/config_utils.py:54-57"),
-        prevents='The default is used without a word: "stage": "auto" trains without ZeRO, "enabled": "auto" in fp32.',
-        fix="Write the value.",
-        check=model_is_not_auto,
-    ),
-    DocumentRule(
-        id="PARSE020",
-        severity=Severity.ERROR,
-        when="init",
-        reads=("DeepSpeed config",),
-        source=deepspeed("runtime/engine.py"),
-        prevents="A TypeError in the optimizer or the first step: text where a number belongs",
-        fix="Write the value, or let Transformers or accelerate read the file.",
-        check=handed_on_is_not_auto,
-    ),
-    DocumentRule(
-        id="PARSE021",
-        severity=Severity.ERROR,
-        when="init",
-        reads=("DeepSpeed config",),
-        source="huggingface/accelerate src/accelerate/utils/dataclasses.py:1357-1374 @ 1.15.0",
-        prevents="ValueError: `zero_optimization.overlap_comm` not found in kwargs. Please specify it without `auto`",
-        fix="Write a value, or leave the key out.",
-        check=fillers_know_the_key,
-    ),
-)

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from ....documents.document import DsConfig
 from ....documents.submission import FILLERS, Submission
-from ....findings import Severity
+from ....findings import ERROR, Violation, Violations
 from ...numbers import listed, neighbours
+from ...rule import subject, submissions
 from ...sources import deepspeed
-from ..rule import Breach, DocumentRule
 from .problem import as_hjson, shown
 from .settings import is_elastic, is_empty, readable, replicas_of
 
@@ -38,11 +38,12 @@ class _Batch:
         values = {_TRAIN: self.train, _MICRO: self.micro, _STEPS: self.steps}
         return {name: value for name, value in values.items() if value is not None}
 
-    def breach(self, key: str, message: str, hint: str | None) -> Breach:
-        """A breach at a key."""
-        return Breach(where=self.config.locate(f"/{key}"), message=message, hint=hint)
+    def violation(self, key: str, message: str, hint: str | None) -> Violation:
+        """A violation at a key."""
+        return Violation(where=self.config.locate(f"/{key}"), message=message, hint=hint)
 
 
+@subject("DeepSpeed config")
 def _batches(submission: Submission) -> Iterator[_Batch]:
     """The configs whose batch DeepSpeed computes from numbers; what is no number has a rule of its own."""
     for config, schema in readable(submission):
@@ -55,13 +56,17 @@ def _batches(submission: Submission) -> Iterator[_Batch]:
         yield _Batch(config=config, train=train, micro=micro, steps=steps, replicas=replicas)
 
 
-def batch_sizes_are_positive(submission: Submission) -> Iterator[Breach]:
-    """The three batch keys are greater than 0."""
-    for batch in _batches(submission):
-        for key, value in batch.given.items():
-            if value <= 0:
-                message = f"`{key}` is {shown(value)}; it must be greater than 0"
-                yield batch.breach(key, message, "1" if key != _TRAIN else _product_hint(batch))
+@_batches.rule("BATCH002", ERROR, "parse", deepspeed("runtime/config.py:931-935"))
+def batch_sizes_are_positive(batch: _Batch) -> Violations:
+    """The three batch keys are greater than 0.
+
+    Prevents: AssertionError: Train batch size: 0 has to be greater than 0
+    Fix: Write numbers of at least 1.
+    """
+    for key, value in batch.given.items():
+        if value <= 0:
+            message = f"`{key}` is {shown(value)}; it must be greater than 0"
+            yield batch.violation(key, message, "1" if key != _TRAIN else _product_hint(batch))
 
 
 def _product_hint(batch: _Batch) -> str | None:
@@ -70,13 +75,18 @@ def _product_hint(batch: _Batch) -> str | None:
     return f"{shown(max(batch.micro or 1, 1) * max(batch.steps or 1, 1) * batch.replicas)}"
 
 
-def batch_is_given(submission: Submission) -> Iterator[Breach]:
-    """A config gives train_batch_size or train_micro_batch_size_per_gpu."""
+@submissions.rule("BATCH004", ERROR, "parse", deepspeed("runtime/config.py:984"), reads=("DeepSpeed config",))
+def batch_is_given(submission: Submission) -> Violations:
+    """A config gives train_batch_size or train_micro_batch_size_per_gpu.
+
+    Prevents: AssertionError: Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided
+    Fix: Give the micro batch; the others follow.
+    """
     for batch in _batches(submission):
         if batch.given or submission.consumer in FILLERS or _is_part(batch.config) or is_empty(batch.config):
             continue
         message = f"neither `{_TRAIN}` nor `{_MICRO}` is given, and DeepSpeed needs one of them"
-        yield batch.breach("", message, f'"{_MICRO}": 1')
+        yield batch.violation("", message, f'"{_MICRO}": 1')
 
 
 def _is_part(config: DsConfig) -> bool:
@@ -84,41 +94,63 @@ def _is_part(config: DsConfig) -> bool:
     return config.embedded and not config.json.data
 
 
-def steps_are_not_alone(submission: Submission) -> Iterator[Breach]:
-    """Accumulation steps come with a train or micro batch size."""
+@submissions.rule("BATCH005", ERROR, "parse", deepspeed("runtime/config.py:1018-1022"), reads=("DeepSpeed config",))
+def steps_are_not_alone(submission: Submission) -> Violations:
+    """Accumulation steps come with a train or micro batch size.
+
+    Prevents: AssertionError: Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided
+    Fix: Give the micro batch too.
+    """
     for batch in _batches(submission):
         if set(batch.given) == {_STEPS} and submission.consumer not in FILLERS:
             message = f"`{_STEPS}` alone doesn't make a batch; DeepSpeed needs `{_TRAIN}` or `{_MICRO}` too"
-            yield batch.breach(_STEPS, message, f'"{_MICRO}": 1')
+            yield batch.violation(_STEPS, message, f'"{_MICRO}": 1')
 
 
-def batch_reaches_every_replica(submission: Submission) -> Iterator[Breach]:
-    """The batch has at least one sample, or one micro batch, for every replica."""
-    for batch in _sound(submission):
-        if batch.train is None or batch.replicas is None or len(batch.given) == 3:
-            continue
-        least = (batch.micro or 1) * (batch.steps or 1) * batch.replicas
-        if batch.train < least:
-            parts = [f"`{key}` {shown(value)}" for key, value in batch.given.items() if key != _TRAIN]
-            times = " × ".join([*parts, f"{shown(batch.replicas)} replicas"]) + (f" = {shown(least)}" if parts else "")
-            message = f"`{_TRAIN}` {shown(batch.train)} is less than {times}"
-            yield batch.breach(_TRAIN, message, f"{shown(least)}, or fewer GPUs")
+@subject("DeepSpeed config")
+def _sound(submission: Submission) -> Iterator[_Batch]:
+    """Batches whose numbers are all greater than 0, and finite."""
+    for batch in _batches(submission):
+        numbers = (*batch.given.values(), *(() if batch.replicas is None else (batch.replicas,)))
+        if all(0 < number < 1e300 for number in numbers):
+            yield batch
 
 
-def batch_can_be_divided(submission: Submission) -> Iterator[Breach]:
-    """A train batch given with one of the other two, or alone, is a multiple of what it is divided by."""
-    for batch in _sound(submission):
-        if batch.train is None or len(batch.given) == 3:
-            continue
-        part = batch.micro or batch.steps or 1
-        step = part * (batch.replicas or 1)
-        if batch.train < step or _derives(batch, part):
-            continue
-        names = [f"`{key}` {shown(value)}" for key, value in batch.given.items() if key != _TRAIN]
-        names += [f"{shown(batch.replicas)} replicas"] if batch.replicas is not None else []
-        total = f" = {shown(step)}" if len(names) > 1 else ""
-        message = f"`{_TRAIN}` {shown(batch.train)} is no multiple of {' × '.join(names)}{total}"
-        yield batch.breach(_TRAIN, message, _multiples(step, batch.train))
+@_sound.rule("BATCH006", ERROR, "parse", deepspeed("runtime/config.py:935"))
+def batch_reaches_every_replica(batch: _Batch) -> Violations:
+    """The batch has at least one sample, or one micro batch, for every replica.
+
+    Prevents: AssertionError: Gradient accumulation steps: 0 has to be greater than 0
+    Fix: Raise the batch, or use fewer GPUs.
+    """
+    if batch.train is None or batch.replicas is None or len(batch.given) == 3:
+        return
+    least = (batch.micro or 1) * (batch.steps or 1) * batch.replicas
+    if batch.train < least:
+        parts = [f"`{key}` {shown(value)}" for key, value in batch.given.items() if key != _TRAIN]
+        times = " × ".join([*parts, f"{shown(batch.replicas)} replicas"]) + (f" = {shown(least)}" if parts else "")
+        message = f"`{_TRAIN}` {shown(batch.train)} is less than {times}"
+        yield batch.violation(_TRAIN, message, f"{shown(least)}, or fewer GPUs")
+
+
+@_sound.rule("BATCH003", ERROR, "parse", deepspeed("runtime/config.py:942-991"))
+def batch_can_be_divided(batch: _Batch) -> Violations:
+    """A train batch given with one of the other two, or alone, is a multiple of what it is divided by.
+
+    Prevents: AssertionError: Check batch related parameters, with numbers that nobody wrote
+    Fix: Write a multiple, or give the micro batch and the steps only.
+    """
+    if batch.train is None or len(batch.given) == 3:
+        return
+    part = batch.micro or batch.steps or 1
+    step = part * (batch.replicas or 1)
+    if batch.train < step or _derives(batch, part):
+        return
+    names = [f"`{key}` {shown(value)}" for key, value in batch.given.items() if key != _TRAIN]
+    names += [f"{shown(batch.replicas)} replicas"] if batch.replicas is not None else []
+    total = f" = {shown(step)}" if len(names) > 1 else ""
+    message = f"`{_TRAIN}` {shown(batch.train)} is no multiple of {' × '.join(names)}{total}"
+    yield batch.violation(_TRAIN, message, _multiples(step, batch.train))
 
 
 def _derives(batch: _Batch, part: Number) -> bool:
@@ -131,31 +163,27 @@ def _derives(batch: _Batch, part: Number) -> bool:
     return batch.train == part * rest * replicas
 
 
-def batch_is_the_product(submission: Submission) -> Iterator[Breach]:
-    """train_batch_size is micro batch × accumulation steps × replicas."""
-    for batch in _sound(submission):
-        if batch.train is None or batch.micro is None or batch.steps is None:
-            continue
-        step = batch.micro * batch.steps
-        if batch.replicas is None:
-            if batch.train % step:
-                message = f"`{_TRAIN}` {shown(batch.train)} is no multiple of {_MICRO} {shown(batch.micro)}"
-                message += f" × {_STEPS} {shown(batch.steps)} = {shown(step)}"
-                yield batch.breach(_TRAIN, message, _multiples(step, batch.train))
-            continue
-        product = batch.micro * batch.steps * batch.replicas
-        if batch.train != product:
-            message = f"`{_TRAIN}` is {shown(batch.train)}, but {_MICRO} {shown(batch.micro)} × {_STEPS}"
-            message += f" {shown(batch.steps)} × {shown(batch.replicas)} replicas = {shown(product)}"
-            yield batch.breach(_TRAIN, message, _fitting(batch, product))
+@_sound.rule("BATCH001", ERROR, "parse", deepspeed("runtime/config.py:937-940"))
+def batch_is_the_product(batch: _Batch) -> Violations:
+    """train_batch_size is micro batch × accumulation steps × replicas.
 
-
-def _sound(submission: Submission) -> Iterator[_Batch]:
-    """Batches whose numbers are all greater than 0, and finite."""
-    for batch in _batches(submission):
-        numbers = (*batch.given.values(), *(() if batch.replicas is None else (batch.replicas,)))
-        if all(0 < number < 1e300 for number in numbers):
-            yield batch
+    Prevents: AssertionError: Check batch related parameters. train_batch_size is not equal to ...
+    Fix: Give two of the three keys; DeepSpeed derives the third.
+    """
+    if batch.train is None or batch.micro is None or batch.steps is None:
+        return
+    step = batch.micro * batch.steps
+    if batch.replicas is None:
+        if batch.train % step:
+            message = f"`{_TRAIN}` {shown(batch.train)} is no multiple of {_MICRO} {shown(batch.micro)}"
+            message += f" × {_STEPS} {shown(batch.steps)} = {shown(step)}"
+            yield batch.violation(_TRAIN, message, _multiples(step, batch.train))
+        return
+    product = batch.micro * batch.steps * batch.replicas
+    if batch.train != product:
+        message = f"`{_TRAIN}` is {shown(batch.train)}, but {_MICRO} {shown(batch.micro)} × {_STEPS}"
+        message += f" {shown(batch.steps)} × {shown(batch.replicas)} replicas = {shown(product)}"
+        yield batch.violation(_TRAIN, message, _fitting(batch, product))
 
 
 def _multiples(step: Number, target: Number) -> str | None:
@@ -170,67 +198,3 @@ def _fitting(batch: _Batch, product: Number) -> str:
         if steps and not rest:
             hint += f', or "{_STEPS}": {shown(as_hjson(steps))}'
     return hint
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    DocumentRule(
-        id="BATCH001",
-        severity=Severity.ERROR,
-        when="parse",
-        reads=("DeepSpeed config",),
-        source=deepspeed("runtime/config.py:937-940"),
-        prevents="AssertionError: Check batch related parameters. train_batch_size is not equal to ...",
-        fix="Give two of the three keys; DeepSpeed derives the third.",
-        check=batch_is_the_product,
-    ),
-    DocumentRule(
-        id="BATCH002",
-        severity=Severity.ERROR,
-        when="parse",
-        reads=("DeepSpeed config",),
-        source=deepspeed("runtime/config.py:931-935"),
-        prevents="AssertionError: Train batch size: 0 has to be greater than 0",
-        fix="Write numbers of at least 1.",
-        check=batch_sizes_are_positive,
-    ),
-    DocumentRule(
-        id="BATCH003",
-        severity=Severity.ERROR,
-        when="parse",
-        reads=("DeepSpeed config",),
-        source=deepspeed("runtime/config.py:942-991"),
-        prevents="AssertionError: Check batch related parameters, with numbers that nobody wrote",
-        fix="Write a multiple, or give the micro batch and the steps only.",
-        check=batch_can_be_divided,
-    ),
-    DocumentRule(
-        id="BATCH004",
-        severity=Severity.ERROR,
-        when="parse",
-        reads=("DeepSpeed config",),
-        source=deepspeed("runtime/config.py:984"),
-        prevents="AssertionError: Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided",
-        fix="Give the micro batch; the others follow.",
-        check=batch_is_given,
-    ),
-    DocumentRule(
-        id="BATCH005",
-        severity=Severity.ERROR,
-        when="parse",
-        reads=("DeepSpeed config",),
-        source=deepspeed("runtime/config.py:1018-1022"),
-        prevents="AssertionError: Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided",
-        fix="Give the micro batch too.",
-        check=steps_are_not_alone,
-    ),
-    DocumentRule(
-        id="BATCH006",
-        severity=Severity.ERROR,
-        when="parse",
-        reads=("DeepSpeed config",),
-        source=deepspeed("runtime/config.py:935"),
-        prevents="AssertionError: Gradient accumulation steps: 0 has to be greater than 0",
-        fix="Raise the batch, or use fewer GPUs.",
-        check=batch_reaches_every_replica,
-    ),
-)

@@ -9,9 +9,9 @@ from ....documents.deepspeed_schema import DeepSpeedSchema, Key, Type
 from ....documents.document import DsConfig
 from ....documents.lax_types import mismatch
 from ....documents.submission import Submission
-from ....findings import Severity
+from ....findings import ERROR, Violation, Violations
+from ...rule import submissions
 from ...sources import deepspeed
-from ..rule import Breach, DocumentRule
 from .problem import is_placeholder, named, shown
 from .settings import FAILS_BY_SEQUENCE, readable
 
@@ -31,8 +31,8 @@ _SAMPLING: Final = "/data_efficiency/data_sampling"
 
 def _one_of(
     submission: Submission, pointer: str, choices: tuple[str, ...], fold: Callable[[str], str] = str, told: int = 9
-) -> Iterator[Breach]:
-    """A breach for a text that is none of the choices; other kinds of values have a rule of their own."""
+) -> Violations:
+    """A violation for a text that is none of the choices; other kinds of values have a rule of their own."""
     for config, schema in readable(submission):
         value = config.value(pointer)
         if schema.key(pointer) is None or not isinstance(value, str) or fold(value) in choices:
@@ -40,17 +40,27 @@ def _one_of(
         message = f"{named(pointer)} is {shown(value)}; DeepSpeed takes {', '.join(choices[:told])}"
         if is_placeholder(value):
             message = f"{named(pointer)} is {shown(value)}, which nothing filled in"
-        yield Breach(where=config.locate(pointer), message=message, hint=f'such as "{choices[0]}"')
+        yield Violation(where=config.locate(pointer), message=message, hint=f'such as "{choices[0]}"')
 
 
-def communication_type_is_known(submission: Submission) -> Iterator[Breach]:
-    """Gradients are communicated in fp16, bf16 or fp32."""
+@submissions.rule("PREC014", ERROR, "parse", deepspeed("runtime/config.py:223"), reads=("DeepSpeed config",))
+def communication_type_is_known(submission: Submission) -> Violations:
+    """Gradients are communicated in fp16, bf16 or fp32.
+
+    Prevents: ValueError: Invalid communication_data_type
+    Fix: Write "fp32", "bf16" or "fp16", or leave it to DeepSpeed.
+    """
     for name in ("communication_data_type", "seq_parallel_communication_data_type"):
         yield from _one_of(submission, f"/{name}", ("fp32", "bf16", "fp16"), str.lower)
 
 
-def autocast_is_known(submission: Submission) -> Iterator[Breach]:
-    """torch_autocast's dtype is one that DeepSpeed knows, and its safe modules are a list of names."""
+@submissions.rule("PREC016", ERROR, "parse", deepspeed("runtime/config.py:181"), reads=("DeepSpeed config",))
+def autocast_is_known(submission: Submission) -> Violations:
+    """torch_autocast's dtype is one that DeepSpeed knows, and its safe modules are a list of names.
+
+    Prevents: ValueError: ... is not a valid DtypeEnum
+    Fix: Write "bfloat16" or "float16".
+    """
     yield from _one_of(submission, "/torch_autocast/dtype", _DTYPES, told=3)
     pointer = "/torch_autocast/lower_precision_safe_modules"
     for config, schema in readable(submission):
@@ -58,18 +68,36 @@ def autocast_is_known(submission: Submission) -> Iterator[Breach]:
         odd = isinstance(value, list) and not all(isinstance(item, str) for item in value)
         if schema.key(pointer) is not None and odd:
             message = f"{named(pointer)} takes a list of texts"
-            yield Breach(where=config.locate(pointer), message=message, hint='["torch.nn.Linear"]')
+            yield Violation(where=config.locate(pointer), message=message, hint='["torch.nn.Linear"]')
 
 
-def checkpoint_choices_are_known(submission: Submission) -> Iterator[Breach]:
-    """The tag validation, writer and unit of checkpoints are ones that DeepSpeed knows."""
+@submissions.rule(
+    "CKPT001",
+    ERROR,
+    "parse",
+    deepspeed("runtime/config.py:648, runtime/model_checkpointing/config.py:24"),
+    reads=("DeepSpeed config",),
+)
+def checkpoint_choices_are_known(submission: Submission) -> Violations:
+    """The tag validation, writer and unit of checkpoints are ones that DeepSpeed knows.
+
+    Prevents: DeepSpeedConfigError: Checkpoint config contains invalid tag_validation
+    Fix: Write "Warn", "Ignore" or "Fail".
+    """
     yield from _one_of(submission, "/checkpoint/tag_validation", ("WARN", "IGNORE", "FAIL"), str.upper)
     yield from _one_of(submission, "/checkpoint/writer/type", _WRITERS, str.upper)
     yield from _one_of(submission, "/checkpoint/writer/data_parallel", _WRITER_UNITS, str.upper)
 
 
-def curriculum_has_metrics(submission: Submission) -> Iterator[Breach]:
-    """Curriculum learning and dynamic batching that are on have what they then need."""
+@submissions.rule(
+    "DATA002", ERROR, "parse", deepspeed("runtime/data_pipeline/config.py:89"), reads=("DeepSpeed config",)
+)
+def curriculum_has_metrics(submission: Submission) -> Violations:
+    """Curriculum learning and dynamic batching that are on have what they then need.
+
+    Prevents: AssertionError: Curriculum learning is enabled, curriculum_metrics must be specified
+    Fix: Add the metrics, or turn it off.
+    """
     needs = (
         (f"{_SAMPLING}/curriculum_learning", "curriculum_metrics", '{"seqlen": {...}}'),
         (f"{_SAMPLING}/dynamic_batching", "max_tokens", "4096"),
@@ -79,17 +107,22 @@ def curriculum_has_metrics(submission: Submission) -> Iterator[Breach]:
             known = schema.section(section) is not None
             if known and config.block(section).get("enabled") and key not in config.block(section):
                 message = f"{named(section)} is on, but has no `{key}`"
-                yield Breach(where=config.locate(section), message=message, hint=f'"{key}": {example}')
+                yield Violation(where=config.locate(section), message=message, hint=f'"{key}": {example}')
 
 
-def plain_values_can_be_used(submission: Submission) -> Iterator[Breach]:
-    """Values of plain blocks are ones that the parser can compute with."""
+@submissions.rule("PARSE019", ERROR, "parse", deepspeed("runtime/config.py:796-923"), reads=("DeepSpeed config",))
+def plain_values_can_be_used(submission: Submission) -> Violations:
+    """Values of plain blocks are ones that the parser can compute with.
+
+    Prevents: A TypeError or assertion within the parser that doesn't name the key
+    Fix: Write a value of the kind that the key takes.
+    """
     yield from _one_of(submission, "/sparse_attention/mode", _SPARSE_MODES)
     for config, schema in readable(submission):
         fails = submission.deepspeed_version >= FAILS_BY_SEQUENCE
         for pointer, takes, hint in (*_unusable(config, schema), *(_unusable_degree(config) if fails else ())):
             message = f"{named(pointer)} takes {takes}; this is {shown(config.value(pointer))}"
-            yield Breach(where=config.locate(pointer), message=message, hint=hint)
+            yield Violation(where=config.locate(pointer), message=message, hint=hint)
 
 
 def _unusable(config: DsConfig, schema: DeepSpeedSchema) -> Iterator[tuple[str, str, str]]:
@@ -150,57 +183,3 @@ def _unusable_optimizer(config: DsConfig) -> Iterator[tuple[str, str, str]]:
     norm = config.block("/optimizer/params").get("max_grad_norm", 0)
     if not isinstance(norm, int | float):
         yield "/optimizer/params/max_grad_norm", "a number", "take it out, and write gradient_clipping at the top"
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    DocumentRule(
-        id="PREC014",
-        severity=Severity.ERROR,
-        when="parse",
-        reads=("DeepSpeed config",),
-        source=deepspeed("runtime/config.py:223"),
-        prevents="ValueError: Invalid communication_data_type",
-        fix='Write "fp32", "bf16" or "fp16", or leave it to DeepSpeed.',
-        check=communication_type_is_known,
-    ),
-    DocumentRule(
-        id="PREC016",
-        severity=Severity.ERROR,
-        when="parse",
-        reads=("DeepSpeed config",),
-        source=deepspeed("runtime/config.py:181"),
-        prevents="ValueError: ... is not a valid DtypeEnum",
-        fix='Write "bfloat16" or "float16".',
-        check=autocast_is_known,
-    ),
-    DocumentRule(
-        id="CKPT001",
-        severity=Severity.ERROR,
-        when="parse",
-        reads=("DeepSpeed config",),
-        source=deepspeed("runtime/config.py:648, runtime/model_checkpointing/config.py:24"),
-        prevents="DeepSpeedConfigError: Checkpoint config contains invalid tag_validation",
-        fix='Write "Warn", "Ignore" or "Fail".',
-        check=checkpoint_choices_are_known,
-    ),
-    DocumentRule(
-        id="DATA002",
-        severity=Severity.ERROR,
-        when="parse",
-        reads=("DeepSpeed config",),
-        source=deepspeed("runtime/data_pipeline/config.py:89"),
-        prevents="AssertionError: Curriculum learning is enabled, curriculum_metrics must be specified",
-        fix="Add the metrics, or turn it off.",
-        check=curriculum_has_metrics,
-    ),
-    DocumentRule(
-        id="PARSE019",
-        severity=Severity.ERROR,
-        when="parse",
-        reads=("DeepSpeed config",),
-        source=deepspeed("runtime/config.py:796-923"),
-        prevents="A TypeError or assertion within the parser that doesn't name the key",
-        fix="Write a value of the kind that the key takes.",
-        check=plain_values_can_be_used,
-    ),
-)

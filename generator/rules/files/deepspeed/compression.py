@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ....documents.submission import Submission
-from ....findings import Severity
+from ....findings import ERROR, Violation, Violations
 from ....job.pointer import escape
-from ..rule import Breach, DocumentRule
+from ...rule import submissions
 from .problem import named, shown
 from .settings import readable
 
@@ -52,8 +52,20 @@ class _Slip:
     hint: str
 
 
-def compression_can_be_read(submission: Submission) -> Iterator[Breach]:
-    """Every compression technique has the values and groups that DeepSpeed reads."""
+@submissions.rule(
+    "CPR001",
+    ERROR,
+    "parse",
+    "deepspeedai/DeepSpeed deepspeed/compression/config.py:65-450 @ 0.16.9",
+    before=(0, 19, 8),
+    reads=("DeepSpeed config",),
+)
+def compression_can_be_read(submission: Submission) -> Violations:
+    """Every compression technique has the values and groups that DeepSpeed reads.
+
+    Prevents: AssertionError: dense_ratio must be specified for ... pruning group; KeyError: 'different_groups'
+    Fix: Complete the technique, or take it out.
+    """
     for config, schema in readable(submission):
         if schema.section(_TOP) is None:
             continue
@@ -61,13 +73,13 @@ def compression_can_be_read(submission: Submission) -> Iterator[Breach]:
         for name, technique in _TECHNIQUES.items():
             if name in training:
                 for slip in _slips(f"{_TOP}/{name}", training[name], technique):
-                    yield Breach(where=config.locate(slip.pointer), message=slip.message, hint=slip.hint)
+                    yield Violation(where=config.locate(slip.pointer), message=slip.message, hint=slip.hint)
         shared = training.get("shared_parameters")
         turned_on = isinstance(shared, dict) and shared.get("enabled")
         if turned_on and schema.version < _READS_NO_MOQ and not config.has("/quantize_training"):
             message = "`compression_training.shared_parameters.enabled` turns MoQ on, which needs `quantize_training`"
             hint = "write shared_parameters within a technique"
-            yield Breach(where=config.locate(f"{_TOP}/shared_parameters"), message=message, hint=hint)
+            yield Violation(where=config.locate(f"{_TOP}/shared_parameters"), message=message, hint=hint)
 
 
 def _slips(place: str, block: Any, technique: _Technique) -> Iterator[_Slip]:
@@ -136,18 +148,3 @@ def _group(place: str, group: Any, technique: _Technique) -> Iterator[_Slip]:
 def _no_object(place: str, value: Any) -> _Slip:
     message = f"{named(place)} takes an object; this is {shown(value)}"
     return _Slip(pointer=place, message=message, hint="{}")
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    DocumentRule(
-        id="CPR001",
-        severity=Severity.ERROR,
-        when="parse",
-        reads=("DeepSpeed config",),
-        source="deepspeedai/DeepSpeed deepspeed/compression/config.py:65-450 @ 0.16.9",
-        prevents="AssertionError: dense_ratio must be specified for ... pruning group; KeyError: 'different_groups'",
-        fix="Complete the technique, or take it out.",
-        check=compression_can_be_read,
-        before=(0, 19, 8),
-    ),
-)

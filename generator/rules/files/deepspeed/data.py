@@ -6,12 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from ....documents.document import DsConfig
-from ....documents.submission import Submission
-from ....findings import Severity
+from ....findings import ERROR, WARNING, Violation, Violations
 from ....job.source import escape
 from ...sources import deepspeed, deepspeed_now, derived
-from ..rule import Breach, DocumentRule
-from .values import configs, ds_rule, number, shown, switch, whole
+from .values import configs, number, shown, switch, whole
 
 CURRICULUM: Final = "/data_efficiency/data_sampling/curriculum_learning"
 LEGACY: Final = "/curriculum_learning"
@@ -36,144 +34,120 @@ def _curricula(config: DsConfig) -> Iterator[tuple[str, Mapping[str, object]]]:
         yield LEGACY, config.block(LEGACY)
 
 
-def curricula_are_complete(submission: Submission) -> Iterator[Breach]:
-    """A curriculum has its difficulties, a schedule, and what its schedule needs; lists fit each other."""
-    for config in configs(submission):
-        for pointer, curriculum in _curricula(config):
-            kind, inner = curriculum.get("schedule_type"), curriculum.get("schedule_config")
-            missing = [key for key in _NEEDED if key not in curriculum]
-            if isinstance(kind, str) and kind in _SCHEDULES and kind != "custom":
-                inside = inner if isinstance(inner, dict) else {}
-                missing += [f"schedule_config.{key}" for key in _SCHEDULES[kind] if key not in inside]
-            if missing:
-                message = f"the curriculum has no {', '.join(missing)}"
-                yield Breach(where=config.locate_key(pointer), message=message, hint="write them")
-            if isinstance(kind, str) and kind not in _SCHEDULES:
-                message = f"schedule_type: {shown(kind)} is none of DeepSpeed's"
-                where = config.locate(f"{pointer}/schedule_type")
-                yield Breach(where=where, message=message, hint=f"one of {', '.join(_SCHEDULES)}")
-            if kind == "fixed_discrete" and isinstance(inner, dict):
-                yield from _uneven(config, pointer, inner)
+@configs.rule("DATA001", ERROR, "init", deepspeed("runtime/data_pipeline/curriculum_scheduler.py:16-105"))
+def curricula_are_complete(config: DsConfig) -> Violations:
+    """A curriculum has its difficulties, a schedule, and what its schedule needs; lists fit each other.
+
+    Prevents: `Curriculum learning requires the config ...`, or an assertion without a text for uneven lists
+    Fix: write what is missing
+    """
+    for pointer, curriculum in _curricula(config):
+        kind, inner = curriculum.get("schedule_type"), curriculum.get("schedule_config")
+        missing = [key for key in _NEEDED if key not in curriculum]
+        if isinstance(kind, str) and kind in _SCHEDULES and kind != "custom":
+            inside = inner if isinstance(inner, dict) else {}
+            missing += [f"schedule_config.{key}" for key in _SCHEDULES[kind] if key not in inside]
+        if missing:
+            message = f"the curriculum has no {', '.join(missing)}"
+            yield Violation(where=config.locate_key(pointer), message=message, hint="write them")
+        if isinstance(kind, str) and kind not in _SCHEDULES:
+            message = f"schedule_type: {shown(kind)} is none of DeepSpeed's"
+            where = config.locate(f"{pointer}/schedule_type")
+            yield Violation(where=where, message=message, hint=f"one of {', '.join(_SCHEDULES)}")
+        if kind == "fixed_discrete" and isinstance(inner, dict):
+            yield from _uneven(config, pointer, inner)
 
 
-def _uneven(config: DsConfig, pointer: str, schedule: Mapping[str, object]) -> Iterator[Breach]:
+def _uneven(config: DsConfig, pointer: str, schedule: Mapping[str, object]) -> Violations:
     """A discrete curriculum has one difficulty more than it has steps between them."""
     levels, steps = schedule.get("difficulty"), schedule.get("max_step")
     if isinstance(levels, list) and isinstance(steps, list) and (not steps or len(levels) != len(steps) + 1):
         message = f"difficulty has {len(levels)} entries and max_step {len(steps)}: one less is needed, and not 0"
         where = config.locate(f"{pointer}/schedule_config")
-        yield Breach(where=where, message=message, hint="the last one stays")
+        yield Violation(where=where, message=message, hint="the last one stays")
 
 
-def difficulty_fills_tensor_cores(submission: Submission) -> Iterator[Breach]:
-    """Sequence lengths of a curriculum grow in steps of 8."""
-    for config in configs(submission):
-        for pointer, curriculum in _curricula(config):
-            inner = curriculum.get("schedule_config")
-            step = whole(inner.get("difficulty_step")) if isinstance(inner, dict) else None
-            lengths = "seqlen" in pointer or curriculum.get("curriculum_type") == "seqlen"
-            if step and step % 8 and lengths:
-                message = f"difficulty_step: {step} makes sequences whose length is no multiple of 8"
-                where = config.locate(f"{pointer}/schedule_config/difficulty_step")
-                yield Breach(where=where, message=message, hint=f"difficulty_step: {step + 8 - step % 8}")
+@configs.rule("DATA003", WARNING, "silent", deepspeed("runtime/data_pipeline/curriculum_scheduler.py:74"))
+def difficulty_fills_tensor_cores(config: DsConfig) -> Violations:
+    """Sequence lengths of a curriculum grow in steps of 8.
+
+    Prevents: matrix products that miss the tensor cores, told only in the log
+    Fix: a multiple of 8
+    """
+    for pointer, curriculum in _curricula(config):
+        inner = curriculum.get("schedule_config")
+        step = whole(inner.get("difficulty_step")) if isinstance(inner, dict) else None
+        lengths = "seqlen" in pointer or curriculum.get("curriculum_type") == "seqlen"
+        if step and step % 8 and lengths:
+            message = f"difficulty_step: {step} makes sequences whose length is no multiple of 8"
+            where = config.locate(f"{pointer}/schedule_config/difficulty_step")
+            yield Violation(where=where, message=message, hint=f"difficulty_step: {step + 8 - step % 8}")
 
 
-def parts_are_switched_off_themselves(submission: Submission) -> Iterator[Breach]:
-    """A curriculum or token dropping runs by its own `enabled`: those of the blocks around it are not read."""
-    for config in configs(submission):
-        for pointer in (CURRICULUM, LTD):
-            parent = pointer.rpartition("/")[0]
-            around = [block for block in ("/data_efficiency", parent) if switch(config, f"{block}/enabled") is False]
-            if switch(config, f"{pointer}/enabled") and around:
-                name, outer = pointer.rpartition("/")[2], " and ".join(block.rpartition("/")[2] for block in around)
-                message = f"{name} runs although {outer} is not enabled: only its own switch is read"
-                where = config.locate(f"{pointer}/enabled")
-                yield Breach(where=where, message=message, hint="enable or disable all of them")
+@configs.rule("DATA005", WARNING, "silent", deepspeed_now("runtime/engine.py:1402; runtime/engine.py:1414"))
+def parts_are_switched_off_themselves(config: DsConfig) -> Violations:
+    """A curriculum or token dropping runs by its own `enabled`: those of the blocks around it are not read.
+
+    Prevents: a curriculum that runs where it seems to be off
+    Fix: the same enabled in each
+    """
+    for pointer in (CURRICULUM, LTD):
+        parent = pointer.rpartition("/")[0]
+        around = [block for block in ("/data_efficiency", parent) if switch(config, f"{block}/enabled") is False]
+        if switch(config, f"{pointer}/enabled") and around:
+            name, outer = pointer.rpartition("/")[2], " and ".join(block.rpartition("/")[2] for block in around)
+            message = f"{name} runs although {outer} is not enabled: only its own switch is read"
+            where = config.locate(f"{pointer}/enabled")
+            yield Violation(where=where, message=message, hint="enable or disable all of them")
 
 
-def dropped_layers_are_counted(submission: Submission) -> Iterator[Breach]:
-    """random_ltd_layer_num is the number of layers in random_ltd_layer_id."""
-    for config in configs(submission):
-        layers, count = config.value(f"{LTD}/random_ltd_layer_id"), whole(config.value(f"{LTD}/random_ltd_layer_num"))
-        if switch(config, f"{LTD}/enabled") and isinstance(layers, list) and count is not None and count != len(layers):
-            message = f"random_ltd_layer_num: {count}, but random_ltd_layer_id has {len(layers)}"
-            where = config.locate(f"{LTD}/random_ltd_layer_num")
-            yield Breach(where=where, message=message, hint=f"random_ltd_layer_num: {len(layers)}")
+@configs.rule("DATA006", ERROR, "init", deepspeed_now("runtime/engine.py:1438"))
+def dropped_layers_are_counted(config: DsConfig) -> Violations:
+    """random_ltd_layer_num is the number of layers in random_ltd_layer_id.
+
+    Prevents: `random_ltd_layer_num ... must be equivalent to the len of random_ltd_layer_id`
+    Fix: the number of layers listed
+    """
+    layers, count = config.value(f"{LTD}/random_ltd_layer_id"), whole(config.value(f"{LTD}/random_ltd_layer_num"))
+    if switch(config, f"{LTD}/enabled") and isinstance(layers, list) and count is not None and count != len(layers):
+        message = f"random_ltd_layer_num: {count}, but random_ltd_layer_id has {len(layers)}"
+        where = config.locate(f"{LTD}/random_ltd_layer_num")
+        yield Violation(where=where, message=message, hint=f"random_ltd_layer_num: {len(layers)}")
 
 
-def dropping_has_no_rate(submission: Submission) -> Iterator[Breach]:
-    """random_ltd's layer_token_lr_schedule is not built yet."""
-    for config in configs(submission):
-        pointer = f"{LTD}/layer_token_lr_schedule/enabled"
-        if switch(config, f"{LTD}/enabled") and switch(config, pointer):
-            message = "layer_token_lr_schedule is enabled, which DeepSpeed has not built yet"
-            yield Breach(where=config.locate(pointer), message=message, hint="enabled: false")
-
-
-def difficulties_rise(submission: Submission) -> Iterator[Breach]:
-    """A curriculum starts with what is easier than its end."""
-    for config in configs(submission):
-        for pointer, curriculum in _curricula(config):
-            lowest, highest = (number(curriculum.get(f"{end}_difficulty")) for end in ("min", "max"))
-            if lowest is not None and highest is not None and lowest > highest:
-                message = f"min_difficulty: {shown(lowest)} is above max_difficulty: {shown(highest)}"
-                where = config.locate(f"{pointer}/min_difficulty")
-                yield Breach(where=where, message=message, hint=f"min_difficulty: {shown(highest)} or less")
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    ds_rule(
-        "DATA001",
-        Severity.ERROR,
-        "init",
-        curricula_are_complete,
-        source=deepspeed("runtime/data_pipeline/curriculum_scheduler.py:16-105"),
-        prevents="`Curriculum learning requires the config ...`, or an assertion without a text for uneven lists",
-        fix="write what is missing",
-    ),
-    ds_rule(
-        "DATA003",
-        Severity.WARNING,
-        "silent",
-        difficulty_fills_tensor_cores,
-        source=deepspeed("runtime/data_pipeline/curriculum_scheduler.py:74"),
-        prevents="matrix products that miss the tensor cores, told only in the log",
-        fix="a multiple of 8",
-    ),
-    ds_rule(
-        "DATA005",
-        Severity.WARNING,
-        "silent",
-        parts_are_switched_off_themselves,
-        source=deepspeed_now("runtime/engine.py:1402; runtime/engine.py:1414"),
-        prevents="a curriculum that runs where it seems to be off",
-        fix="the same enabled in each",
-    ),
-    ds_rule(
-        "DATA006",
-        Severity.ERROR,
-        "init",
-        dropped_layers_are_counted,
-        source=deepspeed_now("runtime/engine.py:1438"),
-        prevents="`random_ltd_layer_num ... must be equivalent to the len of random_ltd_layer_id`",
-        fix="the number of layers listed",
-    ),
-    ds_rule(
-        "DATA007",
-        Severity.ERROR,
-        "init",
-        dropping_has_no_rate,
-        source=deepspeed_now("runtime/data_pipeline/data_routing/scheduler.py:50; runtime/engine.py:1444"),
-        prevents="NotImplementedError when the engine starts",
-        fix="enabled: false",
-    ),
-    ds_rule(
-        "DATA008",
-        Severity.ERROR,
-        "silent",
-        difficulties_rise,
-        source=derived("the schedule goes from the lowest to the highest difficulty and stops beyond it"),
-        prevents="a curriculum that stays at one difficulty",
-        fix="the easier one first",
-    ),
+@configs.rule(
+    "DATA007",
+    ERROR,
+    "init",
+    deepspeed_now("runtime/data_pipeline/data_routing/scheduler.py:50; runtime/engine.py:1444"),
 )
+def dropping_has_no_rate(config: DsConfig) -> Violations:
+    """random_ltd's layer_token_lr_schedule is not built yet.
+
+    Prevents: NotImplementedError when the engine starts
+    Fix: enabled: false
+    """
+    pointer = f"{LTD}/layer_token_lr_schedule/enabled"
+    if switch(config, f"{LTD}/enabled") and switch(config, pointer):
+        message = "layer_token_lr_schedule is enabled, which DeepSpeed has not built yet"
+        yield Violation(where=config.locate(pointer), message=message, hint="enabled: false")
+
+
+@configs.rule(
+    "DATA008",
+    ERROR,
+    "silent",
+    derived("the schedule goes from the lowest to the highest difficulty and stops beyond it"),
+)
+def difficulties_rise(config: DsConfig) -> Violations:
+    """A curriculum starts with what is easier than its end.
+
+    Prevents: a curriculum that stays at one difficulty
+    Fix: the easier one first
+    """
+    for pointer, curriculum in _curricula(config):
+        lowest, highest = (number(curriculum.get(f"{end}_difficulty")) for end in ("min", "max"))
+        if lowest is not None and highest is not None and lowest > highest:
+            message = f"min_difficulty: {shown(lowest)} is above max_difficulty: {shown(highest)}"
+            where = config.locate(f"{pointer}/min_difficulty")
+            yield Violation(where=where, message=message, hint=f"min_difficulty: {shown(highest)} or less")

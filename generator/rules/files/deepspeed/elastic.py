@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from ....documents.document import DsConfig
 from ....documents.submission import Submission
-from ....findings import Severity
+from ....findings import ERROR, Violation, Violations
 from ...numbers import listed, nearest
+from ...rule import subject, submissions
 from ...sources import deepspeed
-from ..rule import Breach, DocumentRule
 from .problem import as_hjson, shown
 from .settings import readable, replicas_of
 
@@ -46,33 +46,33 @@ class _Elastic:
         """What is written for a key, else its default."""
         return as_hjson(self.block.get(name, _DEFAULTS.get(name)))
 
-    def breach(self, key: str, message: str, hint: str | None) -> Breach:
-        """A breach at a key of the block."""
-        return Breach(where=self.config.locate(f"/elasticity/{key}"), message=message, hint=hint)
+    def violation(self, key: str, message: str, hint: str | None) -> Violation:
+        """A violation at a key of the block."""
+        return Violation(where=self.config.locate(f"/elasticity/{key}"), message=message, hint=hint)
 
-    def slips(self) -> Iterator[Breach]:
+    def slips(self) -> Violations:
         """What of the block is missing or out of range."""
         for key, example in (("max_train_batch_size", "2000"), ("micro_batch_sizes", "[2, 4, 8]")):
             if key not in self.block:
-                yield self.breach("", f"`elasticity` is on, but has no `{key}`", f'"{key}": {example}')
+                yield self.violation("", f"`elasticity` is on, but has no `{key}`", f'"{key}": {example}')
         sizes = self.block.get("micro_batch_sizes", [1])
         if not isinstance(sizes, list) or not sizes or not all(isinstance(s, int) and s > 0 for s in sizes):
             message = "`elasticity.micro_batch_sizes` takes a list of whole numbers greater than 0"
-            yield self.breach("micro_batch_sizes", message, "[2, 4, 8]")
+            yield self.violation("micro_batch_sizes", message, "[2, 4, 8]")
         for key, least in (*((name, 1) for name in _COUNTS), ("min_time", 0)):
             if key not in self.block:
                 continue
             value = self.get(key)
             if not isinstance(value, int | float) or value < least:
                 message = f"`elasticity.{key}` takes a number of at least {least}; this is {shown(value)}"
-                yield self.breach(key, message, str(_DEFAULTS.get(key, 2000)))
+                yield self.violation(key, message, str(_DEFAULTS.get(key, 2000)))
         low, high = self.get("min_gpus"), self.get("max_gpus")
         if isinstance(low, int | float) and isinstance(high, int | float) and high < low:
             message = f"`elasticity.max_gpus` {shown(high)} is less than `min_gpus` {shown(low)}"
-            yield self.breach("max_gpus", message, shown(low))
+            yield self.violation("max_gpus", message, shown(low))
         if _version(self.get("version")) not in (0.1, 0.2):
             message = f"`elasticity.version` is {shown(self.get('version'))}; there are 0.1 and 0.2"
-            yield self.breach("version", message, "0.2")
+            yield self.violation("version", message, "0.2")
 
 
 _COUNTS: Final = ("max_train_batch_size", "min_gpus", "max_gpus", "model_parallel_size", "num_gpus_per_node")
@@ -85,6 +85,7 @@ def _version(value: object) -> float | None:
         return None
 
 
+@subject("DeepSpeed config")
 def _elastic(submission: Submission) -> Iterator[_Elastic]:
     for config, _ in readable(submission):
         block = config.block("/elasticity")
@@ -92,39 +93,58 @@ def _elastic(submission: Submission) -> Iterator[_Elastic]:
             yield _Elastic(config=config, block=block)
 
 
-def batch_is_left_to_elasticity(submission: Submission) -> Iterator[Breach]:
-    """With elasticity on, the config has no batch keys of its own, or says that they don't count."""
-    for elastic in _elastic(submission):
-        keys = [key for key in _BATCH if elastic.config.has(f"/{key}")]
-        if keys and not elastic.block.get("ignore_non_elastic_batch_info", False):
-            message = f"`{keys[0]}` is given, but with elasticity on the batch follows from the GPUs"
-            where = elastic.config.locate_key(f"/{keys[0]}")
-            yield Breach(where=where, message=message, hint=f"take {' and '.join(f'`{key}`' for key in keys)} out")
+@_elastic.rule("ELAS001", ERROR, "parse", deepspeed("runtime/config.py:757-769"), before=(0, 19, 8))
+def batch_is_left_to_elasticity(elastic: _Elastic) -> Violations:
+    """With elasticity on, the config has no batch keys of its own, or says that they don't count.
+
+    Prevents: ElasticityConfigError: One or more batch related parameters were found in your ds_config
+    Fix: Take the batch keys out, or set ignore_non_elastic_batch_info.
+    """
+    keys = [key for key in _BATCH if elastic.config.has(f"/{key}")]
+    if keys and not elastic.block.get("ignore_non_elastic_batch_info", False):
+        message = f"`{keys[0]}` is given, but with elasticity on the batch follows from the GPUs"
+        where = elastic.config.locate_key(f"/{keys[0]}")
+        yield Violation(where=where, message=message, hint=f"take {' and '.join(f'`{key}`' for key in keys)} out")
 
 
-def elasticity_is_complete(submission: Submission) -> Iterator[Breach]:
-    """An elasticity block that is on has sizes and bounds that make sense."""
-    for elastic in _elastic(submission):
-        yield from elastic.slips()
+@_elastic.rule("ELAS002", ERROR, "parse", deepspeed("elasticity/config.py:54-99"), before=(0, 19, 8))
+def elasticity_is_complete(elastic: _Elastic) -> Violations:
+    """An elasticity block that is on has sizes and bounds that make sense.
+
+    Prevents: ElasticityConfigError: Elasticity config missing max_train_batch_size
+    Fix: Give max_train_batch_size and micro_batch_sizes.
+    """
+    yield from elastic.slips()
 
 
-def elasticity_has_the_version(submission: Submission) -> Iterator[Breach]:
-    """Elasticity with model parallelism is of version 0.2, and divides the GPUs of a node."""
-    for elastic in _elastic(submission):
-        parallel, each = elastic.get("model_parallel_size"), elastic.get("num_gpus_per_node")
-        version = _version(elastic.get("version"))
-        if any(True for _ in elastic.slips()):
-            continue
-        if parallel > 1 and version != 0.2:
-            message = f"`model_parallel_size` {shown(parallel)} needs `version` 0.2; this is {shown(version)}"
-            yield elastic.breach("version", message, "0.2")
-        elif version == 0.2 and each % parallel:
-            message = f"`num_gpus_per_node` {shown(each)} is no multiple of `model_parallel_size` {shown(parallel)}"
-            yield elastic.breach("model_parallel_size", message, "a divisor of it")
+@_elastic.rule("ELAS004", ERROR, "parse", deepspeed("elasticity/elasticity.py:146, :297"), before=(0, 19, 8))
+def elasticity_has_the_version(elastic: _Elastic) -> Violations:
+    """Elasticity with model parallelism is of version 0.2, and divides the GPUs of a node.
+
+    Prevents: ElasticityConfigError: Elasticity V0.1 does not support model-parallel training
+    Fix: Use version 0.2, and a divisor of a node's GPUs.
+    """
+    parallel, each = elastic.get("model_parallel_size"), elastic.get("num_gpus_per_node")
+    version = _version(elastic.get("version"))
+    if any(True for _ in elastic.slips()):
+        return
+    if parallel > 1 and version != 0.2:
+        message = f"`model_parallel_size` {shown(parallel)} needs `version` 0.2; this is {shown(version)}"
+        yield elastic.violation("version", message, "0.2")
+    elif version == 0.2 and each % parallel:
+        message = f"`num_gpus_per_node` {shown(each)} is no multiple of `model_parallel_size` {shown(parallel)}"
+        yield elastic.violation("model_parallel_size", message, "a divisor of it")
 
 
-def gpus_are_elastic(submission: Submission) -> Iterator[Breach]:
-    """The GPUs are among the counts that the elastic batch can be divided over."""
+@submissions.rule(
+    "ELAS003", ERROR, "parse", deepspeed("elasticity/elasticity.py:354"), before=(0, 19, 8), reads=("DeepSpeed config",)
+)
+def gpus_are_elastic(submission: Submission) -> Violations:
+    """The GPUs are among the counts that the elastic batch can be divided over.
+
+    Prevents: ElasticityIncompatibleWorldSize: World size (N) is not valid with the current list of ...
+    Fix: Use one of the counts named, or other micro batches.
+    """
     for elastic in _elastic(submission):
         gpus = replicas_of(elastic.config, submission)
         bounds = (elastic.get("num_gpus_per_node"), elastic.get("model_parallel_size"))
@@ -138,7 +158,7 @@ def gpus_are_elastic(submission: Submission) -> Iterator[Breach]:
         yield from _against_gpus(elastic, gpus, by_node)
 
 
-def _against_gpus(elastic: _Elastic, gpus: int | float, by_node: bool) -> Iterator[Breach]:
+def _against_gpus(elastic: _Elastic, gpus: int | float, by_node: bool) -> Violations:
     """Version 0.2 counts nodes, and takes any number of GPUs where there is no model parallelism."""
     sizes, most = elastic.get("micro_batch_sizes"), elastic.get("max_train_batch_size")
     each, parallel = elastic.get("num_gpus_per_node"), elastic.get("model_parallel_size")
@@ -148,7 +168,7 @@ def _against_gpus(elastic: _Elastic, gpus: int | float, by_node: bool) -> Iterat
     if max(sizes) > most_here:
         message = f"micro batch {max(sizes)} is more than `max_train_batch_size` {shown(most)}"
         message += f" / {replicas} replicas of a node" if replicas > 1 else ""
-        yield elastic.breach("micro_batch_sizes", message, f"sizes of at most {most_here}")
+        yield elastic.violation("micro_batch_sizes", message, f"sizes of at most {most_here}")
         return
     larger = bool(elastic.get("prefer_larger_batch"))
     batch, counts = _choose(tuple(sizes), most_here, low, high, larger)
@@ -161,7 +181,7 @@ def _against_gpus(elastic: _Elastic, gpus: int | float, by_node: bool) -> Iterat
             return
     fits = listed(nearest(valid, int(gpus))) if valid else "none"
     message = f"{shown(gpus)} GPUs are none of the counts that divide the elastic batch of {batch * replicas}"
-    yield elastic.breach("micro_batch_sizes", message, f"the nearest counts are {fits}")
+    yield elastic.violation("micro_batch_sizes", message, f"the nearest counts are {fits}")
 
 
 @lru_cache(maxsize=32)
@@ -215,51 +235,3 @@ def _counts(batch: int, sizes: tuple[int, ...], low: int, high: int) -> list[int
             if most % divisor == 0:
                 found |= {count for count in (divisor, most // divisor) if low <= count <= high}
     return sorted(found)
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    DocumentRule(
-        id="ELAS001",
-        severity=Severity.ERROR,
-        when="parse",
-        reads=("DeepSpeed config",),
-        source=deepspeed("runtime/config.py:757-769"),
-        prevents="ElasticityConfigError: One or more batch related parameters were found in your ds_config",
-        fix="Take the batch keys out, or set ignore_non_elastic_batch_info.",
-        check=batch_is_left_to_elasticity,
-        before=_LAST,
-    ),
-    DocumentRule(
-        id="ELAS002",
-        severity=Severity.ERROR,
-        when="parse",
-        reads=("DeepSpeed config",),
-        source=deepspeed("elasticity/config.py:54-99"),
-        prevents="ElasticityConfigError: Elasticity config missing max_train_batch_size",
-        fix="Give max_train_batch_size and micro_batch_sizes.",
-        check=elasticity_is_complete,
-        before=_LAST,
-    ),
-    DocumentRule(
-        id="ELAS003",
-        severity=Severity.ERROR,
-        when="parse",
-        reads=("DeepSpeed config",),
-        source=deepspeed("elasticity/elasticity.py:354"),
-        prevents="ElasticityIncompatibleWorldSize: World size (N) is not valid with the current list of ...",
-        fix="Use one of the counts named, or other micro batches.",
-        check=gpus_are_elastic,
-        before=_LAST,
-    ),
-    DocumentRule(
-        id="ELAS004",
-        severity=Severity.ERROR,
-        when="parse",
-        reads=("DeepSpeed config",),
-        source=deepspeed("elasticity/elasticity.py:146, :297"),
-        prevents="ElasticityConfigError: Elasticity V0.1 does not support model-parallel training",
-        fix="Use version 0.2, and a divisor of a node's GPUs.",
-        check=elasticity_has_the_version,
-        before=_LAST,
-    ),
-)

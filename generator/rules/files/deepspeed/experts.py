@@ -7,11 +7,11 @@ from typing import Final
 
 from ....documents.document import DsConfig
 from ....documents.submission import Submission
-from ....findings import Severity
+from ....findings import ERROR, WARNING, Violation, Violations
 from ...numbers import divisors, listed
+from ...rule import subject, submissions
 from ...sources import deepspeed, deepspeed_now
-from ..rule import Breach, DocumentRule
-from .values import configs, ds_rule, given, offloads, shown, stage_of, switch, whole
+from .values import configs, given, offloads, shown, stage_of, switch, whole
 
 ZERO: Final = "/zero_optimization"
 EXPERTS: Final = "/expert_parallel"
@@ -27,12 +27,6 @@ CHOICES: Final = {
 }
 
 
-def _autoep(submission: Submission) -> Iterator[DsConfig]:
-    for config in configs(submission):
-        if isinstance(config.value(EXPERTS), dict) and switch(config, f"{EXPERTS}/enabled"):
-            yield config
-
-
 def _native_experts(submission: Submission) -> int:
     """Experts of DeepSpeed's own MoE layers, as the arguments of Megatron-DeepSpeed say."""
     if any(arguments.flavour != "megatron-deepspeed" for arguments in submission.megatron):
@@ -42,19 +36,36 @@ def _native_experts(submission: Submission) -> int:
     return max((n for n in flat if isinstance(n, int)), default=1)
 
 
-def experts_divide(submission: Submission) -> Iterator[Breach]:
-    """Expert parallelism gives every rank the same number of experts."""
+@submissions.rule("MOE001", ERROR, "init", deepspeed("moe/layer.py:59"), since=(0, 19, 2), reads=("DeepSpeed config",))
+def experts_divide(submission: Submission) -> Violations:
+    """Expert parallelism gives every rank the same number of experts.
+
+    Prevents: `num_experts is not divisible by autoep_size`
+    Fix: a divisor of the experts
+    """
     model = submission.model
     for config in _autoep(submission) if model and model.experts else ():
         size = whole(given(config, f"{EXPERTS}/autoep_size"))
         if model and size and size > 1 and model.experts % size:
             message = f"autoep_size: {size} does not divide {model.name}'s {model.experts} experts"
             hint = f"autoep_size: {listed(divisors(model.experts))}"
-            yield Breach(where=config.locate(f"{EXPERTS}/autoep_size"), message=message, hint=hint)
+            yield Violation(where=config.locate(f"{EXPERTS}/autoep_size"), message=message, hint=hint)
 
 
-def expert_ranks_divide_the_gpus(submission: Submission) -> Iterator[Breach]:
-    """Expert parallel groups are cut out of the data and context parallel ranks."""
+@submissions.rule(
+    "MOE006",
+    ERROR,
+    "init",
+    deepspeed_now("module_inject/auto_ep_folding.py:110"),
+    since=(0, 19, 2),
+    reads=("DeepSpeed config",),
+)
+def expert_ranks_divide_the_gpus(submission: Submission) -> Violations:
+    """Expert parallel groups are cut out of the data and context parallel ranks.
+
+    Prevents: a ValueError when the groups are made
+    Fix: a divisor of the GPUs
+    """
     world = submission.world
     for config in _autoep(submission):
         size = whole(given(config, f"{EXPERTS}/autoep_size"))
@@ -62,20 +73,32 @@ def expert_ranks_divide_the_gpus(submission: Submission) -> Iterator[Breach]:
         if stage and size and size > 1 and stage % size:
             message = f"autoep_size: {size} does not divide the {stage} GPUs of a stage"
             where = config.locate(f"{EXPERTS}/autoep_size")
-            yield Breach(where=where, message=message, hint=f"autoep_size: {listed(divisors(stage)[:8])}")
+            yield Violation(where=where, message=message, hint=f"autoep_size: {listed(divisors(stage)[:8])}")
 
 
-def native_experts_stop_at_stage_2(submission: Submission) -> Iterator[Breach]:
-    """DeepSpeed's MoE layers run with ZeRO up to stage 2."""
+@submissions.rule("MOE002", ERROR, "init", deepspeed_now("runtime/engine.py:2215"), reads=("DeepSpeed config",))
+def native_experts_stop_at_stage_2(submission: Submission) -> Violations:
+    """DeepSpeed's MoE layers run with ZeRO up to stage 2.
+
+    Prevents: `Native DeepSpeed MoE is not supported with ZeRO Stage 3`
+    Fix: stage 1 or 2
+    """
     experts = _native_experts(submission)
     for config in configs(submission) if experts > 1 else ():
         if stage_of(config) == 3:
             message = f"stage: 3 with --num-experts {experts} is refused: DeepSpeed's MoE layers take at most 2"
-            yield Breach(where=config.locate(f"{ZERO}/stage"), message=message, hint="stage 1 or 2")
+            yield Violation(where=config.locate(f"{ZERO}/stage"), message=message, hint="stage 1 or 2")
 
 
-def experts_have_contiguous_gradients(submission: Submission) -> Iterator[Breach]:
-    """With experts, ZeRO reduces and scatters gradients, at stage 2 contiguous ones."""
+@submissions.rule(
+    "MOE003", ERROR, "init", deepspeed_now("runtime/zero/stage_1_and_2.py:864"), reads=("DeepSpeed config",)
+)
+def experts_have_contiguous_gradients(submission: Submission) -> Violations:
+    """With experts, ZeRO reduces and scatters gradients, at stage 2 contiguous ones.
+
+    Prevents: `Contiguous Gradients in ZeRO Stage 2 must be set to True for MoE`
+    Fix: true
+    """
     native = _native_experts(submission) > 1
     autoep = {config.path for config in _autoep(submission)}
     for config in configs(submission):
@@ -87,11 +110,18 @@ def experts_have_contiguous_gradients(submission: Submission) -> Iterator[Breach
         for key in keys:
             if switch(config, f"{ZERO}/{key}", True) is False:
                 message = f"{key}: false is refused for experts at stage {stage}"
-                yield Breach(where=config.locate(f"{ZERO}/{key}"), message=message, hint=f"{key}: true")
+                yield Violation(where=config.locate(f"{ZERO}/{key}"), message=message, hint=f"{key}: true")
 
 
-def autoep_at_stage_3_goes_alone(submission: Submission) -> Iterator[Breach]:
-    """AutoEP at stage 3 runs without Ulysses, quantized gradients, second partitions and, before 0.19.8, AutoTP."""
+@submissions.rule(
+    "MOE004", ERROR, "init", deepspeed_now("runtime/engine.py:2219"), since=(0, 19, 2), reads=("DeepSpeed config",)
+)
+def autoep_at_stage_3_goes_alone(submission: Submission) -> Violations:
+    """AutoEP at stage 3 runs without Ulysses, quantized gradients, second partitions and, before 0.19.8, AutoTP.
+
+    Prevents: `AutoEP with ZeRO Stage 3 does not support ... yet`
+    Fix: one of the two
+    """
     version = submission.deepspeed_version
     for config in _autoep(submission):
         if stage_of(config) != 3:
@@ -111,7 +141,7 @@ def autoep_at_stage_3_goes_alone(submission: Submission) -> Iterator[Breach]:
         for pointer, _ in found:
             name = pointer.rpartition("/")[2]
             message = f"{name}: {shown(config.value(pointer))} is refused with AutoEP at stage 3"
-            yield Breach(where=config.locate(pointer), message=message, hint="stage 1 or 2, or leave it out")
+            yield Violation(where=config.locate(pointer), message=message, hint="stage 1 or 2, or leave it out")
 
 
 #: Sizes that some releases refuse beside AutoEP at stage 3: from which value on, in which release first, and in which
@@ -122,156 +152,87 @@ _REFUSED_BESIDE_AUTOEP: Final = (
 )
 
 
-def autoep_cuts_no_expert(submission: Submission) -> Iterator[Breach]:
-    """expert_tensor_parallel_size is 1: other sizes are reserved."""
-    for config in _autoep(submission):
-        pointer = f"{EXPERTS}/expert_tensor_parallel_size"
-        size = whole(given(config, pointer))
-        if size is not None and size != 1:
-            message = f"expert_tensor_parallel_size: {size} is refused: only 1 is built"
-            yield Breach(where=config.locate(pointer), message=message, hint="1, or leave it out")
-
-
-def autoep_choices_are_known(submission: Submission) -> Iterator[Breach]:
-    """expert_parallel's choices are ones that AutoEP has."""
-    for config in _autoep(submission):
-        for key, choices in CHOICES.items():
-            value = config.value(f"{EXPERTS}/{key}", choices[0])
-            if value not in choices:
-                message = f"{key}: {shown(value)} is none of AutoEP's choices"
-                yield Breach(where=config.locate(f"{EXPERTS}/{key}"), message=message, hint=listed(choices))
-
-
-def deepep_knows_its_tokens(submission: Submission) -> Iterator[Breach]:
-    """comm_backend deepep knows how many tokens a rank routes at most."""
-    for config in _autoep(submission):
-        tokens = config.value(f"{EXPERTS}/comm_max_tokens_per_rank", 0)
-        if config.value(f"{EXPERTS}/comm_backend") == "deepep" and tokens == 0:
-            message = 'comm_backend: "deepep" needs comm_max_tokens_per_rank'
-            hint = "micro-batch × longest padded sequence"
-            yield Breach(where=config.locate(f"{EXPERTS}/comm_backend"), message=message, hint=hint)
-
-
-def autoep_folds_over_experts(submission: Submission) -> Iterator[Breach]:
-    """AutoEP with AutoTP has an autoep_size above 1, and no offload."""
-    for config in _autoep(submission):
-        tensor = whole(given(config, "/tensor_parallel/autotp_size"))
-        size = whole(given(config, f"{EXPERTS}/autoep_size")) if config.has(f"{EXPERTS}/autoep_size") else 1
-        if not tensor or tensor <= 1:
-            continue
-        if size == 1:
-            message = f"autoep_size: 1 with autotp_size: {tensor} is refused: gradients would count {tensor} times"
-            yield Breach(where=config.locate(EXPERTS), message=message, hint="autoep_size above 1, or autotp_size: 1")
-        if offloads(config, "optimizer") or (offloads(config, "param") and stage_of(config) == 3):
-            message = f"AutoEP with autotp_size: {tensor} is refused with offload"
-            yield Breach(where=config.locate(EXPERTS), message=message, hint="no offload, or autotp_size: 1")
-
-
-def autoep_is_switched_on(submission: Submission) -> Iterator[Breach]:
-    """expert_parallel is enabled where it has settings."""
+@subject("DeepSpeed config")
+def _autoep(submission: Submission) -> Iterator[DsConfig]:
     for config in configs(submission):
-        if config.block(EXPERTS) and not config.has(f"{EXPERTS}/enabled"):
-            message = "expert_parallel is not enabled, so its settings have no effect"
-            yield Breach(where=config.locate_key(EXPERTS), message=message, hint='"enabled": true')
+        if isinstance(config.value(EXPERTS), dict) and switch(config, f"{EXPERTS}/enabled"):
+            yield config
 
 
-RULES: Final[tuple[DocumentRule, ...]] = (
-    ds_rule(
-        "MOE001",
-        Severity.ERROR,
-        "init",
-        experts_divide,
-        source=deepspeed("moe/layer.py:59"),
-        prevents="`num_experts is not divisible by autoep_size`",
-        fix="a divisor of the experts",
-        since=(0, 19, 2),
-    ),
-    ds_rule(
-        "MOE006",
-        Severity.ERROR,
-        "init",
-        expert_ranks_divide_the_gpus,
-        source=deepspeed_now("module_inject/auto_ep_folding.py:110"),
-        prevents="a ValueError when the groups are made",
-        fix="a divisor of the GPUs",
-        since=(0, 19, 2),
-    ),
-    ds_rule(
-        "MOE002",
-        Severity.ERROR,
-        "init",
-        native_experts_stop_at_stage_2,
-        source=deepspeed_now("runtime/engine.py:2215"),
-        prevents="`Native DeepSpeed MoE is not supported with ZeRO Stage 3`",
-        fix="stage 1 or 2",
-    ),
-    ds_rule(
-        "MOE003",
-        Severity.ERROR,
-        "init",
-        experts_have_contiguous_gradients,
-        source=deepspeed_now("runtime/zero/stage_1_and_2.py:864"),
-        prevents="`Contiguous Gradients in ZeRO Stage 2 must be set to True for MoE`",
-        fix="true",
-    ),
-    ds_rule(
-        "MOE004",
-        Severity.ERROR,
-        "init",
-        autoep_at_stage_3_goes_alone,
-        source=deepspeed_now("runtime/engine.py:2219"),
-        prevents="`AutoEP with ZeRO Stage 3 does not support ... yet`",
-        fix="one of the two",
-        since=(0, 19, 2),
-    ),
-    ds_rule(
-        "MOE008",
-        Severity.ERROR,
-        "init",
-        autoep_cuts_no_expert,
-        source=deepspeed_now("module_inject/auto_ep_folding.py:214"),
-        prevents="a ValueError when the groups are made",
-        fix="1",
-        since=(0, 19, 8),
-    ),
-    ds_rule(
-        "MOE009",
-        Severity.ERROR,
-        "init",
-        autoep_choices_are_known,
-        source=deepspeed_now("module_inject/auto_ep_config.py:180"),
-        prevents="a ValueError when the engine starts",
-        fix="one of the choices",
-        since=(0, 19, 8),
-    ),
-    ds_rule(
-        "MOE010",
-        Severity.ERROR,
-        "init",
-        deepep_knows_its_tokens,
-        source=deepspeed_now("module_inject/auto_ep_config.py:232"),
-        prevents="`comm_max_tokens_per_rank must be a positive integer when comm_backend='deepep'`",
-        fix="write it",
-        since=(0, 19, 8),
-    ),
-    ds_rule(
-        "MOE011",
-        Severity.ERROR,
-        "init",
-        autoep_folds_over_experts,
-        source=deepspeed_now("module_inject/auto_ep_folding.py:240; module_inject/auto_ep_folding.py:248"),
-        prevents="`AutoEP+AutoTP folding requires expert_parallel.autoep_size > 1`",
-        fix="one of the two",
-        since=(0, 19, 8),
-    ),
-    ds_rule(
-        "MOE012",
-        Severity.WARNING,
-        "silent",
-        autoep_is_switched_on,
-        source=deepspeed_now("module_inject/auto_ep_config.py:46"),
-        prevents="no expert parallelism at all",
-        fix="enabled: true",
-        since=(0, 19, 2),
-    ),
+@_autoep.rule("MOE008", ERROR, "init", deepspeed_now("module_inject/auto_ep_folding.py:214"), since=(0, 19, 8))
+def autoep_cuts_no_expert(config: DsConfig) -> Violations:
+    """expert_tensor_parallel_size is 1: other sizes are reserved.
+
+    Prevents: a ValueError when the groups are made
+    Fix: 1
+    """
+    pointer = f"{EXPERTS}/expert_tensor_parallel_size"
+    size = whole(given(config, pointer))
+    if size is not None and size != 1:
+        message = f"expert_tensor_parallel_size: {size} is refused: only 1 is built"
+        yield Violation(where=config.locate(pointer), message=message, hint="1, or leave it out")
+
+
+@_autoep.rule("MOE009", ERROR, "init", deepspeed_now("module_inject/auto_ep_config.py:180"), since=(0, 19, 8))
+def autoep_choices_are_known(config: DsConfig) -> Violations:
+    """expert_parallel's choices are ones that AutoEP has.
+
+    Prevents: a ValueError when the engine starts
+    Fix: one of the choices
+    """
+    for key, choices in CHOICES.items():
+        value = config.value(f"{EXPERTS}/{key}", choices[0])
+        if value not in choices:
+            message = f"{key}: {shown(value)} is none of AutoEP's choices"
+            yield Violation(where=config.locate(f"{EXPERTS}/{key}"), message=message, hint=listed(choices))
+
+
+@_autoep.rule("MOE010", ERROR, "init", deepspeed_now("module_inject/auto_ep_config.py:232"), since=(0, 19, 8))
+def deepep_knows_its_tokens(config: DsConfig) -> Violations:
+    """comm_backend deepep knows how many tokens a rank routes at most.
+
+    Prevents: `comm_max_tokens_per_rank must be a positive integer when comm_backend='deepep'`
+    Fix: write it
+    """
+    tokens = config.value(f"{EXPERTS}/comm_max_tokens_per_rank", 0)
+    if config.value(f"{EXPERTS}/comm_backend") == "deepep" and tokens == 0:
+        message = 'comm_backend: "deepep" needs comm_max_tokens_per_rank'
+        hint = "micro-batch × longest padded sequence"
+        yield Violation(where=config.locate(f"{EXPERTS}/comm_backend"), message=message, hint=hint)
+
+
+@_autoep.rule(
+    "MOE011",
+    ERROR,
+    "init",
+    deepspeed_now("module_inject/auto_ep_folding.py:240; module_inject/auto_ep_folding.py:248"),
+    since=(0, 19, 8),
 )
+def autoep_folds_over_experts(config: DsConfig) -> Violations:
+    """AutoEP with AutoTP has an autoep_size above 1, and no offload.
+
+    Prevents: `AutoEP+AutoTP folding requires expert_parallel.autoep_size > 1`
+    Fix: one of the two
+    """
+    tensor = whole(given(config, "/tensor_parallel/autotp_size"))
+    size = whole(given(config, f"{EXPERTS}/autoep_size")) if config.has(f"{EXPERTS}/autoep_size") else 1
+    if not tensor or tensor <= 1:
+        return
+    if size == 1:
+        message = f"autoep_size: 1 with autotp_size: {tensor} is refused: gradients would count {tensor} times"
+        yield Violation(where=config.locate(EXPERTS), message=message, hint="autoep_size above 1, or autotp_size: 1")
+    if offloads(config, "optimizer") or (offloads(config, "param") and stage_of(config) == 3):
+        message = f"AutoEP with autotp_size: {tensor} is refused with offload"
+        yield Violation(where=config.locate(EXPERTS), message=message, hint="no offload, or autotp_size: 1")
+
+
+@configs.rule("MOE012", WARNING, "silent", deepspeed_now("module_inject/auto_ep_config.py:46"), since=(0, 19, 2))
+def autoep_is_switched_on(config: DsConfig) -> Violations:
+    """expert_parallel is enabled where it has settings.
+
+    Prevents: no expert parallelism at all
+    Fix: enabled: true
+    """
+    if config.block(EXPERTS) and not config.has(f"{EXPERTS}/enabled"):
+        message = "expert_parallel is not enabled, so its settings have no effect"
+        yield Violation(where=config.locate_key(EXPERTS), message=message, hint='"enabled": true')

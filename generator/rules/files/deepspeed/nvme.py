@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
+from ....documents.document import DsConfig
 from ....documents.submission import Submission
-from ....findings import Severity
+from ....findings import ERROR, NOTE, WARNING, Violation, Violations
+from ...rule import submissions
 from ...sources import deepspeed_now, derived
-from ..rule import Breach, DocumentRule
-from .values import configs, ds_rule, given, idle, offload_device, removed, shown, stage_of, whole
+from .values import configs, given, idle, offload_device, removed, shown, stage_of, whole
 
 ZERO: Final = "/zero_optimization"
 OPTIMIZER: Final = f"{ZERO}/offload_optimizer"
@@ -27,52 +27,79 @@ _AIO_DEFAULTS: Final = {
 }
 
 
-def nvme_has_a_path(submission: Submission) -> Iterator[Breach]:
-    """Offload to NVMe says where: nvme_path."""
-    for config in configs(submission):
-        for what, pointer in (("optimizer", OPTIMIZER), ("param", PARAM)):
-            path = config.value(f"{pointer}/nvme_path")
-            used = stage_of(config) == 3 and offload_device(config, what) == "nvme"  # type: ignore[arg-type]
-            if used and (path is None or path == ""):
-                message = f"offload_{what} to nvme has no nvme_path"
-                hint = '"nvme_path": a folder on a local disk of every node'
-                yield Breach(where=config.locate(f"{pointer}/device"), message=message, hint=hint)
+@configs.rule(
+    "ZERO008", ERROR, "init", deepspeed_now("runtime/zero/partition_parameters.py:1229; runtime/zero/stage3.py:840")
+)
+def nvme_has_a_path(config: DsConfig) -> Violations:
+    """Offload to NVMe says where: nvme_path.
+
+    Prevents: an assertion, or a TypeError where the path is joined
+    Fix: nvme_path
+    """
+    for what, pointer in (("optimizer", OPTIMIZER), ("param", PARAM)):
+        path = config.value(f"{pointer}/nvme_path")
+        used = stage_of(config) == 3 and offload_device(config, what) == "nvme"  # type: ignore[arg-type]
+        if used and (path is None or path == ""):
+            message = f"offload_{what} to nvme has no nvme_path"
+            hint = '"nvme_path": a folder on a local disk of every node'
+            yield Violation(where=config.locate(f"{pointer}/device"), message=message, hint=hint)
 
 
-def nvme_is_for_stage_3(submission: Submission) -> Iterator[Breach]:
-    """The optimizer goes to NVMe at stage 3 only; at 1 and 2 it silently goes to the CPU's memory."""
-    for config in configs(submission):
-        stage = stage_of(config)
-        if stage in (1, 2) and offload_device(config, "optimizer") == "nvme":
-            message = f"offload_optimizer to nvme at stage {stage} silently goes to the node's memory"
-            yield Breach(
-                where=config.locate(f"{OPTIMIZER}/device"), message=message, hint='stage 3, or "device": "cpu"'
-            )
+@configs.rule("ZERO009", WARNING, "silent", deepspeed_now("runtime/zero/stage_1_and_2.py:219"))
+def nvme_is_for_stage_3(config: DsConfig) -> Violations:
+    """The optimizer goes to NVMe at stage 3 only; at 1 and 2 it silently goes to the CPU's memory.
+
+    Prevents: the node's memory fills where a disk was meant to
+    Fix: stage 3 or cpu
+    """
+    stage = stage_of(config)
+    if stage in (1, 2) and offload_device(config, "optimizer") == "nvme":
+        message = f"offload_optimizer to nvme at stage {stage} silently goes to the node's memory"
+        yield Violation(where=config.locate(f"{OPTIMIZER}/device"), message=message, hint='stage 3, or "device": "cpu"')
 
 
-def nvme_keys_are_for_nvme(submission: Submission) -> Iterator[Breach]:
-    """Keys of the swap to NVMe are written where something goes to NVMe."""
-    for config in configs(submission):
-        for what, pointer, keys in (("optimizer", OPTIMIZER, _NVME_ONLY_OPTIMIZER), ("param", PARAM, _NVME_ONLY_PARAM)):
-            device = offload_device(config, what)  # type: ignore[arg-type]
-            if device in ("cpu", "none") and config.block(pointer):
-                used = (f"{pointer}/{key}" for key in keys if config.value(f"{pointer}/{key}") not in (None, False, ""))
-                yield from idle(config, used, f"with device: {device}")
+@configs.rule("ZERO050", NOTE, "silent", deepspeed_now("runtime/zero/stage3.py:839; runtime/zero/stage3.py:1129"))
+def nvme_keys_are_for_nvme(config: DsConfig) -> Violations:
+    """Keys of the swap to NVMe are written where something goes to NVMe.
+
+    Prevents: settings that look effective and aren't
+    Fix: remove them
+    """
+    for what, pointer, keys in (("optimizer", OPTIMIZER, _NVME_ONLY_OPTIMIZER), ("param", PARAM, _NVME_ONLY_PARAM)):
+        device = offload_device(config, what)  # type: ignore[arg-type]
+        if device in ("cpu", "none") and config.block(pointer):
+            used = (f"{pointer}/{key}" for key in keys if config.value(f"{pointer}/{key}") not in (None, False, ""))
+            yield from idle(config, used, f"with device: {device}")
 
 
-def aio_is_for_nvme(submission: Submission) -> Iterator[Breach]:
-    """The aio block tunes reads and writes of NVMe, so something is offloaded there."""
-    for config in configs(submission):
-        devices = [offload_device(config, "optimizer"), offload_device(config, "param")]
-        quiet = config.has("/checkpoint/writer") or None in devices
-        if config.block("/aio") and "nvme" not in devices and not quiet:
-            message = "aio has no effect: nothing is offloaded to nvme"
-            where, edits = config.locate_key("/aio"), removed(config, "/aio")
-            yield Breach(where=where, message=message, hint='remove aio, or "device": "nvme"', edits=edits)
+@configs.rule("ZERO051", NOTE, "silent", deepspeed_now("runtime/engine.py:2781"))
+def aio_is_for_nvme(config: DsConfig) -> Violations:
+    """The aio block tunes reads and writes of NVMe, so something is offloaded there.
+
+    Prevents: settings that look effective and aren't
+    Fix: remove the block
+    """
+    devices = [offload_device(config, "optimizer"), offload_device(config, "param")]
+    quiet = config.has("/checkpoint/writer") or None in devices
+    if config.block("/aio") and "nvme" not in devices and not quiet:
+        message = "aio has no effect: nothing is offloaded to nvme"
+        where, edits = config.locate_key("/aio"), removed(config, "/aio")
+        yield Violation(where=where, message=message, hint='remove aio, or "device": "nvme"', edits=edits)
 
 
-def aio_counts_are_positive(submission: Submission) -> Iterator[Breach]:
-    """Sizes and counts of aio are whole numbers above zero."""
+@submissions.rule(
+    "ZERO052",
+    ERROR,
+    "init",
+    derived("runtime/swap_tensor/aio_config.py:20 of DeepSpeed 0.19.8 hands them unchecked to a C++ constructor"),
+    reads=("DeepSpeed config",),
+)
+def aio_counts_are_positive(submission: Submission) -> Violations:
+    """Sizes and counts of aio are whole numbers above zero.
+
+    Prevents: a TypeError in a C++ constructor, or reads that never end
+    Fix: whole numbers above zero
+    """
     for config in configs(submission):
         for key in ("block_size", "queue_depth", "intra_op_parallelism"):
             value = config.value(f"/aio/{key}")
@@ -81,11 +108,22 @@ def aio_counts_are_positive(submission: Submission) -> Iterator[Breach]:
             if whole(value) is not None and (whole(value) or 0) > 0 and submission.consumer == "deepspeed":
                 continue  # hjson reads 1e6 as a whole number
             message = f"aio {key}: {shown(value)} is no whole number above zero"
-            yield Breach(where=config.locate(f"/aio/{key}"), message=message, hint=_AIO_DEFAULTS[key])
+            yield Violation(where=config.locate(f"/aio/{key}"), message=message, hint=_AIO_DEFAULTS[key])
 
 
-def buffers_hold_a_parameter(submission: Submission) -> Iterator[Breach]:
-    """A buffer of offload_param to NVMe holds a rank's part of the model's largest parameter."""
+@submissions.rule(
+    "ZERO064",
+    ERROR,
+    "training",
+    deepspeed_now("runtime/swap_tensor/partitioned_param_swapper.py:194"),
+    reads=("DeepSpeed config",),
+)
+def buffers_hold_a_parameter(submission: Submission) -> Violations:
+    """A buffer of offload_param to NVMe holds a rank's part of the model's largest parameter.
+
+    Prevents: a RuntimeError when the parameter is read, or one that overwrites its neighbour
+    Fix: the largest parameter's part on a rank
+    """
     model, replicas = submission.model, submission.world.replicas
     for config in configs(submission) if model and replicas else ():
         if model is None or not replicas or stage_of(config) != 3 or offload_device(config, "param") != "nvme":
@@ -99,68 +137,8 @@ def buffers_hold_a_parameter(submission: Submission) -> Iterator[Breach]:
                 f"buffer_size: {size}{default} is less than the {part} elements of {model.name}'s embedding on a rank"
             )
             where = config.locate(f"{PARAM}/buffer_size")
-            yield Breach(where=where, message=message, hint=f"buffer_size: {part} or more")
+            yield Violation(where=where, message=message, hint=f"buffer_size: {part} or more")
 
 
 #: DeepSpeed's default for offload_param.buffer_size, in elements.
 BUFFER_SIZE: Final = 100_000_000
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    ds_rule(
-        "ZERO008",
-        Severity.ERROR,
-        "init",
-        nvme_has_a_path,
-        source=deepspeed_now("runtime/zero/partition_parameters.py:1229; runtime/zero/stage3.py:840"),
-        prevents="an assertion, or a TypeError where the path is joined",
-        fix="nvme_path",
-    ),
-    ds_rule(
-        "ZERO009",
-        Severity.WARNING,
-        "silent",
-        nvme_is_for_stage_3,
-        source=deepspeed_now("runtime/zero/stage_1_and_2.py:219"),
-        prevents="the node's memory fills where a disk was meant to",
-        fix="stage 3 or cpu",
-    ),
-    ds_rule(
-        "ZERO050",
-        Severity.NOTE,
-        "silent",
-        nvme_keys_are_for_nvme,
-        source=deepspeed_now("runtime/zero/stage3.py:839; runtime/zero/stage3.py:1129"),
-        prevents="settings that look effective and aren't",
-        fix="remove them",
-    ),
-    ds_rule(
-        "ZERO051",
-        Severity.NOTE,
-        "silent",
-        aio_is_for_nvme,
-        source=deepspeed_now("runtime/engine.py:2781"),
-        prevents="settings that look effective and aren't",
-        fix="remove the block",
-    ),
-    ds_rule(
-        "ZERO052",
-        Severity.ERROR,
-        "init",
-        aio_counts_are_positive,
-        source=derived(
-            "runtime/swap_tensor/aio_config.py:20 of DeepSpeed 0.19.8 hands them unchecked to a C++ constructor"
-        ),
-        prevents="a TypeError in a C++ constructor, or reads that never end",
-        fix="whole numbers above zero",
-    ),
-    ds_rule(
-        "ZERO064",
-        Severity.ERROR,
-        "training",
-        buffers_hold_a_parameter,
-        source=deepspeed_now("runtime/swap_tensor/partitioned_param_swapper.py:194"),
-        prevents="a RuntimeError when the parameter is read, or one that overwrites its neighbour",
-        fix="the largest parameter's part on a rank",
-    ),
-)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
+from ....documents.document import DsConfig
 from ....documents.submission import Submission
-from ....findings import Severity
+from ....findings import ERROR, NOTE, WARNING, Violation, Violations
+from ...rule import submissions
 from ...sources import deepspeed, deepspeed_now
-from ..rule import Breach, DocumentRule
 from .values import (
     building,
     configs,
-    ds_rule,
     given,
     idle,
     number,
@@ -30,30 +29,41 @@ OPTIMIZER: Final = f"{ZERO}/offload_optimizer"
 PARAM: Final = f"{ZERO}/offload_param"
 
 
-def parameters_leave_at_stage_3(submission: Submission) -> Iterator[Breach]:
-    """Parameters leave the device only when ZeRO shards them, at stage 3; below, the key is silently unused."""
-    for config in configs(submission):
-        stage, device = stage_of(config), offload_device(config, "param")
-        if stage in (0, 1, 2) and device in ("cpu", "nvme"):
-            key = "offload_param" if config.has(PARAM) else "cpu_offload_param"
-            message = f"{key} to {device} at stage {stage} has no effect: parameters stay on the GPU"
-            yield Breach(where=config.locate_key(f"{ZERO}/{key}"), message=message, hint="stage 3, or remove it")
+@configs.rule("ZERO006", ERROR, "silent", deepspeed("runtime/engine.py:2502"))
+def parameters_leave_at_stage_3(config: DsConfig) -> Violations:
+    """Parameters leave the device only when ZeRO shards them, at stage 3; below, the key is silently unused.
+
+    Prevents: parameters silently stay on the GPU: out of memory where the plan said it fits
+    Fix: stage 3
+    """
+    stage, device = stage_of(config), offload_device(config, "param")
+    if stage in (0, 1, 2) and device in ("cpu", "nvme"):
+        key = "offload_param" if config.has(PARAM) else "cpu_offload_param"
+        message = f"{key} to {device} at stage {stage} has no effect: parameters stay on the GPU"
+        yield Violation(where=config.locate_key(f"{ZERO}/{key}"), message=message, hint="stage 3, or remove it")
 
 
-def offload_starts_at_stage_1(submission: Submission) -> Iterator[Breach]:
-    """Offload is a part of ZeRO: it starts at stage 1."""
-    for config in configs(submission):
-        device = offload_device(config, "optimizer")
-        if stage_of(config) == 0 and device in ("cpu", "nvme"):
-            key = "offload_optimizer" if config.has(OPTIMIZER) else "cpu_offload"
-            message = f"{key} to {device} at stage 0 has no effect: optimizer states stay on the GPU"
-            yield Breach(
-                where=config.locate_key(f"{ZERO}/{key}"), message=message, hint="stage 1, 2 or 3, or remove it"
-            )
+@configs.rule("ZERO043", ERROR, "silent", deepspeed_now("runtime/engine.py:2313"))
+def offload_starts_at_stage_1(config: DsConfig) -> Violations:
+    """Offload is a part of ZeRO: it starts at stage 1.
+
+    Prevents: optimizer states silently stay on the GPU
+    Fix: stage 1 or more
+    """
+    device = offload_device(config, "optimizer")
+    if stage_of(config) == 0 and device in ("cpu", "nvme"):
+        key = "offload_optimizer" if config.has(OPTIMIZER) else "cpu_offload"
+        message = f"{key} to {device} at stage 0 has no effect: optimizer states stay on the GPU"
+        yield Violation(where=config.locate_key(f"{ZERO}/{key}"), message=message, hint="stage 1, 2 or 3, or remove it")
 
 
-def scripts_bring_cpu_adam(submission: Submission) -> Iterator[Breach]:
-    """An optimizer that the script builds for offload is DeepSpeedCPUAdam or DeepSpeedCPULion."""
+@submissions.rule("ZERO012", NOTE, "init", deepspeed_now("runtime/engine.py:2344"), reads=("DeepSpeed config",))
+def scripts_bring_cpu_adam(submission: Submission) -> Violations:
+    """An optimizer that the script builds for offload is DeepSpeedCPUAdam or DeepSpeedCPULion.
+
+    Prevents: `You are using ZeRO-Offload with a client provided optimizer`
+    Fix: an optimizer block, DeepSpeedCPUAdam, or zero_force_ds_cpu_optimizer: false
+    """
     for config in configs(submission) if submission.consumer == "deepspeed" else ():
         unforced = switch(config, "/zero_force_ds_cpu_optimizer", True) is False
         if stage_of(config) and offloads(config, "optimizer") and not config.has("/optimizer") and not unforced:
@@ -61,60 +71,87 @@ def scripts_bring_cpu_adam(submission: Submission) -> Iterator[Breach]:
             message += " that is not DeepSpeedCPUAdam or DeepSpeedCPULion"
             hint = 'an optimizer block, or "zero_force_ds_cpu_optimizer": false'
             where = config.locate_key(OPTIMIZER if config.has(OPTIMIZER) else f"{ZERO}/cpu_offload")
-            yield Breach(where=where, message=message, hint=hint)
+            yield Violation(where=where, message=message, hint=hint)
 
 
-def offloaded_adam_is_deepspeeds(submission: Submission) -> Iterator[Breach]:
-    """Offloaded states are stepped by DeepSpeedCPUAdam, not by torch's Adam."""
-    for config in building(submission):
-        pointer = "/optimizer/params/torch_adam"
-        adam = optimizer_type(config) in ("adam", "adamw")
-        if stage_of(config) and offloads(config, "optimizer") and adam and switch(config, pointer):
-            message = "torch_adam: true steps the offloaded states with torch's Adam, which is several times slower"
-            edits = removed(config, pointer)
-            yield Breach(where=config.locate(pointer), message=message, hint="remove torch_adam", edits=edits)
+@building.rule("ZERO013", WARNING, "silent", deepspeed_now("runtime/engine.py:2376; ops/adam/cpu_adam.py:30"))
+def offloaded_adam_is_deepspeeds(config: DsConfig) -> Violations:
+    """Offloaded states are stepped by DeepSpeedCPUAdam, not by torch's Adam.
+
+    Prevents: a slow step on the CPU
+    Fix: leave torch_adam out
+    """
+    pointer = "/optimizer/params/torch_adam"
+    adam = optimizer_type(config) in ("adam", "adamw")
+    if stage_of(config) and offloads(config, "optimizer") and adam and switch(config, pointer):
+        message = "torch_adam: true steps the offloaded states with torch's Adam, which is several times slower"
+        edits = removed(config, pointer)
+        yield Violation(where=config.locate(pointer), message=message, hint="remove torch_adam", edits=edits)
 
 
-def offloaded_optimizers_run_on_the_host(submission: Submission) -> Iterator[Breach]:
-    """What is offloaded is stepped on the host: LAMB's kernel is CUDA's."""
-    for config in building(submission):
-        if stage_of(config) and offloads(config, "optimizer") and optimizer_type(config) == "lamb":
-            message = (
-                f"optimizer {shown(config.value('/optimizer/type'))} is offloaded, but its kernel runs on GPUs only"
-            )
-            yield Breach(where=config.locate("/optimizer/type"), message=message, hint="AdamW, Adagrad or Lion")
+@building.rule("ZERO044", ERROR, "training", deepspeed_now("runtime/engine.py:2501; ops/lamb/fused_lamb.py:53"))
+def offloaded_optimizers_run_on_the_host(config: DsConfig) -> Violations:
+    """What is offloaded is stepped on the host: LAMB's kernel is CUDA's.
+
+    Prevents: a CUDA kernel gets tensors of the CPU
+    Fix: an optimizer with a CPU version
+    """
+    if stage_of(config) and offloads(config, "optimizer") and optimizer_type(config) == "lamb":
+        message = f"optimizer {shown(config.value('/optimizer/type'))} is offloaded, but its kernel runs on GPUs only"
+        yield Violation(where=config.locate("/optimizer/type"), message=message, hint="AdamW, Adagrad or Lion")
 
 
-def partial_offload_steps_adam(submission: Submission) -> Iterator[Breach]:
-    """A ratio below 1 splits the step between DeepSpeedCPUAdam and torch's AdamW, so the optimizer is Adam."""
-    for config in building(submission):
-        ratio, name = number(given(config, f"{OPTIMIZER}/ratio")), optimizer_type(config)
-        torch_adam = bool(switch(config, "/optimizer/params/torch_adam"))
-        other = name is not None and (name not in ("adam", "adamw") or torch_adam)
-        if stage_of(config) == 3 and offloads(config, "optimizer") and ratio is not None and ratio < 1 and other:
-            what = "torch_adam" if torch_adam else shown(config.value("/optimizer/type"))
-            message = f"ratio: {shown(ratio)} offloads a part, which only DeepSpeedCPUAdam can: the optimizer is {what}"
-            yield Breach(where=config.locate(f"{OPTIMIZER}/ratio"), message=message, hint='ratio: 1.0, or type "AdamW"')
+@building.rule("ZERO049", ERROR, "init", deepspeed_now("runtime/zero/stage3.py:316"))
+def partial_offload_steps_adam(config: DsConfig) -> Violations:
+    """A ratio below 1 splits the step between DeepSpeedCPUAdam and torch's AdamW, so the optimizer is Adam.
+
+    Prevents: `Hybrid Optimizer Only Supports DeepSpeedCPUAdam`
+    Fix: Adam, or ratio 1
+    """
+    ratio, name = number(given(config, f"{OPTIMIZER}/ratio")), optimizer_type(config)
+    torch_adam = bool(switch(config, "/optimizer/params/torch_adam"))
+    other = name is not None and (name not in ("adam", "adamw") or torch_adam)
+    if stage_of(config) == 3 and offloads(config, "optimizer") and ratio is not None and ratio < 1 and other:
+        what = "torch_adam" if torch_adam else shown(config.value("/optimizer/type"))
+        message = f"ratio: {shown(ratio)} offloads a part, which only DeepSpeedCPUAdam can: the optimizer is {what}"
+        yield Violation(where=config.locate(f"{OPTIMIZER}/ratio"), message=message, hint='ratio: 1.0, or type "AdamW"')
 
 
-def superchips_offload_at_stage_3(submission: Submission) -> Iterator[Breach]:
-    """super_offload works at stage 3 only; elsewhere it is silently left out."""
-    for config in configs(submission):
-        pointer = f"{OPTIMIZER}/super_offload"
-        if switch(config, pointer) and stage_of(config) in (0, 1, 2):
-            message = f"super_offload: true has no effect at stage {stage_of(config)}: the usual offload runs"
-            yield Breach(where=config.locate(pointer), message=message, hint="stage 3, or remove it")
+@configs.rule("ZERO053", WARNING, "silent", deepspeed_now("runtime/engine.py:2755"), since=(0, 18, 0))
+def superchips_offload_at_stage_3(config: DsConfig) -> Violations:
+    """super_offload works at stage 3 only; elsewhere it is silently left out.
+
+    Prevents: the usual offload runs in place of the fast one
+    Fix: stage 3
+    """
+    pointer = f"{OPTIMIZER}/super_offload"
+    if switch(config, pointer) and stage_of(config) in (0, 1, 2):
+        message = f"super_offload: true has no effect at stage {stage_of(config)}: the usual offload runs"
+        yield Violation(where=config.locate(pointer), message=message, hint="stage 3, or remove it")
 
 
-def cores_are_for_super_offload(submission: Submission) -> Iterator[Breach]:
-    """cpuadam_cores_perc is for super_offload."""
-    for config in configs(submission):
-        if switch(config, f"{OPTIMIZER}/super_offload") is False:
-            yield from idle(config, (f"{OPTIMIZER}/cpuadam_cores_perc",), "without super_offload")
+@configs.rule(
+    "ZERO054", NOTE, "silent", deepspeed_now("runtime/superoffload/superoffload_stage3.py:59"), since=(0, 18, 0)
+)
+def cores_are_for_super_offload(config: DsConfig) -> Violations:
+    """cpuadam_cores_perc is for super_offload.
+
+    Prevents: a setting that looks effective and is not
+    Fix: remove it
+    """
+    if switch(config, f"{OPTIMIZER}/super_offload") is False:
+        yield from idle(config, (f"{OPTIMIZER}/cpuadam_cores_perc",), "without super_offload")
 
 
-def offload_is_pinned(submission: Submission) -> Iterator[Breach]:
-    """Offload copies from pinned memory, or copies don't overlap computation."""
+@submissions.rule(
+    "ZERO055", NOTE, "silent", deepspeed_now("runtime/zero/offload_config.py:44"), reads=("DeepSpeed config",)
+)
+def offload_is_pinned(submission: Submission) -> Violations:
+    """Offload copies from pinned memory, or copies don't overlap computation.
+
+    Prevents: copies between host and GPU at a fraction of the link's rate
+    Fix: pin_memory: true
+    """
     by_default = submission.deepspeed_version >= PINNED_BY_DEFAULT
     for config in configs(submission):
         for what, pointer in (("optimizer", OPTIMIZER), ("param", PARAM)):
@@ -124,95 +161,8 @@ def offload_is_pinned(submission: Submission) -> Iterator[Breach]:
                 said = "pin_memory: false" if config.has(f"{pointer}/pin_memory") else "pin_memory is false by default:"
                 message = f"{said} copies of offload_{what} are slower and overlap nothing"
                 where = config.locate(f"{pointer}/pin_memory")
-                yield Breach(where=where, message=message, hint='"pin_memory": true where memory can be locked')
+                yield Violation(where=where, message=message, hint='"pin_memory": true where memory can be locked')
 
 
 #: The first DeepSpeed whose default of pin_memory is true; it was false up to 0.19.4.
 PINNED_BY_DEFAULT: Final = (0, 19, 5)
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    ds_rule(
-        "ZERO006",
-        Severity.ERROR,
-        "silent",
-        parameters_leave_at_stage_3,
-        source=deepspeed("runtime/engine.py:2502"),
-        prevents="parameters silently stay on the GPU: out of memory where the plan said it fits",
-        fix="stage 3",
-    ),
-    ds_rule(
-        "ZERO043",
-        Severity.ERROR,
-        "silent",
-        offload_starts_at_stage_1,
-        source=deepspeed_now("runtime/engine.py:2313"),
-        prevents="optimizer states silently stay on the GPU",
-        fix="stage 1 or more",
-    ),
-    ds_rule(
-        "ZERO012",
-        Severity.NOTE,
-        "init",
-        scripts_bring_cpu_adam,
-        source=deepspeed_now("runtime/engine.py:2344"),
-        prevents="`You are using ZeRO-Offload with a client provided optimizer`",
-        fix="an optimizer block, DeepSpeedCPUAdam, or zero_force_ds_cpu_optimizer: false",
-    ),
-    ds_rule(
-        "ZERO013",
-        Severity.WARNING,
-        "silent",
-        offloaded_adam_is_deepspeeds,
-        source=deepspeed_now("runtime/engine.py:2376; ops/adam/cpu_adam.py:30"),
-        prevents="a slow step on the CPU",
-        fix="leave torch_adam out",
-    ),
-    ds_rule(
-        "ZERO044",
-        Severity.ERROR,
-        "training",
-        offloaded_optimizers_run_on_the_host,
-        source=deepspeed_now("runtime/engine.py:2501; ops/lamb/fused_lamb.py:53"),
-        prevents="a CUDA kernel gets tensors of the CPU",
-        fix="an optimizer with a CPU version",
-    ),
-    ds_rule(
-        "ZERO049",
-        Severity.ERROR,
-        "init",
-        partial_offload_steps_adam,
-        source=deepspeed_now("runtime/zero/stage3.py:316"),
-        prevents="`Hybrid Optimizer Only Supports DeepSpeedCPUAdam`",
-        fix="Adam, or ratio 1",
-    ),
-    ds_rule(
-        "ZERO053",
-        Severity.WARNING,
-        "silent",
-        superchips_offload_at_stage_3,
-        source=deepspeed_now("runtime/engine.py:2755"),
-        prevents="the usual offload runs in place of the fast one",
-        fix="stage 3",
-        since=(0, 18, 0),
-    ),
-    ds_rule(
-        "ZERO054",
-        Severity.NOTE,
-        "silent",
-        cores_are_for_super_offload,
-        source=deepspeed_now("runtime/superoffload/superoffload_stage3.py:59"),
-        prevents="a setting that looks effective and is not",
-        fix="remove it",
-        since=(0, 18, 0),
-    ),
-    ds_rule(
-        "ZERO055",
-        Severity.NOTE,
-        "silent",
-        offload_is_pinned,
-        source=deepspeed_now("runtime/zero/offload_config.py:44"),
-        prevents="copies between host and GPU at a fraction of the link's rate",
-        fix="pin_memory: true",
-    ),
-)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
+from ....documents.document import DsConfig
 from ....documents.submission import Submission
-from ....findings import Severity
+from ....findings import ERROR, Violation, Violations
+from ...rule import submissions
 from ...sources import deepspeed, deepspeed_now
-from ..rule import Breach, DocumentRule
-from .values import building, ds_rule, optimizer_type, shown, stage_of
+from .values import building, optimizer_type, shown, stage_of
 
 OPTIMIZER: Final = "/optimizer"
 
@@ -21,50 +21,41 @@ WITHOUT_ONE_BIT: Final = (0, 19, 7)
 WITHOUT_ELASTIC: Final = (0, 19, 8)
 
 
-def what_was_taken_out_is_gone(submission: Submission) -> Iterator[Breach]:
-    """This version of DeepSpeed has neither 1-bit optimizers nor elastic training."""
+@submissions.rule(
+    "VER003",
+    ERROR,
+    "init",
+    deepspeed_now("runtime/config.py:61 (runtime/fp16/onebit is gone since 0.19.7)"),
+    since=(0, 19, 7),
+    reads=("DeepSpeed config", "launch script", "AzureML job"),
+)
+def what_was_taken_out_is_gone(submission: Submission) -> Violations:
+    """This version of DeepSpeed has neither 1-bit optimizers nor elastic training.
+
+    Prevents: `... is not a supported DeepSpeed Optimizer`
+    Fix: AdamW
+    """
     for config in building(submission):
         if optimizer_type(config) in ONE_BIT:
             message = f"type: {shown(config.value(f'{OPTIMIZER}/type'))} was taken out of DeepSpeed in 0.19.7"
             where = config.locate(f"{OPTIMIZER}/type")
-            yield Breach(where=where, message=message, hint='"AdamW", or DeepSpeed 0.19.6')
+            yield Violation(where=where, message=message, hint='"AdamW", or DeepSpeed 0.19.6')
     for launch in submission.launches if submission.deepspeed_version >= WITHOUT_ELASTIC else ():
         call = launch.call("deepspeed")
         option = call.options.get("--elastic_training") if call else None
         if option:
             message = "--elastic_training was taken out of DeepSpeed's launcher in 0.19.8"
-            yield Breach(where=launch.script.locate(option.written), message=message, hint="remove it")
+            yield Violation(where=launch.script.locate(option.written), message=message, hint="remove it")
 
 
-def one_bit_optimizers_run_without_zero(submission: Submission) -> Iterator[Breach]:
-    """1-bit optimizers run without ZeRO."""
-    for config in building(submission):
-        stage = stage_of(config)
-        if optimizer_type(config) in ONE_BIT and stage:
-            message = f"type: {shown(config.value(f'{OPTIMIZER}/type'))} is refused with ZeRO stage {stage}"
-            yield Breach(where=config.locate(f"{OPTIMIZER}/type"), message=message, hint='stage 0, or "AdamW"')
+@building.rule("OPT008", ERROR, "init", deepspeed("runtime/engine.py:2235"), before=(0, 19, 7))
+def one_bit_optimizers_run_without_zero(config: DsConfig) -> Violations:
+    """1-bit optimizers run without ZeRO.
 
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    ds_rule(
-        "VER003",
-        Severity.ERROR,
-        "init",
-        what_was_taken_out_is_gone,
-        source=deepspeed_now("runtime/config.py:61 (runtime/fp16/onebit is gone since 0.19.7)"),
-        prevents="`... is not a supported DeepSpeed Optimizer`",
-        fix="AdamW",
-        reads=("DeepSpeed config", "launch script", "AzureML job"),
-        since=WITHOUT_ONE_BIT,
-    ),
-    ds_rule(
-        "OPT008",
-        Severity.ERROR,
-        "init",
-        one_bit_optimizers_run_without_zero,
-        source=deepspeed("runtime/engine.py:2235"),
-        prevents="`1bit-Adam is not compatible with ZeRO`",
-        fix="stage 0 or AdamW",
-        before=WITHOUT_ONE_BIT,
-    ),
-)
+    Prevents: `1bit-Adam is not compatible with ZeRO`
+    Fix: stage 0 or AdamW
+    """
+    stage = stage_of(config)
+    if optimizer_type(config) in ONE_BIT and stage:
+        message = f"type: {shown(config.value(f'{OPTIMIZER}/type'))} is refused with ZeRO stage {stage}"
+        yield Violation(where=config.locate(f"{OPTIMIZER}/type"), message=message, hint='stage 0, or "AdamW"')

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
 from typing import Final
 
 from ....documents.document import DsConfig
 from ....documents.submission import Submission
-from ....findings import Severity
+from ....findings import ERROR, WARNING, Violation, Violations
 from ....job.source import escape
+from ...rule import submissions
 from ...sources import deepspeed_now, derived, megatron_deepspeed
-from ..rule import Breach, DocumentRule
 from .values import (
     building,
     configs,
-    ds_rule,
     given,
     number,
     offloads,
@@ -60,43 +58,73 @@ def _taken(config: DsConfig) -> frozenset[str] | None:
     return {"lamb": _LAMB, "SGD": _SGD | _SGD_EXTRA}.get(name or "")
 
 
-def parameters_are_the_optimizers(submission: Submission) -> Iterator[Breach]:
-    """The optimizer's params are ones that its constructor takes."""
-    for config in building(submission):
-        taken = _taken(config)
-        for key in config.block(PARAMS) if taken else ():
-            if taken is None or key in taken or key == "max_grad_norm":
-                continue
-            close = difflib.get_close_matches(key, sorted(taken), n=1)
-            message = f"{key} is no parameter of {shown(config.value('/optimizer/type'))}: its constructor raises"
-            hint = f"did you mean {close[0]}?" if close else f"one of {', '.join(sorted(taken - _SWITCHES))}"
-            yield Breach(where=config.locate_key(f"{PARAMS}/{escape(key)}"), message=message, hint=hint)
+@building.rule(
+    "OPT021", ERROR, "init", deepspeed_now("runtime/engine.py:2495; ops/adam/fused_adam.py:76; ops/adam/cpu_adam.py:15")
+)
+def parameters_are_the_optimizers(config: DsConfig) -> Violations:
+    """The optimizer's params are ones that its constructor takes.
 
-
-def deepspeeds_adam_has_no_amsgrad(submission: Submission) -> Iterator[Breach]:
-    """DeepSpeed's own Adam and LAMB have no AMSGrad."""
-    for config in building(submission):
-        pointer, name = f"{PARAMS}/amsgrad", optimizer_type(config)
-        own = name == "lamb" or (name in ("adam", "adamw") and switch(config, f"{PARAMS}/torch_adam") is False)
-        if switch(config, pointer) and own:
-            message = f"amsgrad: true is refused by DeepSpeed's {shown(config.value('/optimizer/type'))}"
-            yield Breach(where=config.locate(pointer), message=message, hint="remove it, or torch_adam: true")
-
-
-def rates_are_above_zero(submission: Submission) -> Iterator[Breach]:
-    """The learning rate is above zero."""
-    for config in building(submission):
-        rate = number(given(config, f"{PARAMS}/lr"))
-        if rate is None or rate > 0 or optimizer_type(config) is None:
+    Prevents: `TypeError: __init__() got an unexpected keyword argument`
+    Fix: parameters that the constructor takes
+    """
+    taken = _taken(config)
+    for key in config.block(PARAMS) if taken else ():
+        if taken is None or key in taken or key == "max_grad_norm":
             continue
-        if rate < 0 or given(config, "/scheduler/type") not in (*SETS_RATES, "WarmupLR"):
-            what = "trains nothing" if rate == 0 else "climbs the loss, or is refused"
-            message = f"lr: {shown(rate)} {what}"
-            yield Breach(where=config.locate(f"{PARAMS}/lr"), message=message, hint="a rate above zero")
+        close = difflib.get_close_matches(key, sorted(taken), n=1)
+        message = f"{key} is no parameter of {shown(config.value('/optimizer/type'))}: its constructor raises"
+        hint = f"did you mean {close[0]}?" if close else f"one of {', '.join(sorted(taken - _SWITCHES))}"
+        yield Violation(where=config.locate_key(f"{PARAMS}/{escape(key)}"), message=message, hint=hint)
 
 
-def rates_are_written(submission: Submission) -> Iterator[Breach]:
-    """The optimizer's params say the learning rate, or its constructor's default is taken."""
+@building.rule(
+    "OPT022",
+    ERROR,
+    "init",
+    deepspeed_now("ops/adam/fused_adam.py:87; ops/adam/cpu_adam.py:108; ops/lamb/fused_lamb.py:55"),
+)
+def deepspeeds_adam_has_no_amsgrad(config: DsConfig) -> Violations:
+    """DeepSpeed's own Adam and LAMB have no AMSGrad.
+
+    Prevents: `FusedAdam does not support the AMSGrad variant.`
+    Fix: leave amsgrad out
+    """
+    pointer, name = f"{PARAMS}/amsgrad", optimizer_type(config)
+    own = name == "lamb" or (name in ("adam", "adamw") and switch(config, f"{PARAMS}/torch_adam") is False)
+    if switch(config, pointer) and own:
+        message = f"amsgrad: true is refused by DeepSpeed's {shown(config.value('/optimizer/type'))}"
+        yield Violation(where=config.locate(pointer), message=message, hint="remove it, or torch_adam: true")
+
+
+@building.rule("OPT023", ERROR, "silent", derived("a step is the rate times a direction"))
+def rates_are_above_zero(config: DsConfig) -> Violations:
+    """The learning rate is above zero.
+
+    Prevents: a job that trains nothing
+    Fix: a rate above zero
+    """
+    rate = number(given(config, f"{PARAMS}/lr"))
+    if rate is None or rate > 0 or optimizer_type(config) is None:
+        return
+    if rate < 0 or given(config, "/scheduler/type") not in (*SETS_RATES, "WarmupLR"):
+        what = "trains nothing" if rate == 0 else "climbs the loss, or is refused"
+        message = f"lr: {shown(rate)} {what}"
+        yield Violation(where=config.locate(f"{PARAMS}/lr"), message=message, hint="a rate above zero")
+
+
+@submissions.rule(
+    "OPT024",
+    WARNING,
+    "silent",
+    deepspeed_now("ops/adam/fused_adam.py:78; ops/lion/fused_lion.py:36; ops/lamb/fused_lamb.py:43"),
+    reads=("DeepSpeed config",),
+)
+def rates_are_written(submission: Submission) -> Violations:
+    """The optimizer's params say the learning rate, or its constructor's default is taken.
+
+    Prevents: training at a rate that nobody chose
+    Fix: write lr
+    """
     for config in configs(submission) if submission.consumer == "deepspeed" else ():
         schedule = given(config, "/scheduler/type")
         name = optimizer_type(config)
@@ -107,18 +135,22 @@ def rates_are_written(submission: Submission) -> Iterator[Breach]:
         sets = schedule in SETS_RATES or (schedule == "WarmupLR" and config.has("/scheduler/params/warmup_max_lr"))
         if default and not sets and not beside and not config.has(f"{PARAMS}/lr"):
             message = f"lr is not set: {shown(config.value('/optimizer/type'))} trains at its default, {default}"
-            yield Breach(where=config.locate("/optimizer/type"), message=message, hint='"params": {"lr": ...}')
+            yield Violation(where=config.locate("/optimizer/type"), message=message, hint='"params": {"lr": ...}')
 
 
-def numbers_are_no_text(submission: Submission) -> Iterator[Breach]:
-    """Numbers in params are numbers: nothing converts text."""
-    for config in building(submission):
-        for block in (PARAMS, "/scheduler/params"):
-            for key, value in config.block(block).items():
-                if isinstance(value, str) and _is_number(value):
-                    message = f'{key}: "{value}" is text, which the constructor compares with numbers: TypeError'
-                    where = config.locate(f"{block}/{escape(key)}")
-                    yield Breach(where=where, message=message, hint=f"{key}: {value} without quotes")
+@building.rule("OPT025", ERROR, "init", derived("params reach Python constructors as they are in the JSON"))
+def numbers_are_no_text(config: DsConfig) -> Violations:
+    """Numbers in params are numbers: nothing converts text.
+
+    Prevents: `TypeError: '<=' not supported between instances of 'float' and 'str'`
+    Fix: a number without quotes
+    """
+    for block in (PARAMS, "/scheduler/params"):
+        for key, value in config.block(block).items():
+            if isinstance(value, str) and _is_number(value):
+                message = f'{key}: "{value}" is text, which the constructor compares with numbers: TypeError'
+                where = config.locate(f"{block}/{escape(key)}")
+                yield Violation(where=where, message=message, hint=f"{key}: {value} without quotes")
 
 
 def _is_number(text: str) -> bool:
@@ -129,16 +161,27 @@ def _is_number(text: str) -> bool:
     return len(text) < 32 and any(letter.isdigit() for letter in text)
 
 
-def betas_are_two(submission: Submission) -> Iterator[Breach]:
-    """betas are two numbers from 0 up to 1."""
-    for config in building(submission):
-        betas = given(config, f"{PARAMS}/betas")
-        if optimizer_type(config) not in ("adam", "adamw", "lamb", "lion") or betas is None:
-            continue
-        pair = isinstance(betas, list) and len(betas) == 2 and all(beta == "auto" or _is_beta(beta) for beta in betas)
-        if not pair:
-            message = f"betas: {shown(betas)} are not two numbers from 0 up to, but not, 1"
-            yield Breach(where=config.locate(f"{PARAMS}/betas"), message=message, hint="betas: [0.9, 0.999]")
+@building.rule(
+    "OPT026",
+    ERROR,
+    "init",
+    derived(
+        "Adam, LAMB and Lion unpack two betas; torch checks their range, DeepSpeed's kernels diverge outside of it"
+    ),
+)
+def betas_are_two(config: DsConfig) -> Violations:
+    """betas are two numbers from 0 up to 1.
+
+    Prevents: a ValueError, or moments that grow without end
+    Fix: [0.9, 0.999]
+    """
+    betas = given(config, f"{PARAMS}/betas")
+    if optimizer_type(config) not in ("adam", "adamw", "lamb", "lion") or betas is None:
+        return
+    pair = isinstance(betas, list) and len(betas) == 2 and all(beta == "auto" or _is_beta(beta) for beta in betas)
+    if not pair:
+        message = f"betas: {shown(betas)} are not two numbers from 0 up to, but not, 1"
+        yield Violation(where=config.locate(f"{PARAMS}/betas"), message=message, hint="betas: [0.9, 0.999]")
 
 
 def _is_beta(value: object) -> bool:
@@ -146,16 +189,22 @@ def _is_beta(value: object) -> bool:
     return beta is not None and 0 <= beta < 1
 
 
-def muon_reads_its_parameters(submission: Submission) -> Iterator[Breach]:
-    """Muon's params are ones that it reads: others are silently left out."""
-    for config in building(submission):
-        for key in config.block(PARAMS) if optimizer_type(config) == "muon" else ():
-            if key in _MUON or key == "max_grad_norm":
-                continue
-            close = difflib.get_close_matches(key, sorted(_MUON), n=1)
-            message = f"{key} has no effect: Muon doesn't read it"
-            hint = f"did you mean {close[0]}?" if close else f"one of {', '.join(sorted(_MUON - _SWITCHES))}"
-            yield Breach(where=config.locate_key(f"{PARAMS}/{escape(key)}"), message=message, hint=hint)
+@building.rule(
+    "OPT040", WARNING, "silent", deepspeed_now("runtime/engine.py:2411; runtime/engine.py:2420"), since=(0, 19, 8)
+)
+def muon_reads_its_parameters(config: DsConfig) -> Violations:
+    """Muon's params are ones that it reads: others are silently left out.
+
+    Prevents: a setting that looks effective and is not
+    Fix: what Muon reads
+    """
+    for key in config.block(PARAMS) if optimizer_type(config) == "muon" else ():
+        if key in _MUON or key == "max_grad_norm":
+            continue
+        close = difflib.get_close_matches(key, sorted(_MUON), n=1)
+        message = f"{key} has no effect: Muon doesn't read it"
+        hint = f"did you mean {close[0]}?" if close else f"one of {', '.join(sorted(_MUON - _SWITCHES))}"
+        yield Violation(where=config.locate_key(f"{PARAMS}/{escape(key)}"), message=message, hint=hint)
 
 
 _MUON: Final = _SWITCHES | frozenset(
@@ -163,91 +212,19 @@ _MUON: Final = _SWITCHES | frozenset(
 )
 
 
-def megatron_brings_its_optimizer(submission: Submission) -> Iterator[Breach]:
-    """Megatron-DeepSpeed builds optimizer and schedule from its own arguments, so the config has neither."""
+@submissions.rule(
+    "OPT041", WARNING, "silent", megatron_deepspeed("megatron/training.py:627"), reads=("DeepSpeed config",)
+)
+def megatron_brings_its_optimizer(submission: Submission) -> Violations:
+    """Megatron-DeepSpeed builds optimizer and schedule from its own arguments, so the config has neither.
+
+    Prevents: training with Megatron's own learning rate, weight decay and schedule
+    Fix: Megatron's arguments
+    """
     for config in configs(submission) if submission.consumer == "megatron-deepspeed" else ():
         for block in ("optimizer", "scheduler"):
             if config.block(f"/{block}"):
                 message = f"{block} has no effect: Megatron-DeepSpeed passes one that it built from its arguments"
                 where, edits = config.locate_key(f"/{block}"), removed(config, f"/{block}")
                 hint = "--lr, --lr-decay-style and so on; remove it here"
-                yield Breach(where=where, message=message, hint=hint, edits=edits)
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    ds_rule(
-        "OPT021",
-        Severity.ERROR,
-        "init",
-        parameters_are_the_optimizers,
-        source=deepspeed_now("runtime/engine.py:2495; ops/adam/fused_adam.py:76; ops/adam/cpu_adam.py:15"),
-        prevents="`TypeError: __init__() got an unexpected keyword argument`",
-        fix="parameters that the constructor takes",
-    ),
-    ds_rule(
-        "OPT022",
-        Severity.ERROR,
-        "init",
-        deepspeeds_adam_has_no_amsgrad,
-        source=deepspeed_now("ops/adam/fused_adam.py:87; ops/adam/cpu_adam.py:108; ops/lamb/fused_lamb.py:55"),
-        prevents="`FusedAdam does not support the AMSGrad variant.`",
-        fix="leave amsgrad out",
-    ),
-    ds_rule(
-        "OPT023",
-        Severity.ERROR,
-        "silent",
-        rates_are_above_zero,
-        source=derived("a step is the rate times a direction"),
-        prevents="a job that trains nothing",
-        fix="a rate above zero",
-    ),
-    ds_rule(
-        "OPT024",
-        Severity.WARNING,
-        "silent",
-        rates_are_written,
-        source=deepspeed_now("ops/adam/fused_adam.py:78; ops/lion/fused_lion.py:36; ops/lamb/fused_lamb.py:43"),
-        prevents="training at a rate that nobody chose",
-        fix="write lr",
-    ),
-    ds_rule(
-        "OPT025",
-        Severity.ERROR,
-        "init",
-        numbers_are_no_text,
-        source=derived("params reach Python constructors as they are in the JSON"),
-        prevents="`TypeError: '<=' not supported between instances of 'float' and 'str'`",
-        fix="a number without quotes",
-    ),
-    ds_rule(
-        "OPT026",
-        Severity.ERROR,
-        "init",
-        betas_are_two,
-        source=derived(
-            "Adam, LAMB and Lion unpack two betas; torch checks their range, DeepSpeed's kernels diverge outside of it"
-        ),
-        prevents="a ValueError, or moments that grow without end",
-        fix="[0.9, 0.999]",
-    ),
-    ds_rule(
-        "OPT040",
-        Severity.WARNING,
-        "silent",
-        muon_reads_its_parameters,
-        source=deepspeed_now("runtime/engine.py:2411; runtime/engine.py:2420"),
-        prevents="a setting that looks effective and is not",
-        fix="what Muon reads",
-        since=(0, 19, 8),
-    ),
-    ds_rule(
-        "OPT041",
-        Severity.WARNING,
-        "silent",
-        megatron_brings_its_optimizer,
-        source=megatron_deepspeed("megatron/training.py:627"),
-        prevents="training with Megatron's own learning rate, weight decay and schedule",
-        fix="Megatron's arguments",
-    ),
-)
+                yield Violation(where=where, message=message, hint=hint, edits=edits)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
+from ....documents.document import DsConfig
 from ....documents.submission import FILLERS, Submission
-from ....findings import Severity
+from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....job.source import escape
 from ...numbers import divisors, listed
+from ...rule import submissions
 from ...sources import deepspeed, deepspeed_now, derived
-from ..rule import Breach, DocumentRule
-from .values import configs, ds_rule, given, idle, removed, shown, stage_of, switch, whole
+from .values import configs, given, idle, removed, shown, stage_of, switch, whole
 
 ZERO: Final = "/zero_optimization"
 AUTOTP: Final = "/tensor_parallel/autotp_size"
@@ -22,28 +22,45 @@ PIPELINE_KEYS: Final = ("activation_checkpoint_interval", "pipe_partitioned", "g
 AUTOTP_MODELS: Final = ("llama", "bloom", "chatglm", "mixtral", "deepseek_v2", "qwen2", "phi3")
 
 
-def pipelines_stop_at_stage_1(submission: Submission) -> Iterator[Breach]:
-    """Under a pipeline ZeRO stops at stage 1: gradients accumulate over micro-batches in place."""
+@submissions.rule("PIPE001", ERROR, "init", deepspeed("runtime/pipe/engine.py:76"), reads=("DeepSpeed config",))
+def pipelines_stop_at_stage_1(submission: Submission) -> Violations:
+    """Under a pipeline ZeRO stops at stage 1: gradients accumulate over micro-batches in place.
+
+    Prevents: `ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism`
+    Fix: stage 1
+    """
     stages = submission.world.pipeline
     for config in configs(submission):
         stage = stage_of(config)
         if stages > 1 and stage in (2, 3):
             message = f"stage: {stage} with {stages} pipeline stages is refused: at most 1"
-            yield Breach(where=config.locate(f"{ZERO}/stage"), message=message, hint="stage 1, or one pipeline stage")
+            yield Violation(
+                where=config.locate(f"{ZERO}/stage"), message=message, hint="stage 1, or one pipeline stage"
+            )
 
 
-def pipelines_reduce_at_the_end(submission: Submission) -> Iterator[Breach]:
-    """A pipeline reduces gradients when its schedule says, so overlap_comm is off."""
+@submissions.rule("PIPE010", WARNING, "silent", deepspeed_now("runtime/engine.py:2662"), reads=("DeepSpeed config",))
+def pipelines_reduce_at_the_end(submission: Submission) -> Violations:
+    """A pipeline reduces gradients when its schedule says, so overlap_comm is off.
+
+    Prevents: a setting that looks effective and is not
+    Fix: overlap_comm: false
+    """
     for config in configs(submission):
         pointer = f"{ZERO}/overlap_comm"
         if submission.world.pipeline > 1 and stage_of(config) == 1 and switch(config, pointer):
             message = f"overlap_comm: true is switched off under {submission.world.pipeline} pipeline stages"
             edits = removed(config, pointer)
-            yield Breach(where=config.locate(pointer), message=message, hint="remove overlap_comm", edits=edits)
+            yield Violation(where=config.locate(pointer), message=message, hint="remove overlap_comm", edits=edits)
 
 
-def pipeline_flags_are_flags(submission: Submission) -> Iterator[Breach]:
-    """pipe_partitioned and grad_partitioned are true or false."""
+@submissions.rule("PIPE008", ERROR, "init", deepspeed_now("runtime/pipe/engine.py:135"), reads=("DeepSpeed config",))
+def pipeline_flags_are_flags(submission: Submission) -> Violations:
+    """pipe_partitioned and grad_partitioned are true or false.
+
+    Prevents: an assertion when the pipeline's engine starts
+    Fix: true or false
+    """
     for config in configs(submission):
         for key in ("pipe_partitioned", "grad_partitioned"):
             value = config.value(f"/pipeline/{key}", True)
@@ -52,53 +69,78 @@ def pipeline_flags_are_flags(submission: Submission) -> Iterator[Breach]:
                 message = f"{key}: {shown(value)} is neither true nor false, which a PipelineModule's engine refuses"
                 severity = None if known else Severity.WARNING
                 where = config.locate(f"/pipeline/{key}")
-                yield Breach(where=where, message=message, hint=f"{key}: true", severity=severity)
+                yield Violation(where=where, message=message, hint=f"{key}: true", severity=severity)
 
 
-def pipelines_are_code(submission: Submission) -> Iterator[Breach]:
-    """The pipeline block has only keys that the engine reads: stages and partition are the script's."""
-    for config in configs(submission):
-        unread = (f"/pipeline/{escape(key)}" for key in config.block("/pipeline") if key not in PIPELINE_KEYS)
-        why = "here: nothing reads it, and stages and partition are arguments of PipelineModule"
-        yield from idle(config, unread, why)
+@configs.rule(
+    "PIPE009",
+    WARNING,
+    "silent",
+    deepspeed_now("runtime/config.py:272; runtime/pipe/engine.py:135; runtime/pipe/engine.py:211"),
+)
+def pipelines_are_code(config: DsConfig) -> Violations:
+    """The pipeline block has only keys that the engine reads: stages and partition are the script's.
+
+    Prevents: settings that look effective and aren't
+    Fix: arguments of PipelineModule
+    """
+    unread = (f"/pipeline/{escape(key)}" for key in config.block("/pipeline") if key not in PIPELINE_KEYS)
+    why = "here: nothing reads it, and stages and partition are arguments of PipelineModule"
+    yield from idle(config, unread, why)
 
 
-def tensor_ranks_divide_the_gpus(submission: Submission) -> Iterator[Breach]:
-    """The GPUs are a multiple of autotp_size."""
+@submissions.rule("TP001", ERROR, "init", deepspeed("utils/groups.py:100"), reads=("DeepSpeed config",))
+def tensor_ranks_divide_the_gpus(submission: Submission) -> Violations:
+    """The GPUs are a multiple of autotp_size.
+
+    Prevents: `N is not divisible by M` when the groups are made
+    Fix: a divisor of the GPUs
+    """
     gpus = submission.world.gpus
     for config in configs(submission):
         size = whole(given(config, AUTOTP))
         if gpus and size and size > 1 and gpus % size:
             message = f"autotp_size: {size} does not divide {gpus} GPUs"
             hint = f"autotp_size: {listed(divisors(gpus)[:8])}"
-            yield Breach(where=config.locate(AUTOTP), message=message, hint=hint)
+            yield Violation(where=config.locate(AUTOTP), message=message, hint=hint)
 
 
-def tensor_sizes_agree(submission: Submission) -> Iterator[Breach]:
-    """tensor_parallel.tp.tp_size is 1 or autotp_size."""
-    for config in configs(submission):
-        size, inner = whole(given(config, AUTOTP)), whole(given(config, "/tensor_parallel/tp/tp_size"))
-        if size and size > 1 and inner is not None and inner not in (1, size):
-            message = f"tp_size: {inner} does not match autotp_size: {size}"
-            where = config.locate("/tensor_parallel/tp/tp_size")
-            yield Breach(where=where, message=message, hint=f"tp_size: {size}, or leave it out")
+@configs.rule("TP003", ERROR, "init", deepspeed_now("runtime/engine.py:1020"))
+def tensor_sizes_agree(config: DsConfig) -> Violations:
+    """tensor_parallel.tp.tp_size is 1 or autotp_size.
+
+    Prevents: `tensor_parallel.tp.tp_size does not match tensor_parallel.autotp_size`
+    Fix: one size
+    """
+    size, inner = whole(given(config, AUTOTP)), whole(given(config, "/tensor_parallel/tp/tp_size"))
+    if size and size > 1 and inner is not None and inner not in (1, size):
+        message = f"tp_size: {inner} does not match autotp_size: {size}"
+        where = config.locate("/tensor_parallel/tp/tp_size")
+        yield Violation(where=where, message=message, hint=f"tp_size: {size}, or leave it out")
 
 
-def autotp_is_switched_on(submission: Submission) -> Iterator[Breach]:
-    """tensor_parallel works by autotp_size: without one above 1, the rest of the block has no effect."""
-    for config in configs(submission):
-        inner = whole(given(config, "/tensor_parallel/tp/tp_size"))
-        size = whole(given(config, AUTOTP)) if config.has(AUTOTP) else 0
-        if inner is not None and inner > 1 and size in (0, 1):
-            message = (
-                f"tp_size: {inner} has no effect: autotp_size is {size}{'' if config.has(AUTOTP) else ' by default'}"
-            )
-            where = config.locate("/tensor_parallel/tp/tp_size")
-            yield Breach(where=where, message=message, hint=f'"autotp_size": {inner}')
+@configs.rule("TP007", ERROR, "silent", deepspeed_now("runtime/engine.py:592"))
+def autotp_is_switched_on(config: DsConfig) -> Violations:
+    """tensor_parallel works by autotp_size: without one above 1, the rest of the block has no effect.
+
+    Prevents: no tensor parallelism at all: out of memory where the plan said it fits
+    Fix: autotp_size
+    """
+    inner = whole(given(config, "/tensor_parallel/tp/tp_size"))
+    size = whole(given(config, AUTOTP)) if config.has(AUTOTP) else 0
+    if inner is not None and inner > 1 and size in (0, 1):
+        message = f"tp_size: {inner} has no effect: autotp_size is {size}{'' if config.has(AUTOTP) else ' by default'}"
+        where = config.locate("/tensor_parallel/tp/tp_size")
+        yield Violation(where=where, message=message, hint=f'"autotp_size": {inner}')
 
 
-def tensor_ranks_have_kv_heads(submission: Submission) -> Iterator[Breach]:
-    """AutoTP replicates key-value heads when there are more ranks than heads, which costs memory."""
+@submissions.rule("TP004", WARNING, "silent", deepspeed("runtime/engine.py:761"), reads=("DeepSpeed config",))
+def tensor_ranks_have_kv_heads(submission: Submission) -> Violations:
+    """AutoTP replicates key-value heads when there are more ranks than heads, which costs memory.
+
+    Prevents: more memory than planned
+    Fix: at most the key-value heads
+    """
     model = submission.model
     for config in configs(submission) if model else ():
         size = whole(given(config, AUTOTP))
@@ -107,21 +149,44 @@ def tensor_ranks_have_kv_heads(submission: Submission) -> Iterator[Breach]:
                 f"autotp_size: {size} is more than {model.name}'s {model.kv_heads} key-value heads: they are replicated"
             )
             hint = f"autotp_size: {listed(divisors(model.kv_heads))}"
-            yield Breach(where=config.locate(AUTOTP), message=message, hint=hint)
+            yield Violation(where=config.locate(AUTOTP), message=message, hint=hint)
 
 
-def tensor_ranks_share_a_node(submission: Submission) -> Iterator[Breach]:
-    """Tensor parallel ranks share the fast fabric of a node or rack: four collectives a layer wait for it."""
+@submissions.rule(
+    "NODE002",
+    WARNING,
+    "silent",
+    derived("tensor parallelism all-reduces twice forward and twice backward in every layer"),
+    reads=("DeepSpeed config",),
+)
+def tensor_ranks_share_a_node(submission: Submission) -> Violations:
+    """Tensor parallel ranks share the fast fabric of a node or rack: four collectives a layer wait for it.
+
+    Prevents: steps that wait for the network
+    Fix: at most the GPUs of a node
+    """
     per_node = submission.world.gpus_per_node
     for config in configs(submission):
         size = whole(given(config, AUTOTP))
         if per_node and size and size > per_node:
             message = f"autotp_size: {size} spans nodes of {per_node} GPUs"
-            yield Breach(where=config.locate(AUTOTP), message=message, hint=f"autotp_size: {per_node} or less")
+            yield Violation(where=config.locate(AUTOTP), message=message, hint=f"autotp_size: {per_node} or less")
 
 
-def tensor_ranks_read_one_batch(submission: Submission) -> Iterator[Breach]:
-    """With AutoTP and no mpu, DeepSpeed counts tensor ranks as replicas in train_batch_size."""
+@submissions.rule(
+    "TP006",
+    NOTE,
+    "silent",
+    deepspeed_now("runtime/config.py:463; __init__.py:554"),
+    since=(0, 16, 4),
+    reads=("DeepSpeed config",),
+)
+def tensor_ranks_read_one_batch(submission: Submission) -> Violations:
+    """With AutoTP and no mpu, DeepSpeed counts tensor ranks as replicas in train_batch_size.
+
+    Prevents: a batch smaller than the one written, by the tensor parallel size
+    Fix: multiply, or pass an mpu
+    """
     gpus = submission.world.gpus
     for config in configs(submission) if not submission.megatron else ():
         size, batch = whole(given(config, AUTOTP)), whole(given(config, "/train_batch_size"))
@@ -129,144 +194,40 @@ def tensor_ranks_read_one_batch(submission: Submission) -> Iterator[Breach]:
             message = f'train_batch_size: "auto" is filled in for all {gpus or "the"} GPUs, but {size} tensor ranks'
             message += " read the same samples"
             hint = f'numbers in place of "auto", with {size} times fewer replicas'
-            yield Breach(where=config.locate("/train_batch_size"), message=message, hint=hint)
+            yield Violation(where=config.locate("/train_batch_size"), message=message, hint=hint)
         meant = submission.job is not None and batch == (size or 1) * submission.job.training.global_batch
         if size and size > 1 and batch and gpus and not gpus % size and not batch % size and not meant:
             message = f"train_batch_size: {batch} counts each of {size} tensor ranks, which read the same samples:"
             message += f" a step sees {batch // size} on {gpus} GPUs"
             hint = f"{size} × the batch that is meant, unless the script passes an mpu"
-            yield Breach(where=config.locate("/train_batch_size"), message=message, hint=hint)
+            yield Violation(where=config.locate("/train_batch_size"), message=message, hint=hint)
 
 
-def tensor_presets_are_known(submission: Submission) -> Iterator[Breach]:
-    """tensor_parallel.preset_model is one of AutoTP's models, or silently nothing."""
-    for config in configs(submission):
-        pointer = "/tensor_parallel/preset_model"
-        name = given(config, pointer)
-        if isinstance(name, str) and name.lower() not in AUTOTP_MODELS:
-            message = f"preset_model: {shown(name)} is silently none: AutoTP guesses the layers itself"
-            yield Breach(where=config.locate(pointer), message=message, hint=f"one of {', '.join(AUTOTP_MODELS)}")
+@configs.rule("TP008", WARNING, "silent", deepspeed_now("module_inject/autotp_config.py:558"), since=(0, 18, 9))
+def tensor_presets_are_known(config: DsConfig) -> Violations:
+    """tensor_parallel.preset_model is one of AutoTP's models, or silently nothing.
+
+    Prevents: a preset that silently is none
+    Fix: a known model
+    """
+    pointer = "/tensor_parallel/preset_model"
+    name = given(config, pointer)
+    if isinstance(name, str) and name.lower() not in AUTOTP_MODELS:
+        message = f"preset_model: {shown(name)} is silently none: AutoTP guesses the layers itself"
+        yield Violation(where=config.locate(pointer), message=message, hint=f"one of {', '.join(AUTOTP_MODELS)}")
 
 
-def elastic_jobs_have_no_stages(submission: Submission) -> Iterator[Breach]:
-    """Elastic training has no pipeline."""
+@submissions.rule(
+    "ELAS005", ERROR, "init", deepspeed("runtime/pipe/engine.py:92"), before=(0, 19, 8), reads=("DeepSpeed config",)
+)
+def elastic_jobs_have_no_stages(submission: Submission) -> Violations:
+    """Elastic training has no pipeline.
+
+    Prevents: `Elasticity is not currently supported with pipeline parallelism`
+    Fix: no elasticity
+    """
     stages = submission.world.pipeline
     for config in configs(submission) if stages > 1 else ():
         if switch(config, "/elasticity/enabled"):
             message = f"elasticity is enabled with {stages} pipeline stages, which DeepSpeed refuses"
-            yield Breach(where=config.locate("/elasticity/enabled"), message=message, hint="enabled: false")
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    ds_rule(
-        "PIPE001",
-        Severity.ERROR,
-        "init",
-        pipelines_stop_at_stage_1,
-        source=deepspeed("runtime/pipe/engine.py:76"),
-        prevents="`ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism`",
-        fix="stage 1",
-    ),
-    ds_rule(
-        "PIPE008",
-        Severity.ERROR,
-        "init",
-        pipeline_flags_are_flags,
-        source=deepspeed_now("runtime/pipe/engine.py:135"),
-        prevents="an assertion when the pipeline's engine starts",
-        fix="true or false",
-    ),
-    ds_rule(
-        "PIPE009",
-        Severity.WARNING,
-        "silent",
-        pipelines_are_code,
-        source=deepspeed_now("runtime/config.py:272; runtime/pipe/engine.py:135; runtime/pipe/engine.py:211"),
-        prevents="settings that look effective and aren't",
-        fix="arguments of PipelineModule",
-    ),
-    ds_rule(
-        "PIPE010",
-        Severity.WARNING,
-        "silent",
-        pipelines_reduce_at_the_end,
-        source=deepspeed_now("runtime/engine.py:2662"),
-        prevents="a setting that looks effective and is not",
-        fix="overlap_comm: false",
-    ),
-    ds_rule(
-        "TP001",
-        Severity.ERROR,
-        "init",
-        tensor_ranks_divide_the_gpus,
-        source=deepspeed("utils/groups.py:100"),
-        prevents="`N is not divisible by M` when the groups are made",
-        fix="a divisor of the GPUs",
-    ),
-    ds_rule(
-        "TP003",
-        Severity.ERROR,
-        "init",
-        tensor_sizes_agree,
-        source=deepspeed_now("runtime/engine.py:1020"),
-        prevents="`tensor_parallel.tp.tp_size does not match tensor_parallel.autotp_size`",
-        fix="one size",
-    ),
-    ds_rule(
-        "TP007",
-        Severity.ERROR,
-        "silent",
-        autotp_is_switched_on,
-        source=deepspeed_now("runtime/engine.py:592"),
-        prevents="no tensor parallelism at all: out of memory where the plan said it fits",
-        fix="autotp_size",
-    ),
-    ds_rule(
-        "TP004",
-        Severity.WARNING,
-        "silent",
-        tensor_ranks_have_kv_heads,
-        source=deepspeed("runtime/engine.py:761"),
-        prevents="more memory than planned",
-        fix="at most the key-value heads",
-    ),
-    ds_rule(
-        "NODE002",
-        Severity.WARNING,
-        "silent",
-        tensor_ranks_share_a_node,
-        source=derived("tensor parallelism all-reduces twice forward and twice backward in every layer"),
-        prevents="steps that wait for the network",
-        fix="at most the GPUs of a node",
-    ),
-    ds_rule(
-        "TP006",
-        Severity.NOTE,
-        "silent",
-        tensor_ranks_read_one_batch,
-        source=deepspeed_now("runtime/config.py:463; __init__.py:554"),
-        prevents="a batch smaller than the one written, by the tensor parallel size",
-        fix="multiply, or pass an mpu",
-        since=(0, 16, 4),
-    ),
-    ds_rule(
-        "TP008",
-        Severity.WARNING,
-        "silent",
-        tensor_presets_are_known,
-        source=deepspeed_now("module_inject/autotp_config.py:558"),
-        prevents="a preset that silently is none",
-        fix="a known model",
-        since=(0, 18, 9),
-    ),
-    ds_rule(
-        "ELAS005",
-        Severity.ERROR,
-        "init",
-        elastic_jobs_have_no_stages,
-        source=deepspeed("runtime/pipe/engine.py:92"),
-        prevents="`Elasticity is not currently supported with pipeline parallelism`",
-        fix="no elasticity",
-        before=(0, 19, 8),
-    ),
-)
+            yield Violation(where=config.locate("/elasticity/enabled"), message=message, hint="enabled: false")

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Final
 
 from ....documents.hjson.edits import to_strict
 from ....documents.submission import Submission
-from ....findings import Severity
+from ....findings import ERROR, WARNING, Severity, Violation, Violations
 from ....job.wording import printable
+from ...rule import submissions
 from ...sources import deepspeed
-from ..rule import Breach, DocumentRule
 from .mend import mended
 from .settings import is_empty
 from .templates import leftover
 from .walk import problems
 
 
-def _of(submission: Submission, rule: str) -> Iterator[Breach]:
-    return (problem.breach(config) for config, problem in problems(submission) if problem.rule == rule)
+def _of(submission: Submission, rule: str) -> Violations:
+    return (problem.violation(config) for config, problem in problems(submission) if problem.rule == rule)
 
 
-def keys_are_once(submission: Submission) -> Iterator[Breach]:
-    """An object of the config has each key once."""
+@submissions.rule("PARSE001", ERROR, "parse", deepspeed("runtime/config_utils.py:205-211"), reads=("DeepSpeed config",))
+def keys_are_once(submission: Submission) -> Violations:
+    """An object of the config has each key once.
+
+    Prevents: ValueError: Duplicate keys in DeepSpeed config
+    Fix: Keep one of the two.
+    """
     for config in submission.ds_configs:
         for duplicate in config.json.duplicates:
             key = printable(duplicate.pointer.rpartition("/")[2])[:80]
@@ -34,11 +37,16 @@ def keys_are_once(submission: Submission) -> Iterator[Breach]:
             if submission.consumer != "deepspeed":
                 message = f"`{key}` was there before, in line {line}; the last one counts, without a word"
                 severity = Severity.WARNING
-            yield Breach(where=where, message=message, hint="keep one of them", severity=severity)
+            yield Violation(where=where, message=message, hint="keep one of them", severity=severity)
 
 
-def text_is_json(submission: Submission) -> Iterator[Breach]:
-    """The config is JSON, which every program that may read it understands."""
+@submissions.rule("PARSE002", WARNING, "parse", deepspeed("runtime/config.py:699"), reads=("DeepSpeed config",))
+def text_is_json(submission: Submission) -> Violations:
+    """The config is JSON, which every program that may read it understands.
+
+    Prevents: json.JSONDecodeError in Transformers, accelerate and Megatron-DeepSpeed, which read strict JSON
+    Fix: Write strict JSON.
+    """
     for config in submission.ds_configs:
         if config.json.broken is not None or not config.json.deviations or is_empty(config):
             continue
@@ -48,7 +56,7 @@ def text_is_json(submission: Submission) -> Iterator[Breach]:
         message = f"{first.what} is HJSON, not JSON{others}: DeepSpeed reads it, Transformers, accelerate and "
         message += "Megatron-DeepSpeed don't"
         strict = submission.consumer != "deepspeed"
-        yield Breach(
+        yield Violation(
             where=config.json.locate_offset(first.offset),
             message=message,
             hint="write strict JSON: double quotes, commas between members only, no comments",
@@ -57,17 +65,22 @@ def text_is_json(submission: Submission) -> Iterator[Breach]:
         )
 
 
-def text_can_be_read(submission: Submission) -> Iterator[Breach]:
-    """The config is well-formed for who reads it."""
+@submissions.rule("PARSE016", ERROR, "parse", deepspeed("runtime/config.py:699"), reads=("DeepSpeed config",))
+def text_can_be_read(submission: Submission) -> Violations:
+    """The config is well-formed for who reads it.
+
+    Prevents: HjsonDecodeError, or json.JSONDecodeError
+    Fix: Mend the text at the place named.
+    """
     for config in submission.ds_configs:
         broken = config.json.hjson_broken if submission.consumer == "deepspeed" else config.json.broken
         if is_empty(config):
             hint = '{"train_batch_size": 256, "bf16": {"enabled": true}}'
-            yield Breach(where=config.locate(""), message="the file is empty: there is no config in it", hint=hint)
+            yield Violation(where=config.locate(""), message="the file is empty: there is no config in it", hint=hint)
         elif broken is not None and leftover(config, submission.consumer) is None:
             where = config.json.locate_offset(broken.offset)
             message = f"the config can't be read: {broken.message}"
-            yield Breach(where=where, message=message, hint=_mended(broken.message))
+            yield Violation(where=where, message=message, hint=_mended(broken.message))
 
 
 def _mended(message: str) -> str:
@@ -82,170 +95,101 @@ def _mended(message: str) -> str:
     return "mend it there: quotes around texts, `:` after a key, one comma between two members, brackets in pairs"
 
 
-def top_level_keys_are_known(submission: Submission) -> Iterator[Breach]:
-    """DeepSpeed knows every key of the top level."""
+@submissions.rule("PARSE004", WARNING, "silent", deepspeed("runtime/config.py:796-923"), reads=("DeepSpeed config",))
+def top_level_keys_are_known(submission: Submission) -> Violations:
+    """DeepSpeed knows every key of the top level.
+
+    Prevents: The setting is ignored without a word.
+    Fix: Correct the key, or move it to where it belongs.
+    """
     return _of(submission, "PARSE004")
 
 
-def keys_of_models_are_known(submission: Submission) -> Iterator[Breach]:
-    """DeepSpeed knows every key of a block that it checks."""
+@submissions.rule("PARSE005", ERROR, "parse", deepspeed("runtime/config_utils.py:105-113"), reads=("DeepSpeed config",))
+def keys_of_models_are_known(submission: Submission) -> Violations:
+    """DeepSpeed knows every key of a block that it checks.
+
+    Prevents: ValidationError: Extra inputs are not permitted
+    Fix: Correct the key, or take it out.
+    """
     return _of(submission, "PARSE005")
 
 
-def keys_of_mappings_are_known(submission: Submission) -> Iterator[Breach]:
-    """DeepSpeed knows every key of a block that it doesn't check."""
+@submissions.rule("PARSE006", WARNING, "silent", deepspeed("runtime/config.py:428-456"), reads=("DeepSpeed config",))
+def keys_of_mappings_are_known(submission: Submission) -> Violations:
+    """DeepSpeed knows every key of a block that it doesn't check.
+
+    Prevents: The setting is ignored without a word.
+    Fix: Correct the key, or take it out.
+    """
     return _of(submission, "PARSE006")
 
 
-def keys_have_one_name(submission: Submission) -> Iterator[Breach]:
-    """A key is given by one of its two names."""
+@submissions.rule(
+    "PARSE012",
+    ERROR,
+    "parse",
+    deepspeed("runtime/zero/config.py:215, runtime/config_utils.py:110"),
+    reads=("DeepSpeed config",),
+)
+def keys_have_one_name(submission: Submission) -> Violations:
+    """A key is given by one of its two names.
+
+    Prevents: ValidationError: Extra inputs are not permitted
+    Fix: Keep the name that starts with stage3_.
+    """
     return _of(submission, "PARSE012")
 
 
-def deprecated_keys_are_alone(submission: Submission) -> Iterator[Breach]:
-    """A deprecated key is not given together with what replaces it."""
+@submissions.rule("PARSE013", ERROR, "parse", deepspeed("runtime/config_utils.py:89-91"), reads=("DeepSpeed config",))
+def deprecated_keys_are_alone(submission: Submission) -> Violations:
+    """A deprecated key is not given together with what replaces it.
+
+    Prevents: AssertionError: Cannot provide deprecated parameter ... and replacing parameter ... together
+    Fix: Take the deprecated one out.
+    """
     return _of(submission, "PARSE013")
 
 
-def bf16_has_no_loss_scale(submission: Submission) -> Iterator[Breach]:
-    """The bf16 block has none of fp16's keys: bf16 needs no loss scaling."""
+@submissions.rule(
+    "PREC003", ERROR, "parse", deepspeed("runtime/precision_config.py:41-75"), reads=("DeepSpeed config",)
+)
+def bf16_has_no_loss_scale(submission: Submission) -> Violations:
+    """The bf16 block has none of fp16's keys: bf16 needs no loss scaling.
+
+    Prevents: ValidationError: Extra inputs are not permitted
+    Fix: Take the key out; it belongs to fp16.
+    """
     return _of(submission, "PREC003")
 
 
-def fp16_has_no_apex_keys(submission: Submission) -> Iterator[Breach]:
-    """The fp16 block has neither Apex's opt_level nor gpt-neox's type."""
+@submissions.rule(
+    "PREC004", ERROR, "parse", deepspeed("runtime/precision_config.py:100-170"), reads=("DeepSpeed config",)
+)
+def fp16_has_no_apex_keys(submission: Submission) -> Violations:
+    """The fp16 block has neither Apex's opt_level nor gpt-neox's type.
+
+    Prevents: ValidationError: Extra inputs are not permitted
+    Fix: Take the key out.
+    """
     return _of(submission, "PREC004")
 
 
-def parameters_are_offloaded_by_name(submission: Submission) -> Iterator[Breach]:
-    """Parameters are offloaded by offload_param; there never was a cpu_offload_params."""
+@submissions.rule("ZERO005", ERROR, "parse", deepspeed("runtime/config_utils.py:110"), reads=("DeepSpeed config",))
+def parameters_are_offloaded_by_name(submission: Submission) -> Violations:
+    """Parameters are offloaded by offload_param; there never was a cpu_offload_params.
+
+    Prevents: ValidationError: Extra inputs are not permitted
+    Fix: Write "offload_param": {"device": "cpu"}.
+    """
     return _of(submission, "ZERO005")
 
 
-def aio_is_at_the_top(submission: Submission) -> Iterator[Breach]:
-    """The aio block stands at the top level, not within zero_optimization."""
+@submissions.rule("ZERO014", ERROR, "parse", deepspeed("runtime/config_utils.py:110"), reads=("DeepSpeed config",))
+def aio_is_at_the_top(submission: Submission) -> Violations:
+    """The aio block stands at the top level, not within zero_optimization.
+
+    Prevents: ValidationError: Extra inputs are not permitted
+    Fix: Move the block to the top level.
+    """
     return _of(submission, "ZERO014")
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    DocumentRule(
-        id="PARSE001",
-        severity=Severity.ERROR,
-        when="parse",
-        reads=("DeepSpeed config",),
-        source=deepspeed("runtime/config_utils.py:205-211"),
-        prevents="ValueError: Duplicate keys in DeepSpeed config",
-        fix="Keep one of the two.",
-        check=keys_are_once,
-    ),
-    DocumentRule(
-        id="PARSE002",
-        severity=Severity.WARNING,
-        when="parse",
-        reads=("DeepSpeed config",),
-        source=deepspeed("runtime/config.py:699"),
-        prevents="json.JSONDecodeError in Transformers, accelerate and Megatron-DeepSpeed, which read strict JSON",
-        fix="Write strict JSON.",
-        check=text_is_json,
-    ),
-    DocumentRule(
-        id="PARSE004",
-        severity=Severity.WARNING,
-        when="silent",
-        reads=("DeepSpeed config",),
-        source=deepspeed("runtime/config.py:796-923"),
-        prevents="The setting is ignored without a word.",
-        fix="Correct the key, or move it to where it belongs.",
-        check=top_level_keys_are_known,
-    ),
-    DocumentRule(
-        id="PARSE005",
-        severity=Severity.ERROR,
-        when="parse",
-        reads=("DeepSpeed config",),
-        source=deepspeed("runtime/config_utils.py:105-113"),
-        prevents="ValidationError: Extra inputs are not permitted",
-        fix="Correct the key, or take it out.",
-        check=keys_of_models_are_known,
-    ),
-    DocumentRule(
-        id="PARSE006",
-        severity=Severity.WARNING,
-        when="silent",
-        reads=("DeepSpeed config",),
-        source=deepspeed("runtime/config.py:428-456"),
-        prevents="The setting is ignored without a word.",
-        fix="Correct the key, or take it out.",
-        check=keys_of_mappings_are_known,
-    ),
-    DocumentRule(
-        id="PARSE012",
-        severity=Severity.ERROR,
-        when="parse",
-        reads=("DeepSpeed config",),
-        source=deepspeed("runtime/zero/config.py:215, runtime/config_utils.py:110"),
-        prevents="ValidationError: Extra inputs are not permitted",
-        fix="Keep the name that starts with stage3_.",
-        check=keys_have_one_name,
-    ),
-    DocumentRule(
-        id="PARSE013",
-        severity=Severity.ERROR,
-        when="parse",
-        reads=("DeepSpeed config",),
-        source=deepspeed("runtime/config_utils.py:89-91"),
-        prevents="AssertionError: Cannot provide deprecated parameter ... and replacing parameter ... together",
-        fix="Take the deprecated one out.",
-        check=deprecated_keys_are_alone,
-    ),
-    DocumentRule(
-        id="PARSE016",
-        severity=Severity.ERROR,
-        when="parse",
-        reads=("DeepSpeed config",),
-        source=deepspeed("runtime/config.py:699"),
-        prevents="HjsonDecodeError, or json.JSONDecodeError",
-        fix="Mend the text at the place named.",
-        check=text_can_be_read,
-    ),
-    DocumentRule(
-        id="PREC003",
-        severity=Severity.ERROR,
-        when="parse",
-        reads=("DeepSpeed config",),
-        source=deepspeed("runtime/precision_config.py:41-75"),
-        prevents="ValidationError: Extra inputs are not permitted",
-        fix="Take the key out; it belongs to fp16.",
-        check=bf16_has_no_loss_scale,
-    ),
-    DocumentRule(
-        id="PREC004",
-        severity=Severity.ERROR,
-        when="parse",
-        reads=("DeepSpeed config",),
-        source=deepspeed("runtime/precision_config.py:100-170"),
-        prevents="ValidationError: Extra inputs are not permitted",
-        fix="Take the key out.",
-        check=fp16_has_no_apex_keys,
-    ),
-    DocumentRule(
-        id="ZERO005",
-        severity=Severity.ERROR,
-        when="parse",
-        reads=("DeepSpeed config",),
-        source=deepspeed("runtime/config_utils.py:110"),
-        prevents="ValidationError: Extra inputs are not permitted",
-        fix='Write "offload_param": {"device": "cpu"}.',
-        check=parameters_are_offloaded_by_name,
-    ),
-    DocumentRule(
-        id="ZERO014",
-        severity=Severity.ERROR,
-        when="parse",
-        reads=("DeepSpeed config",),
-        source=deepspeed("runtime/config_utils.py:110"),
-        prevents="ValidationError: Extra inputs are not permitted",
-        fix="Move the block to the top level.",
-        check=aio_is_at_the_top,
-    ),
-)

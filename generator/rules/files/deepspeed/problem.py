@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from ....documents.document import DsConfig
-from ....findings import Severity
+from ....findings import Severity, Violation
 from ....job.wording import dotted, show
-from ..rule import Breach
 from .mend import Mend, mended
 
 #: What a template leaves behind: `${STAGE}`, `{{ stage }}`, `<STAGE>`, `%(stage)s`, `@STAGE@`, `ZERO_STAGE`.
@@ -31,11 +30,11 @@ class Problem:
     at_key: bool = False  #: it is the key that is wrong, not its value
     mend: Mend | None = None  #: the change that mends it, where there is one safe answer
 
-    def breach(self, config: DsConfig) -> Breach:
+    def violation(self, config: DsConfig) -> Violation:
         """The same with its place."""
         where = config.locate_key(self.pointer) if self.at_key else config.locate(self.pointer)
         edits = mended(config, self.mend)
-        return Breach(where=where, message=self.message, hint=self.hint, severity=self.severity, edits=edits)
+        return Violation(where=where, message=self.message, hint=self.hint, severity=self.severity, edits=edits)
 
 
 def kind_of(value: object) -> str:

@@ -8,11 +8,11 @@ from typing import Final
 
 from ....documents.document import DsConfig
 from ....documents.submission import Submission
-from ....findings import Severity
+from ....findings import ERROR, Violation, Violations
 from ....job.source import escape
+from ...rule import submissions
 from ...sources import deepspeed_now
-from ..rule import Breach, DocumentRule
-from .values import building, ds_rule, given, precision, shown, stage_of
+from .values import building, given, precision, shown, stage_of
 
 SCHEDULER: Final = "/scheduler"
 PARAMS: Final = "/scheduler/params"
@@ -58,25 +58,39 @@ def _schedules(submission: Submission, *names: str) -> Iterator[tuple[DsConfig, 
             yield config, name
 
 
-def scheduler_has_a_type(submission: Submission) -> Iterator[Breach]:
-    """The scheduler block names its type: without one, DeepSpeed ignores the block."""
-    for config in building(submission):
-        block = config.block(SCHEDULER)
-        if block and block.get("type") is None:
-            message = f"scheduler has no type, so DeepSpeed ignores it: {', '.join(list(block)[:4])} with it"
-            yield Breach(where=config.locate_key(SCHEDULER), message=message, hint='"type": "WarmupDecayLR"')
+@building.rule("OPT027", ERROR, "silent", deepspeed_now("runtime/config.py:329"))
+def scheduler_has_a_type(config: DsConfig) -> Violations:
+    """The scheduler block names its type: without one, DeepSpeed ignores the block.
+
+    Prevents: no schedule at all: the rate silently stays as it is
+    Fix: name the type
+    """
+    block = config.block(SCHEDULER)
+    if block and block.get("type") is None:
+        message = f"scheduler has no type, so DeepSpeed ignores it: {', '.join(list(block)[:4])} with it"
+        yield Violation(where=config.locate_key(SCHEDULER), message=message, hint='"type": "WarmupDecayLR"')
 
 
-def scheduler_has_params(submission: Submission) -> Iterator[Breach]:
-    """The scheduler block has params, even where they are empty."""
+@submissions.rule("OPT028", ERROR, "init", deepspeed_now("runtime/engine.py:1936"), reads=("DeepSpeed config",))
+def scheduler_has_params(submission: Submission) -> Violations:
+    """The scheduler block has params, even where they are empty.
+
+    Prevents: `TypeError: argument after ** must be a mapping, not NoneType`
+    Fix: params, at least empty
+    """
     for config, name in _schedules(submission):
         if not config.has(PARAMS) or config.value(PARAMS) is None:
             message = f"scheduler {shown(name)} has no params, and DeepSpeed doesn't take that for empty ones"
-            yield Breach(where=config.locate_key(SCHEDULER), message=message, hint='"params": {}')
+            yield Violation(where=config.locate_key(SCHEDULER), message=message, hint='"params": {}')
 
 
-def schedule_is_known(submission: Submission) -> Iterator[Breach]:
-    """The schedule is one of DeepSpeed's, or a class of torch.optim.lr_scheduler."""
+@submissions.rule("OPT009", ERROR, "init", deepspeed_now("runtime/engine.py:1929"), reads=("DeepSpeed config",))
+def schedule_is_known(submission: Submission) -> Violations:
+    """The schedule is one of DeepSpeed's, or a class of torch.optim.lr_scheduler.
+
+    Prevents: `DeepSpeed does not recognize LR scheduler ...`
+    Fix: a known schedule
+    """
     for config, name in _schedules(submission):
         if name in TAKES or name in TORCH_SCHEDULES:
             continue
@@ -85,22 +99,38 @@ def schedule_is_known(submission: Submission) -> Iterator[Breach]:
         close = same or difflib.get_close_matches(name, known, n=1)
         message = f"type: {shown(name)} is neither a schedule of DeepSpeed nor of torch"
         hint = f'"{close[0]}"' if close else f"one of {', '.join(TAKES)}"
-        yield Breach(where=config.locate(f"{SCHEDULER}/type"), message=message, hint=hint)
+        yield Violation(where=config.locate(f"{SCHEDULER}/type"), message=message, hint=hint)
 
 
-def torch_schedules_drive_torch_optimizers(submission: Submission) -> Iterator[Breach]:
-    """A schedule of torch takes torch optimizers, not DeepSpeed's wrappers of ZeRO, fp16 and bf16."""
+@submissions.rule("OPT029", ERROR, "init", deepspeed_now("runtime/engine.py:1885"), reads=("DeepSpeed config",))
+def torch_schedules_drive_torch_optimizers(submission: Submission) -> Violations:
+    """A schedule of torch takes torch optimizers, not DeepSpeed's wrappers of ZeRO, fp16 and bf16.
+
+    Prevents: `TypeError: DeepSpeedZeroOptimizer is not an Optimizer`
+    Fix: a schedule of DeepSpeed
+    """
     for config, name in _schedules(submission, *TORCH_SCHEDULES):
         stage, kind = stage_of(config), precision(config)
         wrapper = f"ZeRO stage {stage}" if stage else kind if kind in ("fp16", "bf16") else None
         if wrapper:
             message = f"type: {shown(name)} is torch's, which refuses the wrapped optimizer of {wrapper}"
             hint = f"one of {', '.join(TAKES)}, or build the schedule in the script"
-            yield Breach(where=config.locate(f"{SCHEDULER}/type"), message=message, hint=hint)
+            yield Violation(where=config.locate(f"{SCHEDULER}/type"), message=message, hint=hint)
 
 
-def parameters_are_the_schedules(submission: Submission) -> Iterator[Breach]:
-    """The schedule's params are ones that its constructor takes."""
+@submissions.rule(
+    "OPT030",
+    ERROR,
+    "init",
+    deepspeed_now("runtime/lr_schedules.py:313; runtime/lr_schedules.py:414; runtime/lr_schedules.py:703"),
+    reads=("DeepSpeed config",),
+)
+def parameters_are_the_schedules(submission: Submission) -> Violations:
+    """The schedule's params are ones that its constructor takes.
+
+    Prevents: `TypeError: __init__() got an unexpected keyword argument`
+    Fix: parameters that the constructor takes
+    """
     for config, name in _schedules(submission, *TAKES):
         taken = TAKES[name][1]
         for key in config.block(PARAMS):
@@ -111,72 +141,19 @@ def parameters_are_the_schedules(submission: Submission) -> Iterator[Breach]:
             hint = f"did you mean {close[0]}?" if close else f"one of {', '.join(taken[:-1])}"
             if name == "WarmupCosineLR" and key in ("warmup_max_lr", "warmup_min_lr"):
                 hint = "the optimizer's lr is the highest rate; warmup_min_ratio and cos_min_ratio are shares of it"
-            yield Breach(where=config.locate_key(f"{PARAMS}/{escape(key)}"), message=message, hint=hint)
+            yield Violation(where=config.locate_key(f"{PARAMS}/{escape(key)}"), message=message, hint=hint)
 
 
-def schedule_is_complete(submission: Submission) -> Iterator[Breach]:
-    """OneCycle knows its two rates."""
+@submissions.rule("OPT031", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:471"), reads=("DeepSpeed config",))
+def schedule_is_complete(submission: Submission) -> Violations:
+    """OneCycle knows its two rates.
+
+    Prevents: `TypeError: missing required positional argument: 'cycle_max_lr'`
+    Fix: write it
+    """
     for config, name in _schedules(submission, "OneCycle"):
         count, taken = TAKES[name]
         for key in taken[:count] if config.has(PARAMS) else ():
             if not config.has(f"{PARAMS}/{key}"):
                 message = f"{name} without {key}: its constructor raises"
-                yield Breach(where=config.locate(PARAMS), message=message, hint=f'"{key}": ...')
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    ds_rule(
-        "OPT027",
-        Severity.ERROR,
-        "silent",
-        scheduler_has_a_type,
-        source=deepspeed_now("runtime/config.py:329"),
-        prevents="no schedule at all: the rate silently stays as it is",
-        fix="name the type",
-    ),
-    ds_rule(
-        "OPT028",
-        Severity.ERROR,
-        "init",
-        scheduler_has_params,
-        source=deepspeed_now("runtime/engine.py:1936"),
-        prevents="`TypeError: argument after ** must be a mapping, not NoneType`",
-        fix="params, at least empty",
-    ),
-    ds_rule(
-        "OPT009",
-        Severity.ERROR,
-        "init",
-        schedule_is_known,
-        source=deepspeed_now("runtime/engine.py:1929"),
-        prevents="`DeepSpeed does not recognize LR scheduler ...`",
-        fix="a known schedule",
-    ),
-    ds_rule(
-        "OPT029",
-        Severity.ERROR,
-        "init",
-        torch_schedules_drive_torch_optimizers,
-        source=deepspeed_now("runtime/engine.py:1885"),
-        prevents="`TypeError: DeepSpeedZeroOptimizer is not an Optimizer`",
-        fix="a schedule of DeepSpeed",
-    ),
-    ds_rule(
-        "OPT030",
-        Severity.ERROR,
-        "init",
-        parameters_are_the_schedules,
-        source=deepspeed_now("runtime/lr_schedules.py:313; runtime/lr_schedules.py:414; runtime/lr_schedules.py:703"),
-        prevents="`TypeError: __init__() got an unexpected keyword argument`",
-        fix="parameters that the constructor takes",
-    ),
-    ds_rule(
-        "OPT031",
-        Severity.ERROR,
-        "init",
-        schedule_is_complete,
-        source=deepspeed_now("runtime/lr_schedules.py:471"),
-        prevents="`TypeError: missing required positional argument: 'cycle_max_lr'`",
-        fix="write it",
-    ),
-)
+                yield Violation(where=config.locate(PARAMS), message=message, hint=f'"{key}": ...')

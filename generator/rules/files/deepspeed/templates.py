@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Final
 
 from ....documents.document import DsConfig
 from ....documents.submission import Submission
-from ....findings import Severity
+from ....findings import ERROR, Violation, Violations
 from ....job.wording import printable
+from ...rule import submissions
 from ...sources import deepspeed
-from ..rule import Breach, DocumentRule
 from .problem import is_placeholder, named, shown
 from .settings import COMPUTED_LATER, batch_values, readable
 from .walk import problems
@@ -46,35 +45,32 @@ def is_variable(value: object) -> bool:
     return capitals or is_placeholder(value)
 
 
-def templates_are_filled_in(submission: Submission) -> Iterator[Breach]:
-    """No placeholder of a template is left where a value belongs."""
-    yield from (problem.breach(config) for config, problem in problems(submission) if problem.rule == "PARSE015")
+@submissions.rule(
+    "PARSE015",
+    ERROR,
+    "parse",
+    deepspeed("runtime/zero/config.py:95, runtime/config.py:699"),
+    reads=("DeepSpeed config",),
+)
+def templates_are_filled_in(submission: Submission) -> Violations:
+    """No placeholder of a template is left where a value belongs.
+
+    Prevents: ValidationError: Input should be 0, 1, 2 or 3 [input_value='ZERO_STAGE'], or HjsonDecodeError
+    Fix: Fill the template in before the job starts.
+    """
+    yield from (problem.violation(config) for config, problem in problems(submission) if problem.rule == "PARSE015")
     for config, key, value in batch_values(submission):
         if isinstance(value, str) and value != "auto" and is_variable(value):
             message = f"`{key}` is {shown(value.rstrip(','))}, which nothing filled in"
-            yield Breach(where=config.locate(f"/{key}"), message=message, hint=FILL)
+            yield Violation(where=config.locate(f"/{key}"), message=message, hint=FILL)
     for config, _ in readable(submission):
         for pointer in COMPUTED_LATER:
             value = config.value(pointer)
             if isinstance(value, str) and value != "auto" and is_variable(value):
                 message = f"{named(pointer)} is {shown(value.rstrip(','))}, which nothing filled in"
-                yield Breach(where=config.locate(pointer), message=message, hint=FILL)
+                yield Violation(where=config.locate(pointer), message=message, hint=FILL)
     for config in submission.ds_configs:
         left = leftover(config, submission.consumer)
         if left is not None:
             message = f"`{printable(left[1])[:80]}` stands where a value belongs: nothing filled it in, and the config"
-            yield Breach(where=config.json.locate_offset(left[0]), message=f"{message} can't be read", hint=FILL)
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    DocumentRule(
-        id="PARSE015",
-        severity=Severity.ERROR,
-        when="parse",
-        reads=("DeepSpeed config",),
-        source=deepspeed("runtime/zero/config.py:95, runtime/config.py:699"),
-        prevents="ValidationError: Input should be 0, 1, 2 or 3 [input_value='ZERO_STAGE'], or HjsonDecodeError",
-        fix="Fill the template in before the job starts.",
-        check=templates_are_filled_in,
-    ),
-)
+            yield Violation(where=config.json.locate_offset(left[0]), message=f"{message} can't be read", hint=FILL)

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, Literal
 
-from ....documents.document import DsConfig, Kind
+from ....documents.document import DsConfig
 from ....documents.hjson.edits import remove_member
 from ....documents.submission import Submission
-from ....findings import Edit, Severity
-from ..rule import Breach, DocumentRule, Version, When
+from ....findings import Edit, Violation, Violations
+from ...rule import subject
 from .settings import is_empty
 
 Precision = Literal["fp16", "bf16", "fp32"]
@@ -25,6 +25,7 @@ _FALSE: Final = ("false", "0", "off", "no", "n", "f")
 _MAX_SHOWN: Final = 60  # characters of a value in a message
 
 
+@subject("DeepSpeed config")
 def configs(submission: Submission) -> Iterator[DsConfig]:
     """The configs that could be read to their end, so that what they leave out is known too; no empty file."""
     for config in submission.ds_configs:
@@ -32,6 +33,7 @@ def configs(submission: Submission) -> Iterator[DsConfig]:
             yield config
 
 
+@subject("DeepSpeed config")
 def building(submission: Submission) -> Iterator[DsConfig]:
     """Those whose optimizer and schedule DeepSpeed builds: Megatron-DeepSpeed passes its own in their place."""
     if submission.consumer != "megatron-deepspeed":
@@ -146,39 +148,11 @@ def removed(config: DsConfig, *pointers: str) -> tuple[Edit, ...]:
     return remove_member(config.json, pointers[0])
 
 
-def idle(config: DsConfig, pointers: Iterable[str], why: str, *, safe: bool = True) -> Iterator[Breach]:
-    """A breach for each of these keys that is written: it has no effect, and can go."""
+def idle(config: DsConfig, pointers: Iterable[str], why: str, *, safe: bool = True) -> Violations:
+    """A violation for each of these keys that is written: it has no effect, and can go."""
     for pointer in pointers:
         if config.has(pointer) and config.value(pointer) != "auto":
             name = pointer.rpartition("/")[2]
             message = f"{name}: {shown(config.value(pointer))} has no effect {why}"
             edits = removed(config, pointer) if safe else ()
-            yield Breach(where=config.locate_key(pointer), message=message, hint=f"remove {name}", edits=edits)
-
-
-def ds_rule(
-    id: str,
-    severity: Severity,
-    when: When,
-    check: Callable[[Submission], Iterable[Breach]],
-    *,
-    source: str,
-    prevents: str,
-    fix: str,
-    reads: tuple[Kind, ...] = ("DeepSpeed config",),
-    since: Version = (),
-    before: Version = (),
-) -> DocumentRule:
-    """A rule on DeepSpeed configs."""
-    return DocumentRule(
-        id=id,
-        severity=severity,
-        when=when,
-        reads=reads,
-        source=source,
-        prevents=prevents,
-        fix=fix,
-        check=check,
-        since=since,
-        before=before,
-    )
+            yield Violation(where=config.locate_key(pointer), message=message, hint=f"remove {name}", edits=edits)

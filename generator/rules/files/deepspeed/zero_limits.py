@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from ....documents.document import DsConfig
 from ....documents.submission import Submission
-from ....findings import Severity
+from ....findings import ERROR, WARNING, Violation, Violations
+from ...rule import submissions
 from ...sources import deepspeed, deepspeed_now
-from ..rule import Breach, DocumentRule
 from .values import (
     accumulates_in,
     configs,
-    ds_rule,
     given,
     number,
     offload_device,
@@ -30,14 +28,18 @@ from .values import (
 ZERO: Final = "/zero_optimization"
 
 
-def buckets_are_even(submission: Submission) -> Iterator[Breach]:
-    """allgather_bucket_size is even at stages 1 and 2: two 16-bit elements are NCCL's 4 bytes."""
-    for config in configs(submission):
-        size = whole(given(config, f"{ZERO}/allgather_bucket_size"))
-        if stage_of(config) in (1, 2) and size is not None and size % 2 and not _steps_in_bf16_optimizer(config):
-            message = f"allgather_bucket_size: {shown(config.value(f'{ZERO}/allgather_bucket_size'))} is odd"
-            where = config.locate(f"{ZERO}/allgather_bucket_size")
-            yield Breach(where=where, message=message, hint=f"allgather_bucket_size: {size + 1}")
+@configs.rule("ZERO015", ERROR, "init", deepspeed_now("runtime/zero/stage_1_and_2.py:365"))
+def buckets_are_even(config: DsConfig) -> Violations:
+    """allgather_bucket_size is even at stages 1 and 2: two 16-bit elements are NCCL's 4 bytes.
+
+    Prevents: `allgather_bucket_size must be a multiple of nccl_start_alignment_factor, 2`
+    Fix: an even number
+    """
+    size = whole(given(config, f"{ZERO}/allgather_bucket_size"))
+    if stage_of(config) in (1, 2) and size is not None and size % 2 and not _steps_in_bf16_optimizer(config):
+        message = f"allgather_bucket_size: {shown(config.value(f'{ZERO}/allgather_bucket_size'))} is odd"
+        where = config.locate(f"{ZERO}/allgather_bucket_size")
+        yield Violation(where=where, message=message, hint=f"allgather_bucket_size: {size + 1}")
 
 
 def _steps_in_bf16_optimizer(config: DsConfig) -> bool:
@@ -51,7 +53,7 @@ def _sums(config: DsConfig) -> bool:
     return isinstance(operation, str) and operation.lower() == "sum"
 
 
-def _scaled_before(config: DsConfig, stage: int) -> Iterator[Breach]:
+def _scaled_before(config: DsConfig, stage: int) -> Violations:
     """Gradients scaled before they are reduced, where reduce_scatter is on."""
     if stage_of(config) != stage or switch(config, f"{ZERO}/reduce_scatter", True) is not True:
         return
@@ -61,52 +63,80 @@ def _scaled_before(config: DsConfig, stage: int) -> Iterator[Breach]:
         message = f"gradient_predivide_factor: {shown(factor)} is refused {with_scatter}"
         where = config.locate("/gradient_predivide_factor")
         edits = removed(config, "/gradient_predivide_factor")
-        yield Breach(where=where, message=message, hint="remove it, or reduce_scatter: false", edits=edits)
+        yield Violation(where=where, message=message, hint="remove it, or reduce_scatter: false", edits=edits)
     if switch(config, "/prescale_gradients"):
         message = f"prescale_gradients: true is refused {with_scatter}"
         where, edits = config.locate("/prescale_gradients"), removed(config, "/prescale_gradients")
-        yield Breach(where=where, message=message, hint="remove it, or reduce_scatter: false", edits=edits)
+        yield Violation(where=where, message=message, hint="remove it, or reduce_scatter: false", edits=edits)
 
 
-def stage_2_scales_afterwards(submission: Submission) -> Iterator[Breach]:
-    """With reduce_scatter, stage 2 scales gradients after they are reduced."""
-    for config in configs(submission):
-        if not _sums(config):
-            yield from _scaled_before(config, 2)
+@configs.rule("ZERO016", ERROR, "init", deepspeed_now("runtime/zero/stage_1_and_2.py:346"))
+def stage_2_scales_afterwards(config: DsConfig) -> Violations:
+    """With reduce_scatter, stage 2 scales gradients after they are reduced.
+
+    Prevents: `pre-scale gradients is not yet supported with ZeRO-2 with reduce scatter enabled`
+    Fix: leave both out
+    """
+    if not _sums(config):
+        yield from _scaled_before(config, 2)
 
 
-def stage_3_scales_afterwards(submission: Submission) -> Iterator[Breach]:
-    """With reduce_scatter, stage 3 scales gradients after they are reduced."""
-    for config in configs(submission):
-        yield from _scaled_before(config, 3)
+@configs.rule("ZERO017", ERROR, "init", deepspeed_now("runtime/zero/stage3.py:395"))
+def stage_3_scales_afterwards(config: DsConfig) -> Violations:
+    """With reduce_scatter, stage 3 scales gradients after they are reduced.
+
+    Prevents: `gradient_predivide_factor != 1.0 is not yet supported with ZeRO-3 with reduce scatter enabled`
+    Fix: leave both out
+    """
+    yield from _scaled_before(config, 3)
 
 
-def stage_1_is_the_new_one(submission: Submission) -> Iterator[Breach]:
-    """The old implementation of stage 1 is gone since DeepSpeed 0.5.9."""
-    for config in configs(submission):
-        if switch(config, f"{ZERO}/legacy_stage1") and stage_of(config):
-            message = "legacy_stage1: true asks for what DeepSpeed 0.5.9 took out"
-            where, edits = config.locate(f"{ZERO}/legacy_stage1"), removed(config, f"{ZERO}/legacy_stage1")
-            yield Breach(where=where, message=message, hint="remove legacy_stage1", edits=edits)
+@configs.rule("ZERO018", ERROR, "init", deepspeed_now("runtime/engine.py:2650"))
+def stage_1_is_the_new_one(config: DsConfig) -> Violations:
+    """The old implementation of stage 1 is gone since DeepSpeed 0.5.9.
+
+    Prevents: `The deprecated version of ZeRO Stage 1 is not supported`
+    Fix: remove the key
+    """
+    if switch(config, f"{ZERO}/legacy_stage1") and stage_of(config):
+        message = "legacy_stage1: true asks for what DeepSpeed 0.5.9 took out"
+        where, edits = config.locate(f"{ZERO}/legacy_stage1"), removed(config, f"{ZERO}/legacy_stage1")
+        yield Violation(where=where, message=message, hint="remove legacy_stage1", edits=edits)
 
 
-def stage_3_saves_rigid_checkpoints(submission: Submission) -> Iterator[Breach]:
-    """Stage 3 has no elastic checkpoints: the engine doesn't hand the key to its optimizer."""
-    for config in configs(submission):
-        if switch(config, f"{ZERO}/elastic_checkpoint") and stage_of(config) == 3:
-            message = (
-                "elastic_checkpoint: true has no effect at stage 3: checkpoints are for as many replicas as wrote them"
-            )
-            where, edits = config.locate(f"{ZERO}/elastic_checkpoint"), removed(config, f"{ZERO}/elastic_checkpoint")
-            yield Breach(where=where, message=message, hint="remove it, and use universal checkpoints", edits=edits)
+@configs.rule("ZERO019", WARNING, "silent", deepspeed_now("runtime/engine.py:2758"))
+def stage_3_saves_rigid_checkpoints(config: DsConfig) -> Violations:
+    """Stage 3 has no elastic checkpoints: the engine doesn't hand the key to its optimizer.
+
+    Prevents: checkpoints that another number of replicas can't load
+    Fix: universal checkpoints
+    """
+    if switch(config, f"{ZERO}/elastic_checkpoint") and stage_of(config) == 3:
+        message = (
+            "elastic_checkpoint: true has no effect at stage 3: checkpoints are for as many replicas as wrote them"
+        )
+        where, edits = config.locate(f"{ZERO}/elastic_checkpoint"), removed(config, f"{ZERO}/elastic_checkpoint")
+        yield Violation(where=where, message=message, hint="remove it, and use universal checkpoints", edits=edits)
 
 
 #: The releases that refuse Muon with reduce_scatter and offload at stages 1 and 2, the end left out.
 MUON_OFFLOAD_REFUSED: Final = ((0, 19, 3), (0, 19, 8))
 
 
-def muon_reduces_whole_gradients(submission: Submission) -> Iterator[Breach]:
-    """Muon has reduce_scatter off at stage 3 and, from 0.19.3 to 0.19.7, beside an offloaded optimizer."""
+@submissions.rule(
+    "ZERO034",
+    ERROR,
+    "init",
+    f"{deepspeed_now('runtime/zero/stage3.py:361')}; {deepspeed('runtime/zero/stage_1_and_2.py:231')}",
+    since=(0, 18, 9),
+    reads=("DeepSpeed config",),
+)
+def muon_reduces_whole_gradients(submission: Submission) -> Violations:
+    """Muon has reduce_scatter off at stage 3 and, from 0.19.3 to 0.19.7, beside an offloaded optimizer.
+
+    Prevents: `Muon and reduce scatter cannot be used together`
+    Fix: reduce_scatter: false
+    """
     offload_refused = MUON_OFFLOAD_REFUSED[0] <= submission.deepspeed_version < MUON_OFFLOAD_REFUSED[1]
     for config in configs(submission):
         stage = stage_of(config)
@@ -118,11 +148,18 @@ def muon_reduces_whole_gradients(submission: Submission) -> Iterator[Breach]:
             message = f"Muon at stage {stage} with reduce_scatter, which is its default,{offload} is refused"
             here = config.has(f"{ZERO}/reduce_scatter")
             where = config.locate(f"{ZERO}/reduce_scatter" if here else "/optimizer/type")
-            yield Breach(where=where, message=message, hint='"reduce_scatter": false')
+            yield Violation(where=where, message=message, hint='"reduce_scatter": false')
 
 
-def callers_overlap_at_stage_2(submission: Submission) -> Iterator[Breach]:
-    """managed_gradient_accumulation: false goes with overlap_comm only from stage 2, and not with a pipeline."""
+@submissions.rule(
+    "ZERO036", ERROR, "init", deepspeed_now("runtime/engine.py:2031"), since=(0, 19, 4), reads=("DeepSpeed config",)
+)
+def callers_overlap_at_stage_2(submission: Submission) -> Violations:
+    """managed_gradient_accumulation: false goes with overlap_comm only from stage 2, and not with a pipeline.
+
+    Prevents: `managed_gradient_accumulation=False supports ZeRO overlap_comm only with ZeRO stage 2`
+    Fix: the default, true
+    """
     for config in configs(submission):
         pointer = "/managed_gradient_accumulation"
         if switch(config, pointer, True) is not False:
@@ -135,125 +172,51 @@ def callers_overlap_at_stage_2(submission: Submission) -> Iterator[Breach]:
         others += ["compile.deepcompile"] if switch(config, "/compile/deepcompile") else []
         if others:
             message = f"managed_gradient_accumulation: false is refused with {', '.join(others)}"
-            yield Breach(where=config.locate(pointer), message=message, hint="leave it out, or the other")
+            yield Violation(where=config.locate(pointer), message=message, hint="leave it out, or the other")
 
 
-def norms_are_computed_for_clipping(submission: Submission) -> Iterator[Breach]:
-    """compute_grad_norm: false needs gradient_clipping: 0, and neither offload, ZenFlow nor a BF16 optimizer."""
-    for config in configs(submission):
-        pointer = f"{ZERO}/compute_grad_norm"
-        if switch(config, pointer, True) is not False or stage_of(config) not in (1, 2):
-            continue
-        clip = number(given(config, "/gradient_clipping")) if config.has("/gradient_clipping") else 1.0
-        why = []
-        if clip is not None and clip > 0:
-            why.append(f"gradient_clipping is {shown(clip)}{'' if config.has('/gradient_clipping') else ' by default'}")
-        if offloads(config, "optimizer"):
-            why.append(f"the optimizer is offloaded to {offload_device(config, 'optimizer')}")
-        if config.value(f"{ZERO}/zenflow") is not None:
-            why.append("ZenFlow is on")
-        if _steps_in_bf16_optimizer(config) and not offloads(config, "optimizer"):
-            why.append("bf16 at stage 1 accumulates in fp32")
-        if why:
-            message = f"compute_grad_norm: false is refused: {', '.join(why)}"
-            yield Breach(
-                where=config.locate(pointer), message=message, hint="true, or gradient_clipping: 0 without the others"
-            )
-
-
-def offload_copies_contiguous_gradients(submission: Submission) -> Iterator[Breach]:
-    """Contiguous gradients are what CPU offload copies, so they aren't switched off beside it."""
-    for config in configs(submission):
-        pointer = f"{ZERO}/contiguous_gradients"
-        if stage_of(config) in (1, 2) and offloads(config, "optimizer") and switch(config, pointer, True) is False:
-            message = "contiguous_gradients: false has no effect: offload switches them on"
-            where, edits = config.locate(pointer), removed(config, pointer)
-            yield Breach(where=where, message=message, hint="remove contiguous_gradients", edits=edits)
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    ds_rule(
-        "ZERO015",
-        Severity.ERROR,
-        "init",
-        buckets_are_even,
-        source=deepspeed_now("runtime/zero/stage_1_and_2.py:365"),
-        prevents="`allgather_bucket_size must be a multiple of nccl_start_alignment_factor, 2`",
-        fix="an even number",
-    ),
-    ds_rule(
-        "ZERO016",
-        Severity.ERROR,
-        "init",
-        stage_2_scales_afterwards,
-        source=deepspeed_now("runtime/zero/stage_1_and_2.py:346"),
-        prevents="`pre-scale gradients is not yet supported with ZeRO-2 with reduce scatter enabled`",
-        fix="leave both out",
-    ),
-    ds_rule(
-        "ZERO017",
-        Severity.ERROR,
-        "init",
-        stage_3_scales_afterwards,
-        source=deepspeed_now("runtime/zero/stage3.py:395"),
-        prevents="`gradient_predivide_factor != 1.0 is not yet supported with ZeRO-3 with reduce scatter enabled`",
-        fix="leave both out",
-    ),
-    ds_rule(
-        "ZERO018",
-        Severity.ERROR,
-        "init",
-        stage_1_is_the_new_one,
-        source=deepspeed_now("runtime/engine.py:2650"),
-        prevents="`The deprecated version of ZeRO Stage 1 is not supported`",
-        fix="remove the key",
-    ),
-    ds_rule(
-        "ZERO019",
-        Severity.WARNING,
-        "silent",
-        stage_3_saves_rigid_checkpoints,
-        source=deepspeed_now("runtime/engine.py:2758"),
-        prevents="checkpoints that another number of replicas can't load",
-        fix="universal checkpoints",
-    ),
-    ds_rule(
-        "ZERO034",
-        Severity.ERROR,
-        "init",
-        muon_reduces_whole_gradients,
-        source=f"{deepspeed_now('runtime/zero/stage3.py:361')}; {deepspeed('runtime/zero/stage_1_and_2.py:231')}",
-        prevents="`Muon and reduce scatter cannot be used together`",
-        fix="reduce_scatter: false",
-        since=(0, 18, 9),
-    ),
-    ds_rule(
-        "ZERO036",
-        Severity.ERROR,
-        "init",
-        callers_overlap_at_stage_2,
-        source=deepspeed_now("runtime/engine.py:2031"),
-        prevents="`managed_gradient_accumulation=False supports ZeRO overlap_comm only with ZeRO stage 2`",
-        fix="the default, true",
-        since=(0, 19, 4),
-    ),
-    ds_rule(
-        "ZERO037",
-        Severity.WARNING,
-        "silent",
-        offload_copies_contiguous_gradients,
-        source=deepspeed_now("runtime/zero/stage_1_and_2.py:300"),
-        prevents="a setting that looks effective and is not",
-        fix="leave it out",
-    ),
-    ds_rule(
-        "ZERO048",
-        Severity.ERROR,
-        "init",
-        norms_are_computed_for_clipping,
-        source=deepspeed_now("runtime/zero/stage_1_and_2.py:213; runtime/engine.py:2308"),
-        prevents="`zero_optimization.compute_grad_norm=false requires gradient_clipping=0`",
-        fix="true, the default",
-        since=(0, 19, 7),
-    ),
+@configs.rule(
+    "ZERO048",
+    ERROR,
+    "init",
+    deepspeed_now("runtime/zero/stage_1_and_2.py:213; runtime/engine.py:2308"),
+    since=(0, 19, 7),
 )
+def norms_are_computed_for_clipping(config: DsConfig) -> Violations:
+    """compute_grad_norm: false needs gradient_clipping: 0, and neither offload, ZenFlow nor a BF16 optimizer.
+
+    Prevents: `zero_optimization.compute_grad_norm=false requires gradient_clipping=0`
+    Fix: true, the default
+    """
+    pointer = f"{ZERO}/compute_grad_norm"
+    if switch(config, pointer, True) is not False or stage_of(config) not in (1, 2):
+        return
+    clip = number(given(config, "/gradient_clipping")) if config.has("/gradient_clipping") else 1.0
+    why = []
+    if clip is not None and clip > 0:
+        why.append(f"gradient_clipping is {shown(clip)}{'' if config.has('/gradient_clipping') else ' by default'}")
+    if offloads(config, "optimizer"):
+        why.append(f"the optimizer is offloaded to {offload_device(config, 'optimizer')}")
+    if config.value(f"{ZERO}/zenflow") is not None:
+        why.append("ZenFlow is on")
+    if _steps_in_bf16_optimizer(config) and not offloads(config, "optimizer"):
+        why.append("bf16 at stage 1 accumulates in fp32")
+    if why:
+        message = f"compute_grad_norm: false is refused: {', '.join(why)}"
+        yield Violation(
+            where=config.locate(pointer), message=message, hint="true, or gradient_clipping: 0 without the others"
+        )
+
+
+@configs.rule("ZERO037", WARNING, "silent", deepspeed_now("runtime/zero/stage_1_and_2.py:300"))
+def offload_copies_contiguous_gradients(config: DsConfig) -> Violations:
+    """Contiguous gradients are what CPU offload copies, so they aren't switched off beside it.
+
+    Prevents: a setting that looks effective and is not
+    Fix: leave it out
+    """
+    pointer = f"{ZERO}/contiguous_gradients"
+    if stage_of(config) in (1, 2) and offloads(config, "optimizer") and switch(config, pointer, True) is False:
+        message = "contiguous_gradients: false has no effect: offload switches them on"
+        where, edits = config.locate(pointer), removed(config, pointer)
+        yield Violation(where=where, message=message, hint="remove contiguous_gradients", edits=edits)

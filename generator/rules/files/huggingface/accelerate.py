@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from ....documents.document import AccelerateConfig, at_key
 from ....documents.submission import Submission
-from ....findings import Severity
+from ....findings import ERROR, Severity, Violation, Violations
 from ....job.source import escape
 from ....job.wording import show
 from ...numbers import listed
+from ...rule import subject, submissions
 from ...sources import accelerate
-from ..rule import Breach, DocumentRule, When
 
 #: Source: accelerate commands/config/config_args.py, BaseConfig and ClusterConfig @ 1.15.0; the last two are legacy.
 TOP_KEYS: Final = (
@@ -36,15 +36,6 @@ _SECTIONS: Final = ("deepspeed_config", "fsdp_config", "megatron_lm_config", "pa
 _MAX_PORT: Final = 65_535  # 16 bits
 
 
-def clusters(submission: Submission) -> Iterator[AccelerateConfig]:
-    """The configs of clusters, not of SageMaker, that could be read to their end."""
-    for config in submission.accelerate_configs:
-        source = config.source
-        sagemaker = source.value("/compute_environment", "LOCAL_MACHINE") == "AMAZON_SAGEMAKER"
-        if source.complete and isinstance(source.data, dict) and not sagemaker:
-            yield config
-
-
 def on_the_line(submission: Submission, *names: str) -> bool:
     """Whether a launch line gives one of these options to `accelerate launch`, or may give it."""
     for launch in submission.launches:
@@ -54,18 +45,32 @@ def on_the_line(submission: Submission, *names: str) -> bool:
     return False
 
 
-def keys_are_known(submission: Submission) -> Iterator[Breach]:
-    """Every key of an accelerate config is one that accelerate knows."""
-    for config in clusters(submission):
+@subject("accelerate config")
+def clusters(submission: Submission) -> Iterator[AccelerateConfig]:
+    """The configs of clusters, not of SageMaker, that could be read to their end."""
+    for config in submission.accelerate_configs:
         source = config.source
-        for key in source.data if isinstance(source.data, dict) else ():
-            if key not in TOP_KEYS:
-                close = difflib.get_close_matches(key.lower(), TOP_KEYS, n=1, cutoff=0.6)
-                hint = f"did you mean {close[0]}?" if close else "take it out"
-                if key in _DEEPSPEED_HOMES:
-                    hint = f"{key} stands under deepspeed_config"
-                message = f"{key} is no key that accelerate 1.15 knows"
-                yield Breach(where=at_key(source, f"/{escape(key)}"), message=message, hint=hint)
+        sagemaker = source.value("/compute_environment", "LOCAL_MACHINE") == "AMAZON_SAGEMAKER"
+        if source.complete and isinstance(source.data, dict) and not sagemaker:
+            yield config
+
+
+@clusters.rule("ACC001", ERROR, "launcher", accelerate("commands/config/config_args.py (from_yaml_file)"))
+def keys_are_known(config: AccelerateConfig) -> Violations:
+    """Every key of an accelerate config is one that accelerate knows.
+
+    Prevents: ValueError: The config file had unknown keys
+    Fix: the key's right name, or none
+    """
+    source = config.source
+    for key in source.data if isinstance(source.data, dict) else ():
+        if key not in TOP_KEYS:
+            close = difflib.get_close_matches(key.lower(), TOP_KEYS, n=1, cutoff=0.6)
+            hint = f"did you mean {close[0]}?" if close else "take it out"
+            if key in _DEEPSPEED_HOMES:
+                hint = f"{key} stands under deepspeed_config"
+            message = f"{key} is no key that accelerate 1.15 knows"
+            yield Violation(where=at_key(source, f"/{escape(key)}"), message=message, hint=hint)
 
 
 _DEEPSPEED_HOMES: Final = frozenset(
@@ -73,42 +78,59 @@ _DEEPSPEED_HOMES: Final = frozenset(
 )
 
 
-def type_is_known(submission: Submission) -> Iterator[Breach]:
-    """distributed_type is there, in capitals, and compute_environment too where it is given."""
-    for config in clusters(submission):
-        source = config.source
-        value = source.value("/distributed_type")
-        if not source.has("/distributed_type"):
-            message = "distributed_type is missing"
-            yield Breach(where=source.locate(""), message=message, hint="distributed_type: DEEPSPEED")
-        elif isinstance(value, str) and value not in DISTRIBUTED_TYPES:
-            yield _choice(config, "/distributed_type", value, DISTRIBUTED_TYPES)
-        environment = source.value("/compute_environment", "LOCAL_MACHINE")
-        if environment not in ENVIRONMENTS:
-            yield _choice(config, "/compute_environment", environment, ENVIRONMENTS)
+@clusters.rule(
+    "ACC002", ERROR, "launcher", accelerate("commands/config/config_args.py (process_config, __post_init__)")
+)
+def type_is_known(config: AccelerateConfig) -> Violations:
+    """distributed_type is there, in capitals, and compute_environment too where it is given.
+
+    Prevents: ValueError: A `distributed_type` must be specified, or: 'x' is not a valid DistributedType
+    Fix: distributed_type: DEEPSPEED
+    """
+    source = config.source
+    value = source.value("/distributed_type")
+    if not source.has("/distributed_type"):
+        message = "distributed_type is missing"
+        yield Violation(where=source.locate(""), message=message, hint="distributed_type: DEEPSPEED")
+    elif isinstance(value, str) and value not in DISTRIBUTED_TYPES:
+        yield _choice(config, "/distributed_type", value, DISTRIBUTED_TYPES)
+    environment = source.value("/compute_environment", "LOCAL_MACHINE")
+    if environment not in ENVIRONMENTS:
+        yield _choice(config, "/compute_environment", environment, ENVIRONMENTS)
 
 
-def type_is_text(submission: Submission) -> Iterator[Breach]:
-    """distributed_type is text: 'NO' in quotes, for YAML reads no as false."""
-    for config in clusters(submission):
-        value = config.source.value("/distributed_type", "NO")
-        if not isinstance(value, str):
-            where = config.source.locate("/distributed_type")
-            message = f"distributed_type is {show(value)}, not text: accelerate starts one process, without any of them"
-            yield Breach(where=where, message=message, hint="distributed_type: 'NO', or DEEPSPEED")
+@clusters.rule("ACC019", ERROR, "silent", accelerate("commands/config/config_args.py (__post_init__)"))
+def type_is_text(config: AccelerateConfig) -> Violations:
+    """distributed_type is text: 'NO' in quotes, for YAML reads no as false.
+
+    Prevents: No error: one process, whatever num_processes says.
+    Fix: 'NO' in quotes, or DEEPSPEED
+    """
+    value = config.source.value("/distributed_type", "NO")
+    if not isinstance(value, str):
+        where = config.source.locate("/distributed_type")
+        message = f"distributed_type is {show(value)}, not text: accelerate starts one process, without any of them"
+        yield Violation(where=where, message=message, hint="distributed_type: 'NO', or DEEPSPEED")
 
 
-def _choice(config: AccelerateConfig, pointer: str, value: object, choices: tuple[str, ...]) -> Breach:
+def _choice(config: AccelerateConfig, pointer: str, value: object, choices: tuple[str, ...]) -> Violation:
     close = difflib.get_close_matches(str(value).upper(), choices, n=1, cutoff=0.6)
-    return Breach(
+    return Violation(
         where=config.source.locate(pointer),
         message=f"{pointer[1:]} is {show(value)}, which accelerate doesn't have",
         hint=f"did you mean {close[0]}?" if close else listed(choices),
     )
 
 
-def precision_is_known(submission: Submission) -> Iterator[Breach]:
-    """mixed_precision is 'no', in quotes, fp16, bf16 or fp8."""
+@submissions.rule(
+    "ACC003", ERROR, "launcher", accelerate("utils/launch.py (prepare_deepspeed_cmd_env)"), reads=("accelerate config",)
+)
+def precision_is_known(submission: Submission) -> Violations:
+    """mixed_precision is 'no', in quotes, fp16, bf16 or fp8.
+
+    Prevents: ValueError: Unknown mixed_precision mode, or AttributeError: 'bool' object has no attribute 'lower'
+    Fix: 'no', fp16, bf16 or fp8
+    """
     for config in clusters(submission):
         value = config.source.value("/mixed_precision")
         if value is None or on_the_line(submission, "--mixed_precision"):
@@ -116,14 +138,25 @@ def precision_is_known(submission: Submission) -> Iterator[Breach]:
         where = config.source.locate("/mixed_precision")
         if isinstance(value, bool):
             message = f"mixed_precision is {show(value)}: YAML reads no as false, and accelerate takes text"
-            yield Breach(where=where, message=message, hint="mixed_precision: 'no'")
+            yield Violation(where=where, message=message, hint="mixed_precision: 'no'")
         elif not isinstance(value, str) or value.lower() not in PRECISIONS:
             message = f"mixed_precision is {show(value)}, which accelerate doesn't have"
-            yield Breach(where=where, message=message, hint=listed(PRECISIONS))
+            yield Violation(where=where, message=message, hint=listed(PRECISIONS))
 
 
-def counts_are_whole(submission: Submission) -> Iterator[Breach]:
-    """num_processes, num_machines, machine_rank and main_process_port are whole numbers in their ranges."""
+@submissions.rule(
+    "ACC004",
+    ERROR,
+    "launcher",
+    accelerate("commands/config/config_args.py (ClusterConfig), utils/launch.py"),
+    reads=("accelerate config",),
+)
+def counts_are_whole(submission: Submission) -> Violations:
+    """num_processes, num_machines, machine_rank and main_process_port are whole numbers in their ranges.
+
+    Prevents: TypeError or ValueError in the launcher.
+    Fix: whole numbers
+    """
     for config in clusters(submission):
         alone = (config.source.integer("/num_machines") or 1) == 1
         for key in _COUNTS:
@@ -134,12 +167,12 @@ def counts_are_whole(submission: Submission) -> Iterator[Breach]:
                 continue
             if type(value) is not int and not (alone and key != "main_process_port" and _is_digits(value)):
                 message = f"{key} is {show(value)}, not a whole number"
-                yield Breach(where=where, message=message, hint=f"{key}: {_number(key, value)}")
+                yield Violation(where=where, message=message, hint=f"{key}: {_number(key, value)}")
             elif key == "main_process_port" and isinstance(value, int) and not 0 <= value <= _MAX_PORT:
-                yield Breach(where=where, message=f"{key} is {value}, no port", hint=f"1024 to {_MAX_PORT}")
+                yield Violation(where=where, message=f"{key} is {value}, no port", hint=f"1024 to {_MAX_PORT}")
             elif key == "num_machines" and isinstance(value, int) and value < 1:
                 message = f"{key} is {value}; it is at least 1"
-                yield Breach(where=where, message=message, hint=f"{key}: 1", severity=Severity.WARNING)
+                yield Violation(where=where, message=message, hint=f"{key}: 1", severity=Severity.WARNING)
 
 
 def _is_digits(value: object) -> bool:
@@ -152,8 +185,19 @@ def _number(key: str, value: object) -> str:
     return str(value) if _is_digits(value) else usual.get(key, "8")
 
 
-def processes_are_counted(submission: Submission) -> Iterator[Breach]:
-    """num_processes is at least 1, in the config or on the launch line."""
+@submissions.rule(
+    "ACC005",
+    ERROR,
+    "launcher",
+    accelerate("commands/launch.py (_validate_launch_command)"),
+    reads=("accelerate config",),
+)
+def processes_are_counted(submission: Submission) -> Violations:
+    """num_processes is at least 1, in the config or on the launch line.
+
+    Prevents: ValueError: You need to manually pass in `--num_processes` using this config yaml.
+    Fix: num_processes: nodes × GPUs of a node
+    """
     for config in clusters(submission):
         source = config.source
         if on_the_line(submission, "--num_processes") or source.value("/distributed_type") in (None, "NO", "XLA"):
@@ -166,11 +210,22 @@ def processes_are_counted(submission: Submission) -> Iterator[Breach]:
             hint = "num_processes: GPUs of all nodes together, or --num_processes on the launch line"
             launched = any(call.program == "accelerate" for launch in submission.launches for call in launch.calls)
             severity = None if launched else Severity.NOTE  # the launch line may give it
-            yield Breach(where=where, message=message, hint=hint, severity=severity)
+            yield Violation(where=where, message=message, hint=hint, severity=severity)
 
 
-def ids_are_text(submission: Submission) -> Iterator[Breach]:
-    """gpu_ids is text, and has an id for every process of a node."""
+@submissions.rule(
+    "ACC006",
+    ERROR,
+    "launcher",
+    accelerate("commands/launch.py (_validate_launch_command)"),
+    reads=("accelerate config",),
+)
+def ids_are_text(submission: Submission) -> Violations:
+    """gpu_ids is text, and has an id for every process of a node.
+
+    Prevents: AttributeError: 'int' object has no attribute 'split', or CUDA error: invalid device ordinal
+    Fix: gpu_ids: all
+    """
     for config in clusters(submission):
         value = config.source.value("/gpu_ids")
         where = config.source.locate("/gpu_ids")
@@ -179,7 +234,7 @@ def ids_are_text(submission: Submission) -> Iterator[Breach]:
         if not isinstance(value, str):
             message = f"gpu_ids is {show(value)}, not text, and accelerate splits it at commas"
             shown = ",".join(map(str, value)) if isinstance(value, list) else value
-            yield Breach(where=where, message=message, hint=f"gpu_ids: '{shown}', or all")
+            yield Violation(where=where, message=message, hint=f"gpu_ids: '{shown}', or all")
             continue
         processes, machines = config.source.integer("/num_processes"), config.source.integer("/num_machines") or 1
         named = [part for part in value.split(",") if part.strip()]
@@ -188,103 +243,28 @@ def ids_are_text(submission: Submission) -> Iterator[Breach]:
         each = processes // max(machines, 1)
         if len(named) < each:
             message = f"gpu_ids names {len(named)} GPUs for {each} processes on a machine"
-            yield Breach(where=where, message=message, hint=f"gpu_ids: all, or num_processes: {len(named) * machines}")
+            yield Violation(
+                where=where, message=message, hint=f"gpu_ids: all, or num_processes: {len(named) * machines}"
+            )
 
 
-def sections_are_mappings(submission: Submission) -> Iterator[Breach]:
-    """deepspeed_config, fsdp_config and the like are mappings."""
-    for config in clusters(submission):
-        for key in _SECTIONS:
-            value = config.source.value(f"/{key}")
-            if value is not None and not isinstance(value, Mapping):
-                message = f"{key} is {show(value)}, not a mapping"
-                own = key == "deepspeed_config"
-                hint = "a mapping with deepspeed_config_file or zero_stage" if own else "a mapping, or {}"
-                used = own and config.source.value("/distributed_type") == "DEEPSPEED"
-                severity = None if used else Severity.WARNING  # of another type the section isn't read
-                where = config.source.locate(f"/{key}")
-                yield Breach(where=where, message=message, hint=hint, severity=severity)
+@clusters.rule("ACC007", ERROR, "launcher", accelerate("commands/launch.py (_validate_launch_command)"))
+def sections_are_mappings(config: AccelerateConfig) -> Violations:
+    """deepspeed_config, fsdp_config and the like are mappings.
+
+    Prevents: AttributeError: 'str' object has no attribute 'keys', or a section that is silently left out.
+    Fix: a mapping
+    """
+    for key in _SECTIONS:
+        value = config.source.value(f"/{key}")
+        if value is not None and not isinstance(value, Mapping):
+            message = f"{key} is {show(value)}, not a mapping"
+            own = key == "deepspeed_config"
+            hint = "a mapping with deepspeed_config_file or zero_stage" if own else "a mapping, or {}"
+            used = own and config.source.value("/distributed_type") == "DEEPSPEED"
+            severity = None if used else Severity.WARNING  # of another type the section isn't read
+            where = config.source.locate(f"/{key}")
+            yield Violation(where=where, message=message, hint=hint, severity=severity)
 
 
 _READS: Final = ("accelerate config",)
-
-
-def _rule(
-    id: str,
-    check: Callable[[Submission], Iterator[Breach]],
-    place: str,
-    prevents: str,
-    fix: str,
-    when: When = "launcher",
-) -> DocumentRule:
-    return DocumentRule(
-        id=id,
-        severity=Severity.ERROR,
-        when=when,
-        reads=_READS,
-        source=accelerate(place),
-        prevents=prevents,
-        fix=fix,
-        check=check,
-    )
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    _rule(
-        "ACC001",
-        keys_are_known,
-        "commands/config/config_args.py (from_yaml_file)",
-        "ValueError: The config file had unknown keys",
-        "the key's right name, or none",
-    ),
-    _rule(
-        "ACC002",
-        type_is_known,
-        "commands/config/config_args.py (process_config, __post_init__)",
-        "ValueError: A `distributed_type` must be specified, or: 'x' is not a valid DistributedType",
-        "distributed_type: DEEPSPEED",
-    ),
-    _rule(
-        "ACC019",
-        type_is_text,
-        "commands/config/config_args.py (__post_init__)",
-        "No error: one process, whatever num_processes says.",
-        "'NO' in quotes, or DEEPSPEED",
-        "silent",
-    ),
-    _rule(
-        "ACC003",
-        precision_is_known,
-        "utils/launch.py (prepare_deepspeed_cmd_env)",
-        "ValueError: Unknown mixed_precision mode, or AttributeError: 'bool' object has no attribute 'lower'",
-        "'no', fp16, bf16 or fp8",
-    ),
-    _rule(
-        "ACC004",
-        counts_are_whole,
-        "commands/config/config_args.py (ClusterConfig), utils/launch.py",
-        "TypeError or ValueError in the launcher.",
-        "whole numbers",
-    ),
-    _rule(
-        "ACC005",
-        processes_are_counted,
-        "commands/launch.py (_validate_launch_command)",
-        "ValueError: You need to manually pass in `--num_processes` using this config yaml.",
-        "num_processes: nodes × GPUs of a node",
-    ),
-    _rule(
-        "ACC006",
-        ids_are_text,
-        "commands/launch.py (_validate_launch_command)",
-        "AttributeError: 'int' object has no attribute 'split', or CUDA error: invalid device ordinal",
-        "gpu_ids: all",
-    ),
-    _rule(
-        "ACC007",
-        sections_are_mappings,
-        "commands/launch.py (_validate_launch_command)",
-        "AttributeError: 'str' object has no attribute 'keys', or a section that is silently left out.",
-        "a mapping",
-    ),
-)

@@ -8,13 +8,15 @@ from typing import Final
 
 from ....documents.document import AccelerateConfig, at_key
 from ....documents.submission import Submission
-from ....findings import Severity
+from ....findings import ERROR, WARNING, Violation, Violations
 from ....job.source import escape
 from ....job.wording import show
 from ...numbers import listed
+from ...rule import subject, submissions
 from ...sources import accelerate
-from ..rule import Breach, DocumentRule
 from .accelerate import DISTRIBUTED_TYPES, TOP_KEYS, clusters, on_the_line
+
+_PLUGIN: Final = accelerate("utils/dataclasses.py (DeepSpeedPlugin.__post_init__)")
 
 _AT: Final = "/deepspeed_config"
 #: Source: accelerate commands/launch.py (the options of its DeepSpeed group) @ 1.15.0.
@@ -35,33 +37,52 @@ _DEVICES: Final = ("none", "cpu", "nvme")
 _FLAGS: Final = ("y", "yes", "t", "true", "on", "1", "n", "no", "f", "false", "off", "0")
 
 
+def _uses_deepspeed(config: AccelerateConfig) -> bool:
+    return config.source.value("/distributed_type") == "DEEPSPEED"
+
+
+@subject("accelerate config")
 def _sections(submission: Submission) -> Iterator[AccelerateConfig]:
     for config in clusters(submission):
         if isinstance(config.source.value(_AT), dict):
             yield config
 
 
-def _uses_deepspeed(config: AccelerateConfig) -> bool:
-    return config.source.value("/distributed_type") == "DEEPSPEED"
+@_sections.rule(
+    "ACC008",
+    WARNING,
+    "silent",
+    accelerate("commands/launch.py (_validate_launch_command sets any key, nothing reads it)"),
+)
+def keys_are_known(config: AccelerateConfig) -> Violations:
+    """Every key of deepspeed_config is one that accelerate reads.
+
+    Prevents: No error: the setting has its default.
+    Fix: the key's right name
+    """
+    section = config.source.value(_AT)
+    for key in section if isinstance(section, dict) else ():
+        if key not in KEYS:
+            close = difflib.get_close_matches(key.lower(), KEYS, n=1, cutoff=0.6)
+            message = f"{key} is no DeepSpeed setting of accelerate's"
+            hint = f"did you mean {close[0]}?" if close else "it goes into the JSON that deepspeed_config_file names"
+            hint = "it stands at the top of the file" if key in TOP_KEYS else hint
+            yield Violation(where=at_key(config.source, f"{_AT}/{escape(key)}"), message=message, hint=hint)
 
 
-def keys_are_known(submission: Submission) -> Iterator[Breach]:
-    """Every key of deepspeed_config is one that accelerate reads."""
-    for config in _sections(submission):
-        section = config.source.value(_AT)
-        for key in section if isinstance(section, dict) else ():
-            if key not in KEYS:
-                close = difflib.get_close_matches(key.lower(), KEYS, n=1, cutoff=0.6)
-                message = f"{key} is no DeepSpeed setting of accelerate's"
-                hint = (
-                    f"did you mean {close[0]}?" if close else "it goes into the JSON that deepspeed_config_file names"
-                )
-                hint = "it stands at the top of the file" if key in TOP_KEYS else hint
-                yield Breach(where=at_key(config.source, f"{_AT}/{escape(key)}"), message=message, hint=hint)
+@submissions.rule(
+    "HF007",
+    ERROR,
+    "init",
+    accelerate("utils/dataclasses.py (DeepSpeedPlugin._deepspeed_config_checks)"),
+    reads=("accelerate config",),
+)
+def one_source_of_settings(submission: Submission) -> Violations:
+    """Beside deepspeed_config_file there is no zero_stage, mixed_precision or other setting that is the file's.
 
-
-def one_source_of_settings(submission: Submission) -> Iterator[Breach]:
-    """Beside deepspeed_config_file there is no zero_stage, mixed_precision or other setting that is the file's."""
+    Prevents: ValueError: When using `deepspeed_config_file`, the following accelerate config variables ...
+    Fix: settings in the JSON only
+    """
     for config in _sections(submission):
         source = config.source
         if not source.value(f"{_AT}/deepspeed_config_file") or not _uses_deepspeed(config):
@@ -70,46 +91,50 @@ def one_source_of_settings(submission: Submission) -> Iterator[Breach]:
             if source.has(f"{_AT}/{key}"):
                 message = f"{key} beside deepspeed_config_file {source.value(f'{_AT}/deepspeed_config_file')}"
                 hint = "take it out, and say it in the JSON"
-                yield Breach(where=at_key(source, f"{_AT}/{key}"), message=message, hint=hint)
+                yield Violation(where=at_key(source, f"{_AT}/{key}"), message=message, hint=hint)
         key = "fp16" if source.value("/fp16") and not source.has("/mixed_precision") else "mixed_precision"
         if source.value(f"/{key}") is not None and not on_the_line(submission, "--mixed_precision"):
             message = f"{key} {show(source.value(f'/{key}'))} beside deepspeed_config_file"
             hint = "take it out, and set bf16 or fp16 in the JSON"
-            yield Breach(where=at_key(source, f"/{key}"), message=message, hint=hint)
+            yield Violation(where=at_key(source, f"/{key}"), message=message, hint=hint)
 
 
-def values_are_deepspeeds(submission: Submission) -> Iterator[Breach]:
-    """zero_stage is 0 to 3, offload devices are none, cpu or nvme, and flags are true or false."""
-    for config in _sections(submission):
-        source = config.source
-        stage = source.value(f"{_AT}/zero_stage")
-        if stage is not None and str(stage) not in map(str, _STAGES):
-            message = f"zero_stage is {show(stage)}"
-            yield Breach(where=source.locate(f"{_AT}/zero_stage"), message=message, hint=listed(_STAGES))
-        for key in ("offload_optimizer_device", "offload_param_device"):
-            device = source.value(f"{_AT}/{key}")
-            if device is not None and str(device).lower() not in _DEVICES:
-                message = f"{key} is {show(device)}"
-                hint = "none" if device is False else listed(_DEVICES)
-                yield Breach(where=source.locate(f"{_AT}/{key}"), message=message, hint=hint)
-        flag = source.value(f"{_AT}/zero3_init_flag")
-        if flag is not None and str(flag).lower() not in _FLAGS:
-            message = f"zero3_init_flag is {show(flag)}, not true or false"
-            yield Breach(where=source.locate(f"{_AT}/zero3_init_flag"), message=message, hint="true or false")
-        yield from _numbers(config)
+@_sections.rule("ACC009", ERROR, "init", _PLUGIN)
+def values_are_deepspeeds(config: AccelerateConfig) -> Violations:
+    """zero_stage is 0 to 3, offload devices are none, cpu or nvme, and flags are true or false.
+
+    Prevents: ValueError when the plugin converts it, or DeepSpeed's own error about the config.
+    Fix: a value that DeepSpeed has
+    """
+    source = config.source
+    stage = source.value(f"{_AT}/zero_stage")
+    if stage is not None and str(stage) not in map(str, _STAGES):
+        message = f"zero_stage is {show(stage)}"
+        yield Violation(where=source.locate(f"{_AT}/zero_stage"), message=message, hint=listed(_STAGES))
+    for key in ("offload_optimizer_device", "offload_param_device"):
+        device = source.value(f"{_AT}/{key}")
+        if device is not None and str(device).lower() not in _DEVICES:
+            message = f"{key} is {show(device)}"
+            hint = "none" if device is False else listed(_DEVICES)
+            yield Violation(where=source.locate(f"{_AT}/{key}"), message=message, hint=hint)
+    flag = source.value(f"{_AT}/zero3_init_flag")
+    if flag is not None and str(flag).lower() not in _FLAGS:
+        message = f"zero3_init_flag is {show(flag)}, not true or false"
+        yield Violation(where=source.locate(f"{_AT}/zero3_init_flag"), message=message, hint="true or false")
+    yield from _numbers(config)
 
 
-def _numbers(config: AccelerateConfig) -> Iterator[Breach]:
+def _numbers(config: AccelerateConfig) -> Violations:
     source = config.source
     steps = source.value(f"{_AT}/gradient_accumulation_steps")
     if steps is not None and steps != "auto" and not (type(steps) is int and steps > 0) and not _is_digits(steps):
         message = f"gradient_accumulation_steps is {show(steps)}"
         where = source.locate(f"{_AT}/gradient_accumulation_steps")
-        yield Breach(where=where, message=message, hint="a whole number of at least 1")
+        yield Violation(where=where, message=message, hint="a whole number of at least 1")
     clipping = source.value(f"{_AT}/gradient_clipping")
     if clipping is not None and not _is_number(clipping):
         message = f"gradient_clipping is {show(clipping)}, not a number"
-        yield Breach(where=source.locate(f"{_AT}/gradient_clipping"), message=message, hint="1.0")
+        yield Violation(where=source.locate(f"{_AT}/gradient_clipping"), message=message, hint="1.0")
 
 
 def _is_digits(value: object) -> bool:
@@ -125,8 +150,19 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (str, int, float)) and not isinstance(value, bool)
 
 
-def nvme_has_a_path(submission: Submission) -> Iterator[Breach]:
-    """Offloading to nvme has its path in the DeepSpeed config: accelerate does not pass its own on."""
+@submissions.rule(
+    "ACC010",
+    ERROR,
+    "silent",
+    accelerate("utils/launch.py (prepare_deepspeed_cmd_env exports no nvme path)"),
+    reads=("accelerate config",),
+)
+def nvme_has_a_path(submission: Submission) -> Violations:
+    """Offloading to nvme has its path in the DeepSpeed config: accelerate does not pass its own on.
+
+    Prevents: No error from accelerate: DeepSpeed swaps into a folder called none of the working directory.
+    Fix: deepspeed_config_file with nvme_path
+    """
     for config in _sections(submission):
         for what in ("optimizer", "param"):
             key = f"offload_{what}_device"
@@ -138,11 +174,18 @@ def nvme_has_a_path(submission: Submission) -> Iterator[Breach]:
                     f"{key} is nvme, and accelerate 1.15 passes no offload_{what}_nvme_path on: the path is 'none'"
                 )
                 hint = f"deepspeed_config_file with a nvme_path, or export {variable}"
-                yield Breach(where=config.source.locate(f"{_AT}/{key}"), message=message, hint=hint)
+                yield Violation(where=config.source.locate(f"{_AT}/{key}"), message=message, hint=hint)
 
 
-def section_is_of_the_type(submission: Submission) -> Iterator[Breach]:
-    """A deepspeed_config goes with distributed_type DEEPSPEED, an fsdp_config with FSDP."""
+@submissions.rule(
+    "ACC011", ERROR, "silent", accelerate("commands/launch.py (_validate_launch_command)"), reads=("accelerate config",)
+)
+def section_is_of_the_type(submission: Submission) -> Violations:
+    """A deepspeed_config goes with distributed_type DEEPSPEED, an fsdp_config with FSDP.
+
+    Prevents: No error: training runs without DeepSpeed or FSDP.
+    Fix: the distributed_type of the section
+    """
     for config in clusters(submission):
         kind = config.source.value("/distributed_type")
         for key, wanted, option in (
@@ -155,11 +198,16 @@ def section_is_of_the_type(submission: Submission) -> Iterator[Breach]:
             if filled and kind != wanted and not on_the_line(submission, option):
                 message = f"{key} with distributed_type {kind}: it is not used"
                 hint = f"distributed_type: {wanted}, or take {key} out"
-                yield Breach(where=at_key(config.source, f"/{key}"), message=message, hint=hint)
+                yield Violation(where=at_key(config.source, f"/{key}"), message=message, hint=hint)
 
 
-def init_is_for_stage_3(submission: Submission) -> Iterator[Breach]:
-    """zero3_init_flag is true under ZeRO stage 3 only."""
+@submissions.rule("HF014", WARNING, "silent", _PLUGIN, reads=("accelerate config", "DeepSpeed config"))
+def init_is_for_stage_3(submission: Submission) -> Violations:
+    """zero3_init_flag is true under ZeRO stage 3 only.
+
+    Prevents: A warning that the flag is only applicable for ZeRO stage 3, and every rank loads the whole model.
+    Fix: zero3_init_flag: false, or stage 3
+    """
     for config in _sections(submission):
         source, linked = config.source, submission.ds_config
         stage: object = source.value(f"{_AT}/zero_stage", 2)
@@ -167,26 +215,42 @@ def init_is_for_stage_3(submission: Submission) -> Iterator[Breach]:
             stage = linked.stage if linked is not None else None
         if _is_true(source.value(f"{_AT}/zero3_init_flag")) and stage in (0, 1, 2):
             message = f"zero3_init_flag is true under ZeRO stage {stage}: it is set to false"
-            yield Breach(where=source.locate(f"{_AT}/zero3_init_flag"), message=message, hint="zero3_init_flag: false")
+            yield Violation(
+                where=source.locate(f"{_AT}/zero3_init_flag"), message=message, hint="zero3_init_flag: false"
+            )
 
 
 def _is_true(value: object) -> bool:
     return str(value).lower() in _FLAGS[:6]
 
 
-def parameters_are_offloaded_at_stage_3(submission: Submission) -> Iterator[Breach]:
-    """offload_param_device is cpu or nvme under ZeRO stage 3 only."""
-    for config in _sections(submission):
-        source = config.source
-        device, stage = source.value(f"{_AT}/offload_param_device"), source.value(f"{_AT}/zero_stage", 2)
-        if device in ("cpu", "nvme") and stage in (0, 1, 2) and not source.value(f"{_AT}/deepspeed_config_file"):
-            message = f"offload_param_device {device} under ZeRO stage {stage}: parameters stay on the GPU"
-            where = source.locate(f"{_AT}/offload_param_device")
-            yield Breach(where=where, message=message, hint="zero_stage: 3, or offload_param_device: none")
+@_sections.rule(
+    "ACC012",
+    WARNING,
+    "silent",
+    accelerate("utils/dataclasses.py") + "; deepspeed/runtime/engine.py reads offload_param at stage 3 only",
+)
+def parameters_are_offloaded_at_stage_3(config: AccelerateConfig) -> Violations:
+    """offload_param_device is cpu or nvme under ZeRO stage 3 only.
+
+    Prevents: No error: less memory is saved than it says.
+    Fix: stage 3
+    """
+    source = config.source
+    device, stage = source.value(f"{_AT}/offload_param_device"), source.value(f"{_AT}/zero_stage", 2)
+    if device in ("cpu", "nvme") and stage in (0, 1, 2) and not source.value(f"{_AT}/deepspeed_config_file"):
+        message = f"offload_param_device {device} under ZeRO stage {stage}: parameters stay on the GPU"
+        where = source.locate(f"{_AT}/offload_param_device")
+        yield Violation(where=where, message=message, hint="zero_stage: 3, or offload_param_device: none")
 
 
-def stage_is_the_configs(submission: Submission) -> Iterator[Breach]:
-    """accelerate's zero_stage is that of the DeepSpeed config beside it."""
+@submissions.rule("ACC013", WARNING, "silent", _PLUGIN, reads=("accelerate config", "DeepSpeed config"))
+def stage_is_the_configs(submission: Submission) -> Violations:
+    """accelerate's zero_stage is that of the DeepSpeed config beside it.
+
+    Prevents: No error: the one that isn't read is the one that was looked at.
+    Fix: deepspeed_config_file, and no zero_stage
+    """
     linked = submission.ds_config
     for config in _sections(submission) if linked is not None else ():
         stage = config.source.value(f"{_AT}/zero_stage")
@@ -194,92 +258,10 @@ def stage_is_the_configs(submission: Submission) -> Iterator[Breach]:
         if type(stage) is int and linked is not None and linked.stage not in (None, stage) and not named:
             message = f"zero_stage is {stage} here and {linked.stage} in {linked.name}: one of them is not used"
             where = config.source.locate(f"{_AT}/zero_stage")
-            yield Breach(where=where, message=message, hint=f"deepspeed_config_file: {linked.name}, without zero_stage")
+            yield Violation(
+                where=where, message=message, hint=f"deepspeed_config_file: {linked.name}, without zero_stage"
+            )
 
 
 _READS: Final = ("accelerate config",)
 _BOTH: Final = ("accelerate config", "DeepSpeed config")
-_PLUGIN: Final = accelerate("utils/dataclasses.py (DeepSpeedPlugin.__post_init__)")
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    DocumentRule(
-        id="HF007",
-        severity=Severity.ERROR,
-        when="init",
-        reads=_READS,
-        source=accelerate("utils/dataclasses.py (DeepSpeedPlugin._deepspeed_config_checks)"),
-        prevents="ValueError: When using `deepspeed_config_file`, the following accelerate config variables ...",
-        fix="settings in the JSON only",
-        check=one_source_of_settings,
-    ),
-    DocumentRule(
-        id="HF014",
-        severity=Severity.WARNING,
-        when="silent",
-        reads=_BOTH,
-        source=_PLUGIN,
-        prevents="A warning that the flag is only applicable for ZeRO stage 3, and every rank loads the whole model.",
-        fix="zero3_init_flag: false, or stage 3",
-        check=init_is_for_stage_3,
-    ),
-    DocumentRule(
-        id="ACC008",
-        severity=Severity.WARNING,
-        when="silent",
-        reads=_READS,
-        source=accelerate("commands/launch.py (_validate_launch_command sets any key, nothing reads it)"),
-        prevents="No error: the setting has its default.",
-        fix="the key's right name",
-        check=keys_are_known,
-    ),
-    DocumentRule(
-        id="ACC009",
-        severity=Severity.ERROR,
-        when="init",
-        reads=_READS,
-        source=_PLUGIN,
-        prevents="ValueError when the plugin converts it, or DeepSpeed's own error about the config.",
-        fix="a value that DeepSpeed has",
-        check=values_are_deepspeeds,
-    ),
-    DocumentRule(
-        id="ACC010",
-        severity=Severity.ERROR,
-        when="silent",
-        reads=_READS,
-        source=accelerate("utils/launch.py (prepare_deepspeed_cmd_env exports no nvme path)"),
-        prevents="No error from accelerate: DeepSpeed swaps into a folder called none of the working directory.",
-        fix="deepspeed_config_file with nvme_path",
-        check=nvme_has_a_path,
-    ),
-    DocumentRule(
-        id="ACC011",
-        severity=Severity.ERROR,
-        when="silent",
-        reads=_READS,
-        source=accelerate("commands/launch.py (_validate_launch_command)"),
-        prevents="No error: training runs without DeepSpeed or FSDP.",
-        fix="the distributed_type of the section",
-        check=section_is_of_the_type,
-    ),
-    DocumentRule(
-        id="ACC012",
-        severity=Severity.WARNING,
-        when="silent",
-        reads=_READS,
-        source=accelerate("utils/dataclasses.py") + "; deepspeed/runtime/engine.py reads offload_param at stage 3 only",
-        prevents="No error: less memory is saved than it says.",
-        fix="stage 3",
-        check=parameters_are_offloaded_at_stage_3,
-    ),
-    DocumentRule(
-        id="ACC013",
-        severity=Severity.WARNING,
-        when="silent",
-        reads=_BOTH,
-        source=_PLUGIN,
-        prevents="No error: the one that isn't read is the one that was looked at.",
-        fix="deepspeed_config_file, and no zero_stage",
-        check=stage_is_the_configs,
-    ),
-)

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
+from ....documents.document import AccelerateConfig
 from ....documents.submission import Submission
-from ....findings import Severity
+from ....findings import ERROR, WARNING, Violation, Violations
 from ....job.wording import show
 from ...numbers import listed
+from ...rule import submissions
 from ...sources import accelerate
-from ..rule import Breach, DocumentRule
 from .accelerate import clusters, on_the_line
+
+_LAUNCH: Final = accelerate("utils/launch.py (prepare_deepspeed_cmd_env)")
 
 _AT: Final = "/deepspeed_config"
 LAUNCHERS: Final = ("pdsh", "standard", "openmpi", "mvapich", "mpich", "nossh", "slurm")  # utils/constants.py:49
 _NOSSH_SINCE: Final = (0, 14, 5)  # accelerate utils/launch.py:468
 
 
-def processes_divide_among_machines(submission: Submission) -> Iterator[Breach]:
-    """num_processes is a multiple of num_machines."""
+@submissions.rule("HF015", ERROR, "silent", _LAUNCH, reads=("accelerate config",))
+def processes_divide_among_machines(submission: Submission) -> Violations:
+    """num_processes is a multiple of num_machines.
+
+    Prevents: No error: fewer processes than asked for, so another batch; the rest of the GPUs idle.
+    Fix: a multiple of num_machines
+    """
     for config in clusters(submission):
         processes, machines = config.source.integer("/num_processes"), config.source.integer("/num_machines")
         if on_the_line(submission, "--num_processes", "--num_machines") or not processes or not machines:
@@ -28,11 +35,16 @@ def processes_divide_among_machines(submission: Submission) -> Iterator[Breach]:
             each = processes // machines
             message = f"num_processes {processes} over num_machines {machines} is {each} each: {each * machines} start"
             hint = f"num_processes: {max(each, 1) * machines} or {(each + 1) * machines}"
-            yield Breach(where=config.source.locate("/num_processes"), message=message, hint=hint)
+            yield Violation(where=config.source.locate("/num_processes"), message=message, hint=hint)
 
 
-def launcher_is_known(submission: Submission) -> Iterator[Breach]:
-    """deepspeed_multinode_launcher is one that accelerate and DeepSpeed have, in the version at hand."""
+@submissions.rule("HF016", ERROR, "launcher", _LAUNCH, reads=("accelerate config",))
+def launcher_is_known(submission: Submission) -> Violations:
+    """deepspeed_multinode_launcher is one that accelerate and DeepSpeed have, in the version at hand.
+
+    Prevents: ValueError: nossh launcher requires DeepSpeed >= 0.14.5, or NotImplementedError: Unknown launcher
+    Fix: pdsh, standard, openmpi, mvapich, mpich, nossh or slurm
+    """
     for config in clusters(submission):
         pointer = f"{_AT}/deepspeed_multinode_launcher"
         value, where = config.source.value(pointer), config.source.locate(pointer)
@@ -40,15 +52,22 @@ def launcher_is_known(submission: Submission) -> Iterator[Breach]:
             continue
         if value not in LAUNCHERS:
             message = f"deepspeed_multinode_launcher is {show(value)}"
-            yield Breach(where=where, message=message, hint=listed(LAUNCHERS))
+            yield Violation(where=where, message=message, hint=listed(LAUNCHERS))
         elif value == "nossh" and submission.deepspeed_version < _NOSSH_SINCE:
             version = ".".join(map(str, submission.deepspeed_version))
             message = f"deepspeed_multinode_launcher nossh with DeepSpeed {version}; it is there since 0.14.5"
-            yield Breach(where=where, message=message, hint="standard, or DeepSpeed 0.14.5 or newer")
+            yield Violation(where=where, message=message, hint="standard, or DeepSpeed 0.14.5 or newer")
 
 
-def machines_have_a_hostfile(submission: Submission) -> Iterator[Breach]:
-    """Several machines under a launcher of DeepSpeed's have a deepspeed_hostfile."""
+@submissions.rule(
+    "ACC014", ERROR, "silent", _LAUNCH + "; deepspeed/launcher/runner.py:231-234", reads=("accelerate config",)
+)
+def machines_have_a_hostfile(submission: Submission) -> Violations:
+    """Several machines under a launcher of DeepSpeed's have a deepspeed_hostfile.
+
+    Prevents: No error: `deepspeed --hostfile None` finds no such file, and trains on the local node only.
+    Fix: deepspeed_hostfile
+    """
     for config in clusters(submission):
         source, machines = config.source, config.source.integer("/num_machines") or 1
         launcher = source.value(f"{_AT}/deepspeed_multinode_launcher", "pdsh")
@@ -59,11 +78,16 @@ def machines_have_a_hostfile(submission: Submission) -> Iterator[Breach]:
         if not source.value(f"{_AT}/deepspeed_hostfile"):
             message = f"num_machines {machines} under the launcher {launcher}, and no deepspeed_hostfile"
             hint = "deepspeed_hostfile: hostfile, or deepspeed_multinode_launcher: standard"
-            yield Breach(where=source.locate("/num_machines"), message=message, hint=hint)
+            yield Violation(where=source.locate("/num_machines"), message=message, hint=hint)
 
 
-def machines_have_an_address(submission: Submission) -> Iterator[Breach]:
-    """Several machines under the standard launcher have main_process_ip and main_process_port."""
+@submissions.rule("ACC015", ERROR, "launcher", _LAUNCH, reads=("accelerate config",))
+def machines_have_an_address(submission: Submission) -> Violations:
+    """Several machines under the standard launcher have main_process_ip and main_process_port.
+
+    Prevents: The rendezvous at None:29500 is never reached.
+    Fix: main_process_ip
+    """
     for config in clusters(submission):
         source, machines = config.source, config.source.integer("/num_machines") or 1
         launcher = source.value(f"{_AT}/deepspeed_multinode_launcher", "pdsh")
@@ -74,11 +98,16 @@ def machines_have_an_address(submission: Submission) -> Iterator[Breach]:
             continue
         message = f"num_machines {machines} and no main_process_ip: the rendezvous is at None"
         hint = "main_process_ip: the first node's address, or --main_process_ip on the launch line"
-        yield Breach(where=source.locate("/num_machines"), message=message, hint=hint)
+        yield Violation(where=source.locate("/num_machines"), message=message, hint=hint)
 
 
-def rank_is_within(submission: Submission) -> Iterator[Breach]:
-    """machine_rank is below num_machines."""
+@submissions.rule("ACC016", ERROR, "launcher", _LAUNCH, reads=("accelerate config",))
+def rank_is_within(submission: Submission) -> Violations:
+    """machine_rank is below num_machines.
+
+    Prevents: The launcher refuses the rank, or waits for others forever.
+    Fix: 0 to num_machines - 1
+    """
     for config in clusters(submission):
         rank, machines = config.source.integer("/machine_rank"), config.source.integer("/num_machines")
         machines = 1 if machines is None and not config.source.has("/num_machines") else machines
@@ -86,11 +115,16 @@ def rank_is_within(submission: Submission) -> Iterator[Breach]:
             continue
         if not 0 <= rank < max(machines, 1):
             message = f"machine_rank {rank} of num_machines {machines}: ranks are 0 to {max(machines, 1) - 1}"
-            yield Breach(where=config.source.locate("/machine_rank"), message=message, hint="machine_rank: 0")
+            yield Violation(where=config.source.locate("/machine_rank"), message=message, hint="machine_rank: 0")
 
 
-def machines_have_their_ranks(submission: Submission) -> Iterator[Breach]:
-    """A config for several machines leaves machine_rank to --machine_rank of the launch line."""
+@submissions.rule("ACC020", WARNING, "launcher", _LAUNCH, reads=("accelerate config", "launch script"))
+def machines_have_their_ranks(submission: Submission) -> Violations:
+    """A config for several machines leaves machine_rank to --machine_rank of the launch line.
+
+    Prevents: Every node takes itself for the first one, and the rendezvous never completes.
+    Fix: --machine_rank on the launch line
+    """
     for config in clusters(submission):
         source, machines = config.source, config.source.integer("/num_machines") or 1
         launcher = source.value(f"{_AT}/deepspeed_multinode_launcher", "pdsh")
@@ -101,92 +135,22 @@ def machines_have_their_ranks(submission: Submission) -> Iterator[Breach]:
         message = f"num_machines {machines}, and machine_rank {source.value('/machine_rank', 0)} on each of them"
         where = source.locate("/machine_rank" if source.has("/machine_rank") else "/num_machines")
         hint = "--machine_rank on the launch line, as in --machine_rank $SLURM_NODEID"
-        yield Breach(where=where, message=message, hint=hint)
+        yield Violation(where=where, message=message, hint=hint)
 
 
-def filters_are_one(submission: Submission) -> Iterator[Breach]:
-    """One of deepspeed_inclusion_filter and deepspeed_exclusion_filter is given."""
-    for config in clusters(submission):
-        source = config.source
-        both = [source.value(f"{_AT}/deepspeed_{kind}_filter") for kind in ("inclusion", "exclusion")]
-        if all(both):
-            message = f"deepspeed_inclusion_filter {both[0]} is not used beside deepspeed_exclusion_filter {both[1]}"
-            where = source.locate(f"{_AT}/deepspeed_inclusion_filter")
-            yield Breach(where=where, message=message, hint="one of the two")
+@clusters.rule("ACC017", WARNING, "silent", _LAUNCH)
+def filters_are_one(config: AccelerateConfig) -> Violations:
+    """One of deepspeed_inclusion_filter and deepspeed_exclusion_filter is given.
+
+    Prevents: No error: the inclusion filter is not used.
+    Fix: one of the two
+    """
+    source = config.source
+    both = [source.value(f"{_AT}/deepspeed_{kind}_filter") for kind in ("inclusion", "exclusion")]
+    if all(both):
+        message = f"deepspeed_inclusion_filter {both[0]} is not used beside deepspeed_exclusion_filter {both[1]}"
+        where = source.locate(f"{_AT}/deepspeed_inclusion_filter")
+        yield Violation(where=where, message=message, hint="one of the two")
 
 
 _READS: Final = ("accelerate config",)
-_LAUNCH: Final = accelerate("utils/launch.py (prepare_deepspeed_cmd_env)")
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    DocumentRule(
-        id="HF015",
-        severity=Severity.ERROR,
-        when="silent",
-        reads=_READS,
-        source=_LAUNCH,
-        prevents="No error: fewer processes than asked for, so another batch; the rest of the GPUs idle.",
-        fix="a multiple of num_machines",
-        check=processes_divide_among_machines,
-    ),
-    DocumentRule(
-        id="HF016",
-        severity=Severity.ERROR,
-        when="launcher",
-        reads=_READS,
-        source=_LAUNCH,
-        prevents="ValueError: nossh launcher requires DeepSpeed >= 0.14.5, or NotImplementedError: Unknown launcher",
-        fix="pdsh, standard, openmpi, mvapich, mpich, nossh or slurm",
-        check=launcher_is_known,
-    ),
-    DocumentRule(
-        id="ACC014",
-        severity=Severity.ERROR,
-        when="silent",
-        reads=_READS,
-        source=_LAUNCH + "; deepspeed/launcher/runner.py:231-234",
-        prevents="No error: `deepspeed --hostfile None` finds no such file, and trains on the local node only.",
-        fix="deepspeed_hostfile",
-        check=machines_have_a_hostfile,
-    ),
-    DocumentRule(
-        id="ACC015",
-        severity=Severity.ERROR,
-        when="launcher",
-        reads=_READS,
-        source=_LAUNCH,
-        prevents="The rendezvous at None:29500 is never reached.",
-        fix="main_process_ip",
-        check=machines_have_an_address,
-    ),
-    DocumentRule(
-        id="ACC016",
-        severity=Severity.ERROR,
-        when="launcher",
-        reads=_READS,
-        source=_LAUNCH,
-        prevents="The launcher refuses the rank, or waits for others forever.",
-        fix="0 to num_machines - 1",
-        check=rank_is_within,
-    ),
-    DocumentRule(
-        id="ACC020",
-        severity=Severity.WARNING,
-        when="launcher",
-        reads=("accelerate config", "launch script"),
-        source=_LAUNCH,
-        prevents="Every node takes itself for the first one, and the rendezvous never completes.",
-        fix="--machine_rank on the launch line",
-        check=machines_have_their_ranks,
-    ),
-    DocumentRule(
-        id="ACC017",
-        severity=Severity.WARNING,
-        when="silent",
-        reads=_READS,
-        source=_LAUNCH,
-        prevents="No error: the inclusion filter is not used.",
-        fix="one of the two",
-        check=filters_are_one,
-    ),
-)

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from ....documents.submission import Submission
-from ....findings import Severity
+from ....findings import ERROR, WARNING, Severity, Violation, Violations
+from ...rule import submissions
 from ...sources import derived
-from ..rule import Breach, DocumentRule
 from .match import stated
+
+_PLANNED: Final = derived("what is launched is what was planned only if both say the same")
 
 #: What scripts call the sequence length: those of transformers' examples, TRL, LLaMA-Factory and axolotl.
 _LENGTHS: Final = ("max_seq_length", "max_seq_len", "model_max_length", "cutoff_len", "block_size", "max_length")
 
 
-def batch_is_the_jobs(submission: Submission) -> Iterator[Breach]:
-    """per_device_train_batch_size × gradient_accumulation_steps × the replicas is the job's global_batch."""
+@submissions.rule("HF040", ERROR, "silent", _PLANNED, reads=("training arguments", "job spec"))
+def batch_is_the_jobs(submission: Submission) -> Violations:
+    """per_device_train_batch_size × gradient_accumulation_steps × the replicas is the job's global_batch.
+
+    Prevents: No error: another batch than planned, so another learning curve and another number of steps.
+    Fix: gradient_accumulation_steps that make the job's global_batch
+    """
     job = submission.job
     for arguments in submission.training_arguments if job is not None else ():
         micro, steps = (
@@ -34,11 +40,16 @@ def batch_is_the_jobs(submission: Submission) -> Iterator[Breach]:
             each = micro.value * replicas
             hint = f"gradient_accumulation_steps {wanted // each}" if wanted % each == 0 else f"global_batch {total}"
             where = arguments.locate("gradient_accumulation_steps" if steps.written else "per_device_train_batch_size")
-            yield Breach(where=where, message=message, hint=hint, severity=severity)
+            yield Violation(where=where, message=message, hint=hint, severity=severity)
 
 
-def precision_is_the_jobs(submission: Submission) -> Iterator[Breach]:
-    """fp16 and bf16 are on and off as the job's precision says."""
+@submissions.rule("HF041", ERROR, "silent", _PLANNED, reads=("training arguments", "job spec"))
+def precision_is_the_jobs(submission: Submission) -> Violations:
+    """fp16 and bf16 are on and off as the job's precision says.
+
+    Prevents: No error: training runs in another number format than planned.
+    Fix: the job's precision in the arguments
+    """
     job = submission.job
     for arguments in submission.training_arguments if job is not None else ():
         half, brain = stated(arguments, "fp16"), stated(arguments, "bf16")
@@ -51,11 +62,16 @@ def precision_is_the_jobs(submission: Submission) -> Iterator[Breach]:
         if said != wanted:
             where = arguments.locate(said if said != "fp32" else "bf16" if brain.written else "fp16")
             hint = f"{wanted} true" if wanted != "fp32" else f"{said} false"
-            yield Breach(where=where, message=f"the arguments train in {said}, the job in {wanted}", hint=hint)
+            yield Violation(where=where, message=f"the arguments train in {said}, the job in {wanted}", hint=hint)
 
 
-def sequence_is_the_jobs(submission: Submission) -> Iterator[Breach]:
-    """The sequence length that a script is given is the job's."""
+@submissions.rule("HF029", WARNING, "silent", _PLANNED, reads=("training arguments", "job spec"))
+def sequence_is_the_jobs(submission: Submission) -> Violations:
+    """The sequence length that a script is given is the job's.
+
+    Prevents: No error: another sequence length than planned, so another memory need and speed.
+    Fix: the job's sequence_length
+    """
     job = submission.job
     for arguments in submission.training_arguments if job is not None else ():
         for name in _LENGTHS:
@@ -65,41 +81,7 @@ def sequence_is_the_jobs(submission: Submission) -> Iterator[Breach]:
                 wanted = job.training.sequence_length
                 if value != wanted:
                     message = f"{name} is {value}, the job's sequence_length {wanted}"
-                    yield Breach(where=arguments.locate(name), message=message, hint=f"{name} {wanted}")
+                    yield Violation(where=arguments.locate(name), message=message, hint=f"{name} {wanted}")
 
 
 _READS: Final = ("training arguments", "job spec")
-_PLANNED: Final = derived("what is launched is what was planned only if both say the same")
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    DocumentRule(
-        id="HF029",
-        severity=Severity.WARNING,
-        when="silent",
-        reads=_READS,
-        source=_PLANNED,
-        prevents="No error: another sequence length than planned, so another memory need and speed.",
-        fix="the job's sequence_length",
-        check=sequence_is_the_jobs,
-    ),
-    DocumentRule(
-        id="HF040",
-        severity=Severity.ERROR,
-        when="silent",
-        reads=_READS,
-        source=_PLANNED,
-        prevents="No error: another batch than planned, so another learning curve and another number of steps.",
-        fix="gradient_accumulation_steps that make the job's global_batch",
-        check=batch_is_the_jobs,
-    ),
-    DocumentRule(
-        id="HF041",
-        severity=Severity.ERROR,
-        when="silent",
-        reads=_READS,
-        source=_PLANNED,
-        prevents="No error: training runs in another number format than planned.",
-        fix="the job's precision in the arguments",
-        check=precision_is_the_jobs,
-    ),
-)

@@ -11,9 +11,9 @@ from ....documents.document import DsConfig
 from ....documents.hjson.edits import replace_value
 from ....documents.submission import Submission
 from ....documents.training_arguments import TrainingArguments, ds_config_of, known_arguments
-from ....findings import Edit, Severity
+from ....findings import ERROR, Edit, Severity, Violation, Violations
+from ...rule import submissions
 from ...sources import transformers
-from ..rule import Breach, DocumentRule
 
 #: DeepSpeed keys that must be what an argument says, or "auto". Source: integrations/deepspeed.py:136-184.
 _PAIRS: Final = (
@@ -73,8 +73,20 @@ def _differs(ours: object, theirs: object) -> bool:
     return ours is not None and ours != "auto" and ours != theirs
 
 
-def config_says_what_the_arguments_say(submission: Submission) -> Iterator[Breach]:
-    """What TrainingArguments and the DeepSpeed config both say is the same in both, or "auto" in the config."""
+@submissions.rule(
+    "HF001",
+    ERROR,
+    "init",
+    transformers("src/transformers/integrations/deepspeed.py:109-184,258-263"),
+    reads=("training arguments", "DeepSpeed config"),
+)
+def config_says_what_the_arguments_say(submission: Submission) -> Violations:
+    """What TrainingArguments and the DeepSpeed config both say is the same in both, or "auto" in the config.
+
+    Prevents: ValueError: Please correct the following DeepSpeed config values that mismatch TrainingArguments
+    values, after the model is loaded. With a default of TrainingArguments, as far as the script keeps it.
+    Fix: "auto" in the DeepSpeed config
+    """
     for arguments, config in pairs(submission):
         free = arguments.value("auto_find_batch_size") is True
         for pointer, name in _PAIRS:
@@ -85,14 +97,12 @@ def config_says_what_the_arguments_say(submission: Submission) -> Iterator[Breac
         yield from _dtypes(config, arguments)
 
 
-def _mismatch(
-    config: DsConfig, arguments: TrainingArguments, pointer: str, name: str, said: Stated
-) -> Iterator[Breach]:
+def _mismatch(config: DsConfig, arguments: TrainingArguments, pointer: str, name: str, said: Stated) -> Violations:
     value = config.value(pointer)
     if _differs(value, said.value):
         key = pointer[1:].replace("/", ".")
         message = f"{key}: {value!r} here, {said.words} in TrainingArguments"
-        yield Breach(
+        yield Violation(
             where=config.locate(pointer),
             message=message
             + (f" ({arguments.locate(name).path})" if arguments.path != config.path and said.written else ""),
@@ -101,7 +111,7 @@ def _mismatch(
         )
 
 
-def _betas(config: DsConfig, arguments: TrainingArguments) -> Iterator[Breach]:
+def _betas(config: DsConfig, arguments: TrainingArguments) -> Violations:
     first, second = stated(arguments, "adam_beta1"), stated(arguments, "adam_beta2")
     value = config.value("/optimizer/params/betas")
     if first is not None and second is not None and _differs(value, [first.value, second.value]):
@@ -110,10 +120,10 @@ def _betas(config: DsConfig, arguments: TrainingArguments) -> Iterator[Breach]:
         message = f"optimizer.params.betas: {value} here, {both} in TrainingArguments"
         severity = None if written else Severity.WARNING
         where = config.locate("/optimizer/params/betas")
-        yield Breach(where=where, message=message, hint='"betas": "auto"', severity=severity)
+        yield Violation(where=where, message=message, hint='"betas": "auto"', severity=severity)
 
 
-def _dtypes(config: DsConfig, arguments: TrainingArguments) -> Iterator[Breach]:
+def _dtypes(config: DsConfig, arguments: TrainingArguments) -> Violations:
     for pointer, names in _DTYPES:
         said = [stated(arguments, name) for name in names]
         known = [item for item in said if item is not None]
@@ -128,15 +138,27 @@ def _dtypes(config: DsConfig, arguments: TrainingArguments) -> Iterator[Breach]:
             message = f"{key}: {_shown(value)} here, {names[0]} {_shown(on)} in TrainingArguments{how}"
             severity = None if written else Severity.WARNING
             hint = f'"enabled": "auto", or {names[0]} {_shown(value)}'
-            yield Breach(where=config.locate(pointer), message=message, hint=hint, severity=severity)
+            yield Violation(where=config.locate(pointer), message=message, hint=hint, severity=severity)
 
 
 def _shown(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
-def batch_is_the_arguments_product(submission: Submission) -> Iterator[Breach]:
-    """train_batch_size is per_device_train_batch_size × gradient_accumulation_steps × the processes, or "auto"."""
+@submissions.rule(
+    "HF039",
+    ERROR,
+    "init",
+    transformers("src/transformers/integrations/deepspeed.py:155-160"),
+    reads=("training arguments", "DeepSpeed config"),
+)
+def batch_is_the_arguments_product(submission: Submission) -> Violations:
+    """train_batch_size is per_device_train_batch_size × gradient_accumulation_steps × the processes, or "auto".
+
+    Prevents: ValueError: Please correct the following DeepSpeed config values that mismatch TrainingArguments
+    values.
+    Fix: "train_batch_size": "auto"
+    """
     gpus = submission.world.gpus
     for arguments, config in pairs(submission) if gpus is not None else ():
         micro, steps = (
@@ -156,7 +178,7 @@ def batch_is_the_arguments_product(submission: Submission) -> Iterator[Breach]:
                 where = config.locate("/train_batch_size")
                 hint = f'"train_batch_size": "auto", or {product}'
                 edits = _made_auto(config, "/train_batch_size")
-                yield Breach(where=where, message=message, hint=hint, severity=severity, edits=edits)
+                yield Violation(where=where, message=message, hint=hint, severity=severity, edits=edits)
 
 
 def _made_auto(config: DsConfig, pointer: str) -> tuple[Edit, ...]:
@@ -164,8 +186,20 @@ def _made_auto(config: DsConfig, pointer: str) -> tuple[Edit, ...]:
     return () if config.embedded else replace_value(config.json, pointer, "auto")
 
 
-def schedule_says_what_the_arguments_say(submission: Submission) -> Iterator[Breach]:
-    """The scheduler's total_num_steps and warmup_num_steps are max_steps and warmup_steps, or "auto"."""
+@submissions.rule(
+    "HF002",
+    ERROR,
+    "init",
+    transformers("src/transformers/integrations/deepspeed.py:244-263"),
+    reads=("training arguments", "DeepSpeed config"),
+)
+def schedule_says_what_the_arguments_say(submission: Submission) -> Violations:
+    """The scheduler's total_num_steps and warmup_num_steps are max_steps and warmup_steps, or "auto".
+
+    Prevents: ValueError: Please correct the following DeepSpeed config values that mismatch TrainingArguments
+    values, after the model is loaded.
+    Fix: "auto" in the DeepSpeed config
+    """
     for arguments, config in pairs(submission):
         steps = arguments.value("max_steps")
         total = steps if isinstance(steps, int) and not isinstance(steps, bool) and steps > 0 else None
@@ -181,7 +215,7 @@ def schedule_says_what_the_arguments_say(submission: Submission) -> Iterator[Bre
                 makes = "" if words.endswith(f" {number}") else f", which makes {number}"
                 message = f"scheduler.params.{key}: {value!r} here, {words} in TrainingArguments{makes}"
                 pointer = f"/scheduler/params/{key}"
-                yield Breach(
+                yield Violation(
                     where=config.locate(pointer),
                     message=message,
                     hint=f'"{key}": "auto", or {number}',
@@ -203,38 +237,4 @@ _MANY: Final = 1e12  # steps; no run has more
 _BOTH: Final = ("training arguments", "DeepSpeed config")
 _MISMATCH: Final = (
     "ValueError: Please correct the following DeepSpeed config values that mismatch TrainingArguments values"
-)
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    DocumentRule(
-        id="HF001",
-        severity=Severity.ERROR,
-        when="init",
-        reads=_BOTH,
-        source=transformers("src/transformers/integrations/deepspeed.py:109-184,258-263"),
-        prevents=_MISMATCH
-        + ", after the model is loaded. With a default of TrainingArguments, as far as the script keeps it.",
-        fix='"auto" in the DeepSpeed config',
-        check=config_says_what_the_arguments_say,
-    ),
-    DocumentRule(
-        id="HF002",
-        severity=Severity.ERROR,
-        when="init",
-        reads=_BOTH,
-        source=transformers("src/transformers/integrations/deepspeed.py:244-263"),
-        prevents=_MISMATCH + ", after the model is loaded.",
-        fix='"auto" in the DeepSpeed config',
-        check=schedule_says_what_the_arguments_say,
-    ),
-    DocumentRule(
-        id="HF039",
-        severity=Severity.ERROR,
-        when="init",
-        reads=_BOTH,
-        source=transformers("src/transformers/integrations/deepspeed.py:155-160"),
-        prevents=_MISMATCH + ".",
-        fix='"train_batch_size": "auto"',
-        check=batch_is_the_arguments_product,
-    ),
 )

@@ -11,10 +11,10 @@ from typing import Final
 from ....documents.document import AccelerateConfig
 from ....documents.shell.launch_line import Call, Launch, Options
 from ....documents.submission import Submission
-from ....findings import Location, Severity
+from ....findings import ERROR, Location, Violation, Violations
 from ...numbers import divisors, listed
+from ...rule import subject, submissions
 from ...sources import accelerate
-from ..rule import Breach, DocumentRule
 from .accelerate import clusters, on_the_line
 from .models import model_of
 
@@ -39,20 +39,6 @@ def accelerate_calls(submission: Submission) -> Iterator[tuple[Launch, Call]]:
         for call in launch.calls:
             if call.program == "accelerate":
                 yield launch, call
-
-
-def all_sizes(submission: Submission) -> Iterator[Sizes]:
-    """The sizes of every launch that has some: the line's go before the config's."""
-    configs, calls = list(clusters(submission)), list(accelerate_calls(submission))
-    read = [_config_of(call, configs) for _, call in calls]
-    known = not calls or not on_the_line(submission, "--num_processes")
-    for config in configs:
-        if known and not any(config is other for other in read):
-            yield from _sizes(config, None, None)
-    for (launch, call), linked in zip(calls, read, strict=True):
-        alone = call.options.has(_USE) and not call.options.has("--config_file") and not configs
-        if not call.options.opaque and (linked is not None or alone):
-            yield from _sizes(linked, launch, call)
 
 
 def _config_of(call: Call, configs: list[AccelerateConfig]) -> AccelerateConfig | None:
@@ -94,28 +80,47 @@ def _sizes(config: AccelerateConfig | None, launch: Launch | None, call: Call | 
     )
 
 
-def sizes_make_the_processes(submission: Submission) -> Iterator[Breach]:
-    """parallelism_config's sizes multiply to num_processes, and context and sequence parallelism exclude each other."""
-    for sizes in all_sizes(submission):
-        product, processes = math.prod(sizes.values), sizes.processes
-        context, sequence = sizes.values[3], sizes.values[4]
-        words = " × ".join(f"{name} {size}" for name, size in zip(SIZES, sizes.values, strict=True) if size != 1)
-        if min(sizes.values) < 1:
-            yield Breach(where=sizes.where, message=f"{words}: a size is at least 1", hint="1 for what is not used")
-        elif context > 1 and sequence > 1:
-            message = f"cp_size {context} and sp_size {sequence} exclude each other"
-            yield Breach(where=sizes.where, message=message, hint="one of them 1")
-        elif max(sizes.values[2], context) > 1 and sizes.values[0] > 1 and sizes.values[1] == 1:
-            message = f"{words}: replicas of tensor or context ranks need a dp_shard_size above 1"
-            yield Breach(where=sizes.where, message=message, hint=f"dp_shard_size {sizes.values[0]}, no replicas")
-        elif sequence == 1 and processes and product not in (1, processes):
-            message = f"{words} = {product} is not num_processes {processes}"
-            rest = product // sizes.values[1]
-            hint = f"dp_shard_size {processes // rest}" if processes % rest == 0 else f"num_processes: {product}"
-            yield Breach(where=sizes.where, message=message, hint=hint)
+@subject("accelerate config", "launch script")
+def all_sizes(submission: Submission) -> Iterator[Sizes]:
+    """The sizes of every launch that has some: the line's go before the config's."""
+    configs, calls = list(clusters(submission)), list(accelerate_calls(submission))
+    read = [_config_of(call, configs) for _, call in calls]
+    known = not calls or not on_the_line(submission, "--num_processes")
+    for config in configs:
+        if known and not any(config is other for other in read):
+            yield from _sizes(config, None, None)
+    for (launch, call), linked in zip(calls, read, strict=True):
+        alone = call.options.has(_USE) and not call.options.has("--config_file") and not configs
+        if not call.options.opaque and (linked is not None or alone):
+            yield from _sizes(linked, launch, call)
 
 
-def heads_divide(submission: Submission) -> Iterator[Breach]:
+@all_sizes.rule("HF017", ERROR, "init", accelerate("parallelism_config.py:329-345,373-380"))
+def sizes_make_the_processes(sizes: Sizes) -> Violations:
+    """parallelism_config's sizes multiply to num_processes, and context and sequence parallelism exclude each other.
+
+    Prevents: ValueError: ParallelismConfig total_size does not match num_processes
+    Fix: sizes whose product is num_processes
+    """
+    product, processes = math.prod(sizes.values), sizes.processes
+    context, sequence = sizes.values[3], sizes.values[4]
+    words = " × ".join(f"{name} {size}" for name, size in zip(SIZES, sizes.values, strict=True) if size != 1)
+    if min(sizes.values) < 1:
+        yield Violation(where=sizes.where, message=f"{words}: a size is at least 1", hint="1 for what is not used")
+    elif context > 1 and sequence > 1:
+        message = f"cp_size {context} and sp_size {sequence} exclude each other"
+        yield Violation(where=sizes.where, message=message, hint="one of them 1")
+    elif max(sizes.values[2], context) > 1 and sizes.values[0] > 1 and sizes.values[1] == 1:
+        message = f"{words}: replicas of tensor or context ranks need a dp_shard_size above 1"
+        yield Violation(where=sizes.where, message=message, hint=f"dp_shard_size {sizes.values[0]}, no replicas")
+    elif sequence == 1 and processes and product not in (1, processes):
+        message = f"{words} = {product} is not num_processes {processes}"
+        rest = product // sizes.values[1]
+        hint = f"dp_shard_size {processes // rest}" if processes % rest == 0 else f"num_processes: {product}"
+        yield Violation(where=sizes.where, message=message, hint=hint)
+
+
+def heads_divide(submission: Submission) -> Violations:
     """accelerate's sp_size divides the attention heads, and fits the key-value heads."""
     arguments = submission.training_arguments
     model = model_of(submission, arguments[0] if len(arguments) == 1 else None)
@@ -127,14 +132,21 @@ def heads_divide(submission: Submission) -> Iterator[Breach]:
         fits = [fit for fit in fits if not kv_heads % fit or not fit % kv_heads]
         if model.heads % size:
             message = f"sp_size {size} does not divide {model.name}'s {model.heads} attention heads"
-            yield Breach(where=sizes.of_sequence, message=message, hint=f"sp_size {listed(fits)}")
+            yield Violation(where=sizes.of_sequence, message=message, hint=f"sp_size {listed(fits)}")
         elif kv_heads % size and size % kv_heads:
             message = f"sp_size {size} and {model.name}'s {kv_heads} key-value heads: neither divides the other"
-            yield Breach(where=sizes.of_sequence, message=message, hint=f"sp_size {listed(fits)}")
+            yield Violation(where=sizes.of_sequence, message=message, hint=f"sp_size {listed(fits)}")
 
 
-def parallelism_on_the_line_is_fsdps(submission: Submission) -> Iterator[Breach]:
-    """--use_parallelism_config stands on a launch line with --use_fsdp and --fsdp_version 2."""
+@submissions.rule(
+    "ACC021", ERROR, "launcher", accelerate("commands/launch.py (_validate_launch_command)"), reads=("launch script",)
+)
+def parallelism_on_the_line_is_fsdps(submission: Submission) -> Violations:
+    """--use_parallelism_config stands on a launch line with --use_fsdp and --fsdp_version 2.
+
+    Prevents: ValueError: You cannot use `--use_parallelism_config` without `--use_fsdp` and `--fsdp_version=2`.
+    Fix: --use_fsdp --fsdp_version 2, or the sizes in the config file
+    """
     for launch, call in accelerate_calls(submission):
         option, version = call.options.get(_USE), call.options.get("--fsdp_version")
         if (
@@ -147,28 +159,4 @@ def parallelism_on_the_line_is_fsdps(submission: Submission) -> Iterator[Breach]
         if not second or not call.options.has("--use_fsdp"):
             message = f"{_USE} without {'--use_fsdp' if second else '--use_fsdp and --fsdp_version 2'}"
             hint = "--use_fsdp --fsdp_version 2, or parallelism_config in the file that --config_file names"
-            yield Breach(where=launch.script.locate(option.written), message=message, hint=hint)
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    DocumentRule(
-        id="HF017",
-        severity=Severity.ERROR,
-        when="init",
-        reads=("accelerate config", "launch script"),
-        source=accelerate("parallelism_config.py:329-345,373-380"),
-        prevents="ValueError: ParallelismConfig total_size does not match num_processes",
-        fix="sizes whose product is num_processes",
-        check=sizes_make_the_processes,
-    ),
-    DocumentRule(
-        id="ACC021",
-        severity=Severity.ERROR,
-        when="launcher",
-        reads=("launch script",),
-        source=accelerate("commands/launch.py (_validate_launch_command)"),
-        prevents="ValueError: You cannot use `--use_parallelism_config` without `--use_fsdp` and `--fsdp_version=2`.",
-        fix="--use_fsdp --fsdp_version 2, or the sizes in the config file",
-        check=parallelism_on_the_line_is_fsdps,
-    ),
-)
+            yield Violation(where=launch.script.locate(option.written), message=message, hint=hint)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..rule import DocumentRule
 from . import (
     accelerate,
     accelerate_deepspeed,
@@ -18,15 +17,15 @@ from . import (
     schedule,
 )
 
-RULES: Final[tuple[DocumentRule, ...]] = (
-    *match.RULES,
-    *configs.RULES,
-    *arguments.RULES,
-    *schedule.RULES,
-    *job.RULES,
-    *accelerate.RULES,
-    *accelerate_deepspeed.RULES,
-    *accelerate_launch.RULES,
-    *accelerate_machines.RULES,
-    *parallelism.RULES,
+MODULES: Final = (
+    match,
+    configs,
+    arguments,
+    schedule,
+    job,
+    accelerate,
+    accelerate_deepspeed,
+    accelerate_launch,
+    accelerate_machines,
+    parallelism,
 )

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import PurePath
 
-from ....documents.document import Kind
 from ....documents.hostfile import Hostfile
 from ....documents.shell.launch_line import Call, Launch, Option
 from ....documents.submission import Submission
-from ....findings import Location, Severity
-from ..rule import Breach, DocumentRule, When
+from ....findings import Location
 from ..slurm.requests import blocks, nodes_of
 
 #: Calls that start the rest of the line on every node.
@@ -57,28 +55,3 @@ def hostfile_of(submission: Submission, call: Call) -> Hostfile | None:
         return None
     names = [hostfile for hostfile in submission.hostfiles if PurePath(hostfile.text.path).name == PurePath(text).name]
     return names[0] if len(names) == 1 else None
-
-
-def launcher_rule(
-    rule_id: str,
-    check: Callable[[Submission], Iterable[Breach]],
-    source: str,
-    prevents: str,
-    fix: str,
-    severity: Severity = Severity.ERROR,
-    when: When = "launcher",
-    reads: tuple[Kind, ...] = ("launch script",),
-    before: tuple[int, ...] = (),
-) -> DocumentRule:
-    """A rule on launch lines."""
-    return DocumentRule(
-        id=rule_id,
-        severity=severity,
-        when=when,
-        reads=reads,
-        source=source,
-        prevents=prevents,
-        fix=fix,
-        check=check,
-        before=before,
-    )

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Final
 
 from ....catalog.loader import closest
 from ....documents.shell.launcher_options import TABLES
 from ....documents.submission import Submission
-from ....findings import Severity
+from ....findings import ERROR, WARNING, Severity, Violation, Violations
+from ...rule import submissions
 from ...sources import accelerate, derived, torch
-from ..rule import Breach, DocumentRule
-from .launch_calls import at, at_value, calls_of, launcher_rule, said
+from .launch_calls import at, at_value, calls_of, said
 from .launch_ports import PORTS
 
 _MOST_PORT: Final = 65_535  # sixteen bits of TCP
@@ -32,8 +31,19 @@ _MISPLACED: Final = {
 }
 
 
-def options_are_known(submission: Submission) -> Iterator[Breach]:
-    """Every option before the script is one that the launcher has."""
+@submissions.rule(
+    "LNCH025",
+    ERROR,
+    "launcher",
+    torch("distributed/run.py:406; DeepSpeed 0.19.8 launcher/runner.py:44; accelerate 1.15.0 commands/launch.py"),
+    reads=("launch script",),
+)
+def options_are_known(submission: Submission) -> Violations:
+    """Every option before the script is one that the launcher has.
+
+    Prevents: error: unrecognized arguments.
+    Fix: Correct the name, or put a script's option behind the script.
+    """
     for launch, call in calls_of(submission, "torchrun", "deepspeed", "accelerate"):
         table = TABLES[call.program]
         for option in call.options.unknown:
@@ -42,12 +52,12 @@ def options_are_known(submission: Submission) -> Iterator[Breach]:
             near = _near(option.name, tuple(name for name in table.options if name.startswith("--")))
             message = f"{call.program} has no option {option.name}"
             if near:
-                yield Breach(where=at(launch, option), message=message, hint=f"did you mean {near}?")
+                yield Violation(where=at(launch, option), message=message, hint=f"did you mean {near}?")
             else:
                 script = launch.program.raw if launch.program else "the script"
                 hint = f"if it is the script's, put it behind {script}"
                 # another release may have it
-                yield Breach(where=at(launch, option), message=message, hint=hint, severity=Severity.WARNING)
+                yield Violation(where=at(launch, option), message=message, hint=hint, severity=Severity.WARNING)
 
 
 def _near(name: str, names: tuple[str, ...]) -> str | None:
@@ -57,8 +67,19 @@ def _near(name: str, names: tuple[str, ...]) -> str | None:
     return plain[found] if found else None
 
 
-def options_stand_before_the_script(submission: Submission) -> Iterator[Breach]:
-    """A launcher's own options stand before the script; what follows it goes to the script."""
+@submissions.rule(
+    "LNCH036",
+    WARNING,
+    "launcher",
+    derived("argparse.REMAINDER: what follows the script is the script's"),
+    reads=("launch script",),
+)
+def options_stand_before_the_script(submission: Submission) -> Violations:
+    """A launcher's own options stand before the script; what follows it goes to the script.
+
+    Prevents: One process; or error: unrecognized arguments, from the script.
+    Fix: Options before the script.
+    """
     for launch, call in calls_of(submission, "torchrun", "deepspeed", "accelerate"):
         if launch.program is None or launch.calls[-1] is not call:
             continue
@@ -70,22 +91,35 @@ def options_stand_before_the_script(submission: Submission) -> Iterator[Breach]:
                     f"{stem} stands behind {launch.program.raw}, so it goes to the script and not to {call.program}"
                 )
                 hint = f"put it before {launch.program.raw}"
-                yield Breach(where=launch.script.locate(word), message=message, hint=hint)
+                yield Violation(where=launch.script.locate(word), message=message, hint=hint)
 
 
-def ports_exist(submission: Submission) -> Iterator[Breach]:
-    """A port is a number from 1024 to 65535."""
+@submissions.rule(
+    "LNCH035",
+    ERROR,
+    "launcher",
+    derived("TCP ports have sixteen bits, and those below 1024 are for root"),
+    reads=("launch script",),
+)
+def ports_exist(submission: Submission) -> Violations:
+    """A port is a number from 1024 to 65535.
+
+    Prevents: Permission denied, or Address already in use, at the start of the rendezvous.
+    Fix: 1024 to 65535.
+    """
     for program, name in PORTS:
         for launch, call in calls_of(submission, program):
             option, text = call.options.get(name), call.options.text(name)
             if option is not None and text is not None and not _is_port(text):
                 message = f"{said(call, name)} is no port that a job can open"
-                yield Breach(where=at_value(launch, option), message=message, hint=f"{name} 29500, from 1024 to 65535")
+                yield Violation(
+                    where=at_value(launch, option), message=message, hint=f"{name} 29500, from 1024 to 65535"
+                )
     for launch in submission.launches:
         assignment = launch.environment.get("MASTER_PORT")
         if assignment is not None and assignment.value is not None and not _is_port(assignment.value):
             message = f"MASTER_PORT={assignment.raw} is no port that a job can open"
-            yield Breach(where=launch.script.locate(assignment), message=message, hint="from 1024 to 65535")
+            yield Violation(where=launch.script.locate(assignment), message=message, hint="from 1024 to 65535")
 
 
 def _is_port(text: str) -> bool:
@@ -94,8 +128,15 @@ def _is_port(text: str) -> bool:
     return bool(re.fullmatch(r"[0-9]{1,5}", text)) and (text == "0" or (_PRIVILEGED <= int(text) <= _MOST_PORT))
 
 
-def options_are_given_once(submission: Submission) -> Iterator[Breach]:
-    """An option of a launcher is given once."""
+@submissions.rule(
+    "LNCH039", WARNING, "silent", derived("argparse keeps the last value of an option"), reads=("launch script",)
+)
+def options_are_given_once(submission: Submission) -> Violations:
+    """An option of a launcher is given once.
+
+    Prevents: Another number of processes than one reads first.
+    Fix: Keep one.
+    """
     for launch, call in calls_of(submission, "torchrun", "deepspeed", "accelerate"):
         seen: dict[str, str] = {}
         for option in call.options.entries:
@@ -105,12 +146,23 @@ def options_are_given_once(submission: Submission) -> Iterator[Breach]:
             before = seen.get(option.name)
             if before is not None and before != text:
                 message = f"{call.program} {option.name}={text} replaces {option.name}={before} before it"
-                yield Breach(where=at(launch, option), message=message, hint="keep one of the two")
+                yield Violation(where=at(launch, option), message=message, hint="keep one of the two")
             seen[option.name] = text
 
 
-def processes_are_those_of_all_machines(submission: Submission) -> Iterator[Breach]:
-    """accelerate's --num_processes counts those of all machines."""
+@submissions.rule(
+    "LNCH037",
+    ERROR,
+    "silent",
+    accelerate("utils/launch.py:217: num_processes // num_machines start on each"),
+    reads=("launch script",),
+)
+def processes_are_those_of_all_machines(submission: Submission) -> Violations:
+    """accelerate's --num_processes counts those of all machines.
+
+    Prevents: Idle GPUs on every machine.
+    Fix: Machines × GPUs per machine.
+    """
     for launch, call in calls_of(submission, "accelerate"):
         option, total = call.options.get("--num_processes"), call.options.integer("--num_processes")
         machines = call.options.integer("--num_machines")
@@ -123,47 +175,4 @@ def processes_are_those_of_all_machines(submission: Submission) -> Iterator[Brea
                 f"{total // machines} start on each, which has {each} GPUs"
             )
             hint = f"--num_processes {machines * each}"
-            yield Breach(where=at_value(launch, option), message=message, hint=hint)
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    launcher_rule(
-        "LNCH025",
-        options_are_known,
-        torch("distributed/run.py:406; DeepSpeed 0.19.8 launcher/runner.py:44; accelerate 1.15.0 commands/launch.py"),
-        "error: unrecognized arguments.",
-        "Correct the name, or put a script's option behind the script.",
-    ),
-    launcher_rule(
-        "LNCH035",
-        ports_exist,
-        derived("TCP ports have sixteen bits, and those below 1024 are for root"),
-        "Permission denied, or Address already in use, at the start of the rendezvous.",
-        "1024 to 65535.",
-    ),
-    launcher_rule(
-        "LNCH036",
-        options_stand_before_the_script,
-        derived("argparse.REMAINDER: what follows the script is the script's"),
-        "One process; or error: unrecognized arguments, from the script.",
-        "Options before the script.",
-        Severity.WARNING,
-    ),
-    launcher_rule(
-        "LNCH037",
-        processes_are_those_of_all_machines,
-        accelerate("utils/launch.py:217: num_processes // num_machines start on each"),
-        "Idle GPUs on every machine.",
-        "Machines × GPUs per machine.",
-        when="silent",
-    ),
-    launcher_rule(
-        "LNCH039",
-        options_are_given_once,
-        derived("argparse keeps the last value of an option"),
-        "Another number of processes than one reads first.",
-        "Keep one.",
-        Severity.WARNING,
-        "silent",
-    ),
-)
+            yield Violation(where=at_value(launch, option), message=message, hint=hint)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from ....documents.shell.launch_line import Call, Launch, Option
 from ....documents.submission import Submission
 from ....documents.world import FLAGS
-from ....findings import Severity
+from ....findings import WARNING, Severity, Violation, Violations
+from ...rule import submissions
 from ...sources import deepspeed_now
 from ..background import in_background
-from ..rule import Breach, DocumentRule
 from ..slurm.requests import Request, blocks, gpus_per_node
-from .launch_calls import at, launcher_rule, said
+from .launch_calls import at, said
 
 PORTS: Final = (
     ("torchrun", "--master-port"),
@@ -68,8 +67,19 @@ def fixed_port(launch: Launch) -> _Port | None:
     return None
 
 
-def ports_differ_on_a_shared_node(submission: Submission) -> Iterator[Breach]:
-    """Two jobs on one node have different ports, and so have two launch lines that run at the same time."""
+@submissions.rule(
+    "LNCH022",
+    WARNING,
+    "training",
+    deepspeed_now("launcher/runner.py:98: the default is 29500"),
+    reads=("launch script",),
+)
+def ports_differ_on_a_shared_node(submission: Submission) -> Violations:
+    """Two jobs on one node have different ports, and so have two launch lines that run at the same time.
+
+    Prevents: RuntimeError: Address already in use. An error for two lines of one script.
+    Fix: A port from the job's number.
+    """
     for block in blocks(submission):
         for launch in block.block.launches if block.block else ():
             port, others = fixed_port(launch), _free_gpus(submission, block)
@@ -78,7 +88,7 @@ def ports_differ_on_a_shared_node(submission: Submission) -> Iterator[Breach]:
             message = f"{port.words}, and others' jobs may run on {others[0]}"
             hint = port.instead("$((20000 + SLURM_JOB_ID % 10000))")
             where = at(launch, port.option or port.call)
-            yield Breach(where=where, message=message, hint=hint, severity=others[1])
+            yield Violation(where=where, message=message, hint=hint, severity=others[1])
     for script in submission.commands:
         yield from _side_by_side(script.launches)
 
@@ -95,7 +105,7 @@ def _free_gpus(submission: Submission, block: Request) -> tuple[str, Severity] |
     return ("the node's other GPUs, if it has more", Severity.NOTE) if asked[1] < _USUAL_GPUS else None
 
 
-def _side_by_side(launches: tuple[Launch, ...]) -> Iterator[Breach]:
+def _side_by_side(launches: tuple[Launch, ...]) -> Violations:
     running: list[_Port] = []
     last: Launch | None = None
     for launch in launches:
@@ -115,7 +125,7 @@ def _side_by_side(launches: tuple[Launch, ...]) -> Iterator[Breach]:
             message = f"{port.words}, and so does line {line}, which still runs in the background"
             hint = f"{port.instead(str(port.number + 1))}, another for each"
             where = at(launch, port.option or port.call)
-            yield Breach(where=where, message=message, hint=hint, severity=Severity.ERROR)
+            yield Violation(where=where, message=message, hint=hint, severity=Severity.ERROR)
         if in_background(launch.script, command):
             running.append(port)
 
@@ -126,16 +136,3 @@ def _waits_between(first: Launch, second: Launch) -> bool:
         command.words and command.words[0].value in ("wait", "sleep", "kill", "exit", "return")
         for command in first.script.commands[start:end]
     )
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    launcher_rule(
-        "LNCH022",
-        ports_differ_on_a_shared_node,
-        deepspeed_now("launcher/runner.py:98: the default is 29500"),
-        "RuntimeError: Address already in use. An error for two lines of one script.",
-        "A port from the job's number.",
-        Severity.WARNING,
-        "training",
-    ),
-)

@@ -8,11 +8,11 @@ from typing import Final
 
 from ....documents.shell.launch_line import Call, Launch
 from ....documents.submission import Submission
-from ....findings import Severity
+from ....findings import ERROR, Severity, Violation, Violations
+from ...rule import submissions
 from ...sources import deepspeed_now
-from ..rule import Breach, DocumentRule
 from ..steps import Step, steps
-from .launch_calls import at, launcher_rule
+from .launch_calls import at
 from .program_text import program_text
 
 #: Arguments of a training program that say that DeepSpeed or Megatron trains.
@@ -60,8 +60,19 @@ def _finds_out_itself(launch: Launch) -> bool:
     return text is not None and re.search(r"SLURM_|OMPI_|mpi4py|PMI_|RANK['\"]\]\s*=", text) is not None
 
 
-def ranks_know_who_they_are(submission: Submission) -> Iterator[Breach]:
-    """Ranks get RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT from a launcher, or from the line that starts them."""
+@submissions.rule(
+    "LNCH014",
+    ERROR,
+    "init",
+    deepspeed_now("comm/comm.py:889, init_distributed: else the ranks are asked of mpi4py"),
+    reads=("launch script",),
+)
+def ranks_know_who_they_are(submission: Submission) -> Violations:
+    """Ranks get RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT from a launcher, or from the line that starts them.
+
+    Prevents: ModuleNotFoundError: No module named 'mpi4py'. A warning where the program may set them itself.
+    Fix: Export them from Slurm's variables.
+    """
     for step, names in _direct(submission):
         missing = [name for name in _NEEDED if name not in names]
         if not missing:
@@ -70,16 +81,16 @@ def ranks_know_who_they_are(submission: Submission) -> Iterator[Breach]:
         message = f"srun starts the ranks without {', '.join(missing)}, by which DeepSpeed and torch find one another"
         sure = "RANK" in names or (_asks_for_deepspeed(step) and not _finds_out_itself(step.launch))
         where = step.launch.script.locate(step.srun.word)
-        yield Breach(where=where, message=message, hint=hint, severity=Severity.ERROR if sure else Severity.WARNING)
+        yield Violation(where=where, message=message, hint=hint, severity=Severity.ERROR if sure else Severity.WARNING)
     for launch, outer in _bare(submission):
         if outer.program == "mpirun":  # which works where mpi4py is installed
             message = "mpirun starts the ranks without RANK and WORLD_SIZE: DeepSpeed asks mpi4py for them"
             hint = "install mpi4py, or start them by deepspeed --launcher openmpi or torchrun"
-            yield Breach(where=at(launch, outer), message=message, hint=hint, severity=Severity.NOTE)
+            yield Violation(where=at(launch, outer), message=message, hint=hint, severity=Severity.NOTE)
         else:
             message = f"no launcher starts this: one process, and the job has {submission.world.gpus} GPUs"
             hint = f"deepspeed {launch.program.raw} ..." if launch.program else "start it by deepspeed or torchrun"
-            yield Breach(where=at(launch, outer), message=message, hint=hint, severity=Severity.WARNING)
+            yield Violation(where=at(launch, outer), message=message, hint=hint, severity=Severity.WARNING)
 
 
 def _bare(submission: Submission) -> Iterator[tuple[Launch, Call]]:
@@ -109,8 +120,20 @@ def _starts_scripts(submission: Submission) -> bool:
     return bool(others or ranks)
 
 
-def world_is_not_one(submission: Submission) -> Iterator[Breach]:
-    """A batch that is for several ranks is not counted by ranks that each take themselves for the only one."""
+@submissions.rule(
+    "BATCH008",
+    ERROR,
+    "init",
+    deepspeed_now("comm/comm.py:889, init_distributed; runtime/config.py, _batch_assertion"),
+    reads=("launch script",),
+)
+def world_is_not_one(submission: Submission) -> Violations:
+    """A batch that is for several ranks is not counted by ranks that each take themselves for the only one.
+
+    Prevents: Check batch related parameters: 64 != 1 * 8 * 1. A warning where mpi4py or the program may know
+    better.
+    Fix: Export RANK and WORLD_SIZE, or start a launcher.
+    """
     config = submission.ds_config
     total = config.value("/train_batch_size") if config else None
     for step, names in _direct(submission):
@@ -125,48 +148,27 @@ def world_is_not_one(submission: Submission) -> Iterator[Breach]:
             yield _alone(launch, outer, ranks, total, Severity.WARNING)
 
 
-def _alone(launch: Launch, outer: Call, ranks: int, total: object, severity: Severity) -> Breach:
+def _alone(launch: Launch, outer: Call, ranks: int, total: object, severity: Severity) -> Violation:
     batch = f", and train_batch_size: {total} is not counted by 1" if isinstance(total, int) else ""
     unless = " unless mpi4py tells it more" if outer.program == "mpirun" else ""
     message = f"{outer.program} starts {ranks} ranks without RANK and WORLD_SIZE: "
     message += f"each sees a world size of 1{unless}{batch}"
     hint = "export RANK and WORLD_SIZE, or start torchrun or deepspeed"
-    return Breach(where=at(launch, outer), message=message, hint=hint, severity=severity)
+    return Violation(where=at(launch, outer), message=message, hint=hint, severity=severity)
 
 
-def ranks_know_their_gpu(submission: Submission) -> Iterator[Breach]:
-    """Ranks that srun starts get LOCAL_RANK."""
+@submissions.rule(
+    "LNCH015", ERROR, "init", deepspeed_now("runtime/engine.py:1972, _do_args_sanity_check"), reads=("launch script",)
+)
+def ranks_know_their_gpu(submission: Submission) -> Violations:
+    """Ranks that srun starts get LOCAL_RANK.
+
+    Prevents: AssertionError: DeepSpeed requires the LOCAL_RANK environment variable.
+    Fix: LOCAL_RANK=$SLURM_LOCALID.
+    """
     for step, names in _direct(submission):
         if "LOCAL_RANK" in names or not {"RANK", "WORLD_SIZE"} <= names:
             continue
         message = "srun starts the ranks with RANK and WORLD_SIZE, but without LOCAL_RANK"
         hint = f"export {_FROM['LOCAL_RANK']} where RANK is exported"
-        yield Breach(where=step.launch.script.locate(step.srun.word), message=message, hint=hint)
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    launcher_rule(
-        "BATCH008",
-        world_is_not_one,
-        deepspeed_now("comm/comm.py:889, init_distributed; runtime/config.py, _batch_assertion"),
-        "Check batch related parameters: 64 != 1 * 8 * 1. A warning where mpi4py or the program may know better.",
-        "Export RANK and WORLD_SIZE, or start a launcher.",
-        when="init",
-    ),
-    launcher_rule(
-        "LNCH014",
-        ranks_know_who_they_are,
-        deepspeed_now("comm/comm.py:889, init_distributed: else the ranks are asked of mpi4py"),
-        "ModuleNotFoundError: No module named 'mpi4py'. A warning where the program may set them itself.",
-        "Export them from Slurm's variables.",
-        when="init",
-    ),
-    launcher_rule(
-        "LNCH015",
-        ranks_know_their_gpu,
-        deepspeed_now("runtime/engine.py:1972, _do_args_sanity_check"),
-        "AssertionError: DeepSpeed requires the LOCAL_RANK environment variable.",
-        "LOCAL_RANK=$SLURM_LOCALID.",
-        when="init",
-    ),
-)
+        yield Violation(where=step.launch.script.locate(step.srun.word), message=message, hint=hint)

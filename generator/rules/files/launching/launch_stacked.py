@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Final
 
 from ....documents.shell.launch_line import Call, Launch
 from ....documents.submission import Submission
-from ....findings import Location
+from ....findings import ERROR, Location, Violation, Violations
+from ...rule import submissions
 from ...sources import deepspeed_now
-from ..rule import Breach, DocumentRule
 from ..steps import LAUNCHERS
-from .launch_calls import calls_of, launcher_rule, said
+from .launch_calls import calls_of, said
 
 #: What torchrun and deepspeed call them as modules.
 _MODULES: Final = {
@@ -27,14 +26,25 @@ _NODES: Final = {"torchrun": "--nnodes", "deepspeed": "--num_nodes", "accelerate
 _EACH: Final = {"torchrun": "--nproc-per-node", "deepspeed": "--num_gpus", "accelerate": "--num_processes"}
 
 
-def one_launcher_starts_the_ranks(submission: Submission) -> Iterator[Breach]:
-    """One launcher starts the ranks: none starts another, and it is started once on each node."""
+@submissions.rule(
+    "LNCH020",
+    ERROR,
+    "launcher",
+    deepspeed_now("launcher/launch.py:236: every launcher starts its own ranks"),
+    reads=("launch script",),
+)
+def one_launcher_starts_the_ranks(submission: Submission) -> Violations:
+    """One launcher starts the ranks: none starts another, and it is started once on each node.
+
+    Prevents: can't open file 'deepspeed'; or N × N processes on one port.
+    Fix: One launcher.
+    """
     for launch, call in calls_of(submission, *LAUNCHERS):
         found = _inner(launch, call)
         if found is not None:
             inner, where = found
             message = f"{call.program} starts {inner}, and each of them starts a rank for every GPU"
-            yield Breach(where=where, message=message, hint=f"leave {call.program} out")
+            yield Violation(where=where, message=message, hint=f"leave {call.program} out")
     for launch in submission.launches:
         own = next((call for call in launch.calls if call.program in LAUNCHERS), None)
         if own is not None and own.command.shell is None:
@@ -54,7 +64,7 @@ def _inner(launch: Launch, call: Call) -> tuple[str, Location] | None:
     return (name, launch.script.locate(launch.program)) if name in LAUNCHERS else None
 
 
-def _many_on_a_node(launch: Launch, own: Call) -> Iterator[Breach]:
+def _many_on_a_node(launch: Launch, own: Call) -> Violations:
     """More launchers than nodes, by mpirun's or srun's own numbers; of batch scripts SLM001 tells."""
     for outer in launch.calls[: launch.calls.index(own)]:
         if outer.program not in ("mpirun", "srun") or outer.options.opaque:
@@ -72,7 +82,7 @@ def _many_on_a_node(launch: Launch, own: Call) -> Iterator[Breach]:
             continue
         message = f"{said(outer, name)} starts {own.program} {total} times, and each starts a rank for every GPU"
         hint = f"{outer.program} with one process a node, or leave {own.program} out"
-        yield Breach(where=launch.script.locate(option.written), message=message, hint=hint)
+        yield Violation(where=launch.script.locate(option.written), message=message, hint=hint)
 
 
 def _nodes(outer: Call, own: Call) -> int | None:
@@ -91,14 +101,3 @@ def _nodes(outer: Call, own: Call) -> int | None:
         asked = outer.options.integer("--np" if outer.program == "mpirun" else "--ntasks")
         return 1 if ranks is not None and ranks == asked else None  # as many launchers as ranks are a slip
     return 1
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    launcher_rule(
-        "LNCH020",
-        one_launcher_starts_the_ranks,
-        deepspeed_now("launcher/launch.py:236: every launcher starts its own ranks"),
-        "can't open file 'deepspeed'; or N × N processes on one port.",
-        "One launcher.",
-    ),
-)

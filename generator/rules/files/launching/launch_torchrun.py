@@ -8,12 +8,12 @@ from typing import Final
 
 from ....documents.shell.launch_line import Call, Launch
 from ....documents.submission import Submission
-from ....findings import Severity
+from ....findings import ERROR, WARNING, Violation, Violations
 from ....job.wording import show
+from ...rule import submissions
 from ...sources import torch
-from ..rule import Breach, DocumentRule
-from ..slurm.requests import blocks, gpus_per_node
-from .launch_calls import at, at_value, calls_of, launcher_rule, nodes_of_launch, said
+from ..slurm.requests import Request, blocks, gpus_per_node
+from .launch_calls import at, at_value, calls_of, nodes_of_launch, said
 
 _NODES: Final = re.compile(r"\d{1,9}(?::\d{1,9})?", re.ASCII)
 _PROCESSES: Final = ("auto", "cpu", "gpu", "xpu")
@@ -45,8 +45,19 @@ def _told(launch: Launch, call: Call, *names: str) -> bool:
     return any(call.options.has(name) for name in names) or bool(variables & set(launch.environment))
 
 
-def nodes_meet_somewhere(submission: Submission) -> Iterator[Breach]:
-    """torchrun over several nodes is told where they meet: --master-addr or --rdzv-endpoint."""
+@submissions.rule(
+    "LNCH026",
+    ERROR,
+    "training",
+    torch("distributed/run.py:634, get_args_parser: the default is 127.0.0.1"),
+    reads=("launch script",),
+)
+def nodes_meet_somewhere(submission: Submission) -> Violations:
+    """torchrun over several nodes is told where they meet: --master-addr or --rdzv-endpoint.
+
+    Prevents: Every node waits for the others at its own address until the rendezvous times out.
+    Fix: --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT.
+    """
     for launch, call, nodes in _several(submission):
         if _told(launch, call, "--master-addr", "--rdzv-endpoint") or call.options.has("--standalone"):
             continue
@@ -54,11 +65,22 @@ def nodes_meet_somewhere(submission: Submission) -> Iterator[Breach]:
         each = f"each waits at its own 127.0.0.1{tail}"
         message = f"torchrun of {nodes} nodes has no --rdzv-endpoint and no --master-addr: {each}"
         hint = '--rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT"'
-        yield Breach(where=at(launch, call), message=message, hint=hint)
+        yield Violation(where=at(launch, call), message=message, hint=hint)
 
 
-def nodes_say_their_rank(submission: Submission) -> Iterator[Breach]:
-    """torchrun over several nodes with a static rendezvous is told --node-rank."""
+@submissions.rule(
+    "LNCH027",
+    ERROR,
+    "training",
+    torch("distributed/run.py:621 and 890: the default is 0, for the static rendezvous"),
+    reads=("launch script",),
+)
+def nodes_say_their_rank(submission: Submission) -> Violations:
+    """torchrun over several nodes with a static rendezvous is told --node-rank.
+
+    Prevents: Address already in use, or a hang: every node is the master.
+    Fix: --node-rank, or --rdzv-backend=c10d.
+    """
     for launch, call, nodes in _several(submission):
         backend = call.options.text("--rdzv-backend") if call.options.has("--rdzv-backend") else "static"
         if backend != "static" or _told(launch, call, "--node-rank") or call.options.has("--standalone"):
@@ -67,11 +89,16 @@ def nodes_say_their_rank(submission: Submission) -> Iterator[Breach]:
             continue
         message = f"torchrun of {nodes} nodes without --node-rank: every node is node 0"
         hint = '--node-rank="$SLURM_NODEID" expanded on the node, or --rdzv-backend=c10d'
-        yield Breach(where=at(launch, call), message=message, hint=hint)
+        yield Violation(where=at(launch, call), message=message, hint=hint)
 
 
-def standalone_is_one_node(submission: Submission) -> Iterator[Breach]:
-    """torchrun --standalone is for one node."""
+@submissions.rule("LNCH028", ERROR, "silent", torch("distributed/run.py:988, run"), reads=("launch script",))
+def standalone_is_one_node(submission: Submission) -> Violations:
+    """torchrun --standalone is for one node.
+
+    Prevents: As many separate trainings as nodes, which write the same checkpoints.
+    Fix: --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT.
+    """
     for launch, call in calls_of(submission, "torchrun"):
         option = call.options.get("--standalone")
         nodes = _nodes(submission, launch, call)
@@ -80,11 +107,18 @@ def standalone_is_one_node(submission: Submission) -> Iterator[Breach]:
         if option is not None and nodes is not None and nodes > 1:
             message = f"torchrun --standalone in a job of {nodes} nodes: each of them trains by itself"
             hint = '--rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT" in its place'
-            yield Breach(where=at(launch, option), message=message, hint=hint)
+            yield Violation(where=at(launch, option), message=message, hint=hint)
 
 
-def node_rank_is_below_the_nodes(submission: Submission) -> Iterator[Breach]:
-    """--node-rank is one of 0 to nodes - 1, and another on each node."""
+@submissions.rule(
+    "LNCH029", ERROR, "training", torch("distributed/run.py:621, get_args_parser"), reads=("launch script",)
+)
+def node_rank_is_below_the_nodes(submission: Submission) -> Violations:
+    """--node-rank is one of 0 to nodes - 1, and another on each node.
+
+    Prevents: The rendezvous waits for a node that never comes.
+    Fix: SLURM_NODEID, expanded on the node.
+    """
     for launch, call in calls_of(submission, "torchrun"):
         option, rank, nodes = (
             call.options.get("--node-rank"),
@@ -95,15 +129,26 @@ def node_rank_is_below_the_nodes(submission: Submission) -> Iterator[Breach]:
             continue
         if rank >= nodes:
             message = f"{said(call, '--node-rank')} is not below {nodes} nodes: ranks count from 0"
-            yield Breach(where=at_value(launch, option), message=message, hint=f"0 to {nodes - 1}")
+            yield Violation(where=at_value(launch, option), message=message, hint=f"0 to {nodes - 1}")
         elif nodes > 1 and launch.call("srun") is not None:
             message = f"{said(call, '--node-rank')} is the same on each of {nodes} nodes that srun starts it on"
             hint = "srun bash -c 'torchrun --node-rank=$SLURM_NODEID ...', in single quotes"
-            yield Breach(where=at_value(launch, option), message=message, hint=hint)
+            yield Violation(where=at_value(launch, option), message=message, hint=hint)
 
 
-def nodes_meet_on_the_network(submission: Submission) -> Iterator[Breach]:
-    """The nodes of a job meet at an address that all of them reach."""
+@submissions.rule(
+    "LNCH030",
+    ERROR,
+    "training",
+    torch("distributed/run.py:634, get_args_parser: the IP address or the hostname of rank 0"),
+    reads=("launch script",),
+)
+def nodes_meet_on_the_network(submission: Submission) -> Violations:
+    """The nodes of a job meet at an address that all of them reach.
+
+    Prevents: Every node waits for the others at its own address.
+    Fix: The first node's name.
+    """
     for launch, call in calls_of(submission, "torchrun", "deepspeed", "accelerate"):
         names = ("--master-addr", "--rdzv-endpoint", "--master_addr", "--main_process_ip")
         if call.program == "torchrun":
@@ -117,29 +162,51 @@ def nodes_meet_on_the_network(submission: Submission) -> Iterator[Breach]:
                 continue
             message = f"{said(call, name)} is another machine on each of {nodes} nodes"
             hint = 'the name of the first node: $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1)'
-            yield Breach(where=at_value(launch, option), message=message, hint=hint)
+            yield Violation(where=at_value(launch, option), message=message, hint=hint)
 
 
-def counts_can_be_read(submission: Submission) -> Iterator[Breach]:
-    """--nnodes is N or MIN:MAX, and --nproc-per-node a number, auto, gpu, cpu or xpu."""
+@submissions.rule(
+    "LNCH031",
+    ERROR,
+    "launcher",
+    torch("distributed/run.py:731, parse_min_max_nnodes, and 745, determine_local_world_size"),
+    reads=("launch script",),
+)
+def counts_can_be_read(submission: Submission) -> Violations:
+    """--nnodes is N or MIN:MAX, and --nproc-per-node a number, auto, gpu, cpu or xpu.
+
+    Prevents: ValueError: invalid literal for int(); Unsupported nproc_per_node value.
+    Fix: Numbers.
+    """
     for launch, call in calls_of(submission, "torchrun"):
         option, text = call.options.get("--nnodes"), call.options.text("--nnodes")
         if option is not None and text is not None and not _NODES.fullmatch(text.strip()):
             message = f"{said(call, '--nnodes')}: {show(text)} is neither a number nor MIN:MAX"
             hint = f"--nnodes={text.replace('-', ':')}" if re.fullmatch(r"\d+-\d+", text) else "such as --nnodes=2"
-            yield Breach(where=at_value(launch, option), message=message, hint=hint)
+            yield Violation(where=at_value(launch, option), message=message, hint=hint)
         option, text = call.options.get("--nproc-per-node"), call.options.text("--nproc-per-node")
         if option is None or text is None or text in _PROCESSES:
             continue
         if not re.fullmatch(r"\s*\+?\d{1,9}\s*", text) or int(text) == 0:
             message = f"{said(call, '--nproc-per-node')}: {show(text)} is no number of processes"
-            yield Breach(
+            yield Violation(
                 where=at_value(launch, option), message=message, hint="a number, or gpu for all of the node's GPUs"
             )
 
 
-def identifier_is_one_for_all(submission: Submission) -> Iterator[Breach]:
-    """--rdzv-id is the same on every node."""
+@submissions.rule(
+    "LNCH032",
+    ERROR,
+    "training",
+    torch("distributed/run.py, --rdzv-id: a user-defined id that is the same on every node"),
+    reads=("launch script",),
+)
+def identifier_is_one_for_all(submission: Submission) -> Violations:
+    """--rdzv-id is the same on every node.
+
+    Prevents: Every node waits in a rendezvous of its own.
+    Fix: The job's number.
+    """
     for launch, call, nodes in _several(submission):
         option = call.options.get("--rdzv-id")
         if option is None or not option.values or call.command.shell is None or not call.command.single_quoted:
@@ -148,26 +215,39 @@ def identifier_is_one_for_all(submission: Submission) -> Iterator[Breach]:
             message = (
                 f"torchrun --rdzv-id={option.values[0].raw} is expanded on each of {nodes} nodes, to another value"
             )
-            yield Breach(where=at_value(launch, option), message=message, hint='--rdzv-id="$SLURM_JOB_ID"')
+            yield Violation(where=at_value(launch, option), message=message, hint='--rdzv-id="$SLURM_JOB_ID"')
 
 
-def every_gpu_has_a_rank(submission: Submission) -> Iterator[Breach]:
-    """torchrun is told the processes of a node, which are one where nothing is said."""
-    for block in blocks(submission):
-        asked = gpus_per_node(block)
-        for launch in block.block.launches if block.block else ():
-            call = launch.call("torchrun")
-            if call is None or asked is None or asked[1] < 2 or call.options.opaque:
-                continue
-            if not _told(launch, call, "--nproc-per-node"):
-                message = (
-                    f"torchrun without --nproc-per-node starts 1 process, and {asked[0].name} gives {asked[1]} GPUs"
-                )
-                yield Breach(where=at(launch, call), message=message, hint=f"--nproc-per-node={asked[1]}")
+@blocks.rule("LNCH033", WARNING, "silent", torch("distributed/run.py:434, get_args_parser: the default is 1"))
+def every_gpu_has_a_rank(block: Request) -> Violations:
+    """torchrun is told the processes of a node, which are one where nothing is said.
+
+    Prevents: One busy GPU on each node.
+    Fix: --nproc-per-node = GPUs per node.
+    """
+    asked = gpus_per_node(block)
+    for launch in block.block.launches if block.block else ():
+        call = launch.call("torchrun")
+        if call is None or asked is None or asked[1] < 2 or call.options.opaque:
+            continue
+        if not _told(launch, call, "--nproc-per-node"):
+            message = f"torchrun without --nproc-per-node starts 1 process, and {asked[0].name} gives {asked[1]} GPUs"
+            yield Violation(where=at(launch, call), message=message, hint=f"--nproc-per-node={asked[1]}")
 
 
-def old_launcher_passes_its_rank(submission: Submission) -> Iterator[Breach]:
-    """torchrun takes the place of torch.distributed.launch, which passes --local-rank to the script."""
+@submissions.rule(
+    "LNCH034",
+    WARNING,
+    "init",
+    torch("distributed/launch.py: deprecated in favour of torchrun"),
+    reads=("launch script",),
+)
+def old_launcher_passes_its_rank(submission: Submission) -> Violations:
+    """torchrun takes the place of torch.distributed.launch, which passes --local-rank to the script.
+
+    Prevents: unrecognized arguments: --local-rank=0.
+    Fix: torchrun.
+    """
     for launch, call in calls_of(submission, "torchrun"):
         if "torch.distributed.launch" in call.word.raw:
             flags = ("--use_env", "--use-env")
@@ -176,81 +256,6 @@ def old_launcher_passes_its_rank(submission: Submission) -> Iterator[Breach]:
             message = (
                 "torch.distributed.launch is deprecated, and puts --local-rank=N before the script's own arguments"
             )
-            yield Breach(where=at(launch, call), message=message, hint="torchrun, with LOCAL_RANK from the environment")
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    launcher_rule(
-        "LNCH026",
-        nodes_meet_somewhere,
-        torch("distributed/run.py:634, get_args_parser: the default is 127.0.0.1"),
-        "Every node waits for the others at its own address until the rendezvous times out.",
-        "--rdzv-backend=c10d --rdzv-endpoint=HOST:PORT.",
-        when="training",
-    ),
-    launcher_rule(
-        "LNCH027",
-        nodes_say_their_rank,
-        torch("distributed/run.py:621 and 890: the default is 0, for the static rendezvous"),
-        "Address already in use, or a hang: every node is the master.",
-        "--node-rank, or --rdzv-backend=c10d.",
-        when="training",
-    ),
-    launcher_rule(
-        "LNCH028",
-        standalone_is_one_node,
-        torch("distributed/run.py:988, run"),
-        "As many separate trainings as nodes, which write the same checkpoints.",
-        "--rdzv-backend=c10d --rdzv-endpoint=HOST:PORT.",
-        when="silent",
-    ),
-    launcher_rule(
-        "LNCH029",
-        node_rank_is_below_the_nodes,
-        torch("distributed/run.py:621, get_args_parser"),
-        "The rendezvous waits for a node that never comes.",
-        "SLURM_NODEID, expanded on the node.",
-        when="training",
-    ),
-    launcher_rule(
-        "LNCH030",
-        nodes_meet_on_the_network,
-        torch("distributed/run.py:634, get_args_parser: the IP address or the hostname of rank 0"),
-        "Every node waits for the others at its own address.",
-        "The first node's name.",
-        when="training",
-    ),
-    launcher_rule(
-        "LNCH031",
-        counts_can_be_read,
-        torch("distributed/run.py:731, parse_min_max_nnodes, and 745, determine_local_world_size"),
-        "ValueError: invalid literal for int(); Unsupported nproc_per_node value.",
-        "Numbers.",
-    ),
-    launcher_rule(
-        "LNCH032",
-        identifier_is_one_for_all,
-        torch("distributed/run.py, --rdzv-id: a user-defined id that is the same on every node"),
-        "Every node waits in a rendezvous of its own.",
-        "The job's number.",
-        when="training",
-    ),
-    launcher_rule(
-        "LNCH033",
-        every_gpu_has_a_rank,
-        torch("distributed/run.py:434, get_args_parser: the default is 1"),
-        "One busy GPU on each node.",
-        "--nproc-per-node = GPUs per node.",
-        Severity.WARNING,
-        "silent",
-    ),
-    launcher_rule(
-        "LNCH034",
-        old_launcher_passes_its_rank,
-        torch("distributed/launch.py: deprecated in favour of torchrun"),
-        "unrecognized arguments: --local-rank=0.",
-        "torchrun.",
-        Severity.WARNING,
-        "init",
-    ),
-)
+            yield Violation(
+                where=at(launch, call), message=message, hint="torchrun, with LOCAL_RANK from the environment"
+            )

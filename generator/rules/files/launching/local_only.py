@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import Final
 
 from ....documents.shell.launch_line import Call, Launch, Option
 from ....documents.submission import Submission
-from ....findings import Severity
+from ....findings import ERROR, Severity, Violation, Violations
+from ...rule import submissions
 from ...sources import deepspeed_now
-from ..rule import Breach, DocumentRule
-from .launch_calls import ON_EVERY_NODE, at, at_value, calls_of, launcher_rule, nodes_of_launch
+from .launch_calls import ON_EVERY_NODE, at, at_value, calls_of, nodes_of_launch
 
 _DEFAULT: Final = "/job/hostfile"  # deepspeed/launcher/runner.py, DLTS_HOSTFILE @ 0.19.8: the cluster puts it there
 
@@ -25,8 +24,20 @@ def is_local(call: Call) -> bool:
     return not options.has("--hostfile") and not options.opaque and not options.has("--no_ssh")
 
 
-def several_nodes_have_a_hostfile(submission: Submission) -> Iterator[Breach]:
-    """deepspeed in a job over several nodes is given a hostfile that is there, or --no_ssh on each node."""
+@submissions.rule(
+    "LNCH001",
+    ERROR,
+    "silent",
+    deepspeed_now("launcher/runner.py:214, fetch_hostfile: a warning, and training on the local node"),
+    reads=("launch script",),
+)
+def several_nodes_have_a_hostfile(submission: Submission) -> Violations:
+    """deepspeed in a job over several nodes is given a hostfile that is there, or --no_ssh on each node.
+
+    Prevents: Training on one node while the others are paid for. A warning where the file may be on another
+    machine.
+    Fix: --hostfile, or srun torchrun.
+    """
     asked: set[str] = set()
     for launch, call in calls_of(submission, "deepspeed"):
         nodes = nodes_of_launch(submission, launch)
@@ -45,17 +56,17 @@ def several_nodes_have_a_hostfile(submission: Submission) -> Iterator[Breach]:
             sure = not absolute and nodes is not None and nodes > 1
             severity = Severity.ERROR if sure else Severity.WARNING  # the job may run on another machine
             hint = "write it before the job starts: a line HOST slots=8 for each node"
-            yield Breach(where=at_value(launch, option), message=message, hint=hint, severity=severity)
+            yield Violation(where=at_value(launch, option), message=message, hint=hint, severity=severity)
 
 
-def _local(launch: Launch, call: Call, nodes: int) -> Breach:
+def _local(launch: Launch, call: Call, nodes: int) -> Violation:
     if any(outer.program in ON_EVERY_NODE for outer in launch.calls):
         message = f"srun starts deepspeed on each of {nodes} nodes, and without --no_ssh each trains by itself"
         hint = 'deepspeed --no_ssh --node_rank "$SLURM_NODEID" --master_addr "$MASTER_ADDR" --hostfile ...'
     else:
         message = f"the job has {nodes} nodes, and deepspeed without a hostfile trains on the first one only"
         hint = "deepspeed --hostfile hostfile ..., or start torchrun by srun"
-    return Breach(where=at(launch, call), message=message, hint=hint)
+    return Violation(where=at(launch, call), message=message, hint=hint)
 
 
 def _nodes_by_gpus(submission: Submission, launch: Launch) -> int | None:
@@ -102,15 +113,3 @@ def _is_made(submission: Submission, option: Option, name: str) -> bool:
             if not plain.lstrip().startswith("#") and any(re.search(form, plain) for form in forms):
                 return True
     return False
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    launcher_rule(
-        "LNCH001",
-        several_nodes_have_a_hostfile,
-        deepspeed_now("launcher/runner.py:214, fetch_hostfile: a warning, and training on the local node"),
-        "Training on one node while the others are paid for. A warning where the file may be on another machine.",
-        "--hostfile, or srun torchrun.",
-        when="silent",
-    ),
-)

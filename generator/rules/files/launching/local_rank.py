@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Final
 
 from ....documents.shell.launch_line import Launch
 from ....documents.submission import Submission
-from ....findings import Severity
+from ....findings import WARNING, Violation, Violations
+from ...rule import submissions
 from ...sources import deepspeed_now
-from ..rule import Breach, DocumentRule
-from .launch_calls import at, calls_of, launcher_rule
+from .launch_calls import at, calls_of
 from .program_text import program_text
 
 #: What takes options that nobody declared, or declares more than can be seen here.
@@ -23,8 +22,13 @@ _PARSES: Final = re.compile(r"\.parse_args\s*\(\s*\)")
 _FOREIGN: Final = re.compile(r"\b\w+\(\s*(?:\w+\s*=\s*)?(?:parser|ap|p|arg_parser|argparser)\s*[,)]")  # adds options
 
 
-def program_takes_its_local_rank(submission: Submission) -> Iterator[Breach]:
-    """A program that deepspeed starts takes --local_rank, or --no_local_rank is given."""
+@submissions.rule("LNCH021", WARNING, "init", deepspeed_now("launcher/launch.py:235, main"), reads=("launch script",))
+def program_takes_its_local_rank(submission: Submission) -> Violations:
+    """A program that deepspeed starts takes --local_rank, or --no_local_rank is given.
+
+    Prevents: unrecognized arguments: --local_rank=0. Read from the program's text, where it lies beside the script.
+    Fix: parser.add_argument("--local_rank", type=int), or --no_local_rank.
+    """
     for launch, call in calls_of(submission, "deepspeed"):
         option = call.options.get("--no_python")
         if call.options.has("--no_local_rank") or call.options.opaque:
@@ -37,7 +41,7 @@ def program_takes_its_local_rank(submission: Submission) -> Iterator[Breach]:
             message += f", and {launch.program.raw} has no such option"
         if where is not None:
             hint = "add --no_local_rank: LOCAL_RANK is set as well"
-            yield Breach(where=where, message=message, hint=hint)
+            yield Violation(where=where, message=message, hint=hint)
 
 
 def _refuses(launch: Launch) -> bool:
@@ -46,16 +50,3 @@ def _refuses(launch: Launch) -> bool:
     if text is None or _TAKES_MORE.search(text) or _FOREIGN.search(text):
         return False
     return _OWN_PARSER.search(text) is not None and _PARSES.search(text) is not None
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    launcher_rule(
-        "LNCH021",
-        program_takes_its_local_rank,
-        deepspeed_now("launcher/launch.py:235, main"),
-        "unrecognized arguments: --local_rank=0. Read from the program's text, where it lies beside the script.",
-        'parser.add_argument("--local_rank", type=int), or --no_local_rank.',
-        Severity.WARNING,
-        "init",
-    ),
-)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..rule import DocumentRule
 from . import (
     environment,
     hostfiles,
@@ -19,16 +18,16 @@ from . import (
     nccl,
 )
 
-RULES: Final[tuple[DocumentRule, ...]] = (
-    *local_only.RULES,
-    *launchers.RULES,
-    *local_rank.RULES,
-    *launch_torchrun.RULES,
-    *launch_ranks.RULES,
-    *launch_lines.RULES,
-    *launch_ports.RULES,
-    *launch_stacked.RULES,
-    *hostfiles.RULES,
-    *environment.RULES,
-    *nccl.RULES,
+MODULES: Final = (
+    local_only,
+    launchers,
+    local_rank,
+    launch_torchrun,
+    launch_ranks,
+    launch_lines,
+    launch_ports,
+    launch_stacked,
+    hostfiles,
+    environment,
+    nccl,
 )

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
 from typing import Final
 
 from ....documents.submission import Submission
-from ....findings import Severity
+from ....findings import Severity, Violation, Violations, When
 from ....job.records import Job
 from ...layout.identities import BATCH_RULES, WORLD_RULES, Product, batch_product, world_product
 from ...layout.pins import known_values, layout_of
+from ...planning_rule import JobRule, LayoutRule
 from ...registry import JOB_RULES, LAYOUT_RULES
-from ...rule import JobRule, LayoutRule
-from ..rule import Breach, DocumentRule, When
+from ...rule import Rule, submissions
 from .described import Described, described_jobs
 from .job_words import in_options, with_global_batch
 from .rule import GLOBAL, MDS, MICRO, PIPELINE
@@ -77,8 +77,8 @@ def _allowed(rule: str, described: Described) -> bool:
     )
 
 
-def _by_layout(rule: LayoutRule, submission: Submission) -> Iterator[Breach]:
-    """The breaches of a layout rule by the arguments of each run."""
+def _by_layout(rule: LayoutRule, submission: Submission) -> Violations:
+    """The violations of a layout rule by the arguments of each run."""
     needed = frozenset(_LAYOUT[rule.id])
     for described in described_jobs(submission):
         job = described.job
@@ -90,7 +90,7 @@ def _by_layout(rule: LayoutRule, submission: Submission) -> Iterator[Breach]:
             continue
         translate = in_options(job.framework)
         message, hint = rule.explain(job, layout)
-        yield Breach(
+        yield Violation(
             where=described.locate(rule.variables),
             message=translate(message),
             hint=translate(with_global_batch(hint, layout)),
@@ -98,7 +98,7 @@ def _by_layout(rule: LayoutRule, submission: Submission) -> Iterator[Breach]:
         )
 
 
-def _of_any_replicas(submission: Submission) -> Iterator[Breach]:
+def _of_any_replicas(submission: Submission) -> Violations:
     """Pipelines that a single replica's micro-batches would not fill, where the number of replicas isn't known."""
     for described in described_jobs(submission):
         if "gpus" in described.facts or not {"global_batch", "micro_batch", "pipeline"} <= described.facts:
@@ -113,22 +113,22 @@ def _of_any_replicas(submission: Submission) -> Iterator[Breach]:
                 f" every stage idles {idle}% of the step or more"
             )
             hint = f"{GLOBAL} {stages * micro} for every replica, or a smaller pipeline"
-            yield Breach(where=described.locate(("global_batch", "pipeline")), message=message, hint=hint)
+            yield Violation(where=described.locate(("global_batch", "pipeline")), message=message, hint=hint)
 
 
-def _by_job(rule: JobRule, submission: Submission) -> Iterator[Breach]:
-    """The breaches of a rule on jobs by the arguments of each run."""
+def _by_job(rule: JobRule, submission: Submission) -> Violations:
+    """The violations of a rule on jobs by the arguments of each run."""
     key, needed = _JOB[rule.id]
     for described in described_jobs(submission):
         if frozenset(needed) <= described.facts:
             translate = in_options(described.job.framework)
             for _, message, hint in rule.check(described.job):
                 where = described.locate((key,))
-                yield Breach(where=where, message=translate(message), hint=translate(hint) if hint else None)
+                yield Violation(where=where, message=translate(message), hint=translate(hint) if hint else None)
 
 
-def _by_product(rule: LayoutRule, submission: Submission) -> Iterator[Breach]:
-    """The breaches of a product: the sizes that are given divide what they make."""
+def _by_product(rule: LayoutRule, submission: Submission) -> Violations:
+    """The violations of a product: the sizes that are given divide what they make."""
     of_world = rule in WORLD_RULES
     for described in described_jobs(submission):
         job = described.job
@@ -156,18 +156,18 @@ def _is_cut_down(job: Job) -> bool:
     return tensor > job.gpus or pipeline > max(job.gpus // tensor, 1)
 
 
-def _of_product(described: Described, product: Product) -> Breach:
+def _of_product(described: Described, product: Product) -> Violation:
     translate = in_options(described.job.framework)
     total = f"{product.total} GPUs" if product.key == "gpus" else f"{product.key}: {product.total}"
     message = translate(f"{product.describe()} does not divide {total}")
     where = described.locate(("global_batch", "micro_batch") if product.key != "gpus" else tuple(product.factors))
-    return Breach(where=where, message=message, hint=translate(product.hint(whole=False)))
+    return Violation(where=where, message=message, hint=translate(product.hint(whole=False)))
 
 
-def _document_rule(rule: LayoutRule | JobRule) -> DocumentRule:
+def _document_rule(rule: LayoutRule | JobRule) -> Rule:
     """The same rule on documents: its id, severity, source and requirement."""
 
-    def check(submission: Submission) -> Iterator[Breach]:
+    def check(submission: Submission) -> Violations:
         if isinstance(rule, JobRule):
             return _by_job(rule, submission)
         if rule in (*WORLD_RULES, *BATCH_RULES):
@@ -175,22 +175,18 @@ def _document_rule(rule: LayoutRule | JobRule) -> DocumentRule:
         further = _of_any_replicas(submission) if rule.id == "BATCH011" else ()
         return chain(_by_layout(rule, submission), further)
 
-    check.__doc__ = rule.title
     when: When = "silent" if rule.id in _SILENT else "init"
-    return DocumentRule(
-        id=rule.id,
-        severity=rule.severity,
-        when=when,
-        reads=("launch script", "AzureML job", "Megatron arguments"),
-        source=rule.source,
-        prevents="padding that nobody sees"
+    prevents = (
+        "padding that nobody sees"
         if rule.id == "MLM040"
         else "slower or other training, silently"
         if when == "silent"
-        else "an assertion when the process groups and layers are built, after the queue",
-        fix="the sizes of the hint",
-        check=check,
+        else "an assertion when the process groups and layers are built, after the queue"
     )
+    check.__doc__ = f"{rule.title}\n\nPrevents: {prevents}\nFix: the sizes of the hint"
+    reads = ("launch script", "AzureML job", "Megatron arguments")
+    made: Rule = submissions.rule(rule.id, rule.severity, when, rule.source, reads=reads)(check)
+    return made
 
 
 _MEGATRON_PRODUCTS: Final = tuple(r for r in (*WORLD_RULES, *BATCH_RULES) if r.id[:3] in ("MLM", "MDS"))
@@ -201,4 +197,4 @@ _SHARED: Final[tuple[LayoutRule | JobRule, ...]] = (
     *(rule for rule in JOB_RULES if rule.id in _JOB),
 )
 
-RULES: Final[tuple[DocumentRule, ...]] = tuple(map(_document_rule, _SHARED))
+RULES: Final[tuple[Rule, ...]] = tuple(map(_document_rule, _SHARED))

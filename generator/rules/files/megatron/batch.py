@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
-from ....documents.megatron_arguments import MegatronArguments
-from ....documents.submission import Submission
+from ....findings import ERROR, Violation, Violations
 from ...numbers import listed, neighbours
 from ...sources import megatron_deepspeed, megatron_lm
-from ..rule import Breach, DocumentRule
-from .rule import GLOBAL, LM, MDS, MICRO, Check, excludes, megatron_rule, replicas_of, sized
+from .rule import (
+    GLOBAL,
+    LM,
+    MICRO,
+    Run,
+    excludes,
+    lm_runs,
+    mds_runs,
+    replicas_of,
+    sized,
+)
 
 _RAMP_UP: Final = "--rampup-batch-size"
 _STEPS: Final = ("--train-iters", "--lr-decay-iters", "--lr-warmup-iters")
 _SAMPLES: Final = ("--train-samples", "--lr-decay-samples", "--lr-warmup-samples")
 
 
-def steps_or_samples(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
-    """A run is counted in steps or in samples, its warm-up and decay in the same."""
+@lm_runs.rule("MLM030", ERROR, "init", megatron_lm("training/arguments.py:1276-1302"))
+@mds_runs.rule("MDS013", ERROR, "init", megatron_deepspeed("megatron/arguments.py:241-266"))
+def steps_or_samples(run: Run) -> Violations:
+    """A run is counted in steps or in samples, its warm-up and decay in the same.
+
+    Prevents: AssertionError: expected iteration-based training
+    Fix: count in steps alone, or in samples alone
+    """
+    arguments = run.arguments
     first = _STEPS[0] if arguments.has(_STEPS[0]) else _SAMPLES[0] if arguments.has(_SAMPLES[0]) else None
     if first is None or arguments.has("--skip-train") or arguments.integer(first) == 0:
         return
@@ -27,60 +41,89 @@ def steps_or_samples(arguments: MegatronArguments, _: Submission) -> Iterator[Br
         if arguments.has(other) and arguments.value(other) not in (None, 0):
             message = f"{other} {arguments.value(other)} is given beside {first} {arguments.value(first)}"
             hint = f"{own[others.index(other)]}, or no {other}"
-            yield Breach(where=arguments.locate(other), message=message, hint=hint)
+            yield Violation(where=arguments.locate(other), message=message, hint=hint)
     warmup = own[2]
     if arguments.has("--lr-warmup-fraction") and arguments.value(warmup) not in (None, 0):
         message = f"{warmup} {arguments.value(warmup)} is given beside --lr-warmup-fraction"
-        yield Breach(where=arguments.locate(warmup), message=message, hint=f"no {warmup}")
+        yield Violation(where=arguments.locate(warmup), message=message, hint=f"no {warmup}")
     if first == _STEPS[0]:  # newer versions of Megatron-LM ignore the ramp-up
         yield from excludes(arguments, first, [_RAMP_UP], ", which ramps over samples: give --train-samples")
 
 
-def length_is_given(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
-    """A training run says how long it is: --train-iters or --train-samples."""
+@lm_runs.rule("MLM057", ERROR, "init", megatron_lm("training/training.py:2586"))
+@mds_runs.rule("MDS031", ERROR, "init", megatron_deepspeed("megatron/training.py:277"))
+def length_is_given(run: Run) -> Violations:
+    """A training run says how long it is: --train-iters or --train-samples.
+
+    Prevents: Exception: either train-iters or train-samples should be provided
+    Fix: give --train-iters
+    """
+    arguments = run.arguments
     others = (*_STEPS[:1], *_SAMPLES[:1], "--train-tokens", "--skip-train", "--yaml-cfg", "--eval-only", "--epochs")
     trains = arguments.is_own_program and arguments.launch is not None
     if trains and all(map(arguments.lacks, others)) and not arguments.has("--phase-transition-iterations"):
         message = "neither --train-iters nor --train-samples is given"
-        yield Breach(where=arguments.locate(""), message=message, hint="--train-iters N")
+        yield Violation(where=arguments.locate(""), message=message, hint="--train-iters N")
 
 
-def warm_up_ends_before_decay(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
-    """The learning rate's warm-up is shorter than its decay, which by default is as long as the run."""
+@lm_runs.rule("MLM058", ERROR, "init", megatron_lm("core/optimizer_param_scheduler.py:160"))
+@mds_runs.rule("MDS032", ERROR, "init", megatron_deepspeed("megatron/optimizer_param_scheduler.py:30"))
+def warm_up_ends_before_decay(run: Run) -> Violations:
+    """The learning rate's warm-up is shorter than its decay, which by default is as long as the run.
+
+    Prevents: AssertionError: lr_warmup_steps < lr_decay_steps
+    Fix: shorten the warm-up
+    """
+    arguments = run.arguments
     for total, decay, warmup in (_STEPS, _SAMPLES):
         name = decay if arguments.has(decay) else total
         steps, warm = arguments.integer(name), arguments.integer(warmup)
         if steps and steps > 0 and warm is not None and warm >= steps and arguments.lacks("--lr-warmup-fraction"):
             message = f"{warmup} {warm} is not less than {name} {steps}"
-            yield Breach(where=arguments.locate(warmup), message=message, hint=f"{warmup} {max(steps // 100, 0)}")
+            yield Violation(where=arguments.locate(warmup), message=message, hint=f"{warmup} {max(steps // 100, 0)}")
     share = arguments.number("--lr-warmup-fraction")
     if share is not None and not 0 <= share < 1:
         message = f"--lr-warmup-fraction {share:g} is no share of the run below 1"
-        yield Breach(where=arguments.locate("--lr-warmup-fraction"), message=message, hint="--lr-warmup-fraction 0.01")
+        yield Violation(
+            where=arguments.locate("--lr-warmup-fraction"), message=message, hint="--lr-warmup-fraction 0.01"
+        )
 
 
-def saves_have_intervals(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
-    """--save comes with --save-interval, and the smallest learning rate is not above the largest."""
+@lm_runs.rule("MLM031", ERROR, "init", megatron_lm("training/arguments.py:1359-1361"))
+@mds_runs.rule("MDS016", ERROR, "init", megatron_deepspeed("megatron/arguments.py:319-321"))
+def saves_have_intervals(run: Run) -> Violations:
+    """--save comes with --save-interval, and the smallest learning rate is not above the largest.
+
+    Prevents: AssertionError
+    Fix: give --save-interval; lower --min-lr
+    """
+    arguments = run.arguments
     interval = arguments.integer("--save-interval")
     if arguments.has("--save") and arguments.lacks("--save-interval"):
         message = "--save is given without --save-interval"
-        yield Breach(where=arguments.locate("--save"), message=message, hint="--save-interval 1000")
+        yield Violation(where=arguments.locate("--save"), message=message, hint="--save-interval 1000")
     if arguments.has("--save") and interval is not None and interval < 1 and arguments.flavour == LM:
         message = f"--save-interval {interval} is less than 1"
-        yield Breach(where=arguments.locate("--save-interval"), message=message, hint="--save-interval 1000")
+        yield Violation(where=arguments.locate("--save-interval"), message=message, hint="--save-interval 1000")
     keep = arguments.integer("--save-retain-interval")
     if keep is not None and interval and interval > 0 and (keep < 1 or keep % interval):
         message = f"--save-retain-interval {keep} is no multiple of --save-interval {interval}"
         hint = f"--save-retain-interval {listed(neighbours(interval, max(keep, 1)))}"
-        yield Breach(where=arguments.locate("--save-retain-interval"), message=message, hint=hint)
+        yield Violation(where=arguments.locate("--save-retain-interval"), message=message, hint=hint)
     least, most = arguments.number("--min-lr"), arguments.number("--lr")
     if least is not None and most is not None and least > most:
         message = f"--min-lr {least:g} is more than --lr {most:g}"
-        yield Breach(where=arguments.locate("--min-lr"), message=message, hint=f"--min-lr {most / 10:g}")
+        yield Violation(where=arguments.locate("--min-lr"), message=message, hint=f"--min-lr {most / 10:g}")
 
 
-def evaluation_batch_is_whole(arguments: MegatronArguments, submission: Submission) -> Iterator[Breach]:
-    """The evaluation's global batch is whole micro-batches of all replicas."""
+@lm_runs.rule("MLM038", ERROR, "init", megatron_lm("training/arguments.py:715"))
+def evaluation_batch_is_whole(run: Run) -> Violations:
+    """The evaluation's global batch is whole micro-batches of all replicas.
+
+    Prevents: AssertionError: eval_global_batch_size must be divisible ...
+    Fix: a multiple of micro-batch × replicas
+    """
+    arguments, submission = run
     names = ("--eval-global-batch-size", "--eval-micro-batch-size")
     if not any(map(arguments.has, names)):
         return
@@ -93,11 +136,18 @@ def evaluation_batch_is_whole(arguments: MegatronArguments, submission: Submissi
     message = (
         f"an evaluation batch of {batch} is no multiple of micro-batches of {micro} × {replicas} replicas = {unit}"
     )
-    yield Breach(where=arguments.locate(name), message=message, hint=f"{names[0]} {listed(neighbours(unit, batch))}")
+    yield Violation(where=arguments.locate(name), message=message, hint=f"{names[0]} {listed(neighbours(unit, batch))}")
 
 
-def decay_style_has_its_ends(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
-    """A weight decay that grows has a start and an end; a constant one has neither."""
+@lm_runs.rule("MLM059", ERROR, "init", megatron_lm("training/arguments.py:1391-1398"))
+@mds_runs.rule("MDS033", ERROR, "init", megatron_deepspeed("megatron/arguments.py:331-338"))
+def decay_style_has_its_ends(run: Run) -> Violations:
+    """A weight decay that grows has a start and an end; a constant one has neither.
+
+    Prevents: AssertionError
+    Fix: give both ends, or neither
+    """
+    arguments = run.arguments
     ends = ("--start-weight-decay", "--end-weight-decay")
     style = arguments.value(
         "--weight-decay-incr-style", "constant" if arguments.sure("--weight-decay-incr-style") else None
@@ -105,13 +155,13 @@ def decay_style_has_its_ends(arguments: MegatronArguments, _: Submission) -> Ite
     for end in ends:
         if style == "constant" and arguments.has(end):
             message = f"{end} is given, but --weight-decay-incr-style is constant"
-            yield Breach(
+            yield Violation(
                 where=arguments.locate(end), message=message, hint=f"no {end}, or --weight-decay-incr-style linear"
             )
         elif style in ("linear", "cosine") and arguments.lacks(end):
             message = f"--weight-decay-incr-style {style} without {end}"
             where = arguments.locate("--weight-decay-incr-style")
-            yield Breach(where=where, message=message, hint=f"{end} 0.1")
+            yield Violation(where=where, message=message, hint=f"{end} 0.1")
 
 
 _TOKENIZERS: Final = {
@@ -128,74 +178,19 @@ _TOKENIZERS: Final = {
 }
 
 
-def tokenizers_have_their_files(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
-    """A tokenizer comes with the files, or the size, that it is made of."""
+@lm_runs.rule("MLM060", ERROR, "init", megatron_lm("training/tokenizer/tokenizer.py:20"))
+@mds_runs.rule("MDS034", ERROR, "init", megatron_deepspeed("megatron/tokenizer/tokenizer.py:12"))
+def tokenizers_have_their_files(run: Run) -> Violations:
+    """A tokenizer comes with the files, or the size, that it is made of.
+
+    Prevents: AssertionError
+    Fix: give the tokenizer's files
+    """
+    arguments = run.arguments
     kind = arguments.value("--tokenizer-type")
     for name in _TOKENIZERS.get(kind, ()) if isinstance(kind, str) else ():
         # newer versions take --tokenizer-model for every kind
         if arguments.lacks(name) and arguments.lacks("--tokenizer-model") and arguments.launch is not None:
             message = f"--tokenizer-type {kind} without {name}"
             hint = f"{name} {'50257' if name == '--vocab-size' else 'PATH'}"
-            yield Breach(where=arguments.locate("--tokenizer-type"), message=message, hint=hint)
-
-
-def _both(
-    names: tuple[str, str], check: Check, places: tuple[str, str], prevents: str, fix: str
-) -> tuple[DocumentRule, ...]:
-    lm = megatron_rule(names[0], LM, check, source=megatron_lm(places[0]), prevents=prevents, fix=fix)
-    mds = megatron_rule(names[1], MDS, check, source=megatron_deepspeed(places[1]), prevents=prevents, fix=fix)
-    return lm, mds
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    *_both(
-        ("MLM030", "MDS013"),
-        steps_or_samples,
-        ("training/arguments.py:1276-1302", "megatron/arguments.py:241-266"),
-        "AssertionError: expected iteration-based training",
-        "count in steps alone, or in samples alone",
-    ),
-    *_both(
-        ("MLM031", "MDS016"),
-        saves_have_intervals,
-        ("training/arguments.py:1359-1361", "megatron/arguments.py:319-321"),
-        "AssertionError",
-        "give --save-interval; lower --min-lr",
-    ),
-    *_both(
-        ("MLM057", "MDS031"),
-        length_is_given,
-        ("training/training.py:2586", "megatron/training.py:277"),
-        "Exception: either train-iters or train-samples should be provided",
-        "give --train-iters",
-    ),
-    *_both(
-        ("MLM058", "MDS032"),
-        warm_up_ends_before_decay,
-        ("core/optimizer_param_scheduler.py:160", "megatron/optimizer_param_scheduler.py:30"),
-        "AssertionError: lr_warmup_steps < lr_decay_steps",
-        "shorten the warm-up",
-    ),
-    *_both(
-        ("MLM059", "MDS033"),
-        decay_style_has_its_ends,
-        ("training/arguments.py:1391-1398", "megatron/arguments.py:331-338"),
-        "AssertionError",
-        "give both ends, or neither",
-    ),
-    *_both(
-        ("MLM060", "MDS034"),
-        tokenizers_have_their_files,
-        ("training/tokenizer/tokenizer.py:20", "megatron/tokenizer/tokenizer.py:12"),
-        "AssertionError",
-        "give the tokenizer's files",
-    ),
-    megatron_rule(
-        "MLM038",
-        LM,
-        evaluation_batch_is_whole,
-        source=megatron_lm("training/arguments.py:715"),
-        prevents="AssertionError: eval_global_batch_size must be divisible ...",
-        fix="a multiple of micro-batch × replicas",
-    ),
-)
+            yield Violation(where=arguments.locate("--tokenizer-type"), message=message, hint=hint)

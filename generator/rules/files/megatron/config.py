@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Final
 
@@ -10,10 +9,9 @@ from ....documents.document import DsConfig
 from ....documents.links import references
 from ....documents.megatron_arguments import MegatronArguments
 from ....documents.submission import Submission
-from ....findings import Location, Severity
+from ....findings import ERROR, WARNING, Location, Severity, Violation, Violations
 from ...sources import deepspeed_now, megatron_deepspeed
-from ..rule import Breach, DocumentRule
-from .rule import GLOBAL, MDS, MICRO, megatron_rule, replicas_of, sized
+from .rule import GLOBAL, MDS, MICRO, Run, mds_runs, replicas_of, sized
 
 _STAGE: Final = "--zero-stage"
 _DEFAULT_STAGE: Final = 1  # megatron/arguments.py of Megatron-DeepSpeed @ 4efb479d
@@ -38,8 +36,14 @@ def stage_of(arguments: MegatronArguments, submission: Submission) -> tuple[int,
     return None if stage is None else (stage, config.locate("/zero_optimization/stage"))
 
 
-def stage_is_the_configs(arguments: MegatronArguments, submission: Submission) -> Iterator[Breach]:
-    """--zero-stage, which decides on zero.Init, is the config's stage, which the engine runs."""
+@mds_runs.rule("MDS014", ERROR, "silent", megatron_deepspeed("pretrain_gpt.py:49"))
+def stage_is_the_configs(run: Run) -> Violations:
+    """--zero-stage, which decides on zero.Init, is the config's stage, which the engine runs.
+
+    Prevents: zero.Init without stage 3, or stage 3 without it: nothing compares the two
+    Fix: give both the same stage
+    """
+    arguments, submission = run
     found, stage = stage_of(arguments, submission), arguments.setting(_STAGE, _DEFAULT_STAGE)
     if found is None or stage is None or found[0] == stage:
         return
@@ -47,11 +51,17 @@ def stage_is_the_configs(arguments: MegatronArguments, submission: Submission) -
     message = f"{said}, but zero_optimization.stage is {found[0]}"
     decides = arguments.has(_STAGE) or 3 in (stage, found[0])  # the default of 1 is as good as any other but 3
     severity = None if decides else Severity.WARNING
-    yield Breach(where=arguments.locate(_STAGE), message=message, hint=f"{_STAGE} {found[0]}", severity=severity)
+    yield Violation(where=arguments.locate(_STAGE), message=message, hint=f"{_STAGE} {found[0]}", severity=severity)
 
 
-def precision_is_the_configs(arguments: MegatronArguments, submission: Submission) -> Iterator[Breach]:
-    """The precision on the command line, which builds the model, is the config's, which runs it."""
+@mds_runs.rule("MDS015", ERROR, "training", megatron_deepspeed("megatron/training.py:79"))
+def precision_is_the_configs(run: Run) -> Violations:
+    """The precision on the command line, which builds the model, is the config's, which runs it.
+
+    Prevents: a mismatch of types at the first product or all-reduce
+    Fix: give both the same precision
+    """
+    arguments, submission = run
     config = config_of(arguments, submission)
     if config is None or not arguments.sure("--bf16", "--fp16"):
         return
@@ -72,11 +82,17 @@ def precision_is_the_configs(arguments: MegatronArguments, submission: Submissio
     else:
         where = arguments.locate(f"--{ours}") if ours else config.locate(f"/{theirs}/enabled")
         hint = f"--{theirs}"
-    yield Breach(where=where, message=message, hint=hint)
+    yield Violation(where=where, message=message, hint=hint)
 
 
-def batch_is_the_configs(arguments: MegatronArguments, submission: Submission) -> Iterator[Breach]:
-    """The batches on the command line are the config's."""
+@mds_runs.rule("BATCH012", ERROR, "parse", megatron_deepspeed("megatron/microbatches.py:64; megatron/training.py:79"))
+def batch_is_the_configs(run: Run) -> Violations:
+    """The batches on the command line are the config's.
+
+    Prevents: a batch that is another one to DeepSpeed than to Megatron
+    Fix: give both the same batch
+    """
+    arguments, submission = run
     config = config_of(arguments, submission)
     if config is None:
         return
@@ -84,7 +100,9 @@ def batch_is_the_configs(arguments: MegatronArguments, submission: Submission) -
         ours, theirs = arguments.integer(name), config.integer(pointer)
         if ours is not None and theirs is not None and ours != theirs:
             message = f"{name} {ours}, but {pointer[1:]} is {theirs} in the config"
-            yield Breach(where=arguments.locate(name), message=message, hint=f'"{pointer[1:]}": {ours} in the config')
+            yield Violation(
+                where=arguments.locate(name), message=message, hint=f'"{pointer[1:]}": {ours} in the config'
+            )
     steps, batch = config.integer("/gradient_accumulation_steps"), sized(arguments, GLOBAL)
     micro, replicas = sized(arguments, MICRO), replicas_of(submission, arguments)
     if not steps or not batch or not micro or not replicas or batch % (micro * replicas):
@@ -96,22 +114,34 @@ def batch_is_the_configs(arguments: MegatronArguments, submission: Submission) -
         )
         where = config.locate("/gradient_accumulation_steps")
         hint = f'"gradient_accumulation_steps": {batch // (micro * replicas)}, or leave it out'
-        yield Breach(where=where, message=message, hint=hint)
+        yield Violation(where=where, message=message, hint=hint)
 
 
-def clipping_is_the_configs(arguments: MegatronArguments, submission: Submission) -> Iterator[Breach]:
-    """Gradients are clipped by the config's gradient_clipping; --clip-grad says the same, or is ignored."""
+@mds_runs.rule("MDS043", WARNING, "silent", megatron_deepspeed("megatron/optimizer/__init__.py:107"))
+def clipping_is_the_configs(run: Run) -> Violations:
+    """Gradients are clipped by the config's gradient_clipping; --clip-grad says the same, or is ignored.
+
+    Prevents: another clipping than written, silently
+    Fix: give both the same clipping
+    """
+    arguments, submission = run
     config, ours = config_of(arguments, submission), arguments.number("--clip-grad")
     if config is None or ours is None or not arguments.has("--deepspeed"):
         return
     theirs = config.value("/gradient_clipping")
     if isinstance(theirs, (int, float)) and not isinstance(theirs, bool) and float(theirs) != float(ours):
         message = f"--clip-grad {ours:g} is ignored: gradient_clipping is {theirs:g} in the config"
-        yield Breach(where=arguments.locate("--clip-grad"), message=message, hint=f'"gradient_clipping": {ours:g}')
+        yield Violation(where=arguments.locate("--clip-grad"), message=message, hint=f'"gradient_clipping": {ours:g}')
 
 
-def sharded_gradients_have_no_pipeline(arguments: MegatronArguments, submission: Submission) -> Iterator[Breach]:
-    """ZeRO stages 2 and 3 need --no-pipeline-parallel: without it even one stage is a pipeline."""
+@mds_runs.rule("PIPE002", ERROR, "init", megatron_deepspeed("pretrain_gpt.py:54"))
+def sharded_gradients_have_no_pipeline(run: Run) -> Violations:
+    """ZeRO stages 2 and 3 need --no-pipeline-parallel: without it even one stage is a pipeline.
+
+    Prevents: AssertionError: ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism
+    Fix: --no-pipeline-parallel
+    """
+    arguments, submission = run
     found = stage_of(arguments, submission)
     runs = arguments.program == "pretrain_gpt.py" and arguments.has("--deepspeed")
     if found is None or found[0] < 2 or not runs or not arguments.lacks("--no-pipeline-parallel"):
@@ -120,11 +150,17 @@ def sharded_gradients_have_no_pipeline(arguments: MegatronArguments, submission:
         message = (
             f"zero_optimization.stage is {found[0]} without --no-pipeline-parallel: one stage is a PipelineModule too"
         )
-        yield Breach(where=arguments.locate("--deepspeed"), message=message, hint="--no-pipeline-parallel")
+        yield Violation(where=arguments.locate("--deepspeed"), message=message, hint="--no-pipeline-parallel")
 
 
-def offloaded_optimizer_is_on_the_host(arguments: MegatronArguments, submission: Submission) -> Iterator[Breach]:
-    """An optimizer that the config offloads is made by --cpu-optimizer, and the other way round."""
+@mds_runs.rule("MDS045", ERROR, "init", deepspeed_now("runtime/engine.py:2342; ops/adam/cpu_adam.py:148"))
+def offloaded_optimizer_is_on_the_host(run: Run) -> Violations:
+    """An optimizer that the config offloads is made by --cpu-optimizer, and the other way round.
+
+    Prevents: ZeRORuntimeException: You are using ZeRO-Offload with a client provided optimizer
+    Fix: --cpu-optimizer with offload_optimizer
+    """
+    arguments, submission = run
     config = config_of(arguments, submission)
     if config is None or config.has("/optimizer") or not arguments.has("--deepspeed"):
         return
@@ -134,68 +170,11 @@ def offloaded_optimizer_is_on_the_host(arguments: MegatronArguments, submission:
     if offloads and arguments.lacks("--cpu-optimizer") and forced is True:
         message = f"offload_optimizer.device is {device} in the config, without --cpu-optimizer"
         where = config.locate("/zero_optimization/offload_optimizer/device")
-        yield Breach(where=where, message=message, hint="--cpu-optimizer")
+        yield Violation(where=where, message=message, hint="--cpu-optimizer")
     whole = config.value("/zero_optimization/offload_optimizer") is None and not config.has(
         "/zero_optimization/cpu_offload"
     )
     if arguments.has("--cpu-optimizer") and arguments.lacks("--cpu-torch-adam") and whole:
         message = "--cpu-optimizer, but the config offloads no optimizer: its parameters are on the GPU"
         hint = '"offload_optimizer": {"device": "cpu"} in zero_optimization, or no --cpu-optimizer'
-        yield Breach(where=arguments.locate("--cpu-optimizer"), message=message, hint=hint)
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    megatron_rule(
-        "MDS014",
-        MDS,
-        stage_is_the_configs,
-        source=megatron_deepspeed("pretrain_gpt.py:49"),
-        prevents="zero.Init without stage 3, or stage 3 without it: nothing compares the two",
-        fix="give both the same stage",
-        when="silent",
-    ),
-    megatron_rule(
-        "MDS015",
-        MDS,
-        precision_is_the_configs,
-        source=megatron_deepspeed("megatron/training.py:79"),
-        prevents="a mismatch of types at the first product or all-reduce",
-        fix="give both the same precision",
-        when="training",
-    ),
-    megatron_rule(
-        "BATCH012",
-        MDS,
-        batch_is_the_configs,
-        source=megatron_deepspeed("megatron/microbatches.py:64; megatron/training.py:79"),
-        prevents="a batch that is another one to DeepSpeed than to Megatron",
-        fix="give both the same batch",
-        when="parse",
-    ),
-    megatron_rule(
-        "MDS043",
-        MDS,
-        clipping_is_the_configs,
-        source=megatron_deepspeed("megatron/optimizer/__init__.py:107"),
-        prevents="another clipping than written, silently",
-        fix="give both the same clipping",
-        when="silent",
-        severity=Severity.WARNING,
-    ),
-    megatron_rule(
-        "PIPE002",
-        MDS,
-        sharded_gradients_have_no_pipeline,
-        source=megatron_deepspeed("pretrain_gpt.py:54"),
-        prevents="AssertionError: ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism",
-        fix="--no-pipeline-parallel",
-    ),
-    megatron_rule(
-        "MDS045",
-        MDS,
-        offloaded_optimizer_is_on_the_host,
-        source=deepspeed_now("runtime/engine.py:2342; ops/adam/cpu_adam.py:148"),
-        prevents="ZeRORuntimeException: You are using ZeRO-Offload with a client provided optimizer",
-        fix="--cpu-optimizer with offload_optimizer",
-    ),
-)
+        yield Violation(where=arguments.locate("--cpu-optimizer"), message=message, hint=hint)

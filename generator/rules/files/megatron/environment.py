@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
 from ....documents.megatron_arguments import MegatronArguments
 from ....documents.shell.launch_line import Launch
 from ....documents.submission import Submission
-from ....findings import Location, Severity
+from ....findings import ERROR, Location, Severity, Violation, Violations
 from ...sources import megatron_deepspeed, megatron_lm
-from ..rule import Breach, DocumentRule
-from .rule import CONTEXT, LM, MDS, TENSOR, degree, megatron_rule
+from .rule import CONTEXT, TENSOR, Run, degree, lm_runs, mds_runs
 
 _CONNECTIONS: Final = "CUDA_DEVICE_MAX_CONNECTIONS"
 _UNKNOWN: Final = object()
@@ -83,8 +81,14 @@ def _is_before_blackwell(submission: Submission) -> bool | None:
     return None if not names else not any("b" in name for name in names)
 
 
-def one_queue_before_blackwell(arguments: MegatronArguments, submission: Submission) -> Iterator[Breach]:
-    """Before Blackwell, tensor and context parallelism run with CUDA_DEVICE_MAX_CONNECTIONS=1."""
+@lm_runs.rule("MLM012", ERROR, "init", megatron_lm("training/arguments.py:1453-1479"))
+def one_queue_before_blackwell(run: Run) -> Violations:
+    """Before Blackwell, tensor and context parallelism run with CUDA_DEVICE_MAX_CONNECTIONS=1.
+
+    Prevents: AssertionError: ... require setting the environment variable CUDA_DEVICE_MAX_CONNECTIONS to 1
+    Fix: export CUDA_DEVICE_MAX_CONNECTIONS=1
+    """
+    arguments, submission = run
     older = _is_before_blackwell(submission)
     if older is False or any(map(arguments.has, (*_FSDP, "--overlap-moe-expert-parallel-comm"))):
         return
@@ -94,18 +98,24 @@ def one_queue_before_blackwell(arguments: MegatronArguments, submission: Submiss
     value, where = _variable(arguments, submission, _CONNECTIONS)
     if value is not _UNKNOWN and value != "1":
         accelerators = "before Blackwell" if older else "on every GPU before Blackwell"
-        breach = _one_queue(value, where, f"{name} {arguments.value(name)}", accelerators)
-        yield breach if older else replace(breach, severity=Severity.WARNING)
+        violation = _one_queue(value, where, f"{name} {arguments.value(name)}", accelerators)
+        yield violation if older else replace(violation, severity=Severity.WARNING)
 
 
-def _one_queue(value: object, where: Location, what: str, accelerators: str = "") -> Breach:
+def _one_queue(value: object, where: Location, what: str, accelerators: str = "") -> Violation:
     state = "is not set" if value is None else f"is {value}"
     message = f"{_CONNECTIONS} {state}; {what} needs 1 {accelerators}".rstrip()
-    return Breach(where=where, message=message, hint=f"export {_CONNECTIONS}=1")
+    return Violation(where=where, message=message, hint=f"export {_CONNECTIONS}=1")
 
 
-def sequence_parallelism_has_one_queue(arguments: MegatronArguments, submission: Submission) -> Iterator[Breach]:
-    """Sequence parallelism runs with CUDA_DEVICE_MAX_CONNECTIONS=1."""
+@mds_runs.rule("MDS012", ERROR, "init", megatron_deepspeed("megatron/arguments.py:402-411"))
+def sequence_parallelism_has_one_queue(run: Run) -> Violations:
+    """Sequence parallelism runs with CUDA_DEVICE_MAX_CONNECTIONS=1.
+
+    Prevents: RuntimeError: Using sequence parallelism requires setting ... CUDA_DEVICE_MAX_CONNECTIONS to 1
+    Fix: export CUDA_DEVICE_MAX_CONNECTIONS=1
+    """
+    arguments, submission = run
     if not arguments.has("--sequence-parallel") or degree(arguments, TENSOR) in (None, 1):
         return
     if submission.cluster is not None and submission.cluster.accelerator.vendor == "intel":
@@ -115,17 +125,29 @@ def sequence_parallelism_has_one_queue(arguments: MegatronArguments, submission:
         yield _one_queue(value, where, "--sequence-parallel")
 
 
-def fsdp_has_several_queues(arguments: MegatronArguments, submission: Submission) -> Iterator[Breach]:
-    """FSDP refuses CUDA_DEVICE_MAX_CONNECTIONS=1."""
+@lm_runs.rule("MLM013", ERROR, "init", megatron_lm("training/arguments.py:1049, 1166"))
+def fsdp_has_several_queues(run: Run) -> Violations:
+    """FSDP refuses CUDA_DEVICE_MAX_CONNECTIONS=1.
+
+    Prevents: AssertionError: FSDP always requires CUDA_DEVICE_MAX_CONNECTIONS value large than one
+    Fix: unset CUDA_DEVICE_MAX_CONNECTIONS
+    """
+    arguments, submission = run
     name = next((name for name in _FSDP if arguments.has(name)), None)
     value, where = _variable(arguments, submission, _CONNECTIONS)
     if name is not None and value == "1":
         message = f"{_CONNECTIONS} is 1, which {name} refuses"
-        yield Breach(where=where, message=message, hint=f"unset {_CONNECTIONS}")
+        yield Violation(where=where, message=message, hint=f"unset {_CONNECTIONS}")
 
 
-def graphs_register_no_expandable_memory(arguments: MegatronArguments, submission: Submission) -> Iterator[Breach]:
-    """Transformer Engine's CUDA graphs take expandable segments only with NCCL_GRAPH_REGISTER=0."""
+@lm_runs.rule("MLM033", ERROR, "init", megatron_lm("training/arguments.py:1961"))
+def graphs_register_no_expandable_memory(run: Run) -> Violations:
+    """Transformer Engine's CUDA graphs take expandable segments only with NCCL_GRAPH_REGISTER=0.
+
+    Prevents: AssertionError
+    Fix: export NCCL_GRAPH_REGISTER=0
+    """
+    arguments, submission = run
     external = arguments.has("--external-cuda-graph")
     if arguments.value("--cuda-graph-impl") != "transformer_engine" and not external:
         return
@@ -139,56 +161,18 @@ def graphs_register_no_expandable_memory(arguments: MegatronArguments, submissio
     ):
         state = "is not set" if register is None else f"is {register}"
         message = f"PYTORCH_CUDA_ALLOC_CONF is {memory} with CUDA graphs, and NCCL_GRAPH_REGISTER {state}"
-        yield Breach(where=where, message=message, hint="export NCCL_GRAPH_REGISTER=0")
+        yield Violation(where=where, message=message, hint="export NCCL_GRAPH_REGISTER=0")
 
 
-def grouped_products_have_their_hardware(arguments: MegatronArguments, submission: Submission) -> Iterator[Breach]:
-    """Grouped GEMMs for experts run on Ampere and later."""
+@lm_runs.rule("MLM064", ERROR, "init", megatron_lm("training/arguments.py:1380"))
+def grouped_products_have_their_hardware(run: Run) -> Violations:
+    """Grouped GEMMs for experts run on Ampere and later.
+
+    Prevents: AssertionError: Unsupported compute capability for GroupedGEMM kernels
+    Fix: remove --moe-grouped-gemm
+    """
+    arguments, submission = run
     name, generation = "--moe-grouped-gemm", _generation(submission)
     if arguments.has(name) and generation in _BEFORE_AMPERE and submission.cluster is not None:
         message = f"{name} on {submission.cluster.accelerator.name}: its kernels are for Ampere and later"
-        yield Breach(where=arguments.locate(name), message=message, hint=f"no {name}")
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    megatron_rule(
-        "MLM012",
-        LM,
-        one_queue_before_blackwell,
-        source=megatron_lm("training/arguments.py:1453-1479"),
-        prevents="AssertionError: ... require setting the environment variable CUDA_DEVICE_MAX_CONNECTIONS to 1",
-        fix="export CUDA_DEVICE_MAX_CONNECTIONS=1",
-    ),
-    megatron_rule(
-        "MDS012",
-        MDS,
-        sequence_parallelism_has_one_queue,
-        source=megatron_deepspeed("megatron/arguments.py:402-411"),
-        prevents="RuntimeError: Using sequence parallelism requires setting ... CUDA_DEVICE_MAX_CONNECTIONS to 1",
-        fix="export CUDA_DEVICE_MAX_CONNECTIONS=1",
-    ),
-    megatron_rule(
-        "MLM013",
-        LM,
-        fsdp_has_several_queues,
-        source=megatron_lm("training/arguments.py:1049, 1166"),
-        prevents="AssertionError: FSDP always requires CUDA_DEVICE_MAX_CONNECTIONS value large than one",
-        fix="unset CUDA_DEVICE_MAX_CONNECTIONS",
-    ),
-    megatron_rule(
-        "MLM033",
-        LM,
-        graphs_register_no_expandable_memory,
-        source=megatron_lm("training/arguments.py:1961"),
-        prevents="AssertionError",
-        fix="export NCCL_GRAPH_REGISTER=0",
-    ),
-    megatron_rule(
-        "MLM064",
-        LM,
-        grouped_products_have_their_hardware,
-        source=megatron_lm("training/arguments.py:1380"),
-        prevents="AssertionError: Unsupported compute capability for GroupedGEMM kernels",
-        fix="remove --moe-grouped-gemm",
-    ),
-)
+        yield Violation(where=arguments.locate(name), message=message, hint=f"no {name}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -10,13 +9,12 @@ from ....documents.submission import Submission
 from ....estimate.layout import Offload
 from ....estimate.memory import memory
 from ....estimate.uncertainty import required_band
-from ....findings import Severity
+from ....findings import ERROR, WARNING, Severity, Violation, Violations
 from ....units import GIB, MIB
 from ...fit import FIT_RULES
-from ...rule import FitRule
+from ...rule import submissions
 from ...sources import derived
 from ..memory_needs import Need, needs_of
-from ..rule import Breach, DocumentRule
 from ..slurm.options import known_values
 from ..slurm.requests import blocks
 from ..slurm.values import mebibytes
@@ -25,11 +23,23 @@ from .job_words import in_options
 #: The share of a GPU's memory that a small model takes at stage 2: the rest is room for activations, which a config
 #: alone doesn't tell.
 _SMALL: Final = 0.25
+_DEVICE, _HOST = FIT_RULES
 
 
-def fits_device(submission: Submission) -> Iterator[Breach]:
-    """What a run keeps on its fullest GPU fits there."""
-    rule = _rule("MEM001")
+@submissions.rule(
+    "MEM001",
+    ERROR,
+    "training",
+    _DEVICE.source,
+    reads=("DeepSpeed config", "launch script", "AzureML job", "Megatron arguments"),
+)
+def fits_device(submission: Submission) -> Violations:
+    """What a run keeps on its fullest GPU fits there.
+
+    Prevents: CUDA out of memory in the first steps
+    Fix: shard, cut, recompute or offload more
+    """
+    rule = _DEVICE
     for need in needs_of(submission):
         if rule.holds(need.job, need.layout, need.ledger):
             continue
@@ -47,12 +57,23 @@ def fits_device(submission: Submission) -> Iterator[Breach]:
             )
         message += f"; {need.job.cluster.accelerator.name} has {_gib(ledger.capacity_bytes)}"
         severity = None if sure else Severity.WARNING
-        yield Breach(where=need.where, message=message, hint=_words(need, hint) or None, severity=severity)
+        yield Violation(where=need.where, message=message, hint=_words(need, hint) or None, severity=severity)
 
 
-def fits_host(submission: Submission) -> Iterator[Breach]:
-    """What a run offloads fits in the memory of its nodes."""
-    rule = _rule("MEM002")
+@submissions.rule(
+    "MEM002",
+    ERROR,
+    "training",
+    _HOST.source,
+    reads=("DeepSpeed config", "launch script", "AzureML job", "Megatron arguments"),
+)
+def fits_host(submission: Submission) -> Violations:
+    """What a run offloads fits in the memory of its nodes.
+
+    Prevents: the node's out-of-memory killer: exit code -9
+    Fix: offload less, or use more nodes
+    """
+    rule = _HOST
     for need in needs_of(submission):
         if not need.on_host or rule.holds(need.job, need.layout, need.ledger):
             continue
@@ -61,11 +82,18 @@ def fits_host(submission: Submission) -> Iterator[Breach]:
             f"what is offloaded needs about {_gib(need.ledger.host_bytes_per_node)} of host memory a node;"
             f" {cluster.name} has {_gib(cluster.host_memory_bytes or 0)}"
         )
-        yield Breach(where=need.offload, message=message, hint="offload less, or to NVMe, or use more nodes")
+        yield Violation(where=need.offload, message=message, hint="offload less, or to NVMe, or use more nodes")
 
 
-def fits_request(submission: Submission) -> Iterator[Breach]:
-    """A Slurm job asks for the host memory that its offload takes."""
+@submissions.rule(
+    "SUB013", ERROR, "training", _HOST.source, reads=("DeepSpeed config", "launch script", "Megatron arguments")
+)
+def fits_request(submission: Submission) -> Violations:
+    """A Slurm job asks for the host memory that its offload takes.
+
+    Prevents: Slurm kills the job when it passes what it asked for: exit code -9, or an oom_kill event.
+    Fix: --mem=0, or as much as the offloaded states take
+    """
     for need in needs_of(submission) if submission.scripts else ():
         needed = need.ledger.host_bytes_per_node
         for request in blocks(submission) if need.on_host else ():
@@ -73,11 +101,24 @@ def fits_request(submission: Submission) -> Iterator[Breach]:
                 asked = mebibytes(text)
                 if asked and needed > asked * MIB:
                     message = f"{request.said(option)}: what is offloaded needs about {_gib(needed)} a node"
-                    yield Breach(where=request.at_value(option), message=message, hint="--mem=0: all that the node has")
+                    yield Violation(
+                        where=request.at_value(option), message=message, hint="--mem=0: all that the node has"
+                    )
 
 
-def stage_three_is_needed(submission: Submission) -> Iterator[Breach]:
-    """ZeRO stage 3 is for models that stage 2 leaves little room for: it gathers every parameter twice a step."""
+@submissions.rule(
+    "MEM005",
+    WARNING,
+    "silent",
+    derived("stage 3 gathers the parameters for every forward and backward pass, stage 2 once a step"),
+    reads=("DeepSpeed config",),
+)
+def stage_three_is_needed(submission: Submission) -> Violations:
+    """ZeRO stage 3 is for models that stage 2 leaves little room for: it gathers every parameter twice a step.
+
+    Prevents: half as much communication again as stage 2, for memory that nothing uses
+    Fix: stage 2
+    """
     for need in needs_of(submission) if submission.job is None else ():  # a plan has compared the stages by their time
         if need.whole or need.layout.zero_stage != 3 or need.layout.offload != Offload.NONE:
             continue
@@ -88,7 +129,7 @@ def stage_three_is_needed(submission: Submission) -> Iterator[Breach]:
                 f" {need.job.model.name} on {need.layout.world} GPUs, without activations;"
                 f" {need.job.cluster.accelerator.name} has {_gib(ledger.capacity_bytes)}"
             )
-            yield Breach(where=need.where, message=message, hint='"stage": 2')
+            yield Violation(where=need.where, message=message, hint='"stage": 2')
 
 
 def _subject(need: Need) -> str:
@@ -112,50 +153,3 @@ def _words(need: Need, hint: str) -> str:
 
 def _gib(count: float) -> str:
     return f"{float(count) / GIB:.1f} GiB"
-
-
-def _rule(name: str) -> FitRule:
-    return next(rule for rule in FIT_RULES if rule.id == name)
-
-
-def _document_rule(name: str, check: object, prevents: str, fix: str) -> DocumentRule:
-    return DocumentRule(
-        id=name,
-        severity=_rule(name).severity,
-        when="training",
-        reads=("DeepSpeed config", "launch script", "AzureML job", "Megatron arguments"),
-        source=_rule(name).source,
-        prevents=prevents,
-        fix=fix,
-        check=check,  # type: ignore[arg-type]
-    )
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    _document_rule(
-        "MEM001", fits_device, "CUDA out of memory in the first steps", "shard, cut, recompute or offload more"
-    ),
-    _document_rule(
-        "MEM002", fits_host, "the node's out-of-memory killer: exit code -9", "offload less, or use more nodes"
-    ),
-    DocumentRule(
-        id="MEM005",
-        severity=Severity.WARNING,
-        when="silent",
-        reads=("DeepSpeed config",),
-        source=derived("stage 3 gathers the parameters for every forward and backward pass, stage 2 once a step"),
-        prevents="half as much communication again as stage 2, for memory that nothing uses",
-        fix="stage 2",
-        check=stage_three_is_needed,
-    ),
-    DocumentRule(
-        id="SUB013",
-        severity=Severity.ERROR,
-        when="training",
-        reads=("DeepSpeed config", "launch script", "Megatron arguments"),
-        source=_rule("MEM002").source,
-        prevents="Slurm kills the job when it passes what it asked for: exit code -9, or an oom_kill event.",
-        fix="--mem=0, or as much as the offloaded states take",
-        check=fits_request,
-    ),
-)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Final
 
+from ....documents.document import DsConfig
 from ....documents.submission import Submission
-from ....findings import Severity
+from ....findings import WARNING, Violation, Violations
+from ...rule import submissions
 from ...sources import deepspeed_now, derived
-from ..launching.launch_calls import launcher_rule
-from ..rule import Breach, DocumentRule
+from ..subjects import ds_configs
 
 #: Where clusters commonly mount file systems that all nodes share.
 _SHARED: Final = re.compile(
@@ -19,19 +19,35 @@ _SHARED: Final = re.compile(
 _OFFLOADS: Final = ("/zero_optimization/offload_optimizer", "/zero_optimization/offload_param")
 
 
-def nvme_folder_is_the_nodes_own(submission: Submission) -> Iterator[Breach]:
-    """Offloading to NVMe goes to a disk of the node's own."""
-    for config in submission.ds_configs:
-        for place in _OFFLOADS:
-            path = config.value(f"{place}/nvme_path")
-            if config.value(f"{place}/device") == "nvme" and isinstance(path, str) and _SHARED.match(path):
-                message = f"nvme_path: {path} looks like a file system that the nodes share: all of them swap over it"
-                where = config.locate(f"{place}/nvme_path")
-                yield Breach(where=where, message=message, hint="/local_nvme, or what the node's own disk is called")
+@ds_configs.rule("MEM003", WARNING, "training", derived("DeepNVMe reads and writes the states of every step"))
+def nvme_folder_is_the_nodes_own(config: DsConfig) -> Violations:
+    """Offloading to NVMe goes to a disk of the node's own.
+
+    Prevents: Steps of minutes, and an angry administrator. A guess by the path's name: not checked against a
+    machine.
+    Fix: The node's own disk.
+    """
+    for place in _OFFLOADS:
+        path = config.value(f"{place}/nvme_path")
+        if config.value(f"{place}/device") == "nvme" and isinstance(path, str) and _SHARED.match(path):
+            message = f"nvme_path: {path} looks like a file system that the nodes share: all of them swap over it"
+            where = config.locate(f"{place}/nvme_path")
+            yield Violation(where=where, message=message, hint="/local_nvme, or what the node's own disk is called")
 
 
-def model_is_loaded_in_parts(submission: Submission) -> Iterator[Breach]:
-    """With ZeRO-3 accelerate loads the model in parts: zero3_init_flag."""
+@submissions.rule(
+    "MEM004",
+    WARNING,
+    "init",
+    deepspeed_now("runtime/zero/stage3.py, estimate_zero3_model_states_mem_needs: GPUs per node × 4 bytes a parameter"),
+    reads=("accelerate config", "launch script"),
+)
+def model_is_loaded_in_parts(submission: Submission) -> Violations:
+    """With ZeRO-3 accelerate loads the model in parts: zero3_init_flag.
+
+    Prevents: Killed: eight copies of the model in one node's memory.
+    Fix: zero3_init_flag: true.
+    """
     for config in submission.accelerate_configs:
         stage = config.source.value("/deepspeed_config/zero_stage")
         flag = config.source.value("/deepspeed_config/zero3_init_flag")
@@ -40,7 +56,7 @@ def model_is_loaded_in_parts(submission: Submission) -> Iterator[Breach]:
                 "zero_stage: 3 with zero3_init_flag: false: every rank loads the whole model into the node's memory"
             )
             where = config.source.locate("/deepspeed_config/zero3_init_flag")
-            yield Breach(where=where, message=message, hint="zero3_init_flag: true")
+            yield Violation(where=where, message=message, hint="zero3_init_flag: true")
     for launch in submission.launches:
         call = launch.call("accelerate")
         option = call.options.get("--zero3_init_flag") if call else None
@@ -51,30 +67,4 @@ def model_is_loaded_in_parts(submission: Submission) -> Iterator[Breach]:
                 "--zero_stage 3 with --zero3_init_flag false: every rank loads the whole model into the node's memory"
             )
             where = launch.script.locate(option.written)
-            yield Breach(where=where, message=message, hint="--zero3_init_flag true")
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    launcher_rule(
-        "MEM003",
-        nvme_folder_is_the_nodes_own,
-        derived("DeepNVMe reads and writes the states of every step"),
-        "Steps of minutes, and an angry administrator. A guess by the path's name: not checked against a machine.",
-        "The node's own disk.",
-        Severity.WARNING,
-        "training",
-        reads=("DeepSpeed config",),
-    ),
-    launcher_rule(
-        "MEM004",
-        model_is_loaded_in_parts,
-        deepspeed_now(
-            "runtime/zero/stage3.py, estimate_zero3_model_states_mem_needs: GPUs per node × 4 bytes a parameter"
-        ),
-        "Killed: eight copies of the model in one node's memory.",
-        "zero3_init_flag: true.",
-        Severity.WARNING,
-        "init",
-        reads=("accelerate config", "launch script"),
-    ),
-)
+            yield Violation(where=where, message=message, hint="--zero3_init_flag true")

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from ....documents.megatron_arguments import MegatronArguments
 from ....documents.megatron_options import Flavour, option_table
 from ....documents.megatron_words import GivenOption
-from ....documents.submission import Submission
-from ....findings import Severity
+from ....findings import ERROR, WARNING, Severity, Violation, Violations
 from ...sources import megatron_deepspeed, megatron_lm
-from ..rule import Breach, DocumentRule
-from .rule import CONTEXT, EXPERT, GLOBAL, LM, MDS, MICRO, PIPELINE, TENSOR, ULYSSES, Check, megatron_rule
+from .rule import (
+    CONTEXT,
+    EXPERT,
+    GLOBAL,
+    LM,
+    MDS,
+    MICRO,
+    PIPELINE,
+    TENSOR,
+    ULYSSES,
+    Run,
+    lm_arguments,
+    lm_runs,
+    mds_arguments,
+    mds_runs,
+)
 
 #: Read by the parser only to be refused, and what says the same now.
 _REMOVED: Final = {
@@ -60,8 +72,15 @@ _POSITIVE: Final = (
 _PROJECTS: Final[dict[Flavour, str]] = {LM: "Megatron-LM", MDS: "Megatron-DeepSpeed"}
 
 
-def options_are_known(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
-    """Every option is one that the parser knows: it takes no abbreviations and refuses what is unknown."""
+@lm_arguments.rule("MLM047", ERROR, "parse", megatron_lm("training/arguments.py:119"))
+@mds_arguments.rule("MDS024", ERROR, "parse", megatron_deepspeed("megatron/arguments.py:23"))
+def options_are_known(run: Run) -> Violations:
+    """Every option is one that the parser knows: it takes no abbreviations and refuses what is unknown.
+
+    Prevents: error: unrecognized arguments, on every rank after the queue
+    Fix: spell the option as the parser has it
+    """
+    arguments = run.arguments
     own, name = arguments.is_own_program, _PROJECTS[arguments.flavour]
     other: Flavour = MDS if arguments.flavour == LM else LM
     for stray in arguments.strays:
@@ -77,7 +96,7 @@ def options_are_known(arguments: MegatronArguments, _: Submission) -> Iterator[B
         hint = (
             f"did you mean {near}?" if near else "remove it" if foreign else "remove it, unless the script is a fork's"
         )
-        yield Breach(where=stray.where, message=message, hint=hint, severity=None if surely else Severity.WARNING)
+        yield Violation(where=stray.where, message=message, hint=hint, severity=None if surely else Severity.WARNING)
 
 
 def _equivalent(name: str) -> str | None:
@@ -85,18 +104,32 @@ def _equivalent(name: str) -> str | None:
     return next((pair[1 - pair.index(name)] for pair in _EQUIVALENTS if name in pair), None)
 
 
-def words_belong_to_options(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
-    """Every word is an option or the value of one: flags take none, and nothing stands alone."""
+@lm_arguments.rule("MLM049", ERROR, "parse", megatron_lm("training/arguments.py:119"))
+@mds_arguments.rule("MDS026", ERROR, "parse", megatron_deepspeed("megatron/arguments.py:23"))
+def words_belong_to_options(run: Run) -> Violations:
+    """Every word is an option or the value of one: flags take none, and nothing stands alone.
+
+    Prevents: error: unrecognized arguments
+    Fix: remove the word, or the space within a value
+    """
+    arguments = run.arguments
     for stray in arguments.strays:
         if not stray.is_option:
             option = arguments.table.get(stray.after) if stray.after else None
             flag = option is not None and option.kind == "flag"
             hint = f"remove it: {stray.after} takes no value" if flag else "remove it, or quote the value that it is of"
-            yield Breach(where=stray.where, message=f"{stray.word!r} belongs to no option", hint=hint)
+            yield Violation(where=stray.where, message=f"{stray.word!r} belongs to no option", hint=hint)
 
 
-def values_are_of_their_type(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
-    """Every value is of its option's type and one of its choices."""
+@lm_arguments.rule("MLM048", ERROR, "parse", megatron_lm("training/arguments.py:119"))
+@mds_arguments.rule("MDS025", ERROR, "parse", megatron_deepspeed("megatron/arguments.py:23"))
+def values_are_of_their_type(run: Run) -> Violations:
+    """Every value is of its option's type and one of its choices.
+
+    Prevents: error: argument ...: invalid value, or invalid choice
+    Fix: give a value of the option's type
+    """
+    arguments = run.arguments
     for option in arguments.given:
         if option.problem is not None:
             known = arguments.table.get(option.name)
@@ -105,7 +138,7 @@ def values_are_of_their_type(arguments: MegatronArguments, _: Submission) -> Ite
             if option.problem.startswith("has no"):
                 message = f"{option.written} {option.problem}"
             hint = _passing(option.text, known.choices if known else ())
-            yield Breach(where=option.where, message=message, hint=hint)
+            yield Violation(where=option.where, message=message, hint=hint)
 
 
 def _passing(text: str, choices: tuple[object, ...]) -> str | None:
@@ -120,60 +153,103 @@ def _passing(text: str, choices: tuple[object, ...]) -> str | None:
     return f"{round(number)}" if abs(number) < 1e15 and number == round(number) else None
 
 
-def options_are_given_once(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
-    """An option has one value: of several, the last wins without a word."""
+@lm_arguments.rule("MLM050", WARNING, "parse", megatron_lm("training/arguments.py:119"))
+@mds_arguments.rule("MDS027", WARNING, "parse", megatron_deepspeed("megatron/arguments.py:23"))
+def options_are_given_once(run: Run) -> Violations:
+    """An option has one value: of several, the last wins without a word.
+
+    Prevents: argparse keeps the last value silently
+    Fix: give the option once
+    """
+    arguments = run.arguments
     first: dict[str, GivenOption] = {}
     for option in arguments.given:
         before = first.setdefault(option.name, option)
         if before is not option and before.text != option.text and "..." not in before.text + option.text:
             message = f"{option.written} {option.text} overrules {before.written} {before.text}, given before it"
-            yield Breach(where=option.where, message=message, hint=f"keep one of the two {option.name}")
+            yield Violation(where=option.where, message=message, hint=f"keep one of the two {option.name}")
 
 
-def sizes_are_positive(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
-    """Sizes and batches are at least 1."""
+@lm_runs.rule("MLM051", ERROR, "parse", megatron_lm("training/arguments.py:119"))
+@mds_runs.rule("MDS028", ERROR, "parse", megatron_deepspeed("megatron/arguments.py:23"))
+def sizes_are_positive(run: Run) -> Violations:
+    """Sizes and batches are at least 1.
+
+    Prevents: ZeroDivisionError, or an assertion
+    Fix: give 1 or more
+    """
+    arguments = run.arguments
     for name in _POSITIVE:
         value = arguments.integer(name)
         if arguments.has(name) and value is not None and value < 1:
-            yield Breach(where=arguments.locate(name), message=f"{name} {value} is less than 1", hint=f"{name} 1")
+            yield Violation(where=arguments.locate(name), message=f"{name} {value} is less than 1", hint=f"{name} 1")
 
 
-def removed_options(arguments: MegatronArguments) -> Iterator[Breach]:
+def removed_options(arguments: MegatronArguments) -> Violations:
     """What the parser still knows and then refuses."""
     for name, now in _REMOVED.items():
         if arguments.has(name):
-            yield Breach(where=arguments.locate(name), message=f"{name} is no longer valid", hint=f"use {now} instead")
+            yield Violation(
+                where=arguments.locate(name), message=f"{name} is no longer valid", hint=f"use {now} instead"
+            )
 
 
-def removed_options_are_gone(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
-    """Options that were removed are not given: the parser takes them, and the start refuses them."""
+@lm_runs.rule("MLM034", ERROR, "init", megatron_lm("training/arguments.py:591-601"))
+def removed_options_are_gone(run: Run) -> Violations:
+    """Options that were removed are not given: the parser takes them, and the start refuses them.
+
+    Prevents: AssertionError: ... argument is no longer valid
+    Fix: use the option that replaced it
+    """
+    arguments = run.arguments
     yield from removed_options(arguments)
     if arguments.has("--checkpoint-activations"):
         message = "--checkpoint-activations is no longer valid: Megatron-LM prints so and exits"
         hint = "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
-        yield Breach(where=arguments.locate("--checkpoint-activations"), message=message, hint=hint)
+        yield Violation(where=arguments.locate("--checkpoint-activations"), message=message, hint=hint)
 
 
-def micro_batch_is_given(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
-    """--micro-batch-size is given, and none of the options that it and others replaced."""
+@mds_runs.rule("MDS007", ERROR, "init", megatron_deepspeed("megatron/arguments.py:126-164"))
+def micro_batch_is_given(run: Run) -> Violations:
+    """--micro-batch-size is given, and none of the options that it and others replaced.
+
+    Prevents: AssertionError
+    Fix: give --micro-batch-size
+    """
+    arguments = run.arguments
     yield from removed_options(arguments)
     yield from _missing(arguments, MICRO)
 
 
-def _missing(arguments: MegatronArguments, name: str) -> Iterator[Breach]:
+def _missing(arguments: MegatronArguments, name: str) -> Violations:
     others = (name, _SAME.get(name, name), *_SHAPE_FROM)
     if all(map(arguments.lacks, others)) and arguments.is_own_program:
-        yield Breach(where=arguments.locate(""), message=f"{name} is not given, and has no default", hint=f"{name} N")
+        yield Violation(
+            where=arguments.locate(""), message=f"{name} is not given, and has no default", hint=f"{name} N"
+        )
 
 
-def sizes_are_given(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
-    """The model's shape, the sequence length and the micro-batch have no defaults."""
+@lm_runs.rule("MLM052", ERROR, "parse", megatron_lm("training/arguments.py:119"))
+@mds_runs.rule("MDS029", ERROR, "parse", megatron_deepspeed("megatron/arguments.py:23"))
+def sizes_are_given(run: Run) -> Violations:
+    """The model's shape, the sequence length and the micro-batch have no defaults.
+
+    Prevents: AssertionError: ... argument is None
+    Fix: give the option
+    """
+    arguments = run.arguments
     for name in _REQUIRED if arguments.flavour == MDS else (*_REQUIRED, MICRO):
         yield from _missing(arguments, name)
 
 
-def options_are_of_one_version(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
-    """All options are of one version of Megatron-LM: some were removed before others came."""
+@lm_runs.rule("MLM053", WARNING, "parse", "NVIDIA/Megatron-LM megatron/training/arguments.py @ core_v0.8.0 to d98e8a64")
+def options_are_of_one_version(run: Run) -> Violations:
+    """All options are of one version of Megatron-LM: some were removed before others came.
+
+    Prevents: error: unrecognized arguments, whichever version runs
+    Fix: use the options of one version
+    """
+    arguments = run.arguments
     table = arguments.table
     if table.newest_with(frozenset(arguments.values)) is not None:
         return
@@ -186,107 +262,4 @@ def options_are_of_one_version(arguments: MegatronArguments, _: Submission) -> I
             f"{new} came after {old} was removed: of the versions looked at, {table.versions[last]} is the last with"
             f" {old}, {table.versions[first]} the first with {new}"
         )
-        yield Breach(where=arguments.locate(old), message=message, hint=f"remove {old} or {new}")
-
-
-def _both(
-    names: tuple[str, str],
-    check: Check,
-    *,
-    prevents: str,
-    fix: str,
-    severity: Severity = Severity.ERROR,
-    anywhere: bool = True,
-) -> tuple[DocumentRule, DocumentRule]:
-    lm = megatron_rule(
-        names[0],
-        LM,
-        check,
-        source=megatron_lm("training/arguments.py:119"),
-        prevents=prevents,
-        fix=fix,
-        severity=severity,
-        anywhere=anywhere,
-        when="parse",
-    )
-    mds = megatron_rule(
-        names[1],
-        MDS,
-        check,
-        source=megatron_deepspeed("megatron/arguments.py:23"),
-        prevents=prevents,
-        fix=fix,
-        severity=severity,
-        anywhere=anywhere,
-        when="parse",
-    )
-    return lm, mds
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    *_both(
-        ("MLM047", "MDS024"),
-        options_are_known,
-        prevents="error: unrecognized arguments, on every rank after the queue",
-        fix="spell the option as the parser has it",
-    ),
-    *_both(
-        ("MLM048", "MDS025"),
-        values_are_of_their_type,
-        prevents="error: argument ...: invalid value, or invalid choice",
-        fix="give a value of the option's type",
-    ),
-    *_both(
-        ("MLM049", "MDS026"),
-        words_belong_to_options,
-        prevents="error: unrecognized arguments",
-        fix="remove the word, or the space within a value",
-    ),
-    *_both(
-        ("MLM050", "MDS027"),
-        options_are_given_once,
-        prevents="argparse keeps the last value silently",
-        fix="give the option once",
-        severity=Severity.WARNING,
-    ),
-    *_both(
-        ("MLM051", "MDS028"),
-        sizes_are_positive,
-        prevents="ZeroDivisionError, or an assertion",
-        anywhere=False,
-        fix="give 1 or more",
-    ),
-    *_both(
-        ("MLM052", "MDS029"),
-        sizes_are_given,
-        prevents="AssertionError: ... argument is None",
-        anywhere=False,
-        fix="give the option",
-    ),
-    megatron_rule(
-        "MLM053",
-        LM,
-        options_are_of_one_version,
-        source="NVIDIA/Megatron-LM megatron/training/arguments.py @ core_v0.8.0 to d98e8a64",
-        when="parse",
-        prevents="error: unrecognized arguments, whichever version runs",
-        fix="use the options of one version",
-        severity=Severity.WARNING,
-    ),
-    megatron_rule(
-        "MLM034",
-        LM,
-        removed_options_are_gone,
-        source=megatron_lm("training/arguments.py:591-601"),
-        prevents="AssertionError: ... argument is no longer valid",
-        fix="use the option that replaced it",
-    ),
-    megatron_rule(
-        "MDS007",
-        MDS,
-        micro_batch_is_given,
-        source=megatron_deepspeed("megatron/arguments.py:126-164"),
-        prevents="AssertionError",
-        fix="give --micro-batch-size",
-    ),
-)
+        yield Violation(where=arguments.locate(old), message=message, hint=f"remove {old} or {new}")

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
 from ....documents.megatron_arguments import MegatronArguments
 from ....documents.submission import Submission
-from ....findings import Severity
+from ....findings import ERROR, WARNING, Severity, Violation, Violations
 from ...numbers import divisors, listed, nearest, neighbours
 from ...sources import megatron_deepspeed, megatron_lm
-from ..rule import Breach, DocumentRule
-from .rule import GLOBAL, LM, MDS, MICRO, megatron_rule, replicas_of, sized
+from .rule import GLOBAL, MICRO, Run, lm_runs, mds_runs, replicas_of, sized
 
 _RAMP_UP: Final = "--rampup-batch-size"
 _SCHEDULE: Final = "--step-batch-size-schedule"
 
 
-def ramp_up_is_whole(arguments: MegatronArguments, submission: Submission) -> Iterator[Breach]:
-    """A ramp-up is a start, an increment that divides the way to the global batch, and a number of samples."""
+@mds_runs.rule("MDS009", ERROR, "init", megatron_deepspeed("megatron/microbatches.py:21-137"))
+def ramp_up_is_whole(run: Run) -> Violations:
+    """A ramp-up is a start, an increment that divides the way to the global batch, and a number of samples.
+
+    Prevents: AssertionError: expected the following format ...
+    Fix: make every batch of the ramp-up whole
+    """
+    arguments, submission = run
     if not arguments.has(_RAMP_UP):
         return
     numbers, where = _numbers(arguments), arguments.locate(_RAMP_UP)
@@ -27,12 +31,12 @@ def ramp_up_is_whole(arguments: MegatronArguments, submission: Submission) -> It
         return
     if len(numbers) != 3:
         message = f"{_RAMP_UP} has {len(numbers)} values, not 3: start, increment, samples"
-        yield Breach(where=where, message=message, hint=f"{_RAMP_UP} 16 8 300000")
+        yield Violation(where=where, message=message, hint=f"{_RAMP_UP} 16 8 300000")
         return
     start, step, samples = numbers
     if min(start, step, samples) < 1:
         message = f"{_RAMP_UP} {start} {step} {samples}: start, increment and samples are at least 1"
-        yield Breach(where=where, message=message, hint=f"{_RAMP_UP} 16 8 300000")
+        yield Violation(where=where, message=message, hint=f"{_RAMP_UP} 16 8 300000")
         return
     final = sized(arguments, GLOBAL)
     if final is None:
@@ -40,13 +44,13 @@ def ramp_up_is_whole(arguments: MegatronArguments, submission: Submission) -> It
     way = final - start
     if way == 0:
         message = f"{_RAMP_UP} starts at {start}, which is {GLOBAL} already: its steps are divided by 0"
-        yield Breach(where=where, message=message, hint=f"a start below {final}, or no {_RAMP_UP}")
+        yield Violation(where=where, message=message, hint=f"a start below {final}, or no {_RAMP_UP}")
         return
     if way < 0 or way % step:
         fitting = divisors(way) if way > 0 else []
         message = f"{_RAMP_UP} {start} {step}: the way from {start} to {GLOBAL} {final} is {way}, no multiple of {step}"
         hint = f"an increment of {listed(nearest(fitting, step, 3))}" if fitting else f"a start below {final}"
-        yield Breach(where=where, message=message, hint=hint)
+        yield Violation(where=where, message=message, hint=hint)
         return
     yield from _steps_of_ramp_up(arguments, submission, start, step)
 
@@ -63,7 +67,7 @@ def _numbers(arguments: MegatronArguments) -> list[int] | None:
     )
 
 
-def _steps_of_ramp_up(arguments: MegatronArguments, submission: Submission, start: int, step: int) -> Iterator[Breach]:
+def _steps_of_ramp_up(arguments: MegatronArguments, submission: Submission, start: int, step: int) -> Violations:
     """Every batch on the way is whole micro-batches of all replicas."""
     micro, replicas = sized(arguments, MICRO), replicas_of(submission, arguments)
     if not micro or not replicas or micro < 1 or arguments.has("--decrease-batch-size-if-needed"):
@@ -75,19 +79,31 @@ def _steps_of_ramp_up(arguments: MegatronArguments, submission: Submission, star
                 f"{_RAMP_UP}: the {what} of {value} is no multiple of {MICRO} {micro} × {replicas} replicas = {unit}"
             )
             hint = f"{what}: {listed(neighbours(unit, value))}"
-            yield Breach(where=arguments.locate(_RAMP_UP), message=message, hint=hint)
+            yield Violation(where=arguments.locate(_RAMP_UP), message=message, hint=hint)
 
 
-def lm_ramp_up(arguments: MegatronArguments, submission: Submission) -> Iterator[Breach]:
-    """A ramp-up of the batch is whole, and newer versions have --step-batch-size-schedule instead."""
-    for breach in ramp_up_is_whole(arguments, submission):
-        yield replace(breach, severity=Severity.ERROR)
+@lm_runs.rule(
+    "MLM029",
+    WARNING,
+    "init",
+    "NVIDIA/Megatron-LM megatron/core/num_microbatches_calculator.py:398-433 @ core_v0.16.1; "
+    + megatron_lm("core/num_microbatches_calculator.py:102, training/arguments.py:698"),
+)
+def lm_ramp_up(run: Run) -> Violations:
+    """A ramp-up of the batch is whole, and newer versions have --step-batch-size-schedule instead.
+
+    Prevents: AssertionError, or ValueError; in newer versions a batch that is never ramped up
+    Fix: --step-batch-size-schedule; in older versions make every batch of the ramp-up whole
+    """
+    arguments = run.arguments
+    for violation in ramp_up_is_whole.check(run):
+        yield replace(violation, severity=Severity.ERROR)
     if arguments.has(_RAMP_UP):
         message = f"{_RAMP_UP} is deprecated: newer versions of Megatron-LM ignore it, and have {_SCHEDULE}"
-        yield Breach(where=arguments.locate(_RAMP_UP), message=message, hint=_as_schedule(arguments))
+        yield Violation(where=arguments.locate(_RAMP_UP), message=message, hint=_as_schedule(arguments))
     if arguments.has(_SCHEDULE) and arguments.has(GLOBAL):
         message = f"{GLOBAL} {arguments.value(GLOBAL)} is given beside {_SCHEDULE}, which has the batches"
-        yield Breach(where=arguments.locate(GLOBAL), message=message, hint=f"no {GLOBAL}", severity=Severity.ERROR)
+        yield Violation(where=arguments.locate(GLOBAL), message=message, hint=f"no {GLOBAL}", severity=Severity.ERROR)
 
 
 def _as_schedule(arguments: MegatronArguments) -> str:
@@ -97,25 +113,3 @@ def _as_schedule(arguments: MegatronArguments) -> str:
         return f'{_SCHEDULE} "0:16 1B:32", without {GLOBAL}'
     start, _, samples = numbers
     return f'{_SCHEDULE} "0:{start} {samples * tokens}:{final}", without {GLOBAL}'
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    megatron_rule(
-        "MLM029",
-        LM,
-        lm_ramp_up,
-        source="NVIDIA/Megatron-LM megatron/core/num_microbatches_calculator.py:398-433 @ core_v0.16.1; "
-        + megatron_lm("core/num_microbatches_calculator.py:102, training/arguments.py:698"),
-        prevents="AssertionError, or ValueError; in newer versions a batch that is never ramped up",
-        fix="--step-batch-size-schedule; in older versions make every batch of the ramp-up whole",
-        severity=Severity.WARNING,
-    ),
-    megatron_rule(
-        "MDS009",
-        MDS,
-        ramp_up_is_whole,
-        source=megatron_deepspeed("megatron/microbatches.py:21-137"),
-        prevents="AssertionError: expected the following format ...",
-        fix="make every batch of the ramp-up whole",
-    ),
-)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..rule import DocumentRule
 from . import (
     batch,
     config,
@@ -20,17 +19,17 @@ from . import (
     stages,
 )
 
-RULES: Final[tuple[DocumentRule, ...]] = (
-    *memory_places.RULES,
-    *options.RULES,
-    *shape.RULES,
-    *stages.RULES,
-    *batch.RULES,
-    *ramp_up.RULES,
-    *megatron_lm.RULES,
-    *memory.RULES,
-    *experts.RULES,
-    *environment.RULES,
-    *megatron_deepspeed.RULES,
-    *config.RULES,
+MODULES: Final = (
+    memory_places,
+    options,
+    shape,
+    stages,
+    batch,
+    ramp_up,
+    megatron_lm,
+    memory,
+    experts,
+    environment,
+    megatron_deepspeed,
+    config,
 )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
 
 from ....documents.megatron_arguments import MegatronArguments
 from ....documents.megatron_options import Flavour
 from ....documents.submission import Submission
-from ....findings import Severity
-from ..rule import Breach, DocumentRule, When
+from ....findings import Violation, Violations
+from ...rule import Subject
 
 LM: Final = "megatron-lm"
 MDS: Final = "megatron-deepspeed"
@@ -25,56 +25,45 @@ GLOBAL: Final = "--global-batch-size"
 #: No size is larger: what 32 bits hold.
 LARGEST: Final = 2**31 - 1
 
-Check = Callable[[MegatronArguments, Submission], Iterable[Breach]]
+
+class Run(NamedTuple):
+    """The arguments of one program, and the submission that they stand in."""
+
+    arguments: MegatronArguments
+    submission: Submission
 
 
-def megatron_rule(
-    name: str,
-    flavour: Flavour,
-    check: Check,
-    *,
-    source: str,
-    prevents: str,
-    fix: str,
-    when: When = "init",
-    severity: Severity = Severity.ERROR,
-    anywhere: bool = False,
-) -> DocumentRule:
-    """A rule on the arguments of one project, of training runs unless `anywhere`; `check`'s docstring states it."""
+def _of(flavour: Flavour, *, trains: bool) -> Subject[Run]:
+    """The arguments of one project's programs, of training runs alone or of all."""
 
-    def of_flavour(submission: Submission) -> Iterator[Breach]:
+    def runs(submission: Submission) -> Iterator[Run]:
         for arguments in submission.megatron:
-            if arguments.flavour == flavour and arguments.given and (anywhere or arguments.trains):
-                yield from check(arguments, submission)
+            if arguments.flavour == flavour and arguments.given and (arguments.trains or not trains):
+                yield Run(arguments, submission)
 
-    of_flavour.__doc__ = check.__doc__
-    of_flavour.__name__ = check.__name__
-    return DocumentRule(
-        id=name,
-        severity=severity,
-        when=when,
-        reads=("launch script", "AzureML job", "Megatron arguments"),
-        source=source,
-        prevents=prevents,
-        fix=fix,
-        check=of_flavour,
-    )
+    return Subject(("launch script", "AzureML job", "Megatron arguments"), runs)
 
 
-def needs(arguments: MegatronArguments, option: str, others: Iterable[str], why: str = "") -> Iterator[Breach]:
-    """A breach where `option` is given and surely none of `others` is."""
+lm_runs: Final = _of(LM, trains=True)
+lm_arguments: Final = _of(LM, trains=False)
+mds_runs: Final = _of(MDS, trains=True)
+mds_arguments: Final = _of(MDS, trains=False)
+
+
+def needs(arguments: MegatronArguments, option: str, others: Iterable[str], why: str = "") -> Violations:
+    """A violation where `option` is given and surely none of `others` is."""
     wanted = tuple(others)
     if arguments.has(option) and all(arguments.lacks(other) for other in wanted):
         message = f"{option} is given without {' or '.join(wanted)}{why}"
-        yield Breach(where=arguments.locate(option), message=message, hint=f"{wanted[0]}, or no {option}")
+        yield Violation(where=arguments.locate(option), message=message, hint=f"{wanted[0]}, or no {option}")
 
 
-def excludes(arguments: MegatronArguments, option: str, others: Iterable[str], why: str = "") -> Iterator[Breach]:
-    """A breach for every one of `others` that is given beside `option`."""
+def excludes(arguments: MegatronArguments, option: str, others: Iterable[str], why: str = "") -> Violations:
+    """A violation for every one of `others` that is given beside `option`."""
     for other in others:
         if arguments.has(option) and arguments.has(other):
             message = f"{other} is given beside {option}{why}"
-            yield Breach(where=arguments.locate(other), message=message, hint=f"no {other}, or no {option}")
+            yield Violation(where=arguments.locate(other), message=message, hint=f"no {other}, or no {option}")
 
 
 def shown(arguments: MegatronArguments, name: str, default: object = None) -> str:
@@ -140,28 +129,3 @@ def replicas_of(submission: Submission, arguments: MegatronArguments) -> int | N
     """Model replicas; None where the GPUs are not known or are no whole number of replicas."""
     gpus, size = gpus_of(submission, arguments), model_parallel(arguments)
     return gpus // size if gpus and size and gpus % size == 0 else None
-
-
-__all__ = [
-    "CONTEXT",
-    "EXPERT",
-    "GLOBAL",
-    "LARGEST",
-    "LM",
-    "MDS",
-    "MICRO",
-    "PIPELINE",
-    "TENSOR",
-    "ULYSSES",
-    "Check",
-    "degree",
-    "excludes",
-    "gpus_of",
-    "megatron_rule",
-    "model_parallel",
-    "needs",
-    "one_of",
-    "replicas_of",
-    "shown",
-    "sized",
-]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from ....documents.megatron_arguments import MegatronArguments
-from ....documents.submission import Submission
+from ....findings import ERROR, Violation, Violations
 from ...numbers import divisors, listed, nearest, neighbours
 from ...sources import megatron_deepspeed, megatron_lm
-from ..rule import Breach, DocumentRule
-from .rule import LM, MDS, PIPELINE, degree, excludes, megatron_rule, one_of, sized
+from .rule import PIPELINE, Run, degree, excludes, lm_runs, mds_runs, one_of, sized
 
 _PER_CHUNK: Final = "--num-layers-per-virtual-pipeline-stage"
 _CHUNKS: Final = "--num-virtual-stages-per-pipeline-rank"
@@ -33,8 +31,14 @@ def _layers(arguments: MegatronArguments) -> int | None:
     return layers + sum(map(arguments.has, _COUNTED))
 
 
-def stages_share_layers(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
-    """Pipeline stages hold equal numbers of layers, those that are counted or set apart considered."""
+@lm_runs.rule("MLM003", ERROR, "init", megatron_lm("training/arguments.py:997"))
+def stages_share_layers(run: Run) -> Violations:
+    """Pipeline stages hold equal numbers of layers, those that are counted or set apart considered.
+
+    Prevents: AssertionError: Number of layers should be divisible by the pipeline-model-parallel size
+    Fix: change the stages, count the ends as layers, or set the last stage's layers
+    """
+    arguments = run.arguments
     layers, stages = _layers(arguments), degree(arguments, PIPELINE)
     if layers is None or stages is None or arguments.has("--decoder-num-layers"):
         return
@@ -48,7 +52,7 @@ def stages_share_layers(arguments: MegatronArguments, _: Submission) -> Iterator
         plus = f" with {counted} more for the ends counted is {layers}," if counted else ""
         message = f"--num-layers {layers - counted}{plus} not a multiple of {PIPELINE} {stages}"
         message = message if counted else message.replace(" not a", " is not a")
-        yield Breach(where=arguments.locate(PIPELINE), message=message, hint=_stages_hint(layers, stages))
+        yield Violation(where=arguments.locate(PIPELINE), message=message, hint=_stages_hint(layers, stages))
 
 
 def _stages_hint(layers: int, stages: int) -> str:
@@ -57,7 +61,7 @@ def _stages_hint(layers: int, stages: int) -> str:
     return f"{hint}, or {_LAST} {last}" if last > 0 else hint
 
 
-def _middle_stages(arguments: MegatronArguments, layers: int, stages: int, ends: list[int]) -> Iterator[Breach]:
+def _middle_stages(arguments: MegatronArguments, layers: int, stages: int, ends: list[int]) -> Violations:
     """The stages between those whose layers are given."""
     rest, middle = layers - sum(ends), stages - len(ends)
     fits = (rest == 0) == (middle == 0) and (middle == 0 or rest % middle == 0)
@@ -71,11 +75,17 @@ def _middle_stages(arguments: MegatronArguments, layers: int, stages: int, ends:
     near = own + (room - own) % middle if middle > 0 else 0
     fitting = [count for count in (near - middle, near, near + middle) if 0 < count < room]
     hint = f"{name} {listed(nearest(fitting, own, 3))}" if middle > 0 and fitting else None
-    yield Breach(where=arguments.locate(name), message=message, hint=hint)
+    yield Violation(where=arguments.locate(name), message=message, hint=hint)
 
 
-def interleaving_has_stages(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
-    """Interleaving needs a pipeline: more than one stage, more than two where sends don't overlap."""
+@lm_runs.rule("MLM014", ERROR, "init", megatron_lm("training/arguments.py:1000-1009"))
+def interleaving_has_stages(run: Run) -> Violations:
+    """Interleaving needs a pipeline: more than one stage, more than two where sends don't overlap.
+
+    Prevents: AssertionError: When interleaved schedule is used ...
+    Fix: more stages, or no interleaving
+    """
+    arguments = run.arguments
     stages, name = degree(arguments, PIPELINE), one_of(arguments, _PER_CHUNK, _CHUNKS)
     if stages is None or chunks_of(arguments) in (None, 1):
         return
@@ -84,7 +94,7 @@ def interleaving_has_stages(arguments: MegatronArguments, _: Submission) -> Iter
     if stages < least:
         why = "" if overlaps else " with --no-overlap-p2p-communication"
         message = f"{name} {arguments.value(name)}{why} needs {PIPELINE} {least} or more, not {stages}"
-        yield Breach(where=arguments.locate(name), message=message, hint=f"{PIPELINE} {least}, or no {name}")
+        yield Violation(where=arguments.locate(name), message=message, hint=f"{PIPELINE} {least}, or no {name}")
 
 
 def chunks_of(arguments: MegatronArguments) -> int | None:
@@ -97,8 +107,14 @@ def chunks_of(arguments: MegatronArguments) -> int | None:
     return layers // stages // each
 
 
-def chunks_share_layers(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
-    """Every chunk of an interleaved stage holds the same number of layers."""
+@lm_runs.rule("MLM015", ERROR, "init", megatron_lm("training/arguments.py:968-973"))
+def chunks_share_layers(run: Run) -> Violations:
+    """Every chunk of an interleaved stage holds the same number of layers.
+
+    Prevents: AssertionError: number of layers per pipeline stage must be divisible ...
+    Fix: chunks that divide a stage's layers
+    """
+    arguments = run.arguments
     layers, stages = _layers(arguments), degree(arguments, PIPELINE)
     if layers is None or stages is None:
         return
@@ -111,10 +127,10 @@ def chunks_share_layers(arguments: MegatronArguments, _: Submission) -> Iterator
             each = layers // stages
             message = f"{name} {size} does not divide the {each} layers of a stage ({layers} over {stages} stages)"
             hint = f"{name} {listed(nearest(divisors(each), size, 4))}"
-            yield Breach(where=arguments.locate(name), message=message, hint=hint)
+            yield Violation(where=arguments.locate(name), message=message, hint=hint)
 
 
-def _uneven_chunks(arguments: MegatronArguments, layers: int, stages: int) -> Iterator[Breach]:
+def _uneven_chunks(arguments: MegatronArguments, layers: int, stages: int) -> Violations:
     """Chunks of the stages whose layers are given, and of those between them."""
     chunks = sized(arguments, _CHUNKS)
     if not chunks or chunks < 2:
@@ -123,18 +139,26 @@ def _uneven_chunks(arguments: MegatronArguments, layers: int, stages: int) -> It
     for name, held in ends.items():
         if held > 0 and held % chunks:
             message = f"{_CHUNKS} {chunks} does not divide {name} {held}"
-            yield Breach(
+            yield Violation(
                 where=arguments.locate(name), message=message, hint=f"{name} {listed(neighbours(chunks, held))}"
             )
     rest, middle = layers - sum(ends.values()), stages - len(ends)
     if middle > 0 and rest > 0 and rest % middle == 0 and rest // middle % chunks:
         message = f"{_CHUNKS} {chunks} does not divide the {rest // middle} layers of a stage between the ends"
         hint = f"{_CHUNKS} {listed(nearest(divisors(rest // middle), chunks, 4))}"
-        yield Breach(where=arguments.locate(_CHUNKS), message=message, hint=hint)
+        yield Violation(where=arguments.locate(_CHUNKS), message=message, hint=hint)
 
 
-def stages_are_cut_one_way(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
-    """Stages and chunks are cut by one of the ways to say how."""
+@lm_runs.rule(
+    "MLM055", ERROR, "init", megatron_lm("training/arguments.py:926, core/transformer/transformer_config.py:2229-2259")
+)
+def stages_are_cut_one_way(run: Run) -> Violations:
+    """Stages and chunks are cut by one of the ways to say how.
+
+    Prevents: AssertionError, or ValueError
+    Fix: keep one
+    """
+    arguments = run.arguments
     yield from excludes(arguments, _PER_CHUNK, [_CHUNKS, _LAYOUT])
     yield from excludes(arguments, _CHUNKS, [_LAYOUT])
     yield from excludes(arguments, _LAYOUT, [_FIRST, _LAST, *_COUNTED])
@@ -143,59 +167,21 @@ def stages_are_cut_one_way(arguments: MegatronArguments, _: Submission) -> Itera
         yield from excludes(arguments, _PER_CHUNK, [first], f": {_CHUNKS} goes with uneven stages")
 
 
-def deepspeed_interleaves_long_pipelines(arguments: MegatronArguments, _: Submission) -> Iterator[Breach]:
-    """Interleaving needs more than two stages, and chunks that divide the layers."""
+@mds_runs.rule("MDS010", ERROR, "init", megatron_deepspeed("megatron/arguments.py:173-176"))
+def deepspeed_interleaves_long_pipelines(run: Run) -> Violations:
+    """Interleaving needs more than two stages, and chunks that divide the layers.
+
+    Prevents: AssertionError: pipeline-model-parallel size should be greater than 2 with interleaved schedule
+    Fix: more stages, or no interleaving
+    """
+    arguments = run.arguments
     size, stages, layers = sized(arguments, _PER_CHUNK), degree(arguments, PIPELINE), sized(arguments, "--num-layers")
     if size is None or size < 1:
         return
     where = arguments.locate(_PER_CHUNK)
     if stages is not None and stages <= 2:
         message = f"{_PER_CHUNK} {size} needs {PIPELINE} 3 or more, not {stages}"
-        yield Breach(where=where, message=message, hint=f"{PIPELINE} 4, or no {_PER_CHUNK}")
+        yield Violation(where=where, message=message, hint=f"{PIPELINE} 4, or no {_PER_CHUNK}")
     if layers and layers > 0 and layers % size:
         message = f"{_PER_CHUNK} {size} does not divide --num-layers {layers}"
-        yield Breach(where=where, message=message, hint=f"{_PER_CHUNK} {listed(nearest(divisors(layers), size, 4))}")
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    megatron_rule(
-        "MLM003",
-        LM,
-        stages_share_layers,
-        source=megatron_lm("training/arguments.py:997"),
-        prevents="AssertionError: Number of layers should be divisible by the pipeline-model-parallel size",
-        fix="change the stages, count the ends as layers, or set the last stage's layers",
-    ),
-    megatron_rule(
-        "MLM014",
-        LM,
-        interleaving_has_stages,
-        source=megatron_lm("training/arguments.py:1000-1009"),
-        prevents="AssertionError: When interleaved schedule is used ...",
-        fix="more stages, or no interleaving",
-    ),
-    megatron_rule(
-        "MLM015",
-        LM,
-        chunks_share_layers,
-        source=megatron_lm("training/arguments.py:968-973"),
-        prevents="AssertionError: number of layers per pipeline stage must be divisible ...",
-        fix="chunks that divide a stage's layers",
-    ),
-    megatron_rule(
-        "MLM055",
-        LM,
-        stages_are_cut_one_way,
-        source=megatron_lm("training/arguments.py:926, core/transformer/transformer_config.py:2229-2259"),
-        prevents="AssertionError, or ValueError",
-        fix="keep one",
-    ),
-    megatron_rule(
-        "MDS010",
-        MDS,
-        deepspeed_interleaves_long_pipelines,
-        source=megatron_deepspeed("megatron/arguments.py:173-176"),
-        prevents="AssertionError: pipeline-model-parallel size should be greater than 2 with interleaved schedule",
-        fix="more stages, or no interleaving",
-    ),
-)
+        yield Violation(where=where, message=message, hint=f"{_PER_CHUNK} {listed(nearest(divisors(layers), size, 4))}")

@@ -8,12 +8,10 @@ from typing import Final
 
 from ....documents.shell.launch_line import Launch, Option
 from ....documents.shell.script import Word
-from ....documents.submission import Submission
-from ....findings import Severity
+from ....findings import WARNING, Violation, Violations
 from ...sources import slurm_manual
 from ..launching.launch_ports import fixed_port
-from ..rule import Breach, DocumentRule
-from .options import known_values, slurm_rule
+from .options import known_values
 from .requests import Request, blocks
 
 #: Options of training programs for the folder that checkpoints are written to: Transformers', Megatron's and others'.
@@ -24,30 +22,34 @@ _FOLDERS: Final = frozenset(
 _OWN: Final = ("SLURM_ARRAY_TASK_ID", "SLURM_JOB_ID", "SLURM_JOBID")
 
 
-def tasks_of_an_array_differ(submission: Submission) -> Iterator[Breach]:
-    """The jobs of an array have logs, checkpoints, ports and work of their own."""
-    for request in blocks(submission):
-        for option, text in known_values(request, "--array"):
-            if text.endswith("%1") or re.fullmatch(r"\d+", text):  # one after the other: a chain that goes on
-                continue
-            content = request.shell.text.content
-            if not any(name in content for name in _OWN):
-                same = "nothing in the script depends on SLURM_ARRAY_TASK_ID: all jobs do the same"
-                message = f"{request.said(option)}, but {same}"
-                hint = "choose the work by $SLURM_ARRAY_TASK_ID, and give each job a checkpoint folder of its own"
-                yield Breach(where=request.at_value(option), message=message, hint=hint)
-            yield from _shared_log(request)
-            yield from _shared_by_launches(request, option)
+@blocks.rule("SLM022", WARNING, "training", slurm_manual("sbatch(1), --array, and filename pattern"))
+def tasks_of_an_array_differ(request: Request) -> Violations:
+    """The jobs of an array have logs, checkpoints, ports and work of their own.
+
+    Prevents: Jobs that write the same checkpoint folder and log at the same time.
+    Fix: %A_%a in the paths.
+    """
+    for option, text in known_values(request, "--array"):
+        if text.endswith("%1") or re.fullmatch(r"\d+", text):  # one after the other: a chain that goes on
+            continue
+        content = request.shell.text.content
+        if not any(name in content for name in _OWN):
+            same = "nothing in the script depends on SLURM_ARRAY_TASK_ID: all jobs do the same"
+            message = f"{request.said(option)}, but {same}"
+            hint = "choose the work by $SLURM_ARRAY_TASK_ID, and give each job a checkpoint folder of its own"
+            yield Violation(where=request.at_value(option), message=message, hint=hint)
+        yield from _shared_log(request)
+        yield from _shared_by_launches(request, option)
 
 
-def _shared_log(request: Request) -> Iterator[Breach]:
+def _shared_log(request: Request) -> Violations:
     for option, text in known_values(request, "--output", "--error"):
         if not re.search(r"%\d*[aAjJ]", text) and text != "/dev/null":
             message = f"{request.said(option)} is one file for all jobs of the array"
-            yield Breach(where=request.at_value(option), message=message, hint=f"{option.name}=%x-%A_%a.out")
+            yield Violation(where=request.at_value(option), message=message, hint=f"{option.name}=%x-%A_%a.out")
 
 
-def _shared_by_launches(request: Request, array: Option) -> Iterator[Breach]:
+def _shared_by_launches(request: Request, array: Option) -> Violations:
     """Folders and ports that are written out in the launch lines, and so the same in every job."""
     shell = request.shell
     for launch in request.block.launches if request.block else ():
@@ -56,13 +58,13 @@ def _shared_by_launches(request: Request, array: Option) -> Iterator[Breach]:
         for name, word, value in _folders(launch):
             message = f"{name} {value} is one folder for all jobs of {request.said(array)}"
             hint = f'{name} "{value.rstrip("/")}/$SLURM_ARRAY_TASK_ID"'
-            yield Breach(where=shell.locate(word), message=message, hint=hint)
+            yield Violation(where=shell.locate(word), message=message, hint=hint)
         port = None if request.has("--exclusive") else fixed_port(launch)
         if port is not None:
             message = f"{port.words}, for all jobs of {request.said(array)}, which may run on one node"
             hint = port.instead(f"$(({port.number} + SLURM_ARRAY_TASK_ID))")
             where = shell.locate(port.option.written if port.option else port.call.word)
-            yield Breach(where=where, message=message, hint=hint)
+            yield Violation(where=where, message=message, hint=hint)
 
 
 def _folders(launch: Launch) -> Iterator[tuple[str, Word, str]]:
@@ -77,16 +79,3 @@ def _folders(launch: Launch) -> Iterator[tuple[str, Word, str]]:
             following = words[index + 1].value
             if following and not following.startswith("-"):
                 yield name, words[index + 1], following
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    slurm_rule(
-        "SLM022",
-        tasks_of_an_array_differ,
-        slurm_manual("sbatch(1), --array, and filename pattern"),
-        "Jobs that write the same checkpoint folder and log at the same time.",
-        "%A_%a in the paths.",
-        Severity.WARNING,
-        when="training",
-    ),
-)

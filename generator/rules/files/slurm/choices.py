@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Final
 
 from ....catalog.loader import closest
-from ....documents.submission import Submission
-from ....findings import Severity
+from ....findings import ERROR, Severity, Violation, Violations
 from ....job.wording import show
 from ...numbers import listed
 from ...sources import slurm, slurm_manual
-from ..rule import Breach, DocumentRule
 from . import values
-from .options import known_values, slurm_rule
-from .requests import requests
+from .options import known_values
+from .requests import Request, requests
 
 _RANGE: Final = re.compile(r"(\d{1,9})(?:-(\d{0,9})(?::\d+)?)?", re.ASCII)
 _MAIL_TYPES: Final = (
@@ -68,25 +65,38 @@ _FORMS: Final = {
 }
 
 
-def values_have_their_form(submission: Submission) -> Iterator[Breach]:
-    """Dependencies, distributions, GPU binding, profiles and switches are written in Slurm's forms."""
-    for request in requests(submission):
-        for option, text in known_values(request, *_FORMS):
-            if option.name == "--dependency" and request.options.get("--dependency") is not option:
-                continue  # Slurm reads the last one only
-            form, example = _FORMS[option.name]
-            if form.fullmatch(text.lower()) is None:
-                message = f"{request.said(option)}: {show(text)} is not of the form that {option.name} has"
-                yield Breach(where=request.at_value(option), message=message, hint=f"such as {example}")
+@requests.rule(
+    "SLM056",
+    ERROR,
+    "submit",
+    slurm_manual("sbatch(1), --dependency, --distribution, --gpu-bind, --profile, --switches"),
+)
+def values_have_their_form(request: Request) -> Violations:
+    """Dependencies, distributions, GPU binding, profiles and switches are written in Slurm's forms.
+
+    Prevents: sbatch: error: Invalid --distribution specification; Job dependency problem.
+    Fix: Write it in the form of the manual page.
+    """
+    for option, text in known_values(request, *_FORMS):
+        if option.name == "--dependency" and request.options.get("--dependency") is not option:
+            continue  # Slurm reads the last one only
+        form, example = _FORMS[option.name]
+        if form.fullmatch(text.lower()) is None:
+            message = f"{request.said(option)}: {show(text)} is not of the form that {option.name} has"
+            yield Violation(where=request.at_value(option), message=message, hint=f"such as {example}")
 
 
-def signal_is_read(submission: Submission) -> Iterator[Breach]:
-    """--signal is [B:]SIGNAL[@SECONDS] with at most 65535 seconds."""
-    for request in requests(submission):
-        for option, text in known_values(request, "--signal"):
-            if values.signal_of(text) is None and request.program == "sbatch":
-                message = f"{request.said(option)}: {show(text)} is not [B:]SIGNAL[@SECONDS]"
-                yield Breach(where=request.at_value(option), message=message, hint=_signal_hint(text))
+@requests.rule("SLM041", ERROR, "submit", slurm("common/proc_args.c:1096, get_signal_opts"))
+def signal_is_read(request: Request) -> Violations:
+    """--signal is [B:]SIGNAL[@SECONDS] with at most 65535 seconds.
+
+    Prevents: sbatch: error: Invalid --signal specification.
+    Fix: Write B:USR1@300: signal USR1 to the batch shell 300 seconds before the limit.
+    """
+    for option, text in known_values(request, "--signal"):
+        if values.signal_of(text) is None and request.program == "sbatch":
+            message = f"{request.said(option)}: {show(text)} is not [B:]SIGNAL[@SECONDS]"
+            yield Violation(where=request.at_value(option), message=message, hint=_signal_hint(text))
 
 
 def _signal_hint(text: str) -> str:
@@ -97,34 +107,47 @@ def _signal_hint(text: str) -> str:
     return f"write --signal={'B:' if text[:2].upper() == 'B:' else ''}{name}@{seconds}"
 
 
-def mail_types_exist(submission: Submission) -> Iterator[Breach]:
-    """Every --mail-type is one that Slurm sends mail for."""
-    for request in requests(submission):
-        for option, text in known_values(request, "--mail-type"):
-            words = [word for word in text.split(",") if word]
-            wrong = [word for word in words if word.upper() not in _MAIL_TYPES]
-            if not wrong and words:
-                continue
-            all_wrong = len(wrong) == len(words)
-            near = closest(wrong[0], [name.lower() for name in _MAIL_TYPES]) if wrong else None
-            effect = "sbatch refuses it" if all_wrong else "sbatch passes over it silently"
-            message = f"{request.said(option)}: {wrong[0] if wrong else 'an empty text'} is no kind of mail; {effect}"
-            hint = f"did you mean {near.upper()}?" if near else listed(_MAIL_TYPES[:6])
-            severity = Severity.ERROR if all_wrong else Severity.WARNING
-            yield Breach(where=request.at_value(option), message=message, hint=hint, severity=severity)
+@requests.rule(
+    "SLM038",
+    ERROR,
+    "submit",
+    slurm("common/proc_args.c:805, parse_mail_type: unknown words among known ones are passed over"),
+)
+def mail_types_exist(request: Request) -> Violations:
+    """Every --mail-type is one that Slurm sends mail for.
+
+    Prevents: sbatch: error: Invalid --mail-type specification; or no mail when the job fails.
+    Fix: Name kinds that exist, separated by commas.
+    """
+    for option, text in known_values(request, "--mail-type"):
+        words = [word for word in text.split(",") if word]
+        wrong = [word for word in words if word.upper() not in _MAIL_TYPES]
+        if not wrong and words:
+            continue
+        all_wrong = len(wrong) == len(words)
+        near = closest(wrong[0], [name.lower() for name in _MAIL_TYPES]) if wrong else None
+        effect = "sbatch refuses it" if all_wrong else "sbatch passes over it silently"
+        message = f"{request.said(option)}: {wrong[0] if wrong else 'an empty text'} is no kind of mail; {effect}"
+        hint = f"did you mean {near.upper()}?" if near else listed(_MAIL_TYPES[:6])
+        severity = Severity.ERROR if all_wrong else Severity.WARNING
+        yield Violation(where=request.at_value(option), message=message, hint=hint, severity=severity)
 
 
-def array_is_read(submission: Submission) -> Iterator[Breach]:
-    """--array is numbers and ranges, such as 0-3 or 1,4,7 or 0-15%4."""
-    for request in requests(submission):
-        for option, text in known_values(request, "--array", last=True):
-            if text == "" or _is_array(text):
-                continue
-            numbers = re.findall(r"\d{1,9}", text)
-            pair = sorted(map(int, numbers[:2]))
-            hint = f"write --array={pair[0]}-{pair[1]}" if len(pair) == 2 else "such as --array=0-3"
-            message = f"{request.said(option)}: {show(text)} is no list of job numbers"
-            yield Breach(where=request.at_value(option), message=message, hint=hint)
+@requests.rule("SLM039", ERROR, "submit", slurm_manual("sbatch(1), --array"))
+def array_is_read(request: Request) -> Violations:
+    """--array is numbers and ranges, such as 0-3 or 1,4,7 or 0-15%4.
+
+    Prevents: Invalid job array specification.
+    Fix: Write numbers and ranges: 0-3, 1,4,7 or 0-15%4.
+    """
+    for option, text in known_values(request, "--array", last=True):
+        if text == "" or _is_array(text):
+            continue
+        numbers = re.findall(r"\d{1,9}", text)
+        pair = sorted(map(int, numbers[:2]))
+        hint = f"write --array={pair[0]}-{pair[1]}" if len(pair) == 2 else "such as --array=0-3"
+        message = f"{request.said(option)}: {show(text)} is no list of job numbers"
+        yield Violation(where=request.at_value(option), message=message, hint=hint)
 
 
 def _is_array(text: str) -> bool:
@@ -138,59 +161,24 @@ def _is_array(text: str) -> bool:
     )
 
 
-def named_values_exist(submission: Submission) -> Iterator[Breach]:
-    """An option with a fixed set of values has one of them."""
-    for request in requests(submission):
-        for option, text in known_values(request, *_CHOICES):
-            if option.name == "--hint" and request.options.get("--hint") is not option:
-                continue  # Slurm reads the last one only
-            choices = _CHOICES[option.name]
-            if text and text.lower() not in choices:
-                hint = f"write {option.name} alone" if option.name == "--exclusive" else listed(choices[:4])
-                message = f"{request.said(option)}: {show(text)} is no value of {option.name}"
-                plain = option.name == "--exclusive" and text.lower() in ("yes", "true", "on", "1")
-                edits = request.mend(option.written, "--exclusive") if plain else ()
-                yield Breach(where=request.at_value(option), message=message, hint=hint, edits=edits)
-        for option, text in known_values(request, "--open-mode"):
-            if text[:1].lower() not in ("a", "t"):
-                message = f"{request.said(option)}: {show(text)} is no value of --open-mode"
-                yield Breach(where=request.at_value(option), message=message, hint="append or truncate")
+@requests.rule("SLM040", ERROR, "submit", slurm("common/slurm_opt.c:1565, 2445, 3286 and 4910"))
+def named_values_exist(request: Request) -> Violations:
+    """An option with a fixed set of values has one of them.
 
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    slurm_rule(
-        "SLM038",
-        mail_types_exist,
-        slurm("common/proc_args.c:805, parse_mail_type: unknown words among known ones are passed over"),
-        "sbatch: error: Invalid --mail-type specification; or no mail when the job fails.",
-        "Name kinds that exist, separated by commas.",
-    ),
-    slurm_rule(
-        "SLM039",
-        array_is_read,
-        slurm_manual("sbatch(1), --array"),
-        "Invalid job array specification.",
-        "Write numbers and ranges: 0-3, 1,4,7 or 0-15%4.",
-    ),
-    slurm_rule(
-        "SLM040",
-        named_values_exist,
-        slurm("common/slurm_opt.c:1565, 2445, 3286 and 4910"),
-        "sbatch: error: Invalid --exclusive specification.",
-        "Take one of the values that the option has.",
-    ),
-    slurm_rule(
-        "SLM041",
-        signal_is_read,
-        slurm("common/proc_args.c:1096, get_signal_opts"),
-        "sbatch: error: Invalid --signal specification.",
-        "Write B:USR1@300: signal USR1 to the batch shell 300 seconds before the limit.",
-    ),
-    slurm_rule(
-        "SLM056",
-        values_have_their_form,
-        slurm_manual("sbatch(1), --dependency, --distribution, --gpu-bind, --profile, --switches"),
-        "sbatch: error: Invalid --distribution specification; Job dependency problem.",
-        "Write it in the form of the manual page.",
-    ),
-)
+    Prevents: sbatch: error: Invalid --exclusive specification.
+    Fix: Take one of the values that the option has.
+    """
+    for option, text in known_values(request, *_CHOICES):
+        if option.name == "--hint" and request.options.get("--hint") is not option:
+            continue  # Slurm reads the last one only
+        choices = _CHOICES[option.name]
+        if text and text.lower() not in choices:
+            hint = f"write {option.name} alone" if option.name == "--exclusive" else listed(choices[:4])
+            message = f"{request.said(option)}: {show(text)} is no value of {option.name}"
+            plain = option.name == "--exclusive" and text.lower() in ("yes", "true", "on", "1")
+            edits = request.mend(option.written, "--exclusive") if plain else ()
+            yield Violation(where=request.at_value(option), message=message, hint=hint, edits=edits)
+    for option, text in known_values(request, "--open-mode"):
+        if text[:1].lower() not in ("a", "t"):
+            message = f"{request.said(option)}: {show(text)} is no value of --open-mode"
+            yield Violation(where=request.at_value(option), message=message, hint="append or truncate")

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Final
 
+from ....documents.document import LaunchScript
 from ....documents.shell.launch_line import Option
-from ....documents.submission import Submission
-from ....findings import Edit, Severity
+from ....findings import ERROR, WARNING, Edit, Severity, Violation, Violations
 from ....job.wording import show
 from ...sources import slurm, slurm_manual
-from ..rule import Breach, DocumentRule
+from ..subjects import scripts
 from .requests import Request, blocks, did_you_mean, requests
 
 #: Hyphens and dashes that word processors put in the place of the plain one.
@@ -54,48 +53,61 @@ _OF_SRUN: Final = frozenset(
 )
 
 
-def directives_come_first(submission: Submission) -> Iterator[Breach]:
-    """Every #SBATCH line stands before the script's first command."""
-    for script in submission.scripts:
-        late = [directive for directive in script.shell.directives if directive.ignored]
-        first = script.shell.commands[0] if script.shell.commands else None
-        for directive in late:
-            if not directive.words:
-                continue
-            words = " ".join(word.raw for word in directive.words)
-            line = script.shell.locate(first).line if first else None
-            after = (
-                f"the command on line {line}"
-                if line is not None and first and first.offset < directive.offset
-                else "a command"
-            )
-            yield Breach(
-                where=script.shell.locate(directive),
-                message=f"#SBATCH {words} stands after {after}: sbatch stops reading there, so it is ignored",
-                hint="move it above the first command",
-            )
+@scripts.rule("SLM007", ERROR, "silent", slurm("sbatch/opt.c:578, _opt_batch_script"))
+def directives_come_first(script: LaunchScript) -> Violations:
+    """Every #SBATCH line stands before the script's first command.
+
+    Prevents: The option is ignored without a word: a job of one node, or with the default time limit.
+    Fix: Move the line above the first command; even `set -e` is one.
+    """
+    late = [directive for directive in script.shell.directives if directive.ignored]
+    first = script.shell.commands[0] if script.shell.commands else None
+    for directive in late:
+        if not directive.words:
+            continue
+        words = " ".join(word.raw for word in directive.words)
+        line = script.shell.locate(first).line if first else None
+        after = (
+            f"the command on line {line}"
+            if line is not None and first and first.offset < directive.offset
+            else "a command"
+        )
+        yield Violation(
+            where=script.shell.locate(directive),
+            message=f"#SBATCH {words} stands after {after}: sbatch stops reading there, so it is ignored",
+            hint="move it above the first command",
+        )
 
 
-def every_option_is_known(submission: Submission) -> Iterator[Breach]:
-    """Every option given to sbatch, salloc or srun is one that it has."""
-    for request in requests(submission):
-        for option in request.options.unknown:
-            if (written := option.written.value) is None or _matches(request, option.name):
-                continue
-            name = option.name
-            plain = f"#SBATCH {name}" if request.block else f"{request.program} {name}"
-            what = "script" if request.block else "call"
-            if request.program == "sbatch" and name in _OF_SRUN:
-                hint = f"give {name} to srun: srun {written} ..."
-            else:
-                near = _OTHER_NAMES.get(name) or did_you_mean(name, request.table)
-                hint = f"did you mean {near}?" if near else "see sbatch --help on the cluster"
-            yield Breach(
-                where=request.at(option),
-                message=f"{plain} is no option of {request.program}, which refuses the {what}",
-                hint=hint,
-                severity=Severity.WARNING if "--help" in hint and name.startswith("--") else Severity.ERROR,
-            )
+@requests.rule(
+    "SLM023",
+    ERROR,
+    "submit",
+    slurm("common/slurm_opt.c (its table of options); names of later releases up to 26.05 are known too"),
+)
+def every_option_is_known(request: Request) -> Violations:
+    """Every option given to sbatch, salloc or srun is one that it has.
+
+    Prevents: sbatch: unrecognized option. A warning where no option is alike: a plug-in of the site may add it.
+    Fix: Correct the name.
+    """
+    for option in request.options.unknown:
+        if (written := option.written.value) is None or _matches(request, option.name):
+            continue
+        name = option.name
+        plain = f"#SBATCH {name}" if request.block else f"{request.program} {name}"
+        what = "script" if request.block else "call"
+        if request.program == "sbatch" and name in _OF_SRUN:
+            hint = f"give {name} to srun: srun {written} ..."
+        else:
+            near = _OTHER_NAMES.get(name) or did_you_mean(name, request.table)
+            hint = f"did you mean {near}?" if near else "see sbatch --help on the cluster"
+        yield Violation(
+            where=request.at(option),
+            message=f"{plain} is no option of {request.program}, which refuses the {what}",
+            hint=hint,
+            severity=Severity.WARNING if "--help" in hint and name.startswith("--") else Severity.ERROR,
+        )
 
 
 def _matches(request: Request, name: str) -> list[str]:
@@ -105,40 +117,50 @@ def _matches(request: Request, name: str) -> list[str]:
     return sorted({known.name for spelling, known in request.table.options.items() if spelling.startswith(name)})
 
 
-def abbreviations_are_unambiguous(submission: Submission) -> Iterator[Breach]:
-    """A shortened option is the beginning of one option only."""
-    for request in requests(submission):
-        for option in request.options.unknown:
-            found = _matches(request, option.name)
-            if len(found) < 2 or option.written.value is None:
-                continue
-            better = _OTHER_NAMES.get(option.name) or did_you_mean(option.name, request.table) or found[0]
-            plain = f"#SBATCH {option.name}" if request.block else f"{request.program} {option.name}"
-            yield Breach(
-                where=request.at(option),
-                message=f"{plain} may stand for {len(found)} options: {', '.join(found[:4])}",
-                hint=f"did you mean {better}?",
-            )
+@requests.rule(
+    "SLM024", ERROR, "submit", slurm_manual("sbatch(1); getopt_long(3) takes unambiguous beginnings of long names")
+)
+def abbreviations_are_unambiguous(request: Request) -> Violations:
+    """A shortened option is the beginning of one option only.
+
+    Prevents: sbatch: option '--gpu=8' is ambiguous.
+    Fix: Write the option in full.
+    """
+    for option in request.options.unknown:
+        found = _matches(request, option.name)
+        if len(found) < 2 or option.written.value is None:
+            continue
+        better = _OTHER_NAMES.get(option.name) or did_you_mean(option.name, request.table) or found[0]
+        plain = f"#SBATCH {option.name}" if request.block else f"{request.program} {option.name}"
+        yield Violation(
+            where=request.at(option),
+            message=f"{plain} may stand for {len(found)} options: {', '.join(found[:4])}",
+            hint=f"did you mean {better}?",
+        )
 
 
-def options_have_their_values(submission: Submission) -> Iterator[Breach]:
-    """An option has a value where it takes one, and none where it doesn't."""
-    for request in requests(submission):
-        for option in request.options.entries:
-            known = request.table.find(option.name) if option.known else None
-            if known is None:
-                continue
-            if known.values and not option.values and not request.options.opaque:
-                message = f"{request.said(option)} has no value, and {request.program} requires one"
-                yield Breach(where=request.at(option), message=message, hint=f"write {known.name}=VALUE")
-            elif (attached := _attached(option)) is not None and known.values:
-                message = f"{attached} gives {option.name} the value {show(attached[2:])}, with the equals sign"
-                better = f"{known.name}{attached[2:]}"
-                edits = request.mend(option.written, better)
-                yield Breach(where=request.at(option), message=message, hint=f"write {better}", edits=edits)
-            elif not known.values and not known.optional and option.values:
-                message = f"{request.said(option)} has a value, but the option takes none"
-                yield Breach(where=request.at(option), message=message, hint=f"write {known.name}")
+@requests.rule("SLM026", ERROR, "submit", slurm_manual("sbatch(1), OPTIONS; getopt_long(3)"))
+def options_have_their_values(request: Request) -> Violations:
+    """An option has a value where it takes one, and none where it doesn't.
+
+    Prevents: sbatch: option '--nodes' requires an argument, or '--requeue' doesn't allow one.
+    Fix: Give the value, or leave it out.
+    """
+    for option in request.options.entries:
+        known = request.table.find(option.name) if option.known else None
+        if known is None:
+            continue
+        if known.values and not option.values and not request.options.opaque:
+            message = f"{request.said(option)} has no value, and {request.program} requires one"
+            yield Violation(where=request.at(option), message=message, hint=f"write {known.name}=VALUE")
+        elif (attached := _attached(option)) is not None and known.values:
+            message = f"{attached} gives {option.name} the value {show(attached[2:])}, with the equals sign"
+            better = f"{known.name}{attached[2:]}"
+            edits = request.mend(option.written, better)
+            yield Violation(where=request.at(option), message=message, hint=f"write {better}", edits=edits)
+        elif not known.values and not known.optional and option.values:
+            message = f"{request.said(option)} has a value, but the option takes none"
+            yield Violation(where=request.at(option), message=message, hint=f"write {known.name}")
 
 
 def _attached(option: Option) -> str | None:
@@ -147,99 +169,43 @@ def _attached(option: Option) -> str | None:
     return word if word is not None and re.match(r"-[A-Za-z]=", word) else None
 
 
-def nothing_but_options(submission: Submission) -> Iterator[Breach]:
-    """A #SBATCH line has options and their values only."""
-    for request in blocks(submission):
-        if not request.options.rest:
-            continue
-        word = request.options.rest[0]
-        text = word.value or word.raw
-        hint, edits = "put a value with spaces in quotes, and remarks behind a #", tuple[Edit, ...]()
-        if text[:1] in _DASHES:
-            plain = text.lstrip(_DASHES)
-            hint = f"write two plain hyphens: --{plain}"
-            edits = request.mend(word, f"--{plain}") if word.raw == text else ()
-        elif "=" in text and did_you_mean(text.partition("=")[0], request.table):
-            hint = f"did you mean --{text}?"
-        message = f"#SBATCH has the word {show(text)}, which is no option: sbatch refuses the script"
-        yield Breach(where=request.shell.locate(word), message=message, hint=hint, edits=edits)
+@blocks.rule("SLM027", ERROR, "submit", slurm("sbatch/opt.c:631, _opt_batch_script"))
+def nothing_but_options(request: Request) -> Violations:
+    """A #SBATCH line has options and their values only.
+
+    Prevents: sbatch: error: Invalid directive found in batch script.
+    Fix: Quote values with spaces; put remarks behind a #.
+    """
+    if not request.options.rest:
+        return
+    word = request.options.rest[0]
+    text = word.value or word.raw
+    hint, edits = "put a value with spaces in quotes, and remarks behind a #", tuple[Edit, ...]()
+    if text[:1] in _DASHES:
+        plain = text.lstrip(_DASHES)
+        hint = f"write two plain hyphens: --{plain}"
+        edits = request.mend(word, f"--{plain}") if word.raw == text else ()
+    elif "=" in text and did_you_mean(text.partition("=")[0], request.table):
+        hint = f"did you mean --{text}?"
+    message = f"#SBATCH has the word {show(text)}, which is no option: sbatch refuses the script"
+    yield Violation(where=request.shell.locate(word), message=message, hint=hint, edits=edits)
 
 
-def options_are_given_once(submission: Submission) -> Iterator[Breach]:
-    """A #SBATCH option is given once, or always with the same value."""
-    for request in blocks(submission):
-        seen: dict[str, tuple[Option, str]] = {}
-        for option, value in request.values(*(entry.name for entry in request.options.entries)):
-            before = seen.get(option.name)
-            if before is not None and before[1] != value and option.name not in _ADDED_UP:
-                line = request.at(before[0]).line
-                yield Breach(
-                    where=request.at(option),
-                    message=f"{request.said(option)} replaces {option.name}={before[1]} on line {line}",
-                    hint="keep one of the two",
-                )
-            seen[option.name] = (option, value)
+@blocks.rule("SLM033", WARNING, "silent", slurm("common/slurm_opt.c:5344, slurm_process_option: the last one holds"))
+def options_are_given_once(request: Request) -> Violations:
+    """A #SBATCH option is given once, or always with the same value.
 
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    DocumentRule(
-        id="SLM007",
-        severity=Severity.ERROR,
-        when="silent",
-        reads=("launch script",),
-        source=slurm("sbatch/opt.c:578, _opt_batch_script"),
-        prevents="The option is ignored without a word: a job of one node, or with the default time limit.",
-        fix="Move the line above the first command; even `set -e` is one.",
-        check=directives_come_first,
-    ),
-    DocumentRule(
-        id="SLM023",
-        severity=Severity.ERROR,
-        when="submit",
-        reads=("launch script",),
-        source=slurm("common/slurm_opt.c (its table of options); names of later releases up to 26.05 are known too"),
-        prevents="sbatch: unrecognized option. A warning where no option is alike: a plug-in of the site may add it.",
-        fix="Correct the name.",
-        check=every_option_is_known,
-    ),
-    DocumentRule(
-        id="SLM024",
-        severity=Severity.ERROR,
-        when="submit",
-        reads=("launch script",),
-        source=slurm_manual("sbatch(1); getopt_long(3) takes unambiguous beginnings of long names"),
-        prevents="sbatch: option '--gpu=8' is ambiguous.",
-        fix="Write the option in full.",
-        check=abbreviations_are_unambiguous,
-    ),
-    DocumentRule(
-        id="SLM026",
-        severity=Severity.ERROR,
-        when="submit",
-        reads=("launch script",),
-        source=slurm_manual("sbatch(1), OPTIONS; getopt_long(3)"),
-        prevents="sbatch: option '--nodes' requires an argument, or '--requeue' doesn't allow one.",
-        fix="Give the value, or leave it out.",
-        check=options_have_their_values,
-    ),
-    DocumentRule(
-        id="SLM027",
-        severity=Severity.ERROR,
-        when="submit",
-        reads=("launch script",),
-        source=slurm("sbatch/opt.c:631, _opt_batch_script"),
-        prevents="sbatch: error: Invalid directive found in batch script.",
-        fix="Quote values with spaces; put remarks behind a #.",
-        check=nothing_but_options,
-    ),
-    DocumentRule(
-        id="SLM033",
-        severity=Severity.WARNING,
-        when="silent",
-        reads=("launch script",),
-        source=slurm("common/slurm_opt.c:5344, slurm_process_option: the last one holds"),
-        prevents="A job of another size than one reads at the top of the script.",
-        fix="Keep one.",
-        check=options_are_given_once,
-    ),
-)
+    Prevents: A job of another size than one reads at the top of the script.
+    Fix: Keep one.
+    """
+    seen: dict[str, tuple[Option, str]] = {}
+    for option, value in request.values(*(entry.name for entry in request.options.entries)):
+        before = seen.get(option.name)
+        if before is not None and before[1] != value and option.name not in _ADDED_UP:
+            line = request.at(before[0]).line
+            yield Violation(
+                where=request.at(option),
+                message=f"{request.said(option)} replaces {option.name}={before[1]} on line {line}",
+                hint="keep one of the two",
+            )
+        seen[option.name] = (option, value)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
 from ....documents.document import LaunchScript
 from ....documents.shell.script import Assignment, ShellScript
 from ....documents.submission import Submission
-from ....findings import Severity
+from ....findings import ERROR, WARNING, Severity, Violation, Violations
 from ....job.text_check import is_secret
+from ...rule import submissions
 from ...sources import derived, ml_engineering, slurm_manual
-from ..rule import Breach, DocumentRule
-from .options import known_values, slurm_rule
-from .requests import blocks, nodes_of, requests
+from .options import known_values
+from .requests import Request, blocks, nodes_of, requests
 from .values import signal_of
 
 _NODE_LIST: Final = re.compile(r"[\"']?\$\{?SLURM_(?:JOB_)?NODELIST\}?[\"']?")
@@ -36,58 +35,69 @@ def _inner(shell: ShellScript, assignment: Assignment) -> bool:
     return index < len(shell.commands) and shell.commands[index].shell is not None
 
 
-def address_is_that_of_one_node(submission: Submission) -> Iterator[Breach]:
-    """MASTER_ADDR names one node, the same for all, by the name that the others reach it under."""
-    for request in blocks(submission):
-        nodes, shell = nodes_of(request), request.shell
-        if nodes is None or nodes < 2:
+@blocks.rule("SLM008", ERROR, "init", ml_engineering("orchestration/slurm/users.md:256"))
+def address_is_that_of_one_node(request: Request) -> Violations:
+    """MASTER_ADDR names one node, the same for all, by the name that the others reach it under.
+
+    Prevents: The rendezvous hangs: nobody reaches the master, or each node waits for itself.
+    Fix: MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1) in the batch shell.
+    """
+    nodes, shell = nodes_of(request), request.shell
+    if nodes is None or nodes < 2:
+        return
+    for assignment in shell.assignments:
+        if assignment.name not in ("MASTER_ADDR", "MASTER_ADDRESS", "HEAD_NODE_IP", "head_node_ip", "MASTER_IP"):
             continue
-        for assignment in shell.assignments:
-            if assignment.name not in ("MASTER_ADDR", "MASTER_ADDRESS", "HEAD_NODE_IP", "head_node_ip", "MASTER_IP"):
-                continue
-            where, written = shell.locate(assignment.value_offset), f"{assignment.name}={assignment.raw}"
-            hint = 'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1)'
-            if assignment.value in _LOOPBACK:
-                message = f"{written} is another machine on each of {nodes} nodes"
-                yield Breach(where=where, message=message, hint=hint)
-            elif _OWN_NAME.match(assignment.raw) and _inner(shell, assignment):
-                message = f"{written} is set in the tasks of {nodes} nodes: each takes itself for the master"
-                yield Breach(where=where, message=message, hint=hint)
-            elif _NODE_LIST.fullmatch(assignment.raw):
-                message = f"{written} is the list of all {nodes} nodes, such as n[1-{nodes}], and no host's name"
-                yield Breach(where=where, message=message, hint=hint)
-            elif _OWN_ADDRESS.search(assignment.raw) and not _through_srun(assignment.raw):
-                message = (
-                    f"{written}: on a host with several networks this may be an address that the others can't reach"
-                )
-                yield Breach(where=where, message=message, hint=hint, severity=Severity.WARNING)
-            elif _OWN_NAME.match(assignment.raw) and "-s" not in assignment.raw:
-                message = f"{written} is the node's own word for itself, by which the others may not reach it"
-                yield Breach(where=where, message=message, hint=hint, severity=Severity.WARNING)
+        where, written = shell.locate(assignment.value_offset), f"{assignment.name}={assignment.raw}"
+        hint = 'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1)'
+        if assignment.value in _LOOPBACK:
+            message = f"{written} is another machine on each of {nodes} nodes"
+            yield Violation(where=where, message=message, hint=hint)
+        elif _OWN_NAME.match(assignment.raw) and _inner(shell, assignment):
+            message = f"{written} is set in the tasks of {nodes} nodes: each takes itself for the master"
+            yield Violation(where=where, message=message, hint=hint)
+        elif _NODE_LIST.fullmatch(assignment.raw):
+            message = f"{written} is the list of all {nodes} nodes, such as n[1-{nodes}], and no host's name"
+            yield Violation(where=where, message=message, hint=hint)
+        elif _OWN_ADDRESS.search(assignment.raw) and not _through_srun(assignment.raw):
+            message = f"{written}: on a host with several networks this may be an address that the others can't reach"
+            yield Violation(where=where, message=message, hint=hint, severity=Severity.WARNING)
+        elif _OWN_NAME.match(assignment.raw) and "-s" not in assignment.raw:
+            message = f"{written} is the node's own word for itself, by which the others may not reach it"
+            yield Violation(where=where, message=message, hint=hint, severity=Severity.WARNING)
 
 
 def _through_srun(raw: str) -> bool:
     return re.search(r"\b(?:head|awk|cut|srun|getent)\b", raw) is not None
 
 
-def signal_has_a_handler(submission: Submission) -> Iterator[Breach]:
-    """A signal to the batch shell (B:) is trapped there, and a trap in the batch shell gets its signal."""
-    for request in blocks(submission):
-        script = request.block
-        for option, text in known_values(request, "--signal"):
-            signal = signal_of(text)
-            if signal is None or script is None or script.shell.unterminated is not None:
-                continue
-            outside = _trapped(script, signal.name, inner=False)
-            if signal.to_batch and not outside and not _execs(script):
-                message = f"{request.said(option)} ends the batch shell, which has no trap for {signal.name}"
-                hint = f"trap 'HANDLER' {signal.name}, with the step in the background and wait"
-                yield Breach(where=request.at_value(option), message=message, hint=hint)
-            elif not signal.to_batch and outside and not _trapped(script, signal.name, inner=True):
-                trapped = f"the script traps {signal.name} in the batch shell"
-                message = f"{request.said(option)} goes to the tasks of srun, and {trapped}"
-                hint = f"--signal=B:{signal.name}@{signal.seconds}"
-                yield Breach(where=request.at_value(option), message=message, hint=hint)
+@blocks.rule(
+    "SLM012",
+    WARNING,
+    "silent",
+    slurm_manual("sbatch(1), --signal: B: signals the batch shell only, no B: the steps only"),
+)
+def signal_has_a_handler(request: Request) -> Violations:
+    """A signal to the batch shell (B:) is trapped there, and a trap in the batch shell gets its signal.
+
+    Prevents: No checkpoint before the time limit.
+    Fix: --signal=B:USR1@300 and trap ... USR1 in the batch script.
+    """
+    script = request.block
+    for option, text in known_values(request, "--signal"):
+        signal = signal_of(text)
+        if signal is None or script is None or script.shell.unterminated is not None:
+            continue
+        outside = _trapped(script, signal.name, inner=False)
+        if signal.to_batch and not outside and not _execs(script):
+            message = f"{request.said(option)} ends the batch shell, which has no trap for {signal.name}"
+            hint = f"trap 'HANDLER' {signal.name}, with the step in the background and wait"
+            yield Violation(where=request.at_value(option), message=message, hint=hint)
+        elif not signal.to_batch and outside and not _trapped(script, signal.name, inner=True):
+            trapped = f"the script traps {signal.name} in the batch shell"
+            message = f"{request.said(option)} goes to the tasks of srun, and {trapped}"
+            hint = f"--signal=B:{signal.name}@{signal.seconds}"
+            yield Violation(where=request.at_value(option), message=message, hint=hint)
 
 
 def _trapped(script: LaunchScript, name: str, *, inner: bool) -> bool:
@@ -108,8 +118,13 @@ def _execs(script: LaunchScript) -> bool:
     return any(command.words[0].value in ("exec", "source", ".") for command in script.shell.commands)
 
 
-def offload_has_the_memory(submission: Submission) -> Iterator[Breach]:
-    """A job that keeps states in the node's memory asks for memory."""
+@submissions.rule("SLM014", WARNING, "training", ml_engineering("debug/pytorch.md:818"), reads=("launch script",))
+def offload_has_the_memory(submission: Submission) -> Violations:
+    """A job that keeps states in the node's memory asks for memory.
+
+    Prevents: exit code -9, or an oom_kill event: the site's default memory is a small share of the node's.
+    Fix: #SBATCH --mem=0 or --exclusive.
+    """
     offloading = [
         (config, place)
         for config in submission.ds_configs
@@ -125,27 +140,34 @@ def offload_has_the_memory(submission: Submission) -> Iterator[Breach]:
         )
         hint = "#SBATCH --mem=0 for all of the node's memory"
         where = request.shell.locate(request.block.shell.directives[0]) if request.block else config.locate(place)
-        yield Breach(where=where, message=f"{message}: Slurm's default limit holds", hint=hint)
+        yield Violation(where=where, message=f"{message}: Slurm's default limit holds", hint=hint)
 
 
-def log_folder_exists(submission: Submission) -> Iterator[Breach]:
-    """The folder of the job's log exists before the job starts."""
-    for request in blocks(submission):
-        for option, text in known_values(request, "--output", "--error"):
-            folder = text.rpartition("/")[0].removeprefix("./").strip(".")
-            here = request.shell.text.folder
-            if not folder or text.startswith(("/", "~")) or (here is not None and _is_there(here, folder)):
-                continue
-            late = any(
-                command.words[0].value == "mkdir"
-                and any((word.value or "").rstrip("/").endswith(folder) for word in command.words[1:])
-                for command in request.shell.commands
-            )
-            tail = "the script's mkdir comes too late" if late else "sbatch doesn't make it"
-            message = (
-                f"{request.said(option)}: without the folder {folder} the job fails at its start, with no log; {tail}"
-            )
-            yield Breach(where=request.at_value(option), message=message, hint=f"mkdir -p {folder} before sbatch")
+@blocks.rule(
+    "SLM020",
+    WARNING,
+    "launcher",
+    slurm_manual("seen in a real job: state FAILED, exit code 0:53, and no line of the script run"),
+)
+def log_folder_exists(request: Request) -> Violations:
+    """The folder of the job's log exists before the job starts.
+
+    Prevents: A job that fails at once and leaves no word about why.
+    Fix: mkdir -p the folder before sbatch.
+    """
+    for option, text in known_values(request, "--output", "--error"):
+        folder = text.rpartition("/")[0].removeprefix("./").strip(".")
+        here = request.shell.text.folder
+        if not folder or text.startswith(("/", "~")) or (here is not None and _is_there(here, folder)):
+            continue
+        late = any(
+            command.words[0].value == "mkdir"
+            and any((word.value or "").rstrip("/").endswith(folder) for word in command.words[1:])
+            for command in request.shell.commands
+        )
+        tail = "the script's mkdir comes too late" if late else "sbatch doesn't make it"
+        message = f"{request.said(option)}: without the folder {folder} the job fails at its start, with no log; {tail}"
+        yield Violation(where=request.at_value(option), message=message, hint=f"mkdir -p {folder} before sbatch")
 
 
 def _is_there(here: object, folder: str) -> bool:
@@ -155,24 +177,39 @@ def _is_there(here: object, folder: str) -> bool:
         return False
 
 
-def mounts_are_pairs(submission: Submission) -> Iterator[Breach]:
-    """A mount of pyxis is SOURCE:TARGET[:FLAGS], or one path for both; an image that is a file is written as a path."""
-    for request in requests(submission):
-        for option, text in known_values(request, "--container-image"):
-            if text.endswith((".sqsh", ".sqfs", ".squashfs")) and not text.startswith((".", "/")):
-                message = f"{request.said(option)}: without ./ pyxis takes it for an image of a registry"
-                yield Breach(where=request.at_value(option), message=message, hint=f"--container-image=./{text}")
-        for option, text in known_values(request, "--container-mounts"):
-            for part in text.split(","):
-                source, colon, rest = part.partition(":")
-                target = rest.partition(":")[0]
-                if not source or (colon and not target) or rest.count(":") > 1:
-                    message = f"{request.said(option)}: {part!r} is not SOURCE:TARGET[:FLAGS]"
-                    yield Breach(where=request.at_value(option), message=message, hint="such as /data:/data")
+@requests.rule("SLM021", ERROR, "launcher", _PYXIS)
+def mounts_are_pairs(request: Request) -> Violations:
+    """A mount of pyxis is SOURCE:TARGET[:FLAGS], or one path for both; an image that is a file is written as a path.
+
+    Prevents: pyxis: --container-mounts: invalid format; pyxis: failed to import docker image.
+    Fix: SOURCE:TARGET[:FLAGS], separated by commas.
+    """
+    for option, text in known_values(request, "--container-image"):
+        if text.endswith((".sqsh", ".sqfs", ".squashfs")) and not text.startswith((".", "/")):
+            message = f"{request.said(option)}: without ./ pyxis takes it for an image of a registry"
+            yield Violation(where=request.at_value(option), message=message, hint=f"--container-image=./{text}")
+    for option, text in known_values(request, "--container-mounts"):
+        for part in text.split(","):
+            source, colon, rest = part.partition(":")
+            target = rest.partition(":")[0]
+            if not source or (colon and not target) or rest.count(":") > 1:
+                message = f"{request.said(option)}: {part!r} is not SOURCE:TARGET[:FLAGS]"
+                yield Violation(where=request.at_value(option), message=message, hint="such as /data:/data")
 
 
-def secrets_are_not_written_out(submission: Submission) -> Iterator[Breach]:
-    """No secret is written into a script, or into the file of variables for the nodes."""
+@submissions.rule(
+    "SLM018",
+    WARNING,
+    "silent",
+    derived("the script is copied to the controller, and kept with the job"),
+    reads=("launch script",),
+)
+def secrets_are_not_written_out(submission: Submission) -> Violations:
+    """No secret is written into a script, or into the file of variables for the nodes.
+
+    Prevents: A leaked token.
+    Fix: Export it where you submit, or read it from a private file.
+    """
     for script in submission.scripts:
         shell = script.shell
         for assignment in shell.assignments:
@@ -191,7 +228,7 @@ def secrets_are_not_written_out(submission: Submission) -> Iterator[Breach]:
             if is_secret(name.strip()) and _looks_random(value.strip()):
                 message = f"{name.strip()} is written out, and deepspeed puts it on the command line of every node"
                 hint = "let the script read it from a private file"
-                yield Breach(where=replace(where, excerpt=None), message=message, hint=hint)
+                yield Violation(where=replace(where, excerpt=None), message=message, hint=hint)
 
 
 def _looks_random(value: str) -> bool:
@@ -204,65 +241,9 @@ def _is_literal(raw: str) -> bool:
     return not re.search(r"[$`<]", raw)
 
 
-def _secret(shell: ShellScript, offset: int, what: str) -> Breach:
+def _secret(shell: ShellScript, offset: int, what: str) -> Violation:
     where = replace(shell.locate(offset), excerpt=None)  # a report may be shown to others
     hint = "export it where you submit the job, or read it from a private file: TOKEN=$(< ~/.token)"
-    return Breach(
+    return Violation(
         where=where, message=f"{what}: everybody who may read the script, or scontrol's copy, has it", hint=hint
     )
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    slurm_rule(
-        "SLM008",
-        address_is_that_of_one_node,
-        ml_engineering("orchestration/slurm/users.md:256"),
-        "The rendezvous hangs: nobody reaches the master, or each node waits for itself.",
-        'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1) in the batch shell.',
-        when="init",
-    ),
-    slurm_rule(
-        "SLM012",
-        signal_has_a_handler,
-        slurm_manual("sbatch(1), --signal: B: signals the batch shell only, no B: the steps only"),
-        "No checkpoint before the time limit.",
-        "--signal=B:USR1@300 and trap ... USR1 in the batch script.",
-        Severity.WARNING,
-        when="silent",
-    ),
-    slurm_rule(
-        "SLM014",
-        offload_has_the_memory,
-        ml_engineering("debug/pytorch.md:818"),
-        "exit code -9, or an oom_kill event: the site's default memory is a small share of the node's.",
-        "#SBATCH --mem=0 or --exclusive.",
-        Severity.WARNING,
-        when="training",
-    ),
-    slurm_rule(
-        "SLM018",
-        secrets_are_not_written_out,
-        derived("the script is copied to the controller, and kept with the job"),
-        "A leaked token.",
-        "Export it where you submit, or read it from a private file.",
-        Severity.WARNING,
-        when="silent",
-    ),
-    slurm_rule(
-        "SLM020",
-        log_folder_exists,
-        slurm_manual("seen in a real job: state FAILED, exit code 0:53, and no line of the script run"),
-        "A job that fails at once and leaves no word about why.",
-        "mkdir -p the folder before sbatch.",
-        Severity.WARNING,
-        when="launcher",
-    ),
-    slurm_rule(
-        "SLM021",
-        mounts_are_pairs,
-        _PYXIS,
-        "pyxis: --container-mounts: invalid format; pyxis: failed to import docker image.",
-        "SOURCE:TARGET[:FLAGS], separated by commas.",
-        when="launcher",
-    ),
-)

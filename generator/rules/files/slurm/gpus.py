@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Final
 
 from ....documents.submission import Submission
-from ....findings import Severity
+from ....findings import ERROR, WARNING, Severity, Violation, Violations
+from ...rule import submissions
 from ...sources import slurm, slurm_manual
-from ..rule import Breach, DocumentRule
 from . import values
-from .options import slurm_rule
 from .requests import Request, blocks, count, gpus_per_node, nodes_of
 
 
-def gpus_of_job_and_node_agree(submission: Submission) -> Iterator[Breach]:
-    """--gpus counts the whole job: nodes × GPUs per node; and GPUs per node are said in one form."""
+@submissions.rule(
+    "SLM005", ERROR, "submit", slurm("common/gres.c:5034, gres_job_state_validate"), reads=("launch script",)
+)
+def gpus_of_job_and_node_agree(submission: Submission) -> Violations:
+    """--gpus counts the whole job: nodes × GPUs per node; and GPUs per node are said in one form.
+
+    Prevents: sbatch: error: Failed to validate job spec. Based on --gpus and --gres=gpu/--gpus-per-node required
+    nodes.
+    Fix: Give --gpus-per-node alone.
+    """
     for request in blocks(submission):
         yield from _two_forms(request)
         yield from _fewer_than_ranks(request)
@@ -34,14 +39,14 @@ def gpus_of_job_and_node_agree(submission: Submission) -> Iterator[Breach]:
                 message = f"{request.said(option)} is the whole job's, and {each[0].name} makes {on}"
                 message += f" = {right}" if nodes is not None else ""
                 hint = f"leave --gpus out, or --gpus={right}"
-                yield Breach(where=request.at_value(option), message=message, hint=hint)
+                yield Violation(where=request.at_value(option), message=message, hint=hint)
         elif nodes is not None and total < nodes:
             message = f"{request.said(option)} is the whole job's: fewer than one for each of {nodes} nodes"
             hint = f"write --gpus-per-node={total}"
-            yield Breach(where=request.at_value(option), message=message, hint=hint)
+            yield Violation(where=request.at_value(option), message=message, hint=hint)
 
 
-def _two_forms(request: Request) -> Iterator[Breach]:
+def _two_forms(request: Request) -> Violations:
     """--gres and --gpus-per-node together: sbatch takes both, and goes by --gres."""
     first, second = request.options.get("--gres"), request.options.get("--gpus-per-node")
     text, found = request.options.text("--gpus-per-node"), gpus_per_node(request)
@@ -50,10 +55,10 @@ def _two_forms(request: Request) -> Iterator[Breach]:
         return
     differ = f": a node gives {found[1]} GPUs, not {other[1]}" if other[1] != found[1] else ", in two forms"
     message = f"{request.said(second)} stands beside {request.said(first)}, which Slurm goes by{differ}"
-    yield Breach(where=request.at_value(second), message=message, hint="keep one of them", severity=Severity.WARNING)
+    yield Violation(where=request.at_value(second), message=message, hint="keep one of them", severity=Severity.WARNING)
 
 
-def _fewer_than_ranks(request: Request) -> Iterator[Breach]:
+def _fewer_than_ranks(request: Request) -> Violations:
     """--gpus alone, against the ranks that torchrun or deepspeed starts on the nodes."""
     option, total, nodes = request.options.get("--gpus"), _gpus(request, "--gpus"), nodes_of(request)
     if option is None or not total or not nodes or gpus_per_node(request) is not None:
@@ -69,42 +74,55 @@ def _fewer_than_ranks(request: Request) -> Iterator[Breach]:
                 ranks = f"{nodes} nodes × {program} {name} {each} = {nodes * each} ranks"
                 message = f"{request.said(option)} is the whole job's: fewer than {ranks}"
                 hint = f"write --gpus-per-node={each}"
-                yield Breach(where=request.at_value(option), message=message, hint=hint)
+                yield Violation(where=request.at_value(option), message=message, hint=hint)
                 return
 
 
-def gpus_are_spread_evenly(submission: Submission) -> Iterator[Breach]:
-    """--gpus of a job over several nodes is a whole number for each node."""
-    for request in blocks(submission):
-        option, text = request.options.get("--gpus"), request.options.text("--gpus")
-        found, nodes = (values.gpus(text) if text is not None else None), nodes_of(request)
-        if option is None or found is None or not nodes or gpus_per_node(request) is not None:
-            continue
-        if nodes > 1 and found[1] > nodes and found[1] % nodes:
-            message = (
-                f"{request.said(option)} is the whole job's: {found[1]} GPUs on {nodes} nodes are not the same on each"
-            )
-            hint = f"write --gpus-per-node={max(1, found[1] // nodes)}"
-            yield Breach(where=request.at_value(option), message=message, hint=hint)
+@blocks.rule(
+    "SLM053",
+    WARNING,
+    "silent",
+    slurm_manual("sbatch(1), --gpus: the job's total; how it is spread over the nodes is Slurm's choice"),
+)
+def gpus_are_spread_evenly(request: Request) -> Violations:
+    """--gpus of a job over several nodes is a whole number for each node.
+
+    Prevents: Nodes with different numbers of GPUs, where every launcher is told one number for all.
+    Fix: Give --gpus-per-node in place of --gpus.
+    """
+    option, text = request.options.get("--gpus"), request.options.text("--gpus")
+    found, nodes = (values.gpus(text) if text is not None else None), nodes_of(request)
+    if option is None or found is None or not nodes or gpus_per_node(request) is not None:
+        return
+    if nodes > 1 and found[1] > nodes and found[1] % nodes:
+        message = (
+            f"{request.said(option)} is the whole job's: {found[1]} GPUs on {nodes} nodes are not the same on each"
+        )
+        hint = f"write --gpus-per-node={max(1, found[1] // nodes)}"
+        yield Violation(where=request.at_value(option), message=message, hint=hint)
 
 
-def gpus_of_task_and_node_agree(submission: Submission) -> Iterator[Breach]:
-    """GPUs per node are tasks per node × GPUs per task."""
-    for request in blocks(submission):
-        option, text = request.options.get("--gpus-per-task"), request.options.text("--gpus-per-task")
-        found = values.gpus(text) if text is not None else None
-        if option is None or found is None or found[1] == 0:
-            continue
-        each, tasks, node = found[1], count(request, "--ntasks-per-node"), gpus_per_node(request)
-        if node is not None and node[1] % each:
-            message = f"{request.said(option)} doesn't divide the {node[1]} GPUs of {node[0].name}"
-            yield Breach(where=request.at_value(option), message=message, hint="--gpus-per-task=1")
-        elif node is not None and tasks is not None and tasks * each != node[1]:
-            message = f"{tasks} tasks a node × {each} GPUs a task = {tasks * each}, but {node[0].name} gives {node[1]}"
-            yield Breach(where=request.at_value(option), message=message, hint=f"--ntasks-per-node={node[1] // each}")
-        elif not _has_tasks(request, node is not None and node[1] != each):
-            message = f"{request.said(option)} stands without --ntasks, --gpus, or --ntasks-per-node with --nodes"
-            yield Breach(where=request.at_value(option), message=message, hint="add --ntasks-per-node and --nodes")
+@blocks.rule("SLM044", ERROR, "submit", slurm("common/gres.c:5137 to 5155, gres_job_state_validate"))
+def gpus_of_task_and_node_agree(request: Request) -> Violations:
+    """GPUs per node are tasks per node × GPUs per task.
+
+    Prevents: Failed to validate job spec: requested number of tasks per node differ from --ntasks-per-node.
+    Fix: Tasks per node × GPUs per task = GPUs per node.
+    """
+    option, text = request.options.get("--gpus-per-task"), request.options.text("--gpus-per-task")
+    found = values.gpus(text) if text is not None else None
+    if option is None or found is None or found[1] == 0:
+        return
+    each, tasks, node = found[1], count(request, "--ntasks-per-node"), gpus_per_node(request)
+    if node is not None and node[1] % each:
+        message = f"{request.said(option)} doesn't divide the {node[1]} GPUs of {node[0].name}"
+        yield Violation(where=request.at_value(option), message=message, hint="--gpus-per-task=1")
+    elif node is not None and tasks is not None and tasks * each != node[1]:
+        message = f"{tasks} tasks a node × {each} GPUs a task = {tasks * each}, but {node[0].name} gives {node[1]}"
+        yield Violation(where=request.at_value(option), message=message, hint=f"--ntasks-per-node={node[1] // each}")
+    elif not _has_tasks(request, node is not None and node[1] != each):
+        message = f"{request.said(option)} stands without --ntasks, --gpus, or --ntasks-per-node with --nodes"
+        yield Violation(where=request.at_value(option), message=message, hint="add --ntasks-per-node and --nodes")
 
 
 def _has_tasks(request: Request, by_node: bool) -> bool:
@@ -117,19 +135,23 @@ def _has_tasks(request: Request, by_node: bool) -> bool:
     return exact and not by_node and not request.has("--cpus-per-task")
 
 
-def gpus_of_task_and_job_agree(submission: Submission) -> Iterator[Breach]:
-    """GPUs of the job are its tasks × GPUs per task."""
-    for request in blocks(submission):
-        option, texts = request.options.get("--gpus-per-task"), ("--gpus-per-task", "--gpus")
-        each, total = (_gpus(request, name) for name in texts)
-        nodes, per_node = nodes_of(request), count(request, "--ntasks-per-node")
-        tasks = count(request, "--ntasks") or (nodes * per_node if nodes and per_node else None)
-        if option is None or not each or not total or (total % each == 0 and tasks in (None, total // each)):
-            continue
-        of = f"{tasks} tasks × {each} = {tasks * each}" if tasks else f"no multiple of {each}"
-        message = f"{request.said(option)}: --gpus={total} is {'not ' if tasks else ''}{of}"
-        hint = f"--gpus={tasks * each}, or leave --gpus out" if tasks else f"--gpus={-(-total // each) * each}"
-        yield Breach(where=request.at_value(option), message=message, hint=hint)
+@blocks.rule("SLM063", ERROR, "submit", slurm("common/gres.c:5098 to 5117, gres_job_state_validate"))
+def gpus_of_task_and_job_agree(request: Request) -> Violations:
+    """GPUs of the job are its tasks × GPUs per task.
+
+    Prevents: Failed to validate job spec. Based on --gpus and --gpus-per-task number of requested tasks differ.
+    Fix: Tasks × GPUs per task = --gpus.
+    """
+    option, texts = request.options.get("--gpus-per-task"), ("--gpus-per-task", "--gpus")
+    each, total = (_gpus(request, name) for name in texts)
+    nodes, per_node = nodes_of(request), count(request, "--ntasks-per-node")
+    tasks = count(request, "--ntasks") or (nodes * per_node if nodes and per_node else None)
+    if option is None or not each or not total or (total % each == 0 and tasks in (None, total // each)):
+        return
+    of = f"{tasks} tasks × {each} = {tasks * each}" if tasks else f"no multiple of {each}"
+    message = f"{request.said(option)}: --gpus={total} is {'not ' if tasks else ''}{of}"
+    hint = f"--gpus={tasks * each}, or leave --gpus out" if tasks else f"--gpus={-(-total // each) * each}"
+    yield Violation(where=request.at_value(option), message=message, hint=hint)
 
 
 def _gpus(request: Request, name: str) -> int | None:
@@ -146,108 +168,74 @@ def _type_of(name: str, text: str) -> tuple[str | None, int] | None:
     return (items[0].type, items[0].count) if items else None
 
 
-def types_of_gpus_agree(submission: Submission) -> Iterator[Breach]:
-    """The options that ask for GPUs name one type, or none of them names one."""
-    for request in blocks(submission):
-        named = []
-        for name in ("--gres", "--gpus", "--gpus-per-node", "--gpus-per-task", "--gpus-per-socket"):
-            option, text = request.options.get(name), request.options.text(name)
-            found = _type_of(name, text) if text is not None else None
-            if option is not None and found is not None:
-                named.append((option, found[0]))
-        odd = next((option for option, kind in named[1:] if kind != named[0][1]), None)
-        if odd is not None:
-            first = named[0][0].name
-            message = f"{request.said(odd)} and {first}={request.options.text(first)} differ in type"
-            yield Breach(where=request.at_value(odd), message=message, hint="the same type in both, or none")
+@blocks.rule(
+    "SLM062",
+    ERROR,
+    "submit",
+    slurm_manual("sbatch(1), --gpus: invalid with and without type identification; seen with sbatch --test-only"),
+)
+def types_of_gpus_agree(request: Request) -> Violations:
+    """The options that ask for GPUs name one type, or none of them names one.
+
+    Prevents: sbatch: error: Invalid GRES specification (with and without type identification).
+    Fix: The same type in all, or none.
+    """
+    named = []
+    for name in ("--gres", "--gpus", "--gpus-per-node", "--gpus-per-task", "--gpus-per-socket"):
+        option, text = request.options.get(name), request.options.text(name)
+        found = _type_of(name, text) if text is not None else None
+        if option is not None and found is not None:
+            named.append((option, found[0]))
+    odd = next((option for option, kind in named[1:] if kind != named[0][1]), None)
+    if odd is not None:
+        first = named[0][0].name
+        message = f"{request.said(odd)} and {first}={request.options.text(first)} differ in type"
+        yield Violation(where=request.at_value(odd), message=message, hint="the same type in both, or none")
 
 
-def memory_by_gpu_has_gpus(submission: Submission) -> Iterator[Breach]:
-    """--mem-per-gpu comes with a number of GPUs."""
+@submissions.rule(
+    "SLM061",
+    ERROR,
+    "submit",
+    slurm_manual("sbatch(1), --mem-per-gpu; seen with sbatch --test-only"),
+    reads=("launch script",),
+)
+def memory_by_gpu_has_gpus(submission: Submission) -> Violations:
+    """--mem-per-gpu comes with a number of GPUs.
+
+    Prevents: sbatch: error: Requested mem_per_tres=gres:gpu but did not request any GPU.
+    Fix: Add --gpus-per-node.
+    """
     asking = ("--gpus", "--gpus-per-node", "--gpus-per-task", "--gpus-per-socket", "--gres", "--tres-per-task")
     for request in blocks(submission):
         option = request.options.get("--mem-per-gpu")
         texts = [request.options.text(name) for name in asking if request.has(name)]
         if option is not None and set(texts) <= {"0", "gpu:0"} and not request.options.unknown:
             message = f"{request.said(option)}, and no GPU is asked for"
-            yield Breach(where=request.at(option), message=message, hint="add --gpus-per-node, or write --mem")
+            yield Violation(where=request.at(option), message=message, hint="add --gpus-per-node, or write --mem")
 
 
-def gpus_are_said(submission: Submission) -> Iterator[Breach]:
-    """--ntasks-per-gpu comes with a number of GPUs, tasks or nodes."""
-    for request in blocks(submission):
-        option = request.options.get("--ntasks-per-gpu")
-        if option is not None and not request.has("--gpus", "--gpus-per-node", "--gres", "--ntasks", "--nodes"):
-            message = f"{request.said(option)} stands without a number of GPUs"
-            yield Breach(where=request.at(option), message=message, hint="add --gpus-per-node")
+@blocks.rule("SLM057", ERROR, "submit", slurm("common/gres.c:5863, gres_job_state_validate"))
+def gpus_are_said(request: Request) -> Violations:
+    """--ntasks-per-gpu comes with a number of GPUs, tasks or nodes.
+
+    Prevents: --ntasks-per-tres needs either a GRES GPU specification or a node/ntask specification.
+    Fix: Add --gpus-per-node.
+    """
+    option = request.options.get("--ntasks-per-gpu")
+    if option is not None and not request.has("--gpus", "--gpus-per-node", "--gres", "--ntasks", "--nodes"):
+        message = f"{request.said(option)} stands without a number of GPUs"
+        yield Violation(where=request.at(option), message=message, hint="add --gpus-per-node")
 
 
-def sockets_are_said(submission: Submission) -> Iterator[Breach]:
-    """--gpus-per-socket comes with --sockets-per-node."""
-    for request in blocks(submission):
-        option = request.options.get("--gpus-per-socket")
-        if option is not None and not request.has("--sockets-per-node", "--extra-node-info"):
-            message = f"{request.said(option)} needs --sockets-per-node"
-            yield Breach(where=request.at(option), message=message, hint="write --gpus-per-node in its place")
+@blocks.rule("SLM047", ERROR, "submit", slurm("common/gres.c:5015, gres_job_state_validate"))
+def sockets_are_said(request: Request) -> Violations:
+    """--gpus-per-socket comes with --sockets-per-node.
 
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    slurm_rule(
-        "SLM005",
-        gpus_of_job_and_node_agree,
-        slurm("common/gres.c:5034, gres_job_state_validate"),
-        "sbatch: error: Failed to validate job spec. Based on --gpus and --gres=gpu/--gpus-per-node required nodes.",
-        "Give --gpus-per-node alone.",
-    ),
-    slurm_rule(
-        "SLM044",
-        gpus_of_task_and_node_agree,
-        slurm("common/gres.c:5137 to 5155, gres_job_state_validate"),
-        "Failed to validate job spec: requested number of tasks per node differ from --ntasks-per-node.",
-        "Tasks per node × GPUs per task = GPUs per node.",
-    ),
-    slurm_rule(
-        "SLM061",
-        memory_by_gpu_has_gpus,
-        slurm_manual("sbatch(1), --mem-per-gpu; seen with sbatch --test-only"),
-        "sbatch: error: Requested mem_per_tres=gres:gpu but did not request any GPU.",
-        "Add --gpus-per-node.",
-    ),
-    slurm_rule(
-        "SLM062",
-        types_of_gpus_agree,
-        slurm_manual("sbatch(1), --gpus: invalid with and without type identification; seen with sbatch --test-only"),
-        "sbatch: error: Invalid GRES specification (with and without type identification).",
-        "The same type in all, or none.",
-    ),
-    slurm_rule(
-        "SLM063",
-        gpus_of_task_and_job_agree,
-        slurm("common/gres.c:5098 to 5117, gres_job_state_validate"),
-        "Failed to validate job spec. Based on --gpus and --gpus-per-task number of requested tasks differ.",
-        "Tasks × GPUs per task = --gpus.",
-    ),
-    slurm_rule(
-        "SLM047",
-        sockets_are_said,
-        slurm("common/gres.c:5015, gres_job_state_validate"),
-        "sbatch: error: --gpus-per-socket option requires --sockets-per-node specification.",
-        "Write --gpus-per-node in its place.",
-    ),
-    slurm_rule(
-        "SLM057",
-        gpus_are_said,
-        slurm("common/gres.c:5863, gres_job_state_validate"),
-        "--ntasks-per-tres needs either a GRES GPU specification or a node/ntask specification.",
-        "Add --gpus-per-node.",
-    ),
-    slurm_rule(
-        "SLM053",
-        gpus_are_spread_evenly,
-        slurm_manual("sbatch(1), --gpus: the job's total; how it is spread over the nodes is Slurm's choice"),
-        "Nodes with different numbers of GPUs, where every launcher is told one number for all.",
-        "Give --gpus-per-node in place of --gpus.",
-        Severity.WARNING,
-        when="silent",
-    ),
-)
+    Prevents: sbatch: error: --gpus-per-socket option requires --sockets-per-node specification.
+    Fix: Write --gpus-per-node in its place.
+    """
+    option = request.options.get("--gpus-per-socket")
+    if option is not None and not request.has("--sockets-per-node", "--extra-node-info"):
+        message = f"{request.said(option)} needs --sockets-per-node"
+        yield Violation(where=request.at(option), message=message, hint="write --gpus-per-node in its place")

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from ....documents.submission import Submission
-from ....findings import Severity
+from ....findings import ERROR, WARNING, Severity, Violation, Violations
 from ....units import MIB
+from ...rule import submissions
 from ...sources import slurm_manual
-from ..rule import Breach, DocumentRule
 from . import values
-from .options import known_values, slurm_rule
+from .options import known_values
 from .requests import Request, blocks, count, gpus_per_node, most_nodes, nodes_of, tasks_per_node
 
 #: Their catalogue entries count virtual cores, which are threads; those of others count cores.
@@ -28,8 +28,13 @@ def _sized(submission: Submission) -> Iterator[Request]:
     return (request for request in blocks(submission) if nodes_of(request) != 0)
 
 
-def node_has_the_gpus(submission: Submission) -> Iterator[Breach]:
-    """A node is asked for no more GPUs than it has."""
+@submissions.rule("SLM006", ERROR, "submit", slurm_manual("sbatch(1), --gpus-per-node"), reads=("launch script",))
+def node_has_the_gpus(submission: Submission) -> Violations:
+    """A node is asked for no more GPUs than it has.
+
+    Prevents: Requested node configuration is not available.
+    Fix: No more than the node has.
+    """
     cluster = submission.cluster
     for request in _sized(submission):
         asked = gpus_per_node(request)
@@ -43,11 +48,18 @@ def node_has_the_gpus(submission: Submission) -> Iterator[Breach]:
             f"{request.said(asked[0])}: {asked[1]} GPUs a node, but {cluster.name} has {cluster.accelerators_per_node}"
         )
         hint = f"--gpus-per-node={cluster.accelerators_per_node}, and more nodes"
-        yield Breach(where=request.at_value(asked[0]), message=message, hint=hint)
+        yield Violation(where=request.at_value(asked[0]), message=message, hint=hint)
 
 
-def nodes_have_the_gpus(submission: Submission) -> Iterator[Breach]:
-    """The job's nodes have as many GPUs as --gpus asks for."""
+@submissions.rule(
+    "SLM054", ERROR, "submit", slurm_manual("sbatch(1), --gpus: the job's total"), reads=("launch script",)
+)
+def nodes_have_the_gpus(submission: Submission) -> Violations:
+    """The job's nodes have as many GPUs as --gpus asks for.
+
+    Prevents: Requested node configuration is not available.
+    Fix: Enough nodes for the GPUs.
+    """
     cluster = submission.cluster
     for request in _sized(submission):
         option, text, nodes = request.options.get("--gpus"), request.options.text("--gpus"), most_nodes(request)
@@ -60,11 +72,16 @@ def nodes_have_the_gpus(submission: Submission) -> Iterator[Breach]:
         if found[1] > has:
             message = f"{request.said(option)}, but {nodes} nodes of {cluster.name} have {has}"
             needed = -(-found[1] // cluster.accelerators_per_node)
-            yield Breach(where=request.at_value(option), message=message, hint=f"--gpus={has}, or --nodes={needed}")
+            yield Violation(where=request.at_value(option), message=message, hint=f"--gpus={has}, or --nodes={needed}")
 
 
-def node_has_the_cores(submission: Submission) -> Iterator[Breach]:
-    """The tasks of a node get no more cores than the node has."""
+@submissions.rule("SLM016", ERROR, "submit", slurm_manual("sbatch(1), --cpus-per-task"), reads=("launch script",))
+def node_has_the_cores(submission: Submission) -> Violations:
+    """The tasks of a node get no more cores than the node has.
+
+    Prevents: Requested node configuration is not available.
+    Fix: Tasks per node × cores per task within the node.
+    """
     cluster = submission.cluster
     cores = cluster.cpu_cores if cluster else None
     if cluster is None or not cores:
@@ -78,7 +95,7 @@ def node_has_the_cores(submission: Submission) -> Iterator[Breach]:
         name, asked, words = found
         certain = asked > threads
         tail = "" if certain else f"; it passes only where the site's Slurm counts threads, {threads}"
-        yield Breach(
+        yield Violation(
             where=request.at_value(option),
             message=f"{words} = {asked} cores a node, more than the {cores} of {cluster.name}{tail}",
             hint=f"{name}={max(1, cores * (count(request, name) or 1) // asked)}",
@@ -106,8 +123,13 @@ def _cores_asked(request: Request) -> Iterator[tuple[str, int, str]]:
         yield "--ntasks", share * (each or 1), f"--ntasks={total} on {nodes} nodes, each of {each or 1} cores"
 
 
-def node_has_the_memory(submission: Submission) -> Iterator[Breach]:
-    """A node is asked for no more memory than it has."""
+@submissions.rule("SLM049", ERROR, "submit", slurm_manual("sbatch(1), --mem"), reads=("launch script",))
+def node_has_the_memory(submission: Submission) -> Violations:
+    """A node is asked for no more memory than it has.
+
+    Prevents: Requested node configuration is not available.
+    Fix: --mem=0 asks for all of it.
+    """
     cluster = submission.cluster
     has = cluster.host_memory_bytes if cluster else None
     for request in _sized(submission):
@@ -120,31 +142,35 @@ def node_has_the_memory(submission: Submission) -> Iterator[Breach]:
             total = f"{text} × {times} GPUs" if times > 1 else text
             hint = "--mem=0 for all of the node's memory"
             message = f"{request.said(option)}: {total} is more than the {has / MIB / 1024:.0f}G of {cluster.name}"
-            yield Breach(where=request.at_value(option), message=message, hint=hint)
+            yield Violation(where=request.at_value(option), message=message, hint=hint)
 
 
-def gpus_are_asked_for(submission: Submission) -> Iterator[Breach]:
-    """A script that starts training asks for GPUs."""
-    for request in blocks(submission):
-        script = request.block
-        if (
-            script is None
-            or request.has(*_GPU_OPTIONS, "--exclusive")
-            or request.options.opaque
-            or request.options.unknown
-        ):
+@blocks.rule(
+    "SLM051",
+    WARNING,
+    "init",
+    slurm_manual("sbatch(1), --gpus: without such an option a job gets no GPU (gres.conf(5))"),
+)
+def gpus_are_asked_for(request: Request) -> Violations:
+    """A script that starts training asks for GPUs.
+
+    Prevents: RuntimeError: no CUDA devices are available, on a node that has some.
+    Fix: #SBATCH --gpus-per-node=8
+    """
+    script = request.block
+    if script is None or request.has(*_GPU_OPTIONS, "--exclusive") or request.options.opaque or request.options.unknown:
+        return
+    for launch in script.launches:
+        call = next((call for call in launch.calls if call.program in _TRAINERS), None)
+        steps = [outer for outer in launch.calls if outer.program == "srun"]
+        if call is None or any(step.options.has(name) for step in steps for name in _GPU_OPTIONS):
             continue
-        for launch in script.launches:
-            call = next((call for call in launch.calls if call.program in _TRAINERS), None)
-            steps = [outer for outer in launch.calls if outer.program == "srun"]
-            if call is None or any(step.options.has(name) for step in steps for name in _GPU_OPTIONS):
-                continue
-            if _for_cpus(call.options.entries, launch.arguments):
-                continue
-            message = f"the #SBATCH block asks for no GPU, and {call.program} starts training"
-            hint = "add #SBATCH --gpus-per-node=8, unless the partition gives GPUs by itself"
-            yield Breach(where=script.shell.locate(script.shell.directives[0]), message=message, hint=hint)
-            break
+        if _for_cpus(call.options.entries, launch.arguments):
+            continue
+        message = f"the #SBATCH block asks for no GPU, and {call.program} starts training"
+        hint = "add #SBATCH --gpus-per-node=8, unless the partition gives GPUs by itself"
+        yield Violation(where=script.shell.locate(script.shell.directives[0]), message=message, hint=hint)
+        break
 
 
 def _for_cpus(entries: tuple[object, ...], arguments: tuple[object, ...]) -> bool:
@@ -152,15 +178,19 @@ def _for_cpus(entries: tuple[object, ...], arguments: tuple[object, ...]) -> boo
     return any("cpu" in word or "gloo" in word for word in words)
 
 
-def listed_nodes_are_as_many(submission: Submission) -> Iterator[Breach]:
-    """--nodelist names no more nodes than --nodes asks for."""
-    for request in blocks(submission):
-        nodes = nodes_of(request)
-        for option, text in known_values(request, "--nodelist"):
-            named = _named(text)
-            if nodes and named is not None and named > nodes:
-                message = f"{request.said(option)} names {named} nodes, and --nodes is {nodes}"
-                yield Breach(where=request.at_value(option), message=message, hint=f"--nodes={named}")
+@blocks.rule("SLM052", ERROR, "submit", slurm_manual("sbatch(1), --nodelist"))
+def listed_nodes_are_as_many(request: Request) -> Violations:
+    """--nodelist names no more nodes than --nodes asks for.
+
+    Prevents: sbatch: error: invalid number of nodes (-N 2-1).
+    Fix: As many nodes as the list has, or more.
+    """
+    nodes = nodes_of(request)
+    for option, text in known_values(request, "--nodelist"):
+        named = _named(text)
+        if nodes and named is not None and named > nodes:
+            message = f"{request.said(option)} names {named} nodes, and --nodes is {nodes}"
+            yield Violation(where=request.at_value(option), message=message, hint=f"--nodes={named}")
 
 
 def _named(text: str) -> int | None:
@@ -175,51 +205,3 @@ def _named(text: str) -> int | None:
         else:
             return None
     return total
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    slurm_rule(
-        "SLM006",
-        node_has_the_gpus,
-        slurm_manual("sbatch(1), --gpus-per-node"),
-        "Requested node configuration is not available.",
-        "No more than the node has.",
-    ),
-    slurm_rule(
-        "SLM016",
-        node_has_the_cores,
-        slurm_manual("sbatch(1), --cpus-per-task"),
-        "Requested node configuration is not available.",
-        "Tasks per node × cores per task within the node.",
-    ),
-    slurm_rule(
-        "SLM049",
-        node_has_the_memory,
-        slurm_manual("sbatch(1), --mem"),
-        "Requested node configuration is not available.",
-        "--mem=0 asks for all of it.",
-    ),
-    slurm_rule(
-        "SLM051",
-        gpus_are_asked_for,
-        slurm_manual("sbatch(1), --gpus: without such an option a job gets no GPU (gres.conf(5))"),
-        "RuntimeError: no CUDA devices are available, on a node that has some.",
-        "#SBATCH --gpus-per-node=8",
-        Severity.WARNING,
-        when="init",
-    ),
-    slurm_rule(
-        "SLM052",
-        listed_nodes_are_as_many,
-        slurm_manual("sbatch(1), --nodelist"),
-        "sbatch: error: invalid number of nodes (-N 2-1).",
-        "As many nodes as the list has, or more.",
-    ),
-    slurm_rule(
-        "SLM054",
-        nodes_have_the_gpus,
-        slurm_manual("sbatch(1), --gpus: the job's total"),
-        "Requested node configuration is not available.",
-        "Enough nodes for the GPUs.",
-    ),
-)

@@ -14,6 +14,7 @@ from ....documents.shell.script import ShellScript, Word
 from ....documents.submission import Submission
 from ....documents.world import gpu_count
 from ....findings import Edit, Location
+from ...rule import subject
 from .values import gpus as gpu_words
 from .values import gres_list, node_range, number
 
@@ -78,6 +79,7 @@ def is_heterogeneous(script: LaunchScript) -> bool:
     )
 
 
+@subject("launch script")
 def blocks(submission: Submission) -> Iterator[Request]:
     """The `#SBATCH` blocks, of one component each."""
     for script in submission.scripts:
@@ -85,6 +87,7 @@ def blocks(submission: Submission) -> Iterator[Request]:
             yield Request(shell=script.shell, options=script.sbatch, program="sbatch", block=script)
 
 
+@subject("launch script")
 def requests(submission: Submission) -> Iterator[Request]:
     """The blocks, and every call of a Slurm command that starts a program."""
     yield from blocks(submission)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from ....documents.shell.launch_line import Launch
 from ....documents.shell.script import Command
 from ....documents.submission import Submission
-from ....findings import Severity
+from ....findings import ERROR, WARNING, Severity, Violation, Violations
+from ...rule import submissions
 from ...sources import ml_engineering, slurm, slurm_manual
 from ..background import in_background
-from ..rule import Breach, DocumentRule
 from ..steps import Step, steps
-from .options import slurm_rule
 from .requests import Request, blocks, count, gpus_per_node, nodes_of
 
 #: Options by which a step takes a part of its job, or shares it.
@@ -23,51 +21,66 @@ _SHARES: Final = (
 )
 
 
-def launcher_starts_once_a_node(submission: Submission) -> Iterator[Breach]:
-    """srun starts torchrun, deepspeed or accelerate once on each node; they start the ranks."""
-    for step in steps(submission):
-        call = step.launcher
-        if call is None or step.tasks is None or step.tasks == 1:
-            continue
-        message = (
-            f"srun starts {step.tasks} tasks a node, and each is {call.program}, which starts a node's ranks itself"
-        )
-        where = step.where_tasks or step.launch.script.locate(call.word)
-        yield Breach(where=where, message=message, hint="--ntasks-per-node=1")
+@steps.rule("SLM001", ERROR, "launcher", ml_engineering("orchestration/slurm/users.md:583"))
+def launcher_starts_once_a_node(step: Step) -> Violations:
+    """srun starts torchrun, deepspeed or accelerate once on each node; they start the ranks.
+
+    Prevents: Each of the tasks starts a rank for every GPU: ports in use, or eight ranks on each GPU.
+    Fix: --ntasks-per-node=1
+    """
+    call = step.launcher
+    if call is None or step.tasks is None or step.tasks == 1:
+        return
+    message = f"srun starts {step.tasks} tasks a node, and each is {call.program}, which starts a node's ranks itself"
+    where = step.where_tasks or step.launch.script.locate(call.word)
+    yield Violation(where=where, message=message, hint="--ntasks-per-node=1")
 
 
-def tasks_are_the_gpus(submission: Submission) -> Iterator[Breach]:
-    """Where srun starts the training program itself, each node has one task for each of its GPUs."""
-    for step in steps(submission):
-        asked = gpus_per_node(step.block)
-        if step.launcher is not None or not _is_python(step.launch) or step.tasks is None or asked is None:
-            continue
-        if step.tasks == asked[1] or asked[1] == 0 or (step.tasks == 1 and step.nodes == 1):
-            continue
-        tasks = f"{step.tasks} task{'s' * (step.tasks > 1)} a node"
-        message = f"srun starts {tasks}, and a node gives {asked[1]} GPUs: a rank for each GPU is a task for each"
-        where = step.where_tasks or step.launch.script.locate(step.srun.word)
-        hint = f"--ntasks-per-node={asked[1]}, or start torchrun once a node"
-        severity = Severity.WARNING if step.tasks == 1 else None  # the program may start a node's ranks itself
-        yield Breach(where=where, message=message, hint=hint, severity=severity)
+@steps.rule("SLM002", ERROR, "init", ml_engineering("orchestration/slurm/launchers/lightning-launcher.slurm:8"))
+def tasks_are_the_gpus(step: Step) -> Violations:
+    """Where srun starts the training program itself, each node has one task for each of its GPUs.
+
+    Prevents: A world size other than the GPUs: idle GPUs, or invalid device ordinal.
+    Fix: --ntasks-per-node = GPUs per node.
+    """
+    asked = gpus_per_node(step.block)
+    if step.launcher is not None or not _is_python(step.launch) or step.tasks is None or asked is None:
+        return
+    if step.tasks == asked[1] or asked[1] == 0 or (step.tasks == 1 and step.nodes == 1):
+        return
+    tasks = f"{step.tasks} task{'s' * (step.tasks > 1)} a node"
+    message = f"srun starts {tasks}, and a node gives {asked[1]} GPUs: a rank for each GPU is a task for each"
+    where = step.where_tasks or step.launch.script.locate(step.srun.word)
+    hint = f"--ntasks-per-node={asked[1]}, or start torchrun once a node"
+    severity = Severity.WARNING if step.tasks == 1 else None  # the program may start a node's ranks itself
+    yield Violation(where=where, message=message, hint=hint, severity=severity)
 
 
 def _is_python(launch: Launch) -> bool:
     return any(call.program == "python" for call in launch.calls)
 
 
-def srun_is_told_the_cores(submission: Submission) -> Iterator[Breach]:
-    """srun is told the cores of a task, as it doesn't take them from sbatch (Slurm 22.05 to 23.02)."""
-    for step in steps(submission):
-        cores = count(step.block, "--cpus-per-task")
-        given = any(step.srun.options.has(name) for name in ("--cpus-per-task", "--cpus-per-gpu", "--exclusive"))
-        if cores is None or cores < 2 or given or step.srun.options.opaque or "SRUN_CPUS_PER_TASK" in _names(step):
-            continue
-        message = (
-            f"#SBATCH --cpus-per-task={cores} is not passed on to srun by Slurm 22.05 to 23.02: a task may get one core"
-        )
-        hint = 'srun --cpus-per-task="$SLURM_CPUS_PER_TASK", or export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"'
-        yield Breach(where=step.launch.script.locate(step.srun.word), message=message, hint=hint)
+@steps.rule(
+    "SLM003",
+    WARNING,
+    "silent",
+    slurm("srun/libsrun/opt.c:542; RELEASE_NOTES of 22.05, and of 23.11, which takes it back"),
+)
+def srun_is_told_the_cores(step: Step) -> Violations:
+    """srun is told the cores of a task, as it doesn't take them from sbatch (Slurm 22.05 to 23.02).
+
+    Prevents: Ranks that are pinned to one core: the data loader is ten times slower. Other releases do pass it on.
+    Fix: Give --cpus-per-task to srun, or export SRUN_CPUS_PER_TASK.
+    """
+    cores = count(step.block, "--cpus-per-task")
+    given = any(step.srun.options.has(name) for name in ("--cpus-per-task", "--cpus-per-gpu", "--exclusive"))
+    if cores is None or cores < 2 or given or step.srun.options.opaque or "SRUN_CPUS_PER_TASK" in _names(step):
+        return
+    message = (
+        f"#SBATCH --cpus-per-task={cores} is not passed on to srun by Slurm 22.05 to 23.02: a task may get one core"
+    )
+    hint = 'srun --cpus-per-task="$SLURM_CPUS_PER_TASK", or export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"'
+    yield Violation(where=step.launch.script.locate(step.srun.word), message=message, hint=hint)
 
 
 def _names(step: Step) -> set[str]:
@@ -75,36 +88,60 @@ def _names(step: Step) -> set[str]:
     return {assignment.name for assignment in shell.assignments} | set(step.launch.environment)
 
 
-def tasks_see_all_gpus(submission: Submission) -> Iterator[Breach]:
-    """Ranks that choose their GPU by LOCAL_RANK see all GPUs of the node."""
-    for step in steps(submission):
-        options = [(step.block.options, "#SBATCH "), (step.srun.options, "srun ")]
-        for given, who in options:
-            option = given.get("--gpus-per-task")
-            if option is None or step.launcher is not None or not _is_python(step.launch) or step.tasks in (None, 1):
-                continue
-            message = (
-                f"{who}--gpus-per-task shows each task its own GPUs only, as number 0: cuda:LOCAL_RANK fails from 1 on"
-            )
-            hint = "--gpus-per-node in its place, or --gpu-bind=none with it"
-            if not given.has("--gpu-bind"):
-                yield Breach(where=step.launch.script.locate(option.written), message=message, hint=hint)
+@steps.rule(
+    "SLM004",
+    WARNING,
+    "init",
+    slurm_manual("sbatch(1), --gpus-per-task implies --gpu-bind=per_task; seen in a real job"),
+)
+def tasks_see_all_gpus(step: Step) -> Violations:
+    """Ranks that choose their GPU by LOCAL_RANK see all GPUs of the node.
 
-
-def step_ends_with_its_first_failure(submission: Submission) -> Iterator[Breach]:
-    """A step over several nodes ends when one of its tasks fails."""
-    for step in steps(submission):
-        several = (step.nodes or 1) > 1 or (step.tasks or 1) > 1
-        options = step.srun.options
-        if not several or options.has("--kill-on-bad-exit") or options.opaque or "SLURM_KILL_BAD_EXIT" in _names(step):
+    Prevents: CUDA error: invalid device ordinal; NCCL without peer-to-peer.
+    Fix: --gpus-per-node.
+    """
+    options = [(step.block.options, "#SBATCH "), (step.srun.options, "srun ")]
+    for given, who in options:
+        option = given.get("--gpus-per-task")
+        if option is None or step.launcher is not None or not _is_python(step.launch) or step.tasks in (None, 1):
             continue
-        message = "srun without --kill-on-bad-exit=1: when one task fails, the others wait for it until the time limit"
-        hint = "srun --kill-on-bad-exit=1 --wait=60"
-        yield Breach(where=step.launch.script.locate(step.srun.word), message=message, hint=hint)
+        message = (
+            f"{who}--gpus-per-task shows each task its own GPUs only, as number 0: cuda:LOCAL_RANK fails from 1 on"
+        )
+        hint = "--gpus-per-node in its place, or --gpu-bind=none with it"
+        if not given.has("--gpu-bind"):
+            yield Violation(where=step.launch.script.locate(option.written), message=message, hint=hint)
 
 
-def no_step_in_a_step(submission: Submission) -> Iterator[Breach]:
-    """A step waits for no GPUs of another: none starts in a task of srun, or beside one in the background."""
+@steps.rule("SLM013", WARNING, "training", slurm_manual("srun(1), --kill-on-bad-exit, --wait"))
+def step_ends_with_its_first_failure(step: Step) -> Violations:
+    """A step over several nodes ends when one of its tasks fails.
+
+    Prevents: A job that hangs until its time limit, on all its nodes.
+    Fix: srun --kill-on-bad-exit=1 --wait=60
+    """
+    several = (step.nodes or 1) > 1 or (step.tasks or 1) > 1
+    options = step.srun.options
+    if not several or options.has("--kill-on-bad-exit") or options.opaque or "SLURM_KILL_BAD_EXIT" in _names(step):
+        return
+    message = "srun without --kill-on-bad-exit=1: when one task fails, the others wait for it until the time limit"
+    hint = "srun --kill-on-bad-exit=1 --wait=60"
+    yield Violation(where=step.launch.script.locate(step.srun.word), message=message, hint=hint)
+
+
+@submissions.rule(
+    "SLM017",
+    WARNING,
+    "training",
+    slurm_manual("srun(1), --overlap: steps share nothing by default since 20.11"),
+    reads=("launch script",),
+)
+def no_step_in_a_step(submission: Submission) -> Violations:
+    """A step waits for no GPUs of another: none starts in a task of srun, or beside one in the background.
+
+    Prevents: srun: Job step creation temporarily disabled, retrying.
+    Fix: One srun, or --overlap.
+    """
     for request in blocks(submission):
         yield from _steps_side_by_side(request)
     for script in submission.scripts:
@@ -116,12 +153,12 @@ def no_step_in_a_step(submission: Submission) -> Iterator[Breach]:
             if any(word.value == "--overlap" for word in command.words):
                 continue
             message = "srun inside a task of srun: the inner step waits for the GPUs that the outer one holds"
-            yield Breach(
+            yield Violation(
                 where=script.shell.locate(command), message=message, hint="one srun, or --overlap on the inner one"
             )
 
 
-def _steps_side_by_side(request: Request) -> Iterator[Breach]:
+def _steps_side_by_side(request: Request) -> Violations:
     """A launch after a step in the background that has taken the job's GPUs, as steps share none by default."""
     script = request.block
     if script is None or not request.has("--gres", "--gpus", "--gpus-per-node", "--gpus-per-task"):
@@ -137,7 +174,7 @@ def _steps_side_by_side(request: Request) -> Iterator[Breach]:
             line = script.shell.locate(behind).line
             message = f"this step waits for the GPUs that the step of line {line} holds in the background"
             hint = "--overlap on the one in the background, or --gres=none"
-            yield Breach(where=script.shell.locate(command), message=message, hint=hint)
+            yield Violation(where=script.shell.locate(command), message=message, hint=hint)
             return
         if in_background(script.shell, command):
             behind = command
@@ -154,82 +191,24 @@ def _is_srun(command: Command) -> bool:
     return names[:1] == ["srun"]
 
 
-def every_node_starts_its_launcher(submission: Submission) -> Iterator[Breach]:
-    """In a job over several nodes the launcher is started on each of them, not by the batch script alone."""
-    for request in blocks(submission):
-        nodes, script = nodes_of(request), request.block
-        if script is None or nodes is None or nodes < 2:
-            continue
-        for launch in script.launches:
-            call = next((call for call in launch.calls if call.program in ("torchrun", "accelerate")), None)
-            if call is None or any(c.program in ("srun", "ssh", "pdsh", "mpirun", "sbatch") for c in launch.calls):
-                continue
-            if call.options.opaque or call.command.words[0].value is None or call.command.shell is not None:
-                continue
-            first = f"the batch script runs on the first of {nodes} nodes only"
-            message = f"{first}, and starts {call.program} there without srun"
-            yield Breach(where=launch.script.locate(call.word), message=message, hint=f"srun {call.program} ...")
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    slurm_rule(
-        "SLM001",
-        launcher_starts_once_a_node,
-        ml_engineering("orchestration/slurm/users.md:583"),
-        "Each of the tasks starts a rank for every GPU: ports in use, or eight ranks on each GPU.",
-        "--ntasks-per-node=1",
-        when="launcher",
-    ),
-    slurm_rule(
-        "SLM002",
-        tasks_are_the_gpus,
-        ml_engineering("orchestration/slurm/launchers/lightning-launcher.slurm:8"),
-        "A world size other than the GPUs: idle GPUs, or invalid device ordinal.",
-        "--ntasks-per-node = GPUs per node.",
-        when="init",
-    ),
-    slurm_rule(
-        "SLM003",
-        srun_is_told_the_cores,
-        slurm("srun/libsrun/opt.c:542; RELEASE_NOTES of 22.05, and of 23.11, which takes it back"),
-        "Ranks that are pinned to one core: the data loader is ten times slower. Other releases do pass it on.",
-        "Give --cpus-per-task to srun, or export SRUN_CPUS_PER_TASK.",
-        Severity.WARNING,
-        when="silent",
-    ),
-    slurm_rule(
-        "SLM004",
-        tasks_see_all_gpus,
-        slurm_manual("sbatch(1), --gpus-per-task implies --gpu-bind=per_task; seen in a real job"),
-        "CUDA error: invalid device ordinal; NCCL without peer-to-peer.",
-        "--gpus-per-node.",
-        Severity.WARNING,
-        when="init",
-    ),
-    slurm_rule(
-        "SLM013",
-        step_ends_with_its_first_failure,
-        slurm_manual("srun(1), --kill-on-bad-exit, --wait"),
-        "A job that hangs until its time limit, on all its nodes.",
-        "srun --kill-on-bad-exit=1 --wait=60",
-        Severity.WARNING,
-        when="training",
-    ),
-    slurm_rule(
-        "SLM017",
-        no_step_in_a_step,
-        slurm_manual("srun(1), --overlap: steps share nothing by default since 20.11"),
-        "srun: Job step creation temporarily disabled, retrying.",
-        "One srun, or --overlap.",
-        Severity.WARNING,
-        when="training",
-    ),
-    slurm_rule(
-        "SLM059",
-        every_node_starts_its_launcher,
-        slurm_manual("sbatch(1): the batch script runs on the first node of the allocation"),
-        "One node waits for the others at the rendezvous until the time limit.",
-        "srun torchrun ...",
-        when="init",
-    ),
+@blocks.rule(
+    "SLM059", ERROR, "init", slurm_manual("sbatch(1): the batch script runs on the first node of the allocation")
 )
+def every_node_starts_its_launcher(request: Request) -> Violations:
+    """In a job over several nodes the launcher is started on each of them, not by the batch script alone.
+
+    Prevents: One node waits for the others at the rendezvous until the time limit.
+    Fix: srun torchrun ...
+    """
+    nodes, script = nodes_of(request), request.block
+    if script is None or nodes is None or nodes < 2:
+        return
+    for launch in script.launches:
+        call = next((call for call in launch.calls if call.program in ("torchrun", "accelerate")), None)
+        if call is None or any(c.program in ("srun", "ssh", "pdsh", "mpirun", "sbatch") for c in launch.calls):
+            continue
+        if call.options.opaque or call.command.words[0].value is None or call.command.shell is not None:
+            continue
+        first = f"the batch script runs on the first of {nodes} nodes only"
+        message = f"{first}, and starts {call.program} there without srun"
+        yield Violation(where=launch.script.locate(call.word), message=message, hint=f"srun {call.program} ...")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Final
 
 from ....documents.document import LaunchScript
 from ....documents.submission import Submission
-from ....findings import Severity
+from ....findings import ERROR, WARNING, Violation, Violations
 from ....job.wording import show
+from ...rule import submissions
 from ...sources import slurm, slurm_manual
-from ..rule import Breach, DocumentRule
-from .requests import blocks
+from ..subjects import scripts
+from .requests import Request, blocks
 
 _NEARLY: Final = re.compile(r"(?:[ \t]*#[ \t]*S[A-Z]{3,6}|#[sS]batch)\b[ \t:]*-{1,2}[A-Za-z]")
 _PLACEHOLDER: Final = re.compile(
@@ -43,16 +43,20 @@ _FREE: Final = frozenset({"--comment", "--wrap", "--export"})
 _DIRECTIVE: Final = re.compile(r"#(?:SBATCH|SLURM)")
 
 
-def quotes_are_closed(submission: Submission) -> Iterator[Breach]:
-    """A quote that a #SBATCH line opens is closed on it."""
-    for request in blocks(submission):
-        script = request.block
-        for directive in script.shell.directives if script else ():
-            for word in directive.words:
-                mark = _open_quote(word.raw)
-                if mark and not directive.ignored:
-                    message = f"the {mark} on this #SBATCH line is not closed: sbatch refuses the script"
-                    yield Breach(where=request.shell.locate(word), message=message, hint=f"add a {mark}")
+@blocks.rule("SLM050", ERROR, "submit", slurm("sbatch/opt.c:525, get_argument"))
+def quotes_are_closed(request: Request) -> Violations:
+    """A quote that a #SBATCH line opens is closed on it.
+
+    Prevents: sbatch: fatal: Unmatched `"`.
+    Fix: Close the quote on the same line.
+    """
+    script = request.block
+    for directive in script.shell.directives if script else ():
+        for word in directive.words:
+            mark = _open_quote(word.raw)
+            if mark and not directive.ignored:
+                message = f"the {mark} on this #SBATCH line is not closed: sbatch refuses the script"
+                yield Violation(where=request.shell.locate(word), message=message, hint=f"add a {mark}")
 
 
 def _open_quote(raw: str) -> str | None:
@@ -70,26 +74,52 @@ def _open_quote(raw: str) -> str | None:
     return mark
 
 
-def nothing_is_left_to_fill_in(submission: Submission) -> Iterator[Breach]:
-    """No placeholder is left in a #SBATCH line."""
-    for request in blocks(submission):
-        for option, value in request.values(*(entry.name for entry in request.options.entries)):
-            if _PLACEHOLDER.search(value):
-                message = f"{request.said(option)}: {show(value)} looks like a placeholder"
-                yield Breach(where=request.at_value(option), message=message, hint="fill in the cluster's own name")
+@blocks.rule("SLM055", WARNING, "submit", slurm_manual("sbatch(1), --partition, --account"))
+def nothing_is_left_to_fill_in(request: Request) -> Violations:
+    """No placeholder is left in a #SBATCH line.
+
+    Prevents: sbatch: error: invalid partition specified: <your-partition>.
+    Fix: Fill it in.
+    """
+    for option, value in request.values(*(entry.name for entry in request.options.entries)):
+        if _PLACEHOLDER.search(value):
+            message = f"{request.said(option)}: {show(value)} looks like a placeholder"
+            yield Violation(where=request.at_value(option), message=message, hint="fill in the cluster's own name")
 
 
-def numbers_are_written_out(submission: Submission) -> Iterator[Breach]:
-    """A #SBATCH line has no shell variables where Slurm reads a number or a time."""
+@submissions.rule(
+    "SLM031",
+    ERROR,
+    "submit",
+    slurm("sbatch/opt.c:459, get_argument: no expansion of any kind"),
+    reads=("launch script",),
+)
+def numbers_are_written_out(submission: Submission) -> Violations:
+    """A #SBATCH line has no shell variables where Slurm reads a number or a time.
+
+    Prevents: sbatch: error: "$NODES" is not a valid node count.
+    Fix: Write the value out, or give it on sbatch's command line.
+    """
     yield from _variables(submission, named=False)
 
 
-def names_are_written_out(submission: Submission) -> Iterator[Breach]:
-    """A #SBATCH line has no shell variables in names and paths."""
+@submissions.rule(
+    "SLM060",
+    ERROR,
+    "silent",
+    slurm("sbatch/opt.c:459, get_argument: no expansion of any kind"),
+    reads=("launch script",),
+)
+def names_are_written_out(submission: Submission) -> Violations:
+    """A #SBATCH line has no shell variables in names and paths.
+
+    Prevents: A log in a folder called $HOME, which isn't there; a job called $NAME.
+    Fix: Write the value out, or give it on sbatch's command line.
+    """
     yield from _variables(submission, named=True)
 
 
-def _variables(submission: Submission, *, named: bool) -> Iterator[Breach]:
+def _variables(submission: Submission, *, named: bool) -> Violations:
     for request in blocks(submission):
         for option, value in request.values(*(entry.name for entry in request.options.entries)):
             match = re.search(r"\$\{?[A-Za-z_]\w*\}?|\$\(|`", value)
@@ -99,41 +129,51 @@ def _variables(submission: Submission, *, named: bool) -> Iterator[Breach]:
             hint = f"write the value out, or give it on the command line: sbatch {option.name}=..."
             if option.name in ("--output", "--error", "--input"):
                 hint = "use sbatch's own patterns, such as %x-%j.out, and a path that is written out"
-            yield Breach(
+            yield Violation(
                 where=request.at_value(option),
                 message=f"{request.said(option)}: sbatch expands no variables ({match[0]}); {effect}",
                 hint=hint,
             )
 
 
-def sbatch_takes_the_file(submission: Submission) -> Iterator[Breach]:
-    """A batch script begins with #! and its lines end as on Unix."""
-    for script in submission.scripts:
-        if not script.shell.directives:
-            continue
-        text = script.shell.text
-        if script.shell.shebang is None:
-            yield Breach(
-                where=text.locate(0, 0),
-                message="the first line doesn't begin with #!: sbatch takes no such script",
-                hint="begin the file with #!/bin/bash",
-            )
-        at = text.content.find("\r\n")
-        if at >= 0:
-            yield Breach(
-                where=text.locate_offset(at),
-                message="the lines end as on DOS (\\r\\n): sbatch takes no such script",
-                hint="convert the file: dos2unix, or sed -i 's/\\r$//'",
-            )
+@scripts.rule("SLM032", ERROR, "submit", slurm("sbatch/sbatch.c:676 and 686, get_script_buffer"))
+def sbatch_takes_the_file(script: LaunchScript) -> Violations:
+    """A batch script begins with #! and its lines end as on Unix.
+
+    Prevents: This does not look like a batch script; Batch script contains DOS line breaks.
+    Fix: Begin with #!/bin/bash; convert the line ends.
+    """
+    if not script.shell.directives:
+        return
+    text = script.shell.text
+    if script.shell.shebang is None:
+        yield Violation(
+            where=text.locate(0, 0),
+            message="the first line doesn't begin with #!: sbatch takes no such script",
+            hint="begin the file with #!/bin/bash",
+        )
+    at = text.content.find("\r\n")
+    if at >= 0:
+        yield Violation(
+            where=text.locate_offset(at),
+            message="the lines end as on DOS (\\r\\n): sbatch takes no such script",
+            hint="convert the file: dos2unix, or sed -i 's/\\r$//'",
+        )
 
 
-def directives_are_spelt(submission: Submission) -> Iterator[Breach]:
-    """A comment that looks like a #SBATCH line is one: no space, no indentation, in capitals."""
-    for script in submission.scripts:
-        yield from _nearly_directives(script)
+@scripts.rule(
+    "SLM035", WARNING, "silent", slurm("sbatch/opt.c:570, _opt_batch_script: a line counts if it begins with #SBATCH")
+)
+def directives_are_spelt(script: LaunchScript) -> Violations:
+    """A comment that looks like a #SBATCH line is one: no space, no indentation, in capitals.
+
+    Prevents: The option is ignored without a word.
+    Fix: Write #SBATCH at the start of the line.
+    """
+    yield from _nearly_directives(script)
 
 
-def _nearly_directives(script: LaunchScript) -> Iterator[Breach]:
+def _nearly_directives(script: LaunchScript) -> Violations:
     text = script.shell.text
     if not script.shell.directives and not text.path.endswith((".sbatch", ".slurm")):
         return
@@ -144,7 +184,7 @@ def _nearly_directives(script: LaunchScript) -> Iterator[Breach]:
             word = line.strip().split("-")[0].strip()
             if word.replace(" ", "").upper().rstrip(":")[1:] not in _SLIPS:
                 continue
-            yield Breach(
+            yield Violation(
                 where=text.locate(number, len(line) - len(line.lstrip())),
                 message=f"this is a comment to sbatch: it begins with {show(line.partition('-')[0])}, not #SBATCH",
                 hint="write #SBATCH at the start of the line, or ##SBATCH to leave it out on purpose",
@@ -152,67 +192,3 @@ def _nearly_directives(script: LaunchScript) -> Iterator[Breach]:
 
 
 _SLIPS: Final = frozenset({"SBATCH", "SBTACH", "SBACTH", "SABTCH", "SBATHC", "SBACH", "SBATC", "SBATH", "SBTCH"})
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    DocumentRule(
-        id="SLM050",
-        severity=Severity.ERROR,
-        when="submit",
-        reads=("launch script",),
-        source=slurm("sbatch/opt.c:525, get_argument"),
-        prevents='sbatch: fatal: Unmatched `"`.',
-        fix="Close the quote on the same line.",
-        check=quotes_are_closed,
-    ),
-    DocumentRule(
-        id="SLM055",
-        severity=Severity.WARNING,
-        when="submit",
-        reads=("launch script",),
-        source=slurm_manual("sbatch(1), --partition, --account"),
-        prevents="sbatch: error: invalid partition specified: <your-partition>.",
-        fix="Fill it in.",
-        check=nothing_is_left_to_fill_in,
-    ),
-    DocumentRule(
-        id="SLM031",
-        severity=Severity.ERROR,
-        when="submit",
-        reads=("launch script",),
-        source=slurm("sbatch/opt.c:459, get_argument: no expansion of any kind"),
-        prevents='sbatch: error: "$NODES" is not a valid node count.',
-        fix="Write the value out, or give it on sbatch's command line.",
-        check=numbers_are_written_out,
-    ),
-    DocumentRule(
-        id="SLM060",
-        severity=Severity.ERROR,
-        when="silent",
-        reads=("launch script",),
-        source=slurm("sbatch/opt.c:459, get_argument: no expansion of any kind"),
-        prevents="A log in a folder called $HOME, which isn't there; a job called $NAME.",
-        fix="Write the value out, or give it on sbatch's command line.",
-        check=names_are_written_out,
-    ),
-    DocumentRule(
-        id="SLM032",
-        severity=Severity.ERROR,
-        when="submit",
-        reads=("launch script",),
-        source=slurm("sbatch/sbatch.c:676 and 686, get_script_buffer"),
-        prevents="This does not look like a batch script; Batch script contains DOS line breaks.",
-        fix="Begin with #!/bin/bash; convert the line ends.",
-        check=sbatch_takes_the_file,
-    ),
-    DocumentRule(
-        id="SLM035",
-        severity=Severity.WARNING,
-        when="silent",
-        reads=("launch script",),
-        source=slurm("sbatch/opt.c:570, _opt_batch_script: a line counts if it begins with #SBATCH"),
-        prevents="The option is ignored without a word.",
-        fix="Write #SBATCH at the start of the line.",
-        check=directives_are_spelt,
-    ),
-)

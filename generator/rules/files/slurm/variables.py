@@ -8,12 +8,10 @@ from typing import Final
 
 from ....documents.document import LaunchScript
 from ....documents.shell.script import ShellScript, Word
-from ....documents.submission import Submission
+from ....findings import ERROR, Violation, Violations
 from ...sources import ml_engineering, slurm_manual
-from ..rule import Breach, DocumentRule
 from ..steps import Step, steps
-from .options import slurm_rule
-from .requests import blocks
+from .requests import Request, blocks
 
 _OWN_NUMBERS: Final = re.compile(r"(?<!\\)\$\{?(SLURM_PROCID|SLURM_NODEID|SLURM_LOCALID)\b")
 _USES: Final = re.compile(r"(?<!\\)\$(?:(SLURM_[A-Z_]+)|\{(SLURM_[A-Z_]+)\})")
@@ -42,18 +40,22 @@ _INSTEAD: Final = {
 _ASKING: Final = frozenset({"[", "test", "[[", "echo", "printf", ":"})
 
 
-def own_numbers_are_read_on_the_node(submission: Submission) -> Iterator[Breach]:
-    """$SLURM_PROCID, $SLURM_NODEID and $SLURM_LOCALID are expanded by the tasks' own shells."""
-    for step in steps(submission):
-        if step.nodes == 1 and step.tasks in (None, 1):
+@steps.rule("SLM009", ERROR, "init", ml_engineering("orchestration/slurm/users.md:696"))
+def own_numbers_are_read_on_the_node(step: Step) -> Violations:
+    """$SLURM_PROCID, $SLURM_NODEID and $SLURM_LOCALID are expanded by the tasks' own shells.
+
+    Prevents: Every node says that it is node 0, and the rendezvous hangs.
+    Fix: Single quotes around the text of bash -c.
+    """
+    if step.nodes == 1 and step.tasks in (None, 1):
+        return
+    shell = step.launch.script
+    for name, offset, place in _early_numbers(step):
+        if name == "SLURM_NODEID" and step.nodes == 1:
             continue
-        shell = step.launch.script
-        for name, offset, place in _early_numbers(step):
-            if name == "SLURM_NODEID" and step.nodes == 1:
-                continue
-            message = f"${name} is expanded {place}, where it is 0: every task gets 0"
-            hint = f"srun bash -c '... ${name} ...', in single quotes"
-            yield Breach(where=shell.locate(offset), message=message, hint=hint)
+        message = f"${name} is expanded {place}, where it is 0: every task gets 0"
+        hint = f"srun bash -c '... ${name} ...', in single quotes"
+        yield Violation(where=shell.locate(offset), message=message, hint=hint)
 
 
 def _early_numbers(step: Step) -> Iterator[tuple[str, int, str]]:
@@ -96,22 +98,31 @@ def _unread_ranks(step: Step) -> list[Word]:
     return [word for option in options for word in (option.written, *option.values)]
 
 
-def variables_are_those_that_slurm_sets(submission: Submission) -> Iterator[Breach]:
-    """A SLURM_ variable that the script uses is one that Slurm sets for its options."""
-    for request in blocks(submission):
-        script = request.block
-        if script is None:
+@blocks.rule(
+    "SLM058",
+    ERROR,
+    "launcher",
+    slurm_manual("sbatch(1), OUTPUT ENVIRONMENT VARIABLES: only set if the option is specified; seen in real jobs"),
+)
+def variables_are_those_that_slurm_sets(request: Request) -> Violations:
+    """A SLURM_ variable that the script uses is one that Slurm sets for its options.
+
+    Prevents: An empty word on the launch line: --nproc-per-node without a value, WORLD_SIZE of nothing.
+    Fix: Give the option, or use a variable that is always set.
+    """
+    script = request.block
+    if script is None:
+        return
+    own = {assignment.name for assignment in script.shell.assignments}
+    told: set[str] = set()
+    for name, offset in _used(script):
+        options = SET_BY.get(name)
+        if options is None or request.has(*options) or name in own or name in told:
             continue
-        own = {assignment.name for assignment in script.shell.assignments}
-        told: set[str] = set()
-        for name, offset in _used(script):
-            options = SET_BY.get(name)
-            if options is None or request.has(*options) or name in own or name in told:
-                continue
-            told.add(name)
-            message = f"${name} is empty: Slurm sets it only for {' or '.join(options[:2])}, which isn't given"
-            hint = f"use ${_INSTEAD[name]}" if name in _INSTEAD else f"add #SBATCH {options[0]}"
-            yield Breach(where=script.shell.locate(offset), message=message, hint=hint)
+        told.add(name)
+        message = f"${name} is empty: Slurm sets it only for {' or '.join(options[:2])}, which isn't given"
+        hint = f"use ${_INSTEAD[name]}" if name in _INSTEAD else f"add #SBATCH {options[0]}"
+        yield Violation(where=script.shell.locate(offset), message=message, hint=hint)
 
 
 def _used(script: LaunchScript) -> Iterator[tuple[str, int]]:
@@ -133,42 +144,20 @@ def _used(script: LaunchScript) -> Iterator[tuple[str, int]]:
             yield match[1] or match[2], assignment.value_offset + match.start()
 
 
-def gpu_counts_are_numbers(submission: Submission) -> Iterator[Breach]:
-    """$SLURM_GPUS_PER_NODE is a number where one is needed: --gpus-per-node has no type."""
-    for request in blocks(submission):
-        text = request.options.text("--gpus-per-node")
-        if request.block is None or text is None or ":" not in text:
-            continue
-        for name, offset in _used(request.block):
-            if name == "SLURM_GPUS_PER_NODE":
-                message = f"$SLURM_GPUS_PER_NODE is {text}, as --gpus-per-node says it, and no number"
-                where = request.shell.locate(offset)
-                yield Breach(where=where, message=message, hint="use $SLURM_GPUS_ON_NODE")
-
-
-RULES: Final[tuple[DocumentRule, ...]] = (
-    slurm_rule(
-        "SLM009",
-        own_numbers_are_read_on_the_node,
-        ml_engineering("orchestration/slurm/users.md:696"),
-        "Every node says that it is node 0, and the rendezvous hangs.",
-        "Single quotes around the text of bash -c.",
-        when="init",
-    ),
-    slurm_rule(
-        "SLM019",
-        gpu_counts_are_numbers,
-        slurm_manual("sbatch(1), OUTPUT ENVIRONMENT VARIABLES: the option's value as given"),
-        "invalid literal for int(): 'a100:4'.",
-        "SLURM_GPUS_ON_NODE.",
-        when="launcher",
-    ),
-    slurm_rule(
-        "SLM058",
-        variables_are_those_that_slurm_sets,
-        slurm_manual("sbatch(1), OUTPUT ENVIRONMENT VARIABLES: only set if the option is specified; seen in real jobs"),
-        "An empty word on the launch line: --nproc-per-node without a value, WORLD_SIZE of nothing.",
-        "Give the option, or use a variable that is always set.",
-        when="launcher",
-    ),
+@blocks.rule(
+    "SLM019", ERROR, "launcher", slurm_manual("sbatch(1), OUTPUT ENVIRONMENT VARIABLES: the option's value as given")
 )
+def gpu_counts_are_numbers(request: Request) -> Violations:
+    """$SLURM_GPUS_PER_NODE is a number where one is needed: --gpus-per-node has no type.
+
+    Prevents: invalid literal for int(): 'a100:4'.
+    Fix: SLURM_GPUS_ON_NODE.
+    """
+    text = request.options.text("--gpus-per-node")
+    if request.block is None or text is None or ":" not in text:
+        return
+    for name, offset in _used(request.block):
+        if name == "SLURM_GPUS_PER_NODE":
+            message = f"$SLURM_GPUS_PER_NODE is {text}, as --gpus-per-node says it, and no number"
+            where = request.shell.locate(offset)
+            yield Violation(where=where, message=message, hint="use $SLURM_GPUS_ON_NODE")
