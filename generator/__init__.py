@@ -101,8 +101,9 @@ def check_job(
     from . import job as spec
     from . import rules
     from .findings import InvalidJob, Severity, in_file_order
+    from .frameworks import FRAMEWORKS
 
-    job, findings = spec.load_with_findings(source, overrides=overrides or {})
+    job, findings = spec.load_with_findings(source, FRAMEWORKS, overrides=overrides or {})
     pinned = rules.check_pins(job) if check_pins else ()
     findings = in_file_order((*findings, *rules.check_job(job), *pinned))
     if any(finding.severity is Severity.ERROR for finding in findings):

@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import Final, TypeVar
 
 from ..catalog import Model
+from ..job.framework import Frameworks
 from ..job.records import Cluster, Job
 from .document import AccelerateConfig, AzureMLJob, Document, DsConfig, EnvironmentFile, LaunchScript
 from .hostfile import Hostfile
@@ -46,6 +47,7 @@ class Submission:
     """One job as its files describe it. Rules are functions of it."""
 
     documents: tuple[Document, ...]
+    frameworks: Frameworks  #: those that an inferred run may have
     given: Given = field(default_factory=Given)
     jobs: tuple[Job, ...] = ()  #: of the job specs among the documents that could be resolved
 
@@ -155,8 +157,8 @@ class Submission:
     def _signs_of_consumer(self) -> Iterator[str]:
         if any(arguments.flavour == "megatron-deepspeed" for arguments in self.megatron):
             yield "megatron-deepspeed"
-        if self.job is not None and self.job.framework in ("huggingface", "megatron-deepspeed"):
-            yield self.job.framework
+        if self.job is not None and self.job.framework.runs("Trainer", "Megatron-DeepSpeed"):
+            yield self.job.framework.name
         if any(arguments.given("deepspeed") for arguments in self.training_arguments):
             yield "huggingface"
         if self.accelerate_configs or any(

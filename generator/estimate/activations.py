@@ -11,7 +11,7 @@ from ..job.records import Job
 from .layout import LayoutLike, Recompute
 from .stages import StageLayers
 from .states import weight_bytes
-from .traits import FRAMEWORKS, uses_fused_kernels
+from .traits import uses_fused_kernels
 
 #: Hugging Face's eager attention: an fp32 softmax and its 16-bit copy; these families' softmax stays in 16 bit.
 _EAGER_SCORE_BYTES = 6
@@ -76,10 +76,10 @@ def attention_elements(job: Job) -> int:
     model = job.model
     queries, keys, values = attention_widths(model)
     value_keys = model.heads * model.v_head_dim if model.is_mla else keys
-    if job.training.attention == "unfused" and not FRAMEWORKS[job.framework].fused:
+    if job.training.attention == "unfused" and not job.framework.fused:
         keys = value_keys = queries  # repeat_kv: every query head gets a copy of its keys and values
     kept = queries + keys + value_keys + values + model.q_lora_rank + model.kv_lora_rank
-    packed = FRAMEWORKS[job.framework].packs_attention and model.position_embedding == "rotary" and not model.is_mla
+    packed = job.framework.packs_attention and model.position_embedding == "rotary" and not model.is_mla
     return kept + (queries + keys) * packed
 
 
@@ -93,7 +93,7 @@ def score_bytes(job: Job) -> float:
     if job.training.attention == "flash":
         return 0.0
     dropout = 3 if job.model.attention_dropout > 0 else 0  # a mask byte and the 16-bit result (2205.05198 sec 4.1)
-    upcasts = not FRAMEWORKS[job.framework].fused and job.model.family not in _NARROW_SOFTMAX
+    upcasts = not job.framework.fused and job.model.family not in _NARROW_SOFTMAX
     return (_EAGER_SCORE_BYTES if upcasts else 2) + dropout
 
 
@@ -127,7 +127,7 @@ def boundary_bytes(job: Job, layout: LayoutLike, stage: Any, flying: Any) -> Any
     """
     mask = np.where((stage == 0) & (job.model.dropout > 0), 1, 0)
     buffers = 0 * stage
-    if FRAMEWORKS[job.framework].deepspeed:
+    if job.framework.runs("DeepSpeed engine"):
         copies = (stage > 0) * 1 + (stage < layout.pipeline - 1)
         buffers = np.where(layout.pipeline > 1, copies * weight_bytes(job), 0)
     return flying * local_tokens(job, layout) * (mask + buffers) * job.model.hidden / sequence_cut(layout)

@@ -90,7 +90,7 @@ def _machine(job: Job) -> Machine:
         cluster=cluster.name,
         accelerator=cluster.accelerator.name,
         network=cluster.network,
-        framework=job.framework,
+        framework=job.framework.name,
     )
 
 

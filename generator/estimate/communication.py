@@ -15,7 +15,6 @@ from .layout import LayoutLike, Recompute
 from .rates import rates
 from .stages import StageParameters
 from .states import sums_gradients_in_fp32, weight_bytes
-from .traits import FRAMEWORKS
 
 #: Share of a run of messages that overlap never hides, the first and the last of them; assumed.
 _EXPOSED = 0.1
@@ -63,7 +62,7 @@ def context_s(job: Job, layout: LayoutLike, attention_core_s: Any) -> Any:
     tokens, element = local_tokens(job, layout), weight_bytes(job)
     queries, keys, _ = attention_widths(job.model)
     passes = np.where(layout.recompute == Recompute.FULL, 3, 2)
-    if job.framework == "megatron-lm":
+    if job.framework.runs("Megatron-LM"):
         crosses = ring.size > ring.per_node
         one = send_s(job, element * tokens * 2 * keys / layout.tensor, crosses)
         rounds = (layout.context - 1) * one
@@ -82,7 +81,7 @@ def expert_s(job: Job, layout: LayoutLike) -> Any:
         return 0.0 * layout.expert
     ring = group(job, layout.expert, layout.tensor)
     # Beside tensor parallelism Megatron-LM routes tokens only when the sequence is cut.
-    tokens = local_tokens(job, layout) / (layout.tensor if job.framework == "megatron-lm" else sequence_cut(layout))
+    tokens = local_tokens(job, layout) / (layout.tensor if job.framework.runs("Megatron-LM") else sequence_cut(layout))
     size, copies = weight_bytes(job) * tokens * job.model.hidden, job.model.experts_per_token
     passes = np.where(layout.recompute == Recompute.FULL, 6, 4)
     once = sends_tokens_once_per_node(job, layout)
@@ -96,7 +95,7 @@ def sends_tokens_once_per_node(job: Job, layout: LayoutLike) -> Any:
     **Source**: Megatron-LM core/transformer/moe/token_dispatcher.py (--moe-enable-deepep, Hopper and later).
     """
     ring = group(job, layout.expert, layout.tensor)
-    possible = job.framework == "megatron-lm" and job.cluster.accelerator.generation in _DEEPEP_GENERATIONS
+    possible = job.framework.runs("Megatron-LM") and job.cluster.accelerator.generation in _DEEPEP_GENERATIONS
     return possible & (ring.size > ring.per_node)
 
 
@@ -115,7 +114,7 @@ def boundary_s(job: Job, layout: LayoutLike) -> Any:
     **Source**: 2104.04473 sec 4.1: the tensor is cut by sequence parallelism, whole otherwise; DeepSpeed's pipeline
     engine cuts it by tensor parallelism too (runtime/pipe/engine.py:137, `pipe_partitioned`).
     """
-    cut = layout.tensor if FRAMEWORKS[job.framework].deepspeed else sequence_cut(layout)
+    cut = layout.tensor if job.framework.runs("DeepSpeed engine") else sequence_cut(layout)
     size = weight_bytes(job) * local_tokens(job, layout) * job.model.hidden / cut
     world = layout.data * layout.tensor * layout.pipeline * layout.context
     crosses = world > max(job.cluster.accelerators_per_node, job.cluster.link_domain)
@@ -149,7 +148,7 @@ def _data_traffic(job: Job, layout: LayoutLike, ring: Group, count: Any) -> tupl
     `count`: parameters of the rank that the ring shares.
     """
     stage, element = layout.zero_stage, weight_bytes(job)
-    narrow = FRAMEWORKS[job.framework].deepspeed or not sums_gradients_in_fp32(job)
+    narrow = job.framework.runs("DeepSpeed engine") or not sums_gradients_in_fp32(job)
     gradient = element if narrow else _SUMMED_GRADIENT_BYTES
     by_matrix = _MATRICES_PER_LAYER * job.model.layers
     calls = np.where(stage >= 3, by_matrix, np.ceil(count / _bucket(job, layout, ring)))
@@ -165,7 +164,7 @@ def _bucket(job: Job, layout: LayoutLike, ring: Group) -> Any:
 
     **Source**: Megatron-LM core/distributed/distributed_data_parallel.py: max(40e6, 1e6 × ranks).
     """
-    if FRAMEWORKS[job.framework].deepspeed:
+    if job.framework.runs("DeepSpeed engine"):
         return bucket_elements(job, layout)
     return np.maximum(40e6, 1e6 * ring.size)
 
@@ -177,4 +176,4 @@ def exposed_s(communication_s: Any, window_s: Any, overlap: Any) -> Any:
 
 def _pipelined_deepspeed(job: Job, layout: LayoutLike) -> Any:
     """DeepSpeed's pipeline engine does not overlap gradient communication (engine.py:2390 @ 0.19.6)."""
-    return (layout.pipeline > 1) & FRAMEWORKS[job.framework].deepspeed
+    return (layout.pipeline > 1) & job.framework.runs("DeepSpeed engine")

@@ -14,7 +14,7 @@ from .products import Passes, linear, tile_use
 from .rates import rates
 from .stages import vocabulary_rows
 from .states import weight_bytes
-from .traits import FRAMEWORKS, loss_traffic_bytes
+from .traits import loss_traffic_bytes
 
 #: 16-bit transfers of one attention score in a forward pass: written and read by product, softmax and dropout. Eager
 #: mode scales and masks by themselves and has its softmax in fp32; counted from the operators, not measured.
@@ -50,7 +50,7 @@ def layer_time(job: Job, layout: LayoutLike, *, moe: bool) -> LayerTime:
     core = _attention_core(job, layout, tokens)
     products = _attention_products(job, layout, tokens) + _mlp_products(job, layout, tokens, moe=moe)
     whole = products + core + _streams(job, layout, tokens, moe=moe)
-    launches = FRAMEWORKS[job.framework].kernels_per_layer * rates(job).launch_s
+    launches = job.framework.kernels_per_layer * rates(job).launch_s
     return LayerTime(
         forward_s=np.maximum(whole.forward_s, launches),
         backward_s=np.maximum(whole.backward_s, 2 * launches),
@@ -111,7 +111,7 @@ def _attention_core(job: Job, layout: LayoutLike, tokens: Any) -> Passes:
         backward = _FLASH_BACKWARD * work / constants.attention_backward_fraction + constants.attention_start_s
         return Passes(forward, backward)
     # Softmax with mask, dropout and the two products each read or write the scores.
-    transfers = _FUSED_SCORE_TRANSFERS if FRAMEWORKS[job.framework].fused else _EAGER_SCORE_TRANSFERS
+    transfers = _FUSED_SCORE_TRANSFERS if job.framework.fused else _EAGER_SCORE_TRANSFERS
     scores = stream_s(job, tokens * sequence * job.model.heads / layout.tensor * 2 * transfers)
     products = flops / (rate * constants.attention_forward_fraction)
     return Passes(products + scores, 2 * products + _STREAM_BACKWARD * scores)

@@ -16,7 +16,7 @@ from .ledgers import Memory
 from .memory_correction import corrected
 from .stages import StageParameters, in_flight, stage_layers, stage_parameters, vocabulary_rows
 from .states import host_bytes, state_bytes, step_bytes, weight_bytes
-from .traits import FRAMEWORKS, context_bytes
+from .traits import context_bytes
 
 #: NCCL's buffers: half a GiB for each set of communicators (0.5-1 GiB is reported).
 _NCCL_BYTES = 0.5 * GIB
@@ -121,7 +121,7 @@ def _buffer_bytes(job: Job, layout: LayoutLike, parameters: Any) -> Any:
     largest = max(layer_elements(job.model), job.model.vocab * job.model.hidden)
     alone = (layout.data * layout.context == 1) & (layout.offload != Offload.OPTIMIZER_AND_PARAMETERS)
     gathered = np.where((layout.zero_stage >= 3) & np.logical_not(alone), 2 * largest / layout.tensor * element, 0.0)
-    if not FRAMEWORKS[job.framework].deepspeed:
+    if not job.framework.runs("DeepSpeed engine"):
         return gathered + 0.0 * parameters
     reduce = bucket_elements(job, layout) * element
     gather = np.minimum(bucket_elements(job, layout), parameters) * element

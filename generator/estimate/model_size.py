@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..catalog.records import Model
+from ..job.framework import Framework
 
-_MEGATRON = ("megatron-lm", "megatron-deepspeed")
 _MEGATRON_VOCAB_MULTIPLE = 128
 
 
@@ -99,14 +99,14 @@ def final_parameters(model: Model) -> int:
     return _norm(model, model.final_norms * model.hidden) + bias + pooler + transform + _width_projection(model)
 
 
-def padded_vocab(vocab: Any, tensor: Any, framework: str) -> Any:
+def padded_vocab(vocab: Any, tensor: Any, framework: Framework) -> Any:
     """Rows of the token table as trained; `tensor` may be a column.
 
     Megatron pads to a multiple of 128 × tensor, so that every rank's share suits the matrix units; the others don't.
 
     **Source:** NVIDIA/Megatron-LM megatron/training/tokenizer, `--make-vocab-size-divisible-by` (default 128).
     """
-    if framework not in _MEGATRON:
+    if not framework.runs("Megatron layers"):
         return vocab + 0 * tensor
     multiple = _MEGATRON_VOCAB_MULTIPLE * tensor
     return -(-vocab // multiple) * multiple

@@ -10,7 +10,6 @@ import numpy as np
 from ..job.records import Job
 from .rates import rates
 from .states import weight_bytes
-from .traits import FRAMEWORKS
 
 #: Shapes off a multiple of 64 waste the rest of the tile (head size 150 or width 14400/8 cost 20-27 % in BigScience's
 #: runs on A100).
@@ -69,7 +68,7 @@ def linear(job: Job, m: Any, k: Any, n: Any, count: Any = 1, *, fp8: bool = True
     weights, rows = k * n, weight_bytes(job) * m
     forward = np.maximum(arithmetic, (element * (m * k + weights) + rows * n) / bandwidth)
     inputs = np.maximum(arithmetic, (element * (m * n + weights) + rows * k) / bandwidth)
-    written = _SUM_TRAFFIC_BYTES if FRAMEWORKS[job.framework].sums_in_product else weight_bytes(job)
+    written = _SUM_TRAFFIC_BYTES if job.framework.sums_in_product else weight_bytes(job)
     gradient_traffic = element * m * (k + n) + written * weights
     gradients = np.maximum(arithmetic / constants.weight_gradient_share, gradient_traffic / bandwidth)
     start = constants.product_start_s

@@ -100,8 +100,8 @@ def selectors(job: Job) -> dict[str, str]:
         "generation": job.cluster.accelerator.generation,
         "fabric": _fabric(job.cluster),
         "network": job.cluster.network,
-        "framework": job.framework,
-        "kernels": job.training.kernels or job.framework,
+        "framework": job.framework.name,
+        "kernels": job.training.kernels or job.framework.name,
     }
 
 

@@ -10,7 +10,6 @@ import numpy as np
 from ..job.records import Job
 from . import model_size
 from .layout import LayoutLike
-from .traits import FRAMEWORKS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +47,7 @@ def shortens_last_stage(job: Job, layout: LayoutLike) -> Any:
     """
     share, rest = _divided(job, layout)
     uneven = (rest > 0) & (rest != layout.pipeline - 2)
-    return uneven & ((share + 1) * (layout.pipeline - 1) < job.model.layers) & (job.framework == "megatron-lm")
+    return uneven & ((share + 1) * (layout.pipeline - 1) < job.model.layers) & (job.framework.runs("Megatron-LM"))
 
 
 def _divided(job: Job, layout: LayoutLike) -> tuple[Any, Any]:
@@ -64,7 +63,7 @@ def stage_layers(job: Job, layout: LayoutLike, stage: Any) -> StageLayers:
     """
     layers, pipeline = job.model.layers, layout.pipeline
     share, rest = _divided(job, layout)
-    balanced = (rest > 0) & FRAMEWORKS[job.framework].deepspeed
+    balanced = (rest > 0) & job.framework.runs("DeepSpeed engine")
     padded = (rest > 0) & (rest == pipeline - 2) | balanced
     full = share + (rest > 0) + (balanced & (rest == pipeline - 1))
     edge = (stage == 0) * 1 + (stage == pipeline - 1)
@@ -98,7 +97,7 @@ def stage_parameters(job: Job, layout: LayoutLike, stage: Any) -> StageParameter
 def vocabulary_rows(job: Job, layout: LayoutLike) -> Any:
     """Rows of the embedding (and of the head) on one rank, padding included."""
     rows = model_size.padded_vocab(job.model.vocab, layout.tensor, job.framework)
-    return rows / layout.tensor if FRAMEWORKS[job.framework].shards_vocabulary else rows
+    return rows / layout.tensor if job.framework.shards_vocabulary else rows
 
 
 def _ends(job: Job, layout: LayoutLike, stage: Any) -> Any:

@@ -9,7 +9,6 @@ import numpy as np
 
 from ..job.records import Job
 from .layout import LayoutLike, Offload
-from .traits import FRAMEWORKS
 
 #: Optimizer moments in bytes per parameter: two fp32 moments, or SGD's one momentum.
 MOMENT_BYTES = {"adamw": 8, "adam": 8, "lamb": 8, "sgd": 4, "adamw-foreach": 8}
@@ -54,7 +53,7 @@ def state_bytes(job: Job, layout: LayoutLike, d: Any) -> StateBytes:
     (bf16_optimizer.py:177-196): 8 + 12/d; its estimators count 2 + 18/d for stage 2 and 18/d for stage 3
     (stage_1_and_2.py:3089, stage3.py:3754).
     """
-    if FRAMEWORKS[job.framework].deepspeed:
+    if job.framework.runs("DeepSpeed engine"):
         return _offloaded(job, layout, _deepspeed(job, layout.zero_stage, d))
     return _offloaded(job, layout, _megatron(job, layout.zero_stage, d))
 
@@ -104,7 +103,7 @@ def _offloaded(job: Job, layout: LayoutLike, held: StateBytes) -> StateBytes:
     out = layout.offload >= Offload.OPTIMIZER
     parameters_out = layout.offload == Offload.OPTIMIZER_AND_PARAMETERS
     gradients = held.gradients
-    if FRAMEWORKS[job.framework].deepspeed:
+    if job.framework.runs("DeepSpeed engine"):
         whole = weight_bytes(job)
         gradients = np.where(out, np.where(layout.zero_stage >= 2, 0, whole), gradients)
     return StateBytes(
@@ -135,7 +134,7 @@ def step_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> Any:
     share = parameters / d
     if job.training.optimizer == _FOREACH_ADAMW:
         return _FOREACH * share * half
-    if not FRAMEWORKS[job.framework].deepspeed or not half:
+    if not job.framework.runs("DeepSpeed engine") or not half:
         return 0.0 * share
     narrow = 0 if sums_gradients_in_fp32(job) else _HALF
     group = np.minimum(share, _SUB_GROUP)

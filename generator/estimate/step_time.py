@@ -13,7 +13,6 @@ from .ledgers import StepTime, Throughput
 from .rates import rates
 from .stages import StageParameters, stage_layers, stage_parameters
 from .states import moment_bytes, weight_bytes
-from .traits import FRAMEWORKS
 
 #: CPU Adam on a two-socket node: 0.25 s per 10^9 parameters and socket (ZeRO-Offload, 2101.06840; not re-measured).
 _CPU_ADAM_S_PER_PARAMETER_PER_NODE = 0.125e-9
@@ -132,7 +131,7 @@ def _optimizer_s(job: Job, layout: LayoutLike, held: StageParameters) -> Any:
 
 def _gradient_sum_s(job: Job, layout: LayoutLike, held: StageParameters) -> Any:
     """Adding one micro-batch's gradients to the sum, where the product doesn't; ZeRO-2 and 3 sum only their part."""
-    if FRAMEWORKS[job.framework].sums_in_product:
+    if job.framework.sums_in_product:
         return 0.0 * layout.data
     whole = np.where(layout.zero_stage >= 2, _own_parameters(layout, held), held.shared + held.experts)
     traffic = rates(job).accumulation_bytes * whole

@@ -10,7 +10,7 @@ from ..job.records import Job
 from .activations import layer_bytes_per_token, local_tokens, mlp_bytes_per_token, score_bytes, sequence_cut
 from .layout import LayoutLike, Recompute
 from .states import weight_bytes
-from .traits import FRAMEWORKS, uses_fused_kernels
+from .traits import uses_fused_kernels
 
 #: Bytes a logit at the loss's peak. Eager: the fp32 logits, their softmax and its gradient live at once; an encoder's
 #: loss stays in 16 bit (both counted by tests/estimate/test_memory_tracker.py). Megatron: 16-bit logits and an fp32
@@ -79,7 +79,7 @@ def table_gradient_bytes(job: Job, rows: Any) -> Any:
 def logit_bytes(job: Job) -> float:
     """Bytes a logit at the peak of the loss."""
     wide = weight_bytes(job) / 2
-    kind = job.training.cross_entropy or FRAMEWORKS[job.framework].cross_entropy
+    kind = job.training.cross_entropy or job.framework.cross_entropy
     if kind == "fused":
         return _FUSED_LOGIT_BYTES * wide
     if uses_fused_kernels(job):
@@ -96,7 +96,7 @@ def output_bytes(job: Job, layout: LayoutLike, rows: Any) -> Any:
     """
     model, element = job.model, weight_bytes(job)
     fused = uses_fused_kernels(job)
-    chunked = (job.training.cross_entropy or "") == "chunked" or (fused and not FRAMEWORKS[job.framework].fused)
+    chunked = (job.training.cross_entropy or "") == "chunked" or (fused and not job.framework.fused)
     logits = local_tokens(job, layout) * (model.hidden if chunked else rows)
     head = 2 * element * logits + table_gradient_bytes(job, rows)
     final = 2 * element * model.hidden / sequence_cut(layout)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ..estimate.layout import Layout, Recompute
+from ..job.framework import Framework
 from ..job.records import Job
 from ..search.plan import Plan
 from . import ds_config
@@ -69,3 +72,19 @@ def program(plan: Plan) -> Program:
         files=(ds_config.rendered(config(job, layout)),),
         notes=notes(job, layout),
     )
+
+
+FRAMEWORK: Final = Framework(
+    name="deepspeed",
+    software=frozenset({"own script", "AutoTP", "DeepSpeed engine"}),
+    script="train.py",
+    only={"cross_entropy": "unfused"},
+    fused=False,
+    packs_attention=False,
+    cross_entropy="unfused",
+    shards_vocabulary=False,
+    sums_in_product=False,
+    loss_traffic_bytes=32,
+    kernels_per_layer=40,
+    program=program,
+)

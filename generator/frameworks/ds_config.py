@@ -33,13 +33,13 @@ def batch_ranks(job: Job, layout: Layout) -> int:
 
     **Source**: DeepSpeed 0.19.8, runtime/config.py, `DeepSpeedConfig.__init__`.
     """
-    has_mpu = job.framework == "megatron-deepspeed" or layout.pipeline > 1
+    has_mpu = job.framework.runs("Megatron-DeepSpeed") or layout.pipeline > 1
     return layout.data if has_mpu else layout.data * layout.tensor
 
 
 def uses_autotp(job: Job, layout: Layout) -> bool:
     """Whether tensor parallelism is DeepSpeed's own: no Megatron, no PipelineModule."""
-    return layout.tensor > 1 and layout.pipeline == 1 and job.framework != "megatron-deepspeed"
+    return layout.tensor > 1 and layout.pipeline == 1 and not job.framework.runs("Megatron-DeepSpeed")
 
 
 def derives_train_batch(job: Job, layout: Layout) -> bool:
@@ -52,7 +52,7 @@ def derives_train_batch(job: Job, layout: Layout) -> bool:
     transformers 5.23, integrations/deepspeed.py, `trainer_config_process`.
     """
     with_autotp = uses_autotp(job, layout) and layout.zero_stage == 3
-    return with_autotp or (job.framework == "huggingface" and layout.context > 1)
+    return with_autotp or (job.framework.runs("Trainer") and layout.context > 1)
 
 
 def batch_block(job: Job, layout: Layout) -> Config:
@@ -124,7 +124,7 @@ def zero_block(job: Job, layout: Layout) -> Config:
         block["stage3_prefetch_bucket_size"] = int(prefetch_elements(job, layout))
         block["stage3_param_persistence_threshold"] = persistence_threshold(job)
         block.update(dict.fromkeys(MAX_LIVE_KEYS, int(max_live_elements(job, layout))))
-        if job.framework == "huggingface":  # Trainer.save_model would write a model without weights
+        if job.framework.runs("Trainer"):  # Trainer.save_model would write a model without weights
             block["stage3_gather_16bit_weights_on_model_save"] = True
     return {**block, **_offload_blocks(layout)}
 

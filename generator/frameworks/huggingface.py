@@ -10,8 +10,10 @@ keep the file readable by DeepSpeed and by any validator.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from ..estimate.layout import Layout, Recompute
+from ..job.framework import Framework
 from ..job.records import Job
 from ..search.plan import Plan
 from . import ds_config
@@ -116,3 +118,19 @@ def program(plan: Plan) -> Program:
         files=(ds_config.rendered(config(job, layout)),),
         notes=notes(job, layout),
     )
+
+
+FRAMEWORK: Final = Framework(
+    name="huggingface",
+    software=frozenset({"Trainer", "AutoTP", "DeepSpeed engine"}),
+    script="train.py",
+    only={"cross_entropy": "unfused"},
+    fused=False,
+    packs_attention=False,
+    cross_entropy="unfused",
+    shards_vocabulary=False,
+    sums_in_product=False,
+    loss_traffic_bytes=32,
+    kernels_per_layer=40,
+    program=program,
+)

@@ -10,8 +10,10 @@ megatron/optimizer/__init__.py, megatron/model/gpt_model.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from ..estimate.layout import Layout, Offload, Recompute
+from ..job.framework import Framework
 from ..job.records import Job
 from ..search.plan import Plan
 from . import ds_config, megatron
@@ -177,3 +179,19 @@ def program(plan: Plan) -> Program:
         files=(ds_config.rendered(config(job, layout)),),
         notes=notes(job, layout),
     )
+
+
+FRAMEWORK: Final = Framework(
+    name="megatron-deepspeed",
+    software=frozenset({"Megatron-DeepSpeed", "Megatron layers", "DeepSpeed engine"}),
+    script="pretrain_gpt.py",
+    only={"kernels": "fused", "cross_entropy": "unfused"},
+    fused=True,
+    packs_attention=True,
+    cross_entropy="unfused",
+    shards_vocabulary=True,
+    sums_in_product=False,
+    loss_traffic_bytes=54,
+    kernels_per_layer=24,
+    program=program,
+)

@@ -7,10 +7,12 @@ transformer_config.py. The distributed optimizer is ZeRO stage 1; stages 2 and 3
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from ..estimate.communication import sends_tokens_once_per_node
 from ..estimate.layout import Layout, Offload, Recompute
 from ..estimate.stages import counts_embedding_as_layer, shortens_last_stage, stage_layers
+from ..job.framework import Framework
 from ..job.records import Job
 from ..search.plan import Plan
 from . import megatron
@@ -255,3 +257,19 @@ def program(plan: Plan) -> Program:
         files=(),
         notes=notes(job, layout),
     )
+
+
+FRAMEWORK: Final = Framework(
+    name="megatron-lm",
+    software=frozenset({"Megatron-LM", "Megatron layers"}),
+    script="pretrain_gpt.py",
+    only={"kernels": "fused", "gradient_dtype": "fp32"},
+    fused=True,
+    packs_attention=True,
+    cross_entropy="fused",
+    shards_vocabulary=True,
+    sums_in_product=True,
+    loss_traffic_bytes=30,
+    kernels_per_layer=20,
+    program=program,
+)

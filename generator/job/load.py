@@ -9,6 +9,7 @@ from typing import Final, TextIO
 
 from ..findings import Finding, InvalidJob, Location, Severity, in_file_order
 from .codes import DUPLICATE_KEY, MISSING_KEY, WRONG_TYPE, error
+from .framework import Frameworks
 from .overrides import apply_overrides
 from .plain import plain_source
 from .records import Job
@@ -26,17 +27,17 @@ _KEPT_EMPTY: Final = frozenset({"model", "environment", "tags"})
 SpecSource = str | os.PathLike[str] | TextIO | Mapping[str, object]
 
 
-def load(source: SpecSource, *, overrides: Mapping[str, object] | None = None) -> Job:
+def load(source: SpecSource, frameworks: Frameworks, *, overrides: Mapping[str, object] | None = None) -> Job:
     """The job of a spec: a path, an open text stream, or the spec's keys as a mapping.
 
     `overrides` maps dotted paths (`gpus`, `layout.zero_stage`) to values that go over the spec's; text is read as YAML.
     Raises `InvalidJob`, and nothing else for bad input, with every finding at once.
     """
-    return load_with_findings(source, overrides=overrides)[0]
+    return load_with_findings(source, frameworks, overrides=overrides)[0]
 
 
 def load_with_findings(
-    source: SpecSource, *, overrides: Mapping[str, object] | None = None
+    source: SpecSource, frameworks: Frameworks, *, overrides: Mapping[str, object] | None = None
 ) -> tuple[Job, tuple[Finding, ...]]:
     """As `load`, with the warnings that didn't stop the job, in file order."""
     try:
@@ -49,13 +50,13 @@ def load_with_findings(
     except UnreadableText as problem:
         raise InvalidJob([problem.finding]) from None
     tidy = replace(changed, data=_without_empty(changed.data))
-    job, findings = _check(tidy)
+    job, findings = _check(tidy, frameworks)
     if job is None:
         raise InvalidJob(findings)
     return job, in_file_order(findings)
 
 
-def _check(source: Source) -> tuple[Job | None, tuple[Finding, ...]]:
+def _check(source: Source, frameworks: Frameworks) -> tuple[Job | None, tuple[Finding, ...]]:
     """The job, if nothing is wrong with it, and every finding."""
     textual = (*source.findings, *check_text(source), *check_environment(source), *check_model_keys(source))
     told = {
@@ -65,7 +66,7 @@ def _check(source: Source) -> tuple[Job | None, tuple[Finding, ...]]:
     }
     shape = tuple(finding for finding in check_schema(source) if finding.where.pointer not in told)
     errors = [finding for finding in (*textual, *shape) if finding.severity is Severity.ERROR]
-    job, unresolved = resolve(source, (finding.where.pointer for finding in errors))
+    job, unresolved = resolve(source, (finding.where.pointer for finding in errors), frameworks)
     findings = (*textual, *shape, *unresolved)
     return (None if errors else job), findings
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ..catalog.records import Accelerator, Model
 from ..findings import Location
+from .framework import Framework
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +117,7 @@ class Job:
     """One training run, resolved. Immutable; everything after this is a function of it."""
 
     name: str
-    framework: str  #: deepspeed | huggingface | megatron-deepspeed | megatron-lm
+    framework: Framework
     deepspeed_version: tuple[int, ...]
     model: Model
     cluster: Cluster

@@ -9,6 +9,7 @@ from typing import Any, Final
 from ..catalog import Accelerator, Model
 from ..findings import Finding, Severity
 from .codes import MISSING_KEY, PARTIAL_SEQUENCES, WRONG_VALUE, error
+from .framework import Framework, Frameworks
 from .quantities import read_time_limit, read_tokens
 from .records import Calibration, Cluster, Job, Launch, Origin, Pins, Training
 from .resolve_calibration import resolve_calibration
@@ -22,20 +23,11 @@ DEFAULT_SEQUENCE_LENGTH: Final = 4096
 #: refuses fewer of the runs that ran: `python -m benchmarks.headroom` prints the trade-off.
 DEFAULT_HEADROOM: Final = 0.05
 DEFAULT_FRAMEWORK: Final = "megatron-deepspeed"
-MEGATRON_SCRIPT: Final = "pretrain_gpt.py"
-OTHER_SCRIPT: Final = "train.py"
-
-#: Key of `training`, its only value, and the frameworks that have no other.
-_FIXED_CHOICES: Final = (
-    ("kernels", "fused", ("megatron-lm", "megatron-deepspeed")),
-    ("cross_entropy", "unfused", ("megatron-deepspeed", "deepspeed", "huggingface")),
-    ("gradient_dtype", "fp32", ("megatron-lm",)),
-)
 
 Data = Mapping[str, Any]
 
 
-def resolve(source: Source, broken: Iterable[str]) -> tuple[Job | None, tuple[Finding, ...]]:
+def resolve(source: Source, broken: Iterable[str], frameworks: Frameworks) -> tuple[Job | None, tuple[Finding, ...]]:
     """The job, or every reason why there is none. `broken` are the pointers of values that the schema refused."""
     pointers = tuple(broken)
     data: Data = source.data if isinstance(source.data, dict) else {}
@@ -52,7 +44,7 @@ def resolve(source: Source, broken: Iterable[str]) -> tuple[Job | None, tuple[Fi
         findings.extend(_check_duration(source, data))
     if _sound("/training/global_batch", pointers) and _sound("/training/sequence_length", pointers):
         findings.extend(_check_batch(source, data, model))
-    findings.extend(_check_choices(source, data, pointers))
+    findings.extend(_check_choices(source, data, pointers, frameworks))
     if _sound("/launch/time_limit", pointers):
         findings.extend(_check_time_limit(source, data))
     calibration: Calibration | None = Calibration()
@@ -63,7 +55,7 @@ def resolve(source: Source, broken: Iterable[str]) -> tuple[Job | None, tuple[Fi
     wrong = any(finding.severity is Severity.ERROR for finding in findings)
     if pointers or wrong or model is None or cluster is None or calibration is None:
         return None, tuple(findings)
-    return replace(_job(source, data, model, cluster), calibration=calibration), tuple(findings)
+    return replace(_job(source, data, model, cluster, frameworks), calibration=calibration), tuple(findings)
 
 
 def _sound(pointer: str, broken: tuple[str, ...]) -> bool:
@@ -114,18 +106,21 @@ def _partial_sequences(tokens: int, length: int) -> tuple[str, str]:
     return message, f"the nearest that fit: {' or '.join(choices)}"
 
 
-def _check_choices(source: Source, data: Data, broken: tuple[str, ...]) -> tuple[Finding, ...]:
+def _check_choices(source: Source, data: Data, broken: tuple[str, ...], frameworks: Frameworks) -> tuple[Finding, ...]:
     """Choices that the framework's launch files can't say: each has one value there, or one in fp16."""
-    framework, training = data.get("framework", DEFAULT_FRAMEWORK), data.get("training")
+    name, training = data.get("framework", DEFAULT_FRAMEWORK), data.get("training")
+    framework = frameworks.get(name) if isinstance(name, str) else None
     if not isinstance(training, Mapping):
         return ()
+    only_values = dict(framework.only) if framework is not None else {}
+    if training.get("precision") == "fp16":
+        only_values["gradient_dtype"] = "same"
     findings: list[Finding] = []
-    for key, only, frameworks in _FIXED_CHOICES:
+    for key, only in only_values.items():
         value, where = training.get(key), f"/training/{key}"
         half = key == "gradient_dtype" and training.get("precision") == "fp16"
-        only = "same" if half else only
-        if value not in (None, only) and (half or framework in frameworks) and _sound(where, broken):
-            problem = f"`training.{key}: {value}` is not available with framework: {framework}" + " in fp16" * half
+        if value not in (None, only) and _sound(where, broken):
+            problem = f"`training.{key}: {value}` is not available with framework: {name}" + " in fp16" * half
             findings.append(error(WRONG_VALUE, source.locate(where), problem, f"`{key}: {only}`, or leave it out"))
     return tuple(findings)
 
@@ -141,8 +136,8 @@ def _check_time_limit(source: Source, data: Data) -> tuple[Finding, ...]:
     return ()
 
 
-def _job(source: Source, data: Data, model: Model, cluster: Cluster) -> Job:
-    framework = data.get("framework", DEFAULT_FRAMEWORK)
+def _job(source: Source, data: Data, model: Model, cluster: Cluster, frameworks: Frameworks) -> Job:
+    framework = frameworks[data.get("framework", DEFAULT_FRAMEWORK)]
     gpus = int(data["gpus"]) if "gpus" in data else int(data["nodes"]) * cluster.accelerators_per_node
     version = data.get("deepspeed_version", "0.19.8")
     return Job(
@@ -204,12 +199,12 @@ def _duration_tokens(duration: Data, length: int, sequences: int) -> float | Non
     return None
 
 
-def _launch(source: Source, launch: Data, framework: str) -> Launch:
+def _launch(source: Source, launch: Data, framework: Framework) -> Launch:
     target = launch.get("target", "slurm")
     limit = launch.get("time_limit")
     return Launch(
         target=target,
-        script=launch.get("script", MEGATRON_SCRIPT if framework.startswith("megatron") else OTHER_SCRIPT),
+        script=launch.get("script", framework.script),
         arguments=tuple(
             _as_text(source, f"/launch/arguments/{index}", value)
             for index, value in enumerate(launch.get("arguments", ()))

@@ -100,7 +100,7 @@ def _directives(plan: Plan, options: Mapping[str, Any]) -> Iterator[tuple[str, o
 def _notes(plan: Plan, options: Mapping[str, Any]) -> Iterator[str]:
     if not _takes_nodes(plan, options) and "memory" not in options and _shared_memory(plan) is None:
         yield "The node's memory is not known, so Slurm's default limit holds: launch.slurm.memory sets another."
-    megatron = plan.job.framework.startswith("megatron")
+    megatron = plan.job.framework.runs("Megatron layers")
     if options.get("signal_seconds") and megatron and _MEGATRON_HANDLER not in plan.job.launch.arguments:
         yield (
             f"Megatron does not handle USR1: with {_MEGATRON_HANDLER} among launch.arguments the workers get TERM "

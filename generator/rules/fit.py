@@ -10,7 +10,6 @@ from ..estimate.uncertainty import required_band
 from ..findings import Severity
 from ..job.records import Job
 from ..units import GIB
-from .frameworks import AUTOTP, HUGGINGFACE, MEGATRON_LM
 from .layout.offload import HOST_OPTIMIZERS
 from .planning_rule import FitRule
 from .sources import deepspeed
@@ -40,15 +39,15 @@ def _can_shard_more(job: Job, layout: Layout) -> bool:
     """Whether a higher ZeRO stage is legal: none for LAMB, 1 in pipelines and Megatron-LM, 2 with DeepSpeed's MoE."""
     if job.training.optimizer == "lamb":
         return False
-    if job.framework == MEGATRON_LM or layout.pipeline > 1:
+    if job.framework.runs("Megatron-LM") or layout.pipeline > 1:
         return layout.zero_stage < 1
-    return layout.zero_stage < (2 if job.model.is_moe and job.framework != HUGGINGFACE else 3)
+    return layout.zero_stage < (2 if job.model.is_moe and not job.framework.runs("Trainer") else 3)
 
 
 def _can_offload(job: Job, layout: Layout) -> bool:
     """Whether offloading the optimizer is legal and not done yet."""
     possible = layout.zero_stage >= 1 and job.training.optimizer in HOST_OPTIMIZERS
-    return possible and layout.offload == Offload.NONE and (job.framework == MEGATRON_LM or layout.pipeline == 1)
+    return possible and layout.offload == Offload.NONE and (job.framework.runs("Megatron-LM") or layout.pipeline == 1)
 
 
 def _smaller(job: Job, layout: Layout) -> list[str]:
@@ -58,8 +57,8 @@ def _smaller(job: Job, layout: Layout) -> list[str]:
         "recompute: full": layout.recompute != Recompute.FULL,
         f"zero_stage: {layout.zero_stage + 1}": _can_shard_more(job, layout),
         "offload: optimizer": _can_offload(job, layout),
-        "more tensor parallelism": job.framework in AUTOTP,
-        "more tensor or pipeline parallelism": job.framework not in AUTOTP,
+        "more tensor parallelism": job.framework.runs("AutoTP"),
+        "more tensor or pipeline parallelism": not job.framework.runs("AutoTP"),
     }
     return [change for change, possible in changes.items() if possible]
 

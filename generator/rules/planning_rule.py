@@ -9,6 +9,7 @@ from typing import Any
 from ..estimate.layout import Layout, LayoutLike
 from ..estimate.ledgers import Memory
 from ..findings import Severity
+from ..job.framework import Software
 from ..job.records import Job
 
 
@@ -37,7 +38,7 @@ class LayoutRule:
     variables: tuple[str, ...]  #: the fields of `Layout` that `holds` reads; the first is where a finding points
     holds: Callable[[Job, LayoutLike], Any]
     explain: Callable[[Job, Layout], tuple[str, str]]  #: message with both numbers, hint with a value that passes
-    frameworks: tuple[str, ...] = ()  #: empty: all
+    of: tuple[Software, ...] = ()  #: the software that requires it; empty: any
     applies: Callable[[Job], bool] | None = None  #: a condition on facts alone
 
     @property
@@ -47,7 +48,7 @@ class LayoutRule:
 
     def binds(self, job: Job) -> bool:
         """Whether the rule says anything about this job."""
-        return (not self.frameworks or job.framework in self.frameworks) and (self.applies is None or self.applies(job))
+        return (not self.of or job.framework.runs(*self.of)) and (self.applies is None or self.applies(job))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

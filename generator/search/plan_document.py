@@ -124,7 +124,7 @@ def _job(job: Job) -> dict[str, object]:
     training = job.training
     return {
         "name": job.name,
-        "framework": job.framework,
+        "framework": job.framework.name,
         "deepspeed_version": ".".join(map(str, job.deepspeed_version)),
         "gpus": job.gpus,
         "nodes": job.nodes,

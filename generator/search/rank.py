@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from ..estimate.layout import Layouts, Offload, Recompute
 from ..estimate.uncertainty import ordering_band
 from ..job.records import Job
-from ..rules.frameworks import AUTOTP
 
 #: Two estimates closer than this fraction are equal: so far the model can't tell which layout of one job is the faster
 #: (`benchmarks.uncertainty`). Much less than the uncertainty of each alone: two layouts share most of what is unknown.
@@ -30,7 +29,7 @@ def complexity(job: Job, layouts: Layouts) -> NDArray[np.int64]:
     Tensor parallelism is everyday work in a Megatron; AutoTP also asks for a model it knows and ranks fed alike.
     """
     parts: tuple[Any, ...] = (
-        (2 if job.framework in AUTOTP else 1) * (layouts.tensor > 1),
+        (2 if job.framework.runs("AutoTP") else 1) * (layouts.tensor > 1),
         2 * (layouts.pipeline > 1),
         2 * (layouts.virtual_pipeline > 1),
         2 * (layouts.context > 1),

@@ -11,6 +11,7 @@ from ..documents.given import Beside, look_up
 from ..documents.read import read_documents
 from ..documents.submission import Submission
 from ..findings import Finding, InvalidJob, Severity, in_file_order
+from ..frameworks import FRAMEWORKS
 from ..job.records import Job
 from ..job.text import Text, UnreadableText, read_path
 from ..rules.files.run import check_submission
@@ -58,7 +59,9 @@ def validate(
         findings += [problem for problem in problems if problem not in findings]
     given, problems = look_up(beside, stated)
     findings += problems
-    submission = Submission(documents=tuple(reading.documents), given=given, jobs=tuple(resolved))
+    submission = Submission(
+        documents=tuple(reading.documents), frameworks=FRAMEWORKS, given=given, jobs=tuple(resolved)
+    )
     findings += check_submission(submission)
     texts = _with_spec(reading.texts, job)
     if engine:
@@ -99,7 +102,7 @@ def check_spec(path: Path) -> tuple[Job | None, tuple[Finding, ...]]:
     from ..rules.run import check_job, check_pinned_fit, check_pins
 
     try:
-        job, findings = load_with_findings(path)
+        job, findings = load_with_findings(path, FRAMEWORKS)
     except InvalidJob as invalid:
         return None, invalid.findings
     findings = (*findings, *check_job(job), *check_pins(job))

@@ -120,7 +120,7 @@ def _job_of(config: DsConfig, submission: Submission) -> Job | None:
     pins = _pins(config, world, world.replicas)
     return Job(
         name=config.path,
-        framework="huggingface" if submission.consumer in FILLERS else "deepspeed",
+        framework=submission.frameworks["huggingface" if submission.consumer in FILLERS else "deepspeed"],
         deepspeed_version=submission.deepspeed_version,
         model=model,
         cluster=cluster,

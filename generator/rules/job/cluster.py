@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ...findings import Severity
 from ...job.records import Job
-from ..frameworks import AUTOTP
 from ..numbers import listed, neighbours
 from ..planning_rule import JobRule
 from ..sources import deepspeed, derived
@@ -53,7 +52,7 @@ def hardware_computes_precision(job: Job) -> Violations:
 
 def framework_computes_fp8(job: Job) -> Violations:
     """FP8 runs in Transformer Engine's layers, which the Megatrons have; to DeepSpeed itself it is bf16."""
-    if job.training.precision != "fp8" or job.framework not in AUTOTP:
+    if job.training.precision != "fp8" or not job.framework.runs("AutoTP"):
         return ()
     message = f"precision: fp8 is bf16 to framework: {job.framework}, unless the script's own layers compute in fp8"
     return (("/training/precision", message, "precision: bf16, or framework: megatron-lm"),)

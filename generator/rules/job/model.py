@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ...findings import Severity
 from ...job.records import Job
-from ..frameworks import MEGATRON_DEEPSPEED, MEGATRON_LM, MEGATRONS
 from ..planning_rule import JobRule
 from ..sources import derived, megatron_deepspeed, megatron_lm
 
@@ -38,7 +37,7 @@ def sequence_within_trained_positions(job: Job) -> Violations:
 
 def megatron_deepspeed_has_attention(job: Job) -> Violations:
     """Megatron-DeepSpeed has no multi-head latent attention."""
-    if job.framework != MEGATRON_DEEPSPEED or not job.model.is_mla:
+    if not job.framework.runs("Megatron-DeepSpeed") or not job.model.is_mla:
         return ()
     message = f"{job.model.name} has latent attention (MLA), which framework: megatron-deepspeed has not"
     return (("/model", message, "framework: megatron-lm"),)
@@ -49,7 +48,7 @@ def megatron_deepspeed_has_experts(job: Job) -> Violations:
     model = job.model
     extras = {"shared experts": model.shared_experts, "dense first layers": model.dense_layers}
     named = " and ".join(f"{count} {name}" for name, count in extras.items() if count)
-    if job.framework != MEGATRON_DEEPSPEED or not model.is_moe or not named:
+    if not job.framework.runs("Megatron-DeepSpeed") or not model.is_moe or not named:
         return ()
     message = f"{model.name} has {named}, which framework: megatron-deepspeed cannot express"
     return (("/model", message, "framework: megatron-lm"),)
@@ -57,7 +56,7 @@ def megatron_deepspeed_has_experts(job: Job) -> Violations:
 
 def megatron_deepspeed_has_positions(job: Job) -> Violations:
     """Megatron-DeepSpeed's own layers have learned and rotary positions; ALiBi is in the BigScience fork."""
-    if job.framework != MEGATRON_DEEPSPEED or job.model.position_embedding != "alibi":
+    if not job.framework.runs("Megatron-DeepSpeed") or job.model.position_embedding != "alibi":
         return ()
     message = f"{job.model.name} has ALiBi positions, which deepspeedai/Megatron-DeepSpeed has not"
     return (("/model", message, "launch.script: a script of bigscience-workshop/Megatron-DeepSpeed"),)
@@ -65,7 +64,7 @@ def megatron_deepspeed_has_positions(job: Job) -> Violations:
 
 def megatron_lm_has_positions(job: Job) -> Violations:
     """Megatron-LM has learned, rotary and no positions; not ALiBi."""
-    if job.framework != MEGATRON_LM or job.model.position_embedding != "alibi":
+    if not job.framework.runs("Megatron-LM") or job.model.position_embedding != "alibi":
         return ()
     message = f"{job.model.name} has ALiBi positions, which framework: megatron-lm has not"
     return (("/framework", message, "framework: megatron-deepspeed (the BigScience fork has ALiBi)"),)
@@ -73,7 +72,7 @@ def megatron_lm_has_positions(job: Job) -> Violations:
 
 def megatron_has_optimizer(job: Job) -> Violations:
     """The Megatrons build Adam or SGD."""
-    if job.framework not in MEGATRONS or job.training.optimizer != "lamb":
+    if not job.framework.runs("Megatron layers") or job.training.optimizer != "lamb":
         return ()
     message = f"optimizer: lamb is not available with framework: {job.framework}"
     return (("/training/optimizer", message, "optimizer: adamw, or framework: deepspeed"),)

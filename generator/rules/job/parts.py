@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ...findings import Severity
 from ...job.records import Job
-from ..frameworks import MEGATRON_DEEPSPEED, MEGATRON_LM, MEGATRONS
 from ..planning_rule import JobRule
 from ..sources import derived, megatron_deepspeed
 
@@ -19,15 +16,18 @@ _MEGATRON_LM_SCALINGS = ("none", "llama3")
 
 def missing_parts(job: Job) -> tuple[str, ...]:
     """What `job.model` has and no option of the job's Megatron makes, in words; empty for the other frameworks."""
-    if job.framework not in MEGATRONS:
+    if not job.framework.runs("Megatron layers"):
         return ()
-    parts = {**_missing_everywhere(job), **(_missing_here(job) if job.framework == MEGATRON_DEEPSPEED else {})}
+    if job.framework.runs("Megatron-LM"):
+        parts = _missing(job, _MEGATRON_LM_SCALINGS)
+    else:
+        parts = {**_missing(job, ("none",)), **_missing_here(job)}
     return tuple(part for part, needed in parts.items() if needed)
 
 
-def _missing_everywhere(job: Job) -> dict[str, bool]:
+def _missing(job: Job, scalings: tuple[str, ...]) -> dict[str, bool]:
+    """What neither Megatron has, where options make these rotary scalings."""
     model = job.model
-    scalings = _MEGATRON_LM_SCALINGS if job.framework == MEGATRON_LM else ("none",)
     return {
         f"MLPs gated by {model.activation}": model.gated_mlp and model.activation not in _SILU,
         f"{model.rotary_scaling} scaling of rotary positions": model.rotary_scaling not in scalings,
@@ -57,14 +57,14 @@ def megatron_makes_every_part(job: Job) -> Violations:
     if not missing:
         return ()
     message = f"{job.model.name} has {', '.join(missing)}, for which framework: {job.framework} has no option"
-    other = "huggingface" if missing_parts(replace(job, framework=MEGATRON_LM)) else MEGATRON_LM
+    other = "huggingface" if any(_missing(job, _MEGATRON_LM_SCALINGS).values()) else "megatron-lm"
     return (("/model", f"{message}: it would train without", f"framework: {other}, or a change to the script"),)
 
 
 def megatron_deepspeed_computes_fp8_with_equal_heads(job: Job) -> Violations:
     """Megatron-DeepSpeed's FP8 layers want as many key-value heads as attention heads."""
     model = job.model
-    if job.framework != MEGATRON_DEEPSPEED or job.training.precision != "fp8" or model.kv_heads == model.heads:
+    if not job.framework.runs("Megatron-DeepSpeed") or job.training.precision != "fp8" or model.kv_heads == model.heads:
         return ()
     message = (
         f"precision: fp8 with the {model.kv_heads} key-value heads of {model.name}, which has {model.heads} attention"

@@ -8,7 +8,6 @@ from ...estimate.layout import Layout, LayoutLike
 from ...findings import Severity
 from ...job.records import Job
 from ..columns import divides
-from ..frameworks import DEEPSPEED, ENGINES, HUGGINGFACE, MEGATRON_DEEPSPEED, MEGATRON_LM
 from ..numbers import divisors, listed, nearest
 from ..planning_rule import LayoutRule
 from ..sources import deepspeed, derived, megatron_deepspeed, megatron_lm
@@ -51,7 +50,7 @@ def _explain_replicas(job: Job, layout: Layout) -> tuple[str, str]:
 
 def native_experts_stop_at_stage_2(job: Job, layout: LayoutLike) -> Any:
     """DeepSpeed's MoE layers run with ZeRO up to stage 2."""
-    if job.framework == MEGATRON_DEEPSPEED:  # its MoE layers are DeepSpeed's at any expert parallel size
+    if job.framework.runs("Megatron-DeepSpeed"):  # its MoE layers are DeepSpeed's at any expert parallel size
         return layout.zero_stage <= 2
     return (layout.zero_stage <= 2) | (layout.expert == 1)
 
@@ -132,7 +131,7 @@ EXPERT_RULES: tuple[LayoutRule, ...] = (
         variables=("expert",),
         holds=expert_divides_experts,
         explain=_explain_experts,
-        frameworks=(MEGATRON_LM,),
+        of=("Megatron-LM",),
         applies=_is_moe,
     ),
     LayoutRule(
@@ -142,7 +141,7 @@ EXPERT_RULES: tuple[LayoutRule, ...] = (
         variables=("expert",),
         holds=expert_divides_experts,
         explain=_explain_experts,
-        frameworks=ENGINES,
+        of=("DeepSpeed engine",),
         applies=_is_moe,
     ),
     LayoutRule(
@@ -161,7 +160,7 @@ EXPERT_RULES: tuple[LayoutRule, ...] = (
         variables=("expert", "data", "context"),
         holds=expert_divides_replicas,
         explain=_explain_replicas,
-        frameworks=(MEGATRON_LM,),
+        of=("Megatron-LM",),
     ),
     LayoutRule(
         id="MOE006",
@@ -170,7 +169,7 @@ EXPERT_RULES: tuple[LayoutRule, ...] = (
         variables=("expert", "data", "context"),
         holds=expert_divides_replicas,
         explain=_explain_replicas,
-        frameworks=ENGINES,
+        of=("DeepSpeed engine",),
     ),
     LayoutRule(
         id="MOE002",
@@ -179,7 +178,7 @@ EXPERT_RULES: tuple[LayoutRule, ...] = (
         variables=("zero_stage", "expert"),
         holds=native_experts_stop_at_stage_2,
         explain=_explain_stage_2,
-        frameworks=(DEEPSPEED, MEGATRON_DEEPSPEED),
+        of=("own script", "Megatron-DeepSpeed"),
         applies=_is_moe,
     ),
     LayoutRule(
@@ -189,7 +188,7 @@ EXPERT_RULES: tuple[LayoutRule, ...] = (
         variables=("expert",),
         holds=experts_are_pinned,
         explain=_explain_pinned,
-        frameworks=(DEEPSPEED,),
+        of=("own script",),
         applies=lambda job: job.pins.expert is None,
     ),
     LayoutRule(
@@ -199,7 +198,7 @@ EXPERT_RULES: tuple[LayoutRule, ...] = (
         variables=("expert",),
         holds=trainer_spreads_no_experts,
         explain=_explain_trainer,
-        frameworks=(HUGGINGFACE,),
+        of=("Trainer",),
     ),
     LayoutRule(
         id="MLM046",
@@ -208,7 +207,7 @@ EXPERT_RULES: tuple[LayoutRule, ...] = (
         variables=("tensor",),
         holds=biased_experts_stay_whole,
         explain=_explain_biased,
-        frameworks=(MEGATRON_LM,),
+        of=("Megatron-LM",),
         applies=_has_biased_experts,
     ),
     LayoutRule(
@@ -218,7 +217,7 @@ EXPERT_RULES: tuple[LayoutRule, ...] = (
         variables=("pipeline",),
         holds=native_experts_avoid_pipeline,
         explain=_explain_pipeline,
-        frameworks=(MEGATRON_DEEPSPEED,),
+        of=("Megatron-DeepSpeed",),
         applies=lambda job: job.model.is_moe and job.pins.pipeline is None,
     ),
 )

@@ -11,8 +11,8 @@ from typing import Any
 
 from ...estimate.layout import Layout, LayoutLike
 from ...findings import Severity
+from ...job.framework import Software
 from ...job.records import Job
-from ..frameworks import AUTOTP, MEGATRON_DEEPSPEED, MEGATRON_LM
 from ..numbers import divisors, listed, nearest, neighbours
 from ..planning_rule import LayoutRule
 from ..sources import deepspeed, megatron_deepspeed, megatron_lm
@@ -99,7 +99,7 @@ def _explain_batch(job: Job, layout: Layout) -> tuple[str, str]:
     return f"{product.describe()} is not global_batch: {job.training.global_batch}", product.hint(whole=True)
 
 
-def _world_rule(name: str, source: str, frameworks: tuple[str, ...]) -> LayoutRule:
+def _world_rule(name: str, source: str, of: tuple[Software, ...]) -> LayoutRule:
     return LayoutRule(
         id=name,
         severity=Severity.ERROR,
@@ -107,11 +107,11 @@ def _world_rule(name: str, source: str, frameworks: tuple[str, ...]) -> LayoutRu
         variables=WORLD_FACTORS,
         holds=world_is_product,
         explain=_explain_world,
-        frameworks=frameworks,
+        of=of,
     )
 
 
-def _batch_rule(name: str, source: str, frameworks: tuple[str, ...]) -> LayoutRule:
+def _batch_rule(name: str, source: str, of: tuple[Software, ...]) -> LayoutRule:
     return LayoutRule(
         id=name,
         severity=Severity.ERROR,
@@ -119,20 +119,20 @@ def _batch_rule(name: str, source: str, frameworks: tuple[str, ...]) -> LayoutRu
         variables=BATCH_FACTORS,
         holds=batch_is_product,
         explain=_explain_batch,
-        frameworks=frameworks,
+        of=of,
     )
 
 
 WORLD_RULES: tuple[LayoutRule, ...] = (
-    _world_rule("MLM001", megatron_lm("training/arguments.py:432"), (MEGATRON_LM,)),
-    _world_rule("MDS002", megatron_deepspeed("megatron/arguments.py:104"), (MEGATRON_DEEPSPEED,)),
-    _world_rule("TP002", deepspeed("utils/groups.py:105"), AUTOTP),
+    _world_rule("MLM001", megatron_lm("training/arguments.py:432"), ("Megatron-LM",)),
+    _world_rule("MDS002", megatron_deepspeed("megatron/arguments.py:104"), ("Megatron-DeepSpeed",)),
+    _world_rule("TP002", deepspeed("utils/groups.py:105"), ("AutoTP",)),
 )
 
 BATCH_RULES: tuple[LayoutRule, ...] = (
-    _batch_rule("MLM002", megatron_lm("core/num_microbatches_calculator.py:381"), (MEGATRON_LM,)),
-    _batch_rule("MDS008", megatron_deepspeed("megatron/microbatches.py:64"), (MEGATRON_DEEPSPEED,)),
-    _batch_rule("BATCH001", deepspeed("runtime/config.py:937"), AUTOTP),
+    _batch_rule("MLM002", megatron_lm("core/num_microbatches_calculator.py:381"), ("Megatron-LM",)),
+    _batch_rule("MDS008", megatron_deepspeed("megatron/microbatches.py:64"), ("Megatron-DeepSpeed",)),
+    _batch_rule("BATCH001", deepspeed("runtime/config.py:937"), ("AutoTP",)),
 )
 
 IDENTITY_RULES: tuple[LayoutRule, ...] = (*WORLD_RULES, *BATCH_RULES)

@@ -7,7 +7,6 @@ from typing import Any
 from ...estimate.layout import Layout, LayoutLike, Offload
 from ...findings import Severity
 from ...job.records import Job
-from ..frameworks import ENGINES, MEGATRON_LM
 from ..planning_rule import LayoutRule
 from ..sources import deepspeed, derived, megatron_lm
 
@@ -92,7 +91,7 @@ OFFLOAD_RULES: tuple[LayoutRule, ...] = (
         variables=("offload", "zero_stage"),
         holds=offload_needs_sharding,
         explain=_explain_sharding,
-        frameworks=ENGINES,
+        of=("DeepSpeed engine",),
     ),
     LayoutRule(
         id="ZERO006",
@@ -101,7 +100,7 @@ OFFLOAD_RULES: tuple[LayoutRule, ...] = (
         variables=("offload", "zero_stage"),
         holds=parameter_offload_needs_stage_3,
         explain=_explain_stage_3,
-        frameworks=ENGINES,
+        of=("DeepSpeed engine",),
     ),
     LayoutRule(
         id="PIPE016",
@@ -110,7 +109,7 @@ OFFLOAD_RULES: tuple[LayoutRule, ...] = (
         variables=("offload", "pipeline"),
         holds=offload_excludes_pipeline,
         explain=_explain_offload_pipeline,
-        frameworks=ENGINES,
+        of=("DeepSpeed engine",),
     ),
     LayoutRule(
         id="ZERO044",
@@ -128,7 +127,7 @@ OFFLOAD_RULES: tuple[LayoutRule, ...] = (
         variables=("offload", "zero_stage"),
         holds=megatron_offload_needs_distributed_optimizer,
         explain=_explain_distributed,
-        frameworks=(MEGATRON_LM,),
+        of=("Megatron-LM",),
     ),
     LayoutRule(
         id="MLM043",
@@ -137,6 +136,6 @@ OFFLOAD_RULES: tuple[LayoutRule, ...] = (
         variables=("offload",),
         holds=megatron_keeps_parameters,
         explain=_explain_keeps,
-        frameworks=(MEGATRON_LM,),
+        of=("Megatron-LM",),
     ),
 )

@@ -8,7 +8,6 @@ from typing import Any
 
 from ...estimate.layout import Layout, Offload, Recompute
 from ...job.records import Job, Pins
-from ..frameworks import AUTOTP, DEEPSPEED, HUGGINGFACE, MEGATRON_LM
 from .identities import WORLD_FACTORS
 
 RECOMPUTE = {choice.label: choice for choice in Recompute}
@@ -29,11 +28,11 @@ def implied_values(job: Job) -> dict[str, Any]:
     implied: dict[str, Any] = {}
     if job.gpus == 1:
         implied.update(dict.fromkeys(("data", "tensor", "pipeline", "context", "expert", "virtual_pipeline"), 1))
-    if job.framework in (DEEPSPEED, HUGGINGFACE):
+    if job.framework.runs("AutoTP"):
         implied.update(pipeline=1, expert=1)
-    if job.framework in AUTOTP:
+    if job.framework.runs("AutoTP"):
         implied["sequence_parallel"] = False
-    if job.framework != MEGATRON_LM:
+    if not job.framework.runs("Megatron-LM"):
         implied["virtual_pipeline"] = 1
     if not job.model.is_moe:
         implied["expert"] = 1

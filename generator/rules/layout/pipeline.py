@@ -9,7 +9,6 @@ from ...estimate.stages import shortens_last_stage
 from ...findings import Severity
 from ...job.records import Job
 from ..columns import divides, implies
-from ..frameworks import AUTOTP, DEEPSPEED, ENGINES, HUGGINGFACE, MEGATRON_DEEPSPEED, MEGATRON_LM, MEGATRONS
 from ..numbers import divisors, listed, nearest, neighbours
 from ..planning_rule import LayoutRule
 from ..sources import deepspeed, derived, megatron_lm
@@ -22,9 +21,9 @@ def pipeline_values(job: Job) -> list[int]:
     """Stage counts that cut the layers evenly; with the ends counted as layers too, for the Megatrons."""
     layers = job.model.layers
     fitting = set(divisors(layers))
-    if job.framework in MEGATRONS:
+    if job.framework.runs("Megatron layers"):
         fitting.update(divisors(layers + END_LAYERS, layers))
-    if job.framework == MEGATRON_LM:
+    if job.framework.runs("Megatron-LM"):
         fitting.update(p for p in range(1, layers + 1) if shortens_last_stage(job, Layout(data=1, pipeline=p)))
     return sorted(fitting)
 
@@ -43,7 +42,7 @@ def pipeline_divides_layers_and_ends(job: Job, layout: LayoutLike) -> Any:
 
 def _explain_layers_and_ends(job: Job, layout: Layout) -> tuple[str, str]:
     layers = job.model.layers
-    shorter = ", nor leaves layers for a shorter last stage" if job.framework == MEGATRON_LM else ""
+    shorter = ", nor leaves layers for a shorter last stage" if job.framework.runs("Megatron-LM") else ""
     return (
         f"pipeline: {layout.pipeline} divides neither the {layers} layers nor {layers + END_LAYERS}"
         f" (embedding and loss counted as layers){shorter}",
@@ -201,7 +200,7 @@ PIPELINE_RULES: tuple[LayoutRule, ...] = (
         variables=("pipeline",),
         holds=pipeline_divides_layers_and_ends,
         explain=_explain_layers_and_ends,
-        frameworks=MEGATRONS,
+        of=("Megatron layers",),
     ),
     LayoutRule(
         id="PIPE012",
@@ -210,7 +209,7 @@ PIPELINE_RULES: tuple[LayoutRule, ...] = (
         variables=("pipeline",),
         holds=pipeline_divides_layers,
         explain=_explain_layers,
-        frameworks=(DEEPSPEED,),
+        of=("own script",),
     ),
     LayoutRule(
         id="PIPE013",
@@ -219,7 +218,7 @@ PIPELINE_RULES: tuple[LayoutRule, ...] = (
         variables=("pipeline",),
         holds=pipeline_within_layers,
         explain=_explain_within,
-        frameworks=MEGATRONS,
+        of=("Megatron layers",),
     ),
     LayoutRule(
         id="MLM015",
@@ -228,7 +227,7 @@ PIPELINE_RULES: tuple[LayoutRule, ...] = (
         variables=("virtual_pipeline", "pipeline"),
         holds=chunks_divide_layers,
         explain=_explain_chunks,
-        frameworks=(MEGATRON_LM,),
+        of=("Megatron-LM",),
     ),
     LayoutRule(
         id="MLM014",
@@ -237,7 +236,7 @@ PIPELINE_RULES: tuple[LayoutRule, ...] = (
         variables=("virtual_pipeline", "pipeline"),
         holds=chunks_need_stages,
         explain=_explain_need_stages,
-        frameworks=(MEGATRON_LM,),
+        of=("Megatron-LM",),
     ),
     LayoutRule(
         id="PIPE011",
@@ -246,7 +245,7 @@ PIPELINE_RULES: tuple[LayoutRule, ...] = (
         variables=("virtual_pipeline",),
         holds=engine_has_no_chunks,
         explain=_explain_no_chunks,
-        frameworks=ENGINES,
+        of=("DeepSpeed engine",),
     ),
     LayoutRule(
         id="MLM016",
@@ -255,7 +254,7 @@ PIPELINE_RULES: tuple[LayoutRule, ...] = (
         variables=("gradient_accumulation", "virtual_pipeline", "pipeline"),
         holds=interleaved_micro_batches_fill_stages,
         explain=_explain_fill,
-        frameworks=(MEGATRON_LM,),
+        of=("Megatron-LM",),
     ),
     LayoutRule(
         id="BATCH011",
@@ -272,7 +271,7 @@ PIPELINE_RULES: tuple[LayoutRule, ...] = (
         variables=("pipeline",),
         holds=pipeline_is_pinned,
         explain=_explain_pinned,
-        frameworks=(DEEPSPEED,),
+        of=("own script",),
         applies=lambda job: job.pins.pipeline is None,
     ),
     LayoutRule(
@@ -282,7 +281,7 @@ PIPELINE_RULES: tuple[LayoutRule, ...] = (
         variables=("pipeline",),
         holds=trainer_has_no_pipeline,
         explain=_explain_trainer,
-        frameworks=(HUGGINGFACE,),
+        of=("Trainer",),
     ),
     LayoutRule(
         id="PIPE001",
@@ -291,7 +290,7 @@ PIPELINE_RULES: tuple[LayoutRule, ...] = (
         variables=("zero_stage", "pipeline"),
         holds=zero_shards_states_only_in_pipeline,
         explain=_explain_zero,
-        frameworks=(DEEPSPEED, MEGATRON_DEEPSPEED),
+        of=("own script", "Megatron-DeepSpeed"),
     ),
     LayoutRule(
         id="PIPE015",
@@ -300,6 +299,6 @@ PIPELINE_RULES: tuple[LayoutRule, ...] = (
         variables=("tensor", "pipeline", "context"),
         holds=one_model_parallelism,
         explain=_explain_one,
-        frameworks=AUTOTP,
+        of=("AutoTP",),
     ),
 )

@@ -8,7 +8,6 @@ from ...estimate.layout import Layout, LayoutLike, Recompute
 from ...findings import Severity
 from ...job.records import Job
 from ..columns import implies
-from ..frameworks import AUTOTP, MEGATRON_DEEPSPEED, MEGATRON_LM
 from ..planning_rule import LayoutRule
 from ..sources import derived, megatron_deepspeed, megatron_lm
 
@@ -58,7 +57,7 @@ RECOMPUTE_RULES: tuple[LayoutRule, ...] = (
         variables=("recompute",),
         holds=recompute_is_all_or_nothing,
         explain=_explain_recompute,
-        frameworks=AUTOTP,
+        of=("AutoTP",),
     ),
     LayoutRule(
         id="MDS021",
@@ -67,7 +66,7 @@ RECOMPUTE_RULES: tuple[LayoutRule, ...] = (
         variables=("recompute", "context"),
         holds=recompute_reaches_attention,
         explain=_explain_reaches,
-        frameworks=(MEGATRON_DEEPSPEED,),
+        of=("Megatron-DeepSpeed",),
     ),
     LayoutRule(
         id="ACT007",
@@ -76,7 +75,7 @@ RECOMPUTE_RULES: tuple[LayoutRule, ...] = (
         variables=("recompute",),
         holds=recompute_saves_memory,
         explain=_explain_saves,
-        frameworks=(MEGATRON_LM,),
+        of=("Megatron-LM",),
         applies=lambda job: job.training.attention == "flash" and job.pins.recompute is None,
     ),
 )

@@ -8,7 +8,6 @@ from ...estimate.layout import Layout, LayoutLike
 from ...findings import Severity
 from ...job.records import Job
 from ..columns import divide_either_way, divides, implies
-from ..frameworks import AUTOTP, ENGINES, MEGATRON_DEEPSPEED, MEGATRON_LM, MEGATRONS
 from ..numbers import divisors, listed, nearest
 from ..planning_rule import LayoutRule
 from ..sources import deepspeed, derived, megatron_deepspeed, megatron_lm
@@ -161,7 +160,7 @@ SEQUENCE_RULES: tuple[LayoutRule, ...] = (
         variables=("sequence_parallel", "tensor"),
         holds=sequence_parallel_needs_tensor,
         explain=_explain_needs_tensor,
-        frameworks=MEGATRONS,
+        of=("Megatron layers",),
     ),
     LayoutRule(
         id="SEQ001",
@@ -170,7 +169,7 @@ SEQUENCE_RULES: tuple[LayoutRule, ...] = (
         variables=("sequence_parallel", "tensor", "context"),
         holds=sequence_divides_over_ranks,
         explain=_explain_over_ranks,
-        frameworks=MEGATRONS,
+        of=("Megatron layers",),
     ),
     LayoutRule(
         id="SEQ002",
@@ -179,7 +178,7 @@ SEQUENCE_RULES: tuple[LayoutRule, ...] = (
         variables=("sequence_parallel",),
         holds=sequence_parallel_is_megatrons,
         explain=_explain_megatrons,
-        frameworks=AUTOTP,
+        of=("AutoTP",),
     ),
     LayoutRule(
         id="MLM035",
@@ -188,7 +187,7 @@ SEQUENCE_RULES: tuple[LayoutRule, ...] = (
         variables=("sequence_parallel", "tensor"),
         holds=moe_tensor_needs_sequence_parallel,
         explain=_explain_moe_tensor,
-        frameworks=(MEGATRON_LM,),
+        of=("Megatron-LM",),
         applies=lambda job: job.model.is_moe,
     ),
     LayoutRule(
@@ -198,7 +197,7 @@ SEQUENCE_RULES: tuple[LayoutRule, ...] = (
         variables=("context",),
         holds=sequence_divides_over_ring,
         explain=_explain_ring,
-        frameworks=(MEGATRON_LM,),
+        of=("Megatron-LM",),
     ),
     LayoutRule(
         id="SP004",
@@ -207,7 +206,7 @@ SEQUENCE_RULES: tuple[LayoutRule, ...] = (
         variables=("context",),
         holds=sequence_divides_over_ulysses,
         explain=_explain_ulysses,
-        frameworks=AUTOTP,
+        of=("AutoTP",),
     ),
     LayoutRule(
         id="MDS006",
@@ -216,7 +215,7 @@ SEQUENCE_RULES: tuple[LayoutRule, ...] = (
         variables=("context",),
         holds=sequence_divides_over_ulysses,
         explain=_explain_ulysses,
-        frameworks=(MEGATRON_DEEPSPEED,),
+        of=("Megatron-DeepSpeed",),
     ),
     LayoutRule(
         id="SP001",
@@ -225,7 +224,7 @@ SEQUENCE_RULES: tuple[LayoutRule, ...] = (
         variables=("context",),
         holds=heads_divide_over_ulysses,
         explain=_explain_heads,
-        frameworks=ENGINES,
+        of=("DeepSpeed engine",),
     ),
     LayoutRule(
         id="SP003",
@@ -234,7 +233,7 @@ SEQUENCE_RULES: tuple[LayoutRule, ...] = (
         variables=("context",),
         holds=kv_heads_match_ulysses,
         explain=_explain_kv_heads,
-        frameworks=ENGINES,
+        of=("DeepSpeed engine",),
         applies=has_grouped_heads,
     ),
     LayoutRule(
@@ -244,7 +243,7 @@ SEQUENCE_RULES: tuple[LayoutRule, ...] = (
         variables=("context", "tensor", "pipeline"),
         holds=ulysses_stands_alone,
         explain=_explain_alone,
-        frameworks=(MEGATRON_DEEPSPEED,),
+        of=("Megatron-DeepSpeed",),
     ),
     LayoutRule(
         id="MDS005",
@@ -253,6 +252,6 @@ SEQUENCE_RULES: tuple[LayoutRule, ...] = (
         variables=("context", "sequence_parallel"),
         holds=ulysses_excludes_sequence_parallel,
         explain=_explain_excludes,
-        frameworks=(MEGATRON_DEEPSPEED,),
+        of=("Megatron-DeepSpeed",),
     ),
 )

@@ -9,7 +9,6 @@ from ...estimate.layout import Layout, LayoutLike
 from ...findings import Severity
 from ...job.records import Job
 from ..columns import divide_either_way, divides
-from ..frameworks import AUTOTP, MEGATRON_DEEPSPEED, MEGATRON_LM, MEGATRONS
 from ..numbers import divisors, listed
 from ..planning_rule import LayoutRule
 from ..sources import deepspeed, derived, megatron_deepspeed, megatron_lm, transformers
@@ -176,7 +175,7 @@ TENSOR_RULES: tuple[LayoutRule, ...] = (
         variables=("tensor",),
         holds=tensor_matches_kv_heads,
         explain=_explain_kv_heads,
-        frameworks=(MEGATRON_LM, *AUTOTP),
+        of=("Megatron-LM", "AutoTP"),
         applies=has_grouped_heads,
     ),
     LayoutRule(
@@ -186,7 +185,7 @@ TENSOR_RULES: tuple[LayoutRule, ...] = (
         variables=("tensor",),
         holds=tensor_divides_kv_heads,
         explain=_explain_divided_kv_heads,
-        frameworks=(MEGATRON_DEEPSPEED,),
+        of=("Megatron-DeepSpeed",),
         applies=has_grouped_heads,
     ),
     LayoutRule(
@@ -196,7 +195,7 @@ TENSOR_RULES: tuple[LayoutRule, ...] = (
         variables=("tensor",),
         holds=tensor_within_kv_heads,
         explain=_explain_within_kv_heads,
-        frameworks=AUTOTP,
+        of=("AutoTP",),
         applies=has_grouped_heads,
     ),
     LayoutRule(
@@ -216,7 +215,7 @@ TENSOR_RULES: tuple[LayoutRule, ...] = (
         variables=("tensor",),
         holds=tensor_divides_expert_widths,
         explain=_explain_expert_widths,
-        frameworks=MEGATRONS,
+        of=("Megatron layers",),
         applies=lambda job: bool(expert_widths(job)),
     ),
     LayoutRule(
@@ -226,7 +225,7 @@ TENSOR_RULES: tuple[LayoutRule, ...] = (
         variables=("tensor",),
         holds=tensor_divides_vocabulary,
         explain=_explain_vocabulary,
-        frameworks=MEGATRONS,
+        of=("Megatron layers",),
     ),
     LayoutRule(
         id="NODE001",
@@ -253,7 +252,7 @@ TENSOR_RULES: tuple[LayoutRule, ...] = (
         variables=("tensor",),
         holds=tensor_has_convertible_weights,
         explain=_explain_convertible,
-        frameworks=AUTOTP,
+        of=("AutoTP",),
         applies=lambda job: job.model.is_moe,
     ),
 )

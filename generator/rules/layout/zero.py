@@ -7,7 +7,6 @@ from typing import Any
 from ...estimate.layout import Layout, LayoutLike
 from ...findings import Severity
 from ...job.records import Job
-from ..frameworks import AUTOTP, MEGATRON_LM
 from ..planning_rule import LayoutRule
 from ..sources import deepspeed, derived
 
@@ -74,7 +73,7 @@ ZERO_RULES: tuple[LayoutRule, ...] = (
         variables=("zero_stage",),
         holds=megatron_shards_states_only,
         explain=_explain_megatron,
-        frameworks=(MEGATRON_LM,),
+        of=("Megatron-LM",),
     ),
     LayoutRule(
         id="ZERO041",
@@ -83,7 +82,7 @@ ZERO_RULES: tuple[LayoutRule, ...] = (
         variables=("zero_stage", "tensor"),
         holds=autotp_stops_at_stage_2,
         explain=_explain_autotp,
-        frameworks=AUTOTP,
+        of=("AutoTP",),
         applies=lambda job: job.deepspeed_version < FIRST_AUTOTP_WITH_STAGE_3,
     ),
     LayoutRule(

@@ -70,7 +70,7 @@ def replicas_of(config: DsConfig, submission: Submission) -> int | float | None:
     if world.gpus is None:
         return None
     apart: int | float = world.pipeline
-    if submission.megatron or (submission.job is not None and submission.job.framework.startswith("megatron")):
+    if submission.megatron or (submission.job is not None and submission.job.framework.runs("Megatron layers")):
         apart *= world.tensor * world.context
     elif submission.deepspeed_version >= DIVIDES_BY_SEQUENCE:
         degree = config.value("/sequence_parallel_size", 1)

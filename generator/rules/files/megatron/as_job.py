@@ -17,7 +17,7 @@ from ...registry import JOB_RULES, LAYOUT_RULES
 from ...rule import Rule, submissions
 from .described import Described, described_jobs
 from .job_words import in_options, with_global_batch
-from .rule import GLOBAL, MDS, MICRO, PIPELINE
+from .rule import GLOBAL, MICRO, PIPELINE
 
 _SIZES: Final = ("tensor", "pipeline", "context")
 
@@ -88,7 +88,7 @@ def _by_layout(rule: LayoutRule, submission: Submission) -> Violations:
         layout = layout_of(known)
         if any(name not in known for name in rule.variables) or rule.holds(job, layout):
             continue
-        translate = in_options(job.framework)
+        translate = in_options(job.framework.name)
         message, hint = rule.explain(job, layout)
         yield Violation(
             where=described.locate(rule.variables),
@@ -121,7 +121,7 @@ def _by_job(rule: JobRule, submission: Submission) -> Violations:
     key, needed = _JOB[rule.id]
     for described in described_jobs(submission):
         if frozenset(needed) <= described.facts:
-            translate = in_options(described.job.framework)
+            translate = in_options(described.job.framework.name)
             for _, message, hint in rule.check(described.job):
                 where = described.locate((key,))
                 yield Violation(where=where, message=translate(message), hint=translate(hint) if hint else None)
@@ -135,7 +135,7 @@ def _by_product(rule: LayoutRule, submission: Submission) -> Violations:
         if not rule.binds(job) or "gpus" not in described.facts or not _allowed(rule.id, described):
             continue
         known = known_values(job)
-        if of_world and job.framework == MDS and _is_cut_down(job):
+        if of_world and job.framework.runs("Megatron-DeepSpeed") and _is_cut_down(job):
             continue  # of sizes that are too large, another rule speaks
         if of_world:
             known.pop("data", None)
@@ -157,7 +157,7 @@ def _is_cut_down(job: Job) -> bool:
 
 
 def _of_product(described: Described, product: Product) -> Violation:
-    translate = in_options(described.job.framework)
+    translate = in_options(described.job.framework.name)
     total = f"{product.total} GPUs" if product.key == "gpus" else f"{product.key}: {product.total}"
     message = translate(f"{product.describe()} does not divide {total}")
     where = described.locate(("global_batch", "micro_batch") if product.key != "gpus" else tuple(product.factors))

@@ -61,7 +61,7 @@ class _Reader:
         pins, model = self._pins(), model_of(self.facts)
         job = Job(
             name=self.arguments.program or "run",
-            framework=self.arguments.flavour,
+            framework=self.submission.frameworks[self.arguments.flavour],
             deepspeed_version=self.submission.deepspeed_version,
             model=model,
             cluster=self._cluster(),

@@ -139,13 +139,13 @@ def _subject(need: Need) -> str:
         if need.whole
         else f"{layout.world} GPUs"
     )
-    stage = "" if need.job.framework == "megatron-lm" else f" at ZeRO stage {layout.zero_stage}"
+    stage = "" if need.job.framework.runs("Megatron-LM") else f" at ZeRO stage {layout.zero_stage}"
     return f"training{'' if need.whole else ' ' + need.job.model.name} on {cut}{stage} needs"
 
 
 def _words(need: Need, hint: str) -> str:
     if need.whole:
-        return in_options(need.job.framework)(hint)
+        return in_options(need.job.framework.name)(hint)
     hint = hint.replace("micro_batch: ", "train_micro_batch_size_per_gpu: ")
     hint = hint.replace("zero_stage: ", "zero_optimization.stage: ")
     return hint.replace("offload: optimizer", "zero_optimization.offload_optimizer.device: cpu")
