@@ -138,17 +138,20 @@ def ask_dsgen(text: str, version: str) -> tuple[tuple[str, str, str], ...]:
     """dsgen's errors on a config that 8 GPUs read."""
     from dsgen.documents.document import DsConfig
     from dsgen.documents.hjson.text import read_json
-    from dsgen.documents.submission import Given, Submission
+    from dsgen.documents.submission import Context, Submission
     from dsgen.findings import Severity
+    from dsgen.frameworks import FRAMEWORKS
     from dsgen.job.text import text_of
-    from dsgen.rules.files.run import check_submission
     from dsgen.rules.files.deepspeed.settings import COMPUTED_LATER
     from dsgen.rules.files.registry import all_file_rules
+    from dsgen.rules.files.run import check_submission
 
     when = {rule.id: rule.when for rule in all_file_rules()}
     config = DsConfig(json=read_json(text_of(text, "ds_config.json")))
     numbers = tuple(map(int, version.split(".")))
-    submission = Submission(documents=(config,), given=Given(gpus=WORLD, deepspeed_version=numbers))
+    submission = Submission(
+        documents=(config,), context=Context(gpus=WORLD, deepspeed_version=numbers), frameworks=FRAMEWORKS
+    )
     findings = check_submission(submission)
     later = {
         (rule, pointer) for rule in ("PARSE009", "PARSE015", "PARSE017") for pointer in COMPUTED_LATER

@@ -31,8 +31,9 @@ import torch
 from dsgen.documents.megatron_arguments import from_launches
 from dsgen.documents.shell.launch_line import launches
 from dsgen.documents.shell.script import read_script
-from dsgen.documents.submission import Given, Submission
+from dsgen.documents.submission import Context, Submission
 from dsgen.findings import Severity
+from dsgen.frameworks import FRAMEWORKS
 from dsgen.job.text import text_of
 from dsgen.rules.files.registry import all_file_rules
 
@@ -147,7 +148,7 @@ def errors_of(line: str, world: int) -> set[str]:
     """The rules that the line breaks, of those that are errors."""
     script = f"export CUDA_DEVICE_MAX_CONNECTIONS=1\ntorchrun pretrain_gpt.py {line}\n"
     documents = tuple(from_launches(launches(read_script(text_of(script, "run.sh")))))
-    submission = Submission(documents=documents, given=Given(gpus=world))
+    submission = Submission(documents=documents, context=Context(gpus=world), frameworks=FRAMEWORKS)
     return {
         rule.id
         for rule in RULES

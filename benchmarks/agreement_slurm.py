@@ -35,8 +35,8 @@ CLUSTER: Final = "azure/standard_nd96asr_v4"  #: of the hand-written scripts
 MUTATIONS: Final = 60  # of each script
 _SUBJECTS: Final = ("SLM", "SUB", "FILE")  # other rules have no say in what sbatch takes
 _WHEN: Final = {rule.id: rule.when for rule in all_file_rules()}
-# their catalogue entries count threads, which Slurm's CPUs are
-#: Their catalogue entries count threads, which are Slurm's CPUs.
+# their catalog entries count threads, which Slurm's CPUs are
+#: Their catalog entries count threads, which are Slurm's CPUs.
 _COUNT_THREADS: Final = frozenset({"azure", "aws", "gcp"})
 _CPUS: Final = 4096  # of a node whose cores aren't known: more than any example asks for
 
@@ -135,7 +135,7 @@ def compare_written(count: int, seed: int, counts: Counts) -> None:
     """Compare the hand-written scripts and `count` mutations of each; validate is told the node type."""
     node = find_node_type(CLUSTER)
     if node is None or node.cpu_cores is None or node.host_memory_bytes is None:
-        raise LookupError(f"the catalogue doesn't say how large {CLUSTER} is")
+        raise LookupError(f"the catalog doesn't say how large {CLUSTER} is")
     memory = int(node.host_memory_bytes / MIB)
     sizes = {"cpus": node.cpu_cores, "gpus": node.accelerators_per_node, "memory_mib": memory, "nodes": 16}
     with slurm_for(**sizes) as cluster, tempfile.TemporaryDirectory() as folder:

@@ -157,10 +157,10 @@ def validate(
     asked too: `ModuleNotFoundError` without one. With `skip_unknown` files that are no such document are left out
     though they are named. Raises nothing else: bad input is a finding.
     """
-    from .documents.given import Beside
+    from .documents.context import ContextFlags
     from .validate.submissions import validate
 
-    beside = Beside(
+    beside = ContextFlags(
         gpus=gpus,
         gpus_per_node=gpus_per_node,
         cluster=cluster,

@@ -22,7 +22,7 @@ TAKEN_OUT: dict[str, tuple[str, ...]] = {
     "adam": ("adam_w_mode", "torch_adam"),
     "adamw": ("adam_w_mode", "torch_adam"),
 }
-#: Given by the engine, never by the config.
+#: Context by the engine, never by the config.
 ENGINE_GIVES = frozenset({"self", "params", "model_params", "optimizer", "last_batch_iteration", "deepspeed"})
 
 

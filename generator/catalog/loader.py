@@ -1,4 +1,4 @@
-"""Reads the catalogue's YAML into records. The one place where vendor units become SI."""
+"""Reads the catalog's YAML into records. The one place where vendor units become SI."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def load_catalog() -> Catalog:
 
 
 def build_catalog(accelerators: Mapping[str, Any], node_types: Mapping[str, Any], models: Mapping[str, Any]) -> Catalog:
-    """The catalogue of parsed YAML documents; raises `ValueError` as `load_catalog` does."""
+    """The catalog of parsed YAML documents; raises `ValueError` as `load_catalog` does."""
     presets = _spread_families(models)
     return Catalog(
         accelerators=_accelerators(accelerators),
@@ -80,7 +80,7 @@ def _read(file_name: str) -> Mapping[str, Any]:
 def _source(name: str, entry: Mapping[str, Any]) -> str:
     source = entry.get("source")
     if not isinstance(source, str) or not source.strip():
-        raise ValueError(f"catalogue entry {name!r} has no source")
+        raise ValueError(f"catalog entry {name!r} has no source")
     return source
 
 
@@ -157,7 +157,7 @@ def _spread_families(families: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     for family in families.values():
         for name, entry in family["models"].items():
             if name in presets:
-                raise ValueError(f"the catalogue has two models called {name!r}")
+                raise ValueError(f"the catalog has two models called {name!r}")
             own = {key: value for key, value in entry.items() if key not in ("source", "aliases")}
             source = entry.get("source", family.get("source"))
             config = {**family["config"], **own}

@@ -1,4 +1,4 @@
-"""The records of the catalogue: vendor and model facts in SI units, each with its source."""
+"""The records of the catalog: vendor and model facts in SI units, each with its source."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 class Accelerator:
     """One device as the framework sees it. Rates are datasheet values, dense, one direction."""
 
-    name: str  #: catalogue name, lower case, e.g. `a100-80gb-sxm`
+    name: str  #: catalog name, lower case, e.g. `a100-80gb-sxm`
     vendor: str  #: nvidia | amd | intel
     generation: str  #: volta | ampere | ada | hopper | blackwell | blackwell-ultra | cdna2-4 | gaudi2 | gaudi3
     memory_bytes: float  #: usable device memory, as the framework sees it
@@ -34,7 +34,7 @@ class NodeType:
 
     name: str  #: `provider/name`, lower case
     provider: str
-    accelerator: str  #: catalogue name
+    accelerator: str  #: catalog name
     accelerators_per_node: int
     intra_node: str  #: nvswitch | mesh | pcie
     link_domain: int  #: accelerators joined by the fast fabric; more than a node's in rack-scale systems

@@ -93,7 +93,7 @@ _DECORATORS: tuple[Callable[[Any], Any], ...] = (
     click.option("--gpus", type=click.IntRange(min=1), help="Accelerators to use."),
     click.option("--nodes", type=click.IntRange(min=1), help="Whole nodes to use, instead of --gpus."),
     click.option("--model", metavar="NAME|PATH", help="A preset, or a Hugging Face config.json."),
-    click.option("--cluster", metavar="NAME", help="A node type of the catalogue."),
+    click.option("--cluster", metavar="NAME", help="A node type of the catalog."),
     click.option("--framework", metavar="NAME", help="deepspeed, huggingface, megatron-deepspeed or megatron-lm."),
     click.option("--calibration", metavar="FILE", help="What `dsgen calibrate` wrote from runs of this cluster."),
     click.option("--target", metavar="NAME", help="slurm, azureml or shell."),

@@ -23,7 +23,7 @@ _SEVERITIES: Final = ("error", "warning", "note")  #: the worst first
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("--gpus", type=click.IntRange(min=1), help="GPUs of the whole job.")
 @click.option("--gpus-per-node", type=click.IntRange(min=1), help="GPUs of one node.")
-@click.option("--cluster", metavar="NAME", help="A node type of the catalogue.")
+@click.option("--cluster", metavar="NAME", help="A node type of the catalog.")
 @click.option("--model", metavar="NAME|PATH", help="A preset, or a Hugging Face config.json.")
 @click.option("--job", metavar="SPEC", help="The job spec that the files are for.")
 @click.option("--consumer", type=click.Choice(CONSUMERS), help="What reads the DeepSpeed config.")
@@ -93,7 +93,7 @@ def _checker(
     **beside: Any,
 ) -> Callable[[Mapping[str, str]], Answer]:
     """A function that checks the paths, with contents to read instead of the files'."""
-    from ..documents.given import Beside
+    from ..documents.context import ContextFlags
     from ..documents.read import by_folder
     from ..validate.submissions import joined
     from ..validate.submissions import validate as check
@@ -105,7 +105,7 @@ def _checker(
             return joined(
                 check(
                     submission,
-                    Beside(**beside),
+                    ContextFlags(**beside),
                     job=job,
                     engine=engine,
                     skip_unknown=skip_unknown or each_folder,

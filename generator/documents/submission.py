@@ -30,7 +30,7 @@ _Kind = TypeVar("_Kind", bound=Document)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class Context:
     """What the command line says beside the files; None where it says nothing."""
 
     gpus: int | None = None
@@ -48,7 +48,7 @@ class Submission:
 
     documents: tuple[Document, ...]
     frameworks: Frameworks  #: those that an inferred run may have
-    given: Given = field(default_factory=Given)
+    context: Context = field(default_factory=Context)
     jobs: tuple[Job, ...] = ()  #: of the job specs among the documents that could be resolved
 
     def _of(self, kind: type[_Kind]) -> tuple[_Kind, ...]:
@@ -127,17 +127,17 @@ class Submission:
     @cached_property
     def job(self) -> Job | None:
         """The job that the submission is for: the one given, else that of its only job spec."""
-        return self.given.job or (self.jobs[0] if len(self.jobs) == 1 else None)
+        return self.context.job or (self.jobs[0] if len(self.jobs) == 1 else None)
 
     @cached_property
     def cluster(self) -> Cluster | None:
         """The machines: as given, else the job's."""
-        return self.given.cluster or (self.job.cluster if self.job else None)
+        return self.context.cluster or (self.job.cluster if self.job else None)
 
     @cached_property
     def model(self) -> Model | None:
         """The model: as given, else the job's."""
-        return self.given.model or (self.job.model if self.job else None)
+        return self.context.model or (self.job.model if self.job else None)
 
     @cached_property
     def world(self) -> World:
@@ -147,12 +147,12 @@ class Submission:
     @property
     def deepspeed_version(self) -> tuple[int, ...]:
         """The version of DeepSpeed that is to read the configs."""
-        return self.given.deepspeed_version
+        return self.context.deepspeed_version
 
     @cached_property
     def consumer(self) -> str:
         """Who reads the DeepSpeed configs: as given, else as the other documents tell, else DeepSpeed itself."""
-        return self.given.consumer or next(self._signs_of_consumer(), "deepspeed")
+        return self.context.consumer or next(self._signs_of_consumer(), "deepspeed")
 
     def _signs_of_consumer(self) -> Iterator[str]:
         if any(arguments.flavour == "megatron-deepspeed" for arguments in self.megatron):

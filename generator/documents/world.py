@@ -98,7 +98,7 @@ def _claims(submission: Submission) -> Iterator[Claim]:
 
 
 def _given_claims(submission: Submission) -> Iterator[Claim]:
-    given, job, cluster = submission.given, submission.job, submission.cluster
+    given, job, cluster = submission.context, submission.job, submission.cluster
     flags = Location(path=FLAGS)
     if given.gpus is not None:
         yield Claim(quantity="GPUs", value=given.gpus, where=flags, words=f"--gpus {given.gpus}")

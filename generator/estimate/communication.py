@@ -80,7 +80,7 @@ def expert_s(job: Job, layout: LayoutLike) -> Any:
     if not job.model.is_moe:
         return 0.0 * layout.expert
     ring = group(job, layout.expert, layout.tensor)
-    # Beside tensor parallelism Megatron-LM routes tokens only when the sequence is cut.
+    # ContextFlags tensor parallelism Megatron-LM routes tokens only when the sequence is cut.
     tokens = local_tokens(job, layout) / (layout.tensor if job.framework.runs("Megatron-LM") else sequence_cut(layout))
     size, copies = weight_bytes(job) * tokens * job.model.hidden, job.model.experts_per_token
     passes = np.where(layout.recompute == Recompute.FULL, 6, 4)

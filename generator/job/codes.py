@@ -38,7 +38,7 @@ TITLES: Final[dict[str, str]] = {
     WRONG_TYPE: "Every value has the type of its key.",
     WRONG_VALUE: "Every value is one of the key's values, or in its range.",
     CONFLICTING_KEYS: "Keys that say the same thing in different ways are not given together.",
-    UNKNOWN_NAME: "Models, clusters and accelerators are in the catalogue.",
+    UNKNOWN_NAME: "Models, clusters and accelerators are in the catalog.",
     PARTIAL_SEQUENCES: "A global batch in tokens makes whole sequences.",
     UNUSABLE_MODEL: "The model's configuration describes a transformer that dsgen knows.",
     FORBIDDEN_CHARACTER: "Text has no control characters, and names and paths have no line breaks.",

@@ -1,4 +1,4 @@
-"""`cluster` of the spec: a node type of the catalogue or one described inline, as a `Cluster`."""
+"""`cluster` of the spec: a node type of the catalog or one described inline, as a `Cluster`."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _unknown_node_type(source: Source, value: str) -> Resolved:
     aliases = [alias for alias, name in catalog.aliases.items() if name in catalog.node_types]
     near = closest(value, [*catalog.node_types, *aliases])
     hint = f"did you mean `{near}`?" if near else f"such as `cluster: {next(iter(catalog.node_types))}`"
-    message = f"{show(value)} is no node type of the catalogue"
+    message = f"{show(value)} is no node type of the catalog"
     where = source.locate("/cluster")
     return None, (error(UNKNOWN_NAME, where, message, f"{hint} (`dsgen catalog` lists all)"),)
 
@@ -103,4 +103,4 @@ def _unknown_accelerator(source: Source, value: str) -> Resolved:
     near = closest(value, [*catalog.accelerators, *aliases])
     hint = f"did you mean `{near}`?" if near else f"such as `accelerator: {next(iter(catalog.accelerators))}`"
     where = source.locate("/cluster/accelerator")
-    return None, (error(UNKNOWN_NAME, where, f"{show(value)} is no accelerator of the catalogue", hint),)
+    return None, (error(UNKNOWN_NAME, where, f"{show(value)} is no accelerator of the catalog", hint),)

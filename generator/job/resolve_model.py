@@ -31,7 +31,7 @@ def resolve_model(source: Source, value: str | Mapping[str, object]) -> Resolved
         return _build(source, value, name=name if isinstance(name, str) else "custom", origin=None)
     preset = find_model(value)
     if preset is not None:
-        return _build(source, preset.config, name=preset.name, origin=preset.source, file="the catalogue's entry")
+        return _build(source, preset.config, name=preset.name, origin=preset.source, file="the catalog's entry")
     path = _config_path(source, value)
     return _unknown(source, value) if path is None else _from_file(source, value, path)
 
@@ -75,7 +75,7 @@ def _unknown(source: Source, value: str) -> Resolved:
     aliases = [alias for alias, name in catalog.aliases.items() if name in catalog.models]
     near = closest(value, [*catalog.models, *aliases])
     hint = f"did you mean `{near}`?" if near else f"such as `model: {next(iter(catalog.models))}`"
-    message = f"{show(value)} is no model of the catalogue, and no config.json"
+    message = f"{show(value)} is no model of the catalog, and no config.json"
     return None, (error(UNKNOWN_NAME, source.locate("/model"), message, f"{hint} (`dsgen catalog` lists all)"),)
 
 

@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from ..documents.context import ContextFlags, look_up
 from ..documents.document import JobSpec
-from ..documents.given import Beside, look_up
 from ..documents.read import read_documents
 from ..documents.submission import Submission
 from ..findings import Finding, InvalidJob, Severity, in_file_order
@@ -31,7 +31,7 @@ class Answer:
 
 def validate(
     paths: Iterable[Path],
-    beside: Beside,
+    flags: ContextFlags,
     *,
     job: Path | None = None,
     engine: bool = False,
@@ -39,13 +39,13 @@ def validate(
     instead: Mapping[str, str] | None = None,
     told: Callable[[Finding], bool] = bool,
 ) -> Answer:
-    """Every finding in the documents at `paths`; `beside` and the spec at `job` are taken as true.
+    """Every finding in the documents at `paths`; `flags` and the spec at `job` are taken as true.
 
     With `engine` the installed DeepSpeed is asked too, about configs without an error that is `told`; raises `NoEngine`
     where there is none. With `skip_unknown` a file named by itself that tells nothing of its kind is left out, as in
     a folder. `instead` has contents by path that are read instead of what the files hold.
     """
-    reading = read_documents(paths, consumer=beside.consumer, skip_unknown=skip_unknown, instead=instead)
+    reading = read_documents(paths, consumer=flags.consumer, skip_unknown=skip_unknown, instead=instead)
     findings = list(reading.findings)
     resolved: list[Job] = []
     for document in reading.documents:
@@ -57,10 +57,10 @@ def validate(
     if job is not None:
         stated, problems = check_spec(job)
         findings += [problem for problem in problems if problem not in findings]
-    given, problems = look_up(beside, stated)
+    context, problems = look_up(flags, stated)
     findings += problems
     submission = Submission(
-        documents=tuple(reading.documents), frameworks=FRAMEWORKS, given=given, jobs=tuple(resolved)
+        documents=tuple(reading.documents), frameworks=FRAMEWORKS, context=context, jobs=tuple(resolved)
     )
     findings += check_submission(submission)
     texts = _with_spec(reading.texts, job)
@@ -86,7 +86,7 @@ def joined(answers: Iterable[Answer]) -> Answer:
 
 
 def _with_spec(texts: Mapping[str, Text], job: Path | None) -> Mapping[str, Text]:
-    """The texts, with that of the spec given beside the files."""
+    """The texts, with that of the spec named by a flag."""
     if job is None:
         return texts
     try:

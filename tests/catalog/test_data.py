@@ -1,4 +1,4 @@
-"""The catalogue's entries: complete, consistent and within what hardware can do."""
+"""The catalog's entries: complete, consistent and within what hardware can do."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_slices_of_every_sliceable_device() -> None:
 
 @pytest.mark.parametrize("node", NODES, ids=by_name)
 def test_node_is_one_that_could_exist(node: NodeType) -> None:
-    """A node's accelerator is in the catalogue, and its numbers are those of a real machine."""
+    """A node's accelerator is in the catalog, and its numbers are those of a real machine."""
     device = CATALOG.accelerators[node.accelerator]
     assert not device.is_slice
     assert node.name.startswith(f"{node.provider}/")

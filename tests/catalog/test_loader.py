@@ -139,7 +139,7 @@ def test_model_in_two_families_is_refused() -> None:
 
 
 def test_catalog_is_read_once() -> None:
-    """Every call returns the same catalogue."""
+    """Every call returns the same catalog."""
     assert load_catalog() is load_catalog()
 
 

@@ -21,6 +21,7 @@ from dsgen.documents.training_arguments import (
     known_arguments,
     read_value,
 )
+from dsgen.frameworks import FRAMEWORKS
 from dsgen.job.text import text_of
 from scripts.training_arguments_table import TABLE, table
 from tests.needs import needs_transformers
@@ -129,12 +130,12 @@ def test_the_named_config_is_the_one() -> None:
     """`deepspeed` names a config by its file name; of one config alone, any name will do; without it, there is none."""
     first, second = (DsConfig(json=read_json(text_of("{}", name))) for name in ("a/ds1.json", "a/ds2.json"))
     named = TrainingArguments(path="t.yaml", values={"deepspeed": "conf/ds2.json"})
-    assert ds_config_of(Submission(documents=(first, second, named)), named) == second
+    assert ds_config_of(Submission(documents=(first, second, named), frameworks=FRAMEWORKS), named) == second
     other = TrainingArguments(path="t.yaml", values={"deepspeed": "other.json"})
-    assert ds_config_of(Submission(documents=(first, second, other)), other) is None
-    assert ds_config_of(Submission(documents=(first, other)), other) == first
+    assert ds_config_of(Submission(documents=(first, second, other), frameworks=FRAMEWORKS), other) is None
+    assert ds_config_of(Submission(documents=(first, other), frameworks=FRAMEWORKS), other) == first
     none = TrainingArguments(path="t.yaml", values={})
-    assert ds_config_of(Submission(documents=(first, none)), none) is None
+    assert ds_config_of(Submission(documents=(first, none), frameworks=FRAMEWORKS), none) is None
 
 
 def test_every_argument_has_a_type() -> None:

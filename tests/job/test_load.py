@@ -82,7 +82,7 @@ def test_an_inline_cluster_is_converted_to_si() -> None:
 
 
 def test_names_are_found_in_any_case() -> None:
-    """Catalogue names don't depend on case."""
+    """Catalog names don't depend on case."""
     assert load(with_(model="GPT3-175B", cluster="Azure/Standard_ND96amsr_A100_v4")).model.layers == 96
 
 

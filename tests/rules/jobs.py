@@ -1,4 +1,4 @@
-"""Jobs built by hand, so that the rules' tests need neither loader nor catalogue."""
+"""Jobs built by hand, so that the rules' tests need neither loader nor catalog."""
 
 from __future__ import annotations
 

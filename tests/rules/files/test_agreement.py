@@ -11,8 +11,9 @@ from benchmarks.deepspeed_mutations import mutants
 from dsgen.documents.document import DsConfig
 from dsgen.documents.hjson.edits import apply_edits
 from dsgen.documents.hjson.text import read_json
-from dsgen.documents.submission import NEWEST_DEEPSPEED, Given, Submission
+from dsgen.documents.submission import NEWEST_DEEPSPEED, Context, Submission
 from dsgen.findings import Finding
+from dsgen.frameworks import FRAMEWORKS
 from dsgen.job.text import text_of
 from dsgen.rules.files.run import check_submission
 from tests.needs import needs_deepspeed
@@ -72,8 +73,8 @@ def test_hostile_values_only_draw_findings() -> None:
 def findings_of(text: str, release: str) -> tuple[Finding, ...]:
     """Every finding on a config that eight GPUs read."""
     config = DsConfig(json=read_json(text_of(text, "ds_config.json")))
-    given = Given(gpus=WORLD, deepspeed_version=tuple(map(int, release.split("."))))
-    return check_submission(Submission(documents=(config,), given=given))
+    given = Context(gpus=WORLD, deepspeed_version=tuple(map(int, release.split("."))))
+    return check_submission(Submission(documents=(config,), context=given, frameworks=FRAMEWORKS))
 
 
 def key_of(finding: Finding) -> tuple[str, str]:

@@ -17,17 +17,17 @@ from dsgen.documents.document import DsConfig
 from dsgen.documents.hjson.text import read_json
 from dsgen.documents.megatron_arguments import MegatronArguments, read_argument_file
 from dsgen.documents.megatron_options import Flavour, option_table
-from dsgen.documents.submission import Given, Submission
+from dsgen.documents.submission import Context, Submission
 from dsgen.estimate.layout import Layout, Recompute
 from dsgen.findings import Severity
-from dsgen.frameworks import program_for
+from dsgen.frameworks import FRAMEWORKS, program_for
 from dsgen.job.records import Pins
 from dsgen.job.text import text_of
 from dsgen.rules import LAYOUT_RULES
-from dsgen.rules.files.registry import all_file_rules
 from dsgen.rules.files.megatron import as_job, fits
 from dsgen.rules.files.megatron import config as megatron_config
 from dsgen.rules.files.megatron.job_words import in_options
+from dsgen.rules.files.registry import all_file_rules
 from dsgen.rules.files.rule import Breach, Rule
 from tests.frameworks.plans import GPT, LLAMA, MIXTRAL, make_job, make_plan, words
 
@@ -50,7 +50,7 @@ def submission_of(lines: list[str], config: dict[str, object] | None = None, **g
     documents: list[Any] = [read_argument_file(text_file("\n".join(lines)))]
     if config is not None:
         documents.append(DsConfig(json=read_json(text_file(json.dumps(config), "ds_config.json"))))
-    return Submission(documents=tuple(documents), given=Given(**given))
+    return Submission(documents=tuple(documents), context=Context(**given), frameworks=FRAMEWORKS)
 
 
 def breaches(rule: Rule, submission: Submission) -> list[Breach]:

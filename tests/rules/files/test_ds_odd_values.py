@@ -13,7 +13,7 @@ import pytest
 
 from dsgen.documents.document import DsConfig
 from dsgen.documents.hjson.text import read_json
-from dsgen.documents.submission import Given, Submission
+from dsgen.documents.submission import Context, Submission
 from dsgen.job.text import Text
 from dsgen.rules.files.run import check_submission
 
@@ -52,7 +52,7 @@ def places(value: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]
 def told(content: str, **beside: Any) -> int:
     """How many findings a config has."""
     text = Text(path="ds_config.json", content=content, lines=content.split("\n"), folder=Path())
-    submission = Submission(documents=(DsConfig(json=read_json(text)),), given=Given(**beside))
+    submission = Submission(documents=(DsConfig(json=read_json(text)),), context=Context(**beside))
     return len(check_submission(submission))
 
 

@@ -1,4 +1,4 @@
-"""Hugging Face names of models are found in the catalogue."""
+"""Hugging Face names of models are found in the catalog."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ def test_a_name_with_a_version_or_tuning_is_the_models(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "/", "out/checkpoint-500", "me/llama-2-7b-lora", "-hf", "-v0.1-v0.1"])
 def test_other_names_are_of_no_model(name: str) -> None:
-    """A name that the catalogue doesn't have tells nothing of a model."""
+    """A name that the catalog doesn't have tells nothing of a model."""
     assert model_named(name) is None

@@ -11,10 +11,9 @@ from dsgen.cli.known_rules import known_rules, rule_notes
 from dsgen.documents import codes
 from dsgen.findings import Severity
 from dsgen.rules import ALL_RULES
-from dsgen.rules.files.registry import all_file_rules
-from dsgen.rules.rule import Rule
 from dsgen.rules.files.megatron.as_job import RULES as JOB_RULES_ON_FILES
-from dsgen.rules.files.registry import file_rules
+from dsgen.rules.files.registry import all_file_rules, file_rules
+from dsgen.rules.rule import Rule
 from tests.rules.files.test_cases import CASES, rule_of
 
 #: Rules on texts that have tests of their own instead of a case: they need no file, or DeepSpeed.

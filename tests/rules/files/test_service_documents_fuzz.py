@@ -13,8 +13,9 @@ from dsgen.documents.azureml import read_azureml
 from dsgen.documents.document import AccelerateConfig, Document, DsConfig
 from dsgen.documents.foreign_yaml import read_yaml
 from dsgen.documents.hjson.text import read_json
-from dsgen.documents.submission import Given, Submission
+from dsgen.documents.submission import Context, Submission
 from dsgen.documents.training_arguments import from_launches, from_yaml, known_arguments
+from dsgen.frameworks import FRAMEWORKS
 from dsgen.job.text import text_of
 from dsgen.rules.files import check_submission
 from dsgen.rules.files.azureml.shape import COMMAND_JOB
@@ -83,7 +84,7 @@ CONFIGS = st.dictionaries(
 
 def check(*documents: Document) -> None:
     """Ask every rule about a submission of these documents."""
-    for finding in check_submission(Submission(documents=documents, given=Given(gpus=8))):
+    for finding in check_submission(Submission(documents=documents, context=Context(gpus=8), frameworks=FRAMEWORKS)):
         assert finding.message
         assert finding.to_dict()
 

@@ -63,7 +63,11 @@ def processes_are_the_gpus(submission: Submission) -> Violations:
 
 def _gpus_of_a_node(submission: Submission, job: AzureMLJob) -> tuple[int | None, str]:
     """The GPUs of a node, and what the node is: the job's size of machine, as given beside it, or the cluster's."""
-    named, given, cluster = find_node_type(instance_type(job) or ""), submission.given.gpus_per_node, submission.cluster
+    named, given, cluster = (
+        find_node_type(instance_type(job) or ""),
+        submission.context.gpus_per_node,
+        submission.cluster,
+    )
     if named is not None:
         return named.accelerators_per_node, f"a node of {named.name}"
     if given is not None:

@@ -78,7 +78,7 @@ def keys_are_known(config: AccelerateConfig) -> Violations:
     reads=("accelerate config",),
 )
 def one_source_of_settings(submission: Submission) -> Violations:
-    """Beside deepspeed_config_file there is no zero_stage, mixed_precision or other setting that is the file's.
+    """ContextFlags deepspeed_config_file there is no zero_stage, mixed_precision or other setting that is the file's.
 
     Prevents: ValueError: When using `deepspeed_config_file`, the following accelerate config variables ...
     Fix: settings in the JSON only

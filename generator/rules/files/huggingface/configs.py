@@ -92,7 +92,7 @@ def zero_section_is_there(submission: Submission) -> Violations:
     for accelerated in submission.accelerate_configs:
         if linked is not None and accelerated.source.has("/deepspeed_config/deepspeed_config_file"):
             configs.append(linked)
-    if submission.given.consumer in FILLERS:
+    if submission.context.consumer in FILLERS:
         configs += submission.ds_configs
     for call in (call for _, call in accelerate_calls(submission) if call.options.has("--deepspeed_config_file")):
         name = PurePath(call.options.text("--deepspeed_config_file") or "").name
@@ -140,7 +140,7 @@ def tensor_parallel_takes_no_conversion(submission: Submission) -> Violations:
     Fix: no tensor_parallel
     """
     read: list[tuple[TrainingArguments | None, DsConfig]] = [*pairs(submission)]
-    if submission.given.consumer == "huggingface" and not read:
+    if submission.context.consumer == "huggingface" and not read:
         alone = submission.training_arguments
         read = [(alone[0] if len(alone) == 1 else None, config) for config in submission.ds_configs]
     for arguments, config in read:

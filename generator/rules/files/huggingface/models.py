@@ -1,4 +1,4 @@
-"""The model that a training program is told to load, where the catalogue has it."""
+"""The model that a training program is told to load, where the catalog has it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def model_of(submission: Submission, arguments: TrainingArguments | None = None)
 
 @lru_cache(maxsize=64)
 def model_named(name: str) -> Model | None:
-    """The model of a Hugging Face name such as `mistralai/Mixtral-8x7B-v0.1`; None where the catalogue has none."""
+    """The model of a Hugging Face name such as `mistralai/Mixtral-8x7B-v0.1`; None where the catalog has none."""
     short, found = name.rstrip("/").rpartition("/")[2].lower(), None
     while short and found is None:
         found = find_model(short)

@@ -75,7 +75,7 @@ def _nodes_by_gpus(submission: Submission, launch: Launch) -> int | None:
         return None
     if any(call.program in ON_EVERY_NODE for call in launch.calls):
         return None
-    given = submission.given
+    given = submission.context
     each = given.gpus_per_node or (submission.cluster.accelerators_per_node if submission.cluster else None)
     gpus = given.gpus or (submission.job.gpus if submission.job else None)
     return -(-gpus // each) if gpus and each else None

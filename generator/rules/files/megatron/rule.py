@@ -122,7 +122,7 @@ def gpus_of(submission: Submission, arguments: MegatronArguments) -> int | None:
     if len(paths) < 2:
         return submission.world.gpus
     own = tuple(document for document in submission.documents if getattr(document, "path", None) == arguments.path)
-    return Submission(documents=own, frameworks=submission.frameworks, given=submission.given).world.gpus
+    return Submission(documents=own, frameworks=submission.frameworks, context=submission.context).world.gpus
 
 
 def replicas_of(submission: Submission, arguments: MegatronArguments) -> int | None:

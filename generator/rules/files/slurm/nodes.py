@@ -15,7 +15,7 @@ from . import values
 from .options import known_values
 from .requests import Request, blocks, count, gpus_per_node, most_nodes, nodes_of, tasks_per_node
 
-#: Their catalogue entries count virtual cores, which are threads; those of others count cores.
+#: Their catalog entries count virtual cores, which are threads; those of others count cores.
 _COUNT_THREADS: Final = frozenset({"azure", "aws", "gcp"})
 _THREADS: Final = 2  # of a core, where a site's Slurm counts threads as CPUs: the most that GPU nodes' processors have
 _GPU_OPTIONS: Final = ("--gpus", "--gpus-per-node", "--gpus-per-task", "--gpus-per-socket", "--gres", "--tres-per-task")

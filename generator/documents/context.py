@@ -1,4 +1,4 @@
-"""What the user says beside the files, looked up: `--cluster`, `--model`, `--gpus` and so on."""
+"""What the user says flags the files, looked up: `--cluster`, `--model`, `--gpus` and so on."""
 
 from __future__ import annotations
 
@@ -12,54 +12,54 @@ from ..job.records import Cluster, Job
 from ..job.resolve_cluster import resolve_cluster
 from ..job.resolve_model import resolve_model
 from . import codes
-from .submission import CONSUMERS, NEWEST_DEEPSPEED, Given
+from .submission import CONSUMERS, NEWEST_DEEPSPEED, Context
 from .world import FLAGS
 
 _VERSION = re.compile(r"\d{1,4}(?:\.\d{1,4}){1,2}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beside:
+class ContextFlags:
     """The same as the user writes it; None where nothing is said."""
 
     gpus: int | None = None
     gpus_per_node: int | None = None
-    cluster: str | None = None  #: a node type of the catalogue
+    cluster: str | None = None  #: a node type of the catalog
     model: str | None = None  #: a preset, or the path of a Hugging Face config.json
     consumer: str | None = None  #: deepspeed | huggingface | accelerate | megatron-deepspeed
     deepspeed_version: str | None = None  #: such as 0.16.9; None: the newest known
 
 
-def look_up(beside: Beside, job: Job | None = None) -> tuple[Given, tuple[Finding, ...]]:
+def look_up(flags: ContextFlags, job: Job | None = None) -> tuple[Context, tuple[Finding, ...]]:
     """What is given, and an error for every name that isn't known, which is then left out."""
     findings: list[Finding] = []
     cluster: Cluster | None = None
     model: Model | None = None
-    if beside.cluster is not None:
-        cluster, problems = resolve_cluster(plain_source({"cluster": beside.cluster}), beside.cluster)
+    if flags.cluster is not None:
+        cluster, problems = resolve_cluster(plain_source({"cluster": flags.cluster}), flags.cluster)
         findings += problems
-    if beside.model is not None:
-        model, problems = resolve_model(plain_source({"model": beside.model}), beside.model)
+    if flags.model is not None:
+        model, problems = resolve_model(plain_source({"model": flags.model}), flags.model)
         findings += problems
     version: tuple[int, ...] = NEWEST_DEEPSPEED
-    if beside.deepspeed_version is not None:
-        if _VERSION.fullmatch(beside.deepspeed_version):
-            version = tuple(map(int, beside.deepspeed_version.split(".")))
+    if flags.deepspeed_version is not None:
+        if _VERSION.fullmatch(flags.deepspeed_version):
+            version = tuple(map(int, flags.deepspeed_version.split(".")))
         else:
             hint = "give a release, such as --deepspeed-version 0.16.9"
-            findings.append(_unknown(f"{beside.deepspeed_version!r} is no version of DeepSpeed", hint))
-    if beside.consumer is not None and beside.consumer not in CONSUMERS:
-        findings.append(_unknown(f"{beside.consumer!r} is no consumer", f"one of {', '.join(CONSUMERS)}"))
-    given = Given(
-        gpus=beside.gpus,
-        gpus_per_node=beside.gpus_per_node,
+            findings.append(_unknown(f"{flags.deepspeed_version!r} is no version of DeepSpeed", hint))
+    if flags.consumer is not None and flags.consumer not in CONSUMERS:
+        findings.append(_unknown(f"{flags.consumer!r} is no consumer", f"one of {', '.join(CONSUMERS)}"))
+    context = Context(
+        gpus=flags.gpus,
+        gpus_per_node=flags.gpus_per_node,
         cluster=cluster,
         model=model,
         job=job,
-        consumer=beside.consumer if beside.consumer in CONSUMERS else None,
+        consumer=flags.consumer if flags.consumer in CONSUMERS else None,
         deepspeed_version=version,
     )
-    return given, tuple(_of_flags(finding) for finding in findings)
+    return context, tuple(_of_flags(finding) for finding in findings)
 
 
 def _unknown(message: str, hint: str) -> Finding:
