@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ..catalog.records import Accelerator, Model
 from ..findings import Location
 from .framework import Framework
-from .vocabulary import Vocabulary
+from .vocabulary import OF_SPECS, Vocabulary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class Origin:
 
     path: str
     locations: Mapping[str, Location] = field(default_factory=dict)  #: by JSON pointer, of each value
-    vocabulary: Vocabulary = Vocabulary()  #: what its reader calls the keys
+    vocabulary: Vocabulary = OF_SPECS  #: what its reader calls the keys
 
     def locate(self, pointer: str) -> Location:
         """The place of `pointer`, else of the nearest mapping around it, else the file as a whole."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from .wording import listed
 
@@ -37,3 +38,7 @@ class Vocabulary:
 
 def _shown(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(getattr(value, "label", value))
+
+
+#: The vocabulary of job specs.
+OF_SPECS: Final = Vocabulary()
