@@ -12,7 +12,6 @@ from . import activations, model_size, workspace
 from .buckets import bucket_elements, layer_elements
 from .layout import Layout, LayoutLike, Offload
 from .ledgers import Memory
-from .memory_correction import corrected
 from .rates import rates
 from .stages import StageParameters, in_flight, stage_layers, stage_parameters, vocabulary_rows
 from .states import host_bytes, state_bytes, step_bytes, weight_bytes
@@ -37,13 +36,13 @@ def memory(job: Job, layout: LayoutLike) -> Memory:
     """
     parts = [stage_memory(job, layout, stage) for stage in _candidate_stages(job, layout)]
     fullest = reduce(_fuller, parts)
-    return corrected(_whole(job, layout, fullest), job.calibration.memory_factor)
+    return _whole(job, layout, fullest).corrected(job.calibration.memory_factor)
 
 
 def every_stage(job: Job, layout: Layout) -> tuple[Memory, ...]:
     """Memory of each pipeline stage, first to last."""
     ledgers = (_whole(job, layout, stage_memory(job, layout, i)) for i in range(layout.pipeline))
-    return tuple(corrected(ledger, job.calibration.memory_factor) for ledger in ledgers)
+    return tuple(ledger.corrected(job.calibration.memory_factor) for ledger in ledgers)
 
 
 def _candidate_stages(job: Job, layout: LayoutLike) -> list[Any]:
