@@ -45,7 +45,7 @@ class Context:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Submission:
-    """One job as its files describe it. Rules are functions of it; what is derived from it is cached by its identity."""
+    """One job as its files describe it. Rules are functions of it; what is derived from it is cached by identity."""
 
     documents: tuple[Document, ...]
     frameworks: Frameworks  #: those that an inferred run may have
