@@ -12,7 +12,7 @@ from typing import Final
 from ..findings import Location
 from .document import AccelerateConfig, AzureMLJob, DsConfig, Kind
 from .shell.launch_line import Launch
-from .shell.words import Word
+from .shell.records import Word
 from .submission import Submission
 from .training_arguments import TrainingArguments
 

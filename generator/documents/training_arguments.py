@@ -13,7 +13,7 @@ from ..findings import Location
 from ..job.source import Source, escape
 from .hjson.text import JsonText
 from .shell.launch_line import Launch
-from .shell.words import Word
+from .shell.records import Word
 
 #: Arguments that no other program of this trade calls the same; with these a launch line's program takes them all.
 _TELLING: Final = frozenset(

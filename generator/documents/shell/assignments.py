@@ -9,10 +9,9 @@ from typing import Final
 from .context import Context
 from .fields import Field
 from .pieces import Element, Value, parts_of_pieces
-from .records import Assignment
+from .records import Assignment, Word, word_of
 from .state import UNKNOWN
 from .tokens import ARRAY, ASSIGNMENT, Token
-from .words import Word, word_of
 
 DECLARING: Final = frozenset({"export", "declare", "typeset", "local", "readonly"})
 _SETS: Final = frozenset({"read", "mapfile", "readarray", "getopts", "unset", "let", "printf"})

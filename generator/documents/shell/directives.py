@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from .records import Directive
+from .records import Directive, Word
 from .tokens import Token
-from .words import Word
 
 _WORD: Final = re.compile(r"""\s*((?:"[^"]*(?:"|$)|'[^']*(?:'|$)|\\.|[^\s#"'\\])+)""")
 _QUOTES: Final = re.compile(r"\\(.)|[\"']")

@@ -8,9 +8,8 @@ from typing import Final
 
 from .context import Context
 from .pieces import text_of_pieces
-from .records import Heredoc
+from .records import Heredoc, Word
 from .tokens import REDIRECT, Body, Token
-from .words import Word
 
 #: A redirection, and the word that names its file; None where it has none.
 Redirection = tuple[Token, "Token | None"]

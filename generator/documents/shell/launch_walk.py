@@ -9,8 +9,7 @@ from typing import Final
 
 from .launch_options import OptionReader, Options
 from .launcher_options import TABLES
-from .records import Assignment, Command
-from .words import Word
+from .records import Assignment, Command, Word
 
 _NAMES: Final = {
     "mpiexec": "mpirun",

@@ -9,10 +9,9 @@ from typing import Final
 from .context import Context, Outer
 from .fields import Field
 from .pieces import Element, Piece, Source, Value
-from .records import Command
+from .records import Command, Word
 from .state import State
 from .tokens import WORD, Token
-from .words import Word
 
 _DEEPEST: Final = 3  # `bash -c` in `bash -c`
 _SHELLS: Final = frozenset({"bash", "sh", "zsh", "dash"})
