@@ -10,7 +10,7 @@ import click
 
 from .findings_text import print_findings
 from .loading import DEFAULT_SPEC, stop
-from .options import read_assignments
+from .options import form_option, read_assignments
 from .printing import print_json, print_parts
 from .writing import write_files
 
@@ -39,14 +39,7 @@ if TYPE_CHECKING:
 )
 @click.option("-o", "--output", metavar="FILE", default="calibration.json", show_default=True, help="File to write.")
 @click.option("--force", is_flag=True, help="Overwrite a file that differs.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="Form of the answer.",
-)
+@form_option("table", "json")
 def calibrate(
     runs: tuple[str, ...],
     specs: tuple[str, ...],
