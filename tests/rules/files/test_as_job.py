@@ -23,12 +23,12 @@ from dsgen.findings import Severity, Violation
 from dsgen.frameworks import FRAMEWORKS, program_for
 from dsgen.job.records import Pins
 from dsgen.job.text import text_of
+from dsgen.rule import Rule, rules_in
 from dsgen.rules import LAYOUT_RULES
 from dsgen.rules.files.megatron import as_job, fits
 from dsgen.rules.files.megatron import config as megatron_config
 from dsgen.rules.files.megatron.job_words import in_options
 from dsgen.rules.files.registry import all_file_rules
-from dsgen.rules.rule import Rule, rules_in
 from tests.case import NAMES, read_case
 from tests.frameworks.plans import GPT, LLAMA, MIXTRAL, make_job, make_plan, words
 
