@@ -11,6 +11,8 @@ from typing import Final, TypeVar
 from ..catalog import Model
 from ..job.framework import Frameworks
 from ..job.records import Cluster, Job
+from .deepspeed_config import FILLERS as FILLERS
+from .deepspeed_config import Config
 from .document import AccelerateConfig, AzureMLJob, Document, DsConfig, EnvironmentFile, LaunchScript
 from .hostfile import Hostfile
 from .links import Reference, references
@@ -22,8 +24,7 @@ from .world import World, find_world
 #: The newest release that the tables of keys describe.
 NEWEST_DEEPSPEED: Final = (0, 19, 8)
 
-#: Programs that read a DeepSpeed config before DeepSpeed does; they read strict JSON, the first two fill in "auto".
-FILLERS: Final = frozenset({"huggingface", "accelerate"})
+#: Programs that read a DeepSpeed config; all but DeepSpeed itself read strict JSON.
 CONSUMERS: Final = ("deepspeed", "huggingface", "accelerate", "megatron-deepspeed")
 
 _Kind = TypeVar("_Kind", bound=Document)
@@ -55,15 +56,18 @@ class Submission:
         return tuple(document for document in self.documents if isinstance(document, kind))
 
     @cached_property
-    def ds_configs(self) -> tuple[DsConfig, ...]:
+    def configs(self) -> tuple[Config, ...]:
         """DeepSpeed configs, those within scripts included."""
-        return self._of(DsConfig)
+        return tuple(
+            Config(json=one.json, target=one.target, consumer=self.consumer, version=self.deepspeed_version)
+            for one in self._of(DsConfig)
+        )
 
     @cached_property
-    def ds_config(self) -> DsConfig | None:
+    def config(self) -> Config | None:
         """The DeepSpeed config that the job uses: the one that a launch line names, else the only one there is."""
         named = {link.name for link in self.references if link.kind == "DeepSpeed config"}
-        used = [config for config in self.ds_configs if config.name in named] or self.ds_configs
+        used = [config for config in self.configs if config.name in named] or self.configs
         return used[0] if len(used) == 1 else None
 
     @cached_property

@@ -16,7 +16,7 @@ from .shell.launch_line import Launch
 from .shell.words import Word
 
 if TYPE_CHECKING:
-    from .document import DsConfig
+    from .deepspeed_config import Config
     from .submission import Submission
 
 #: Arguments that no other program of this trade calls the same; with these a launch line's program takes them all.
@@ -177,7 +177,7 @@ def read_value(text: str, kind: str) -> object:
     return text
 
 
-def ds_config_of(submission: Submission, arguments: TrainingArguments) -> DsConfig | None:
+def ds_config_of(submission: Submission, arguments: TrainingArguments) -> Config | None:
     """The DeepSpeed config that arguments name by their `deepspeed`; the job's, where the name can't be known.
 
     None where the arguments don't use DeepSpeed, or it can't be told which config they mean.
@@ -185,7 +185,7 @@ def ds_config_of(submission: Submission, arguments: TrainingArguments) -> DsConf
     if not arguments.given("deepspeed"):
         return None
     named = arguments.value("deepspeed")
-    configs = submission.ds_configs
+    configs = submission.configs
     if isinstance(named, str):
         name = named.replace("\\", "/").rpartition("/")[2]
         same = [config for config in configs if config.name == name]
@@ -193,4 +193,4 @@ def ds_config_of(submission: Submission, arguments: TrainingArguments) -> DsConf
             return same[0]
     if isinstance(named, dict) or named in (False, ""):
         return None
-    return submission.ds_config if named is None or len(configs) == 1 else None
+    return submission.config if named is None or len(configs) == 1 else None

@@ -269,10 +269,10 @@ def _degrees(submission: Submission) -> dict[str, int]:
         pins = submission.job.pins
         pinned = {name: getattr(pins, name) for name in ("tensor", "pipeline", "context", "expert")}
         degrees |= {name: value for name, value in pinned.items() if value is not None}
-    config = submission.ds_config
+    config = submission.config
     if config is not None:
         for name, pointer in _DEEPSPEED_DEGREES:
-            degree = config.integer(pointer)
+            degree = config.whole(pointer)
             if degree is not None and degree > 0:
                 degrees.setdefault(name, degree)
     return degrees
