@@ -14,8 +14,8 @@ Violations = tuple[tuple[str, str, str | None], ...]
 
 def hosts_are_the_nodes(job: Job) -> Violations:
     """Named hosts are as many as the job's nodes, each once."""
-    hosts, where = job.launch.options.get("hosts"), "/launch/shell/hosts"
-    if job.launch.target != "shell" or not isinstance(hosts, (list, tuple)):
+    hosts, where = job.launch.options.get("hosts"), f"/launch/{job.launch.target}/hosts"
+    if not isinstance(hosts, (list, tuple)):
         return ()
     twice = [host for host, times in Counter(hosts).items() if times > 1]
     if twice:
@@ -28,28 +28,28 @@ def hosts_are_the_nodes(job: Job) -> Violations:
     return ((where, message, f"name {job.nodes}, or none and write the hostfile later; or gpus: {gpus}"),)
 
 
-def _slurm_number(job: Job, key: str) -> int | None:
-    value = job.launch.options.get(key) if job.launch.target == "slurm" else None
+def _number(job: Job, key: str) -> int | None:
+    value = job.launch.options.get(key)
     return value if isinstance(value, int) else None
 
 
 def node_has_the_cores(job: Job) -> Violations:
     """A task gets no more cores than its node has."""
-    asked, cores = _slurm_number(job, "cpus_per_task"), job.cluster.cpu_cores
+    asked, cores = _number(job, "cpus_per_task"), job.cluster.cpu_cores
     if asked is None or cores is None or asked <= cores:
         return ()
     message = f"cpus_per_task: {asked} is more than the {cores} cores of {job.cluster.name}"
-    return (("/launch/slurm/cpus_per_task", message, f"cpus_per_task: {cores}, or leave it out"),)
+    return ((f"/launch/{job.launch.target}/cpus_per_task", message, f"cpus_per_task: {cores}, or leave it out"),)
 
 
 def signal_comes_during_the_run(job: Job) -> Violations:
     """The signal before the time limit comes after the job's start."""
-    before_s, limit_s = _slurm_number(job, "signal_seconds"), job.launch.time_limit_s
+    before_s, limit_s = _number(job, "signal_seconds"), job.launch.time_limit_s
     if not before_s or limit_s is None or before_s < limit_s:
         return ()
     message = f"signal_seconds: {before_s} is no less than the time limit of {limit_s} s: the signal comes at the start"
     hint = f"signal_seconds: {max(1, limit_s // 10)}, or a longer time_limit"
-    return (("/launch/slurm/signal_seconds", message, hint),)
+    return ((f"/launch/{job.launch.target}/signal_seconds", message, hint),)
 
 
 LAUNCH_RULES: tuple[JobRule, ...] = (
