@@ -32,9 +32,7 @@ _SEVERITIES: Final = ("error", "warning", "note")  #: the worst first
 @click.option("--skip-unknown", is_flag=True, help="Skip files at PATH that dsgen does not recognize.")
 @click.option("--each-folder", is_flag=True, help="Check every folder as a separate job.")
 @click.option("--engine", is_flag=True, help="Also run the parser of the installed DeepSpeed.")
-@click.option(
-    "--select", multiple=True, metavar="IDS", help="Report only these rules: ids or prefixes, with commas."
-)
+@click.option("--select", multiple=True, metavar="IDS", help="Report only these rules: ids or prefixes, with commas.")
 @click.option("--ignore", multiple=True, metavar="IDS", help="Skip these rules: ids or prefixes, with commas.")
 @click.option("--fix", is_flag=True, help="Apply safe fixes, report the rest.")
 @click.option("--diff", "only_diff", is_flag=True, help="With --fix: show the changes, write nothing.")
