@@ -7,8 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
+from .known_rules import checks
+
 if TYPE_CHECKING:
-    from .known_rules import KnownRule
+    from ..rule import Rule
 
 #: What the prefixes of ids stand for.
 SUBJECTS: Final[Mapping[str, str]] = {
@@ -59,12 +61,12 @@ _WHEN: Final = {
 }
 
 
-def rules_page(rules: Iterable[KnownRule]) -> str:
+def rules_page(rules: Iterable[Rule]) -> str:
     """Every rule on one page, by subject."""
     return "\n".join(page for _, page in subject_pages(rules, {}))
 
 
-def subject_pages(rules: Iterable[KnownRule], examples: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def subject_pages(rules: Iterable[Rule], examples: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """A page for each subject, by the subject's prefix. `examples` has the output for a bad file, by rule id."""
     for subject, group in groupby(rules, key=subject_of):
         lines = [f"# {heading(subject)}"]
@@ -73,7 +75,7 @@ def subject_pages(rules: Iterable[KnownRule], examples: Mapping[str, str]) -> It
         yield subject, "\n".join(lines) + "\n"
 
 
-def subject_of(rule: KnownRule) -> str:
+def subject_of(rule: Rule) -> str:
     """The prefix of a rule's id."""
     return rule.id.rstrip("0123456789")
 
@@ -83,12 +85,12 @@ def heading(subject: str) -> str:
     return f"{subject}: {SUBJECTS[subject]}" if subject in SUBJECTS else subject
 
 
-def _entry(rule: KnownRule, example: str | None) -> Iterator[str]:
+def _entry(rule: Rule, example: str | None) -> Iterator[str]:
     yield f"## {rule.id}"
     yield ""
     yield f"{_markdown(rule.title)}"
     yield ""
-    facts = [f"**{rule.severity}**", f"checks {rule.checks}"]
+    facts = [f"**{rule.severity.value}**", f"checks {checks(rule)}"]
     if rule.reads:
         facts[-1] += f" ({', '.join(rule.reads)})"
     if rule.when:
