@@ -12,7 +12,7 @@ from ....documents.document import EnvironmentFile
 from ....documents.hostfile import Hostfile
 from ....documents.launcher_call import ON_EVERY_NODE, LauncherCall
 from ....documents.submission import Submission
-from ....documents.world import FLAGS
+from ....documents.world import FLAGS, world_of
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.wording import show
 from ...numbers import listed
@@ -131,7 +131,7 @@ def gpus_are_in_the_hostfile(call: LauncherCall) -> Violations:
     gpus, entries = call.integer("--num_gpus"), call.hostfile.entries if call.hostfile else ()
     if gpus is None:
         return
-    claims = [claim for claim in call.submission.world.said("GPUs per node") if claim.where.path == FLAGS]
+    claims = [claim for claim in world_of(call.submission).said("GPUs per node") if claim.where.path == FLAGS]
     limits = [
         (e.slots, f"the {e.slots} slots of {e.host}") for e in entries if e.slots is not None and e.slots < gpus.value
     ]

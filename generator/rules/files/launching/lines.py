@@ -10,6 +10,7 @@ from ....documents.command_line import CommandLine
 from ....documents.launcher_call import PORTS, LauncherCall
 from ....documents.shell.launch_line import Launch
 from ....documents.shell.launcher_options import TABLES
+from ....documents.world import world_of
 from ....findings import ERROR, WARNING, Violation, Violations
 from ...sources import accelerate, derived, torch
 from ..subjects import accelerate_calls, launcher_calls, launches
@@ -125,7 +126,7 @@ def processes_are_those_of_all_machines(call: LauncherCall) -> Violations:
     Prevents: Unused GPUs on every machine.
     Fix: write machines × GPUs per machine
     """
-    total, machines, each = call.integer("--num_processes"), call.nodes, call.submission.world.gpus_per_node
+    total, machines, each = call.integer("--num_processes"), call.nodes, world_of(call.submission).gpus_per_node
     if each and total is not None and machines is not None and machines > 1 and total.value == each:
         start = f"{each // machines} start on each, which has {each} GPUs"
         message = f"accelerate --num_processes {each} is for all {machines} machines: {start}"

@@ -11,6 +11,7 @@ from typing import Final
 from ....catalog.loader import closest
 from ....documents.document import Kind
 from ....documents.submission import Submission
+from ....documents.world import world_of
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...numbers import listed
 from ...rule import submissions
@@ -44,7 +45,7 @@ def interface_reaches_the_nodes(submission: Submission) -> Violations:
     Prevents: Bootstrap : no socket interface found; or a hang.
     Fix: write the cluster's interface
     """
-    several = (submission.world.nodes or 1) > 1
+    several = (world_of(submission).nodes or 1) > 1
     for setting, value in known(submission, "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
         names = {name.strip() for name in value.lstrip("=").split(",")}
         if not value.startswith("^") and names <= {"lo", "docker0", ""}:
@@ -61,7 +62,7 @@ def infiniband_is_used(submission: Submission) -> Violations:
     Prevents: Gradients at a tenth of the network's speed.
     Fix: take it out
     """
-    cluster, nodes = submission.cluster, submission.world.nodes
+    cluster, nodes = submission.cluster, world_of(submission).nodes
     if (nodes is not None and nodes <= 1) or (cluster and cluster.network.lower() not in ("infiniband", "roce")):
         return
     for setting, value in known(submission, "NCCL_IB_DISABLE"):

@@ -8,7 +8,7 @@ from ....documents.launcher_call import ON_EVERY_NODE, Port, fixed_port
 from ....documents.shell.launch_line import Launch
 from ....documents.slurm_request import Request
 from ....documents.submission import Submission
-from ....documents.world import FLAGS
+from ....documents.world import FLAGS, world_of
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ...rule import submissions
 from ...sources import deepspeed_now
@@ -42,7 +42,7 @@ def _free_gpus(submission: Submission, block: Request) -> tuple[str, Severity] |
     asked, cluster = block.gpus_per_node, submission.cluster
     if asked is None or asked.value == 0 or block.has("--exclusive"):
         return None
-    claims = submission.world.said("GPUs per node")
+    claims = world_of(submission).said("GPUs per node")
     has = next((claim.value for claim in claims if claim.where.path == FLAGS), None)
     has = cluster.accelerators_per_node if cluster else has
     if has is not None:

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from ....documents.launcher_call import program_text
+from ....documents.links import used_ds_config
 from ....documents.shell.launch_line import Call, Launch
 from ....documents.submission import Submission
+from ....documents.world import world_of
 from ....findings import ERROR, NOTE, WARNING, Location, Violation, Violations
 from ...rule import subject
 from ...sources import deepspeed_now
@@ -83,7 +85,7 @@ def _bare(submission: Submission) -> Iterator[tuple[Launch, Call]]:
             continue
         if programs == ["python"]:
             once = outer.command.shell is None and not outer.command.guarded
-            if once and (submission.world.gpus or 1) > 1 and not _starts_scripts(submission):
+            if once and (world_of(submission).gpus or 1) > 1 and not _starts_scripts(submission):
                 yield launch, outer
         elif outer.program == "mpirun" and (outer.options.integer("--np") or 1) > 1:
             yield launch, outer
@@ -120,7 +122,7 @@ def ranks_know_who_they_are(ranks: _Ranks) -> Violations:
         message = "mpirun starts the ranks without RANK and WORLD_SIZE: DeepSpeed asks mpi4py for them"
         hint, severity = "install mpi4py, or start them by deepspeed --launcher openmpi or torchrun", NOTE
     elif ranks.program == "python":
-        message = f"no launcher starts this: one process, and the job has {ranks.submission.world.gpus} GPUs"
+        message = f"no launcher starts this: one process, and the job has {world_of(ranks.submission).gpus} GPUs"
         hint = f"write deepspeed {program.raw} ..." if program else "start it by deepspeed or torchrun"
     elif missing:
         message = f"srun starts the ranks without {', '.join(missing)}, by which DeepSpeed and torch find one another"
@@ -139,7 +141,7 @@ def world_is_not_one(ranks: _Ranks) -> Violations:
     better.
     Fix: export RANK and WORLD_SIZE, or start a launcher
     """
-    config = ranks.submission.ds_config
+    config = used_ds_config(ranks.submission)
     total = config.value("/train_batch_size") if config else None
     known = {"RANK", "WORLD_SIZE"} & ranks.variables or _finds_out_itself(ranks.launch)
     by_srun = ranks.program == "srun" and (config is not None or ranks.certain) and not known
