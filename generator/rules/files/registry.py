@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Final
 
 from ...rule import Rule, rules_in
-from . import across, against_job
+from . import against_job, consistency
 from .azureml import registry as azureml
 from .deepspeed import registry as deepspeed
 from .huggingface import registry as huggingface
@@ -21,7 +21,7 @@ MODULES: Final = (
     *azureml.MODULES,
     *huggingface.MODULES,
     *megatron.MODULES,
-    across,
+    consistency,
     against_job,
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from ....documents.slurm_values import mebibytes
 from ....documents.submission import Submission
 from ....estimate.layout import Offload
 from ....estimate.memory import memory
@@ -15,9 +16,7 @@ from ...registry import FIT_RULES
 from ...rule import submissions
 from ...sources import derived
 from ..memory_needs import Need, needs_of
-from ..slurm.options import known_values
-from ..slurm.requests import blocks
-from ..slurm.values import mebibytes
+from ..subjects import blocks
 from .job_words import in_options
 
 #: The share of a GPU's memory that a small model takes at stage 2: the rest is room for activations, which a config
@@ -97,13 +96,11 @@ def fits_request(submission: Submission) -> Violations:
     for need in needs_of(submission) if submission.scripts else ():
         needed = need.ledger.host_bytes_per_node
         for request in blocks(submission) if need.on_host else ():
-            for option, text in known_values(request, "--mem", last=True):
-                asked = mebibytes(text)
+            for option in request.texts("--mem", last=True):
+                asked = mebibytes(option.value)
                 if asked and needed > asked * MIB:
-                    message = f"{request.said(option)}: what is offloaded needs about {_gib(needed)} a node"
-                    yield Violation(
-                        where=request.at_value(option), message=message, hint="--mem=0: all that the node has"
-                    )
+                    message = f"{option}: what is offloaded needs about {_gib(needed)} a node"
+                    yield Violation(where=option.where_value, message=message, hint="--mem=0: all that the node has")
 
 
 @submissions.rule(

@@ -18,23 +18,8 @@ _SIGNAL: Final = re.compile(r"([rb]{0,2}):?([a-z0-9+]+)(?:@\s*\+?(\d+))?", re.AS
 _MOST_DIGITS: Final = 12  # more is no number that anybody means; int() of Python refuses thousands
 _MIB: Final = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
 #: Slurm's names, and Linux' numbers of signals. Source: src/common/proc_args.c, signals_mapping @ slurm-22-05-8-1
-SIGNALS: Final = (
-    "HUP",
-    "INT",
-    "QUIT",
-    "ABRT",
-    "KILL",
-    "ALRM",
-    "TERM",
-    "USR1",
-    "USR2",
-    "URG",
-    "CONT",
-    "STOP",
-    "TSTP",
-    "TTIN",
-    "TTOU",
-    "XCPU",
+SIGNALS: Final = tuple(
+    "HUP INT QUIT ABRT KILL ALRM TERM USR1 USR2 URG CONT STOP TSTP TTIN TTOU XCPU".split()  # noqa: SIM905
 )
 MOST_SIGNAL_SECONDS: Final = 65_535  # sixteen bits: src/common/proc_args.c:1151
 
