@@ -7,6 +7,9 @@ from dataclasses import replace
 from itertools import chain
 from typing import Final
 
+from ....documents.inferred_run import InferredRun as Described
+from ....documents.inferred_run import inferred_runs as described_jobs
+from ....documents.megatron_run import GLOBAL, MICRO, PIPELINE
 from ....documents.submission import Submission
 from ....findings import Severity, Violation, Violations, When
 from ....job.records import Job
@@ -15,9 +18,7 @@ from ...layout.pins import known_values, layout_of
 from ...planning_rule import JobRule, LayoutRule
 from ...registry import JOB_RULES, LAYOUT_RULES
 from ...rule import Rule, submissions
-from .described import Described, described_jobs
 from .job_words import in_options, with_global_batch
-from .rule import GLOBAL, MICRO, PIPELINE
 
 _SIZES: Final = ("tensor", "pipeline", "context")
 
@@ -71,7 +72,7 @@ _SILENT: Final = frozenset({"BATCH011", "MLM010", "MLM040", "MDS021", "NODE002"}
 
 
 def _allowed(rule: str, described: Described) -> bool:
-    arguments = described.arguments
+    arguments = described.run
     return _ONLY.get(rule, arguments.flavour) == arguments.flavour and not any(
         map(arguments.has, _UNLESS.get(rule, ()))
     )

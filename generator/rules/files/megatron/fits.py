@@ -14,7 +14,8 @@ from ....units import GIB, MIB
 from ...fit import FIT_RULES
 from ...rule import submissions
 from ...sources import derived
-from ..memory_needs import Need, needs_of
+from ..memory_needs import Need
+from ..memory_needs import needs as needs_of
 from ..slurm.options import known_values
 from ..slurm.requests import blocks
 from ..slurm.values import mebibytes
@@ -57,7 +58,12 @@ def fits_device(submission: Submission) -> Violations:
             )
         message += f"; {need.job.cluster.accelerator.name} has {_gib(ledger.capacity_bytes)}"
         severity = None if sure else Severity.WARNING
-        yield Violation(where=need.where, message=message, hint=_words(need, hint) or None, severity=severity)
+        yield Violation(
+            where=need.run.locate(("micro_batch", "zero_stage")),
+            message=message,
+            hint=_words(need, hint) or None,
+            severity=severity,
+        )
 
 
 @submissions.rule(
@@ -75,14 +81,16 @@ def fits_host(submission: Submission) -> Violations:
     """
     rule = _HOST
     for need in needs_of(submission):
-        if not need.on_host or rule.holds(need.job, need.layout, need.ledger):
+        if not (need.whole or "host offload" in need.run.facts) or rule.holds(need.job, need.layout, need.ledger):
             continue
         cluster = need.job.cluster
         message = (
             f"what is offloaded needs about {_gib(need.ledger.host_bytes_per_node)} of host memory a node;"
             f" {cluster.name} has {_gib(cluster.host_memory_bytes or 0)}"
         )
-        yield Violation(where=need.offload, message=message, hint="offload less, or to NVMe, or use more nodes")
+        yield Violation(
+            where=need.run.locate(("offload",)), message=message, hint="offload less, or to NVMe, or use more nodes"
+        )
 
 
 @submissions.rule(
@@ -96,7 +104,7 @@ def fits_request(submission: Submission) -> Violations:
     """
     for need in needs_of(submission) if submission.scripts else ():
         needed = need.ledger.host_bytes_per_node
-        for request in blocks(submission) if need.on_host else ():
+        for request in blocks(submission) if (need.whole or "host offload" in need.run.facts) else ():
             for option, text in known_values(request, "--mem", last=True):
                 asked = mebibytes(text)
                 if asked and needed > asked * MIB:
@@ -129,7 +137,7 @@ def stage_three_is_needed(submission: Submission) -> Violations:
                 f" {need.job.model.name} on {need.layout.world} GPUs, without activations;"
                 f" {need.job.cluster.accelerator.name} has {_gib(ledger.capacity_bytes)}"
             )
-            yield Violation(where=need.where, message=message, hint='"stage": 2')
+            yield Violation(where=need.run.locate(("micro_batch", "zero_stage")), message=message, hint='"stage": 2')
 
 
 def _subject(need: Need) -> str:

@@ -6,8 +6,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from ....documents.megatron_run import CONTEXT, EXPERT, GLOBAL, MICRO, PIPELINE, TENSOR, ULYSSES
 from ....estimate.layout import Layout
-from .rule import CONTEXT, EXPERT, GLOBAL, LM, MICRO, PIPELINE, TENSOR, ULYSSES
+
+LM = "megatron-lm"
 
 _NUMBERS: Final = r"(\d+(?:(?:, | or )\d+)*)"
 _SHARED: Final[Mapping[str, str]] = {

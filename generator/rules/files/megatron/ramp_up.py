@@ -5,81 +5,67 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from ....documents.megatron_arguments import MegatronArguments
-from ....documents.submission import Submission
-from ....findings import ERROR, WARNING, Severity, Violation, Violations
+from ....documents.megatron_run import GLOBAL, MICRO, MegatronRun
+from ....findings import ERROR, WARNING, Severity, Violations
 from ...numbers import divisors, listed, nearest, neighbours
 from ...sources import megatron_deepspeed, megatron_lm
-from .rule import GLOBAL, MICRO, Run, lm_runs, mds_runs, replicas_of, sized
+from .rule import at, lm_runs, mds_runs
 
 _RAMP_UP: Final = "--rampup-batch-size"
 _SCHEDULE: Final = "--step-batch-size-schedule"
+_EXAMPLE: Final = f"use {_RAMP_UP} 16 8 300000"
 
 
 @mds_runs.rule("MDS009", ERROR, "init", megatron_deepspeed("megatron/microbatches.py:21-137"))
-def ramp_up_is_whole(run: Run) -> Violations:
+def ramp_up_is_whole(run: MegatronRun) -> Violations:
     """A ramp-up is a start, an increment that divides the way to the global batch, and a number of samples.
 
     Prevents: AssertionError: expected the following format ...
     Fix: make every batch of the ramp-up whole
     """
-    arguments, submission = run
-    if not arguments.has(_RAMP_UP):
-        return
-    numbers, where = _numbers(arguments), arguments.locate(_RAMP_UP)
+    numbers, final = _numbers(run), run.global_batch
     if numbers is None:
         return
     if len(numbers) != 3:
         message = f"{_RAMP_UP} has {len(numbers)} values, not 3: start, increment, samples"
-        yield Violation(where=where, message=message, hint=f"{_RAMP_UP} 16 8 300000")
+        yield at(run, _RAMP_UP, message, _EXAMPLE)
         return
     start, step, samples = numbers
-    if min(start, step, samples) < 1:
-        message = f"{_RAMP_UP} {start} {step} {samples}: start, increment and samples are at least 1"
-        yield Violation(where=where, message=message, hint=f"{_RAMP_UP} 16 8 300000")
-        return
-    final = sized(arguments, GLOBAL)
-    if final is None:
-        return
-    way = final - start
-    if way == 0:
+    if min(numbers) < 1:
+        message = f"{_RAMP_UP} {start} {step} {samples}: start, increment and samples must be at least 1"
+        yield at(run, _RAMP_UP, message, _EXAMPLE)
+    elif final == start:
         message = f"{_RAMP_UP} starts at {start}, which is {GLOBAL} already: its steps are divided by 0"
-        yield Violation(where=where, message=message, hint=f"a start below {final}, or no {_RAMP_UP}")
-        return
-    if way < 0 or way % step:
-        fitting = divisors(way) if way > 0 else []
-        message = f"{_RAMP_UP} {start} {step}: the way from {start} to {GLOBAL} {final} is {way}, no multiple of {step}"
-        hint = f"an increment of {listed(nearest(fitting, step, 3))}" if fitting else f"a start below {final}"
-        yield Violation(where=where, message=message, hint=hint)
-        return
-    yield from _steps_of_ramp_up(arguments, submission, start, step)
+        yield at(run, _RAMP_UP, message, f"use a start below {final}, or remove {_RAMP_UP}")
+    elif final is not None and final < start:
+        message = f"{_RAMP_UP} {start} {step}: {start} is more than {GLOBAL} {final}"
+        yield at(run, _RAMP_UP, message, f"use a start below {final}")
+    elif final is not None and (way := final - start) % step:
+        message = f"{_RAMP_UP} {start} {step}: {final} − {start} = {way} is not a multiple of {step}"
+        yield at(run, _RAMP_UP, message, f"use an increment of {listed(nearest(divisors(way), step, 3))}")
+    elif final is not None:
+        yield from _steps_of_ramp_up(run, start, step)
 
 
-def _numbers(arguments: MegatronArguments) -> list[int] | None:
-    values = arguments.value(_RAMP_UP)
-    if not isinstance(values, tuple):
-        return None
-    texts = [str(value) for value in values]
-    return (
-        [int(text) for text in texts]
-        if all(text.isascii() and text.isdigit() and len(text) < 16 for text in texts)
-        else None
-    )
+def _numbers(run: MegatronRun) -> list[int] | None:
+    """The ramp-up's numbers; None where they can't be known."""
+    values = run.value(_RAMP_UP)
+    texts = [str(value) for value in values] if isinstance(values, tuple) else [""]
+    known = all(text.isascii() and text.isdigit() and len(text) < 16 for text in texts)
+    return [int(text) for text in texts] if known else None
 
 
-def _steps_of_ramp_up(arguments: MegatronArguments, submission: Submission, start: int, step: int) -> Violations:
+def _steps_of_ramp_up(run: MegatronRun, start: int, step: int) -> Violations:
     """Every batch on the way is whole micro-batches of all replicas."""
-    micro, replicas = sized(arguments, MICRO), replicas_of(submission, arguments)
-    if not micro or not replicas or micro < 1 or arguments.has("--decrease-batch-size-if-needed"):
+    if not run.micro_batch or not run.replicas or run.has("--decrease-batch-size-if-needed"):
         return
-    unit = micro * replicas
+    unit = run.micro_batch * run.replicas
+    product = f"{MICRO} {run.micro_batch} × {run.replicas} replicas = {unit}"
     for value, what in ((start, "start"), (step, "increment")):
         if value % unit:
-            message = (
-                f"{_RAMP_UP}: the {what} of {value} is no multiple of {MICRO} {micro} × {replicas} replicas = {unit}"
-            )
-            hint = f"{what}: {listed(neighbours(unit, value))}"
-            yield Violation(where=arguments.locate(_RAMP_UP), message=message, hint=hint)
+            message = f"{_RAMP_UP}: the {what} of {value} is not a multiple of {product}"
+            article = "a" if what == "start" else "an"
+            yield at(run, _RAMP_UP, message, f"use {article} {what} of {listed(neighbours(unit, value))}")
 
 
 @lm_runs.rule(
@@ -89,27 +75,26 @@ def _steps_of_ramp_up(arguments: MegatronArguments, submission: Submission, star
     "NVIDIA/Megatron-LM megatron/core/num_microbatches_calculator.py:398-433 @ core_v0.16.1; "
     + megatron_lm("core/num_microbatches_calculator.py:102, training/arguments.py:698"),
 )
-def lm_ramp_up(run: Run) -> Violations:
+def lm_ramp_up(run: MegatronRun) -> Violations:
     """A ramp-up of the batch is whole, and newer versions have --step-batch-size-schedule instead.
 
     Prevents: AssertionError, or ValueError; in newer versions a batch that is never ramped up
-    Fix: --step-batch-size-schedule; in older versions make every batch of the ramp-up whole
+    Fix: use --step-batch-size-schedule; in older versions make every batch of the ramp-up whole
     """
-    arguments = run.arguments
     for violation in ramp_up_is_whole.check(run):
         yield replace(violation, severity=Severity.ERROR)
-    if arguments.has(_RAMP_UP):
+    if run.has(_RAMP_UP):
         message = f"{_RAMP_UP} is deprecated: newer versions of Megatron-LM ignore it, and have {_SCHEDULE}"
-        yield Violation(where=arguments.locate(_RAMP_UP), message=message, hint=_as_schedule(arguments))
-    if arguments.has(_SCHEDULE) and arguments.has(GLOBAL):
-        message = f"{GLOBAL} {arguments.value(GLOBAL)} is given beside {_SCHEDULE}, which has the batches"
-        yield Violation(where=arguments.locate(GLOBAL), message=message, hint=f"no {GLOBAL}", severity=Severity.ERROR)
+        yield at(run, _RAMP_UP, message, f"use {_SCHEDULE} {_as_schedule(run)}, without {GLOBAL}")
+    if run.has(_SCHEDULE) and run.has(GLOBAL):
+        message = f"{run.shown(GLOBAL)} is given with {_SCHEDULE}, which has the batches"
+        yield at(run, GLOBAL, message, f"remove {GLOBAL}", Severity.ERROR)
 
 
-def _as_schedule(arguments: MegatronArguments) -> str:
+def _as_schedule(run: MegatronRun) -> str:
     """The ramp-up as a schedule, which counts in tokens: its first batch and its last, where its numbers are known."""
-    numbers, final, tokens = _numbers(arguments), sized(arguments, GLOBAL), sized(arguments, "--seq-length")
+    numbers, final, tokens = _numbers(run), run.global_batch, run.size("--seq-length")
     if numbers is None or len(numbers) != 3 or not final or not tokens:
-        return f'{_SCHEDULE} "0:16 1B:32", without {GLOBAL}'
+        return '"0:16 1B:32"'
     start, _, samples = numbers
-    return f'{_SCHEDULE} "0:{start} {samples * tokens}:{final}", without {GLOBAL}'
+    return f'"0:{start} {samples * tokens}:{final}"'
