@@ -9,6 +9,7 @@ from typing import Final
 from ..job.records import Job, Pins, Training
 from .document import DsConfig
 from .inferred_run import InferredRun, inferred_job, inferred_training
+from .megatron_vocabulary import OF_CONFIGS
 from .submission import FILLERS, Submission
 from .world import World
 
@@ -42,6 +43,7 @@ def _job_of(config: DsConfig, submission: Submission) -> Job | None:
         submission,
         "huggingface" if submission.consumer in FILLERS else "deepspeed",
         config.path,
+        OF_CONFIGS,
         name=config.path,
         model=model,
         cluster=cluster,

@@ -10,6 +10,7 @@ from typing import Any, Final
 from ..catalog.records import Accelerator, Model
 from ..findings import Location
 from ..job.records import Cluster, Job, Launch, Origin, Pins, Training
+from ..job.vocabulary import Vocabulary
 from .inferred_model import Facts, model_of
 from .megatron_run import (
     CHUNKS,
@@ -26,6 +27,7 @@ from .megatron_run import (
     MegatronRun,
     megatron_runs,
 )
+from .megatron_vocabulary import OF_OPTIONS
 from .submission import Submission
 
 _OTHER_CHUNKS: Final = (STAGE_LAYOUT, "--hybrid-layer-pattern", "--hybrid-override-pattern")
@@ -59,14 +61,14 @@ def inferred_runs(submission: Submission) -> Iterator[InferredRun]:
             yield InferredRun(job=job, facts=frozenset(facts.known), places=facts.places, start=run.locate(""), run=run)
 
 
-def inferred_job(submission: Submission, framework: str, path: str, **known: Any) -> Job:
+def inferred_job(submission: Submission, framework: str, path: str, vocabulary: Vocabulary, **known: Any) -> Job:
     """A job of which no more than model, machines, GPUs, training and layout are asked."""
     return Job(
         framework=submission.frameworks[framework],
         deepspeed_version=submission.deepspeed_version,
         headroom=0.0,
         launch=Launch(target="shell", script="", arguments=(), environment={}, time_limit_s=None, options={}),
-        origin=Origin(path=path),
+        origin=Origin(path=path, vocabulary=vocabulary),
         **known,
     )
 
@@ -93,6 +95,7 @@ def _job_of(facts: Facts) -> Job:
         run.submission,
         run.flavour,
         run.path,
+        OF_OPTIONS[run.flavour],
         name=run.program or "run",
         model=model,
         cluster=cluster or _NOWHERE,
@@ -139,8 +142,7 @@ def _accumulation(facts: Facts, micro: int | None) -> int | None:
         batch = micro * replicas
     if not batch or batch % (micro * replicas):
         return None
-    facts.known.add("accumulation")
-    facts.place("gradient_accumulation", GLOBAL)
+    facts.learn("gradient_accumulation", GLOBAL)
     return batch // (micro * replicas)
 
 
@@ -202,7 +204,7 @@ def _attention(facts: Facts) -> str:
 def _gpus(facts: Facts, pins: Pins, model: Model) -> int:
     """The GPUs; unknown, a number that every size divides, so that hints leave none out for it."""
     if facts.run.gpus and facts.run.model_parallel:
-        facts.learn("gpus")
+        facts.known |= {"gpus", "data"}
         return facts.run.gpus
     sizes = (pins.tensor or 1) * (pins.pipeline or 1) * (pins.context or 1) * (pins.expert or 1)
     return sizes * model.heads * model.layers

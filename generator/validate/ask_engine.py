@@ -26,7 +26,7 @@ def ask_engine(submission: Submission, findings: Iterable[Finding]) -> Iterator[
         message = f"the DeepSpeed installed here is {version}, and the files are checked for {wanted}"
         hint = f"--deepspeed-version {version.split('+')[0]}, or install that version"
         where = Location(path=FLAGS)
-        yield Finding(rule=codes.ENGINE_VERSION, severity=Severity.NOTE, where=where, message=message, hint=hint)
+        yield codes.ENGINE_VERSION.at(where, message, hint)
     broken = {finding.where.path for finding in findings if finding.severity is Severity.ERROR}
     for config in submission.ds_configs:
         if config.path not in broken:
@@ -47,12 +47,8 @@ def _ask(submission: Submission, config: DsConfig, version: str) -> Iterator[Fin
         said = " ".join(_words(problem).split())
         said = said if len(said) <= _MAX_MESSAGE else f"{said[:_MAX_MESSAGE]}..."
         offset = problem.pos if isinstance(problem, JSONDecodeError) else None
-        yield Finding(
-            rule=codes.ENGINE_REFUSES,
-            severity=Severity.ERROR,
-            where=_place(config, said) if offset is None else config.json.locate_offset(offset),
-            message=f"{reader} refuses this config{_on(submission)}: {said}",
-        )
+        where = _place(config, said) if offset is None else config.json.locate_offset(offset)
+        yield codes.ENGINE_REFUSES.at(where, f"{reader} refuses this config{_on(submission)}: {said}")
 
 
 def _as_given_to_deepspeed(submission: Submission, config: DsConfig) -> Any:

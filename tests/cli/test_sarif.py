@@ -15,23 +15,21 @@ import pytest
 from dsgen.cli.findings_json import findings_document, json_text
 from dsgen.cli.findings_text import finding_text
 from dsgen.cli.github_annotations import annotation
-from dsgen.cli.known_rules import KnownRule, known_rules
+from dsgen.cli.known_rules import known_rules
 from dsgen.cli.sarif import sarif_log
 from dsgen.findings import Edit, Finding, Location, Severity
+from dsgen.rule import Rule
 from tests.needs import needs_sarif_schema
 from tests.rules.files.test_cases import CASES, findings_of
 
-RULE = KnownRule(
+RULE = Rule(
     id="ZERO001",
-    severity="error",
-    checks="files",
-    title="The stage is 0 to 3.",
-    source="a source",
+    severity=Severity.ERROR,
     when="parse",
-    versions=">=0.16.4",
+    source="a source",
+    text="The stage is 0 to 3.\n\nPrevents: An error: Input should be 0, 1, 2 or 3.\nFix: write a stage",
     reads=("DeepSpeed config",),
-    prevents="An error: Input should be 0, 1, 2 or 3.",
-    fix="write a stage",
+    since=(0, 16, 4),
 )
 HOSTILE = "\x1b[31m::error::x\r\n::warning file=a,line=1::%0Ab\x00\x9b2J\u202e\ud800 [x](1) {0} </script>"
 

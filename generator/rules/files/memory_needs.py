@@ -20,7 +20,7 @@ from ..rule import subject
 _NEEDED: Final = frozenset(
     [
         *("cluster", "gpus", "layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "experts", "sequence"),
-        *("micro_batch", "accumulation", "tensor", "pipeline", "context", "expert", "virtual_pipeline"),
+        *("micro_batch", "gradient_accumulation", "tensor", "pipeline", "context", "expert", "virtual_pipeline"),
         *("sequence_parallel", "zero_stage", "recompute", "offload", "precision", "attention"),
     ]
 )
@@ -39,9 +39,19 @@ class Need:
     """An inferred run with its layout and ledger."""
 
     run: InferredRun
-    job: Job
     layout: Layout
     ledger: Memory
+    planned: bool  #: whether the submission has a job spec, whose plan has compared the stages by their time
+
+    @property
+    def job(self) -> Job:
+        """The run's job."""
+        return self.run.job
+
+    @property
+    def on_host(self) -> bool:
+        """Whether what is offloaded goes to host memory."""
+        return self.whole or "host offload" in self.run.facts
 
     @property
     def whole(self) -> bool:
@@ -59,7 +69,8 @@ def needs(submission: Submission) -> Iterator[Need]:
         if all(field.name in known for field in fields(Layout)):
             layout = layout_of(known)
             if not runs or _fits_integers(run.job, layout):
-                yield Need(run=run, job=run.job, layout=layout, ledger=memory(run.job, layout))
+                planned = submission.job is not None
+                yield Need(run=run, layout=layout, ledger=memory(run.job, layout), planned=planned)
 
 
 def _is_countable(inferred: InferredRun) -> bool:

@@ -1,4 +1,4 @@
-"""What a run needs against what its machines have, where arguments or a config, a model and a cluster say both."""
+"""What a run needs against what its machines have, where arguments or a config, a model and a cluster give both."""
 
 from __future__ import annotations
 
@@ -11,152 +11,114 @@ from ....estimate.memory import memory
 from ....estimate.uncertainty import required_band
 from ....findings import ERROR, WARNING, Severity, Violation, Violations
 from ....units import GIB, MIB
-from ...fit import FIT_RULES
+from ...registry import FIT_RULES
 from ...rule import submissions
 from ...sources import derived
-from ..memory_needs import Need
-from ..memory_needs import needs as needs_of
+from ..memory_needs import Need, needs
 from ..slurm.options import known_values
 from ..slurm.requests import blocks
 from ..slurm.values import mebibytes
-from .job_words import in_options
 
-#: The share of a GPU's memory that a small model takes at stage 2: the rest is room for activations, which a config
-#: alone doesn't tell.
+#: The share of a GPU's memory that a small model needs at stage 2: the rest is room for activations, which a config
+#: alone doesn't give.
 _SMALL: Final = 0.25
 _DEVICE, _HOST = FIT_RULES
 
 
-@submissions.rule(
-    "MEM001",
-    ERROR,
-    "training",
-    _DEVICE.source,
-    reads=("DeepSpeed config", "launch script", "AzureML job", "Megatron arguments"),
-)
-def fits_device(submission: Submission) -> Violations:
+@needs.rule("MEM001", ERROR, "training", _DEVICE.source)
+def fits_device(need: Need) -> Violations:
     """What a run keeps on its fullest GPU fits there.
 
     Prevents: CUDA out of memory in the first steps
-    Fix: shard, cut, recompute or offload more
+    Fix: shard, divide, recompute or offload more
     """
-    rule = _DEVICE
-    for need in needs_of(submission):
-        if rule.holds(need.job, need.layout, need.ledger):
-            continue
-        ledger, sure = need.ledger, need.ledger.required_bytes > need.ledger.capacity_bytes
-        if not sure and not need.whole:
-            continue
-        hint = rule.explain(need.job, need.layout, ledger)[1]
-        if sure:
-            states = ledger.parameters_bytes + ledger.gradients_bytes + ledger.optimizer_bytes
-            message = f"{_subject(need)} about {_gib(ledger.required_bytes)} a GPU"
-            message += f", {_gib(states)} of it model states" if states > GIB else ""
-        else:
-            message = (
-                f"{_subject(need)} about {_gib(ledger.required_bytes)} a GPU, at the upper end of the estimate more"
-            )
-        message += f"; {need.job.cluster.accelerator.name} has {_gib(ledger.capacity_bytes)}"
-        severity = None if sure else Severity.WARNING
-        yield Violation(
-            where=need.run.locate(("micro_batch", "zero_stage")),
-            message=message,
-            hint=_words(need, hint) or None,
-            severity=severity,
-        )
+    job, layout, ledger = need.job, need.layout, need.ledger
+    surely = ledger.required_bytes > ledger.capacity_bytes
+    if _DEVICE.columns.holds(job, layout, ledger) or not (surely or need.whole):
+        return
+    states = ledger.parameters_bytes + ledger.gradients_bytes + ledger.optimizer_bytes
+    part = f", {_gib(states)} of it model states" if states > GIB else ""
+    more = part if surely else ", at the upper end of the estimate more"
+    message = f"{_subject(need)} about {_gib(ledger.required_bytes)} a GPU{more}"
+    hint = _DEVICE.columns.explain(job, layout, ledger)[1] or None
+    yield Violation(
+        where=need.run.locate(("micro_batch", "zero_stage")),
+        message=f"{message}; {job.cluster.accelerator.name} has {_gib(ledger.capacity_bytes)}",
+        hint=hint,
+        severity=None if surely else Severity.WARNING,
+    )
 
 
-@submissions.rule(
-    "MEM002",
-    ERROR,
-    "training",
-    _HOST.source,
-    reads=("DeepSpeed config", "launch script", "AzureML job", "Megatron arguments"),
-)
-def fits_host(submission: Submission) -> Violations:
+@needs.rule("MEM002", ERROR, "training", _HOST.source)
+def fits_host(need: Need) -> Violations:
     """What a run offloads fits in the memory of its nodes.
 
     Prevents: the node's out-of-memory killer: exit code -9
     Fix: offload less, or use more nodes
     """
-    rule = _HOST
-    for need in needs_of(submission):
-        if not (need.whole or "host offload" in need.run.facts) or rule.holds(need.job, need.layout, need.ledger):
-            continue
+    if need.on_host and not _HOST.columns.holds(need.job, need.layout, need.ledger):
         cluster = need.job.cluster
         message = (
             f"what is offloaded needs about {_gib(need.ledger.host_bytes_per_node)} of host memory a node;"
             f" {cluster.name} has {_gib(cluster.host_memory_bytes or 0)}"
         )
-        yield Violation(
-            where=need.run.locate(("offload",)), message=message, hint="offload less, or to NVMe, or use more nodes"
-        )
+        hint = "offload less, or to NVMe, or use more nodes"
+        yield Violation(where=need.run.locate(("offload",)), message=message, hint=hint)
 
 
 @submissions.rule(
     "SUB013", ERROR, "training", _HOST.source, reads=("DeepSpeed config", "launch script", "Megatron arguments")
 )
 def fits_request(submission: Submission) -> Violations:
-    """A Slurm job asks for the host memory that its offload takes.
+    """A Slurm job asks for the host memory that its offload needs.
 
     Prevents: Slurm kills the job when it passes what it asked for: exit code -9, or an oom_kill event.
-    Fix: --mem=0, or as much as the offloaded states take
+    Fix: use --mem=0, or as much as the offloaded states need
     """
-    for need in needs_of(submission) if submission.scripts else ():
+    requests = list(blocks(submission)) if submission.scripts else []
+    for need in needs(submission) if requests else ():
         needed = need.ledger.host_bytes_per_node
-        for request in blocks(submission) if (need.whole or "host offload" in need.run.facts) else ():
+        for request in requests if need.on_host else ():
             for option, text in known_values(request, "--mem", last=True):
                 asked = mebibytes(text)
                 if asked and needed > asked * MIB:
                     message = f"{request.said(option)}: what is offloaded needs about {_gib(needed)} a node"
-                    yield Violation(
-                        where=request.at_value(option), message=message, hint="--mem=0: all that the node has"
-                    )
+                    hint = "use --mem=0, which is all that the node has"
+                    yield Violation(where=request.at_value(option), message=message, hint=hint)
 
 
-@submissions.rule(
+@needs.rule(
     "MEM005",
     WARNING,
     "silent",
     derived("stage 3 gathers the parameters for every forward and backward pass, stage 2 once a step"),
     reads=("DeepSpeed config",),
 )
-def stage_three_is_needed(submission: Submission) -> Violations:
+def stage_three_is_needed(need: Need) -> Violations:
     """ZeRO stage 3 is for models that stage 2 leaves little room for: it gathers every parameter twice a step.
 
     Prevents: half as much communication again as stage 2, for memory that nothing uses
-    Fix: stage 2
+    Fix: use stage 2
     """
-    for need in needs_of(submission) if submission.job is None else ():  # a plan has compared the stages by their time
-        if need.whole or need.layout.zero_stage != 3 or need.layout.offload != Offload.NONE:
-            continue
-        ledger = memory(need.job, replace(need.layout, zero_stage=2))
-        if required_band(ledger).high <= ledger.capacity_bytes * _SMALL:
-            message = (
-                f"stage: 3 is slower than 2, which needs about {_gib(ledger.required_bytes)} a GPU for"
-                f" {need.job.model.name} on {need.layout.world} GPUs, without activations;"
-                f" {need.job.cluster.accelerator.name} has {_gib(ledger.capacity_bytes)}"
-            )
-            yield Violation(where=need.run.locate(("micro_batch", "zero_stage")), message=message, hint='"stage": 2')
+    job, layout = need.job, need.layout
+    if need.whole or need.planned or layout.zero_stage != 3 or layout.offload != Offload.NONE:
+        return
+    ledger = memory(job, replace(layout, zero_stage=2))
+    if required_band(ledger).high <= ledger.capacity_bytes * _SMALL:
+        message = (
+            f"stage: 3 is slower than 2, which needs about {_gib(ledger.required_bytes)} a GPU for"
+            f" {job.model.name} on {layout.world} GPUs, without activations;"
+            f" {job.cluster.accelerator.name} has {_gib(ledger.capacity_bytes)}"
+        )
+        yield Violation(where=need.run.locate(("zero_stage",)), message=message, hint='set "stage" to 2')
 
 
 def _subject(need: Need) -> str:
     layout = need.layout
-    cut = (
-        f"{layout.world} GPUs, tensor {layout.tensor} × pipeline {layout.pipeline}"
-        if need.whole
-        else f"{layout.world} GPUs"
-    )
+    model = "" if need.whole else f" {need.job.model.name}"
+    sizes = f", tensor {layout.tensor} × pipeline {layout.pipeline}" if need.whole else ""
     stage = "" if need.job.framework.runs("Megatron-LM") else f" at ZeRO stage {layout.zero_stage}"
-    return f"training{'' if need.whole else ' ' + need.job.model.name} on {cut}{stage} needs"
-
-
-def _words(need: Need, hint: str) -> str:
-    if need.whole:
-        return in_options(need.job.framework.name)(hint)
-    hint = hint.replace("micro_batch: ", "train_micro_batch_size_per_gpu: ")
-    hint = hint.replace("zero_stage: ", "zero_optimization.stage: ")
-    return hint.replace("offload: optimizer", "zero_optimization.offload_optimizer.device: cpu")
+    return f"training{model} on {layout.world} GPUs{sizes}{stage} needs"
 
 
 def _gib(count: float) -> str:
