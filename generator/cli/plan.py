@@ -22,14 +22,13 @@ def plan(request: Request, top: int, form: str) -> None:
     """Rank the layouts of the job in SPEC; write nothing."""
     from ..search import search
     from ..search.plan import Infeasible
-    from ..search.plan_document import search_document
 
     job, _ = load(request)
     answer = search(job, top=top)
     if isinstance(answer, Infeasible):
         print_obstacle(answer, form)
     elif form == "json":
-        print_json(search_document(answer))
+        print_json(answer.to_dict())
     elif form == "csv":
         click.echo(_csv(answer.plans), nl=False)
     else:

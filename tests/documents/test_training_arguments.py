@@ -11,12 +11,12 @@ import pytest
 import dsgen
 from dsgen.documents.document import DsConfig
 from dsgen.documents.hjson.text import read_json
+from dsgen.documents.links import ds_config_of
 from dsgen.documents.shell.launch_line import launches
 from dsgen.documents.shell.script import read_script
 from dsgen.documents.submission import Submission
 from dsgen.documents.training_arguments import (
     TrainingArguments,
-    ds_config_of,
     from_launches,
     known_arguments,
     read_value,

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dsgen.findings import Finding, InvalidJob
+from dsgen.frameworks import FRAMEWORKS
 from dsgen.job import codes, load
 from dsgen.rule import rules_in
 
@@ -28,7 +29,7 @@ def test_every_finding_is_told_in_file_order(case: str, monkeypatch: pytest.Monk
     """An invalid spec raises `InvalidJob` with all its findings, worded and placed as expected."""
     monkeypatch.chdir(FOLDER)
     with pytest.raises(InvalidJob) as caught:
-        load(f"{case}.yaml")
+        load(f"{case}.yaml", FRAMEWORKS)
     told = "".join(as_text(finding) for finding in caught.value.findings)
     expected = FOLDER / f"{case}.out"
     if update_golden:

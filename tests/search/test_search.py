@@ -18,9 +18,9 @@ from dsgen.findings import Severity
 from dsgen.job.records import Job
 from dsgen.rules.registry import FIT_RULES, LAYOUT_RULES
 from dsgen.search.enumerate import _DOMAINS, divisors, enumerate_legal
+from dsgen.search.feasible import feasible_layouts
 from dsgen.search.plan import Infeasible, SearchResult
 from dsgen.search.rank import TIME_BAND, judged_time
-from dsgen.search.search import feasible_layouts
 from tests.jobs import job
 
 JOBS = {

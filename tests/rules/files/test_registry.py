@@ -14,7 +14,7 @@ from dsgen.rule import Rule, rules_in
 from dsgen.rules.files.megatron.as_job import RULES as JOB_RULES_ON_FILES
 from dsgen.rules.files.registry import all_file_rules, file_rules
 from dsgen.rules.registry import PLANNING_RULES
-from tests.rules.files.test_cases import CASES, rule_of
+from tests.case import NAMES, read_case
 
 #: Rules on texts that have tests of their own instead of a case: they need no file, or DeepSpeed.
 TESTED_ELSEWHERE = {codes.UNKNOWN_NAME.id, codes.ENGINE_REFUSES.id, codes.ENGINE_VERSION.id}
@@ -45,10 +45,10 @@ def test_a_rule_says_what_it_requires_and_why(rule: Rule) -> None:
 
 def test_every_rule_has_a_case() -> None:
     """Every rule on documents, and on their texts, has a bad and a good submission."""
-    has = {rule_of(case) for case in CASES}
+    has = {read_case(name).rule for name in NAMES}
     wanted = {rule.id for rule in all_file_rules()} | ({rule.id for rule in rules_in(codes)} - TESTED_ELSEWHERE)
     missing = sorted(wanted - has)
-    assert not missing, f"{len(missing)} rules have no case in tests/validate: {', '.join(missing)}"
+    assert not missing, f"{len(missing)} rules have no case in tests/cases: {', '.join(missing)}"
 
 
 def test_rules_for_jobs_and_files_are_as_severe() -> None:

@@ -9,8 +9,9 @@ from typing import Final
 
 from ....documents.document import DsConfig
 from ....documents.hjson.edits import replace_value
+from ....documents.links import ds_config_of
 from ....documents.submission import Submission
-from ....documents.training_arguments import TrainingArguments, ds_config_of, known_arguments
+from ....documents.training_arguments import TrainingArguments, known_arguments
 from ....findings import ERROR, Edit, Severity, Violation, Violations
 from ...rule import submissions
 from ...sources import transformers
