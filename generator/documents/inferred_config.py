@@ -11,7 +11,7 @@ from .document import DsConfig
 from .inferred_run import InferredRun, inferred_job, inferred_training
 from .megatron_vocabulary import OF_CONFIGS
 from .submission import FILLERS, Submission
-from .world import World
+from .world import World, world_of
 
 _ADAPTERS: Final = re.compile(
     r"lora|peft|qlora|adapter|4bit|8bit|freeze|frozen|galore|adafactor|\blion\b|inference", re.I
@@ -35,7 +35,7 @@ def inferred_from_configs(submission: Submission) -> Iterator[InferredRun]:
 
 def _job_of(config: DsConfig, submission: Submission) -> Job | None:
     """The run of a config as a job that recomputes all it can; None where model, machines or GPUs aren't known."""
-    model, cluster, world = submission.model, submission.cluster, submission.world
+    model, cluster, world = submission.model, submission.cluster, world_of(submission)
     if model is None or cluster is None or not world.gpus or not world.replicas or _is_partial(config, submission):
         return None
     pins = _pins(config, world, world.replicas)
@@ -60,7 +60,7 @@ def _is_partial(config: DsConfig, submission: Submission) -> bool:
     texts += [
         f"{key} {value}" for arguments in submission.training_arguments for key, value in arguments.values.items()
     ]
-    return str(kind).lower() not in _OPTIMIZERS or any(map(_ADAPTERS.search, texts)) or submission.world.expert > 1
+    return str(kind).lower() not in _OPTIMIZERS or any(map(_ADAPTERS.search, texts)) or world_of(submission).expert > 1
 
 
 def _pins(config: DsConfig, world: World, replicas: int) -> Pins:

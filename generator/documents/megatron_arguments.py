@@ -17,20 +17,11 @@ from .shell.launch_line import Launch
 
 #: Options that only Megatron's programs have; three of them are no chance.
 _SIGNS: Final = frozenset(
-    {
-        "--num-layers",
-        "--hidden-size",
-        "--num-attention-heads",
-        "--tensor-model-parallel-size",
-        "--pipeline-model-parallel-size",
-        "--micro-batch-size",
-        "--global-batch-size",
-        "--max-position-embeddings",
-        "--ffn-hidden-size",
-        "--seq-length",
-        "--train-iters",
-        "--lr-warmup-fraction",
-    }
+    [
+        *("--num-layers", "--hidden-size", "--num-attention-heads", "--tensor-model-parallel-size", "--seq-length"),
+        *("--pipeline-model-parallel-size", "--micro-batch-size", "--global-batch-size", "--train-iters"),
+        *("--max-position-embeddings", "--ffn-hidden-size", "--lr-warmup-fraction"),
+    ]
 )
 _ENOUGH_SIGNS: Final = 3
 #: Options by which the user says that it is Megatron-DeepSpeed, whatever else is given.

@@ -12,6 +12,7 @@ from .document import DsConfig
 from .links import references
 from .megatron_arguments import MegatronArguments
 from .submission import Submission
+from .world import world_of
 
 TENSOR: Final = "--tensor-model-parallel-size"
 PIPELINE: Final = "--pipeline-model-parallel-size"
@@ -169,9 +170,9 @@ class MegatronRun(MegatronArguments):
         """The GPUs of the run; None where the submission has several jobs and none of them is surely its own."""
         whole = self.submission
         if len({script.path for script in whole.commands}) < 2:
-            return whole.world.gpus
+            return world_of(whole).gpus
         own = tuple(document for document in whole.documents if getattr(document, "path", None) == self.path)
-        return Submission(documents=own, frameworks=whole.frameworks, context=whole.context).world.gpus
+        return world_of(Submission(documents=own, frameworks=whole.frameworks, context=whole.context)).gpus
 
     @cached_property
     def replicas(self) -> int | None:

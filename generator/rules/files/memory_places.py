@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ....documents.document import DsConfig
-from ....documents.submission import Submission
-from ....findings import WARNING, Violation, Violations
-from ...rule import submissions
-from ...sources import deepspeed_now, derived
-from ..subjects import ds_configs
+from ...documents.document import DsConfig
+from ...documents.submission import Submission
+from ...findings import WARNING, Violation, Violations
+from ..rule import submissions
+from ..sources import deepspeed_now, derived
+from .subjects import ds_configs
 
 #: Where clusters commonly mount file systems that all nodes share.
 _SHARED: Final = re.compile(

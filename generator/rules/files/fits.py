@@ -2,27 +2,101 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
-from ....documents.submission import Submission
-from ....estimate.layout import Offload
-from ....estimate.memory import memory
-from ....estimate.uncertainty import required_band
-from ....findings import ERROR, WARNING, Severity, Violation, Violations
-from ....units import GIB, MIB
-from ...registry import FIT_RULES
-from ...rule import submissions
-from ...sources import derived
-from ..memory_needs import Need, needs
-from ..slurm.options import known_values
-from ..slurm.requests import blocks
-from ..slurm.values import mebibytes
+from ...documents.inferred_config import inferred_from_configs
+from ...documents.inferred_run import InferredRun, inferred_runs
+from ...documents.submission import Submission
+from ...estimate.layout import Layout, Offload
+from ...estimate.ledgers import Memory
+from ...estimate.memory import memory
+from ...estimate.uncertainty import required_band
+from ...findings import ERROR, WARNING, Severity, Violation, Violations
+from ...job.records import Job
+from ...units import GIB, MIB
+from ..layout.pins import known_values, layout_of
+from ..registry import FIT_RULES
+from ..rule import subject, submissions
+from ..sources import derived
+from .slurm.options import known_values as known_options
+from .slurm.requests import blocks
+from .slurm.values import mebibytes
 
+#: What the estimate of a Megatron run can't do without.
+_NEEDED: Final = frozenset(
+    [
+        *("cluster", "gpus", "layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "experts", "sequence"),
+        *("micro_batch", "gradient_accumulation", "tensor", "pipeline", "context", "expert", "virtual_pipeline"),
+        *("sequence_parallel", "zero_stage", "recompute", "offload", "precision", "attention"),
+    ]
+)
+#: Options that need less memory in ways that the estimate doesn't follow, or make another model.
+_BEYOND: Final = (
+    *("--recompute-modules", "--fine-grained-activation-offloading", "--cpu-offloading-num-layers"),
+    *("--main-grads-dtype", "--main-params-dtype", "--exp-avg-dtype", "--exp-avg-sq-dtype", "--grad-reduce-in-bf16"),
+    *("--multi-latent-attention", "--moe-layer-freq", "--heterogeneous-layers-config-path", "--hybrid-layer-pattern"),
+    *("--freeze-all-layers", "--optimizer-offload-fraction", "--rampup-batch-size", "--memory-centric-tiled-linear"),
+    *("--num-experts-teacher", "--random-ltd", "--lora-rank"),
+)
 #: The share of a GPU's memory that a small model needs at stage 2: the rest is room for activations, which a config
 #: alone doesn't give.
 _SMALL: Final = 0.25
 _DEVICE, _HOST = FIT_RULES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """An inferred run with its layout and ledger."""
+
+    run: InferredRun
+    layout: Layout
+    ledger: Memory
+    planned: bool  #: whether the submission has a job spec, whose plan has compared the stages by their time
+
+    @property
+    def job(self) -> Job:
+        """The run's job."""
+        return self.run.job
+
+    @property
+    def on_host(self) -> bool:
+        """Whether what is offloaded goes to host memory."""
+        return self.whole or "host offload" in self.run.facts
+
+    @property
+    def whole(self) -> bool:
+        """Whether all that the run needs is counted; of a config alone, model states and little more is."""
+        return self.run.run is not None
+
+
+@subject("DeepSpeed config", "launch script", "AzureML job", "Megatron arguments")
+def needs(submission: Submission) -> Iterator[Need]:
+    """Every run of the submission whose memory can be estimated."""
+    runs = list(inferred_runs(submission))
+    countable = filter(_is_countable, runs) if runs else inferred_from_configs(submission)
+    for run in countable:
+        known = known_values(run.job)
+        if all(field.name in known for field in fields(Layout)):
+            layout = layout_of(known)
+            if not runs or _fits_integers(run.job, layout):
+                planned = submission.job is not None
+                yield Need(run=run, layout=layout, ledger=memory(run.job, layout), planned=planned)
+
+
+def _is_countable(inferred: InferredRun) -> bool:
+    """Whether the arguments have all that the estimate of a Megatron run needs, and nothing that it doesn't follow."""
+    beyond = inferred.run is None or any(map(inferred.run.may_have, _BEYOND))
+    return inferred.facts >= _NEEDED and not beyond and not inferred.job.model.is_moe
+
+
+def _fits_integers(job: Job, layout: Layout) -> bool:
+    """Whether all sizes together fit the 64 bits that numpy counts in."""
+    model, training = job.model, job.training
+    widths = model.hidden * (model.hidden + model.ffn) * model.heads * model.head_dim
+    batch = training.sequence_length * layout.micro_batch * layout.gradient_accumulation
+    return max(widths * model.layers, model.layers * model.hidden * model.heads * batch) < 2**62
 
 
 @needs.rule("MEM001", ERROR, "training", _DEVICE.source)
@@ -79,7 +153,7 @@ def fits_request(submission: Submission) -> Violations:
     for need in needs(submission) if requests else ():
         needed = need.ledger.host_bytes_per_node
         for request in requests if need.on_host else ():
-            for option, text in known_values(request, "--mem", last=True):
+            for option, text in known_options(request, "--mem", last=True):
                 asked = mebibytes(text)
                 if asked and needed > asked * MIB:
                     message = f"{request.said(option)}: what is offloaded needs about {_gib(needed)} a node"
