@@ -76,10 +76,6 @@ class MegatronRun(MegatronArguments):
         """A size of parallelism, 1 by default."""
         return _size(self.setting(name, 1))
 
-    def choice(self, name: str, default: str) -> object:
-        """What is given, or the parser's `default` where surely nothing is; None where that can't be known."""
-        return self.value(name) if self.has(name) else default if self.sure(name) else None
-
     def shown(self, name: str, default: object = None) -> str:
         """An option with its value, as in `--hidden-size 4096`; the default's where nothing is given."""
         return f"{name} {self.value(name)}" if self.has(name) else f"{name} {default} (the default)"
