@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from ..job.records import Job, Pins, Training
-from .document import DsConfig
+from .deepspeed_config import Config
 from .inferred_run import InferredRun, inferred_job, inferred_training
 from .megatron_vocabulary import OF_CONFIGS
-from .submission import FILLERS, Submission
+from .submission import Submission
 from .world import World, world_of
 
 _ADAPTERS: Final = re.compile(
@@ -19,21 +19,20 @@ _ADAPTERS: Final = re.compile(
 _OPTIMIZERS: Final = frozenset({"adam", "adamw"})
 _STAGE: Final = "/zero_optimization/stage"
 _OPTIMIZER_DEVICE: Final = "/zero_optimization/offload_optimizer/device"
-_PARAMETER_DEVICE: Final = "/zero_optimization/offload_param/device"
 
 
 def inferred_from_configs(submission: Submission) -> Iterator[InferredRun]:
     """A job for each DeepSpeed config, where model, machines and GPUs are known."""
-    for config in submission.ds_configs:
+    for config in submission.configs:
         job = _job_of(config, submission)
         if job is not None:
             places = {"zero_stage": config.locate(_STAGE), "offload": config.locate(_OPTIMIZER_DEVICE)}
-            on_host = config.value(_OPTIMIZER_DEVICE) == "cpu"
+            on_host = config.offload("optimizer") == "cpu"
             facts = frozenset({"zero_stage", *(["host offload"] if on_host else [])})
             yield InferredRun(job=job, facts=facts, places=places, start=config.locate(""))
 
 
-def _job_of(config: DsConfig, submission: Submission) -> Job | None:
+def _job_of(config: Config, submission: Submission) -> Job | None:
     """The run of a config as a job that recomputes all it can; None where model, machines or GPUs aren't known."""
     model, cluster, world = submission.model, submission.cluster, world_of(submission)
     if model is None or cluster is None or not world.gpus or not world.replicas or _is_partial(config, submission):
@@ -41,7 +40,7 @@ def _job_of(config: DsConfig, submission: Submission) -> Job | None:
     pins = _pins(config, world, world.replicas)
     return inferred_job(
         submission,
-        "huggingface" if submission.consumer in FILLERS else "deepspeed",
+        "huggingface" if config.filled else "deepspeed",
         config.path,
         OF_CONFIGS,
         name=config.path,
@@ -53,7 +52,7 @@ def _job_of(config: DsConfig, submission: Submission) -> Job | None:
     )
 
 
-def _is_partial(config: DsConfig, submission: Submission) -> bool:
+def _is_partial(config: Config, submission: Submission) -> bool:
     """Whether only a part of the model is trained, or another optimizer than Adam keeps less for it."""
     kind = config.value("/optimizer/type", "adamw")
     texts = [word.raw for launch in submission.launches for word in launch.arguments]
@@ -63,9 +62,9 @@ def _is_partial(config: DsConfig, submission: Submission) -> bool:
     return str(kind).lower() not in _OPTIMIZERS or any(map(_ADAPTERS.search, texts)) or world_of(submission).expert > 1
 
 
-def _pins(config: DsConfig, world: World, replicas: int) -> Pins:
+def _pins(config: Config, world: World, replicas: int) -> Pins:
     """The layout of config and submission, open where the config's stage can't be read."""
-    batch = config.integer("/train_micro_batch_size_per_gpu")
+    batch = config.whole("/train_micro_batch_size_per_gpu")
     return Pins(
         data=replicas,
         tensor=world.tensor,
@@ -80,26 +79,20 @@ def _pins(config: DsConfig, world: World, replicas: int) -> Pins:
     )
 
 
-def _offload(config: DsConfig) -> str:
-    if not config.stage:
+def _offload(config: Config) -> str:
+    if not config.stage or not config.offloads("optimizer"):
         return "none"
-    if config.value("/zero_optimization/cpu_offload") is True:
-        return "optimizer"
-    if config.value(_OPTIMIZER_DEVICE) not in ("cpu", "nvme"):
-        return "none"
-    parameters = config.value(_PARAMETER_DEVICE) in ("cpu", "nvme")
-    return "optimizer+parameters" if config.stage == 3 and parameters else "optimizer"
+    return "optimizer+parameters" if config.stage == 3 and config.offloads("param") else "optimizer"
 
 
-def _training(config: DsConfig, submission: Submission, batch: int) -> Training:
+def _training(config: Config, submission: Submission, batch: int) -> Training:
     """The least that any training of the model is: a token a sequence, where no job gives more."""
-    full = config.value("/bf16/enabled", False) is False and config.value("/fp16/enabled", False) is False
-    half = "fp16" if config.enabled("/fp16") else "bf16"
+    is_auto = config.filled or any(config.value(f"/{name}/enabled") == "auto" for name in ("fp16", "bf16"))
     return inferred_training(
         sequence_length=submission.job.training.sequence_length if submission.job else 1,
         global_batch=batch,
-        precision="fp32" if full and submission.consumer not in FILLERS else half,
-        gradient_dtype="fp32" if config.value("/data_types/grad_accum_dtype") == "fp32" else "same",
+        precision="bf16" if config.precision is None or is_auto else config.precision,
+        gradient_dtype="fp32" if config.accumulates_in == "fp32" else "same",
         optimizer="adamw",
         attention="flash",
     )

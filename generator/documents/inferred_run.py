@@ -34,7 +34,6 @@ _OTHER_CHUNKS: Final = (STAGE_LAYOUT, "--hybrid-layer-pattern", "--hybrid-overri
 _GRANULARITY: Final = "--recompute-granularity"
 _FSDP: Final = ("--use-megatron-fsdp", "--use-custom-fsdp", "--use-torch-fsdp2")
 _FLASH: Final = ("--use-flash-attn", "--use-flash-attn-v1", "--use-flash-attn-v2", "--use-flash-attn-triton")
-_OFFLOAD: Final = "/zero_optimization/offload_optimizer/device"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,11 +176,10 @@ def _offload(facts: Facts) -> str | None:
     if config is None or config.stage is None:
         return None
     facts.learn("offload")
-    if config.value(_OFFLOAD) not in ("cpu", "nvme") or not config.stage:
+    if not config.stage or not config.offloads("optimizer"):
         return "none"
-    facts.places["offload"] = config.locate(_OFFLOAD)
-    parameters = config.value("/zero_optimization/offload_param/device")
-    return "optimizer+parameters" if parameters in ("cpu", "nvme") and config.stage == 3 else "optimizer"
+    facts.places["offload"] = config.locate("/zero_optimization/offload_optimizer/device")
+    return "optimizer+parameters" if config.stage == 3 and config.offloads("param") else "optimizer"
 
 
 def _precision(facts: Facts) -> str:

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import PurePath
 from typing import Final
 
-from .document import DsConfig
+from .deepspeed_config import Config
 from .links import references
 from .megatron_arguments import MegatronArguments
 from .submission import Submission
@@ -177,9 +177,9 @@ class MegatronRun(MegatronArguments):
         return gpus // size if gpus and size and gpus % size == 0 else None
 
     @cached_property
-    def config(self) -> DsConfig | None:
+    def config(self) -> Config | None:
         """Megatron-DeepSpeed's DeepSpeed config: the one named, else the only one; None where that can't be known."""
-        configs = self.submission.ds_configs
+        configs = self.submission.configs
         named = {link.name for link in references(self.submission) if link.where.path == self.path}
         own = [config for config in configs if config.path == self.path or PurePath(config.path).name in named]
         found = own or ([] if named else configs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ....documents.document import DsConfig
+from ....documents.deepspeed_config import Config
 from ....documents.megatron_run import GLOBAL, MICRO, MegatronRun
 from ....documents.submission import Submission
 from ....findings import ERROR, WARNING, Severity, Violation, Violations
@@ -19,7 +19,7 @@ _BATCHES: Final = ((GLOBAL, "train_batch_size"), (MICRO, "train_micro_batch_size
 
 
 @subject(*READS)
-def configured_runs(submission: Submission) -> Iterator[tuple[MegatronRun, DsConfig]]:
+def configured_runs(submission: Submission) -> Iterator[tuple[MegatronRun, Config]]:
     """Runs of Megatron-DeepSpeed, each with its DeepSpeed config."""
     for run in mds_runs(submission):
         if run.config is not None:
@@ -27,7 +27,7 @@ def configured_runs(submission: Submission) -> Iterator[tuple[MegatronRun, DsCon
 
 
 @configured_runs.rule("MDS014", ERROR, "silent", megatron_deepspeed("pretrain_gpt.py:49"))
-def stage_is_the_configs(configured: tuple[MegatronRun, DsConfig]) -> Violations:
+def stage_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
     """--zero-stage, which decides on zero.Init, is the config's stage, which the engine runs.
 
     Prevents: zero.Init without stage 3, or stage 3 without it: nothing compares the two
@@ -44,7 +44,7 @@ def stage_is_the_configs(configured: tuple[MegatronRun, DsConfig]) -> Violations
 
 
 @configured_runs.rule("MDS015", ERROR, "training", megatron_deepspeed("megatron/training.py:79"))
-def precision_is_the_configs(configured: tuple[MegatronRun, DsConfig]) -> Violations:
+def precision_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
     """The precision on the command line, which builds the model, is the config's, which runs it.
 
     Prevents: a mismatch of types at the first product or all-reduce
@@ -54,8 +54,7 @@ def precision_is_the_configs(configured: tuple[MegatronRun, DsConfig]) -> Violat
     filled = any(config.value(f"/{name}/enabled") == "auto" for name in ("fp16", "bf16"))
     if filled or config.has("/amp") or not run.sure("--bf16", "--fp16"):
         return
-    half = config.enabled("/bf16") or config.enabled("/bfloat16")
-    theirs = "bf16" if half else "fp16" if config.enabled("/fp16") else None
+    theirs = None if config.precision == "fp32" else config.precision
     ours = next((name for name in ("bf16", "fp16") if run.has(f"--{name}")), None)
     if ours == theirs:
         return
@@ -69,7 +68,7 @@ def precision_is_the_configs(configured: tuple[MegatronRun, DsConfig]) -> Violat
 @configured_runs.rule(
     "BATCH012", ERROR, "parse", megatron_deepspeed("megatron/microbatches.py:64; megatron/training.py:79")
 )
-def batch_is_the_configs(configured: tuple[MegatronRun, DsConfig]) -> Violations:
+def batch_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
     """The batches on the command line are the config's.
 
     Prevents: DeepSpeed and Megatron train with different batches
@@ -77,13 +76,13 @@ def batch_is_the_configs(configured: tuple[MegatronRun, DsConfig]) -> Violations
     """
     run, config = configured
     for name, key in _BATCHES:
-        ours, theirs = run.integer(name), config.integer(f"/{key}")
+        ours, theirs = run.integer(name), config.whole(f"/{key}")
         if ours is not None and theirs is not None and ours != theirs:
             yield at(
                 run, name, f"{name} {ours}, but {key} is {theirs} in the config", f'set "{key}" to {ours} in the config'
             )
     steps, batch, micro, replicas = (
-        config.integer("/gradient_accumulation_steps"),
+        config.whole("/gradient_accumulation_steps"),
         run.global_batch,
         run.micro_batch,
         run.replicas,
@@ -99,7 +98,7 @@ def batch_is_the_configs(configured: tuple[MegatronRun, DsConfig]) -> Violations
 
 
 @configured_runs.rule("MDS043", WARNING, "silent", megatron_deepspeed("megatron/optimizer/__init__.py:107"))
-def clipping_is_the_configs(configured: tuple[MegatronRun, DsConfig]) -> Violations:
+def clipping_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
     """Gradients are clipped by the config's gradient_clipping; --clip-grad has the same value, or is ignored.
 
     Prevents: another clipping than written, silently
@@ -107,15 +106,14 @@ def clipping_is_the_configs(configured: tuple[MegatronRun, DsConfig]) -> Violati
     """
     run, config = configured
     ours, theirs = run.number("--clip-grad"), config.value("/gradient_clipping")
-    if ours is None or not run.has("--deepspeed") or isinstance(theirs, bool) or not isinstance(theirs, (int, float)):
-        return
-    if float(theirs) != float(ours):
+    given = isinstance(theirs, (int, float)) and not isinstance(theirs, bool)
+    if ours is not None and given and run.has("--deepspeed") and theirs != ours:
         message = f"--clip-grad {ours:g} is ignored: gradient_clipping is {theirs:g} in the config"
         yield at(run, "--clip-grad", message, f'set "gradient_clipping" to {ours:g}')
 
 
 @configured_runs.rule("PIPE002", ERROR, "init", megatron_deepspeed("pretrain_gpt.py:54"))
-def sharded_gradients_have_no_pipeline(configured: tuple[MegatronRun, DsConfig]) -> Violations:
+def sharded_gradients_have_no_pipeline(configured: tuple[MegatronRun, Config]) -> Violations:
     """ZeRO stages 2 and 3 need --no-pipeline-parallel: without it even one stage is a pipeline.
 
     Prevents: AssertionError: ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism
@@ -131,23 +129,22 @@ def sharded_gradients_have_no_pipeline(configured: tuple[MegatronRun, DsConfig])
 
 
 @configured_runs.rule("MDS045", ERROR, "init", deepspeed_now("runtime/engine.py:2342; ops/adam/cpu_adam.py:148"))
-def offloaded_optimizer_is_on_the_host(configured: tuple[MegatronRun, DsConfig]) -> Violations:
+def offloaded_optimizer_is_on_the_host(configured: tuple[MegatronRun, Config]) -> Violations:
     """An optimizer that the config offloads is made by --cpu-optimizer, and the other way round.
 
     Prevents: ZeRORuntimeException: You are using ZeRO-Offload with a client provided optimizer
     Fix: use --cpu-optimizer together with offload_optimizer
     """
     run, config = configured
-    own, zero = "--cpu-optimizer", "/zero_optimization"
+    own = "--cpu-optimizer"
     if config.has("/optimizer") or not run.has("--deepspeed"):
         return
-    place = f"{zero}/offload_optimizer/device"
-    device, forced = config.value(place, "none"), config.value("/zero_force_ds_cpu_optimizer", True)
-    if device in ("cpu", "nvme") and config.stage != 0 and run.lacks(own) and forced is True:
+    device, forced = config.offload("optimizer"), config.switch("/zero_force_ds_cpu_optimizer")
+    if device in ("cpu", "nvme") and config.stage != 0 and run.lacks(own) and forced:
         message = f"offload_optimizer.device is {device} in the config, without {own}"
-        yield Violation(where=config.locate(place), message=message, hint=f"add {own}")
-    on_gpu = config.value(f"{zero}/offload_optimizer") is None and not config.has(f"{zero}/cpu_offload")
-    if run.has(own) and run.lacks("--cpu-torch-adam") and on_gpu:
+        where = config.locate("/zero_optimization/offload_optimizer/device")
+        yield Violation(where=where, message=message, hint=f"add {own}")
+    if run.has(own) and run.lacks("--cpu-torch-adam") and device == "none":
         message = f"{own}, but the config offloads no optimizer: its parameters are on the GPU"
         yield at(
             run, own, message, f'add "offload_optimizer": {{"device": "cpu"}} to zero_optimization, or remove {own}'
