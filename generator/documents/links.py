@@ -55,10 +55,9 @@ def references(submission: Submission) -> Iterator[Reference]:
                 if option is not None and option.values and (path := _path_of(option.values[0])):
                     yield Reference(kind=kind, path=path, where=launch.script.locate(option.values[0]))
     for config in submission.accelerate_configs:
-        pointer = "/deepspeed_config/deepspeed_config_file"
-        named = config.source.value(pointer)
-        if isinstance(named, str) and named:
-            yield Reference(kind="DeepSpeed config", path=named, where=config.source.locate(pointer))
+        if isinstance(config.config_file, str) and config.config_file:
+            where = config.locate("deepspeed_config/deepspeed_config_file")
+            yield Reference(kind="DeepSpeed config", path=config.config_file, where=where)
     for arguments in submission.training_arguments:
         named = arguments.value("deepspeed")
         if isinstance(named, str) and named.endswith((".json", ".hjson")):
@@ -69,13 +68,13 @@ def references(submission: Submission) -> Iterator[Reference]:
 
 def _input_references(job: AzureMLJob) -> Iterator[Reference]:
     """Local files that a command gets as inputs of its job: `--deepspeed_config ${{inputs.ds_config}}`."""
-    for launch in job.script.launches if job.script else ():
+    for launch in job.launches:
         for option, value in zip(launch.arguments, launch.arguments[1:], strict=False):
             binding = _INPUT.fullmatch(value.raw) if option.raw in _CONFIG_OPTIONS else None
-            pointer = f"/inputs/{binding[1]}/path" if binding else ""
-            path = job.source.value(pointer) if binding else None
+            name = f"inputs/{binding[1]}/path" if binding else ""
+            path = job.value(name) if binding else None
             if isinstance(path, str) and path.endswith((".json", ".hjson")) and ":" not in path:
-                yield Reference(kind="DeepSpeed config", path=path, where=job.source.locate(pointer))
+                yield Reference(kind="DeepSpeed config", path=path, where=job.locate(name))
 
 
 def _program_references(launch: Launch) -> Iterator[Reference]:

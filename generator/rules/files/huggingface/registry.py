@@ -7,7 +7,6 @@ from typing import Final
 from . import (
     accelerate,
     accelerate_deepspeed,
-    accelerate_launch,
     accelerate_machines,
     arguments,
     configs,
@@ -25,7 +24,6 @@ MODULES: Final = (
     job,
     accelerate,
     accelerate_deepspeed,
-    accelerate_launch,
     accelerate_machines,
     parallelism,
 )
