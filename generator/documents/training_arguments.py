@@ -7,18 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ..findings import Location
 from ..job.pointer import whole_number
 from ..job.source import Source, escape
 from .hjson.text import JsonText
+from .reader import ValueKind, kind_of_value
 from .shell.launch_line import Launch
-from .shell.words import Word
-
-if TYPE_CHECKING:
-    from .document import DsConfig
-    from .submission import Submission
+from .shell.records import Word
 
 #: Arguments of TrainingArguments only: a program with one of these on its launch line accepts them all.
 _TELLING: Final = frozenset(
@@ -46,7 +43,7 @@ class Stated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class ReplicaBatch:
     """The sequences that a replica trains on for each optimizer step, as the arguments set them."""
 
     micro: int
@@ -87,6 +84,10 @@ class TrainingArguments:
         """The place of an argument, else the file."""
         return self.places.get(name, Location(path=self.path))
 
+    def kind(self, name: str) -> ValueKind | None:
+        """The type of an argument's value; None where there is none, or it can't be known."""
+        return kind_of_value(self.values[name]) if name in self.values else None
+
     @property
     def names(self) -> frozenset[str]:
         """The names of the arguments that are there."""
@@ -122,7 +123,7 @@ class TrainingArguments:
         return stated.value if stated is not None else None
 
     @property
-    def batch(self) -> Batch | None:
+    def batch(self) -> ReplicaBatch | None:
         """The batch of a replica; None where it can't be known, or transformers searches for one that fits."""
         micro, steps = self.stated("per_device_train_batch_size"), self.stated("gradient_accumulation_steps")
         if micro is None or steps is None or self.is_on("auto_find_batch_size"):
@@ -130,7 +131,7 @@ class TrainingArguments:
         sequences, passes = whole_number(micro.value), whole_number(steps.value)
         if sequences is None or passes is None:
             return None
-        return Batch(
+        return ReplicaBatch(
             micro=sequences,
             steps=passes,
             text=f"{micro.text} × {steps.text}",
@@ -245,22 +246,3 @@ def read_value(text: str, kind: str) -> object:
         except ValueError:
             return text
     return text
-
-
-def ds_config_of(submission: Submission, arguments: TrainingArguments) -> DsConfig | None:
-    """The DeepSpeed config that arguments name by their `deepspeed`; the job's, where the name can't be known.
-
-    None where the arguments don't use DeepSpeed, or it can't be told which config they mean.
-    """
-    if not arguments.has("deepspeed"):
-        return None
-    named = arguments.value("deepspeed")
-    configs = submission.ds_configs
-    if isinstance(named, str):
-        name = named.replace("\\", "/").rpartition("/")[2]
-        same = [config for config in configs if config.name == name]
-        if len(same) == 1:
-            return same[0]
-    if isinstance(named, dict) or named in (False, ""):
-        return None
-    return submission.ds_config if named is None or len(configs) == 1 else None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from functools import lru_cache
+from typing import Final, Literal
 
 from ..findings import Location
+from .document import AzureMLJob, LaunchScript
+from .links import used_accelerate_config, used_ds_config
 from .shell.launch_line import Call, Launch
-
-if TYPE_CHECKING:
-    from .document import AzureMLJob, LaunchScript
-    from .submission import Submission
+from .submission import Submission
 
 Quantity = Literal["GPUs", "nodes", "GPUs per node", "processes"]
 
@@ -59,7 +59,8 @@ class World:
         return tuple(claim for claim in self.claims if claim.quantity == quantity)
 
 
-def find_world(submission: Submission) -> World:
+@lru_cache(maxsize=4)
+def world_of(submission: Submission) -> World:
     """What is given on the command line goes before the job spec, which goes before scripts and configs."""
     claims = tuple(_claims(submission))
 
@@ -241,7 +242,7 @@ def included_slots(text: str) -> int | None:
 
 
 def _accelerate_claims(submission: Submission) -> Iterator[Claim]:
-    config = submission.accelerate_config
+    config = used_accelerate_config(submission)
     if config is None:
         return
     counts: tuple[tuple[str, int | None, Quantity], ...] = (
@@ -265,10 +266,10 @@ def _degrees(submission: Submission) -> dict[str, int]:
         pins = submission.job.pins
         pinned = {name: getattr(pins, name) for name in ("tensor", "pipeline", "context", "expert")}
         degrees |= {name: value for name, value in pinned.items() if value is not None}
-    config = submission.ds_config
+    config = used_ds_config(submission)
     if config is not None:
         for name, pointer in _DEEPSPEED_DEGREES:
-            degree = config.integer(pointer)
+            degree = config.whole(pointer)
             if degree is not None and degree > 0:
                 degrees.setdefault(name, degree)
     return degrees

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from ..findings import Location
 from ..job.source import Source, escape
+from .reader import ValueKind, kind_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,10 @@ class YamlDocument:
     def locate_key(self, name: str) -> Location:
         """The place of a key."""
         return replace(self.source.locate_key(_pointer(name)), pointer=_pointer(name))
+
+    def kind(self, name: str) -> ValueKind | None:
+        """The type of what is written there; None where nothing is."""
+        return kind_in(self, name)
 
     def integer(self, name: str) -> int | None:
         """The integer there; None where there is none, or something else."""

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from .context import Context
 from .fields import Field
 from .pieces import Element, Value, parts_of_pieces
-from .records import Assignment
+from .records import Assignment, Word, word_of
 from .state import UNKNOWN
 from .tokens import ARRAY, ASSIGNMENT, Token
-from .words import Word, word_of
 
 DECLARING: Final = frozenset({"export", "declare", "typeset", "local", "readonly"})
 _SETS: Final = frozenset({"read", "mapfile", "readarray", "getopts", "unset", "let", "printf"})
@@ -86,7 +85,9 @@ class Assignments:
     def builtin(self, raw: str, words: Sequence[Word]) -> None:
         """Builtins of `CHANGING`: they set variables to what can't be known."""
         if raw == "set":
-            self._set_options(words[1:3])
+            for word in words[1:3]:
+                if word.value in ("-a", "+a", "-o allexport", "allexport"):
+                    self._state.all_exported = word.value != "+a"
             return
         if raw == "printf":
             words = words[1:3] if len(words) > 2 and words[1].value == "-v" else ()
@@ -96,13 +97,6 @@ class Assignments:
                 self._state.unset(name[0])
             elif name:
                 self._state.set(name[0], UNKNOWN)
-
-    def _set_options(self, words: Iterable[Word]) -> None:
-        for word in words:
-            if word.value in ("-a", "-o allexport", "allexport"):
-                self._state.all_exported = True
-            elif word.value == "+a":
-                self._state.all_exported = False
 
     def arithmetic(self, token: Token) -> None:
         """`((NAME = ...))` changes variables; what they become isn't followed."""
@@ -119,7 +113,9 @@ class Assignments:
             value = UNKNOWN
         elif match and match[3]:
             value = self._appended(name, added)
-        start, end = self._region(first, token.end)
+        # An empty value stands behind the equals sign.
+        behind = self._source.place(token.end - 1) + 1
+        start, end = self._source.region(first, token.end) if first < token.end else (behind, behind)
         content = self._context.reading.content
         assignment = Assignment(
             name=name,
@@ -134,13 +130,6 @@ class Assignments:
             inside=self._context.outer.inside,
         )
         return assignment, value
-
-    def _region(self, start: int, end: int) -> tuple[int, int]:
-        """The place in the document of an assignment's value."""
-        if start < end:
-            return self._source.region(start, end)
-        place = self._source.place(end - 1) + 1
-        return place, place
 
     def _value(self, token: Token, first: int) -> Value:
         if token.kind != ARRAY:
@@ -159,8 +148,7 @@ class Assignments:
         if before is None:
             return value if value.elements is not None else Value(UNKNOWN.pieces + value.pieces)
         if value.elements is not None:
-            front = before.elements if before.elements is not None else (Element(before.pieces, 0, 0),)
-            return Value((), (*front, *value.elements))
+            return Value((), (*before.words, *value.elements))
         return UNKNOWN if before.elements is not None else Value(before.pieces + value.pieces)
 
     def _array_words(self, token: Token, value: Value, added: Value) -> tuple[Word, ...] | None:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 
 from .assignments import CHANGING, DECLARING, Assignments
 from .context import Context
-from .here_documents import Redirection, note_here_documents, without_redirections
-from .nested import nested
+from .nested import nested, note_here_documents, without_redirections
 from .records import Command
 from .tokens import ARRAY, REDIRECT, TEST, Token
 
@@ -25,11 +24,9 @@ class Commands:
         if tokens[0].kind == TEST:
             self._assignments.arithmetic(tokens[0])
             return
-        context, redirections = self._context, list[Redirection]()
-        for token in tokens:
-            if token.kind == REDIRECT:
-                tokens, redirections = without_redirections(tokens)
-                break
+        context = self._context
+        redirects = any(token.kind == REDIRECT for token in tokens)
+        tokens, redirections = without_redirections(tokens) if redirects else (tokens, [])
         head, count = 0, len(tokens)
         while head < count and context.assigns(tokens[head]):
             head += 1

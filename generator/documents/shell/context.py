@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 from .expander import Expander
 from .pieces import Element, Source
-from .records import Assignment, Command, Directive, Heredoc
+from .records import Assignment, Command, Directive, Heredoc, Word, word_of
 from .state import Budget, State
 from .tokens import ARRAY, ASSIGNMENT, TEST, WORD, Token
-from .words import Word, word_of
 
 
 @dataclass(slots=True)

@@ -9,8 +9,8 @@ from typing import Final
 from .launch_options import Option, OptionReader, Options
 from .launch_walk import TAKES_SCRIPT, Call, Walk, basename, follow, looks_like_program
 from .launcher_options import TABLES
+from .records import Word
 from .script import Assignment, Command, ShellScript
-from .words import Word
 
 __all__ = ["Call", "Launch", "Option", "Options", "launches", "sbatch_options"]
 

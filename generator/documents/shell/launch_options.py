@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .launcher_options import Known, Table
-from .words import Word
+from .records import Word
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

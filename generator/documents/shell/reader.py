@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from .blocks import CLOSING, OPENING, Blocks, loop_changes
 from .commands import Commands
 from .context import Context
-from .directives import directive
 from .pieces import Piece, Value
+from .records import Directive, Word
 from .state import UNKNOWN
 from .tokens import COMMENT, NEWLINE, OPERATOR, TEST, WORD, Token, Tokens
 
@@ -16,6 +17,9 @@ _HEADERS: Final = frozenset({"for", "select", "case", "function"})
 _BODY_WORDS: Final = frozenset({"then", "do", "else", "elif", "!", "time", "coproc"})
 _RESERVED: Final = _HEADERS | _BODY_WORDS | frozenset(OPENING) | frozenset(CLOSING)
 _NO_FUNCTION: Final = _BODY_WORDS | frozenset(OPENING)
+#: The words of `#SBATCH` lines, which Slurm reads by rules of its own.
+_SBATCH_WORD: Final = re.compile(r"""\s*((?:"[^"]*(?:"|$)|'[^']*(?:'|$)|\\.|[^\s#"'\\])+)""")
+_QUOTES: Final = re.compile(r"\\(.)|[\"']")
 _TESTS: Final = frozenset({"[", "test", "grep", "which", "command", "type", "false", "[["})
 
 
@@ -43,14 +47,13 @@ class Reader:
         self._changes = loop_changes(tokens.found, text)
         command: list[Token] = []
         for token in tokens.found:
-            kind = token.kind
-            if kind in (NEWLINE, OPERATOR):
+            if token.kind in (NEWLINE, OPERATOR):
                 self._until(command, token.text)
                 command = []
-            elif kind != COMMENT:
+            elif token.kind != COMMENT:
                 command.append(token)
             elif context.depth == 0:
-                context.reading.directives.append(directive(token, text, self._executed))
+                context.reading.directives.append(_directive(token, text, self._executed))
         self._until(command, "\n")
         self._blocks.close_all()
 
@@ -70,8 +73,10 @@ class Reader:
             return
         if separator == "(":
             self._blocks.open("(")
-        elif separator == ")":
-            self._close_bracket()
+        elif separator == ")" and self._parameters:
+            self._parameters = False
+        elif separator == ")" and self._blocks.has("("):
+            self._blocks.close("(")
         elif separator in (";;", ";&", ";;&"):
             self._end_branch()
         self._conditional = separator == "||" or (separator == "&&" and self._tested(tokens))
@@ -81,12 +86,6 @@ class Reader:
         if not tokens:
             return self._conditional
         return tokens[0].kind == TEST or self._context.raw(tokens[0]) in _TESTS
-
-    def _close_bracket(self) -> None:
-        if self._parameters:
-            self._parameters = False
-        elif self._blocks.has("("):
-            self._blocks.close("(")
 
     def _end_branch(self) -> None:
         """A branch of `case` ends, and the pattern of the next one follows."""
@@ -121,7 +120,7 @@ class Reader:
         for position, token in enumerate(tokens):
             raw = self._context.raw(token)
             if raw not in _RESERVED or token.kind != WORD:
-                return tokens[position:] if position else tokens
+                return tokens[position:]
             self._executed = True
             if raw in _HEADERS:
                 return self._header(raw, tokens[position:])
@@ -161,3 +160,14 @@ class Reader:
                 value = Value((Piece(found[0].value, found[0].offset, found[0].offset),))
             self._state.set(names[1], value)
         return []
+
+
+def _directive(token: Token, text: str, ignored: bool) -> Directive:
+    """The directive of a comment; `ignored` where sbatch has stopped reading them."""
+    words: list[Word] = []
+    match = _SBATCH_WORD.match(text, token.start + len("#SBATCH"), token.end)
+    while match is not None:
+        value = _QUOTES.sub(r"\1", match[1])
+        words.append(Word(raw=match[1], value=value, offset=match.start(1), parts=(value,)))
+        match = _SBATCH_WORD.match(text, match.end(), token.end)
+    return Directive(words=tuple(words), offset=token.start, ignored=ignored)

@@ -18,8 +18,7 @@ from ...job.text import Text
 from .context import Context, Reading
 from .pieces import Source
 from .reader import Reader
-from .records import Assignment, Command, Directive, Heredoc
-from .words import Word
+from .records import Assignment, Command, Directive, Heredoc, Word
 
 __all__ = ["Assignment", "Command", "Directive", "Heredoc", "ShellScript", "Word", "read_command_text", "read_script"]
 

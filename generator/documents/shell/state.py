@@ -121,15 +121,15 @@ class State:
         """Closes the innermost block and merges what its branches left."""
         frame = self.frames.pop()
         self.guards -= frame.kind in _GUARDS
-        if frame.kind in ("{", "pipeline"):  # the commands of a group always run
-            self._hand_up(frame)
-            return
         if frame.kind == "(":
             for name in frame.touched:
                 self._put(name, frame.before[name])
             return
-        self._merge(frame)
-        self._hand_up(frame)
+        if frame.kind != "{":  # the commands of a group always run
+            self._merge(frame)
+        for name, before in frame.before.items() if self.frames else ():
+            self.frames[-1].before.setdefault(name, before)
+            self.frames[-1].touched.add(name)
 
     def _merge(self, frame: Frame) -> None:
         branches = list(frame.branches)
@@ -141,12 +141,6 @@ class State:
         for name, before in frame.before.items():
             ends = [] if too_many else [branch.get(name, before) for branch in branches]
             self._put(name, merged(ends))
-
-    def _hand_up(self, frame: Frame) -> None:
-        if self.frames:
-            for name, before in frame.before.items():
-                self.frames[-1].before.setdefault(name, before)
-                self.frames[-1].touched.add(name)
 
 
 def merged(values: Sequence[Value | None]) -> Value:
@@ -171,10 +165,8 @@ def merged(values: Sequence[Value | None]) -> Value:
 
 
 def _same(one: Value, other: Value) -> bool:
-    if (one.elements is None) != (other.elements is None):
-        return False
-    mine, theirs = ([_identity(e.pieces) for e in value.elements or ()] for value in (one, other))
-    return mine == theirs and _identity(one.pieces) == _identity(other.pieces)
+    mine, theirs = ([_identity(word.pieces) for word in value.words] for value in (one, other))
+    return (one.elements is None) == (other.elements is None) and mine == theirs
 
 
 def _common(lists: Sequence[Sequence[Element]]) -> tuple[Element, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from ....documents.document import AzureMLJob
-from ....documents.links import Reference
+from ....documents.links import Reference, references
 from ....documents.submission import Submission
 from ....findings import ERROR, Violation, Violations
 from ....job.wording import show
@@ -101,7 +101,7 @@ def _configs_of_commands(submission: Submission) -> Iterator[tuple[AzureMLJob, R
     for job in command_jobs(submission):
         commands = job.script.shell.commands if job.script is not None else ()
         moves = any(command.words and command.words[0].value in ("cd", "pushd") for command in commands)
-        for link in submission.references if job.source.folder is not None and not moves else ():
+        for link in references(submission) if job.source.folder is not None and not moves else ():
             own = link.where.path == job.path and not link.where.pointer.startswith("/inputs/")
             if (
                 own

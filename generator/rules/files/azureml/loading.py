@@ -11,8 +11,9 @@ from ....documents.shapes import Fields, Problem
 from ....documents.submission import Submission
 from ....findings import ERROR, Violation, Violations
 from ....job.wording import show
+from ....rule import Rule
 from ...numbers import listed
-from ...rule import Rule, Subject, subject
+from ...rule import Subject, subject
 from ...sources import azureml
 from .jobs import Difference, differences
 from .shape import COMMAND_JOB, DISTRIBUTION_KEYS, DISTRIBUTIONS, INPUT_MODES, OUTPUT_MODES

@@ -8,6 +8,7 @@ from typing import Final
 from ....documents.accelerate import FALSE, STAGES, TRUE, is_true
 from ....documents.submission import Submission
 from ....findings import ERROR, WARNING, Severity, Violation, Violations
+from ....job.pointer import whole_number
 from ....job.wording import show
 from ...numbers import listed
 from ...rule import subject
@@ -244,7 +245,7 @@ def precision_is_the_configs(line: AccelerateLaunch) -> Violations:
     """
     precision = line.call.options.text("--mixed_precision") or ""
     other = {"fp16": "bf16", "bf16": "fp16", "fp8": "fp16"}.get(precision)
-    if other is not None and line.linked is not None and line.linked.enabled(f"/{other}"):
+    if other is not None and line.linked is not None and line.linked.switch(f"/{other}/enabled"):
         message = f"--mixed_precision {precision}, and {other} is enabled in {line.linked.name}"
         yield violation(line, "--mixed_precision", message, f"use --mixed_precision {other}, or remove it")
 
@@ -260,7 +261,7 @@ def accumulation_is_the_configs(line: AccelerateLaunch) -> Violations:
     steps = line.call.options.integer(option)
     if steps is None or config is None or not line.call.options.has("--deepspeed_config_file"):
         return
-    value = config.integer("/gradient_accumulation_steps")
+    value = whole_number(config.value("/gradient_accumulation_steps"))
     if value is not None and value != steps:
         message = f"{option} {steps} is not used: {config.name} has {value}"
         yield violation(line, option, message, f"use {value} in both, or only in the JSON")

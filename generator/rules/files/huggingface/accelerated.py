@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ....documents.accelerate import AccelerateConfig
-from ....documents.document import DsConfig
+from ....documents.deepspeed_config import Config
+from ....documents.links import used_ds_config
 from ....documents.shell.launch_line import Call, Launch
 from ....documents.submission import Submission
 from ....findings import Location
@@ -19,7 +20,7 @@ class AccelerateLaunch:
 
     launch: Launch
     call: Call
-    linked: DsConfig | None
+    linked: Config | None
 
     def locate(self, name: str) -> Location:
         """The place of an option, else of the launcher."""
@@ -33,7 +34,7 @@ def accelerate_launches(submission: Submission) -> Iterator[AccelerateLaunch]:
     for launch in submission.launches:
         for call in launch.calls:
             if call.program == "accelerate":
-                yield AccelerateLaunch(launch, call, submission.ds_config)
+                yield AccelerateLaunch(launch, call, used_ds_config(submission))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class Accelerated:
     config: AccelerateConfig
     launches: tuple[AccelerateLaunch, ...]
     exported: frozenset[str]  #: the variables of all launch lines
-    linked: DsConfig | None
+    linked: Config | None
     deepspeed_version: tuple[int, ...]
 
     def overridden(self, *options: str) -> bool:
@@ -59,7 +60,7 @@ def clusters(submission: Submission) -> Iterator[Accelerated]:
     exported = frozenset(name for launch in submission.launches for name in launch.environment)
     for config in submission.accelerate_configs:
         if config.readable and not config.for_sagemaker:
-            yield Accelerated(config, launches, exported, submission.ds_config, submission.deepspeed_version)
+            yield Accelerated(config, launches, exported, used_ds_config(submission), submission.deepspeed_version)
 
 
 @subject("accelerate config", "launch script")

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from ....catalog import Model
-from ....documents.document import DsConfig
-from ....documents.submission import FILLERS, Submission
+from ....documents.deepspeed_config import FILLERS, Config
+from ....documents.links import used_ds_config
+from ....documents.submission import Submission
 from ....documents.training_arguments import TrainingArguments
 from ....findings import ERROR, WARNING, Violations
+from ....job.pointer import whole_number
 from ...rule import subject
 from ...sources import accelerate, transformers
 from ..violations import violation
@@ -66,25 +68,25 @@ def trainer_accepts_the_settings(trainer: tuple[TrainingArguments, int | None]) 
 
 
 @subject("training arguments", "accelerate config", "DeepSpeed config")
-def _plugin_configs(submission: Submission) -> Iterator[DsConfig]:
+def _plugin_configs(submission: Submission) -> Iterator[Config]:
     """The DeepSpeed configs that accelerate's DeepSpeedPlugin reads, for transformers too, each once."""
     configs = [pair.config for pair in pairs(submission)]
-    linked, option = submission.ds_config, "--deepspeed_config_file"
+    linked, option = used_ds_config(submission), "--deepspeed_config_file"
     if linked is not None and any(
         config.has(f"deepspeed_config/{option[2:]}") for config in submission.accelerate_configs
     ):
         configs.append(linked)
     if submission.context.consumer in FILLERS:
-        configs += submission.ds_configs
+        configs += submission.configs
     named = {PurePath(line.call.options.text(option) or "").name for line in accelerate_launches(submission)}
-    configs += [config for config in submission.ds_configs if config.name in named]
+    configs += [config for config in submission.configs if config.name in named]
     for config in {id(config): config for config in configs}.values():
         if config.json.broken is None and isinstance(config.json.data, dict):
             yield config
 
 
 @_plugin_configs.rule("HF013", ERROR, "init", accelerate("utils/dataclasses.py (DeepSpeedPlugin.__post_init__)"))
-def zero_section_is_there(config: DsConfig) -> Violations:
+def zero_section_is_there(config: Config) -> Violations:
     """A DeepSpeed config that transformers or accelerate reads has a zero_optimization section.
 
     Prevents: ValueError: Please specify the ZeRO optimization config in the DeepSpeed config.
@@ -113,13 +115,13 @@ def optimizer_is_in_one_place(pair: Pair) -> Violations:
 
 
 @subject("training arguments", "DeepSpeed config")
-def _models(submission: Submission) -> Iterator[tuple[DsConfig, Model]]:
+def _models(submission: Submission) -> Iterator[tuple[Config, Model]]:
     """The DeepSpeed configs that transformers reads, with the model that it loads."""
-    read: list[tuple[TrainingArguments | None, DsConfig]]
+    read: list[tuple[TrainingArguments | None, Config]]
     read = [(pair.arguments, pair.config) for pair in pairs(submission)]
     if submission.context.consumer == "huggingface" and not read:
         alone = submission.training_arguments
-        read = [(alone[0] if len(alone) == 1 else None, config) for config in submission.ds_configs]
+        read = [(alone[0] if len(alone) == 1 else None, config) for config in submission.configs]
     for arguments, config in read:
         model = model_of(submission, arguments)
         if model is not None:
@@ -127,14 +129,14 @@ def _models(submission: Submission) -> Iterator[tuple[DsConfig, Model]]:
 
 
 @_models.rule("HF019", ERROR, "init", transformers("src/transformers/integrations/deepspeed.py:341-358"))
-def tensor_parallelism_needs_no_conversion(loaded: tuple[DsConfig, Model]) -> Violations:
+def tensor_parallelism_needs_no_conversion(loaded: tuple[Config, Model]) -> Violations:
     """DeepSpeed's tensor parallelism is not used for a mixture of experts that transformers converts on loading.
 
     Prevents: NotImplementedError: Weight conversions with DeepSpeed Tensor Parallelism are not yet implemented.
     Fix: remove tensor_parallel
     """
     config, model = loaded
-    size = config.integer("/tensor_parallel/autotp_size") or 1
+    size = whole_number(config.value("/tensor_parallel/autotp_size")) or 1
     if size > 1 and model.is_moe:
         message = f"autotp_size {size} with {model.name}, whose experts transformers fuses on loading"
         yield violation(config, "/tensor_parallel/autotp_size", message, "use autotp_size 1, and shard by ZeRO")

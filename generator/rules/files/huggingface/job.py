@@ -9,6 +9,7 @@ from typing import Final
 from ....documents.accelerate import is_digits
 from ....documents.submission import Submission
 from ....documents.training_arguments import TrainingArguments
+from ....documents.world import world_of
 from ....findings import ERROR, WARNING, Severity, Violations
 from ....job.pointer import whole_number
 from ....job.records import Job
@@ -36,7 +37,7 @@ def planned(submission: Submission) -> Iterator[Planned]:
     """TrainingArguments of a submission with a job."""
     for arguments in submission.training_arguments if submission.job is not None else ():
         if submission.job is not None:
-            yield Planned(arguments, submission.job, submission.world.replicas)
+            yield Planned(arguments, submission.job, world_of(submission).replicas)
 
 
 @planned.rule("HF040", ERROR, "silent", _PLANNED)

@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from ....documents.document import DsConfig
+from ....documents.deepspeed_config import Config
 from ....documents.hjson.edits import replace_value
+from ....documents.links import ds_config_of, used_ds_config
 from ....documents.submission import Submission
-from ....documents.training_arguments import TrainingArguments, ds_config_of
+from ....documents.training_arguments import TrainingArguments
+from ....documents.world import world_of
 from ....findings import ERROR, Edit, Severity, Violations
+from ....job.pointer import whole_number
 from ...rule import subject
 from ...sources import transformers
 from ..violations import violation
@@ -36,7 +39,7 @@ class Pair:
     """TrainingArguments with the DeepSpeed config that transformers reads with them."""
 
     arguments: TrainingArguments
-    config: DsConfig
+    config: Config
     gpus: int | None
 
 
@@ -49,9 +52,9 @@ def pairs(submission: Submission) -> Iterator[Pair]:
     for arguments in submission.training_arguments:
         config = ds_config_of(submission, arguments)
         if config is None and named and not arguments.has("deepspeed"):
-            config = submission.ds_config
+            config = used_ds_config(submission)
         if config is not None:
-            yield Pair(arguments, config, submission.world.gpus)
+            yield Pair(arguments, config, world_of(submission).gpus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,7 @@ def _shown(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
-def _made_auto(config: DsConfig, pointer: str) -> tuple[Edit, ...]:
+def _made_auto(config: Config, pointer: str) -> tuple[Edit, ...]:
     """The edit that leaves a value to transformers, which computes it from the arguments."""
     return () if config.embedded else replace_value(config.json, pointer, "auto")
 
@@ -126,7 +129,7 @@ def batch_is_the_arguments_product(pair: Pair) -> Violations:
     values.
     Fix: set "train_batch_size" to "auto"
     """
-    batch, value, config = pair.arguments.batch, pair.config.integer("/train_batch_size"), pair.config
+    batch, value, config = pair.arguments.batch, whole_number(pair.config.value("/train_batch_size")), pair.config
     if batch is None or value is None or pair.gpus is None:
         return
     product = batch.sequences * pair.gpus

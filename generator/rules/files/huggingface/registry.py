@@ -16,14 +16,5 @@ from . import (
     schedule,
 )
 
-MODULES: Final = (
-    match,
-    configs,
-    arguments,
-    schedule,
-    job,
-    accelerate,
-    accelerate_deepspeed,
-    accelerate_machines,
-    parallelism,
-)
+_OF_ARGUMENTS: Final = (match, configs, arguments, schedule, job)
+MODULES: Final = (*_OF_ARGUMENTS, accelerate, accelerate_deepspeed, accelerate_machines, parallelism)
