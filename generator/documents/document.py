@@ -11,6 +11,7 @@ from ..findings import Location
 from ..job.pointer import whole_number
 from ..job.source import Source
 from .hjson.text import JsonText
+from .hostfile import EnvironmentFile as EnvironmentFile
 from .hostfile import Hostfile
 from .megatron_arguments import MegatronArguments
 from .shell.launch_line import Launch, Options
@@ -142,14 +143,6 @@ class AccelerateConfig:
     def path(self) -> str:
         """As the user named it."""
         return self.source.path
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnvironmentFile:
-    """A `.deepspeed_env`: variables that DeepSpeed's launcher sends to every node."""
-
-    path: str
-    lines: tuple[tuple[str, Location], ...]  #: each line's text and place
 
 
 Document = (
