@@ -1,4 +1,4 @@
-"""Write docs/rules.md: every rule, with what is printed for its bad case. Run with `python docs/make_rules_page.py`."""
+"""Write docs/rules.md: every rule, with what is printed for its bad case. Run with `python -m docs.make_rules_page`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 from dsgen.cli.known_rules import known_rules
 from dsgen.cli.rules_page import rules_page
+from tests.case import NAMES, read_case
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "rules.md"
-CASES = ROOT / "tests" / "validate"
 
 
 def page() -> str:
@@ -21,11 +21,10 @@ def page() -> str:
 def examples() -> Mapping[str, str]:
     """What each rule says of its first bad case: its own finding, without those of other rules."""
     found: dict[str, str] = {}
-    for output in sorted(CASES.glob("*/bad.out")):
-        rule = output.parent.name.partition("_")[0]
-        finding = _of_rule(rule, output.read_text(encoding="utf-8"))
+    for case in map(read_case, NAMES):
+        finding = _of_rule(case.rule, case.expected)
         if finding:
-            found.setdefault(rule, finding)
+            found.setdefault(case.rule, finding)
     return found
 
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def test_the_page_is_fresh(update_golden: bool) -> None:
-    """docs/rules.md is what `python docs/make_rules_page.py` writes; `--update-golden` writes it anew."""
+    """docs/rules.md is what `python -m docs.make_rules_page` writes; `--update-golden` writes it anew."""
     spec = importlib.util.spec_from_file_location("make_rules_page", ROOT / "docs" / "make_rules_page.py")
     assert spec is not None and spec.loader is not None
     maker = importlib.util.module_from_spec(spec)

@@ -9,7 +9,7 @@ import click
 
 from .findings_text import print_findings
 from .loading import load
-from .options import Request, job_options
+from .options import Request, form_option, job_options
 from .printing import print_json, print_obstacle, print_parts
 from .text import file_name
 from .writing import refuse_unwritable, write_files
@@ -30,14 +30,7 @@ _START = {"slurm": "sbatch {}/launch.sbatch", "azureml": "az ml job create --fil
 @click.option("--force", is_flag=True, help="Overwrite files that differ.")
 @click.option("--diff", "show_diff", is_flag=True, help="Show what would change, and write nothing.")
 @click.option("--top", type=click.IntRange(min=1), default=3, show_default=True, help="Plans to compare.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Form of the answer.",
-)
+@form_option("text", "json")
 def generate(request: Request, output: str | None, force: bool, show_diff: bool, top: int, form: str) -> None:
     """Plan the job in SPEC, and write the files that launch it.
 

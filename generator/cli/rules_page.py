@@ -1,4 +1,4 @@
-"""The rules as a Markdown page: grouped by subject, with a table of contents."""
+"""The rules as Markdown: a page for each subject, a heading, and so an anchor, for each rule."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
+from .known_rules import checks
+
 if TYPE_CHECKING:
-    from .known_rules import KnownRule
+    from ..rule import Rule
 
 #: What the prefixes of ids stand for.
 SUBJECTS: Final[Mapping[str, str]] = {
@@ -50,59 +52,53 @@ SUBJECTS: Final[Mapping[str, str]] = {
     "VER": "versions",
     "ZERO": "ZeRO",
 }
-_KINDS: Final = {
+_WHEN: Final = {
     "parse": "when the config is read",
     "init": "when the engine starts",
     "training": "during training",
     "launcher": "when the launcher starts",
     "submit": "on submission",
-    "silent": "never: it goes wrong silently",
 }
 
 
-def rules_page(rules: Iterable[KnownRule], examples: Mapping[str, str] | None = None) -> str:
-    """The page. `examples` has what is printed for a bad file, by rule id."""
-    groups = [(subject, list(group)) for subject, group in groupby(rules, key=_subject)]
-    lines = [
-        "# Rules",
-        "",
-        "What dsgen requires, why, and where that comes from. This page is written by `docs/make_rules_page.py`.",
-        "",
-        *(f"- [{_heading(subject)}](#{_anchor(subject)}): {len(group)}" for subject, group in groups),
-    ]
-    for subject, group in groups:
-        lines += ["", f'<a id="{_anchor(subject)}"></a>', "", f"## {_heading(subject)}"]
+def rules_page(rules: Iterable[Rule]) -> str:
+    """Every rule on one page, by subject."""
+    return "\n".join(page for _, page in subject_pages(rules, {}))
+
+
+def subject_pages(rules: Iterable[Rule], examples: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """A page for each subject, by the subject's prefix. `examples` has the output for a bad file, by rule id."""
+    for subject, group in groupby(rules, key=subject_of):
+        lines = [f"# {heading(subject)}"]
         for rule in group:
-            lines += ["", *_entry(rule, (examples or {}).get(rule.id))]
-    return "\n".join(lines) + "\n"
+            lines += ["", *_entry(rule, examples.get(rule.id))]
+        yield subject, "\n".join(lines) + "\n"
 
 
-def _subject(rule: KnownRule) -> str:
+def subject_of(rule: Rule) -> str:
+    """The prefix of a rule's id."""
     return rule.id.rstrip("0123456789")
 
 
-def _heading(subject: str) -> str:
+def heading(subject: str) -> str:
+    """A subject's prefix with what it stands for."""
     return f"{subject}: {SUBJECTS[subject]}" if subject in SUBJECTS else subject
 
 
-def _anchor(subject: str) -> str:
-    return f"subject-{subject.lower()}"
-
-
-def _entry(rule: KnownRule, example: str | None) -> Iterator[str]:
-    yield f"### {rule.id}"
+def _entry(rule: Rule, example: str | None) -> Iterator[str]:
+    yield f"## {rule.id}"
     yield ""
     yield f"{_markdown(rule.title)}"
     yield ""
-    facts = [f"**{rule.severity}**", f"checks {rule.checks}"]
+    facts = [f"**{rule.severity.value}**", f"checks {checks(rule)}"]
     if rule.reads:
         facts[-1] += f" ({', '.join(rule.reads)})"
     if rule.when:
-        facts.append(f"noticed {_KINDS[rule.when]}")
+        facts.append(f"fails {_WHEN[rule.when]}" if rule.when != "silent" else "fails silently")
     if rule.versions:
         facts.append(f"DeepSpeed {_markdown(rule.versions)}")
     yield f"- {'; '.join(facts)}"
-    for name, text in (("Without it", rule.prevents), ("Fix", rule.fix), ("Source", rule.source)):
+    for name, text in (("Prevents", rule.prevents), ("Fix", rule.fix), ("Source", rule.source)):
         if text:
             yield f"- {name}: {_markdown(text)}"
     if example:

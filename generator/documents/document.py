@@ -8,7 +8,6 @@ from pathlib import PurePath
 from typing import Literal
 
 from ..findings import Location
-from ..job.pointer import whole_number
 from ..job.source import Source
 from .hjson.text import JsonText
 from .hostfile import EnvironmentFile as EnvironmentFile
@@ -47,7 +46,7 @@ class DsConfig:
 
     @property
     def embedded(self) -> bool:
-        """Whether it stands in a script: it can be checked, but not mended by edits."""
+        """Whether it is a part of a script: it can be checked, but not fixed by edits."""
         return self.target is not None
 
     @property
@@ -60,36 +59,18 @@ class DsConfig:
         """As the user named it; of an embedded one, the script's."""
         return self.json.text.path
 
-    @property
-    def stage(self) -> int | None:
-        """The ZeRO stage that DeepSpeed takes: 0 where nothing is said; None where what is said is no stage."""
-        stage = self.value("/zero_optimization", {})
-        if isinstance(stage, dict):
-            stage = stage.get("stage", 0)
-        if isinstance(stage, bool):  # the old form: true means stage 1
-            return int(stage)
-        return stage if isinstance(stage, int) and 0 <= stage <= 3 else 0 if stage == "auto" else None
-
     def value(self, pointer: str, default: object = None) -> object:
         """What is written at a JSON pointer, such as `/zero_optimization/stage`; `default` where nothing is."""
         return self.json.value(pointer, default)
-
-    def integer(self, pointer: str) -> int | None:
-        """The whole number there; None where there is none, or something else."""
-        return whole_number(self.json.value(pointer))
 
     def has(self, pointer: str) -> bool:
         """Whether anything is written there, null included."""
         return self.json.has(pointer)
 
     def block(self, pointer: str) -> Mapping[str, object]:
-        """The object there; empty where there is none, or something else."""
+        """The object that is written there; empty where there is none, or something else."""
         value = self.json.value(pointer)
         return value if isinstance(value, dict) else {}
-
-    def enabled(self, section: str) -> bool:
-        """Whether the section at this pointer says `enabled: true`, as the text or the number too."""
-        return self.value(f"{section}/enabled") in (True, "true", "True", 1)
 
     def locate(self, pointer: str) -> Location:
         """The place of a value, else of the nearest thing around it."""

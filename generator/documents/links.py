@@ -10,7 +10,8 @@ from pathlib import PurePath
 from typing import Final
 
 from ..findings import Location
-from .document import AccelerateConfig, AzureMLJob, DsConfig, Kind
+from .deepspeed_config import Config
+from .document import AccelerateConfig, AzureMLJob, Kind
 from .shell.launch_line import Launch
 from .shell.records import Word
 from .submission import Submission
@@ -52,10 +53,10 @@ def references(submission: Submission) -> tuple[Reference, ...]:
 
 
 @lru_cache(maxsize=4)
-def used_ds_config(submission: Submission) -> DsConfig | None:
+def used_ds_config(submission: Submission) -> Config | None:
     """The DeepSpeed config that the job uses: the one that a launch line names, else the only one there is."""
     named = {link.name for link in references(submission) if link.kind == "DeepSpeed config"}
-    used = [config for config in submission.ds_configs if config.name in named] or submission.ds_configs
+    used = [config for config in submission.configs if config.name in named] or submission.configs
     return used[0] if len(used) == 1 else None
 
 
@@ -67,7 +68,7 @@ def used_accelerate_config(submission: Submission) -> AccelerateConfig | None:
     return used[0] if len(used) == 1 else None
 
 
-def ds_config_of(submission: Submission, arguments: TrainingArguments) -> DsConfig | None:
+def ds_config_of(submission: Submission, arguments: TrainingArguments) -> Config | None:
     """The DeepSpeed config that arguments name by their `deepspeed`; the job's, where the name can't be known.
 
     None where the arguments don't use DeepSpeed, or it can't be known which config they mean.
@@ -75,7 +76,7 @@ def ds_config_of(submission: Submission, arguments: TrainingArguments) -> DsConf
     named = arguments.value("deepspeed")
     if not arguments.given("deepspeed") or isinstance(named, dict) or named in (False, ""):
         return None
-    configs = submission.ds_configs
+    configs = submission.configs
     if isinstance(named, str):
         name = named.replace("\\", "/").rpartition("/")[2]
         same = [config for config in configs if config.name == name]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from ..findings import Finding, Location, Severity
+from ..findings import Finding, Location
 from ..job.source import Source
 from ..job.text import Text, UnreadableText, read_path, text_of
+from ..rule import Rule
 from . import codes
 from .azureml import is_of_azureml, other_than_command, read_azureml
 from .document import AccelerateConfig, Document, DsConfig, JobSpec, Kind, LaunchScript
@@ -41,10 +42,9 @@ class Reading:
     texts: dict[str, Text] = field(default_factory=dict)  #: of every file that could be read, by path
     instead: Mapping[str, str] = field(default_factory=dict)  #: contents that count instead of a file's own, by path
 
-    def tell(self, rule: str, where: Location, message: str, hint: str | None = None) -> None:
+    def tell(self, rule: Rule, where: Location, message: str, hint: str | None = None) -> None:
         """Add an error on a document as text."""
-        finding = Finding(rule=rule, severity=Severity.ERROR, where=where, message=message, hint=hint)
-        self.findings.append(finding)
+        self.findings.append(rule.at(where, message, hint))
 
 
 def read_documents(
@@ -124,7 +124,7 @@ def _read_file(name: str, reading: Reading, consumer: str | None, *, named: bool
     except UnreadableText as problem:
         if named or problem.finding.rule != "SPEC014":  # binary files may lie in a folder
             spec = Path(name).suffix.lower() in (".yaml", ".yml")  # what a YAML file is taken for when nothing tells
-            reading.findings.append(problem.finding if spec else _as_file_finding(problem.finding))
+            reading.findings.append(problem.finding if spec else codes.from_spec(problem.finding))
         return
     reading.texts.setdefault(text.path, text)
     path, json = Path(name), None
@@ -198,14 +198,14 @@ def _read_kind(kind: Kind, text: Text, json: JsonText | None, source: Source | N
             _add_azureml(source or read_yaml(text), text, reading)
         case "accelerate config":
             source = source or read_yaml(text)
-            reading.findings += map(_as_file_finding, source.findings)
+            reading.findings += map(codes.from_spec, source.findings)
             reading.documents.append(AccelerateConfig(source=source))
         case "training arguments":
             if json is not None:
                 reading.documents.append(from_json(json))
             else:
                 source = source or read_yaml(text)
-                reading.findings += map(_as_file_finding, source.findings)
+                reading.findings += map(codes.from_spec, source.findings)
                 reading.documents.append(from_yaml(source))
         case "Megatron arguments":
             reading.documents.append(read_argument_file(text))
@@ -243,13 +243,8 @@ def _embedded_configs(shell: ShellScript) -> Iterator[DsConfig]:
 
 
 def _add_azureml(source: Source, text: Text, reading: Reading) -> None:
-    reading.findings += map(_as_file_finding, source.findings)
+    reading.findings += map(codes.from_spec, source.findings)
     job = read_azureml(source, text)
     reading.documents.append(job)
     if job.script is not None:
         _add_arguments(job.script, reading)
-
-
-def _as_file_finding(finding: Finding) -> Finding:
-    """What the reader of job specs says of a text, said of a document of another kind."""
-    return replace(finding, rule=codes.FROM_SPEC.get(finding.rule, finding.rule))

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from ..catalog import Model
 from ..job.framework import Frameworks
 from ..job.records import Cluster, Job
+from .deepspeed_config import FILLERS as FILLERS
+from .deepspeed_config import Config
 from .document import AccelerateConfig, AzureMLJob, Document, DsConfig, EnvironmentFile, LaunchScript
 from .hostfile import Hostfile
 from .megatron_arguments import MegatronArguments
@@ -23,8 +25,7 @@ if TYPE_CHECKING:
 #: The newest release that the tables of keys describe.
 NEWEST_DEEPSPEED: Final = (0, 19, 8)
 
-#: Programs that read a DeepSpeed config before DeepSpeed does; they read strict JSON, the first two fill in "auto".
-FILLERS: Final = frozenset({"huggingface", "accelerate"})
+#: Programs that read a DeepSpeed config; all but DeepSpeed itself read strict JSON.
 CONSUMERS: Final = ("deepspeed", "huggingface", "accelerate", "megatron-deepspeed")
 
 _Kind = TypeVar("_Kind", bound=Document)
@@ -56,9 +57,12 @@ class Submission:
         return tuple(document for document in self.documents if isinstance(document, kind))
 
     @cached_property
-    def ds_configs(self) -> tuple[DsConfig, ...]:
+    def configs(self) -> tuple[Config, ...]:
         """DeepSpeed configs, those within scripts included."""
-        return self._of(DsConfig)
+        return tuple(
+            Config(json=one.json, target=one.target, consumer=self.consumer, version=self.deepspeed_version)
+            for one in self._of(DsConfig)
+        )
 
     @cached_property
     def scripts(self) -> tuple[LaunchScript, ...]:
@@ -152,7 +156,7 @@ class Submission:
         return references(self)
 
     @property
-    def ds_config(self) -> DsConfig | None:
+    def config(self) -> Config | None:
         """The DeepSpeed config that the job uses."""
         from .links import used_ds_config
 

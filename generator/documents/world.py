@@ -273,7 +273,7 @@ def _degrees(submission: Submission) -> dict[str, int]:
     config = used_ds_config(submission)
     if config is not None:
         for name, pointer in _DEEPSPEED_DEGREES:
-            degree = config.integer(pointer)
+            degree = config.whole(pointer)
             if degree is not None and degree > 0:
                 degrees.setdefault(name, degree)
     return degrees

@@ -11,7 +11,6 @@ from ..job.records import Job
 from .layout import LayoutLike, Recompute
 from .stages import StageLayers
 from .states import weight_bytes
-from .traits import uses_fused_kernels
 
 #: Hugging Face's eager attention: an fp32 softmax and its 16-bit copy; these families' softmax stays in 16 bit.
 _EAGER_SCORE_BYTES = 6
@@ -20,6 +19,11 @@ _NARROW_SOFTMAX = frozenset({"gpt2", "bert"})
 _EAGER_NEW_GELU = 5
 # Both, and every eager figure below, follow from the allocator's count of the real models
 # (tests/estimate/test_memory_tracker.py).
+
+
+def uses_fused_kernels(job: Job) -> bool:
+    """Whether normalisation and activation are one kernel each and keep their input only."""
+    return job.framework.fused if job.training.kernels is None else job.training.kernels == "fused"
 
 
 def local_tokens(job: Job, layout: LayoutLike) -> Any:

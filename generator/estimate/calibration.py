@@ -19,7 +19,6 @@ from ..units import GIB
 from .calibration_report import CalibrationReport, Errors, Excluded, Factor, Machine, RunResult
 from .layout import Layout
 from .memory import memory
-from .memory_correction import corrected
 from .posterior import Vector, jacobian
 from .rates import constants, rates, selectors
 from .shrinkage import Fit, Residuals, shrunken
@@ -174,7 +173,7 @@ def _memory_residuals(runs: Sequence[MeasuredRun]) -> Residuals:
     def residuals(x: Vector, only: int | None = None) -> Vector:
         factor = float(np.exp(x[0]))
         peaks = [
-            float(getattr(corrected(ledger, factor), f"{run.peak_kind}_bytes"))
+            float(getattr(ledger.corrected(factor), f"{run.peak_kind}_bytes"))
             for ledger, run in zip(ledgers, runs, strict=True)
         ]
         logarithms: Vector = np.log(np.array(peaks) / measured)

@@ -7,10 +7,16 @@ from typing import Any
 import numpy as np
 
 from ..job.records import Job
-from .activations import layer_bytes_per_token, local_tokens, mlp_bytes_per_token, score_bytes, sequence_cut
+from .activations import (
+    layer_bytes_per_token,
+    local_tokens,
+    mlp_bytes_per_token,
+    score_bytes,
+    sequence_cut,
+    uses_fused_kernels,
+)
 from .layout import LayoutLike, Recompute
 from .states import weight_bytes
-from .traits import uses_fused_kernels
 
 #: Bytes a logit at the loss's peak. Eager: the fp32 logits, their softmax and its gradient live at once; an encoder's
 #: loss stays in 16 bit (both counted by tests/estimate/test_memory_tracker.py). Megatron: 16-bit logits and an fp32

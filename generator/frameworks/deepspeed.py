@@ -79,12 +79,8 @@ FRAMEWORK: Final = Framework(
     software=frozenset({"own script", "AutoTP", "DeepSpeed engine"}),
     script="train.py",
     only={"cross_entropy": "unfused"},
-    fused=False,
-    packs_attention=False,
     cross_entropy="unfused",
-    shards_vocabulary=False,
-    sums_in_product=False,
-    loss_traffic_bytes=32,
+    loss_traffic_bytes={"unfused": 32},
     kernels_per_layer=40,
     program=program,
 )

@@ -33,17 +33,17 @@ def batch_ranks(job: Job, layout: Layout) -> int:
 
     **Source**: DeepSpeed 0.19.8, runtime/config.py, `DeepSpeedConfig.__init__`.
     """
-    has_mpu = job.framework.runs("Megatron-DeepSpeed") or layout.pipeline > 1
+    has_mpu = job.framework.passes_mpu or layout.pipeline > 1
     return layout.data if has_mpu else layout.data * layout.tensor
 
 
 def uses_autotp(job: Job, layout: Layout) -> bool:
-    """Whether tensor parallelism is DeepSpeed's own: no Megatron, no PipelineModule."""
-    return layout.tensor > 1 and layout.pipeline == 1 and not job.framework.runs("Megatron-DeepSpeed")
+    """Whether tensor parallelism is DeepSpeed's own: not a Megatron's, nor a PipelineModule's."""
+    return layout.tensor > 1 and layout.pipeline == 1 and job.framework.runs("AutoTP")
 
 
 def derives_train_batch(job: Job, layout: Layout) -> bool:
-    """Whether `train_batch_size` has to be left to DeepSpeed, because two checks want different numbers.
+    """Whether `train_batch_size` has to be left to DeepSpeed, because two checks require different numbers.
 
     With AutoTP, `deepspeed.initialize` compares it with all ranks and stage 3's `zero.Init`, later, with the replicas.
     With Ulysses, the Trainer compares it with all ranks and DeepSpeed with the replicas.

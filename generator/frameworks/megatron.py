@@ -11,6 +11,7 @@ from .program import ArgumentGroup
 
 WARMUP_FRACTION = 0.01
 MIN_LR_FRACTION = 0.1
+EXIT_OPTION = "--exit-signal-handler"
 
 _WARMUP_OPTIONS = ("--lr-warmup-fraction", "--lr-warmup-iters", "--lr-warmup-samples", "--lr-warmup-tokens")
 _OPTIMIZERS = {"adamw": "adam", "adam": "adam", "sgd": "sgd"}

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from ..catalog import closest
 from ..findings import Finding
+from ..rule import Rule
 from . import codes
 from .codes import error
 from .source import Source, escape
@@ -175,7 +176,7 @@ def _alternatives(source: Source, violation: _Breach) -> Finding:
     return error(codes.CONFLICTING_KEYS, where, message, f"keep `{given[0]}: {kept[:60]}`")
 
 
-def _value_breach(violation: _Breach) -> tuple[str, str, str | None]:
+def _value_breach(violation: _Breach) -> tuple[Rule, str, str | None]:
     """Rule, message and hint for one value that the schema refuses."""
     name, shown, wanted, keyword = violation.name, violation.shown, violation.wanted, violation.keyword
     key = name.rpartition(".")[2]
@@ -221,7 +222,7 @@ def _type_hint(violation: _Breach, types: list[str], key: str, hint: str | None)
     return hint or ("write its keys below it, indented" if types == ["object"] else f"it takes {_types(types)}")
 
 
-def _enum_breach(violation: _Breach, key: str) -> tuple[str, str, str]:
+def _enum_breach(violation: _Breach, key: str) -> tuple[Rule, str, str]:
     """Rule, message and hint for a value that is none of the key's."""
     value, name = violation.value, violation.name
     choices = [str(choice) for choice in violation.wanted]

@@ -7,28 +7,17 @@ from typing import Any
 from ..estimate.layout import Layout, LayoutLike, Offload, Recompute
 from ..estimate.ledgers import Memory
 from ..estimate.uncertainty import required_band
-from ..findings import Severity
+from ..findings import ERROR
 from ..job.records import Job
 from ..units import GIB
 from .layout.offload import HOST_OPTIMIZERS
-from .planning_rule import FitRule
+from .planned import layout_rule
 from .sources import deepspeed
 
 
 def device_limit_bytes(job: Job, memory: Memory) -> Any:
     """Device memory a plan may use: the capacity less the job's headroom."""
     return memory.capacity_bytes * (1 - job.headroom)
-
-
-def fits_device(job: Job, _: LayoutLike, memory: Memory) -> Any:
-    """The fullest stage fits in device memory at the upper end of its estimate, with the job's headroom kept free."""
-    return required_band(memory).high <= device_limit_bytes(job, memory)
-
-
-def fits_host(job: Job, _: LayoutLike, memory: Memory) -> Any:
-    """What is offloaded fits in the node's memory, where that is known."""
-    capacity = job.cluster.host_memory_bytes
-    return memory.host_bytes_per_node <= (float("inf") if capacity is None else capacity)
 
 
 def _gib(count: Any) -> str:
@@ -73,6 +62,19 @@ def _explain_device(job: Job, layout: Layout, memory: Memory) -> tuple[str, str]
     )
 
 
+@layout_rule(
+    "MEM001", ERROR, "training", deepspeed("runtime/zero/stage_1_and_2.py:3081"), (), _explain_device, checks="fit"
+)
+def fits_device(job: Job, _: LayoutLike, memory: Memory) -> Any:
+    """The fullest stage fits in device memory at the upper end of its estimate, with the job's headroom kept free.
+
+    Prevents: CUDA out of memory, at the first step or hours later when a long batch or a checkpoint comes.
+    Fix: more GPUs, a higher zero_stage, recompute: full, offload, or a smaller micro_batch: `dsgen plan` says which
+    fit
+    """
+    return required_band(memory).high <= device_limit_bytes(job, memory)
+
+
 def _explain_host(job: Job, layout: Layout, memory: Memory) -> tuple[str, str]:
     less = "none" if layout.offload == Offload.OPTIMIZER else "optimizer"
     return (
@@ -82,21 +84,14 @@ def _explain_host(job: Job, layout: Layout, memory: Memory) -> tuple[str, str]:
     )
 
 
-FIT_RULES: tuple[FitRule, ...] = (
-    FitRule(
-        id="MEM001",
-        severity=Severity.ERROR,
-        source=deepspeed("runtime/zero/stage_1_and_2.py:3081"),
-        pointer="/layout",
-        holds=fits_device,
-        explain=_explain_device,
-    ),
-    FitRule(
-        id="MEM002",
-        severity=Severity.ERROR,
-        source=deepspeed("runtime/zero/stage3.py:3755"),
-        pointer="/layout/offload",
-        holds=fits_host,
-        explain=_explain_host,
-    ),
+@layout_rule(
+    "MEM002", ERROR, "training", deepspeed("runtime/zero/stage3.py:3755"), ("offload",), _explain_host, checks="fit"
 )
+def fits_host(job: Job, _: LayoutLike, memory: Memory) -> Any:
+    """What is offloaded fits in the node's memory, where that is known.
+
+    Prevents: The kernel kills the process (exit code -9) or Slurm ends the step out of memory, without a Python error.
+    Fix: more nodes, offload: none, or nodes with more memory
+    """
+    capacity = job.cluster.host_memory_bytes
+    return memory.host_bytes_per_node <= (float("inf") if capacity is None else capacity)

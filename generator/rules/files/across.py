@@ -124,11 +124,11 @@ def one_config_is_named(submission: Submission) -> Violations:
     Fix: --deepspeed_config with the path of the one that is meant
     """
     programs = [launch for launch in submission.launches if launch.program is not None]
-    if len(submission.ds_configs) > 1 and submission.ds_config is None and len(programs) == 1:
-        names = ", ".join(sorted({config.name for config in submission.ds_configs}))
+    if len(submission.configs) > 1 and submission.config is None and len(programs) == 1:
+        names = ", ".join(sorted({config.name for config in submission.configs}))
         yield Violation(
             where=programs[0].script.locate(programs[0].calls[0].word if programs[0].calls else 0),
-            message=f"there are {len(submission.ds_configs)} DeepSpeed configs ({names}), and this names none of them",
+            message=f"there are {len(submission.configs)} DeepSpeed configs ({names}), and this names none of them",
             hint="check the script with the config that it uses, or keep one job in a folder",
         )
 
@@ -146,7 +146,7 @@ def named_config_is_there(submission: Submission) -> Violations:
     Prevents: Expected a string path to an existing deepspeed config, or a dictionary or a valid base64.
     Fix: the path of the config, on a file system that every node has
     """
-    present = sorted({config.name for config in submission.ds_configs})
+    present = sorted({config.name for config in submission.configs})
     for link in submission.references:
         if link.kind != "DeepSpeed config" or link.name in present or _exists(link.path, link.where.path):
             continue

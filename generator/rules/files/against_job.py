@@ -19,7 +19,7 @@ def stage_is_the_jobs(submission: Submission) -> Violations:
     Prevents: No error: memory and speed are those of another ZeRO stage than planned.
     Fix: the pinned stage in the config, or render it anew from the spec
     """
-    job, config = submission.job, submission.ds_config
+    job, config = submission.job, submission.config
     if job is None or config is None or job.pins.zero_stage is None or config.stage is None:
         return
     if config.value("/zero_optimization/stage") != "auto" and config.stage != job.pins.zero_stage:
@@ -37,16 +37,15 @@ def precision_is_the_jobs(submission: Submission) -> Violations:
     Prevents: No error: training runs in another number format than planned, at twice the memory for fp32.
     Fix: one of bf16 and fp16 enabled, the job's
     """
-    job, config = submission.job, submission.ds_config
+    job, config = submission.job, submission.config
     if job is None or config is None or job.training.precision == "fp8":
         return
-    states = {name: config.value(f"/{name}/enabled", False) for name in ("bf16", "fp16")}
-    if "auto" in states.values():
+    written = config.precision
+    if written is None or "auto" in (config.value("/fp16/enabled"), config.value(f"{config.bf16}/enabled")):
         return
-    written = next((name for name, state in states.items() if state is True), "fp32")
     if written != job.training.precision:
         yield Violation(
-            where=config.locate(f"/{written}/enabled"),
+            where=config.locate(f"{config.bf16 if written == 'bf16' else f'/{written}'}/enabled"),
             message=f"the config trains in {written}, the job in {job.training.precision}",
             hint=f'"{job.training.precision}": {{"enabled": true}}' if job.training.precision != "fp32" else None,
         )
@@ -59,11 +58,11 @@ def batch_is_the_jobs(submission: Submission) -> Violations:
     Prevents: No error: another batch than planned, so another learning curve.
     Fix: the job's global_batch in the config and the arguments
     """
-    job, config = submission.job, submission.ds_config
+    job, config = submission.job, submission.config
     if job is None:
         return
     wanted = job.training.global_batch
-    size = config.integer("/train_batch_size") if config else None
+    size = config.whole("/train_batch_size") if config else None
     # Without Megatron's mpu DeepSpeed counts every rank of an AutoTP group as a replica.
     counted = {wanted} if submission.megatron else {wanted, wanted * submission.world.tensor}
     if config is not None and size is not None and size not in counted:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Final
 
-from ...documents.document import DsConfig
+from ...documents.deepspeed_config import Config
 from ...documents.submission import FILLERS, Submission
 from ...documents.world import World
 from ...estimate.layout import Layout
@@ -60,7 +60,7 @@ def needs_of(submission: Submission) -> Iterator[Need]:
     for described in runs:
         yield from _of_arguments(described)
     if not runs:
-        for config in submission.ds_configs:
+        for config in submission.configs:
             yield from _of_config(config, submission)
 
 
@@ -95,7 +95,7 @@ def _layout(job: Job) -> Layout | None:
     return None if any(field.name not in known for field in fields(Layout)) else layout_of(known)
 
 
-def _of_config(config: DsConfig, submission: Submission) -> Iterator[Need]:
+def _of_config(config: Config, submission: Submission) -> Iterator[Need]:
     """A DeepSpeed config with model, machines and number of GPUs beside it: model states, and little more."""
     job = _job_of(config, submission)
     layout = _layout(job) if job is not None else None
@@ -107,12 +107,12 @@ def _of_config(config: DsConfig, submission: Submission) -> Iterator[Need]:
         ledger=memory(job, layout),
         where=config.locate("/zero_optimization/stage"),
         offload=config.locate("/zero_optimization/offload_optimizer/device"),
-        on_host=config.value("/zero_optimization/offload_optimizer/device") == "cpu",
+        on_host=config.offload("optimizer") == "cpu",
         whole=False,
     )
 
 
-def _job_of(config: DsConfig, submission: Submission) -> Job | None:
+def _job_of(config: Config, submission: Submission) -> Job | None:
     """The run of a config as a job that recomputes all it can; None where model, machines or GPUs aren't known."""
     model, cluster, world = submission.model, submission.cluster, submission.world
     if model is None or cluster is None or not world.gpus or not world.replicas or _is_partial(config, submission):
@@ -133,9 +133,9 @@ def _job_of(config: DsConfig, submission: Submission) -> Job | None:
     )
 
 
-def _pins(config: DsConfig, world: World, replicas: int) -> Pins:
+def _pins(config: Config, world: World, replicas: int) -> Pins:
     """The layout that config and submission say, open where the config's stage can't be read."""
-    batch = config.integer("/train_micro_batch_size_per_gpu")
+    batch = config.whole("/train_micro_batch_size_per_gpu")
     return Pins(
         data=replicas,
         tensor=world.tensor,
@@ -146,11 +146,11 @@ def _pins(config: DsConfig, world: World, replicas: int) -> Pins:
         micro_batch=batch if batch is not None and 0 < batch < 10_000 else 1,
         gradient_accumulation=1,
         recompute="full",
-        offload=_offload(config, config.value("/zero_optimization/offload_optimizer/device", "none")),
+        offload=_offload(config),
     )
 
 
-def _is_partial(config: DsConfig, submission: Submission) -> bool:
+def _is_partial(config: Config, submission: Submission) -> bool:
     """Whether only a part of the model is trained, or another optimizer than Adam keeps less for it."""
     kind = config.value("/optimizer/type", "adamw")
     words = [word.raw for launch in submission.launches for word in launch.arguments]
@@ -159,25 +159,22 @@ def _is_partial(config: DsConfig, submission: Submission) -> bool:
     return str(kind).lower() not in _OPTIMIZERS or any(map(_ADAPTERS.search, texts)) or submission.world.expert > 1
 
 
-def _offload(config: DsConfig, device: object) -> str:
-    parameters = config.value("/zero_optimization/offload_param/device", "none")
-    if not config.stage or config.value("/zero_optimization/cpu_offload") is True:
-        return "optimizer" if config.stage else "none"
-    if device in ("cpu", "nvme"):
-        return "optimizer+parameters" if config.stage == 3 and parameters in ("cpu", "nvme") else "optimizer"
-    return "none"
+def _offload(config: Config) -> str:
+    if not config.stage or not config.offloads("optimizer"):
+        return "none"
+    return "optimizer+parameters" if config.stage == 3 and config.offloads("param") else "optimizer"
 
 
-def _training(config: DsConfig, submission: Submission, batch: int) -> Training:
+def _training(config: Config, submission: Submission, batch: int) -> Training:
     """The least that any training of the model is: a token a sequence, where no job says more."""
     tokens = submission.job.training.sequence_length if submission.job else 1
-    full = config.value("/bf16/enabled", False) is False and config.value("/fp16/enabled", False) is False
-    half = "fp16" if config.enabled("/fp16") else "bf16"
-    summed = config.value("/data_types/grad_accum_dtype") == "fp32"
+    written = [config.value(f"/{name}/enabled") for name in ("fp16", "bf16")]
+    half = "bf16" if config.precision is None or "auto" in written or config.filled else config.precision
+    summed = config.accumulates_in == "fp32"
     return Training(
         sequence_length=tokens,
         global_batch=batch,
-        precision="fp32" if full and submission.consumer not in FILLERS else half,
+        precision=half,
         gradient_dtype="fp32" if summed else "same",
         optimizer="adamw",
         attention="flash",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from ..rule import Rule, rules_in
+from ...rule import Rule, rules_in
 from . import across, against_job
 from .azureml import registry as azureml
 from .deepspeed import registry as deepspeed

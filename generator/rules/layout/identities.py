@@ -10,11 +10,11 @@ from math import lcm, prod
 from typing import Any
 
 from ...estimate.layout import Layout, LayoutLike
-from ...findings import Severity
-from ...job.framework import Software
+from ...findings import ERROR
 from ...job.records import Job
+from ...rule import Arguments, Rule
 from ..numbers import divisors, listed, nearest, neighbours
-from ..planning_rule import LayoutRule
+from ..planned import layout_rule
 from ..sources import deepspeed, megatron_deepspeed, megatron_lm
 
 WORLD_FACTORS = ("data", "tensor", "pipeline", "context")
@@ -79,19 +79,30 @@ def batch_product(job: Job, values: dict[str, Any]) -> Product:
     return Product(factors=factors, total=total, key="global_batch", data_divides=job.gpus)
 
 
-def world_is_product(job: Job, layout: LayoutLike) -> Any:
-    """The product data × tensor × pipeline × context is the number of GPUs."""
-    return layout.data * layout.tensor * layout.pipeline * layout.context == job.gpus
-
-
-def batch_is_product(job: Job, layout: LayoutLike) -> Any:
-    """The product micro_batch × gradient_accumulation × data is the global batch."""
-    return layout.micro_batch * layout.gradient_accumulation * layout.data == job.training.global_batch
-
-
 def _explain_world(job: Job, layout: Layout) -> tuple[str, str]:
     product = world_product(job, layout.to_dict())
     return f"{product.describe()} is not gpus: {job.gpus}", product.hint(whole=True)
+
+
+@layout_rule(
+    "MLM001", ERROR, "init", megatron_lm("training/arguments.py:432"), of=("Megatron-LM",), arguments=Arguments()
+)
+@layout_rule(
+    "MDS002",
+    ERROR,
+    "init",
+    megatron_deepspeed("megatron/arguments.py:104"),
+    of=("Megatron-DeepSpeed",),
+    arguments=Arguments(),
+)
+@layout_rule("TP002", ERROR, "init", deepspeed("utils/groups.py:105"), WORLD_FACTORS, _explain_world, of=("AutoTP",))
+def world_is_product(job: Job, layout: LayoutLike) -> Any:
+    """The product data × tensor × pipeline × context is the number of GPUs.
+
+    Prevents: The framework stops at start: the world size is not divisible by the product of the parallel sizes.
+    Fix: leave out one of data, tensor, pipeline and context, which then follows from the others
+    """
+    return layout.data * layout.tensor * layout.pipeline * layout.context == job.gpus
 
 
 def _explain_batch(job: Job, layout: Layout) -> tuple[str, str]:
@@ -99,40 +110,36 @@ def _explain_batch(job: Job, layout: Layout) -> tuple[str, str]:
     return f"{product.describe()} is not global_batch: {job.training.global_batch}", product.hint(whole=True)
 
 
-def _world_rule(name: str, source: str, of: tuple[Software, ...]) -> LayoutRule:
-    return LayoutRule(
-        id=name,
-        severity=Severity.ERROR,
-        source=source,
-        variables=WORLD_FACTORS,
-        holds=world_is_product,
-        explain=_explain_world,
-        of=of,
-    )
-
-
-def _batch_rule(name: str, source: str, of: tuple[Software, ...]) -> LayoutRule:
-    return LayoutRule(
-        id=name,
-        severity=Severity.ERROR,
-        source=source,
-        variables=BATCH_FACTORS,
-        holds=batch_is_product,
-        explain=_explain_batch,
-        of=of,
-    )
-
-
-WORLD_RULES: tuple[LayoutRule, ...] = (
-    _world_rule("MLM001", megatron_lm("training/arguments.py:432"), ("Megatron-LM",)),
-    _world_rule("MDS002", megatron_deepspeed("megatron/arguments.py:104"), ("Megatron-DeepSpeed",)),
-    _world_rule("TP002", deepspeed("utils/groups.py:105"), ("AutoTP",)),
+@layout_rule(
+    "MLM002",
+    ERROR,
+    "init",
+    megatron_lm("core/num_microbatches_calculator.py:381"),
+    of=("Megatron-LM",),
+    arguments=Arguments(
+        unless=("--decrease-batch-size-if-needed", "--rampup-batch-size", "--step-batch-size-schedule")
+    ),
 )
-
-BATCH_RULES: tuple[LayoutRule, ...] = (
-    _batch_rule("MLM002", megatron_lm("core/num_microbatches_calculator.py:381"), ("Megatron-LM",)),
-    _batch_rule("MDS008", megatron_deepspeed("megatron/microbatches.py:64"), ("Megatron-DeepSpeed",)),
-    _batch_rule("BATCH001", deepspeed("runtime/config.py:937"), ("AutoTP",)),
+@layout_rule(
+    "MDS008",
+    ERROR,
+    "init",
+    megatron_deepspeed("megatron/microbatches.py:64"),
+    of=("Megatron-DeepSpeed",),
+    arguments=Arguments(unless=("--rampup-batch-size",)),
 )
+@layout_rule(
+    "BATCH001", ERROR, "parse", deepspeed("runtime/config.py:937"), BATCH_FACTORS, _explain_batch, of=("AutoTP",)
+)
+def batch_is_product(job: Job, layout: LayoutLike) -> Any:
+    """The product micro_batch × gradient_accumulation × data is the global batch.
 
-IDENTITY_RULES: tuple[LayoutRule, ...] = (*WORLD_RULES, *BATCH_RULES)
+    Prevents: Megatron stops at start: the global batch size is not divisible by micro batch size times data parallel
+    size; DeepSpeed: train_batch_size is not equal to micro_batch_per_gpu * gradient_acc_step * world_size.
+    Fix: leave out gradient_accumulation, which then follows from the others; micro_batch × data divides global_batch
+    """
+    return layout.micro_batch * layout.gradient_accumulation * layout.data == job.training.global_batch
+
+
+WORLD_RULES: tuple[Rule, ...] = (world_is_product, *world_is_product.also)
+BATCH_RULES: tuple[Rule, ...] = (batch_is_product, *batch_is_product.also)

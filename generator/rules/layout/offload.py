@@ -5,18 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from ...estimate.layout import Layout, LayoutLike, Offload
-from ...findings import Severity
+from ...findings import ERROR
 from ...job.records import Job
-from ..planning_rule import LayoutRule
+from ...rule import Arguments
+from ..planned import layout_rule
 from ..sources import deepspeed, derived, megatron_lm
 
 #: Optimizers that DeepSpeed can run on the host.
 HOST_OPTIMIZERS = ("adam", "adamw")
-
-
-def offload_needs_sharding(_: Job, layout: LayoutLike) -> Any:
-    """Offload is a part of ZeRO: it starts at stage 1."""
-    return (layout.offload == Offload.NONE) | (layout.zero_stage >= 1)
 
 
 def _explain_sharding(_: Job, layout: Layout) -> tuple[str, str]:
@@ -26,9 +22,22 @@ def _explain_sharding(_: Job, layout: Layout) -> tuple[str, str]:
     )
 
 
-def parameter_offload_needs_stage_3(_: Job, layout: LayoutLike) -> Any:
-    """Parameters leave the device only when ZeRO shards them, at stage 3; below, the key is silently unused."""
-    return (layout.offload != Offload.OPTIMIZER_AND_PARAMETERS) | (layout.zero_stage == 3)
+@layout_rule(
+    "ZERO043",
+    ERROR,
+    "silent",
+    derived("offload_optimizer is a key of zero_optimization and is read by stages 1 to 3"),
+    ("offload", "zero_stage"),
+    _explain_sharding,
+    of=("DeepSpeed engine",),
+)
+def offload_needs_sharding(_: Job, layout: LayoutLike) -> Any:
+    """Offload is a part of ZeRO: it starts at stage 1.
+
+    Prevents: No error: the key is unused, and the optimizer stays on the device.
+    Fix: layout.zero_stage: 1 or higher, or offload: none
+    """
+    return (layout.offload == Offload.NONE) | (layout.zero_stage >= 1)
 
 
 def _explain_stage_3(_: Job, layout: Layout) -> tuple[str, str]:
@@ -38,9 +47,22 @@ def _explain_stage_3(_: Job, layout: Layout) -> tuple[str, str]:
     )
 
 
-def offload_excludes_pipeline(_: Job, layout: LayoutLike) -> Any:
-    """DeepSpeed's pipeline engine runs without offload."""
-    return (layout.offload == Offload.NONE) | (layout.pipeline == 1)
+@layout_rule(
+    "ZERO006",
+    ERROR,
+    "silent",
+    deepspeed("runtime/zero/config.py:157"),
+    ("offload", "zero_stage"),
+    _explain_stage_3,
+    of=("DeepSpeed engine",),
+)
+def parameter_offload_needs_stage_3(_: Job, layout: LayoutLike) -> Any:
+    """Parameters leave the device only when ZeRO shards them, at stage 3; below, the key is silently unused.
+
+    Prevents: No error: offload_param is silently unused, and the job could run out of memory.
+    Fix: layout.zero_stage: 3, or offload: optimizer
+    """
+    return (layout.offload != Offload.OPTIMIZER_AND_PARAMETERS) | (layout.zero_stage == 3)
 
 
 def _explain_offload_pipeline(_: Job, layout: Layout) -> tuple[str, str]:
@@ -50,9 +72,23 @@ def _explain_offload_pipeline(_: Job, layout: Layout) -> tuple[str, str]:
     )
 
 
-def offload_needs_host_optimizer(_: Job, layout: LayoutLike) -> Any:
-    """What is offloaded is stepped on the host: DeepSpeed has Adam there."""
-    return layout.offload == Offload.NONE
+@layout_rule(
+    "PIPE016",
+    ERROR,
+    "init",
+    "deepspeedai/Megatron-DeepSpeed issue 369",
+    ("offload", "pipeline"),
+    _explain_offload_pipeline,
+    of=("DeepSpeed engine",),
+    arguments=Arguments(),
+)
+def offload_excludes_pipeline(_: Job, layout: LayoutLike) -> Any:
+    """DeepSpeed's pipeline engine runs without offload.
+
+    Prevents: Training is known to fail in the pipeline engine when optimizer states are on the host.
+    Fix: layout.offload: none, or pipeline: 1
+    """
+    return (layout.offload == Offload.NONE) | (layout.pipeline == 1)
 
 
 def _explain_host_optimizer(job: Job, layout: Layout) -> tuple[str, str]:
@@ -62,9 +98,22 @@ def _explain_host_optimizer(job: Job, layout: Layout) -> tuple[str, str]:
     )
 
 
-def megatron_offload_needs_distributed_optimizer(_: Job, layout: LayoutLike) -> Any:
-    """Megatron-LM offloads a precision-aware optimizer, which is the distributed one."""
-    return (layout.offload == Offload.NONE) | (layout.zero_stage == 1)
+@layout_rule(
+    "ZERO044",
+    ERROR,
+    "training",
+    deepspeed("runtime/engine.py:2040"),
+    ("offload",),
+    _explain_host_optimizer,
+    applies=lambda job: job.training.optimizer not in HOST_OPTIMIZERS,
+)
+def offload_needs_host_optimizer(_: Job, layout: LayoutLike) -> Any:
+    """What is offloaded is stepped on the host: DeepSpeed has Adam there.
+
+    Prevents: DeepSpeed stops at start: with offload the optimizer has to be its own for the CPU.
+    Fix: training.optimizer: adamw, or offload: none
+    """
+    return layout.offload == Offload.NONE
 
 
 def _explain_distributed(_: Job, layout: Layout) -> tuple[str, str]:
@@ -74,68 +123,41 @@ def _explain_distributed(_: Job, layout: Layout) -> tuple[str, str]:
     )
 
 
-def megatron_keeps_parameters(_: Job, layout: LayoutLike) -> Any:
-    """Megatron-LM offloads optimizer states, never parameters."""
-    return layout.offload != Offload.OPTIMIZER_AND_PARAMETERS
+@layout_rule(
+    "MLM028",
+    ERROR,
+    "init",
+    megatron_lm("training/arguments.py:1884"),
+    ("offload", "zero_stage"),
+    _explain_distributed,
+    of=("Megatron-LM",),
+)
+def megatron_offload_needs_distributed_optimizer(_: Job, layout: LayoutLike) -> Any:
+    """Megatron-LM offloads a precision-aware optimizer, which is the distributed one.
+
+    Prevents: Megatron-LM stops at start on an assertion: the optimizer on the host has to be precision-aware.
+    Fix: layout.zero_stage: 1, or offload: none
+    """
+    return (layout.offload == Offload.NONE) | (layout.zero_stage == 1)
 
 
 def _explain_keeps(_: Job, layout: Layout) -> tuple[str, str]:
     return f"offload: {layout.offload.label} is not available with framework: megatron-lm", "offload: optimizer"
 
 
-OFFLOAD_RULES: tuple[LayoutRule, ...] = (
-    LayoutRule(
-        id="ZERO043",
-        severity=Severity.ERROR,
-        source=derived("offload_optimizer is a key of zero_optimization and is read by stages 1 to 3"),
-        variables=("offload", "zero_stage"),
-        holds=offload_needs_sharding,
-        explain=_explain_sharding,
-        of=("DeepSpeed engine",),
-    ),
-    LayoutRule(
-        id="ZERO006",
-        severity=Severity.ERROR,
-        source=deepspeed("runtime/zero/config.py:157"),
-        variables=("offload", "zero_stage"),
-        holds=parameter_offload_needs_stage_3,
-        explain=_explain_stage_3,
-        of=("DeepSpeed engine",),
-    ),
-    LayoutRule(
-        id="PIPE016",
-        severity=Severity.ERROR,
-        source="deepspeedai/Megatron-DeepSpeed issue 369",
-        variables=("offload", "pipeline"),
-        holds=offload_excludes_pipeline,
-        explain=_explain_offload_pipeline,
-        of=("DeepSpeed engine",),
-    ),
-    LayoutRule(
-        id="ZERO044",
-        severity=Severity.ERROR,
-        source=deepspeed("runtime/engine.py:2040"),
-        variables=("offload",),
-        holds=offload_needs_host_optimizer,
-        explain=_explain_host_optimizer,
-        applies=lambda job: job.training.optimizer not in HOST_OPTIMIZERS,
-    ),
-    LayoutRule(
-        id="MLM028",
-        severity=Severity.ERROR,
-        source=megatron_lm("training/arguments.py:1884"),
-        variables=("offload", "zero_stage"),
-        holds=megatron_offload_needs_distributed_optimizer,
-        explain=_explain_distributed,
-        of=("Megatron-LM",),
-    ),
-    LayoutRule(
-        id="MLM043",
-        severity=Severity.ERROR,
-        source=derived("--optimizer-cpu-offload moves optimizer states only"),
-        variables=("offload",),
-        holds=megatron_keeps_parameters,
-        explain=_explain_keeps,
-        of=("Megatron-LM",),
-    ),
+@layout_rule(
+    "MLM043",
+    ERROR,
+    "silent",
+    derived("--optimizer-cpu-offload moves optimizer states only"),
+    ("offload",),
+    _explain_keeps,
+    of=("Megatron-LM",),
 )
+def megatron_keeps_parameters(_: Job, layout: LayoutLike) -> Any:
+    """Megatron-LM offloads optimizer states, never parameters.
+
+    Prevents: No error: parameters would stay on the device, and the job could run out of memory.
+    Fix: layout.offload: optimizer
+    """
+    return layout.offload != Offload.OPTIMIZER_AND_PARAMETERS

@@ -6,11 +6,12 @@ from typing import Any
 
 from ...estimate.layout import Layout, LayoutLike
 from ...estimate.stages import shortens_last_stage
-from ...findings import Severity
+from ...findings import ERROR, WARNING
 from ...job.records import Job
+from ...rule import Arguments
 from ..columns import divides, implies
 from ..numbers import divisors, listed, nearest, neighbours
-from ..planning_rule import LayoutRule
+from ..planned import layout_rule
 from ..sources import deepspeed, derived, megatron_lm
 
 #: The embedding and the loss, when they count as layers of the first and the last stage.
@@ -33,13 +34,6 @@ def _hint(job: Job, pipeline: int) -> str:
     return f"pipeline: {listed(nearest(useful, pipeline))}"
 
 
-def pipeline_divides_layers_and_ends(job: Job, layout: LayoutLike) -> Any:
-    """Stages hold equal numbers of layers, if need be with embedding and loss counted or the last stage shortened."""
-    layers = job.model.layers
-    even = divides(layout.pipeline, layers) | divides(layout.pipeline, layers + END_LAYERS)
-    return even | shortens_last_stage(job, layout)
-
-
 def _explain_layers_and_ends(job: Job, layout: Layout) -> tuple[str, str]:
     layers = job.model.layers
     shorter = ", nor leaves layers for a shorter last stage" if job.framework.runs("Megatron-LM") else ""
@@ -50,18 +44,46 @@ def _explain_layers_and_ends(job: Job, layout: Layout) -> tuple[str, str]:
     )
 
 
-def pipeline_divides_layers(job: Job, layout: LayoutLike) -> Any:
-    """Stages hold equal numbers of layers."""
-    return divides(layout.pipeline, job.model.layers)
+@layout_rule(
+    "MLM003",
+    ERROR,
+    "init",
+    megatron_lm("training/arguments.py:997"),
+    ("pipeline",),
+    _explain_layers_and_ends,
+    of=("Megatron layers",),
+)
+def pipeline_divides_layers_and_ends(job: Job, layout: LayoutLike) -> Any:
+    """Stages hold equal numbers of layers, if need be with embedding and loss counted or the last stage shortened.
+
+    Prevents: Megatron-LM stops at start: the number of layers is not divisible by the pipeline size.
+    Fix: a layout.pipeline that divides the layers
+    """
+    layers = job.model.layers
+    even = divides(layout.pipeline, layers) | divides(layout.pipeline, layers + END_LAYERS)
+    return even | shortens_last_stage(job, layout)
 
 
 def _explain_layers(job: Job, layout: Layout) -> tuple[str, str]:
     return f"pipeline: {layout.pipeline} does not divide the {job.model.layers} layers", _hint(job, layout.pipeline)
 
 
-def pipeline_within_layers(job: Job, layout: LayoutLike) -> Any:
-    """Every stage holds at least one layer."""
-    return layout.pipeline <= job.model.layers
+@layout_rule(
+    "PIPE012",
+    ERROR,
+    "silent",
+    derived("uneven stages wait for the fullest"),
+    ("pipeline",),
+    _explain_layers,
+    of=("own script",),
+)
+def pipeline_divides_layers(job: Job, layout: LayoutLike) -> Any:
+    """Stages hold equal numbers of layers.
+
+    Prevents: No error: every step waits for the fullest stage, which may also run out of memory.
+    Fix: a layout.pipeline that divides the layers
+    """
+    return divides(layout.pipeline, job.model.layers)
 
 
 def _explain_within(job: Job, layout: Layout) -> tuple[str, str]:
@@ -71,10 +93,23 @@ def _explain_within(job: Job, layout: Layout) -> tuple[str, str]:
     )
 
 
-def chunks_divide_layers(job: Job, layout: LayoutLike) -> Any:
-    """With interleaving, every chunk of every stage holds the same number of layers."""
-    chunks = layout.pipeline * layout.virtual_pipeline
-    return implies(layout.virtual_pipeline > 1, divides(chunks, job.model.layers))
+@layout_rule(
+    "PIPE013",
+    ERROR,
+    "init",
+    derived("a stage without layers has nothing to compute"),
+    ("pipeline", "layers"),
+    _explain_within,
+    of=("Megatron layers",),
+    arguments=Arguments(only=("Megatron-DeepSpeed",)),
+)
+def pipeline_within_layers(job: Job, layout: LayoutLike) -> Any:
+    """Every stage holds at least one layer.
+
+    Prevents: The framework stops when it builds an empty stage.
+    Fix: a layout.pipeline of at most the number of layers
+    """
+    return layout.pipeline <= job.model.layers
 
 
 def _explain_chunks(job: Job, layout: Layout) -> tuple[str, str]:
@@ -88,9 +123,23 @@ def _explain_chunks(job: Job, layout: Layout) -> tuple[str, str]:
     )
 
 
-def chunks_need_stages(_: Job, layout: LayoutLike) -> Any:
-    """Interleaving needs a pipeline."""
-    return (layout.virtual_pipeline == 1) | (layout.pipeline > 1)
+@layout_rule(
+    "MLM015",
+    ERROR,
+    "init",
+    megatron_lm("training/arguments.py:968"),
+    ("virtual_pipeline", "pipeline"),
+    _explain_chunks,
+    of=("Megatron-LM",),
+)
+def chunks_divide_layers(job: Job, layout: LayoutLike) -> Any:
+    """With interleaving, every chunk of every stage holds the same number of layers.
+
+    Prevents: Megatron stops at start: the layers of a stage are not divisible by its chunks.
+    Fix: a layout.virtual_pipeline that divides the layers of a stage
+    """
+    chunks = layout.pipeline * layout.virtual_pipeline
+    return implies(layout.virtual_pipeline > 1, divides(chunks, job.model.layers))
 
 
 def _explain_need_stages(_: Job, layout: Layout) -> tuple[str, str]:
@@ -100,9 +149,22 @@ def _explain_need_stages(_: Job, layout: Layout) -> tuple[str, str]:
     )
 
 
-def engine_has_no_chunks(_: Job, layout: LayoutLike) -> Any:
-    """DeepSpeed's pipeline engine runs one chunk a stage."""
-    return layout.virtual_pipeline == 1
+@layout_rule(
+    "MLM014",
+    ERROR,
+    "init",
+    megatron_lm("training/arguments.py:1000"),
+    ("virtual_pipeline", "pipeline"),
+    _explain_need_stages,
+    of=("Megatron-LM",),
+)
+def chunks_need_stages(_: Job, layout: LayoutLike) -> Any:
+    """Interleaving needs a pipeline.
+
+    Prevents: Megatron stops at start: interleaving one stage makes no sense.
+    Fix: layout.virtual_pipeline: 1, or a larger pipeline
+    """
+    return (layout.virtual_pipeline == 1) | (layout.pipeline > 1)
 
 
 def _explain_no_chunks(job: Job, layout: Layout) -> tuple[str, str]:
@@ -113,9 +175,22 @@ def _explain_no_chunks(job: Job, layout: Layout) -> tuple[str, str]:
     )
 
 
-def interleaved_micro_batches_fill_stages(_: Job, layout: LayoutLike) -> Any:
-    """The interleaved schedule runs micro-batches in groups of as many as there are stages."""
-    return (layout.virtual_pipeline == 1) | divides(layout.pipeline, layout.gradient_accumulation)
+@layout_rule(
+    "PIPE011",
+    ERROR,
+    "silent",
+    derived("deepspeed/runtime/pipe/schedule.py has no interleaved schedule"),
+    ("virtual_pipeline",),
+    _explain_no_chunks,
+    of=("DeepSpeed engine",),
+)
+def engine_has_no_chunks(_: Job, layout: LayoutLike) -> Any:
+    """DeepSpeed's pipeline engine runs one chunk a stage.
+
+    Prevents: No error: the chunks would be ignored, and the bubble would be larger than planned.
+    Fix: layout.virtual_pipeline: 1, or framework: megatron-lm
+    """
+    return layout.virtual_pipeline == 1
 
 
 def _explain_fill(_: Job, layout: Layout) -> tuple[str, str]:
@@ -127,9 +202,23 @@ def _explain_fill(_: Job, layout: Layout) -> tuple[str, str]:
     )
 
 
-def micro_batches_fill_pipeline(_: Job, layout: LayoutLike) -> Any:
-    """A pipeline needs at least as many micro-batches as stages, or the bubble is longer than the work."""
-    return layout.gradient_accumulation >= layout.pipeline
+@layout_rule(
+    "MLM016",
+    ERROR,
+    "init",
+    megatron_lm("core/pipeline_parallel/schedules.py:1160"),
+    ("gradient_accumulation", "virtual_pipeline", "pipeline", "gpus"),
+    _explain_fill,
+    of=("Megatron-LM",),
+    arguments=Arguments(unless=("--microbatch-group-size-per-virtual-pipeline-stage", "--rampup-batch-size")),
+)
+def interleaved_micro_batches_fill_stages(_: Job, layout: LayoutLike) -> Any:
+    """The interleaved schedule runs micro-batches in groups of as many as there are stages.
+
+    Prevents: The first step fails: micro-batches are scheduled in groups of the pipeline size.
+    Fix: a gradient_accumulation that is a multiple of pipeline
+    """
+    return (layout.virtual_pipeline == 1) | divides(layout.pipeline, layout.gradient_accumulation)
 
 
 def _explain_bubble(_: Job, layout: Layout) -> tuple[str, str]:
@@ -142,9 +231,22 @@ def _explain_bubble(_: Job, layout: Layout) -> tuple[str, str]:
     )
 
 
-def pipeline_is_pinned(_: Job, layout: LayoutLike) -> Any:
-    """A script for DeepSpeed must build a PipelineModule to have stages: only the user knows whether it does."""
-    return layout.pipeline == 1
+@layout_rule(
+    "BATCH011",
+    WARNING,
+    "silent",
+    derived("bubble of (stages - 1) / (micro-batches + stages - 1)"),
+    ("gradient_accumulation", "pipeline", "gpus"),
+    _explain_bubble,
+    arguments=Arguments(unless=("--rampup-batch-size", "--step-batch-size-schedule")),
+)
+def micro_batches_fill_pipeline(_: Job, layout: LayoutLike) -> Any:
+    """A pipeline needs at least as many micro-batches as stages, or the bubble is longer than the work.
+
+    Prevents: No error: with fewer micro-batches than stages most GPUs wait most of the time.
+    Fix: a smaller micro_batch or data, a larger global_batch, or fewer stages
+    """
+    return layout.gradient_accumulation >= layout.pipeline
 
 
 def _explain_pinned(_: Job, layout: Layout) -> tuple[str, str]:
@@ -154,8 +256,22 @@ def _explain_pinned(_: Job, layout: Layout) -> tuple[str, str]:
     )
 
 
-def trainer_has_no_pipeline(_: Job, layout: LayoutLike) -> Any:
-    """The Trainer runs one pipeline stage."""
+@layout_rule(
+    "PIPE014",
+    ERROR,
+    "silent",
+    derived("deepspeed.initialize pipelines only a PipelineModule"),
+    ("pipeline",),
+    _explain_pinned,
+    of=("own script",),
+    applies=lambda job: job.pins.pipeline is None,
+)
+def pipeline_is_pinned(_: Job, layout: LayoutLike) -> Any:
+    """A script for DeepSpeed must build a PipelineModule to have stages: only the user knows whether it does.
+
+    Prevents: No error: without a PipelineModule every rank trains the whole model.
+    Fix: layout.pipeline: 1; pin another value if the script builds a PipelineModule
+    """
     return layout.pipeline == 1
 
 
@@ -166,9 +282,22 @@ def _explain_trainer(_: Job, layout: Layout) -> tuple[str, str]:
     )
 
 
-def zero_shards_states_only_in_pipeline(_: Job, layout: LayoutLike) -> Any:
-    """Under a pipeline ZeRO stops at stage 1: gradients accumulate over micro-batches in place."""
-    return (layout.zero_stage <= 1) | (layout.pipeline == 1)
+@layout_rule(
+    "HF020",
+    ERROR,
+    "silent",
+    derived("the Trainer passes a plain module to deepspeed.initialize, never a PipelineModule"),
+    ("pipeline",),
+    _explain_trainer,
+    of=("Trainer",),
+)
+def trainer_has_no_pipeline(_: Job, layout: LayoutLike) -> Any:
+    """The Trainer runs one pipeline stage.
+
+    Prevents: No error: each rank would train the whole model, and memory would not be what was planned.
+    Fix: layout.pipeline: 1, or a Megatron framework
+    """
+    return layout.pipeline == 1
 
 
 def _explain_zero(_: Job, layout: Layout) -> tuple[str, str]:
@@ -178,10 +307,22 @@ def _explain_zero(_: Job, layout: Layout) -> tuple[str, str]:
     )
 
 
-def one_model_parallelism(_: Job, layout: LayoutLike) -> Any:
-    """Of tensor, pipeline and context parallelism, DeepSpeed without Megatron combines no two."""
-    kinds = (layout.tensor > 1) * 1 + (layout.pipeline > 1) * 1 + (layout.context > 1) * 1
-    return kinds <= 1
+@layout_rule(
+    "PIPE001",
+    ERROR,
+    "init",
+    deepspeed("runtime/pipe/engine.py:76"),
+    ("zero_stage", "pipeline"),
+    _explain_zero,
+    of=("own script", "Megatron-DeepSpeed"),
+)
+def zero_shards_states_only_in_pipeline(_: Job, layout: LayoutLike) -> Any:
+    """Under a pipeline ZeRO stops at stage 1: gradients accumulate over micro-batches in place.
+
+    Prevents: DeepSpeed stops at start: ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism.
+    Fix: layout.zero_stage: 1 or 0, or pipeline: 1
+    """
+    return (layout.zero_stage <= 1) | (layout.pipeline == 1)
 
 
 def _explain_one(job: Job, layout: Layout) -> tuple[str, str]:
@@ -192,113 +333,20 @@ def _explain_one(job: Job, layout: Layout) -> tuple[str, str]:
     )
 
 
-PIPELINE_RULES: tuple[LayoutRule, ...] = (
-    LayoutRule(
-        id="MLM003",
-        severity=Severity.ERROR,
-        source=megatron_lm("training/arguments.py:997"),
-        variables=("pipeline",),
-        holds=pipeline_divides_layers_and_ends,
-        explain=_explain_layers_and_ends,
-        of=("Megatron layers",),
-    ),
-    LayoutRule(
-        id="PIPE012",
-        severity=Severity.ERROR,
-        source=derived("uneven stages wait for the fullest"),
-        variables=("pipeline",),
-        holds=pipeline_divides_layers,
-        explain=_explain_layers,
-        of=("own script",),
-    ),
-    LayoutRule(
-        id="PIPE013",
-        severity=Severity.ERROR,
-        source=derived("a stage without layers has nothing to compute"),
-        variables=("pipeline",),
-        holds=pipeline_within_layers,
-        explain=_explain_within,
-        of=("Megatron layers",),
-    ),
-    LayoutRule(
-        id="MLM015",
-        severity=Severity.ERROR,
-        source=megatron_lm("training/arguments.py:968"),
-        variables=("virtual_pipeline", "pipeline"),
-        holds=chunks_divide_layers,
-        explain=_explain_chunks,
-        of=("Megatron-LM",),
-    ),
-    LayoutRule(
-        id="MLM014",
-        severity=Severity.ERROR,
-        source=megatron_lm("training/arguments.py:1000"),
-        variables=("virtual_pipeline", "pipeline"),
-        holds=chunks_need_stages,
-        explain=_explain_need_stages,
-        of=("Megatron-LM",),
-    ),
-    LayoutRule(
-        id="PIPE011",
-        severity=Severity.ERROR,
-        source=derived("deepspeed/runtime/pipe/schedule.py has no interleaved schedule"),
-        variables=("virtual_pipeline",),
-        holds=engine_has_no_chunks,
-        explain=_explain_no_chunks,
-        of=("DeepSpeed engine",),
-    ),
-    LayoutRule(
-        id="MLM016",
-        severity=Severity.ERROR,
-        source=megatron_lm("core/pipeline_parallel/schedules.py:1160"),
-        variables=("gradient_accumulation", "virtual_pipeline", "pipeline"),
-        holds=interleaved_micro_batches_fill_stages,
-        explain=_explain_fill,
-        of=("Megatron-LM",),
-    ),
-    LayoutRule(
-        id="BATCH011",
-        severity=Severity.WARNING,
-        source=derived("bubble of (stages - 1) / (micro-batches + stages - 1)"),
-        variables=("gradient_accumulation", "pipeline"),
-        holds=micro_batches_fill_pipeline,
-        explain=_explain_bubble,
-    ),
-    LayoutRule(
-        id="PIPE014",
-        severity=Severity.ERROR,
-        source=derived("deepspeed.initialize pipelines only a PipelineModule"),
-        variables=("pipeline",),
-        holds=pipeline_is_pinned,
-        explain=_explain_pinned,
-        of=("own script",),
-        applies=lambda job: job.pins.pipeline is None,
-    ),
-    LayoutRule(
-        id="HF020",
-        severity=Severity.ERROR,
-        source=derived("the Trainer passes a plain module to deepspeed.initialize, never a PipelineModule"),
-        variables=("pipeline",),
-        holds=trainer_has_no_pipeline,
-        explain=_explain_trainer,
-        of=("Trainer",),
-    ),
-    LayoutRule(
-        id="PIPE001",
-        severity=Severity.ERROR,
-        source=deepspeed("runtime/pipe/engine.py:76"),
-        variables=("zero_stage", "pipeline"),
-        holds=zero_shards_states_only_in_pipeline,
-        explain=_explain_zero,
-        of=("own script", "Megatron-DeepSpeed"),
-    ),
-    LayoutRule(
-        id="PIPE015",
-        severity=Severity.ERROR,
-        source=derived("AutoTP and Ulysses each build their own process groups and know no pipeline topology"),
-        variables=("tensor", "pipeline", "context"),
-        holds=one_model_parallelism,
-        explain=_explain_one,
-        of=("AutoTP",),
-    ),
+@layout_rule(
+    "PIPE015",
+    ERROR,
+    "init",
+    derived("AutoTP and Ulysses each build their own process groups and know no pipeline topology"),
+    ("tensor", "pipeline", "context"),
+    _explain_one,
+    of=("AutoTP",),
 )
+def one_model_parallelism(_: Job, layout: LayoutLike) -> Any:
+    """Of tensor, pipeline and context parallelism, DeepSpeed without Megatron combines no two.
+
+    Prevents: DeepSpeed's process groups would overlap, and ranks would reduce over the wrong partners.
+    Fix: only one of tensor, pipeline and context above 1, or a Megatron framework
+    """
+    kinds = (layout.tensor > 1) * 1 + (layout.pipeline > 1) * 1 + (layout.context > 1) * 1
+    return kinds <= 1

@@ -5,16 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ...estimate.layout import Layout, LayoutLike, Recompute
-from ...findings import Severity
+from ...findings import ERROR, WARNING
 from ...job.records import Job
+from ...rule import Arguments
 from ..columns import implies
-from ..planning_rule import LayoutRule
+from ..planned import layout_rule
 from ..sources import derived, megatron_deepspeed, megatron_lm
-
-
-def recompute_is_all_or_nothing(_: Job, layout: LayoutLike) -> Any:
-    """Gradient checkpointing of a plain module repeats whole layers."""
-    return layout.recompute != Recompute.SELECTIVE
 
 
 def _explain_recompute(job: Job, _: Layout) -> tuple[str, str]:
@@ -24,10 +20,22 @@ def _explain_recompute(job: Job, _: Layout) -> tuple[str, str]:
     )
 
 
-def recompute_reaches_attention(job: Job, layout: LayoutLike) -> Any:
-    """Megatron-DeepSpeed repeats core attention only where it is unfused and without Ulysses."""
-    honoured = (layout.context == 1) & (job.training.attention == "unfused")
-    return implies(layout.recompute == Recompute.SELECTIVE, honoured)
+@layout_rule(
+    "ACT006",
+    ERROR,
+    "silent",
+    derived("gradient_checkpointing and deepspeed.checkpointing repeat what they wrap: a layer"),
+    ("recompute",),
+    _explain_recompute,
+    of=("AutoTP",),
+)
+def recompute_is_all_or_nothing(_: Job, layout: LayoutLike) -> Any:
+    """Gradient checkpointing of a plain module repeats whole layers.
+
+    Prevents: No error: the script's checkpointing wraps whole layers, so memory would not be what was planned.
+    Fix: layout.recompute: full or none; or a Megatron framework, which repeats attention alone
+    """
+    return layout.recompute != Recompute.SELECTIVE
 
 
 def _explain_reaches(job: Job, layout: Layout) -> tuple[str, str]:
@@ -37,9 +45,24 @@ def _explain_reaches(job: Job, layout: Layout) -> tuple[str, str]:
     )
 
 
-def recompute_saves_memory(_: Job, layout: LayoutLike) -> Any:
-    """Fused attention keeps no scores, so repeating core attention costs time and saves nothing."""
-    return layout.recompute != Recompute.SELECTIVE
+@layout_rule(
+    "MDS021",
+    ERROR,
+    "silent",
+    megatron_deepspeed("megatron/model/transformer.py:629"),
+    ("recompute", "context", "attention"),
+    _explain_reaches,
+    of=("Megatron-DeepSpeed",),
+    arguments=Arguments(severity=WARNING),
+)
+def recompute_reaches_attention(job: Job, layout: LayoutLike) -> Any:
+    """Megatron-DeepSpeed repeats core attention only where it is unfused and without Ulysses.
+
+    Prevents: No error: the option would be ignored, activations would stay, and the job could run out of memory.
+    Fix: layout.recompute: full or none, or training.attention: unfused without context parallelism
+    """
+    honoured = (layout.context == 1) & (job.training.attention == "unfused")
+    return implies(layout.recompute == Recompute.SELECTIVE, honoured)
 
 
 def _explain_saves(job: Job, _: Layout) -> tuple[str, str]:
@@ -49,33 +72,20 @@ def _explain_saves(job: Job, _: Layout) -> tuple[str, str]:
     )
 
 
-RECOMPUTE_RULES: tuple[LayoutRule, ...] = (
-    LayoutRule(
-        id="ACT006",
-        severity=Severity.ERROR,
-        source=derived("gradient_checkpointing and deepspeed.checkpointing repeat what they wrap: a layer"),
-        variables=("recompute",),
-        holds=recompute_is_all_or_nothing,
-        explain=_explain_recompute,
-        of=("AutoTP",),
-    ),
-    LayoutRule(
-        id="MDS021",
-        severity=Severity.ERROR,
-        source=megatron_deepspeed("megatron/model/transformer.py:629"),
-        variables=("recompute", "context"),
-        holds=recompute_reaches_attention,
-        explain=_explain_reaches,
-        of=("Megatron-DeepSpeed",),
-    ),
-    LayoutRule(
-        id="ACT007",
-        severity=Severity.ERROR,
-        source=megatron_lm("core/transformer/transformer_config.py (a warning: no need to recompute core_attn)"),
-        variables=("recompute",),
-        holds=recompute_saves_memory,
-        explain=_explain_saves,
-        of=("Megatron-LM",),
-        applies=lambda job: job.training.attention == "flash" and job.pins.recompute is None,
-    ),
+@layout_rule(
+    "ACT007",
+    ERROR,
+    "silent",
+    megatron_lm("core/transformer/transformer_config.py (a warning: no need to recompute core_attn)"),
+    ("recompute",),
+    _explain_saves,
+    of=("Megatron-LM",),
+    applies=lambda job: job.training.attention == "flash" and job.pins.recompute is None,
 )
+def recompute_saves_memory(_: Job, layout: LayoutLike) -> Any:
+    """Fused attention keeps no scores, so repeating core attention costs time and saves nothing.
+
+    Prevents: No error: steps take longer and memory stays the same, and Megatron-LM warns.
+    Fix: layout.recompute: none or full; pin selective to have it anyway
+    """
+    return layout.recompute != Recompute.SELECTIVE

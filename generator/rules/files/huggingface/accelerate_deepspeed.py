@@ -209,7 +209,7 @@ def init_is_for_stage_3(submission: Submission) -> Violations:
     Fix: zero3_init_flag: false, or stage 3
     """
     for config in _sections(submission):
-        source, linked = config.source, submission.ds_config
+        source, linked = config.source, submission.config
         stage: object = source.value(f"{_AT}/zero_stage", 2)
         if source.value(f"{_AT}/deepspeed_config_file"):
             stage = linked.stage if linked is not None else None
@@ -251,7 +251,7 @@ def stage_is_the_configs(submission: Submission) -> Violations:
     Prevents: No error: the one that isn't read is the one that was looked at.
     Fix: deepspeed_config_file, and no zero_stage
     """
-    linked = submission.ds_config
+    linked = submission.config
     for config in _sections(submission) if linked is not None else ():
         stage = config.source.value(f"{_AT}/zero_stage")
         named = config.source.value(f"{_AT}/deepspeed_config_file")

@@ -28,11 +28,11 @@ def precision_is_the_configs(submission: Submission) -> Violations:
     Prevents: ValueError: `--mixed_precision` arg cannot be set to `fp16` when `bf16` is set in the config file.
     Fix: the same in both
     """
-    linked = submission.ds_config
+    linked = submission.config
     for launch, call in accelerate_calls(submission) if linked is not None else ():
         option, wanted = call.options.get("--mixed_precision"), call.options.text("--mixed_precision")
         other = {"fp16": "bf16", "bf16": "fp16", "fp8": "fp16"}.get(wanted or "")
-        if option is None or other is None or linked is None or not linked.enabled(f"/{other}"):
+        if option is None or other is None or linked is None or not linked.switch(f"/{other}/enabled"):
             continue
         message = f"--mixed_precision {wanted}, and {other} is enabled in {linked.name}"
         hint = f"--mixed_precision {other}, or none"
@@ -52,7 +52,7 @@ def accumulation_is_the_configs(submission: Submission) -> Violations:
     Prevents: No error: the DeepSpeed config's number counts, and the batch is another one.
     Fix: the same in both
     """
-    linked = submission.ds_config
+    linked = submission.config
     for launch, call in accelerate_calls(submission) if linked is not None else ():
         option = call.options.get("--gradient_accumulation_steps")
         steps = call.options.integer("--gradient_accumulation_steps")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import Final
 
-from ....documents.document import DsConfig
+from ....documents.deepspeed_config import Config
 from ....documents.submission import FILLERS, Submission
 from ....documents.training_arguments import TrainingArguments
 from ....findings import ERROR, WARNING, Violation, Violations
@@ -88,15 +88,15 @@ def zero_section_is_there(submission: Submission) -> Violations:
     Fix: "zero_optimization": {"stage": 0}
     """
     configs = [config for _, config in pairs(submission)]
-    linked = submission.ds_config
+    linked = submission.config
     for accelerated in submission.accelerate_configs:
         if linked is not None and accelerated.source.has("/deepspeed_config/deepspeed_config_file"):
             configs.append(linked)
     if submission.context.consumer in FILLERS:
-        configs += submission.ds_configs
+        configs += submission.configs
     for call in (call for _, call in accelerate_calls(submission) if call.options.has("--deepspeed_config_file")):
         name = PurePath(call.options.text("--deepspeed_config_file") or "").name
-        configs += [config for config in submission.ds_configs if config.name == name]
+        configs += [config for config in submission.configs if config.name == name]
     for config in {id(config): config for config in configs}.values():
         if config.json.broken is None and isinstance(config.json.data, dict) and not config.has("/zero_optimization"):
             message = "there is no zero_optimization, which accelerate's DeepSpeedPlugin insists on"
@@ -139,10 +139,10 @@ def tensor_parallel_takes_no_conversion(submission: Submission) -> Violations:
     Prevents: NotImplementedError: Weight conversions with DeepSpeed Tensor Parallelism are not yet implemented.
     Fix: no tensor_parallel
     """
-    read: list[tuple[TrainingArguments | None, DsConfig]] = [*pairs(submission)]
+    read: list[tuple[TrainingArguments | None, Config]] = [*pairs(submission)]
     if submission.context.consumer == "huggingface" and not read:
         alone = submission.training_arguments
-        read = [(alone[0] if len(alone) == 1 else None, config) for config in submission.ds_configs]
+        read = [(alone[0] if len(alone) == 1 else None, config) for config in submission.configs]
     for arguments, config in read:
         size, model = config.value("/tensor_parallel/autotp_size"), model_of(submission, arguments)
         if isinstance(size, int) and size > 1 and model is not None and model.is_moe:

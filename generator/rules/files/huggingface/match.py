@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from ....documents.document import DsConfig
+from ....documents.deepspeed_config import Config
 from ....documents.hjson.edits import replace_value
 from ....documents.links import ds_config_of
 from ....documents.submission import Submission
@@ -51,7 +51,7 @@ def stated(arguments: TrainingArguments, name: str) -> Stated | None:
     return Stated(value=entry["default"], written=False, words=f"{name} {entry['default']} (the default)")
 
 
-def pairs(submission: Submission) -> Iterator[tuple[TrainingArguments, DsConfig]]:
+def pairs(submission: Submission) -> Iterator[tuple[TrainingArguments, Config]]:
     """TrainingArguments, each with the DeepSpeed config that transformers reads beside them."""
     named = any(
         config.source.has("/deepspeed_config/deepspeed_config_file") for config in submission.accelerate_configs
@@ -64,7 +64,7 @@ def pairs(submission: Submission) -> Iterator[tuple[TrainingArguments, DsConfig]
     for arguments in submission.training_arguments:
         config = ds_config_of(submission, arguments)
         if config is None and named and not arguments.given("deepspeed"):
-            config = submission.ds_config
+            config = submission.config
         if config is not None:
             yield arguments, config
 
@@ -98,7 +98,7 @@ def config_says_what_the_arguments_say(submission: Submission) -> Violations:
         yield from _dtypes(config, arguments)
 
 
-def _mismatch(config: DsConfig, arguments: TrainingArguments, pointer: str, name: str, said: Stated) -> Violations:
+def _mismatch(config: Config, arguments: TrainingArguments, pointer: str, name: str, said: Stated) -> Violations:
     value = config.value(pointer)
     if _differs(value, said.value):
         key = pointer[1:].replace("/", ".")
@@ -112,7 +112,7 @@ def _mismatch(config: DsConfig, arguments: TrainingArguments, pointer: str, name
         )
 
 
-def _betas(config: DsConfig, arguments: TrainingArguments) -> Violations:
+def _betas(config: Config, arguments: TrainingArguments) -> Violations:
     first, second = stated(arguments, "adam_beta1"), stated(arguments, "adam_beta2")
     value = config.value("/optimizer/params/betas")
     if first is not None and second is not None and _differs(value, [first.value, second.value]):
@@ -124,7 +124,7 @@ def _betas(config: DsConfig, arguments: TrainingArguments) -> Violations:
         yield Violation(where=where, message=message, hint='"betas": "auto"', severity=severity)
 
 
-def _dtypes(config: DsConfig, arguments: TrainingArguments) -> Violations:
+def _dtypes(config: Config, arguments: TrainingArguments) -> Violations:
     for pointer, names in _DTYPES:
         said = [stated(arguments, name) for name in names]
         known = [item for item in said if item is not None]
@@ -182,7 +182,7 @@ def batch_is_the_arguments_product(submission: Submission) -> Violations:
                 yield Violation(where=where, message=message, hint=hint, severity=severity, edits=edits)
 
 
-def _made_auto(config: DsConfig, pointer: str) -> tuple[Edit, ...]:
+def _made_auto(config: Config, pointer: str) -> tuple[Edit, ...]:
     """The edit that leaves a value to transformers, which works it out from the arguments."""
     return () if config.embedded else replace_value(config.json, pointer, "auto")
 

@@ -33,7 +33,7 @@ def _direct(submission: Submission) -> Iterator[tuple[Step, set[str]]]:
     """Steps that start a Python program with DeepSpeed or Megatron on each rank, and the variables they get."""
     for step in steps(submission):
         several = (step.tasks or 1) * (step.nodes or 1) > 1
-        told = submission.ds_configs or submission.megatron or _names_deepspeed(step.launch)
+        told = submission.configs or submission.megatron or _names_deepspeed(step.launch)
         if step.launcher is None and _is_python(step.launch) and several and told:
             yield step, set(step.launch.environment)
 
@@ -134,7 +134,7 @@ def world_is_not_one(submission: Submission) -> Violations:
     better.
     Fix: Export RANK and WORLD_SIZE, or start a launcher.
     """
-    config = submission.ds_config
+    config = submission.config
     total = config.value("/train_batch_size") if config else None
     for step, names in _direct(submission):
         deep = config is not None or _asks_for_deepspeed(step)

@@ -10,11 +10,11 @@ from typing import Final
 from ....documents.submission import Submission
 from ....findings import Severity, Violation, Violations, When
 from ....job.records import Job
+from ....rule import Rule
 from ...layout.identities import BATCH_RULES, WORLD_RULES, Product, batch_product, world_product
 from ...layout.pins import known_values, layout_of
-from ...planning_rule import JobRule, LayoutRule
 from ...registry import JOB_RULES, LAYOUT_RULES
-from ...rule import Rule, submissions
+from ...rule import submissions
 from .described import Described, described_jobs
 from .job_words import in_options, with_global_batch
 from .rule import GLOBAL, MICRO, PIPELINE
@@ -77,21 +77,21 @@ def _allowed(rule: str, described: Described) -> bool:
     )
 
 
-def _by_layout(rule: LayoutRule, submission: Submission) -> Violations:
+def _by_layout(rule: Rule, submission: Submission) -> Violations:
     """The violations of a layout rule by the arguments of each run."""
     needed = frozenset(_LAYOUT[rule.id])
     for described in described_jobs(submission):
         job = described.job
-        if not needed <= described.facts or not _allowed(rule.id, described) or not rule.binds(job):
+        if not needed <= described.facts or not _allowed(rule.id, described) or not rule.columns.binds(job):
             continue
         known = known_values(job)
         layout = layout_of(known)
-        if any(name not in known for name in rule.variables) or rule.holds(job, layout):
+        if any(name not in known for name in rule.columns.reads) or rule.columns.holds(job, layout):
             continue
         translate = in_options(job.framework.name)
-        message, hint = rule.explain(job, layout)
+        message, hint = rule.columns.explain(job, layout)
         yield Violation(
-            where=described.locate(rule.variables),
+            where=described.locate(rule.columns.reads),
             message=translate(message),
             hint=translate(with_global_batch(hint, layout)),
             severity=_MILDER.get(rule.id),
@@ -116,23 +116,23 @@ def _of_any_replicas(submission: Submission) -> Violations:
             yield Violation(where=described.locate(("global_batch", "pipeline")), message=message, hint=hint)
 
 
-def _by_job(rule: JobRule, submission: Submission) -> Violations:
+def _by_job(rule: Rule, submission: Submission) -> Violations:
     """The violations of a rule on jobs by the arguments of each run."""
     key, needed = _JOB[rule.id]
     for described in described_jobs(submission):
         if frozenset(needed) <= described.facts:
             translate = in_options(described.job.framework.name)
-            for _, message, hint in rule.check(described.job):
-                where = described.locate((key,))
-                yield Violation(where=where, message=translate(message), hint=translate(hint) if hint else None)
+            for found in chain.from_iterable(map(rule.check, rule.subjects(described.job))):
+                hint = translate(found.hint) if found.hint else None
+                yield Violation(where=described.locate((key,)), message=translate(found.message), hint=hint)
 
 
-def _by_product(rule: LayoutRule, submission: Submission) -> Violations:
+def _by_product(rule: Rule, submission: Submission) -> Violations:
     """The violations of a product: the sizes that are given divide what they make."""
     of_world = rule in WORLD_RULES
     for described in described_jobs(submission):
         job = described.job
-        if not rule.binds(job) or "gpus" not in described.facts or not _allowed(rule.id, described):
+        if not rule.columns.binds(job) or "gpus" not in described.facts or not _allowed(rule.id, described):
             continue
         known = known_values(job)
         if of_world and job.framework.runs("Megatron-DeepSpeed") and _is_cut_down(job):
@@ -164,11 +164,11 @@ def _of_product(described: Described, product: Product) -> Violation:
     return Violation(where=where, message=message, hint=translate(product.hint(whole=False)))
 
 
-def _document_rule(rule: LayoutRule | JobRule) -> Rule:
+def _document_rule(rule: Rule) -> Rule:
     """The same rule on documents: its id, severity, source and requirement."""
 
     def check(submission: Submission) -> Violations:
-        if isinstance(rule, JobRule):
+        if rule.id in _JOB:
             return _by_job(rule, submission)
         if rule in (*WORLD_RULES, *BATCH_RULES):
             return _by_product(rule, submission)
@@ -191,7 +191,7 @@ def _document_rule(rule: LayoutRule | JobRule) -> Rule:
 
 _MEGATRON_PRODUCTS: Final = tuple(r for r in (*WORLD_RULES, *BATCH_RULES) if r.id[:3] in ("MLM", "MDS"))
 
-_SHARED: Final[tuple[LayoutRule | JobRule, ...]] = (
+_SHARED: Final[tuple[Rule, ...]] = (
     *_MEGATRON_PRODUCTS,
     *(rule for rule in LAYOUT_RULES if rule.id in _LAYOUT),
     *(rule for rule in JOB_RULES if rule.id in _JOB),

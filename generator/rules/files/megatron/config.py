@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import Final
 
-from ....documents.document import DsConfig
+from ....documents.deepspeed_config import Config
 from ....documents.links import references
 from ....documents.megatron_arguments import MegatronArguments
 from ....documents.submission import Submission
@@ -18,9 +18,9 @@ _DEFAULT_STAGE: Final = 1  # megatron/arguments.py of Megatron-DeepSpeed @ 4efb4
 _BATCHES: Final = ((GLOBAL, "/train_batch_size"), (MICRO, "/train_micro_batch_size_per_gpu"))
 
 
-def config_of(arguments: MegatronArguments, submission: Submission) -> DsConfig | None:
+def config_of(arguments: MegatronArguments, submission: Submission) -> Config | None:
     """The DeepSpeed config of a run: the one it names, else the only one; None where that can't be told."""
-    configs = submission.ds_configs
+    configs = submission.configs
     named = {link.name for link in references(submission) if link.where.path == arguments.path}
     own = [config for config in configs if config.path == arguments.path or PurePath(config.path).name in named]
     found = own or ([] if named else configs)
@@ -66,13 +66,7 @@ def precision_is_the_configs(run: Run) -> Violations:
     if config is None or not arguments.sure("--bf16", "--fp16"):
         return
     ours = next((name for name in ("bf16", "fp16") if arguments.has(f"--{name}")), None)
-    theirs = (
-        "bf16"
-        if config.enabled("/bf16") or config.enabled("/bfloat16")
-        else "fp16"
-        if config.enabled("/fp16")
-        else None
-    )
+    theirs = None if config.precision == "fp32" else config.precision
     if ours == theirs or config.has("/amp") or any(config.value(f"/{n}/enabled") == "auto" for n in ("fp16", "bf16")):
         return
     said = f"--{ours}" if ours else "neither --bf16 nor --fp16 is given"
@@ -97,13 +91,13 @@ def batch_is_the_configs(run: Run) -> Violations:
     if config is None:
         return
     for name, pointer in _BATCHES:
-        ours, theirs = arguments.integer(name), config.integer(pointer)
+        ours, theirs = arguments.integer(name), config.whole(pointer)
         if ours is not None and theirs is not None and ours != theirs:
             message = f"{name} {ours}, but {pointer[1:]} is {theirs} in the config"
             yield Violation(
                 where=arguments.locate(name), message=message, hint=f'"{pointer[1:]}": {ours} in the config'
             )
-    steps, batch = config.integer("/gradient_accumulation_steps"), sized(arguments, GLOBAL)
+    steps, batch = config.whole("/gradient_accumulation_steps"), sized(arguments, GLOBAL)
     micro, replicas = sized(arguments, MICRO), replicas_of(submission, arguments)
     if not steps or not batch or not micro or not replicas or batch % (micro * replicas):
         return
@@ -164,16 +158,13 @@ def offloaded_optimizer_is_on_the_host(run: Run) -> Violations:
     config = config_of(arguments, submission)
     if config is None or config.has("/optimizer") or not arguments.has("--deepspeed"):
         return
-    device = config.value("/zero_optimization/offload_optimizer/device", "none")
-    forced = config.value("/zero_force_ds_cpu_optimizer", True)
+    device, forced = config.offload("optimizer"), config.switch("/zero_force_ds_cpu_optimizer")
     offloads = device in ("cpu", "nvme") and config.stage != 0
-    if offloads and arguments.lacks("--cpu-optimizer") and forced is True:
+    if offloads and arguments.lacks("--cpu-optimizer") and forced:
         message = f"offload_optimizer.device is {device} in the config, without --cpu-optimizer"
         where = config.locate("/zero_optimization/offload_optimizer/device")
         yield Violation(where=where, message=message, hint="--cpu-optimizer")
-    whole = config.value("/zero_optimization/offload_optimizer") is None and not config.has(
-        "/zero_optimization/cpu_offload"
-    )
+    whole = device == "none"
     if arguments.has("--cpu-optimizer") and arguments.lacks("--cpu-torch-adam") and whole:
         message = "--cpu-optimizer, but the config offloads no optimizer: its parameters are on the GPU"
         hint = '"offload_optimizer": {"device": "cpu"} in zero_optimization, or no --cpu-optimizer'

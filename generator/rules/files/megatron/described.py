@@ -145,13 +145,10 @@ class _Reader:
         if config is None or config.stage is None:
             return None
         self.facts.known.add("offload")
-        optimizer, parameters = (
-            config.value(f"/zero_optimization/{name}/device", "none") for name in ("offload_optimizer", "offload_param")
-        )
-        if optimizer not in ("cpu", "nvme") or not config.stage:
+        if not config.offloads("optimizer") or not config.stage:
             return "none"
         self.places["offload"] = config.locate("/zero_optimization/offload_optimizer/device")
-        return "optimizer+parameters" if parameters in ("cpu", "nvme") and config.stage == 3 else "optimizer"
+        return "optimizer+parameters" if config.offloads("param") and config.stage == 3 else "optimizer"
 
     def _training(self) -> Training:
         precision, attention = self._precision(), self._attention()

@@ -11,7 +11,7 @@ from ....estimate.memory import memory
 from ....estimate.uncertainty import required_band
 from ....findings import ERROR, WARNING, Severity, Violation, Violations
 from ....units import GIB, MIB
-from ...fit import FIT_RULES
+from ...registry import FIT_RULES
 from ...rule import submissions
 from ...sources import derived
 from ..memory_needs import Need, needs_of
@@ -41,12 +41,12 @@ def fits_device(submission: Submission) -> Violations:
     """
     rule = _DEVICE
     for need in needs_of(submission):
-        if rule.holds(need.job, need.layout, need.ledger):
+        if rule.columns.holds(need.job, need.layout, need.ledger):
             continue
         ledger, sure = need.ledger, need.ledger.required_bytes > need.ledger.capacity_bytes
         if not sure and not need.whole:
             continue
-        hint = rule.explain(need.job, need.layout, ledger)[1]
+        hint = rule.columns.explain(need.job, need.layout, ledger)[1]
         if sure:
             states = ledger.parameters_bytes + ledger.gradients_bytes + ledger.optimizer_bytes
             message = f"{_subject(need)} about {_gib(ledger.required_bytes)} a GPU"
@@ -75,7 +75,7 @@ def fits_host(submission: Submission) -> Violations:
     """
     rule = _HOST
     for need in needs_of(submission):
-        if not need.on_host or rule.holds(need.job, need.layout, need.ledger):
+        if not need.on_host or rule.columns.holds(need.job, need.layout, need.ledger):
             continue
         cluster = need.job.cluster
         message = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ....documents.document import DsConfig
+from ....documents.deepspeed_config import Config
 from ....documents.submission import Submission
 from ....findings import WARNING, Violation, Violations
 from ...rule import submissions
@@ -20,7 +20,7 @@ _OFFLOADS: Final = ("/zero_optimization/offload_optimizer", "/zero_optimization/
 
 
 @ds_configs.rule("MEM003", WARNING, "training", derived("DeepNVMe reads and writes the states of every step"))
-def nvme_folder_is_the_nodes_own(config: DsConfig) -> Violations:
+def nvme_folder_is_the_nodes_own(config: Config) -> Violations:
     """Offloading to NVMe goes to a disk of the node's own.
 
     Prevents: Steps of minutes, and an angry administrator. A guess by the path's name: not checked against a
@@ -29,7 +29,7 @@ def nvme_folder_is_the_nodes_own(config: DsConfig) -> Violations:
     """
     for place in _OFFLOADS:
         path = config.value(f"{place}/nvme_path")
-        if config.value(f"{place}/device") == "nvme" and isinstance(path, str) and _SHARED.match(path):
+        if config.text(f"{place}/device") == "nvme" and isinstance(path, str) and _SHARED.match(path):
             message = f"nvme_path: {path} looks like a file system that the nodes share: all of them swap over it"
             where = config.locate(f"{place}/nvme_path")
             yield Violation(where=where, message=message, hint="/local_nvme, or what the node's own disk is called")

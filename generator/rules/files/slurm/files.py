@@ -127,9 +127,9 @@ def offload_has_the_memory(submission: Submission) -> Violations:
     """
     offloading = [
         (config, place)
-        for config in submission.ds_configs
+        for config in submission.configs
         for place in ("/zero_optimization/offload_optimizer", "/zero_optimization/offload_param")
-        if config.value(f"{place}/device") == "cpu"
+        if config.text(f"{place}/device") == "cpu"
     ]
     for request in blocks(submission):
         if not offloading or request.has("--mem", "--mem-per-cpu", "--mem-per-gpu", "--exclusive"):
