@@ -71,7 +71,7 @@ def test_comments_and_blank_lines_are_passed_over() -> None:
                 ("RUN003", 3, 3, "'fast'", "2.35"),
                 ("RUN003", 3, 8, "`peak_memory_gib` is '-1'", "61.4"),
                 ("RUN003", 3, 11, "'vram'; it must be allocated, reserved or device", "allocated"),
-                ("RUN003", 4, 3, "`step_time_s` is empty", "row out"),
+                ("RUN003", 4, 3, "`step_time_s` is empty", "remove the row"),
             ],
         ),
     ],
