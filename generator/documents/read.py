@@ -13,8 +13,9 @@ from ..job.source import Source
 from ..job.text import Text, UnreadableText, read_path, text_of
 from ..rule import Rule
 from . import codes
+from .accelerate import AccelerateConfig
 from .azureml import is_of_azureml, other_than_command, read_azureml
-from .document import AccelerateConfig, Document, DsConfig, JobSpec, Kind, LaunchScript
+from .document import Document, DsConfig, JobSpec, Kind, LaunchScript
 from .foreign_yaml import read_yaml
 from .hjson.text import JsonText, read_json
 from .hostfile import read_environment_file, read_hostfile

@@ -51,9 +51,9 @@ def _variable(arguments: MegatronArguments, submission: Submission, name: str) -
         return _UNKNOWN, where  # named in a way that isn't followed, or set by an image
     for job in submission.azureml_jobs:
         if job.script is not None and job.script.shell is script:
-            said = job.source.value(f"/environment_variables/{name}")
+            said = job.value(f"environment_variables/{name}")
             if said is not None:
-                return str(said), job.source.locate(f"/environment_variables/{name}")
+                return str(said), job.locate(f"environment_variables/{name}")
     if submission.environment_files or _sources_files(arguments):
         return _UNKNOWN, where
     return None, where

@@ -1,6 +1,6 @@
-"""What a document of plain data may look like, as a table, and where one differs from it.
+"""The shape that a document of plain data must have, as a table, and where a document differs from it.
 
-Null is a value of its own that most fields refuse, as the schema library marshmallow does.
+Most fields refuse null, as those of the schema library marshmallow do.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from ....job.source import Source, escape
+from ..job.source import Source, escape
 
 Kind = Literal["unknown", "missing", "null", "type", "value", "key"]
 
@@ -19,8 +19,8 @@ class Leaf:
     """A value that is right or wrong as a whole."""
 
     fits: Callable[[object], bool]
-    expected: str  #: what it should be, as in `a whole number`
-    choices: tuple[str, ...] = ()  #: where it is one of a few words
+    expected: str  #: what it should be, as in `an integer`
+    choices: tuple[str, ...] = ()  #: where it is one of a few names
     nullable: bool = False
 
 
@@ -91,28 +91,26 @@ def _problems(value: object, shape: Shape, pointer: str, odd_keys: Mapping[str, 
         if not shape.fits(value):
             kind: Kind = "value" if shape.choices else "type"
             yield Problem(kind=kind, pointer=pointer, expected=shape.expected, choices=shape.choices)
-    elif isinstance(shape, Items):
-        if not isinstance(value, list):
-            yield Problem(kind="type", pointer=pointer, expected=expectation(shape))
-            return
+    elif isinstance(shape, Items) and isinstance(value, list):
         for index, item in enumerate(value):
             yield from _problems(item, shape.each, f"{pointer}/{index}", odd_keys)
-    elif not isinstance(value, dict):
+    elif isinstance(shape, Items) or not isinstance(value, dict):
         yield Problem(kind="type", pointer=pointer, expected=expectation(shape))
+    elif isinstance(shape, Fields):
+        yield from _of_fields(value, shape, pointer, odd_keys)
     else:
-        inside = _of_fields if isinstance(shape, Fields) else _of_entries
-        yield from inside(value, shape, pointer, odd_keys)  # type: ignore[arg-type]
+        yield from _of_entries(value, shape, pointer, odd_keys)
 
 
 def _of_fields(
     value: Mapping[str, object], shape: Fields, pointer: str, odd_keys: Mapping[str, object]
 ) -> Iterator[Problem]:
+    names = tuple(sorted(shape.known))
     for key, inner in value.items():
         at = f"{pointer}/{escape(key)}"
         if key in shape.ignored and inner is not None:
             continue
         if key not in shape.known or at in odd_keys:
-            names = tuple(sorted(shape.known))
             yield Problem(kind="unknown", pointer=at, expected=", ".join(names), choices=names)
         else:
             yield from _problems(inner, shape.known[key], at, odd_keys)
@@ -133,7 +131,7 @@ def _of_entries(
 
 
 def expectation(shape: Shape) -> str:
-    """What a shape wants, in words."""
+    """What a shape requires, as text."""
     match shape:
         case Leaf():
             return shape.expected
@@ -148,12 +146,12 @@ def expectation(shape: Shape) -> str:
 
 
 def is_text(value: object) -> bool:
-    """Whether YAML read text: a number or a date is none."""
+    """Whether YAML read text, not a number or a date."""
     return isinstance(value, (str, bytes))
 
 
-def is_whole(value: object) -> bool:
-    """Whether a field of counts takes it: int() of anything but true and false, as marshmallow does."""
+def is_integer(value: object) -> bool:
+    """Whether marshmallow converts it to an integer: int() of anything but true and false."""
     if isinstance(value, bool):
         return False
     if isinstance(value, float):
@@ -167,16 +165,16 @@ def is_whole(value: object) -> bool:
     return isinstance(value, int)
 
 
-def choice(*words: str) -> Leaf:
-    """One of a few words, in any case of letters."""
+def choice(*names: str) -> Leaf:
+    """One of a few names, in any case of letters."""
     return Leaf(
-        fits=lambda value: isinstance(value, str) and value.lower() in words,
-        expected="one of " + ", ".join(words),
-        choices=words,
+        fits=lambda value: isinstance(value, str) and value.lower() in names,
+        expected="one of " + ", ".join(names),
+        choices=names,
     )
 
 
 TEXT: Final = Leaf(fits=is_text, expected="text")
 NULLABLE_TEXT: Final = Leaf(fits=is_text, expected="text", nullable=True)
-WHOLE: Final = Leaf(fits=is_whole, expected="a whole number")
+INTEGER: Final = Leaf(fits=is_integer, expected="an integer")
 ANY: Final = Leaf(fits=lambda value: True, expected="a value")
