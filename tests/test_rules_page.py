@@ -11,7 +11,7 @@ from tests.cli.running import run
 
 
 def test_the_pages_are_fresh(update_golden: bool) -> None:
-    """docs/rules.md and docs/rules/ are as `python -m docs.make_rules_page` writes them; `--update-golden` does, too."""
+    """docs/rules.md and docs/rules/ are what `python -m docs.make_rules_page` writes; `--update-golden` does it too."""
     if update_golden:
         make_rules_page.write()
     docs = make_rules_page.DOCS
