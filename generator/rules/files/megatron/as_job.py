@@ -158,9 +158,10 @@ def _is_cut_down(job: Job) -> bool:
 
 def _of_product(described: Described, product: Product) -> Violation:
     translate = in_options(described.job.framework.name)
-    message, hint = product.explain(whole=False)
+    total = f"{product.total} GPUs" if product.key == "gpus" else f"{product.key}: {product.total}"
+    message = translate(f"{product.describe()} does not divide {total}")
     where = described.locate(("global_batch", "micro_batch") if product.key != "gpus" else tuple(product.factors))
-    return Violation(where=where, message=translate(message), hint=translate(hint))
+    return Violation(where=where, message=message, hint=translate(product.hint(whole=False)))
 
 
 def _document_rule(rule: Rule) -> Rule:
