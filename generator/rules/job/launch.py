@@ -12,7 +12,7 @@ from ..sources import derived
 
 @jobs.rule("HOST001", ERROR, "launcher", derived("the launch script starts one torchrun on each host of its hostfile"))
 def hosts_are_the_nodes(job: Job) -> Violations:
-    """Named hosts are as many as the job's nodes, each once.
+    """As many hosts are named as the job has nodes, each once.
 
     Prevents: The launch script stops, or starts more ranks on a host than it has GPUs.
     Fix: name as many different hosts as nodes, or none: the hostfile can be written later
@@ -37,7 +37,7 @@ def _slurm_number(job: Job, key: str) -> int | None:
 
 @jobs.rule("SLM016", ERROR, "submit", derived("sbatch(1): the node configuration is not available"))
 def node_has_the_cores(job: Job) -> Violations:
-    """A task gets no more cores than its node has.
+    """A task requests at most the cores of its node.
 
     Prevents: sbatch refuses the job, or it waits forever: the requested node configuration is not available.
     Fix: set launch.slurm.cpus_per_task to at most a node's cores, or leave it out
