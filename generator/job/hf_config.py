@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from ..catalog.loader import closest
 from ..catalog.records import Model
-from .hf_families import FAMILIES
+from .hf_classic import CLASSIC
+from .hf_dense import DENSE
 from .hf_inline import read_inline
+from .hf_moe import MOE
 from .hf_reader import ConfigReader, Problem
 from .hf_shape import Shape
 from .wording import show
+
+#: How each Hugging Face `model_type` spells a transformer's shape.
+_READERS: Final[Mapping[str, Callable[[ConfigReader], Shape]]] = {**CLASSIC, **DENSE, **MOE}
+FAMILIES: Final = dict(sorted(_READERS.items()))
 
 
 class ConfigError(ValueError):
@@ -39,6 +46,6 @@ def _read_family(read: ConfigReader) -> tuple[str, Shape]:
     if isinstance(family, str) and family in FAMILIES:
         return family, FAMILIES[family](read)
     nearest = closest(family, FAMILIES) if isinstance(family, str) else None
-    hint = f"model_type: {nearest}" if nearest else f"one of {', '.join(FAMILIES)}"
-    read.report("model_type", f"model_type is {show(family)}, which dsgen doesn't know", hint)
+    hint = f"did you mean {nearest}?" if nearest else f"use one of {', '.join(FAMILIES)}"
+    read.report("model_type", f"unknown model_type {show(family)}", hint)
     return "", {}

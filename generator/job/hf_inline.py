@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .hf_moe import latent_attention, read_top_k
 from .hf_reader import ConfigReader
-from .hf_shape import BIASED, LONG, Shape, read_head_dim, read_kv_heads, read_rotary
+from .hf_shape import LONG, Shape, gpt_block, read_head_dim, read_kv_heads, read_rotary
 from .wording import show
 
 _ACTIVATION_KEYS = ("hidden_act", "hidden_activation", "activation_function")
@@ -37,7 +37,7 @@ def read_inline(read: ConfigReader) -> tuple[str, Shape]:
 def _block(read: ConfigReader, gated: bool) -> Shape:
     bias = read.boolean("attention_bias", not gated)
     return {
-        **({"gated_mlp": True} if gated else BIASED),
+        **({"gated_mlp": True} if gated else gpt_block()),
         "qkv_bias": bias,
         "output_bias": bias,
         "mlp_bias": read.boolean("mlp_bias", not gated),
@@ -90,8 +90,8 @@ def _experts(read: ConfigReader, shape: Shape) -> Shape:
 def _refuse_orphans(read: ConfigReader, keys: tuple[str, ...], needed: str) -> None:
     for key in keys:
         if read.has(key):
-            message = f"{key} is {show(read.config[key])}, but means nothing without {needed.partition(':')[0]}"
-            read.report(key, message, f"add {needed}, or leave {key} out")
+            message = f"{key} is {show(read.config[key])}, but has no effect without {needed.partition(':')[0]}"
+            read.report(key, message, f"add {needed}, or remove {key}")
 
 
 def _family(shape: Shape) -> str:

@@ -21,7 +21,7 @@ from .text import UnreadableText, read_path, read_stream
 from .text_check import check_environment, check_text
 from .wording import show
 
-# Where an empty value means something; elsewhere `key:` without a value is as good as no key.
+# Where an empty value means something; elsewhere `key:` without a value is the same as no key.
 _KEPT_EMPTY: Final = frozenset({"model", "environment", "tags"})
 
 SpecSource = str | os.PathLike[str] | TextIO | Mapping[str, object]
@@ -59,12 +59,12 @@ def load_with_findings(
 def _check(source: Source, frameworks: Frameworks) -> tuple[Job | None, tuple[Finding, ...]]:
     """The job, if nothing is wrong with it, and every finding."""
     textual = (*source.findings, *check_text(source), *check_environment(source), *check_model_keys(source))
-    told = {
+    reported = {
         finding.where.pointer
         for finding in textual
         if finding.where.pointer and finding.severity is Severity.ERROR and finding.rule != DUPLICATE_KEY
     }
-    shape = tuple(finding for finding in check_schema(source) if finding.where.pointer not in told)
+    shape = tuple(finding for finding in check_schema(source) if finding.where.pointer not in reported)
     errors = [finding for finding in (*textual, *shape) if finding.severity is Severity.ERROR]
     job, unresolved = resolve(source, (finding.where.pointer for finding in errors), frameworks)
     findings = (*textual, *shape, *unresolved)

@@ -36,7 +36,9 @@ class _Plain:
         self._nodes += 1
         if depth > MAX_DEPTH or self._nodes > MAX_NODES:
             message = f"the mapping is nested more than {MAX_DEPTH} deep, or has more than {MAX_NODES:,} values"
-            raise UnreadableText(error(TOO_LARGE, Location(path=self._path, pointer=pointer), message, "give less"))
+            raise UnreadableText(
+                error(TOO_LARGE, Location(path=self._path, pointer=pointer), message, "pass a smaller mapping")
+            )
         if isinstance(value, Mapping):
             items = ((str(key), inner) for key, inner in value.items())
             return {key: self.convert(inner, f"{pointer}/{escape(key)}", depth + 1) for key, inner in items}
@@ -57,4 +59,4 @@ def _scalar(value: object, where: Location) -> object:
     if isinstance(value, os.PathLike):
         return os.fsdecode(value)
     message = f"a value of type {type(value).__name__} can't be part of a job spec"
-    raise UnreadableText(error(WRONG_TYPE, where, message, "give text, numbers, true or false, lists or mappings"))
+    raise UnreadableText(error(WRONG_TYPE, where, message, "pass text, numbers, true or false, lists or mappings"))
