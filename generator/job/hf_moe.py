@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from .hf_reader import ConfigReader
 from .hf_shape import LlamaLike, Shape
-
-Experts = Callable[[ConfigReader, Shape], Shape]
 
 
 def latent_attention(read: ConfigReader, q_rank: int) -> Shape:
@@ -26,44 +25,35 @@ def latent_attention(read: ConfigReader, q_rank: int) -> Shape:
     }
 
 
-def _mixtral(*, experts: int, top_k: int) -> Experts:
+def _mixtral(read: ConfigReader, shape: Shape, *, experts: int, top_k: int) -> Shape:
     """Experts as wide as the dense MLP would be."""
-
-    def read_experts(read: ConfigReader, shape: Shape) -> Shape:
-        count = read.integer("num_local_experts", "num_experts", default=experts)
-        return {"experts": count, "experts_per_token": read_top_k(read, count, top_k), "moe_ffn": shape["ffn"]}
-
-    return read_experts
+    count = read.integer("num_local_experts", "num_experts", default=experts)
+    return {"experts": count, "experts_per_token": read_top_k(read, count, top_k), "moe_ffn": shape["ffn"]}
 
 
 def _phimoe(read: ConfigReader, shape: Shape) -> Shape:
-    head_bias = read.boolean("lm_head_bias", False)
-    return {**_mixtral(experts=16, top_k=2)(read, shape), "head_bias": head_bias}
+    return {**_mixtral(read, shape, experts=16, top_k=2), "head_bias": read.boolean("lm_head_bias", False)}
 
 
 def _gpt_oss(read: ConfigReader, shape: Shape) -> Shape:
     yarn: Shape = {}
     if "rope_parameters" not in read.config and "rope_scaling" not in read.config:
         yarn = {"rotary_scaling": "yarn", "rotary_scaling_factor": 32.0}  # the class's own default
-    return {**_mixtral(experts=128, top_k=4)(read, shape), **yarn}
+    return {**_mixtral(read, shape, experts=128, top_k=4), **yarn}
 
 
-def _qwen(*, experts: int, top_k: int, moe_ffn: int) -> Experts:
+def _qwen(read: ConfigReader, shape: Shape, *, experts: int, top_k: int, moe_ffn: int) -> Shape:
     """Experts in the layers that `decoder_sparse_step` doesn't skip and `mlp_only_layers` doesn't name."""
-
-    def read_experts(read: ConfigReader, shape: Shape) -> Shape:
-        count = read.integer("num_experts", "num_local_experts", default=experts)
-        top, width = read_top_k(read, count, top_k), read.integer("moe_intermediate_size", default=moe_ffn)
-        step, dense = read.integer("decoder_sparse_step", default=1), read.layer_indices("mlp_only_layers")
-        skipped = sum(1 for i in range(shape["layers"]) if i in dense or (i + 1) % step)
-        return {"experts": count, "experts_per_token": top, "moe_ffn": width, "dense_layers": skipped}
-
-    return read_experts
+    count = read.integer("num_experts", "num_local_experts", default=experts)
+    top, width = read_top_k(read, count, top_k), read.integer("moe_intermediate_size", default=moe_ffn)
+    step, dense = read.integer("decoder_sparse_step", default=1), read.layer_indices("mlp_only_layers")
+    skipped = sum(1 for i in range(shape["layers"]) if i in dense or (i + 1) % step)
+    return {"experts": count, "experts_per_token": top, "moe_ffn": width, "dense_layers": skipped}
 
 
 def _qwen2_moe(read: ConfigReader, shape: Shape) -> Shape:
     return {
-        **_qwen(experts=60, top_k=4, moe_ffn=1408)(read, shape),
+        **_qwen(read, shape, experts=60, top_k=4, moe_ffn=1408),
         "qkv_bias": read.boolean("qkv_bias", True),
         "shared_experts": 1,
         "shared_ffn": read.integer("shared_expert_intermediate_size", default=5632),
@@ -72,30 +62,26 @@ def _qwen2_moe(read: ConfigReader, shape: Shape) -> Shape:
 
 
 def _deepseek(
-    *, experts: int, top_k: int | None, moe_ffn: int, shared: int, dense: int, groups: int, top: int, scale: float
-) -> Experts:
+    read: ConfigReader, shape: Shape, *, experts: int, top_k: int | None, moe_ffn: int, shared: int, dense: int,
+    groups: int, top: int, scale: float,
+) -> Shape:  # fmt: skip
     """Latent attention and routed experts in groups: of `groups` a token picks `top`."""
-
-    def read_experts(read: ConfigReader, shape: Shape) -> Shape:
-        attention = latent_attention(read, 1536)
-        count = read.integer("n_routed_experts", "num_experts", "num_local_experts", default=experts)
-        width = read.integer("moe_intermediate_size", default=moe_ffn)
-        own = read.optional_integer("n_shared_experts", low=0)
-        shared_count = shared if own is None else own
-        return {
-            **attention,
-            "experts": count,
-            "experts_per_token": read_top_k(read, count, top_k or count),
-            "moe_ffn": width,
-            "shared_experts": shared_count,
-            "shared_ffn": shared_count * width,
-            "dense_layers": min(shape["layers"], read.integer("first_k_dense_replace", default=dense, low=0)),
-            "router_groups": _or_none(read, "n_group", groups),
-            "router_top_groups": _or_none(read, "topk_group", top),
-            "router_scale": read.positive("routed_scaling_factor", default=scale),
-        }
-
-    return read_experts
+    attention = latent_attention(read, 1536)
+    count = read.integer("n_routed_experts", "num_experts", "num_local_experts", default=experts)
+    width = read.integer("moe_intermediate_size", default=moe_ffn)
+    own = read.optional_integer("n_shared_experts", low=0)
+    return {
+        **attention,
+        "experts": count,
+        "experts_per_token": read_top_k(read, count, top_k or count),
+        "moe_ffn": width,
+        "shared_experts": shared if own is None else own,
+        "shared_ffn": (shared if own is None else own) * width,
+        "dense_layers": min(shape["layers"], read.integer("first_k_dense_replace", default=dense, low=0)),
+        "router_groups": _or_none(read, "n_group", groups),
+        "router_top_groups": _or_none(read, "topk_group", top),
+        "router_scale": read.positive("routed_scaling_factor", default=scale),
+    }
 
 
 def _or_none(read: ConfigReader, key: str, default: int) -> int:
@@ -118,7 +104,7 @@ def read_top_k(read: ConfigReader, experts: int, default: int | None) -> int:
 MOE: Final[Mapping[str, LlamaLike]] = {
     "mixtral": LlamaLike(
         vocab=32000, hidden=4096, ffn=14336, layers=32, heads=32, kv_heads=8, positions=131072, rotary_base=1e6,
-        epsilon=1e-5, has_window=True, more=_mixtral(experts=8, top_k=2),
+        epsilon=1e-5, has_window=True, more=partial(_mixtral, experts=8, top_k=2),
     ),
     "phimoe": LlamaLike(
         vocab=32064, hidden=4096, ffn=6400, layers=32, heads=32, kv_heads=8, positions=131072, rotary_base=1e6,
@@ -134,16 +120,16 @@ MOE: Final[Mapping[str, LlamaLike]] = {
     ),
     "qwen3_moe": LlamaLike(
         vocab=151936, hidden=2048, ffn=6144, layers=24, heads=32, kv_heads=4, positions=32768, attention_bias=False,
-        fixed={"qk_norm": "head"}, more=_qwen(experts=128, top_k=8, moe_ffn=768),
+        fixed={"qk_norm": "head"}, more=partial(_qwen, experts=128, top_k=8, moe_ffn=768),
     ),
     "deepseek_v2": LlamaLike(
         vocab=102400, hidden=4096, ffn=11008, layers=32, heads=32, kv_heads=None, positions=2048, head_dim=64,
         attention_bias=False, mlp_bias=False,
-        more=_deepseek(experts=64, top_k=None, moe_ffn=1407, shared=2, dense=0, groups=0, top=0, scale=1.0),
+        more=partial(_deepseek, experts=64, top_k=None, moe_ffn=1407, shared=2, dense=0, groups=0, top=0, scale=1.0),
     ),
     "deepseek_v3": LlamaLike(
         vocab=129280, hidden=7168, ffn=18432, layers=61, heads=128, kv_heads=128, positions=4096, head_dim=64,
         attention_bias=False,
-        more=_deepseek(experts=256, top_k=8, moe_ffn=2048, shared=1, dense=3, groups=8, top=4, scale=2.5),
+        more=partial(_deepseek, experts=256, top_k=8, moe_ffn=2048, shared=1, dense=3, groups=8, top=4, scale=2.5),
     ),
 }  # fmt: skip

@@ -150,19 +150,18 @@ def _training(training: Data, model: Model, accelerator: Accelerator) -> Trainin
     length = _sequence_length(training, model)
     batch = training["global_batch"]
     sequences = read_tokens(batch["tokens"]) // length if isinstance(batch, Mapping) else int(batch)
+    precision = next((name for name in ("bf16", "fp16") if accelerator.supports(name)), "fp32")
     return Training(
         sequence_length=length,
         global_batch=sequences,
-        precision=training.get("precision", _best_precision(accelerator)),
+        precision=training.get("precision", precision),
         optimizer=training.get("optimizer", "adamw"),
         attention=training.get("attention", "unfused" if accelerator.generation == "volta" else "flash"),
         duration_tokens=_duration_tokens(training.get("duration", {}), length, sequences),
         learning_rate=float(training.get("learning_rate", 1e-4)),
         weight_decay=float(training.get("weight_decay", 0.1)),
         gradient_clipping=float(training.get("gradient_clipping", 1.0)),
-        kernels=training.get("kernels"),
-        cross_entropy=training.get("cross_entropy"),
-        gradient_dtype=training.get("gradient_dtype"),
+        **{key: training.get(key) for key in ("kernels", "cross_entropy", "gradient_dtype")},
     )
 
 
@@ -173,10 +172,6 @@ def _sequence_length(training: Data, model: Model | None) -> int:
     if model.position_embedding == "learned":
         return model.max_positions
     return min(model.max_positions, DEFAULT_SEQUENCE_LENGTH)
-
-
-def _best_precision(accelerator: Accelerator) -> str:
-    return next((precision for precision in ("bf16", "fp16") if accelerator.supports(precision)), "fp32")
 
 
 def _duration_tokens(duration: Data, length: int, sequences: int) -> float | None:

@@ -76,17 +76,9 @@ def parse(text: Text, dialect: Dialect = STRICT) -> Source:
         reader.findings.append(error(UNREADABLE, Location(path=text.path), "the file is empty", dialect.empty_hint))
     else:
         reader.run()
-    return Source(
-        path=text.path,
-        data=reader.root,
-        locations=reader.locations,
-        keys=reader.keys,
-        findings=tuple(reader.findings),
-        texts=reader.texts,
-        complete=reader.complete,
-        folder=text.folder,
-        odd_keys=reader.odd_keys,
-    )
+    places: dict[str, Any] = {"locations": reader.locations, "keys": reader.keys, "odd_keys": reader.odd_keys}
+    read: dict[str, Any] = {"data": reader.root, "texts": reader.texts, "complete": reader.complete}
+    return Source(path=text.path, folder=text.folder, findings=tuple(reader.findings), **places, **read)
 
 
 class _Stop(Exception):
