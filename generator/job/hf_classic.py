@@ -91,6 +91,8 @@ def read_falcon(read: ConfigReader) -> Shape:
     """The shape that transformers' `FalconConfig` and its model describe."""
     hidden = read.integer("n_embed", "hidden_size", default=4544)
     heads = _heads(read, hidden, "num_attention_heads", "n_head", default=71)
+    new = read.boolean("new_decoder_architecture", False)
+    shared = 1 if read.boolean("multi_query", True) else heads["heads"]
     return {
         **gpt_block(read.boolean("bias", False)),
         **heads,
@@ -98,28 +100,22 @@ def read_falcon(read: ConfigReader) -> Shape:
         "hidden": hidden,
         "ffn": read.optional_integer("ffn_hidden_size") or 4 * hidden,
         "layers": read.integer("num_hidden_layers", "n_layer", default=32),
-        "kv_heads": _falcon_kv_heads(read, heads["heads"]),
+        "kv_heads": read_kv_heads(read, heads["heads"], None, "num_kv_heads") if new else shared,
         "max_positions": read_positions(read, 2048),
         "position_embedding": "alibi" if read.boolean("alibi", False) else "rotary",
         **read_rotary(read),
         "norm_epsilon": read.positive("layer_norm_epsilon", default=1e-5),
-        "norms_per_layer": _falcon_norms(read),
+        "norms_per_layer": _falcon_norms(read, new),
         "activation": read.text("activation", default="gelu"),
         **_regularisation(read, "hidden_dropout", "attention_dropout"),
     }
 
 
-def _falcon_kv_heads(read: ConfigReader, heads: int) -> int:
-    if read.boolean("new_decoder_architecture", False):
-        return read_kv_heads(read, heads, None, "num_kv_heads")
-    return 1 if read.boolean("multi_query", True) else heads
-
-
-def _falcon_norms(read: ConfigReader) -> int:
+def _falcon_norms(read: ConfigReader, new: bool) -> int:
     if not read.boolean("parallel_attn", True):
         return 2
     # One norm before attention and MLP together, or, as in Falcon-40B, one before each.
-    default = 2 if read.boolean("new_decoder_architecture", False) else 1
+    default = 2 if new else 1
     return 2 if (read.optional_integer("num_ln_in_parallel_attn") or default) == 2 else 1
 
 

@@ -55,7 +55,7 @@ def apply_overrides(source: Source, overrides: Mapping[str, object]) -> Source:
             _drop(data, other)
             dropped = "".join(f"/{escape(part)}" for part in other)
             locations, keys = _outside(dropped, locations), _outside(dropped, keys)
-        problem = _set(data, path, _read(path, value))
+        problem = _set(data, path, _read(path, pointer, value))
         if problem is not None:
             message = f"`{'.'.join(path)}` can't be set: {problem}"
             findings.append(error(OVERRIDE, where, message, "name a key as in layout.zero_stage=1"))
@@ -69,9 +69,7 @@ def apply_overrides(source: Source, overrides: Mapping[str, object]) -> Source:
 
 def _parents(pointer: str) -> Iterator[str]:
     """Pointers of the mappings that hold `pointer`, without the root."""
-    for index, char in enumerate(pointer):
-        if char == "/" and index:
-            yield pointer[:index]
+    return (pointer[:index] for index, char in enumerate(pointer) if char == "/" and index)
 
 
 def _outside(pointer: str, places: Mapping[str, _Value]) -> dict[str, _Value]:
@@ -79,9 +77,8 @@ def _outside(pointer: str, places: Mapping[str, _Value]) -> dict[str, _Value]:
     return {known: value for known, value in places.items() if not f"{known}/".startswith(f"{pointer}/")}
 
 
-def _read(path: tuple[str, ...], value: object) -> object:
+def _read(path: tuple[str, ...], pointer: str, value: object) -> object:
     if not isinstance(value, str):
-        pointer = "".join(f"/{escape(part)}" for part in path)
         return plain_value(value, PATH, pointer)
     if value in ("null", "~"):
         return None

@@ -34,17 +34,16 @@ class _Plain:
     def convert(self, value: object, pointer: str, depth: int) -> object:
         """`value`, which is at `pointer` and `depth` levels down, copied."""
         self._nodes += 1
+        where = Location(path=self._path, pointer=pointer)
         if depth > MAX_DEPTH or self._nodes > MAX_NODES:
             message = f"the mapping is nested more than {MAX_DEPTH} deep, or has more than {MAX_NODES:,} values"
-            raise UnreadableText(
-                error(TOO_LARGE, Location(path=self._path, pointer=pointer), message, "pass a smaller mapping")
-            )
+            raise UnreadableText(error(TOO_LARGE, where, message, "pass a smaller mapping"))
         if isinstance(value, Mapping):
             items = ((str(key), inner) for key, inner in value.items())
             return {key: self.convert(inner, f"{pointer}/{escape(key)}", depth + 1) for key, inner in items}
         if isinstance(value, (list, tuple)):
             return [self.convert(inner, f"{pointer}/{index}", depth + 1) for index, inner in enumerate(value)]
-        return _scalar(value, Location(path=self._path, pointer=pointer))
+        return _scalar(value, where)
 
 
 def _scalar(value: object, where: Location) -> object:

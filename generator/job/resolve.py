@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from ..catalog import Accelerator, Model
-from ..findings import Finding, Severity
+from ..findings import Finding, Location, Severity
 from .codes import MISSING_KEY, PARTIAL_SEQUENCES, WRONG_VALUE, error
 from .framework import Framework, Frameworks
 from .quantities import read_time_limit, read_tokens
@@ -45,7 +45,7 @@ def resolve(source: Source, broken: Iterable[str], frameworks: Frameworks) -> tu
     model, cluster = resolved("model", resolve_model), resolved("cluster", resolve_cluster)
     findings.extend(_check_training(source, data, model, pointers))
     findings.extend(_check_choices(source, data, pointers, frameworks))
-    findings.extend(_check_time_limit(source, data, pointers))
+    findings.extend(_check_time_limit(source, pointers))
     calibration: Calibration | None = Calibration()
     if "calibration" in data and cluster is not None:
         framework = data.get("framework", DEFAULT_FRAMEWORK) if _sound("/framework", pointers) else None
@@ -79,10 +79,8 @@ def _check_training(source: Source, data: Data, model: Model | None, broken: tup
         problems = tuple(_check_tokens(source, f"{batch}/tokens", tokens, "4194304"))
         yield from problems
         if not problems and ("sequence_length" in training or model is not None):
-            length = _sequence_length(training, model)
-            if read_tokens(tokens) % length:
-                where = source.locate(f"{batch}/tokens")
-                yield error(PARTIAL_SEQUENCES, where, *_partial_sequences(read_tokens(tokens), length))
+            where = source.locate(f"{batch}/tokens")
+            yield from _check_sequences(where, read_tokens(tokens), _sequence_length(training, model))
 
 
 def _check_tokens(source: Source, pointer: str, value: int | float | str, example: str) -> Iterator[Finding]:
@@ -92,12 +90,12 @@ def _check_tokens(source: Source, pointer: str, value: int | float | str, exampl
         yield error(WRONG_VALUE, source.locate(pointer), str(problem), f"write a value such as `tokens: {example}`")
 
 
-def _partial_sequences(tokens: int, length: int) -> tuple[str, str]:
-    """Message and hint for a batch of `tokens` that is no multiple of `length`."""
-    message = f"{tokens} tokens are {tokens / length:.2f} sequences of {length} tokens"
+def _check_sequences(where: Location, tokens: int, length: int) -> Iterator[Finding]:
     below = tokens // length
     choices = [f"tokens: {n * length} ({n} sequence{'s' if n > 1 else ''})" for n in (below, below + 1) if n]
-    return message, f"use {' or '.join(choices)}"
+    if tokens % length:
+        message = f"{tokens} tokens are {tokens / length:.2f} sequences of {length} tokens"
+        yield error(PARTIAL_SEQUENCES, where, message, f"use {' or '.join(choices)}")
 
 
 def _check_choices(source: Source, data: Data, broken: tuple[str, ...], frameworks: Frameworks) -> Iterator[Finding]:
@@ -117,8 +115,8 @@ def _check_choices(source: Source, data: Data, broken: tuple[str, ...], framewor
             yield error(WRONG_VALUE, source.locate(where), problem, f"write `{key}: {only}`, or remove the key")
 
 
-def _check_time_limit(source: Source, data: Data, broken: tuple[str, ...]) -> Iterator[Finding]:
-    limit = data["launch"].get("time_limit") if isinstance(data.get("launch"), Mapping) else None
+def _check_time_limit(source: Source, broken: tuple[str, ...]) -> Iterator[Finding]:
+    limit: Any = source.value("/launch/time_limit")
     try:
         if limit is not None and _sound("/launch/time_limit", broken):
             read_time_limit(limit)

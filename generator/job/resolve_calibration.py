@@ -40,7 +40,12 @@ def resolve_calibration(
         message = f"the calibration {show(value)} was fitted on {' and '.join(was for was, _ in foreign)}; the job has "
         hint = "calibrate with runs of this machine, or remove the calibration"
         return None, (error(CALIBRATION_MACHINE, where, message + " and ".join(now for _, now in foreign), hint),)
-    return _calibration(data, value), tuple(_age(source, data, value))
+    written = data.get("dsgen_version", __version__)
+    if written == __version__:
+        return _calibration(data, value), ()
+    # The factors multiply constants, which another version may have changed.
+    message = f"the calibration {show(value)} was fitted with dsgen {written}; this is {__version__}"
+    return _calibration(data, value), (warning(CALIBRATION_AGE, where, message, "run `dsgen calibrate` again"),)
 
 
 def _calibration(data: Mapping[str, Any], value: str) -> Calibration:
@@ -61,14 +66,6 @@ def _foreign(data: Mapping[str, Any], cluster: Cluster, framework: str | None) -
         "framework": framework or data["framework"],
     }
     return [(f"{key} {data[key]}", f"{key} {name}") for key, name in now.items() if data[key] != name]
-
-
-def _age(source: Source, data: Mapping[str, Any], value: str) -> Iterator[Finding]:
-    """The factors multiply constants, which another version may have changed."""
-    written = data.get("dsgen_version", __version__)
-    if written != __version__:
-        message = f"the calibration {show(value)} was fitted with dsgen {written}; this is {__version__}"
-        yield warning(CALIBRATION_AGE, source.locate("/calibration"), message, "run `dsgen calibrate` again")
 
 
 def _violations(document: Source) -> Iterator[Finding]:

@@ -65,9 +65,8 @@ def _usual_intra_node(accelerator: Accelerator) -> str:
 
 
 def _usual_network(gbits_per_s: float) -> str:
-    if not gbits_per_s:
-        return "none"
-    return "infiniband" if gbits_per_s >= _FAST_NETWORK_GBITS_PER_S else "ethernet"
+    fast = gbits_per_s >= _FAST_NETWORK_GBITS_PER_S
+    return "none" if not gbits_per_s else "infiniband" if fast else "ethernet"
 
 
 def _unknown_node_type(source: Source, value: str) -> Resolved:

@@ -42,7 +42,7 @@ def resolve_model(source: Source, value: str | Mapping[str, object]) -> Resolved
 
 def check_model_keys(source: Source) -> Iterator[Finding]:
     """A warning for every key of an inline model that is nearly one of those read: others may stay, a slip may not."""
-    model = source.data.get("model") if isinstance(source.data, dict) else None
+    model = source.value("/model")
     if not isinstance(model, dict):
         return
     known = load_schema()["$defs"]["model"]["properties"]

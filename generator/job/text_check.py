@@ -66,8 +66,7 @@ def is_secret(name: str) -> bool:
 
 def check_environment(source: Source) -> Iterator[Finding]:
     """A finding for every variable that no shell can set, and a warning for every one that looks like a secret."""
-    launch = source.data.get("launch") if isinstance(source.data, dict) else None
-    environment = launch.get("environment") if isinstance(launch, dict) else None
+    environment = source.value("/launch/environment")
     for name in environment if isinstance(environment, dict) else ():
         where = source.locate_key(f"/launch/environment/{escape(name)}")
         if not _IDENTIFIER.match(name):
