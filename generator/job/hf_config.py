@@ -137,8 +137,6 @@ def _refuse_orphans(read: ConfigReader, keys: tuple[str, ...], needed: str) -> N
 
 
 def _family(shape: Shape) -> str:
-    if shape.get("kv_lora_rank"):
-        return "deepseek_v3"
-    if shape.get("experts"):
-        return "mixtral"
+    if shape.get("kv_lora_rank") or shape.get("experts"):
+        return "deepseek_v3" if shape.get("kv_lora_rank") else "mixtral"
     return "llama" if shape["gated_mlp"] else "gpt2"

@@ -9,6 +9,7 @@ from typing import Final, TextIO
 
 from ..findings import Finding, InvalidJob, Location, Severity, in_file_order
 from .codes import DUPLICATE_KEY, MISSING_KEY, WRONG_TYPE, error
+from .dialect import STRICT
 from .framework import Frameworks
 from .overrides import apply_overrides
 from .plain import plain_source
@@ -74,16 +75,13 @@ def _check(source: Source, frameworks: Frameworks) -> tuple[Job | None, tuple[Fi
 def _read(source: SpecSource) -> Source:
     if isinstance(source, Mapping):
         return plain_source(source)
-    if isinstance(source, (str, os.PathLike)):
-        return parse(read_path(source))
-    return parse(read_stream(source))
+    return parse(read_path(source) if isinstance(source, (str, os.PathLike)) else read_stream(source))
 
 
 def _not_a_mapping(source: Source) -> Finding:
     where = source.locations.get("", Location(path=source.path))
     if source.data is None:
-        hint = "write at least model, cluster, gpus and training.global_batch"
-        return error(MISSING_KEY, where, "the job spec is empty", hint)
+        return error(MISSING_KEY, where, "the job spec is empty", STRICT.empty_hint)
     message = f"a job spec is a mapping of keys to values; this is {show(source.data)}"
     return error(WRONG_TYPE, where, message, "write `model: gpt3-175b` and so on, one key a line")
 
