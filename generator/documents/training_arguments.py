@@ -141,6 +141,14 @@ class TrainingArguments:
 
 
 @cache
+def gone_arguments() -> Mapping[str, Mapping[str, str]]:
+    """Arguments of older transformers by name: the `last` release seen that has it, and what to write `instead`."""
+    text = files(__package__).joinpath("gone_arguments.json").read_text(encoding="utf-8")
+    arguments: Mapping[str, Mapping[str, str]] = json.loads(text)["arguments"]
+    return arguments
+
+
+@cache
 def known_arguments() -> Mapping[str, Mapping[str, Any]]:
     """Every argument of transformers 5.23 by name: `type`, `default`, `choices`; written by scripts/."""
     text = files(__package__).joinpath("training_arguments.json").read_text(encoding="utf-8")

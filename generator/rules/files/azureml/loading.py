@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from ....documents.azureml import OTHER_TYPES
+from ....documents.azureml_schema import COMMAND_JOB, DISTRIBUTION_KEYS, DISTRIBUTIONS, INPUT_MODES, OUTPUT_MODES
 from ....documents.document import AzureMLJob
 from ....documents.shapes import Fields, Problem
 from ....documents.submission import Submission
@@ -16,7 +17,6 @@ from ...numbers import listed
 from ...rule import Subject, subject
 from ...sources import azureml
 from .jobs import Difference, differences
-from .shape import COMMAND_JOB, DISTRIBUTION_KEYS, DISTRIBUTIONS, INPUT_MODES, OUTPUT_MODES
 
 
 def _id_of(problem: Problem) -> str:
