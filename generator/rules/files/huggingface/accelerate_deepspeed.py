@@ -18,9 +18,7 @@ from .accelerate import DISTRIBUTED_TYPES, TOP_KEYS
 from .accelerated import Accelerated, AccelerateLaunch, accelerate_launches, clusters
 
 _PLUGIN: Final = accelerate("utils/dataclasses.py (DeepSpeedPlugin.__post_init__)")
-_STAGE_3: Final = (
-    accelerate("utils/dataclasses.py") + "; deepspeed/runtime/engine.py reads offload_param at stage 3 only"
-)
+_STAGE_3: Final = f"{_PLUGIN}; deepspeed/runtime/engine.py reads offload_param at stage 3 only"
 _VALIDATED: Final = "commands/launch.py (_validate_launch_command"
 _AT: Final = "deepspeed_config"
 _FILE: Final = f"{_AT}/deepspeed_config_file"
