@@ -133,7 +133,7 @@ def environment_fits(value: object) -> bool:
     if value.startswith("azureml://registries/"):
         return True
     name = value.removeprefix("azureml:")
-    if not name:  # the loader takes it, the service can't
+    if not name:  # the loader accepts it, the service doesn't
         return True
     if _ARM_ID.match(name) or _REGISTRY_ID.match(name):
         return True

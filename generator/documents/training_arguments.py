@@ -69,7 +69,7 @@ class TrainingArguments:
     path: str
     values: Mapping[str, object]
     places: Mapping[str, Location] = field(default_factory=dict)  #: of each value
-    launch: Launch | None = None  #: the launch line that they stand on
+    launch: Launch | None = None  #: the launch line that has them
     complete: bool = True  #: whether there can be no others, as in words that aren't known
 
     def value(self, name: str, default: object = None) -> object:

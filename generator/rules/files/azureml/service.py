@@ -56,7 +56,7 @@ def compute_is_a_name(job: AzureMLJob) -> Violations:
         return
     name = value.removeprefix("azureml:")
     if not (_COMPUTE.fullmatch(name) or name.startswith(("/subscriptions/", "virtualClusters/", "virtualclusters/"))):
-        message = f"compute is {show(value)}, which is no name of a cluster"
+        message = f"compute is {show(value)}, not the name of a cluster"
         yield violation(job, "compute", message, "set compute to azureml:NAME of the cluster")
 
 
