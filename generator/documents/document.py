@@ -11,6 +11,7 @@ from typing import Final, Literal
 from ..findings import Location
 from .accelerate import AccelerateConfig
 from .hjson.text import JsonText
+from .hostfile import EnvironmentFile as EnvironmentFile
 from .hostfile import Hostfile
 from .megatron_arguments import MegatronArguments
 from .shell.launch_line import Launch, Options
@@ -147,14 +148,6 @@ class AzureMLJob(YamlDocument):
     def place_in_command(self, offset: int) -> Location:
         """The place of a character of the command."""
         return self.script.shell.locate(offset) if self.script is not None else self.locate("command")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnvironmentFile:
-    """A `.deepspeed_env`: variables that DeepSpeed's launcher sends to every node."""
-
-    path: str
-    lines: tuple[tuple[str, Location], ...]  #: each line's text and place
 
 
 Document = (
