@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from ..findings import Location
+from ..findings import Edit, Location, Severity, Violation
 from .shell.launch_line import Option, Options
 from .shell.script import ShellScript
 
@@ -43,6 +43,18 @@ class Argument(Generic[T]):
     def where_value(self) -> Location:
         """The place of the value, else of the option."""
         return self.shell.locate(self.option.values[0] if self.option.values else self.option.written)
+
+    def bad_value(
+        self, message: str, hint: str | None, severity: Severity | None = None, edits: tuple[Edit, ...] = ()
+    ) -> Violation:
+        """A violation at the value."""
+        return Violation(where=self.where_value, message=message, hint=hint, severity=severity, edits=edits)
+
+    def bad_option(
+        self, message: str, hint: str | None, severity: Severity | None = None, edits: tuple[Edit, ...] = ()
+    ) -> Violation:
+        """A violation at the option."""
+        return Violation(where=self.where, message=message, hint=hint, severity=severity, edits=edits)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -83,9 +83,8 @@ def ports_exist(launch: Launch) -> Violations:
     lines = [CommandLine(shell=launch.script, options=call.options, program=call.program) for call in launch.calls]
     for port in (line.text(PORTS[line.program]) for line in lines if line.program in PORTS):
         if port is not None and not _is_port(port.value):
-            message = f"{port} is not a port that a job can open"
             hint = f"write {port.option.name} 29500, from 1024 to 65535"
-            yield Violation(where=port.where_value, message=message, hint=hint)
+            yield port.bad_value(f"{port} is not a port that a job can open", hint)
     variable = launch.environment.get("MASTER_PORT")
     if variable is not None and variable.value is not None and not _is_port(variable.value):
         message = f"MASTER_PORT={variable.raw} is not a port that a job can open"
@@ -130,4 +129,4 @@ def processes_are_those_of_all_machines(call: LauncherCall) -> Violations:
     if each and total is not None and machines is not None and machines > 1 and total.value == each:
         start = f"{each // machines} start on each, which has {each} GPUs"
         message = f"accelerate --num_processes {each} is for all {machines} machines: {start}"
-        yield Violation(where=total.where_value, message=message, hint=f"write --num_processes {machines * each}")
+        yield total.bad_value(message, f"write --num_processes {machines * each}")

@@ -36,11 +36,10 @@ def tasks_of_an_array_differ(request: Request) -> Violations:
         if not any(name in request.shell.text.content for name in _OWN):
             message = f"{array}, but nothing in the script depends on SLURM_ARRAY_TASK_ID: all jobs do the same"
             hint = "choose the work by $SLURM_ARRAY_TASK_ID, and give each job its own checkpoint folder"
-            yield Violation(where=array.where_value, message=message, hint=hint)
+            yield array.bad_value(message, hint)
         for log in request.texts("--output", "--error"):
             if not re.search(r"%\d*[aAjJ]", log.value) and log.value != "/dev/null":
-                message = f"{log} is one file for all jobs of the array"
-                yield Violation(where=log.where_value, message=message, hint=f"write {log.name}=%x-%A_%a.out")
+                yield log.bad_value(f"{log} is one file for all jobs of the array", f"write {log.name}=%x-%A_%a.out")
         for launch in request.launches:
             if not launch.calls[0].command.guarded:
                 yield from _shared(request, array, launch)

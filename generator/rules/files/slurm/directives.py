@@ -150,7 +150,7 @@ def options_have_their_values(request: Request) -> Violations:
             message, hint = f"{given} has a value, but the option accepts none", f"write {known.name}"
         else:
             continue
-        yield Violation(where=given.where, message=message, hint=hint, edits=edits)
+        yield given.bad_option(message, hint, edits=edits)
 
 
 @blocks.rule("SLM027", ERROR, "submit", slurm("sbatch/opt.c:631, _opt_batch_script"))
@@ -185,5 +185,5 @@ def options_are_given_once(request: Request) -> Violations:
         before = seen.get(given.name)
         if before is not None and before.value != given.value and given.name not in _ADDED_UP:
             message = f"{given} replaces {given.name}={before.value} on line {before.where.line}"
-            yield Violation(where=given.where, message=message, hint="keep one of the two")
+            yield given.bad_option(message, "keep one of the two")
         seen[given.name] = given

@@ -87,13 +87,11 @@ def signal_has_a_handler(request: Request) -> Violations:
             continue
         outside = _trapped(shell, signal.name, inner=False)
         if signal.to_batch and not outside and not _runs_other_scripts(shell):
-            message = f"{found} ends the batch shell, which has no trap for {signal.name}"
             hint = f"add trap 'HANDLER' {signal.name}, with the step in the background and wait"
-            yield Violation(where=found.where_value, message=message, hint=hint)
+            yield found.bad_value(f"{found} ends the batch shell, which has no trap for {signal.name}", hint)
         elif not signal.to_batch and outside and not _trapped(shell, signal.name, inner=True):
             message = f"{found} goes to the tasks of srun, and the script traps {signal.name} in the batch shell"
-            hint = f"write --signal=B:{signal.name}@{signal.seconds}"
-            yield Violation(where=found.where_value, message=message, hint=hint)
+            yield found.bad_value(message, f"write --signal=B:{signal.name}@{signal.seconds}")
 
 
 def _trapped(shell: ShellScript, name: str, *, inner: bool) -> bool:
@@ -155,7 +153,7 @@ def log_folder_exists(request: Request) -> Violations:
         )
         tail = "the script's mkdir comes too late" if late else "sbatch doesn't create it"
         message = f"{found}: without the folder {folder} the job fails at its start, with no log; {tail}"
-        yield Violation(where=found.where_value, message=message, hint=f"run mkdir -p {folder} before sbatch")
+        yield found.bad_value(message, f"run mkdir -p {folder} before sbatch")
 
 
 def _is_there(here: Path | None, folder: str) -> bool:
@@ -175,13 +173,13 @@ def mounts_are_pairs(request: Request) -> Violations:
     for image in request.texts("--container-image"):
         if image.value.endswith((".sqsh", ".sqfs", ".squashfs")) and not image.value.startswith((".", "/")):
             message = f"{image}: without ./ pyxis takes it for an image of a registry"
-            yield Violation(where=image.where_value, message=message, hint=f"write --container-image=./{image.value}")
+            yield image.bad_value(message, f"write --container-image=./{image.value}")
     for mounts in request.texts("--container-mounts"):
         for part in mounts.value.split(","):
             source, colon, rest = part.partition(":")
             if not source or (colon and not rest.partition(":")[0]) or rest.count(":") > 1:
                 message = f"{mounts}: {part!r} is not SOURCE:TARGET[:FLAGS]"
-                yield Violation(where=mounts.where_value, message=message, hint="write a pair, such as /data:/data")
+                yield mounts.bad_value(message, "write a pair, such as /data:/data")
 
 
 @submissions.rule(

@@ -59,8 +59,7 @@ def node_has_the_gpus(block: _OnCluster) -> Violations:
     option, asked = node or task, node.value if node else (request.tasks_per_node or 0) * (task.value if task else 0)
     if option is not None and asked > block.gpus:
         message = f"{option}: {asked} GPUs per node, but {block.cluster.name} has {block.gpus}"
-        hint = f"write --gpus-per-node={block.gpus}, and more nodes"
-        yield Violation(where=option.where_value, message=message, hint=hint)
+        yield option.bad_value(message, f"write --gpus-per-node={block.gpus}, and more nodes")
 
 
 @_blocks_on_clusters.rule("SLM054", ERROR, "submit", slurm_manual("sbatch(1), --gpus: the job's total"))
@@ -76,8 +75,7 @@ def nodes_have_the_gpus(block: _OnCluster) -> Violations:
     if job is not None and nodes and job.value > nodes * block.gpus:
         has = nodes * block.gpus
         message = f"{job}, but {nodes} nodes of {block.cluster.name} have {has}"
-        hint = f"write --gpus={has}, or --nodes={-(-job.value // block.gpus)}"
-        yield Violation(where=job.where_value, message=message, hint=hint)
+        yield job.bad_value(message, f"write --gpus={has}, or --nodes={-(-job.value // block.gpus)}")
 
 
 @_blocks_on_clusters.rule("SLM016", ERROR, "submit", slurm_manual("sbatch(1), --cpus-per-task"))
@@ -95,8 +93,7 @@ def node_has_the_cores(block: _OnCluster) -> Violations:
             tail = "" if certain else f"; accepted only where the site's Slurm counts threads, {threads}"
             message = f"{text} = {asked} cores per node, more than the {cores} of {cluster.name}{tail}"
             hint = f"write {option.name}={max(1, cores * (option.value or 1) // asked)}"
-            severity = ERROR if certain else WARNING
-            yield Violation(where=option.where_value, message=message, hint=hint, severity=severity)
+            yield option.bad_value(message, hint, severity=ERROR if certain else WARNING)
             return
 
 
@@ -179,7 +176,7 @@ def listed_nodes_are_as_many(request: Request) -> Violations:
         named = _named(listed.value)
         if request.nodes and named is not None and named > request.nodes:
             message = f"{listed} names {named} nodes, and --nodes is {request.nodes}"
-            yield Violation(where=listed.where_value, message=message, hint=f"write --nodes={named}")
+            yield listed.bad_value(message, f"write --nodes={named}")
 
 
 def _named(text: str) -> int | None:

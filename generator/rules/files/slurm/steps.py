@@ -98,8 +98,7 @@ def tasks_see_all_gpus(step: Step) -> Violations:
         if given is not None and not request.has("--gpu-bind"):
             only = "shows each task its own GPUs only, as number 0"
             message = f"{given.command} {given.name} {only}: cuda:LOCAL_RANK fails from 1 on"
-            hint = "use --gpus-per-node in its place, or add --gpu-bind=none"
-            yield Violation(where=given.where, message=message, hint=hint)
+            yield given.bad_option(message, "use --gpus-per-node in its place, or add --gpu-bind=none")
 
 
 @steps.rule("SLM013", WARNING, "training", slurm_manual("srun(1), --kill-on-bad-exit, --wait"))
@@ -133,7 +132,7 @@ def tasks_are_counted_anew(step: Step) -> Violations:
         message = f"{given} is ignored: srun uses the job's {total}, {before.value} per node"
         right = nodes * each if nodes else "..."
         hint = f"write srun --ntasks={right} --ntasks-per-node={each}, or #SBATCH --ntasks-per-node={each}"
-        yield Violation(where=given.where_value, message=message, hint=hint)
+        yield given.bad_value(message, hint)
 
 
 @steps.rule("SLM065", ERROR, "launcher", slurm_manual("srun(1), --nodes; seen in a real job"))
@@ -162,8 +161,7 @@ def step_has_its_gpus(step: Step) -> Violations:
     asked, has = step.srun.gpus_per_node, step.block.gpus_per_node
     if asked is not None and has is not None and asked.value > has.value:
         message = f"{asked}, and the job has {has.value} GPUs of each node"
-        hint = f"write #SBATCH {has.name} for {asked.value}, or leave it out of srun"
-        yield Violation(where=asked.where_value, message=message, hint=hint)
+        yield asked.bad_value(message, f"write #SBATCH {has.name} for {asked.value}, or leave it out of srun")
 
 
 @submissions.rule(
