@@ -56,9 +56,7 @@ def _near(name: str, names: list[str]) -> str | None:
     return plain[found] if found else None
 
 
-@launcher_calls.rule(
-    "LNCH036", WARNING, "launcher", derived("argparse.REMAINDER: what follows the script is the script's")
-)
+@launcher_calls.rule("LNCH036", WARNING, "launcher", derived("argparse.REMAINDER: what follows is the script's"))
 def options_stand_before_the_script(call: LauncherCall) -> Violations:
     """A launcher's own options are before the script; what follows it goes to the script.
 
@@ -116,9 +114,7 @@ def options_are_given_once(call: LauncherCall) -> Violations:
         seen[option.name] = text
 
 
-@accelerate_calls.rule(
-    "LNCH037", ERROR, "silent", accelerate("utils/launch.py:217: num_processes // num_machines start on each")
-)
+@accelerate_calls.rule("LNCH037", ERROR, "silent", accelerate("utils/launch.py:217: num_processes // num_machines"))
 def processes_are_those_of_all_machines(call: LauncherCall) -> Violations:
     """accelerate's --num_processes counts those of all machines.
 

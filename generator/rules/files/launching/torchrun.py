@@ -31,9 +31,7 @@ def _has(call: LauncherCall, *names: str) -> bool:
     return call.has(*names) or bool(variables & set(call.launch.environment))
 
 
-@torchrun_calls.rule(
-    "LNCH026", ERROR, "training", torch("distributed/run.py:634, get_args_parser: the default is 127.0.0.1")
-)
+@torchrun_calls.rule("LNCH026", ERROR, "training", torch("distributed/run.py:634: the default is 127.0.0.1"))
 def nodes_meet_somewhere(call: LauncherCall) -> Violations:
     """torchrun over several nodes has the place where they meet: --master-addr or --rdzv-endpoint.
 
@@ -48,9 +46,7 @@ def nodes_meet_somewhere(call: LauncherCall) -> Violations:
         yield Violation(where=call.where, message=message, hint=f"add {_RENDEZVOUS}")
 
 
-@torchrun_calls.rule(
-    "LNCH027", ERROR, "training", torch("distributed/run.py:621 and 890: the default is 0, for the static rendezvous")
-)
+@torchrun_calls.rule("LNCH027", ERROR, "training", torch("distributed/run.py:621 and 890: the default is 0"))
 def nodes_say_their_rank(call: LauncherCall) -> Violations:
     """torchrun over several nodes with a static rendezvous has a --node-rank.
 
@@ -96,12 +92,7 @@ def node_rank_is_below_the_nodes(call: LauncherCall) -> Violations:
         yield rank.bad_value(message, "write srun bash -c 'torchrun --node-rank=$SLURM_NODEID ...', in single quotes")
 
 
-@launcher_calls.rule(
-    "LNCH030",
-    ERROR,
-    "training",
-    torch("distributed/run.py:634, get_args_parser: the IP address or the hostname of rank 0"),
-)
+@launcher_calls.rule("LNCH030", ERROR, "training", torch("distributed/run.py:634: the address or name of rank 0"))
 def nodes_meet_on_the_network(call: LauncherCall) -> Violations:
     """The nodes of a job meet at an address that all of them reach.
 
@@ -135,12 +126,7 @@ def counts_can_be_read(call: LauncherCall) -> Violations:
         yield each.bad_value(message, "write a number, or gpu for all of the node's GPUs")
 
 
-@torchrun_calls.rule(
-    "LNCH032",
-    ERROR,
-    "training",
-    torch("distributed/run.py, --rdzv-id: a user-defined id that is the same on every node"),
-)
+@torchrun_calls.rule("LNCH032", ERROR, "training", torch("distributed/run.py, --rdzv-id: the same on every node"))
 def identifier_is_one_for_all(call: LauncherCall) -> Violations:
     """--rdzv-id is the same on every node.
 

@@ -84,9 +84,7 @@ def _signal_hint(text: str) -> str:
     return f"write --signal={'B:' if text[:2].upper() == 'B:' else ''}{name}@{seconds}"
 
 
-@requests.rule(
-    "SLM038", ERROR, "submit", slurm("common/proc_args.c:805, parse_mail_type: unknown words are skipped among known")
-)
+@requests.rule("SLM038", ERROR, "submit", slurm("common/proc_args.c:805, parse_mail_type: skips unknown ones"))
 def mail_types_exist(request: Request) -> Violations:
     """Every --mail-type is one that Slurm sends mail for.
 

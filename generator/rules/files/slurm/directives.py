@@ -75,12 +75,7 @@ def directives_come_first(script: LaunchScript) -> Violations:
             yield Violation(where=shell.locate(directive), message=message, hint="move it above the first command")
 
 
-@requests.rule(
-    "SLM023",
-    ERROR,
-    "submit",
-    slurm("common/slurm_opt.c (its table of options); names of later releases up to 26.05 are known too"),
-)
+@requests.rule("SLM023", ERROR, "submit", slurm("common/slurm_opt.c, its table; later options up to 26.05"))
 def every_option_is_known(request: Request) -> Violations:
     """Every option given to sbatch, salloc or srun is one that it has.
 
@@ -109,9 +104,7 @@ def _matches(request: Request, name: str) -> list[str]:
     return sorted({known.name for spelling, known in request.table.options.items() if spelling.startswith(name)})
 
 
-@requests.rule(
-    "SLM024", ERROR, "submit", slurm_manual("sbatch(1); getopt_long(3) takes unambiguous beginnings of long names")
-)
+@requests.rule("SLM024", ERROR, "submit", slurm_manual("sbatch(1); getopt_long(3), on abbreviations"))
 def abbreviations_are_unambiguous(request: Request) -> Violations:
     """A shortened option is the beginning of one option only.
 

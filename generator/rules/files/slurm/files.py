@@ -30,6 +30,7 @@ _TOKEN: Final = re.compile(
     r"(?<![A-Za-z0-9_])(?:hf_[A-Za-z0-9]{30,}|gh[pousr]_[A-Za-z0-9]{36,}|sk-[A-Za-z0-9_-]{40,}|AKIA[0-9A-Z]{16})"
 )
 _PYXIS: Final = "NVIDIA/pyxis args.c:384 and 394, add_mount; pyxis_slurmstepd.c, enroot_container_create @ 10751994"
+_COPIED: Final = derived("the script is copied to the controller, and kept with the job")
 _FAILED_JOB: Final = slurm_manual("seen in a real job: state FAILED, exit code 0:53, and no line of the script run")
 
 
@@ -68,12 +69,7 @@ def _wrong_address(shell: ShellScript, assignment: Assignment, nodes: int) -> tu
     return None
 
 
-@blocks.rule(
-    "SLM012",
-    WARNING,
-    "silent",
-    slurm_manual("sbatch(1), --signal: B: signals the batch shell only, no B: the steps only"),
-)
+@blocks.rule("SLM012", WARNING, "silent", slurm_manual("sbatch(1), --signal: B: the batch shell, else the steps"))
 def signal_has_a_handler(request: Request) -> Violations:
     """A signal to the batch shell (B:) is trapped there, and a trap in the batch shell gets its signal.
 
@@ -182,13 +178,7 @@ def mounts_are_pairs(request: Request) -> Violations:
                 yield mounts.bad_value(message, "write a pair, such as /data:/data")
 
 
-@submissions.rule(
-    "SLM018",
-    WARNING,
-    "silent",
-    derived("the script is copied to the controller, and kept with the job"),
-    reads=("launch script",),
-)
+@submissions.rule("SLM018", WARNING, "silent", _COPIED, reads=("launch script",))
 def secrets_are_not_written_out(submission: Submission) -> Violations:
     """No secret is written into a script, or into the file of variables for the nodes.
 

@@ -64,12 +64,7 @@ def _fewer_than_ranks(request: Request) -> Violations:
                 return
 
 
-@blocks.rule(
-    "SLM053",
-    WARNING,
-    "silent",
-    slurm_manual("sbatch(1), --gpus: the job's total; how it is spread over the nodes is Slurm's choice"),
-)
+@blocks.rule("SLM053", WARNING, "silent", slurm_manual("sbatch(1), --gpus: the total, which Slurm spreads"))
 def gpus_are_spread_evenly(request: Request) -> Violations:
     """--gpus of a job over several nodes is a multiple of the nodes.
 
@@ -140,12 +135,7 @@ def gpus_of_task_and_job_agree(request: Request) -> Violations:
     yield task.bad_value(f"{task}: --gpus={total} is {of}", hint)
 
 
-@blocks.rule(
-    "SLM062",
-    ERROR,
-    "submit",
-    slurm_manual("sbatch(1), --gpus: invalid with and without type identification; seen with sbatch --test-only"),
-)
+@blocks.rule("SLM062", ERROR, "submit", slurm_manual("sbatch(1), --gpus: types; seen with --test-only"))
 def types_of_gpus_agree(request: Request) -> Violations:
     """The options that ask for GPUs name one type, or none of them names one.
 

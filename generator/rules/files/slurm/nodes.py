@@ -134,12 +134,7 @@ def node_has_the_memory(block: _OnCluster) -> Violations:
             )
 
 
-@blocks.rule(
-    "SLM051",
-    WARNING,
-    "init",
-    slurm_manual("sbatch(1), --gpus: without such an option a job gets no GPU (gres.conf(5))"),
-)
+@blocks.rule("SLM051", WARNING, "init", slurm_manual("sbatch(1), --gpus; gres.conf(5)"))
 def gpus_are_asked_for(request: Request) -> Violations:
     """A script that starts training asks for GPUs.
 

@@ -158,9 +158,7 @@ def gres_is_read(request: Request) -> Violations:
                 yield gres.bad_value(message, better, edits=edits)
 
 
-@requests.rule(
-    "SLM034", ERROR, "submit", slurm("common/proc_args.c, parse_int; common/slurm_opt.c, arg_set_gpus_per_node")
-)
+@requests.rule("SLM034", ERROR, "submit", slurm("common/proc_args.c, parse_int; slurm_opt.c, arg_set_gpus_per_node"))
 def counts_are_positive(request: Request) -> Violations:
     """Numbers of tasks, cores and GPUs are positive integers.
 

@@ -68,12 +68,7 @@ def every_node_has_a_task(request: Request) -> Violations:
         yield tasks.bad_value(message, f"write --ntasks={nodes}, or --ntasks-per-node=1 in its place")
 
 
-@blocks.rule(
-    "SLM046",
-    ERROR,
-    "submit",
-    slurm_manual("sbatch(1), --ntasks-per-node: with --ntasks it is the most tasks of a node"),
-)
+@blocks.rule("SLM046", ERROR, "submit", slurm_manual("sbatch(1), --ntasks-per-node: the most of a node"))
 def tasks_are_those_of_the_nodes(request: Request) -> Violations:
     """--ntasks is nodes × tasks per node where all three are given.
 
@@ -126,9 +121,7 @@ def least_time_is_below_the_limit(request: Request) -> Violations:
         yield least.bad_value(message, "write less than --time, or leave it out")
 
 
-@blocks.rule(
-    "SLM011", WARNING, "submit", slurm_manual("slurm.conf(5), EnforcePartLimits and MaxTime; sbatch(1), --time")
-)
+@blocks.rule("SLM011", WARNING, "submit", slurm_manual("slurm.conf(5), EnforcePartLimits, MaxTime; sbatch(1), --time"))
 def time_limit_is_finite(request: Request) -> Violations:
     """A job asks for a time that a partition can give.
 

@@ -25,6 +25,7 @@ _END: Final = re.compile(r"&&|\|\||[&;|\n]")
 _LONGEST: Final = 2_000  # characters of redirections behind a command
 _NTASKS: Final = slurm_manual("srun(1), --ntasks: also SLURM_NTASKS, which sbatch sets; seen in a real job")
 _CPUS: Final = slurm("srun/libsrun/opt.c:542; RELEASE_NOTES of 22.05, and of 23.11, which takes it back")
+_OVERLAP: Final = slurm_manual("srun(1), --overlap: steps share nothing by default since 20.11")
 _PER_TASK: Final = slurm_manual("sbatch(1), --gpus-per-task implies --gpu-bind=per_task; seen in a real job")
 
 
@@ -164,13 +165,7 @@ def step_has_its_gpus(step: Step) -> Violations:
         yield asked.bad_value(message, f"write #SBATCH {has.name} for {asked.value}, or leave it out of srun")
 
 
-@submissions.rule(
-    "SLM017",
-    WARNING,
-    "training",
-    slurm_manual("srun(1), --overlap: steps share nothing by default since 20.11"),
-    reads=("launch script",),
-)
+@submissions.rule("SLM017", WARNING, "training", _OVERLAP, reads=("launch script",))
 def no_step_in_a_step(submission: Submission) -> Violations:
     """No step waits for GPUs of another: none starts in a task of srun, or while one runs in the background.
 
@@ -218,9 +213,7 @@ def _is_srun(command: Command) -> bool:
     return [word.value for word in command.words if word.value != "exec"][:1] == ["srun"]
 
 
-@blocks.rule(
-    "SLM059", ERROR, "init", slurm_manual("sbatch(1): the batch script runs on the first node of the allocation")
-)
+@blocks.rule("SLM059", ERROR, "init", slurm_manual("sbatch(1): the script runs on the first node"))
 def every_node_starts_its_launcher(request: Request) -> Violations:
     """In a job over several nodes the launcher is started on each of them, not by the batch script alone.
 

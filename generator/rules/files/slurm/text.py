@@ -118,9 +118,7 @@ def sbatch_takes_the_file(script: LaunchScript) -> Violations:
         yield Violation(where=text.locate_offset(at), message=message, hint=hint)
 
 
-@scripts.rule(
-    "SLM035", WARNING, "silent", slurm("sbatch/opt.c:570, _opt_batch_script: a line counts if it begins with #SBATCH")
-)
+@scripts.rule("SLM035", WARNING, "silent", slurm("sbatch/opt.c:570: a line counts if it begins with #SBATCH"))
 def directives_are_spelt(script: LaunchScript) -> Violations:
     """A comment that looks like a #SBATCH line is one: no space, no indentation, in capitals.
 
