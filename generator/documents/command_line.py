@@ -50,11 +50,9 @@ class Argument(Generic[T]):
         """A violation at the value."""
         return Violation(where=self.where_value, message=message, hint=hint, severity=severity, edits=edits)
 
-    def bad_option(
-        self, message: str, hint: str | None, severity: Severity | None = None, edits: tuple[Edit, ...] = ()
-    ) -> Violation:
+    def bad_option(self, message: str, hint: str) -> Violation:
         """A violation at the option."""
-        return Violation(where=self.where, message=message, hint=hint, severity=severity, edits=edits)
+        return Violation(where=self.where, message=message, hint=hint)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,9 +20,8 @@ NODES: Final = {"torchrun": "--nnodes", "deepspeed": "--num_nodes", "accelerate"
 PORTS: Final = {"torchrun": "--master-port", "deepspeed": "--master_port", "accelerate": "--main_process_port"}
 #: torchrun's --nnodes: N or MIN:MAX.
 NODE_RANGE: Final = re.compile(r"\d{1,9}(?::\d{1,9})?", re.ASCII)
-_DEFAULT_PORT: Final = (
-    29500  # deepspeed/constants.py, TORCH_DISTRIBUTED_DEFAULT_PORT @ 0.19.8; accelerate's is the same
-)
+#: deepspeed/constants.py, TORCH_DISTRIBUTED_DEFAULT_PORT @ 0.19.8; accelerate's is the same
+_DEFAULT_PORT: Final = 29500
 _ENDPOINT_PORT: Final = re.compile(r":(\d{1,5})\Z", re.ASCII)
 _MOST_CHARACTERS: Final = 2_000_000  # of a training program that is read
 

@@ -63,13 +63,9 @@ def gpus_per_node_agree(submission: Submission) -> Violations:
     world = world_of(submission)
     for claim, trusted in _contradictions(submission, world.said("GPUs per node")):
         more = claim.value > trusted.value
-        uses = (
-            f"{claim.value} GPUs per node, more than the {trusted.value}"
-            if more
-            else f"{claim.value} of {trusted.value} GPUs per node"
-        )
+        uses = f"{claim.value}, more than the {trusted.value}" if more else f"{claim.value} of {trusted.value}"
         small = world.gpus is not None and world.gpus <= claim.value
-        message = f"{claim.words} uses {uses}, according to {_place(trusted)}"
+        message = f"{claim.words} uses {uses} GPUs per node, according to {_place(trusted)}"
         hint, severity = f"write {trusted.value} in both", ERROR if more else NOTE if small else WARNING
         yield Violation(where=claim.where, message=message, hint=hint, severity=severity)
 

@@ -170,10 +170,8 @@ def visible_devices_are_kept(call: LauncherCall) -> Violations:
     Prevents: Other GPUs than those chosen: another user's.
     Fix: choose the GPUs in one way
     """
-    devices, chosen = (
-        call.launch.environment.get("CUDA_VISIBLE_DEVICES"),
-        call.argument("--include", "--exclude", "--num_gpus"),
-    )
+    devices = call.launch.environment.get("CUDA_VISIBLE_DEVICES")
+    chosen = call.argument("--include", "--exclude", "--num_gpus")
     if devices is None or devices.value == "" or chosen is None or call.has("--hostfile"):
         return
     if call.options.integer("--num_gpus") != -1:
@@ -191,8 +189,8 @@ def program_takes_its_local_rank(call: LauncherCall) -> Violations:
     Fix: add parser.add_argument("--local_rank", type=int), or --no_local_rank
     """
     direct, program = call.argument("--no_python"), call.launch.program
-    message, hint = "deepspeed puts --local_rank=N after the program, before its own arguments", "add --no_local_rank"
-    hint += ": LOCAL_RANK is set as well"
+    message = "deepspeed puts --local_rank=N after the program, before its own arguments"
+    hint = "add --no_local_rank: LOCAL_RANK is set as well"
     if call.has("--no_local_rank") or call.opaque:
         return
     if direct is not None:

@@ -106,8 +106,7 @@ def devices_are_as_many_as_ranks(launch: Launch) -> Violations:
 def variables_reach_the_nodes(call: LauncherCall) -> Violations:
     """A variable that training reads is one that deepspeed sends to the other nodes.
 
-    Prevents: Nodes that train with other settings than the first. A warning for variables that a job can do
-    without.
+    Prevents: Nodes that train with other settings than the first. A warning where a job may do without.
     Fix: put it into ~/.deepspeed_env, or use srun, which exports everything
     """
     if not call.has("--hostfile") or call.has("--no_ssh") or call.nodes == 1:

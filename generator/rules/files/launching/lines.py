@@ -25,9 +25,7 @@ _MISPLACED: Final = {
         *("num_processes", "num_machines", "machine_rank", "main_process_ip", "main_process_port", "config_file"),
     ),
 }
-_TABLES: Final = torch(
-    "distributed/run.py:406; DeepSpeed 0.19.8 launcher/runner.py:44; accelerate 1.15.0 commands/launch.py"
-)
+_TABLES: Final = torch("distributed/run.py:406; DeepSpeed 0.19.8 launcher/runner.py:44; accelerate 1.15.0 launch.py")
 _PORT_SOURCE: Final = derived("TCP ports have sixteen bits, and those below 1024 are for root")
 
 

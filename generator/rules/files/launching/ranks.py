@@ -33,9 +33,7 @@ _TOTAL: Final = {"srun": "--ntasks", "mpirun": "--np"}
 _PER_NODE: Final = {"srun": ("--ntasks-per-node",), "mpirun": ("--npernode", "--ppn")}
 _RANKS: Final = {"torchrun": "--nproc-per-node", "deepspeed": "--num_gpus", "accelerate": "--num_processes"}
 #: Arguments of a training program that say that DeepSpeed or Megatron trains.
-_TRAINING: Final = frozenset(
-    {"--deepspeed", "--deepspeed_config", "--deepspeed-config", "--tensor-model-parallel-size"}
-)
+_TRAINING: Final = {"--deepspeed", "--deepspeed_config", "--deepspeed-config", "--tensor-model-parallel-size"}
 _NEEDED: Final = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _FROM: Final = {
     "RANK": "RANK=$SLURM_PROCID",
@@ -109,7 +107,7 @@ def _nodes(outer: Call, own: LauncherCall) -> int | None:
     return 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Ranks:
     """A program with DeepSpeed or Megatron that srun, mpirun or python alone starts, though it is for several ranks."""
 
@@ -139,17 +137,11 @@ def _ranks(submission: Submission) -> Iterator[_Ranks]:
         number = (step.tasks or 1) * (step.nodes or 1)
         parallel = submission.ds_configs or submission.megatron or _training_arguments(step.launch)
         if step.starts_python and number > 1 and parallel:
-            yield _Ranks(
-                submission=submission,
-                launch=step.launch,
-                program="srun",
-                where=step.where,
-                number=number,
-                has_image=step.srun.has("--container-image") or step.block.has("--container-image"),
-            )
+            image = step.srun.has("--container-image") or step.block.has("--container-image")
+            yield _Ranks(submission, step.launch, "srun", step.where, number, has_image=image)
     for launch, outer in _bare(submission):
         where, number = launch.script.locate(outer.word), outer.options.integer("--np") or 1
-        yield _Ranks(submission=submission, launch=launch, program=outer.program, where=where, number=number)
+        yield _Ranks(submission, launch, outer.program, where, number)
 
 
 def _bare(submission: Submission) -> Iterator[tuple[Launch, Call]]:
@@ -214,8 +206,7 @@ def ranks_know_who_they_are(ranks: _Ranks) -> Violations:
 def world_is_not_one(ranks: _Ranks) -> Violations:
     """The batch of a job with several ranks is not the batch computed for one rank.
 
-    Prevents: Check batch related parameters: 64 != 1 * 8 * 1. A warning where mpi4py or the program may know
-    better.
+    Prevents: Check batch related parameters: 64 != 1 * 8 * 1. A warning where mpi4py or the program knows more.
     Fix: export RANK and WORLD_SIZE, or start a launcher
     """
     config = used_ds_config(ranks.submission)

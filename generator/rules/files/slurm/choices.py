@@ -125,9 +125,7 @@ def _is_array(text: str) -> bool:
     if text.startswith("[") and text.endswith("]"):
         text = text[1:-1]
     items = [_RANGE.fullmatch(item) for item in text.split(",") if item]
-    return bool(items) and all(
-        item is not None and (item[2] is None or int(item[1]) <= int(item[2] or 0)) for item in items
-    )
+    return bool(items) and all(item and (item[2] is None or int(item[1]) <= int(item[2] or 0)) for item in items)
 
 
 @requests.rule("SLM040", ERROR, "submit", slurm("common/slurm_opt.c:1565, 2445, 3286 and 4910"))
@@ -145,9 +143,8 @@ def named_values_exist(request: Request) -> Violations:
             alone = found.name == "--exclusive"
             hint = "write --exclusive alone" if alone else f"write {listed(choices[:4])}"
             message = f"{found}: {show(found.value)} is not a value of {found.name}"
-            plain = alone and text in ("yes", "true", "on", "1")
-            edits = request.edit(found.option.written, "--exclusive") if plain else ()
-            yield found.bad_value(message, hint, edits=edits)
+            meant = "--exclusive" if alone and text in ("yes", "true", "on", "1") else None
+            yield found.bad_value(message, hint, edits=request.edit(found.option.written, meant))
     for found in request.texts("--open-mode"):
         if found.value[:1].lower() not in ("a", "t"):
             message = f"{found}: {show(found.value)} is not a value of --open-mode"

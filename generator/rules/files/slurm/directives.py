@@ -143,7 +143,7 @@ def options_have_their_values(request: Request) -> Violations:
             message, hint = f"{given} has a value, but the option accepts none", f"write {known.name}"
         else:
             continue
-        yield given.bad_option(message, hint, edits=edits)
+        yield Violation(where=given.where, message=message, hint=hint, edits=edits)
 
 
 @blocks.rule("SLM027", ERROR, "submit", slurm("sbatch/opt.c:631, _opt_batch_script"))

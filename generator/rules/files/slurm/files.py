@@ -77,12 +77,13 @@ def signal_has_a_handler(request: Request) -> Violations:
     Fix: write --signal=B:USR1@300 and trap ... USR1 in the batch script
     """
     shell = request.shell
+    runs_others = any(command.words[0].value in ("exec", "source", ".") for command in shell.commands)
     for found in request.texts("--signal") if shell.unterminated is None else ():
         signal = signal_of(found.value)
         if signal is None:
             continue
         outside = _trapped(shell, signal.name, inner=False)
-        if signal.to_batch and not outside and not _runs_other_scripts(shell):
+        if signal.to_batch and not outside and not runs_others:
             hint = f"add trap 'HANDLER' {signal.name}, with the step in the background and wait"
             yield found.bad_value(f"{found} ends the batch shell, which has no trap for {signal.name}", hint)
         elif not signal.to_batch and outside and not _trapped(shell, signal.name, inner=True):
@@ -94,18 +95,10 @@ def _trapped(shell: ShellScript, name: str, *, inner: bool) -> bool:
     """Whether a trap for a signal is set in the batch shell, or in an inner one; also where that can't be known."""
     for command in shell.commands:
         if command.words and command.words[0].value == "trap":
-            names = [word.value for word in command.words[1:]]
-            if None in names or ((command.shell is not None) == inner and _is_among(name, names)):
+            names = {word.value.upper() if word.value is not None else None for word in command.words[1:]}
+            if None in names or ((command.shell is not None) == inner and names & {name, f"SIG{name}"}):
                 return True
     return False
-
-
-def _is_among(name: str, names: list[str | None]) -> bool:
-    return any((other or "").upper() in (name, f"SIG{name}") for other in names)
-
-
-def _runs_other_scripts(shell: ShellScript) -> bool:
-    return any(command.words[0].value in ("exec", "source", ".") for command in shell.commands)
 
 
 @submissions.rule("SLM014", WARNING, "training", ml_engineering("debug/pytorch.md:818"), reads=("launch script",))
@@ -115,15 +108,9 @@ def offload_has_the_memory(submission: Submission) -> Violations:
     Prevents: exit code -9, or an oom_kill event: the site's default memory is a small share of the node's.
     Fix: add #SBATCH --mem=0 or --exclusive
     """
-    offloaded = next(
-        (
-            f"{config.path} offloads {what}"
-            for config in submission.ds_configs
-            for what in ("optimizer", "param")
-            if config.value(f"/zero_optimization/offload_{what}/device") == "cpu"
-        ),
-        None,
-    )
+    places = ((config, what) for config in submission.ds_configs for what in ("optimizer", "param"))
+    on_cpu = (p for p in places if p[0].value(f"/zero_optimization/offload_{p[1]}/device") == "cpu")
+    offloaded = next((f"{config.path} offloads {what}" for config, what in on_cpu), None)
     for request in blocks(submission) if offloaded else ():
         if not request.has("--mem", "--mem-per-cpu", "--mem-per-gpu", "--exclusive"):
             message = f"{offloaded} to the node's memory, and the script asks for none: Slurm's default limit holds"
@@ -138,15 +125,13 @@ def log_folder_exists(request: Request) -> Violations:
     Prevents: A job that fails at once, without a log that says why.
     Fix: run mkdir -p for the folder before sbatch
     """
+    commands = request.shell.commands
     for found in request.texts("--output", "--error"):
         folder = found.value.rpartition("/")[0].removeprefix("./").strip(".")
         if not folder or found.value.startswith(("/", "~")) or _is_there(request.shell.text.folder, folder):
             continue
-        late = any(
-            command.words[0].value == "mkdir"
-            and any((word.value or "").rstrip("/").endswith(folder) for word in command.words[1:])
-            for command in request.shell.commands
-        )
+        made = [word for command in commands if command.words[0].value == "mkdir" for word in command.words[1:]]
+        late = any((word.value or "").rstrip("/").endswith(folder) for word in made)
         tail = "the script's mkdir comes too late" if late else "sbatch doesn't create it"
         message = f"{found}: without the folder {folder} the job fails at its start, with no log; {tail}"
         yield found.bad_value(message, f"run mkdir -p {folder} before sbatch")

@@ -37,8 +37,7 @@ def time_limit_is_read(request: Request) -> Violations:
             meant = _time_meant(limit.value)
             message = f"{limit}: {show(limit.value)} is not a time that Slurm reads"
             hint = f"write {limit.name}={meant or '1-00:00:00, days first'}"
-            edits = request.edit(limit.option.values[0], meant) if meant else ()
-            yield limit.bad_value(message, hint, edits=edits)
+            yield limit.bad_value(message, hint, edits=request.edit(limit.option.values[0], meant))
 
 
 def _time_meant(text: str) -> str | None:
@@ -86,8 +85,7 @@ def memory_is_read(request: Request) -> Violations:
             meant = _memory_meant(memory.value)
             message = f"{memory}: {show(memory.value)} is not an amount of memory that Slurm reads"
             hint = f"write {memory.name}={meant}" if meant else f"write an integer with a unit: {memory.name}=64G"
-            edits = request.edit(memory.option.values[0], meant) if meant else ()
-            yield memory.bad_value(message, hint, edits=edits)
+            yield memory.bad_value(message, hint, edits=request.edit(memory.option.values[0], meant))
 
 
 def _memory_meant(text: str) -> str | None:
@@ -153,9 +151,8 @@ def gres_is_read(request: Request) -> Violations:
         for item in items or ():
             if item.name != "gpu" and item.name.lower() in ("gpus", "gpu", "gres/gpu", "cuda", "gpgpu"):
                 message = f"{gres}: the resource is called gpu, not {item.name}"
-                right = text.replace(item.name, "gpu", 1)
-                edits = request.edit(gres.option.values[0], right) if len(items or ()) == 1 else ()
-                yield gres.bad_value(message, better, edits=edits)
+                right = text.replace(item.name, "gpu", 1) if len(items or ()) == 1 else None
+                yield gres.bad_value(message, better, edits=request.edit(gres.option.values[0], right))
 
 
 @requests.rule("SLM034", ERROR, "submit", slurm("common/proc_args.c, parse_int; slurm_opt.c, arg_set_gpus_per_node"))

@@ -46,9 +46,8 @@ def tasks_go_by_node_or_by_gpu(request: Request) -> Violations:
 
 def _exclusive(request: Request, name: str, others: tuple[str, ...], hint: str) -> Violations:
     """Options that sbatch refuses together, at the place of the second."""
-    found = [request.argument(name), *map(request.argument, others)]
-    first, *rest = found
-    for other in rest:
+    first = request.argument(name)
+    for other in map(request.argument, others):
         if first is not None and other is not None:
             pair = sorted((first, other), key=lambda given: given.option.written.offset)
             yield pair[1].bad_option(f"{first} and {other.name} exclude each other", hint)
@@ -81,9 +80,7 @@ def tasks_are_those_of_the_nodes(request: Request) -> Violations:
         return
     more = tasks.value > right
     product = f"{nodes} nodes × {right // nodes} tasks per node = {right}"
-    message = f"{tasks} is {'more' if more else 'less'} than {product}" + (
-        "" if more else f": srun starts {tasks.value}"
-    )
+    message = f"{tasks} is more than {product}" if more else f"{tasks} is less than {product}: srun starts that many"
     certain = more and not request.has("--cpus-per-gpu")  # sbatch accepts some of these
     severity = ERROR if certain else WARNING
     yield tasks.bad_value(message, f"leave --ntasks out, or write --ntasks={right}", severity=severity)

@@ -147,9 +147,7 @@ def step_has_its_nodes(step: Step) -> Violations:
     given, has = own.argument("--nodes"), (block.most_nodes if block.has("--nodes") else 1)
     if given is not None and has is not None and asked > has and not block.has("--ntasks", "--gpus", "--nodelist"):
         message = f"{given}, and the job has {has} node{'s' * (has > 1)}"
-        yield Violation(
-            where=given.where_value, message=message, hint=f"write --nodes={has}, or #SBATCH --nodes={asked}"
-        )
+        yield given.bad_value(message, f"write --nodes={has}, or #SBATCH --nodes={asked}")
 
 
 @steps.rule("SLM066", ERROR, "launcher", slurm_manual("srun(1), --gpus-per-node; seen in a real job"))
@@ -226,7 +224,5 @@ def every_node_starts_its_launcher(request: Request) -> Violations:
             continue
         if not call.options.opaque and call.command.words[0].value is not None and call.command.shell is None:
             first = f"the batch script runs on the first of {request.nodes} nodes only"
-            message = f"{first}, and starts {call.program} there without srun"
-            yield Violation(
-                where=launch.script.locate(call.word), message=message, hint=f"write srun {call.program} ..."
-            )
+            message, hint = f"{first}, and starts {call.program} there without srun", f"write srun {call.program} ..."
+            yield Violation(where=launch.script.locate(call.word), message=message, hint=hint)

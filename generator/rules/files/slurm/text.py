@@ -105,16 +105,14 @@ def sbatch_takes_the_file(script: LaunchScript) -> Violations:
     Prevents: This does not look like a batch script; Batch script contains DOS line breaks.
     Fix: begin with #!/bin/bash; convert the line ends
     """
-    text, refused = script.shell.text, "sbatch refuses the script"
-    at = text.content.find("\r\n")
+    text = script.shell.text
+    at = text.content.find("\r\n") if script.shell.directives else -1
     if script.shell.directives and script.shell.shebang is None:
-        message = f"the first line doesn't begin with #!: {refused}"
+        message = "the first line doesn't begin with #!: sbatch refuses the script"
         yield Violation(where=text.locate(0, 0), message=message, hint="begin the file with #!/bin/bash")
-    if script.shell.directives and at >= 0:
-        message, hint = (
-            f"the lines end as on DOS (\\r\\n): {refused}",
-            "convert the file: dos2unix, or sed -i 's/\\r$//'",
-        )
+    if at >= 0:
+        message = "the lines end as on DOS (\\r\\n): sbatch refuses the script"
+        hint = "convert the file: dos2unix, or sed -i 's/\\r$//'"
         yield Violation(where=text.locate_offset(at), message=message, hint=hint)
 
 
