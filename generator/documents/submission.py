@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from ..catalog import Model
 from ..job.framework import Frameworks
 from ..job.records import Cluster, Job
-from .document import AccelerateConfig, AzureMLJob, Document, DsConfig, EnvironmentFile, LaunchScript
+from .accelerate import AccelerateConfig
+from .deepspeed_config import FILLERS as FILLERS
+from .deepspeed_config import Config
+from .document import AzureMLJob, Document, DsConfig, EnvironmentFile, LaunchScript
 from .hostfile import Hostfile
 from .megatron_arguments import MegatronArguments
 from .shell.launch_line import Launch
@@ -23,8 +26,7 @@ if TYPE_CHECKING:
 #: The newest release that the tables of keys describe.
 NEWEST_DEEPSPEED: Final = (0, 19, 8)
 
-#: Programs that read a DeepSpeed config before DeepSpeed does; they read strict JSON, the first two fill in "auto".
-FILLERS: Final = frozenset({"huggingface", "accelerate"})
+#: Programs that read a DeepSpeed config; all but DeepSpeed itself read strict JSON.
 CONSUMERS: Final = ("deepspeed", "huggingface", "accelerate", "megatron-deepspeed")
 
 _Kind = TypeVar("_Kind", bound=Document)
@@ -56,9 +58,12 @@ class Submission:
         return tuple(document for document in self.documents if isinstance(document, kind))
 
     @cached_property
-    def ds_configs(self) -> tuple[DsConfig, ...]:
+    def configs(self) -> tuple[Config, ...]:
         """DeepSpeed configs, those within scripts included."""
-        return self._of(DsConfig)
+        return tuple(
+            Config(json=one.json, target=one.target, consumer=self.consumer, version=self.deepspeed_version)
+            for one in self._of(DsConfig)
+        )
 
     @cached_property
     def scripts(self) -> tuple[LaunchScript, ...]:
@@ -135,7 +140,7 @@ class Submission:
             yield "megatron-deepspeed"
         if self.job is not None and self.job.framework.runs("Trainer", "Megatron-DeepSpeed"):
             yield self.job.framework.name
-        if any(arguments.given("deepspeed") for arguments in self.training_arguments):
+        if any(arguments.has("deepspeed") for arguments in self.training_arguments):
             yield "huggingface"
         if self.accelerate_configs or any(
             call.program == "accelerate" for launch in self.launches for call in launch.calls
@@ -152,7 +157,7 @@ class Submission:
         return references(self)
 
     @property
-    def ds_config(self) -> DsConfig | None:
+    def config(self) -> Config | None:
         """The DeepSpeed config that the job uses."""
         from .links import used_ds_config
 

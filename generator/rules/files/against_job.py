@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...catalog import Model
-from ...documents.document import DsConfig
+from ...documents.deepspeed_config import Config
 from ...documents.links import used_ds_config
 from ...documents.megatron_arguments import MegatronArguments
 from ...documents.submission import Submission
@@ -38,7 +38,7 @@ _DEGREES: Final = (
 
 
 @subject("job spec", "DeepSpeed config")
-def _configs(submission: Submission) -> Iterator[tuple[Job, DsConfig]]:
+def _configs(submission: Submission) -> Iterator[tuple[Job, Config]]:
     config = used_ds_config(submission)
     if submission.job is not None and config is not None:
         yield submission.job, config
@@ -67,7 +67,7 @@ def _arguments(submission: Submission) -> Iterator[_Arguments]:
 
 
 @_configs.rule("SUB004", ERROR, "silent", _PLANNED)
-def stage_is_the_jobs(planned: tuple[Job, DsConfig]) -> Violations:
+def stage_is_the_jobs(planned: tuple[Job, Config]) -> Violations:
     """The DeepSpeed config has the ZeRO stage that the job spec pins.
 
     Prevents: No error: memory and speed are those of another ZeRO stage than planned.
@@ -81,21 +81,21 @@ def stage_is_the_jobs(planned: tuple[Job, DsConfig]) -> Violations:
 
 
 @_configs.rule("SUB005", ERROR, "silent", _PLANNED)
-def precision_is_the_jobs(planned: tuple[Job, DsConfig]) -> Violations:
+def precision_is_the_jobs(planned: tuple[Job, Config]) -> Violations:
     """The DeepSpeed config has the precision of the job.
 
     Prevents: No error: training runs in another precision than planned, at twice the memory for fp32.
     Fix: enable one of bf16 and fp16, the job's
     """
     job, config = planned
-    wanted, halves = job.training.precision, ("bf16", "fp16")
-    if wanted == "fp8" or any(config.value(f"/{name}/enabled") == "auto" for name in halves):
+    wanted, written = job.training.precision, config.precision
+    if wanted == "fp8" or "auto" in (config.value("/fp16/enabled"), config.value(f"{config.bf16}/enabled")):
         return
-    written = next((name for name in halves if config.enabled(f"/{name}")), "fp32")
-    if written != wanted:
+    if written not in (None, wanted):
         message = f"the config has precision {written}, the job {wanted}"
         hint = None if wanted == "fp32" else f'set "{wanted}": {{"enabled": true}}'
-        yield Violation(where=config.locate(f"/{written}/enabled"), message=message, hint=hint)
+        block = config.bf16 if written == "bf16" else f"/{written}"
+        yield Violation(where=config.locate(f"{block}/enabled"), message=message, hint=hint)
 
 
 @submissions.rule("SUB007", ERROR, "silent", _PLANNED, reads=("job spec", "DeepSpeed config", "Megatron arguments"))
@@ -109,7 +109,7 @@ def batch_is_the_jobs(submission: Submission) -> Violations:
         return
     wanted, text = submission.job.training.global_batch, "the job's global_batch is"
     for _, config in _configs(submission):
-        size = config.integer("/train_batch_size")
+        size = config.whole("/train_batch_size")
         # Without Megatron's mpu DeepSpeed counts every rank of an AutoTP group as a replica.
         counted = wanted if submission.megatron else wanted * world_of(submission).tensor
         if size is not None and size not in (wanted, counted):

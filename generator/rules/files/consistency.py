@@ -102,7 +102,7 @@ def one_config_is_named(submission: Submission) -> Violations:
     Fix: add --deepspeed_config with the path of the one that is meant
     """
     programs = [launch for launch in submission.launches if launch.program is not None]
-    configs = submission.ds_configs
+    configs = submission.configs
     if len(configs) > 1 and used_ds_config(submission) is None and len(programs) == 1:
         names = ", ".join(sorted({config.name for config in configs}))
         where = programs[0].script.locate(programs[0].calls[0].word if programs[0].calls else 0)
@@ -118,7 +118,7 @@ def named_config_is_there(submission: Submission) -> Violations:
     Prevents: Expected a string path to an existing deepspeed config, or a dictionary or a valid base64.
     Fix: correct the path of the config, on a file system that every node has
     """
-    present = sorted({config.name for config in submission.ds_configs})
+    present = sorted({config.name for config in submission.configs})
     for link in references(submission):
         if link.kind != "DeepSpeed config" or link.name in present or _exists(link.path, link.where.path):
             continue

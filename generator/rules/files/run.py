@@ -15,7 +15,7 @@ def check_submission(submission: Submission) -> tuple[Finding, ...]:
     version = submission.deepspeed_version
     # Without a run of Megatron's, or a model and its machines, the rules on layouts and memory have nothing to say;
     # numpy is then not loaded.
-    estimated = submission.megatron or (submission.model and submission.cluster and submission.ds_configs)
+    estimated = submission.megatron or (submission.model and submission.cluster and submission.configs)
     rules = all_file_rules() if estimated else file_rules()
     found = findings_of((rule for rule in rules if rule.holds_for(version)), submission)
     return in_file_order(_without_repeats(found))

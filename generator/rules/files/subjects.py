@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ...documents.document import DsConfig, EnvironmentFile, LaunchScript
+from ...documents.deepspeed_config import Config
+from ...documents.document import EnvironmentFile, LaunchScript
 from ...documents.hostfile import Hostfile
 from ...documents.launcher_call import LauncherCall
 from ...documents.shell.launch_line import Launch
@@ -15,9 +16,9 @@ from ..rule import Subject, subject
 
 
 @subject("DeepSpeed config")
-def ds_configs(submission: Submission) -> Iterable[DsConfig]:
+def ds_configs(submission: Submission) -> Iterable[Config]:
     """DeepSpeed configs, those that could not be read to their end included."""
-    return submission.ds_configs
+    return submission.configs
 
 
 @subject("launch script")

@@ -48,7 +48,7 @@ def places(value: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]
             yield from places(inner, (*above, key))
 
 
-def told(content: str, **context: Any) -> int:
+def count(content: str, **context: Any) -> int:
     """How many findings a config has."""
     text = Text(path="ds_config.json", content=content, lines=content.split("\n"), folder=Path())
     submission = Submission(
@@ -84,7 +84,7 @@ def test_a_member_may_be_anything(odd: str) -> None:
         for key in path[:-1]:
             holder = holder[key]
         holder[path[-1]] = "ODD"
-        found += told(json.dumps(changed).replace('"ODD"', odd), gpus=8, gpus_per_node=8)
+        found += count(json.dumps(changed).replace('"ODD"', odd), gpus=8, gpus_per_node=8)
     assert found > 0
 
 
@@ -95,7 +95,7 @@ def test_every_member_may_be_odd_at_once(version: tuple[int, ...], consumer: str
     for odd, (stage, optimizer, schedule) in zip((None, [], {}, "text", -1, 0.5, True, "auto"), WAYS * 2, strict=False):
         way = {"zero_optimization": {"stage": stage}, "optimizer": {"type": optimizer}, "scheduler": {"type": schedule}}
         config = merged(_replaced(everything(), odd), way)
-        told(json.dumps(config), gpus=8, deepspeed_version=version, consumer=consumer)
+        count(json.dumps(config), gpus=8, deepspeed_version=version, consumer=consumer)
 
 
 def _replaced(value: Any, odd: object) -> Any:

@@ -135,7 +135,7 @@ class _Ranks:
 def _ranks(submission: Submission) -> Iterator[_Ranks]:
     for step in steps(submission):
         number = (step.tasks or 1) * (step.nodes or 1)
-        parallel = submission.ds_configs or submission.megatron or _training_arguments(step.launch)
+        parallel = submission.configs or submission.megatron or _training_arguments(step.launch)
         if step.starts_python and number > 1 and parallel:
             image = step.srun.has("--container-image") or step.block.has("--container-image")
             yield _Ranks(submission, step.launch, "srun", step.where, number, has_image=image)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from ....documents.document import AzureMLJob, EnvironmentFile, at_key
+from ....documents.document import AzureMLJob, EnvironmentFile
 from ....documents.submission import Submission
 from ....findings import Location
-from ....job.source import escape
 from ...rule import subject
 
 
@@ -37,14 +36,11 @@ def settings(submission: Submission, wanted: Callable[[str], bool], *, with_azur
 
 
 def _of_azureml(job: AzureMLJob) -> Iterator[Setting]:
-    variables = job.source.value("/environment_variables")
-    for name, value in variables.items() if isinstance(variables, dict) else ():
-        if not isinstance(name, str):
-            continue
-        pointer = f"/environment_variables/{escape(name)}"
-        plain = isinstance(value, (str, int)) and not isinstance(value, bool)
-        text = str(value) if plain and "${{" not in str(value) else None
-        yield Setting(name=name, value=text, where=at_key(job.source, pointer), where_value=job.source.locate(pointer))
+    for name, at, value in job.entries("environment_variables"):
+        if isinstance(name, str):
+            plain = isinstance(value, (str, int)) and not isinstance(value, bool)
+            text = str(value) if plain and "${{" not in str(value) else None
+            yield Setting(name=name, value=text, where=job.locate_key(at), where_value=job.locate(at))
 
 
 def _of_file(file: EnvironmentFile) -> Iterator[Setting]:

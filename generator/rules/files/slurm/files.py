@@ -108,8 +108,8 @@ def offload_has_the_memory(submission: Submission) -> Violations:
     Prevents: exit code -9, or an oom_kill event: the site's default memory is a small share of the node's.
     Fix: add #SBATCH --mem=0 or --exclusive
     """
-    places = ((config, what) for config in submission.ds_configs for what in ("optimizer", "param"))
-    on_cpu = (p for p in places if p[0].value(f"/zero_optimization/offload_{p[1]}/device") == "cpu")
+    places = ((config, what) for config in submission.configs for what in ("optimizer", "param"))
+    on_cpu = (p for p in places if p[0].text(f"/zero_optimization/offload_{p[1]}/device") == "cpu")
     offloaded = next((f"{config.path} offloads {what}" for config, what in on_cpu), None)
     for request in blocks(submission) if offloaded else ():
         if not request.has("--mem", "--mem-per-cpu", "--mem-per-gpu", "--exclusive"):
