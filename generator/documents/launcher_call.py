@@ -45,16 +45,6 @@ class LauncherCall(CommandLine):
         """Whether it may have options that can't be known."""
         return bool(self.options.opaque)
 
-    @property
-    def is_last(self) -> bool:
-        """Whether it starts the training program itself."""
-        return self.launch.calls[-1] is self.call
-
-    @property
-    def under_srun(self) -> bool:
-        """Whether srun starts it."""
-        return self.launch.call("srun") is not None
-
     @cached_property
     def nodes(self) -> int | None:
         """The nodes that it is for: what it says; of a torchrun whose words can't be known, those of its script."""
@@ -127,7 +117,7 @@ def _port(launch: Launch, call: Call, name: str) -> Port | None:
         return Port(number=used, text=str(given), where=given.where, call=call, option=name) if used else None
     if call.program == "torchrun" or "MASTER_PORT" in launch.environment:
         return None
-    text, where = f"{call.program} takes port {_DEFAULT_PORT}", launch.script.locate(call.word)
+    text, where = f"{call.program} uses port {_DEFAULT_PORT}", launch.script.locate(call.word)
     return Port(number=_DEFAULT_PORT, text=text, where=where, call=call, option=name)
 
 

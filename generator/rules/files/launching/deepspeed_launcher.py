@@ -195,7 +195,7 @@ def program_takes_its_local_rank(call: LauncherCall) -> Violations:
         return
     if direct is not None:
         yield direct.bad_option(message, hint)
-    elif program is not None and call.is_last and _refuses(call.launch):
+    elif program and call.launch.calls[-1] is call.call and _refuses(call.launch):
         message += f", and {program.raw} has no such option"
         yield Violation(where=call.shell.locate(program), message=message, hint=hint)
 

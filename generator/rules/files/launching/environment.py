@@ -37,12 +37,12 @@ def kernels_are_not_waited_for(submission: Submission) -> Violations:
     """CUDA_LAUNCH_BLOCKING is off in training.
 
     Prevents: Training at a fraction of its speed.
-    Fix: take it out
+    Fix: remove it
     """
     for setting, value in known(submission, "CUDA_LAUNCH_BLOCKING", with_azureml=False):  # AML015 is for those
         if value == "1":
             message = "CUDA_LAUNCH_BLOCKING=1 waits for every kernel: much slower, and meant for debugging"
-            yield Violation(where=setting.where, message=message, hint="take it out")
+            yield Violation(where=setting.where, message=message, hint="remove it")
 
 
 @commands.rule("ENV001", WARNING, "silent", derived("bash(1), ENVIRONMENT: only exported variables are passed on"))

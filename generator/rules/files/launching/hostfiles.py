@@ -169,7 +169,7 @@ def environment_lines_are_pairs(file: EnvironmentFile) -> Violations:
         if not equals:
             what = "a comment" if line.lstrip().startswith("#") else "blank" if not line.strip() else show(line)
             message = f"this line is {what}: DeepSpeed's launcher splits every line at an equals sign"
-            yield Violation(where=where, message=message, hint="take it out, or write NAME=VALUE")
+            yield Violation(where=where, message=message, hint="remove it, or write NAME=VALUE")
         elif re.match(r"\s*export\s", line) or name != name.strip():
             hint = f"write {name.replace('export', '').strip()}={value.strip()}"
             yield Violation(where=where, message=f"{show(name)} is taken for the variable's name", hint=hint)

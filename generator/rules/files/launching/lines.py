@@ -62,7 +62,7 @@ def options_stand_before_the_script(call: LauncherCall) -> Violations:
     Fix: put options before the script
     """
     program = call.launch.program
-    for word in call.launch.arguments if program is not None and call.is_last else ():
+    for word in call.launch.arguments if program and call.launch.calls[-1] is call.call else ():
         stem = word.prefix.partition("=")[0]
         if program and stem.startswith("--") and stem.lstrip("-").replace("-", "_") in _MISPLACED[call.program]:
             message = f"{stem} comes after {program.raw}, so it goes to the script and not to {call.program}"

@@ -204,7 +204,7 @@ def ranks_know_who_they_are(ranks: _Ranks) -> Violations:
 
 @_ranks.rule("BATCH008", ERROR, "init", deepspeed_now(f"{_INIT}; runtime/config.py, _batch_assertion"))
 def world_is_not_one(ranks: _Ranks) -> Violations:
-    """The batch of a job with several ranks is not the batch computed for one rank.
+    """The batch is not computed for one rank in a job that has several.
 
     Prevents: Check batch related parameters: 64 != 1 * 8 * 1. A warning where mpi4py or the program knows more.
     Fix: export RANK and WORLD_SIZE, or start a launcher

@@ -33,7 +33,7 @@ def _has(call: LauncherCall, *names: str) -> bool:
 
 @torchrun_calls.rule("LNCH026", ERROR, "training", torch("distributed/run.py:634: the default is 127.0.0.1"))
 def nodes_meet_somewhere(call: LauncherCall) -> Violations:
-    """torchrun over several nodes has the place where they meet: --master-addr or --rdzv-endpoint.
+    """torchrun over several nodes knows where they meet: by --master-addr or --rdzv-endpoint.
 
     Prevents: Every node waits for the others at its own address until the rendezvous times out.
     Fix: add --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT
@@ -69,7 +69,7 @@ def standalone_is_one_node(call: LauncherCall) -> Violations:
     Fix: use --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT
     """
     alone = call.argument("--standalone")
-    nodes = call.nodes if call.has("--nnodes") else call.script_nodes if call.under_srun else None
+    nodes = call.nodes if call.has("--nnodes") else call.script_nodes if call.launch.call("srun") else None
     if alone is not None and nodes is not None and nodes > 1:
         message = f"torchrun --standalone in a job of {nodes} nodes: each of them trains by itself"
         yield alone.bad_option(message, f"use {_RENDEZVOUS} in its place")
@@ -86,8 +86,10 @@ def node_rank_is_below_the_nodes(call: LauncherCall) -> Violations:
     if rank is None or nodes is None:
         return
     if rank.value >= nodes:
-        yield rank.bad_value(f"{rank} is not below {nodes} nodes: ranks count from 0", f"use 0 to {nodes - 1}")
-    elif nodes > 1 and call.under_srun:
+        yield rank.bad_value(
+            f"{rank} is not below {nodes} nodes: ranks count from 0", f"write --node-rank 0 to {nodes - 1}"
+        )
+    elif nodes > 1 and call.launch.call("srun"):
         message = f"{rank} is the same on each of {nodes} nodes that srun starts it on"
         yield rank.bad_value(message, "write srun bash -c 'torchrun --node-rank=$SLURM_NODEID ...', in single quotes")
 
@@ -144,7 +146,7 @@ def identifier_is_one_for_all(call: LauncherCall) -> Violations:
 
 @blocks.rule("LNCH033", WARNING, "silent", torch("distributed/run.py:434, get_args_parser: the default is 1"))
 def every_gpu_has_a_rank(block: Request) -> Violations:
-    """torchrun is given the processes of a node, which default to one.
+    """torchrun has --nproc-per-node, which defaults to one process per node.
 
     Prevents: One busy GPU on each node.
     Fix: set --nproc-per-node to the GPUs per node

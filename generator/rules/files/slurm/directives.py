@@ -121,7 +121,7 @@ def abbreviations_are_unambiguous(request: Request) -> Violations:
 
 @requests.rule("SLM026", ERROR, "submit", slurm_manual("sbatch(1), OPTIONS; getopt_long(3)"))
 def options_have_their_values(request: Request) -> Violations:
-    """An option has a value where it requires one, and none where it has none.
+    """An option has a value where it requires one, and none where it accepts none.
 
     Prevents: sbatch: option '--nodes' requires an argument, or '--requeue' doesn't allow one.
     Fix: give the value, or leave it out

@@ -71,7 +71,7 @@ def _wrong_address(shell: ShellScript, assignment: Assignment, nodes: int) -> tu
 
 @blocks.rule("SLM012", WARNING, "silent", slurm_manual("sbatch(1), --signal: B: the batch shell, else the steps"))
 def signal_has_a_handler(request: Request) -> Violations:
-    """A signal to the batch shell (B:) is trapped there, and a trap in the batch shell gets its signal.
+    """A signal to the batch shell (B:) has a trap there, and a trap in the batch shell gets its signal.
 
     Prevents: No checkpoint before the time limit.
     Fix: write --signal=B:USR1@300 and trap ... USR1 in the batch script

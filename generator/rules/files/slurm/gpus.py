@@ -91,7 +91,7 @@ def gpus_of_task_and_node_agree(request: Request) -> Violations:
     if node is not None and node.value % each:
         message, hint = f"{task} doesn't divide the {node.value} GPUs of {node.name}", "write --gpus-per-task=1"
     elif node is not None and tasks is not None and tasks.value * each != node.value:
-        product = f"{tasks.value} tasks per node × {each} GPUs per task = {tasks.value * each}"
+        product = f"{tasks.value} tasks per node × {each} GPU{'s' * (each > 1)} per task = {tasks.value * each}"
         message = f"{product}, but {node.name} gives {node.value}"
         hint = f"write --ntasks-per-node={node.value // each}"
     elif not _has_tasks(request, node is not None and node.value != each):

@@ -44,7 +44,7 @@ def node_has_the_gpus(block: tuple[Request, Cluster]) -> Violations:
     option, asked = node or task, node.value if node else (request.tasks_per_node or 0) * (task.value if task else 0)
     if option is not None and asked > has:
         message = f"{option}: {asked} GPUs per node, but {cluster.name} has {has}"
-        yield option.bad_value(message, f"write --gpus-per-node={has}, and more nodes")
+        yield option.bad_value(message, f"write --gpus-per-node={has}, and add nodes")
 
 
 @_blocks_on_machines.rule("SLM054", ERROR, "submit", slurm_manual("sbatch(1), --gpus: the job's total"))

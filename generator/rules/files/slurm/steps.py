@@ -160,7 +160,7 @@ def step_has_its_gpus(step: Step) -> Violations:
     asked, has = step.srun.gpus_per_node, step.block.gpus_per_node
     if asked is not None and has is not None and asked.value > has.value:
         message = f"{asked}, and the job has {has.value} GPUs of each node"
-        yield asked.bad_value(message, f"write #SBATCH {has.name} for {asked.value}, or leave it out of srun")
+        yield asked.bad_value(message, f"ask for {asked.value} in #SBATCH {has.name}, or leave it out of srun")
 
 
 @submissions.rule("SLM017", WARNING, "training", _OVERLAP, reads=("launch script",))
