@@ -124,6 +124,22 @@ class Rule:
         return next((line.partition(": ")[2] for line in self._paragraphs() if line.startswith(f"{name}: ")), "")
 
 
+def rule_of_reader(
+    id: str,
+    title: str,
+    prevents: str,
+    fix: str,
+    *,
+    source: str,
+    checks: Checks,
+    severity: Severity = Severity.ERROR,
+    when: When = "parse",
+) -> Rule:
+    """A rule on text, which the reader of the text checks itself, and reports with `Rule.at`."""
+    text = f"{title}\nPrevents: {prevents}\nFix: {fix}"
+    return Rule(id=id, severity=severity, when=when, source=source, text=text, checks=checks)
+
+
 def rules_in(*modules: ModuleType) -> tuple[Rule, ...]:
     """The rules of these modules, in the order in which they stand there."""
     return tuple(

@@ -168,10 +168,8 @@ def tensor_divides_vocabulary(job: Job, layout: LayoutLike) -> Judgement:
     multiple = VOCABULARY_MULTIPLE * layout.tensor
     yield divides(multiple, job.model.vocab)
     padded = -(-job.model.vocab // multiple) * multiple
-    message = (
-        f"the vocabulary of {job.model.vocab} is not a multiple of {VOCABULARY_MULTIPLE} × tensor {layout.tensor}:"
-        f" Megatron pads it to {padded}"
-    )
+    message = f"Megatron pads the vocabulary of {job.model.vocab} to {padded}, a multiple of {VOCABULARY_MULTIPLE} ×"
+    message += f" {job.says('tensor', layout.tensor)}"
     yield message, f"expect {padded} rows in the embeddings of checkpoints; nothing else is needed"
 
 
