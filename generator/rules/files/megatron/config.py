@@ -65,9 +65,7 @@ def precision_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violatio
     yield Violation(where=where, message=message, hint=hint)
 
 
-@configured_runs.rule(
-    "BATCH012", ERROR, "parse", megatron_deepspeed("megatron/microbatches.py:64; megatron/training.py:79")
-)
+@configured_runs.rule("BATCH012", ERROR, "parse", megatron_deepspeed("megatron/microbatches.py:64, training.py:79"))
 def batch_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
     """The batches on the command line are the config's.
 
@@ -78,23 +76,14 @@ def batch_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
     for name, key in _BATCHES:
         ours, theirs = run.integer(name), config.whole(f"/{key}")
         if ours is not None and theirs is not None and ours != theirs:
-            yield at(
-                run, name, f"{name} {ours}, but {key} is {theirs} in the config", f'set "{key}" to {ours} in the config'
-            )
-    steps, batch, micro, replicas = (
-        config.whole("/gradient_accumulation_steps"),
-        run.global_batch,
-        run.micro_batch,
-        run.replicas,
-    )
-    if not steps or not batch or not micro or not replicas or batch % (micro * replicas):
-        return
-    own = batch // (micro * replicas)
-    if own != steps:
-        product = f"{GLOBAL} {batch} over {MICRO} {micro} × {replicas} replicas"
-        message = f"gradient_accumulation_steps: {steps}, but {product} is {own}"
-        where = config.locate("/gradient_accumulation_steps")
-        yield Violation(where=where, message=message, hint=f'set "gradient_accumulation_steps" to {own}, or remove it')
+            message = f"{name} {ours}, but {key} is {theirs} in the config"
+            yield at(run, name, message, f'set "{key}" to {ours} in the config')
+    key, batch, unit = "gradient_accumulation_steps", run.global_batch, (run.micro_batch or 0) * (run.replicas or 0)
+    steps, own = config.whole(f"/{key}"), batch // unit if batch and unit and batch % unit == 0 else None
+    if steps and own and steps != own:
+        product = f"{GLOBAL} {batch} over {MICRO} {run.micro_batch} × {run.replicas} replicas"
+        message, hint = f"{key}: {steps}, but {product} is {own}", f'set "{key}" to {own}, or remove it'
+        yield Violation(where=config.locate(f"/{key}"), message=message, hint=hint)
 
 
 @configured_runs.rule("MDS043", WARNING, "silent", megatron_deepspeed("megatron/optimizer/__init__.py:107"))
@@ -146,6 +135,4 @@ def offloaded_optimizer_is_on_the_host(configured: tuple[MegatronRun, Config]) -
         yield Violation(where=where, message=message, hint=f"add {own}")
     if run.has(own) and run.lacks("--cpu-torch-adam") and device == "none":
         message = f"{own}, but the config offloads no optimizer: its parameters are on the GPU"
-        yield at(
-            run, own, message, f'add "offload_optimizer": {{"device": "cpu"}} to zero_optimization, or remove {own}'
-        )
+        yield at(run, own, message, f'set offload_optimizer.device to "cpu" in zero_optimization, or remove {own}')

@@ -100,9 +100,8 @@ def gradients_add_up_in_local_ddp(run: MegatronRun) -> Violations:
     causes = ("--bf16", "--accumulate-allreduce-grads-in-fp32", "--use-distributed-optimizer")
     cause = next(filter(run.has, causes), None)
     if run.has(name) and cause is not None:
-        message = (
-            f"{name}{' torch' if by_torch else ''} with {cause}, which needs Megatron's own with contiguous buffers"
-        )
+        given = f"{name} torch" if by_torch else name
+        message = f"{given} with {cause}, which needs Megatron's own with contiguous buffers"
         yield at(run, name, message, f"remove {name}")
 
 

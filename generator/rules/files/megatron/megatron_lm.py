@@ -8,7 +8,7 @@ from typing import Final
 from ....documents.megatron_run import CONTEXT, PIPELINE, TENSOR, MegatronRun
 from ....findings import ERROR, Violations
 from ...sources import megatron_lm
-from .rule import at, excludes, lm_runs, needs, undivided
+from .rule import CONFIG, at, excludes, lm_runs, needs, undivided
 
 _DISTRIBUTED: Final = "--use-distributed-optimizer"
 _SEQUENCE: Final = "--sequence-parallel"
@@ -163,9 +163,7 @@ def further_tokens_have_rotary_positions(run: MegatronRun) -> Violations:
         yield at(run, name, f"{name} {count} with {_POSITIONS} {kind}", f"use {_POSITIONS} rope")
 
 
-@lm_runs.rule(
-    "MLM072", ERROR, "init", megatron_lm("training/arguments.py:609-620, core/transformer/transformer_config.py:2801")
-)
+@lm_runs.rule("MLM072", ERROR, "init", megatron_lm(f"training/arguments.py:609-620, {CONFIG}:2801"))
 def graphs_are_captured_one_way(run: MegatronRun) -> Violations:
     """CUDA graphs are captured by one implementation, and hold no offloaded layers.
 

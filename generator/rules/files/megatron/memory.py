@@ -16,7 +16,7 @@ from ....documents.megatron_run import (
 )
 from ....findings import ERROR, Severity, Violations
 from ...sources import megatron_lm
-from .rule import at, excludes, lm_runs, needs, undivided
+from .rule import CONFIG, at, excludes, lm_runs, needs, undivided
 
 _DISTRIBUTED: Final = "--use-distributed-optimizer"
 _TORCH_FSDP: Final = "--use-torch-fsdp2"
@@ -82,7 +82,7 @@ def dcp_checkpoints_are_of_fsdp(run: MegatronRun) -> Violations:
     "MLM025",
     ERROR,
     "init",
-    megatron_lm("core/transformer/transformer_config.py:1901-1938; training/arguments.py:1425")
+    megatron_lm(f"{CONFIG}:1901-1938; training/arguments.py:1425")
     + "; core/transformer/transformer_block.py:536 @ core_v0.16.1",
 )
 def recomputation_is_complete(run: MegatronRun) -> Violations:
@@ -114,7 +114,7 @@ def _recomputed_layers_exist(run: MegatronRun) -> Violations:
             yield at(run, _COUNT, message, f"use {_COUNT} {room}", Severity.WARNING if in_blocks else None)
 
 
-@lm_runs.rule("MLM066", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:1960-1990"))
+@lm_runs.rule("MLM066", ERROR, "init", megatron_lm(f"{CONFIG}:1960-1990"))
 def modules_to_recompute_exist(run: MegatronRun) -> Violations:
     """What is recomputed is a part that the model has, and is chosen under selective recomputation.
 
@@ -133,9 +133,7 @@ def modules_to_recompute_exist(run: MegatronRun) -> Violations:
         yield at(run, name, message, f"use {_GRANULARITY} selective", Severity.WARNING)
 
 
-@lm_runs.rule(
-    "MLM026", ERROR, "init", megatron_lm("training/arguments.py:1410; core/transformer/transformer_config.py:1933")
-)
+@lm_runs.rule("MLM026", ERROR, "init", megatron_lm(f"training/arguments.py:1410; {CONFIG}:1933"))
 def saved_activations_are_distributed_when_full(run: MegatronRun) -> Violations:
     """Saved activations are distributed over tensor ranks, under full recomputation, without sequence parallelism.
 
@@ -150,7 +148,7 @@ def saved_activations_are_distributed_when_full(run: MegatronRun) -> Violations:
     yield from excludes(run, "--sequence-parallel", [name])
 
 
-@lm_runs.rule("MLM027", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:1883-1896"))
+@lm_runs.rule("MLM027", ERROR, "init", megatron_lm(f"{CONFIG}:1883-1896"))
 def layers_are_offloaded_alone(run: MegatronRun) -> Violations:
     """Layers are offloaded without pipeline stages and without recomputation, and fewer than there are.
 

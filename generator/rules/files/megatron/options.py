@@ -95,10 +95,8 @@ def words_belong_to_options(run: MegatronRun) -> Violations:
         if not stray.is_option:
             option = run.table.get(stray.after) if stray.after else None
             flag = option is not None and option.kind == "flag"
-            hint = (
-                f"remove it: {stray.after} accepts no value" if flag else "remove it, or quote the value it is part of"
-            )
-            yield Violation(where=stray.where, message=f"{stray.word!r} belongs to no option", hint=hint)
+            why = f": {stray.after} accepts no value" if flag else ", or quote the value it is part of"
+            yield Violation(where=stray.where, message=f"{stray.word!r} belongs to no option", hint=f"remove it{why}")
 
 
 @lm_arguments.rule("MLM048", ERROR, "parse", megatron_lm("training/arguments.py:119"))
@@ -113,10 +111,8 @@ def values_are_of_their_type(run: MegatronRun) -> Violations:
         if option.problem is not None:
             known = run.table.get(option.name)
             given = "" if option.problem.startswith("has no") else f"{option.written} {option.text}".rstrip() + ": "
-            message = f"{given}{option.written} {option.problem}"
-            yield Violation(
-                where=option.where, message=message, hint=_passing(option.text, known.choices if known else ())
-            )
+            hint = _passing(option.text, known.choices if known else ())
+            yield Violation(where=option.where, message=f"{given}{option.written} {option.problem}", hint=hint)
 
 
 def _passing(text: str, choices: tuple[object, ...]) -> str | None:
