@@ -1,4 +1,4 @@
-"""What can be wrong with a document as text, whatever it says. Ids are never reused."""
+"""What can be wrong with a document as text, whatever its content. Ids are never reused."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ UNKNOWN_NAME: Final = _text(
 )
 USELESS_IGNORE: Final = _text(
     "FILE007",
-    "A comment that ignores a rule is where the rule reports something.",
+    "A comment that ignores a rule is where the rule reports a finding.",
     "No error: the comment hides a finding that may come later for another reason.",
     "remove the comment",
     severity=NOTE,

@@ -13,7 +13,7 @@ _spec = partial(rule_of_reader, checks="spec", source="the job spec's own form")
 UNREADABLE: Final = _spec(
     "SPEC001",
     "The spec is a readable, non-empty UTF-8 text file.",
-    "There is nothing to plan; after a typing error in a script another job would be planned.",
+    "There is nothing to plan; with a typing error in a script, another job would be planned.",
     "give the path of a text file with at least model, cluster, gpus and training.global_batch",
 )
 SYNTAX: Final = _spec(
@@ -128,7 +128,7 @@ CALIBRATION_MACHINE: Final = _spec(
 CALIBRATION_AGE: Final = _spec(
     "SPEC020",
     "A calibration was fitted with this version of dsgen.",
-    "Factors multiply constants, and those of another version may be others.",
+    "Factors multiply constants, which may differ in another version.",
     "run dsgen calibrate with the same runs and this version",
     severity=WARNING,
 )

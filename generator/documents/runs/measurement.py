@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from ...findings import WARNING, Finding, Location
@@ -55,7 +56,7 @@ PEAK_KINDS: Final = ("allocated", "reserved", "device")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """One run: what it took, and the keys of its job that the document says."""
+    """One run: its time and memory, and the keys of its job that the document has."""
 
     name: str  #: how the run is called in answers
     where: Location
@@ -79,3 +80,8 @@ class Read:
 def error(rule: Rule, where: Location, message: str, hint: str | None = None) -> Finding:
     """A finding that keeps the run from being used."""
     return rule.at(where, message, hint)
+
+
+def short_name(path: str) -> str:
+    """How a file is called where it is written down: without folders that only this machine has."""
+    return Path(path).name if Path(path).is_absolute() else path

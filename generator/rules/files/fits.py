@@ -8,6 +8,7 @@ from typing import Final
 
 from ...documents.inferred_config import inferred_from_configs
 from ...documents.inferred_run import InferredRun, inferred_runs
+from ...documents.slurm_values import mebibytes
 from ...documents.submission import Submission
 from ...estimate.layout import Layout, Offload
 from ...estimate.ledgers import Memory
@@ -20,9 +21,7 @@ from ..layout.pins import known_values, layout_of
 from ..registry import FIT_RULES
 from ..rule import subject, submissions
 from ..sources import derived
-from .slurm.options import known_values as known_options
-from .slurm.requests import blocks
-from .slurm.values import mebibytes
+from .subjects import blocks
 
 #: What the estimate of a Megatron run can't do without.
 _NEEDED: Final = frozenset(
@@ -153,12 +152,12 @@ def fits_request(submission: Submission) -> Violations:
     for need in needs(submission) if requests else ():
         needed = need.ledger.host_bytes_per_node
         for request in requests if need.on_host else ():
-            for option, text in known_options(request, "--mem", last=True):
-                asked = mebibytes(text)
+            for option in request.texts("--mem", last=True):
+                asked = mebibytes(option.value)
                 if asked and needed > asked * MIB:
-                    message = f"{request.said(option)}: what is offloaded needs about {_gib(needed)} a node"
+                    message = f"{option}: what is offloaded needs about {_gib(needed)} a node"
                     hint = "use --mem=0, which is all that the node has"
-                    yield Violation(where=request.at_value(option), message=message, hint=hint)
+                    yield Violation(where=option.where_value, message=message, hint=hint)
 
 
 @needs.rule(

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Final
 
 from ...rule import Rule, rules_in
-from . import across, against_job, memory_places
+from . import against_job, consistency, memory_places
 from .azureml import registry as azureml
 from .deepspeed import registry as deepspeed
 from .huggingface import registry as huggingface
@@ -22,7 +22,7 @@ MODULES: Final = (
     *huggingface.MODULES,
     *megatron.MODULES,
     memory_places,
-    across,
+    consistency,
     against_job,
 )
 

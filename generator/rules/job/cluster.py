@@ -30,7 +30,7 @@ def gpus_fill_nodes(job: Job) -> Violations:
     derived("NVIDIA's MIG user guide: no CUDA IPC and no peer-to-peer across GPU instances"),
 )
 def slices_work_alone(job: Job) -> Violations:
-    """A job runs on one MIG slice: slices have neither NVLink nor peer-to-peer, so NCCL has no path between them.
+    """A job uses one MIG slice: NCCL has no path between slices, without NVLink and peer-to-peer.
 
     Prevents: NCCL fails at its first collective: there is no path between the slices.
     Fix: set gpus to 1, or use whole accelerators
@@ -44,7 +44,7 @@ def slices_work_alone(job: Job) -> Violations:
 
 @jobs.rule("NODE005", ERROR, "init", derived("collectives between nodes need a network"))
 def nodes_are_connected(job: Job) -> Violations:
-    """A job on more than one node needs a network between them.
+    """A job on more than one node has a network between them.
 
     Prevents: NCCL fails or falls back to a network a thousand times too slow.
     Fix: use at most the gpus of one node, or a cluster with a network
@@ -64,7 +64,7 @@ def nodes_are_connected(job: Job) -> Violations:
     arguments=Arguments(facts=("precision", "cluster")),
 )
 def hardware_computes_precision(job: Job) -> Violations:
-    """The accelerator computes in the precision of the job.
+    """The accelerator supports the precision of the job.
 
     Prevents: DeepSpeed stops at start: the type is not supported on your device; elsewhere it runs, many times slower.
     Fix: set training.precision to fp16 on Volta, bf16 from Ampere on, fp8 from Hopper on
@@ -81,7 +81,7 @@ def hardware_computes_precision(job: Job) -> Violations:
     "PREC020", WARNING, "silent", derived("DeepSpeed's configuration has fp16 and bf16 blocks only")
 )
 def framework_computes_fp8(job: Job) -> Violations:
-    """FP8 runs in Transformer Engine's layers, which the Megatrons have; to DeepSpeed itself it is bf16.
+    """FP8 needs Transformer Engine's layers, which the Megatrons have; DeepSpeed itself computes in bf16.
 
     Prevents: No error: the job computes in bf16, at half the speed of fp8.
     Fix: set training.precision to bf16, or use framework: megatron-lm
@@ -101,7 +101,7 @@ def framework_computes_fp8(job: Job) -> Violations:
     arguments=Arguments(facts=("attention", "cluster")),
 )
 def hardware_runs_flash_attention(job: Job) -> Violations:
-    """FlashAttention-2 needs tensor cores of Ampere or later.
+    """FlashAttention-2 runs on Ampere or later.
 
     Prevents: FlashAttention-2 stops at the first forward pass: it only supports Ampere GPUs or newer.
     Fix: set training.attention to unfused

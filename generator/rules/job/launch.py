@@ -10,15 +10,20 @@ from ..planned import jobs, violation
 from ..sources import derived
 
 
+def _number(job: Job, key: str) -> int | None:
+    value = job.launch.options.get(key)
+    return value if isinstance(value, int) else None
+
+
 @jobs.rule("HOST001", ERROR, "launcher", derived("the launch script starts one torchrun on each host of its hostfile"))
 def hosts_are_the_nodes(job: Job) -> Violations:
-    """Named hosts are as many as the job's nodes, each once.
+    """As many hosts are named as the job has nodes, each once.
 
     Prevents: The launch script stops, or starts more ranks on a host than it has GPUs.
     Fix: name as many different hosts as nodes, or none: the hostfile can be written later
     """
-    hosts, where = job.launch.options.get("hosts"), "/launch/shell/hosts"
-    if job.launch.target != "shell" or not isinstance(hosts, (list, tuple)):
+    hosts, where = job.launch.options.get("hosts"), f"/launch/{job.launch.target}/hosts"
+    if not isinstance(hosts, (list, tuple)):
         return
     twice = [host for host, times in Counter(hosts).items() if times > 1]
     if twice:
@@ -30,23 +35,18 @@ def hosts_are_the_nodes(job: Job) -> Violations:
         yield violation(job, where, message, f"name {job.nodes}, or none and write the hostfile later, or use {gpus}")
 
 
-def _slurm_number(job: Job, key: str) -> int | None:
-    value = job.launch.options.get(key) if job.launch.target == "slurm" else None
-    return value if isinstance(value, int) else None
-
-
 @jobs.rule("SLM016", ERROR, "submit", derived("sbatch(1): the node configuration is not available"))
 def node_has_the_cores(job: Job) -> Violations:
-    """A task gets no more cores than its node has.
+    """A task requests at most the cores of its node.
 
     Prevents: sbatch refuses the job, or it waits forever: the requested node configuration is not available.
     Fix: set launch.slurm.cpus_per_task to at most a node's cores, or leave it out
     """
-    asked, cores = _slurm_number(job, "cpus_per_task"), job.cluster.cpu_cores
+    asked, cores = _number(job, "cpus_per_task"), job.cluster.cpu_cores
     if asked is not None and cores is not None and asked > cores:
         message = f"cpus_per_task: {asked} is more than the {cores} cores of {job.cluster.name}"
         hint = f"use cpus_per_task: {cores}, or leave it out"
-        yield violation(job, "/launch/slurm/cpus_per_task", message, hint)
+        yield violation(job, f"/launch/{job.launch.target}/cpus_per_task", message, hint)
 
 
 @jobs.rule(
@@ -58,8 +58,8 @@ def signal_comes_during_the_run(job: Job) -> Violations:
     Prevents: No error: the job saves, stops or queues again as soon as it has started.
     Fix: set launch.slurm.signal_seconds well below launch.time_limit
     """
-    before_s, limit_s = _slurm_number(job, "signal_seconds"), job.launch.time_limit_s
+    before_s, limit_s = _number(job, "signal_seconds"), job.launch.time_limit_s
     if before_s and limit_s is not None and before_s >= limit_s:
         message = f"signal_seconds: {before_s} is not less than the time limit of {limit_s} s: it is sent at the start"
         hint = f"use signal_seconds: {max(1, limit_s // 10)}, or a longer time_limit"
-        yield violation(job, "/launch/slurm/signal_seconds", message, hint)
+        yield violation(job, f"/launch/{job.launch.target}/signal_seconds", message, hint)

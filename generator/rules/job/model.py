@@ -31,7 +31,7 @@ def sequence_fits_position_table(job: Job) -> Violations:
 
 @jobs.rule("SEQ003", WARNING, "silent", derived("positions past max_position_embeddings are extrapolated"))
 def sequence_within_trained_positions(job: Job) -> Violations:
-    """Rotary positions beyond the model's maximum work, but the model has not been trained on them.
+    """The sequence is within the rotary positions that the model was trained on.
 
     Prevents: No error: the loss is worse beyond the length that the model was trained on.
     Fix: use a shorter sequence_length, or a config with rope scaling and its max_position_embeddings
@@ -47,7 +47,7 @@ def sequence_within_trained_positions(job: Job) -> Violations:
     "MDS019", ERROR, "silent", derived("megatron/arguments.py of Megatron-DeepSpeed has no option for it")
 )
 def megatron_deepspeed_has_attention(job: Job) -> Violations:
-    """Megatron-DeepSpeed has no multi-head latent attention.
+    """A model with latent attention (MLA) is not trained with Megatron-DeepSpeed.
 
     Prevents: No error: another model would be trained, whose attention has no compressed keys and values.
     Fix: use framework: megatron-lm
@@ -61,7 +61,7 @@ def megatron_deepspeed_has_attention(job: Job) -> Violations:
     "MDS020", ERROR, "silent", derived("megatron/arguments.py of Megatron-DeepSpeed has no option for either")
 )
 def megatron_deepspeed_has_experts(job: Job) -> Violations:
-    """Megatron-DeepSpeed's MoE models have neither shared experts nor dense first layers.
+    """A MoE model for Megatron-DeepSpeed has neither shared experts nor dense first layers.
 
     Prevents: No error: another model would be trained, with routed experts only in every layer.
     Fix: use framework: megatron-lm
@@ -78,7 +78,7 @@ def megatron_deepspeed_has_experts(job: Job) -> Violations:
     "MDS022", WARNING, "silent", megatron_deepspeed("megatron/enums.py:34 (named there and used nowhere)")
 )
 def megatron_deepspeed_has_positions(job: Job) -> Violations:
-    """Megatron-DeepSpeed's own layers have learned and rotary positions; ALiBi is in the BigScience fork.
+    """A model for Megatron-DeepSpeed has learned or rotary positions; ALiBi is in the BigScience fork.
 
     Prevents: No error: another model would be trained, without ALiBi positions.
     Fix: train it with bigscience-workshop's fork of Megatron-DeepSpeed, which the arguments are for
@@ -93,7 +93,7 @@ def megatron_deepspeed_has_positions(job: Job) -> Violations:
     "MLM044", ERROR, "silent", megatron_lm("training/arguments.py (--position-embedding-type)")
 )
 def megatron_lm_has_positions(job: Job) -> Violations:
-    """Megatron-LM has learned, rotary and no positions; not ALiBi.
+    """A model for Megatron-LM has learned, rotary or no positions, not ALiBi.
 
     Prevents: No error: another model would be trained, because the option doesn't accept ALiBi.
     Fix: use framework: megatron-deepspeed, with the fork that has it
@@ -108,7 +108,7 @@ def megatron_lm_has_positions(job: Job) -> Violations:
     "OPT016", ERROR, "init", megatron_deepspeed("megatron/arguments.py (--optimizer: adam or sgd)")
 )
 def megatron_has_optimizer(job: Job) -> Violations:
-    """The Megatrons build Adam or SGD.
+    """The optimizer of a Megatron is Adam or SGD.
 
     Prevents: Megatron stops at start: the optimizer is not one of its choices.
     Fix: set training.optimizer to adamw or sgd, or use framework: deepspeed
@@ -126,7 +126,7 @@ def megatron_has_optimizer(job: Job) -> Violations:
     derived("a power of two of tokens is a multiple of the sequence length; real batches are below 100,000"),
 )
 def batch_counts_sequences(job: Job) -> Violations:
-    """A global batch is in sequences; as many as this are usually tokens.
+    """A global batch counts sequences, not tokens.
 
     Prevents: No error: a batch of millions of sequences that was meant in tokens trains thousands of times too slowly.
     Fix: write training.global_batch: {tokens: N} if tokens were meant

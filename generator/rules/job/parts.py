@@ -9,12 +9,12 @@ from ..planned import jobs_of, violation
 from ..sources import derived, megatron_deepspeed
 
 _SILU = ("silu", "swish", "swiglu")
-#: Rotary scalings that an option of Megatron-LM makes; latent attention has YaRN of its own.
+#: Rotary scalings that Megatron-LM has an option for; latent attention has YaRN of its own.
 _MEGATRON_LM_SCALINGS = ("none", "llama3")
 
 
 def missing_parts(job: Job) -> tuple[str, ...]:
-    """What `job.model` has and no option of the job's Megatron makes, for messages; empty for the other frameworks."""
+    """What `job.model` has and the job's Megatron has no option for, as in messages; empty for the other frameworks."""
     if not job.framework.runs("Megatron layers"):
         return ()
     if job.framework.runs("Megatron-LM"):
@@ -25,7 +25,7 @@ def missing_parts(job: Job) -> tuple[str, ...]:
 
 
 def _missing(job: Job, scalings: tuple[str, ...]) -> dict[str, bool]:
-    """What neither Megatron has, where options make these rotary scalings."""
+    """What neither Megatron has, but for these rotary scalings."""
     model = job.model
     return {
         f"MLPs gated by {model.activation}": model.gated_mlp and model.activation not in _SILU,
@@ -38,7 +38,7 @@ def _missing(job: Job, scalings: tuple[str, ...]) -> dict[str, bool]:
 
 
 def _missing_here(job: Job) -> dict[str, bool]:
-    """What Megatron-LM has and Megatron-DeepSpeed has not, beyond what rules of its own refuse."""
+    """What Megatron-LM has and Megatron-DeepSpeed lacks, beyond what rules of its own refuse."""
     model = job.model
     others = model.output_bias or model.mlp_bias or model.expert_bias
     return {
@@ -53,7 +53,7 @@ def _missing_here(job: Job) -> dict[str, bool]:
 @jobs_of("Megatron layers").rule(
     "MLM045", WARNING, "silent", derived("the options of either Megatron's arguments.py, core_v0.16.1 and 4efb479d")
 )
-def megatron_makes_every_part(job: Job) -> Violations:
+def megatron_has_every_part(job: Job) -> Violations:
     """The framework's options can express every part of the model.
 
     Prevents: No error: another model would be trained, without the parts named.
@@ -76,7 +76,7 @@ def megatron_makes_every_part(job: Job) -> Violations:
     arguments=Arguments(facts=("precision", "heads", "kv_heads")),
 )
 def fp8_layers_have_equal_heads(job: Job) -> Violations:
-    """Megatron-DeepSpeed's FP8 layers require as many key-value heads as attention heads.
+    """With FP8 in Megatron-DeepSpeed, there are as many key-value heads as attention heads.
 
     Prevents: Megatron-DeepSpeed stops on an assertion when it builds the FP8 layers.
     Fix: set training.precision to bf16, or use framework: megatron-lm

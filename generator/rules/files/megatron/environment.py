@@ -39,9 +39,9 @@ def _variable(run: MegatronRun, name: str) -> tuple[object, Location]:
     if name in _NOT_SET.sub("", launch.script.text.content) or _has_image(launch):
         return _UNKNOWN, where  # named in a way that isn't followed, or set by an image
     for job in run.submission.azureml_jobs:
-        pointer = f"/environment_variables/{name}"
-        if job.script is not None and job.script.shell is launch.script and job.source.value(pointer) is not None:
-            return str(job.source.value(pointer)), job.source.locate(pointer)
+        name_in_job = f"environment_variables/{name}"
+        if job.script is not None and job.script.shell is launch.script and job.value(name_in_job) is not None:
+            return str(job.value(name_in_job)), job.locate(name_in_job)
     # other files that the script reads, or a container's own environment, may set anything
     sourced = any(word.raw in ("source", ".") for command in launch.script.commands for word in command.words[:1])
     return (_UNKNOWN if sourced or run.submission.environment_files else None), where
