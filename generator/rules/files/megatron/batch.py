@@ -235,7 +235,7 @@ def lm_ramp_up(run: MegatronRun) -> Violations:
         yield at(run, _RAMP_UP, message, f"use {_SCHEDULE} {_as_schedule(run)}, without {GLOBAL}")
     if run.has(_SCHEDULE) and run.has(GLOBAL):
         message = f"{run.shown(GLOBAL)} is given with {_SCHEDULE}, which has the batches"
-        yield at(run, GLOBAL, message, f"remove {GLOBAL}", Severity.ERROR)
+        yield at(run, GLOBAL, message, f"remove {GLOBAL}", severity=Severity.ERROR)
 
 
 def _as_schedule(run: MegatronRun) -> str:

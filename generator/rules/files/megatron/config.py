@@ -40,7 +40,9 @@ def stage_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
     given = f"{_STAGE} {ours}" if run.has(_STAGE) else f"{_STAGE} is {ours} by default"
     decides = run.has(_STAGE) or 3 in (ours, theirs)  # a default of 1 does what any stage but 3 does
     severity = None if decides else Severity.WARNING
-    yield at(run, _STAGE, f"{given}, but zero_optimization.stage is {theirs}", f"use {_STAGE} {theirs}", severity)
+    yield at(
+        run, _STAGE, f"{given}, but zero_optimization.stage is {theirs}", f"use {_STAGE} {theirs}", severity=severity
+    )
 
 
 @configured_runs.rule("MDS015", ERROR, "training", megatron_deepspeed("megatron/training.py:79"))

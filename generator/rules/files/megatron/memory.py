@@ -111,7 +111,7 @@ def _recomputed_layers_exist(run: MegatronRun) -> Violations:
         if count > room:
             in_blocks = run.value("--recompute-method") == "block"  # it recomputes all of them
             message = f"{_COUNT} {count} is more than the {room} layers of a stage"
-            yield at(run, _COUNT, message, f"use {_COUNT} {room}", Severity.WARNING if in_blocks else None)
+            yield at(run, _COUNT, message, f"use {_COUNT} {room}", severity=Severity.WARNING if in_blocks else None)
 
 
 @lm_runs.rule("MLM066", ERROR, "init", megatron_lm(f"{CONFIG}:1960-1990"))
@@ -130,7 +130,7 @@ def modules_to_recompute_exist(run: MegatronRun) -> Violations:
             yield at(run, name, f"{name} {module} is given without {needed}", f"add {needed}, or remove {module}")
     if run.value(_GRANULARITY) == "full" and not selective:
         message = f"{name} {' '.join(map(str, modules))} is ignored with {_GRANULARITY} full"
-        yield at(run, name, message, f"use {_GRANULARITY} selective", Severity.WARNING)
+        yield at(run, name, message, f"use {_GRANULARITY} selective", severity=Severity.WARNING)
 
 
 @lm_runs.rule("MLM026", ERROR, "init", megatron_lm(f"training/arguments.py:1410; {CONFIG}:1933"))

@@ -8,9 +8,10 @@ from typing import Final
 from ....documents.megatron_options import Flavour
 from ....documents.megatron_run import MegatronRun, megatron_runs
 from ....documents.submission import Submission
-from ....findings import Severity, Violation, Violations
+from ....findings import Violations
 from ...numbers import divisors, listed, nearest
 from ...rule import Subject
+from ..violations import violation
 
 #: Where Megatron-LM checks the model's shape.
 CONFIG: Final = "core/transformer/transformer_config.py"
@@ -33,10 +34,8 @@ lm_arguments: Final = _of("megatron-lm", trains=False)
 mds_runs: Final = _of("megatron-deepspeed", trains=True)
 mds_arguments: Final = _of("megatron-deepspeed", trains=False)
 
-
-def at(run: MegatronRun, option: str, message: str, hint: str | None, severity: Severity | None = None) -> Violation:
-    """A violation at an option's place; at the program's, where the option isn't given."""
-    return Violation(where=run.locate(option), message=message, hint=hint, severity=severity)
+#: A violation at an option; at the program, where the option isn't given.
+at: Final = violation
 
 
 def needs(run: MegatronRun, option: str, *others: str, why: str = "") -> Violations:

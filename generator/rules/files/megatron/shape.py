@@ -81,7 +81,7 @@ def query_groups_are_asked_for(run: MegatronRun) -> Violations:
         yield at(run, _GROUPS, message, f"add {_GROUPED}")
     if run.has(_GROUPED) and run.lacks(_GROUPS):
         message = f"{_GROUPED} without {_GROUPS} gives 1 group: multi-query attention"
-        yield at(run, _GROUPED, message, f"add {_GROUPS} N", Severity.WARNING)
+        yield at(run, _GROUPED, message, f"add {_GROUPS} N", severity=Severity.WARNING)
 
 
 @lm_runs.rule("MLM037", ERROR, "init", megatron_lm("training/arguments.py:1973"))
