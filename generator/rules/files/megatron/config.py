@@ -28,9 +28,9 @@ def configured_runs(submission: Submission) -> Iterator[tuple[MegatronRun, Confi
 
 @configured_runs.rule("MDS014", ERROR, "silent", megatron_deepspeed("pretrain_gpt.py:49"))
 def stage_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
-    """--zero-stage, which decides on zero.Init, is the config's stage, which the engine runs.
+    """--zero-stage, which decides on zero.Init, equals the config's stage, which the engine runs.
 
-    Prevents: zero.Init without stage 3, or stage 3 without it: nothing compares the two
+    Prevents: No error: zero.Init runs without stage 3, or stage 3 without it.
     Fix: give both the same stage
     """
     run, config = configured
@@ -47,9 +47,9 @@ def stage_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
 
 @configured_runs.rule("MDS015", ERROR, "training", megatron_deepspeed("megatron/training.py:79"))
 def precision_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
-    """The precision on the command line, which builds the model, is the config's, which runs it.
+    """The precision on the command line, which builds the model, equals the config's, which runs it.
 
-    Prevents: a mismatch of types at the first product or all-reduce
+    Prevents: The first product or all-reduce fails: its operands differ in type.
     Fix: give both the same precision
     """
     run, config = configured
@@ -69,9 +69,9 @@ def precision_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violatio
 
 @configured_runs.rule("BATCH012", ERROR, "parse", megatron_deepspeed("megatron/microbatches.py:64, training.py:79"))
 def batch_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
-    """The batches on the command line are the config's.
+    """The batches on the command line equal the config's.
 
-    Prevents: DeepSpeed and Megatron train with different batches
+    Prevents: DeepSpeed and Megatron train with different batches.
     Fix: give both the same batch
     """
     run, config = configured
@@ -90,9 +90,9 @@ def batch_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
 
 @configured_runs.rule("MDS043", WARNING, "silent", megatron_deepspeed("megatron/optimizer/__init__.py:107"))
 def clipping_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
-    """Gradients are clipped by the config's gradient_clipping; --clip-grad has the same value, or is ignored.
+    """--clip-grad equals the config's gradient_clipping, which is the one in effect.
 
-    Prevents: another clipping than written, silently
+    Prevents: No error: gradients are clipped at another norm than the one written.
     Fix: give both the same clipping
     """
     run, config = configured
@@ -121,7 +121,7 @@ def sharded_gradients_have_no_pipeline(configured: tuple[MegatronRun, Config]) -
 
 @configured_runs.rule("MDS045", ERROR, "init", deepspeed_now("runtime/engine.py:2342; ops/adam/cpu_adam.py:148"))
 def offloaded_optimizer_is_on_the_host(configured: tuple[MegatronRun, Config]) -> Violations:
-    """An optimizer that the config offloads is made by --cpu-optimizer, and the other way round.
+    """An optimizer that the config offloads comes with --cpu-optimizer, and the other way round.
 
     Prevents: ZeRORuntimeException: You are using ZeRO-Offload with a client provided optimizer
     Fix: use --cpu-optimizer together with offload_optimizer

@@ -85,7 +85,7 @@ def optimizer_instances_divide_replicas(run: MegatronRun) -> Violations:
 
 @lm_runs.rule("MLM061", ERROR, "init", megatron_lm(f"{CONFIG}:2661"))
 def routers_choose_among_experts(run: MegatronRun) -> Violations:
-    """A token goes to no more experts than there are, and to one alone only after the softmax over all.
+    """A token goes to at most all experts; routing to a single one needs --moe-router-pre-softmax.
 
     Prevents: ValueError: Please use --moe-router-pre-softmax when topk is 1, or a failing topk
     Fix: use fewer experts per token, or add --moe-router-pre-softmax
@@ -107,7 +107,7 @@ def routers_choose_among_experts(run: MegatronRun) -> Violations:
 
 @lm_runs.rule("MLM062", ERROR, "init", megatron_lm(f"{CONFIG}:2670-2688"))
 def router_groups_divide_experts(run: MegatronRun) -> Violations:
-    """Routing limited to groups has groups, which divide the experts and are no fewer than those chosen.
+    """Group-limited routing has groups that divide the experts, and at least as many as are chosen.
 
     Prevents: AssertionError: num_moe_experts should be divisible by moe_router_num_groups
     Fix: use a number of groups that divides the experts
@@ -136,7 +136,7 @@ def biased_experts_stay_whole(run: MegatronRun) -> Violations:
 
 @lm_runs.rule("MLM063", ERROR, "init", megatron_lm(f"{CONFIG}:1689, 1862; training/arguments.py:1983"))
 def expert_options_have_experts(run: MegatronRun) -> Violations:
-    """Options of experts come with --num-experts; padding to capacity with a capacity.
+    """Options of experts come with --num-experts, and padding to capacity with a capacity.
 
     Prevents: ValueError: moe_ffn_hidden_size is set but num_moe_experts is None
     Fix: add --num-experts, or remove the options of experts

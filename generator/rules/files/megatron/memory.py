@@ -33,7 +33,7 @@ _UNEVEN: Final = (
 
 
 @lm_runs.rule("MLM021", ERROR, "init", megatron_lm("training/arguments.py:1031-1049"))
-def torch_fsdp_stands_alone(run: MegatronRun) -> Violations:
+def torch_fsdp_is_alone(run: MegatronRun) -> Violations:
     """PyTorch's FSDP2 runs without pipeline, experts, distributed optimizer, fp16 and tied embeddings.
 
     Prevents: AssertionError: --use-torch-fsdp2 is not supported with ...
@@ -116,7 +116,7 @@ def _recomputed_layers_exist(run: MegatronRun) -> Violations:
 
 @lm_runs.rule("MLM066", ERROR, "init", megatron_lm(f"{CONFIG}:1960-1990"))
 def modules_to_recompute_exist(run: MegatronRun) -> Violations:
-    """What is recomputed is a part that the model has, and is chosen under selective recomputation.
+    """--recompute-modules names parts that the model has, with selective recomputation.
 
     Prevents: ValueError: moe_act in recompute_modules is only supported with moe_grouped_gemm
     Fix: remove the module, or add its option
@@ -135,7 +135,7 @@ def modules_to_recompute_exist(run: MegatronRun) -> Violations:
 
 @lm_runs.rule("MLM026", ERROR, "init", megatron_lm(f"training/arguments.py:1410; {CONFIG}:1933"))
 def saved_activations_are_distributed_when_full(run: MegatronRun) -> Violations:
-    """Saved activations are distributed over tensor ranks, under full recomputation, without sequence parallelism.
+    """Saved activations are distributed over tensor ranks, with full recomputation, without sequence parallelism.
 
     Prevents: AssertionError
     Fix: remove --distribute-saved-activations
@@ -150,7 +150,7 @@ def saved_activations_are_distributed_when_full(run: MegatronRun) -> Violations:
 
 @lm_runs.rule("MLM027", ERROR, "init", megatron_lm(f"{CONFIG}:1883-1896"))
 def layers_are_offloaded_alone(run: MegatronRun) -> Violations:
-    """Layers are offloaded without pipeline stages and without recomputation, and fewer than there are.
+    """Fewer layers are offloaded than there are, without pipeline stages and recomputation.
 
     Prevents: ValueError: Currently there is no support for Pipeline parallelism with CPU offloading
     Fix: use one stage, and no recomputation
@@ -167,7 +167,7 @@ def layers_are_offloaded_alone(run: MegatronRun) -> Violations:
 
 @lm_runs.rule("MLM028", ERROR, "init", megatron_lm("training/arguments.py:1884"))
 def offloaded_optimizer_is_precision_aware(run: MegatronRun) -> Violations:
-    """The optimizer that is offloaded is the precision-aware one; FP8 parameters then have the delayed recipe.
+    """The offloaded optimizer is the precision-aware one; FP8 parameters then use the delayed recipe.
 
     Prevents: AssertionError
     Fix: add --use-precision-aware-optimizer

@@ -69,9 +69,9 @@ def shape_is_whole(run: MegatronRun) -> Violations:
 
 @lm_runs.rule("MLM054", ERROR, "silent", megatron_lm("training/arguments.py:2382 (a store_true of its own)"))
 def query_groups_are_asked_for(run: MegatronRun) -> Violations:
-    """--num-query-groups counts only with --group-query-attention, which needs it: its default is one group.
+    """--num-query-groups and --group-query-attention are given together.
 
-    Prevents: a model with another attention is trained, silently
+    Prevents: No error: a model with another attention is trained.
     Fix: give --group-query-attention and --num-query-groups together
     """
     groups, heads = run.size(_GROUPS), run.heads
@@ -98,7 +98,7 @@ def latent_attention_has_no_groups(run: MegatronRun) -> Violations:
 @lm_runs.rule("MLM056", ERROR, "init", megatron_lm("training/arguments.py:1306, 1347"))
 @mds_runs.rule("MDS030", ERROR, "init", megatron_deepspeed("megatron/arguments.py:269, 304"))
 def layers_and_length_have_one_name(run: MegatronRun) -> Violations:
-    """Layers and sequence length are given by one name each, not by the encoder's too.
+    """Layers and sequence length are given by one name each, without the encoder's.
 
     Prevents: AssertionError: cannot have both num-layers and encoder-num-layers specified
     Fix: give --num-layers and --seq-length alone
@@ -109,7 +109,7 @@ def layers_and_length_have_one_name(run: MegatronRun) -> Violations:
 
 @lm_runs.rule("MLM003", ERROR, "init", megatron_lm("training/arguments.py:997"))
 def stages_share_layers(run: MegatronRun) -> Violations:
-    """Pipeline stages hold equal numbers of layers, those that are counted or set apart considered.
+    """Pipeline stages hold equal numbers of layers, with the ends counted or set apart as given.
 
     Prevents: AssertionError: Number of layers should be divisible by the pipeline-model-parallel size
     Fix: change the stages, count the ends as layers, or set the last stage's layers
