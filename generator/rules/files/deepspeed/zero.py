@@ -161,7 +161,7 @@ def has_bf16_optimizer(config: Config) -> bool:
 
 @configs.rule("ZERO065", NOTE, "silent", deepspeed_now("runtime/engine.py:2303; runtime/engine.py:2635"))
 def bf16_optimizer_has_its_own_ways(config: Config) -> Violations:
-    """Where bf16 at stage 1 accumulates in fp32, no keys tune how gradients are reduced: that optimizer has no use for them.
+    """No key tunes how gradients are reduced where bf16 at stage 1 accumulates in fp32: its optimizer ignores them.
 
     Prevents: The settings silently have no effect.
     Fix: remove them, or use stage 2
