@@ -9,6 +9,7 @@ from ....documents.deepspeed_config import Config
 from ....documents.deepspeed_schema import Key, Type
 from ....documents.lax_types import mismatch
 from ....findings import ERROR, Violation, Violations
+from ...numbers import listed
 from ...sources import deepspeed
 from .batch import FAILS_BY_SEQUENCE
 from .problem import named, shown
@@ -31,13 +32,13 @@ _ZENFLOW: Final = "/zero_optimization/zenflow"
 
 
 def _one_of(
-    config: Config, pointer: str, choices: tuple[str, ...], fold: Callable[[str], str] = str, listed: int = 9
+    config: Config, pointer: str, choices: tuple[str, ...], fold: Callable[[str], str] = str, most: int = 9
 ) -> Violations:
     """A violation for a text that is none of the choices; other kinds of values have a rule of their own."""
     value = config.value(pointer)
     if config.schema.key(pointer) is None or not isinstance(value, str) or fold(value) in choices:
         return
-    message = f"{named(pointer)} must be {', '.join(choices[:listed])}, not {shown(value)}"
+    message = f"{named(pointer)} must be {listed(choices[:most])}, not {shown(value)}"
     if is_placeholder(value):
         message = f"{named(pointer)} is the unfilled placeholder {shown(value)}"
     yield Violation(where=config.locate(pointer), message=message, hint=f'write a value such as "{choices[0]}"')
@@ -61,7 +62,7 @@ def autocast_is_known(config: Config) -> Violations:
     Prevents: ValueError: ... is not a valid DtypeEnum
     Fix: write "bfloat16" or "float16"
     """
-    yield from _one_of(config, "/torch_autocast/dtype", _DTYPES, listed=3)
+    yield from _one_of(config, "/torch_autocast/dtype", _DTYPES, most=3)
     pointer = "/torch_autocast/lower_precision_safe_modules"
     value = config.value(pointer)
     odd = isinstance(value, list) and not all(isinstance(item, str) for item in value)

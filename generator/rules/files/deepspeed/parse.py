@@ -44,7 +44,7 @@ def text_is_json(config: Config) -> Violations:
     if config.json.broken is not None or not slips or config.is_empty:
         return
     more = len(slips) - 1
-    others = f", and so {'are' if more > 1 else 'is'} {more} more place{'s' if more > 1 else ''}" if more else ""
+    others = f" (and {more} more place{'s' if more > 1 else ''})" if more else ""
     message = f"{slips[0].what} is HJSON, not JSON{others}: DeepSpeed reads it,"
     message += " Transformers, accelerate and Megatron-DeepSpeed don't"
     yield Violation(

@@ -66,8 +66,8 @@ def of_model(place: Place, key: Key) -> Problem | None:
     """The problem of a value that a model refuses by its type or its own checks; None where it accepts it."""
     if place.value == "auto" and key.name != _KEEPS_AUTO:
         return None if place.config.filled else _dropped(place, key)
-    special = _loss_scaling(place, key) if place.section.pointer == "/fp16" else None
     why = mismatch(place.value, key, pydantic=place.config.schema.pydantic)
+    special = _loss_scaling(place, key, why) if place.section.pointer == "/fp16" else None
     if special is not None or why is None:
         return special
     if (key.name == "leaf_module" and place.value is None) or _is_read_as_list(place, key):
@@ -257,44 +257,21 @@ def _computed_later(place: Place) -> Problem | None:
     return _in_quotes(place, message, "write a number without quotes")
 
 
-def _loss_scaling(place: Place, key: Key) -> Problem | None:
-    """The checks of fp16's own (deepspeed/runtime/precision_config.py) come before the types'."""
+def _loss_scaling(place: Place, key: Key, why: Mismatch | None) -> Problem | None:
+    """The checks of fp16's own (deepspeed/runtime/precision_config.py), which come before the types'."""
     value, checks, config = place.value, place.section.checks, place.config
-    if key.name == "loss_scale" and "_validate_loss_scale" in checks:
-        number = _float(value)
-        if number is None or not math.isfinite(number) or number < 0:
-            message = f"{place.name} must be a number of at least 0, where 0 is dynamic, not {place.shown}"
-            return place.problem("PREC005", message, "write 0")
+    number = None if why is not None or isinstance(value, bool) else config.number(place.pointer)
+    if key.name == "loss_scale" and "_validate_loss_scale" in checks and (number is None or number < 0):
+        message = f"{place.name} must be a number of at least 0, where 0 is dynamic, not {place.shown}"
+        return place.problem("PREC005", message, "write 0")
     if key.name not in ("loss_scale_window", "min_loss_scale"):
         return None
     hint = f"write {shown(key.default)}"
-    if "_reject_non_integer_scale_params" in checks and not _is_whole(value):
+    whole = number is not None and not (isinstance(value, str) and "." in value)  # `int` refuses "8.0"
+    if "_reject_non_integer_scale_params" in checks and not whole:
         return place.problem("PREC006", f"{place.name} must be an integer, not {place.shown}", hint)
     dynamic = config.switch("/fp16/enabled") and config.number("/fp16/loss_scale") == 0
-    whole = config.number(place.pointer)
-    if "_validate_dynamic_loss_scale_params" in checks and dynamic and whole is not None and whole <= 0:
+    if "_validate_dynamic_loss_scale_params" in checks and dynamic and number is not None and number <= 0:
         message = f"{place.name} is {place.shown}: with dynamic loss scaling it must be greater than 0"
         return place.problem("PREC006", message, hint)
     return None
-
-
-def _float(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
-        return float(value)
-    except (ValueError, OverflowError):
-        return None
-
-
-def _is_whole(value: object) -> bool:
-    """What both DeepSpeed's check and pydantic read as an int."""
-    if isinstance(value, float):
-        return value.is_integer() and abs(value) < 2.0**63
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        return False
-    try:
-        int(value)
-    except ValueError:
-        return False
-    return isinstance(value, int) or value.strip().isascii()
