@@ -12,8 +12,9 @@ from ....findings import ERROR, Violation, Violations
 from ...numbers import listed, neighbours
 from ...rule import subject
 from ...sources import deepspeed
-from .problem import as_hjson, shown
+from .problem import as_hjson
 from .subjects import configs
+from .values import shown
 
 _TRAIN, _MICRO, _STEPS = BATCH_KEYS
 

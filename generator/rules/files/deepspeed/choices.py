@@ -12,9 +12,10 @@ from ....findings import ERROR, Violation, Violations
 from ...numbers import listed
 from ...sources import deepspeed
 from .batch import FAILS_BY_SEQUENCE
-from .problem import named, shown
+from .problem import named
 from .subjects import configs
 from .templates import is_placeholder
+from .values import shown
 
 #: deepspeed/runtime/config.py `DtypeEnum`; what `torch_autocast.dtype` may be called.
 _DTYPES: Final = (

@@ -12,8 +12,8 @@ from ....documents.deepspeed_schema import Section
 from ....documents.hjson.edits import remove_member
 from ....documents.hjson.text import JsonText
 from ....findings import Edit, Severity, Violation
-from ....job.wording import dotted, show
-from .templates import is_placeholder
+from ....job.wording import dotted
+from .values import shown as shown
 
 Fix = Callable[[JsonText], tuple[Edit, ...]]
 
@@ -82,19 +82,6 @@ def as_hjson(value: object) -> object:
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e10:
         return int(value)
     return value
-
-
-def shown(value: object) -> str:
-    """A value in a message, as JSON writes it."""
-    if value is None:
-        return "null"
-    if isinstance(value, dict):
-        return "an object"
-    if isinstance(value, str):
-        return '"' + show(value.strip().rstrip(",") if is_placeholder(value) else value)[1:-1] + '"'
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**20:
-        return "a number of more than 20 digits"
-    return show(value)
 
 
 def named(pointer: str) -> str:

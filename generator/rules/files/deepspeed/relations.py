@@ -5,8 +5,9 @@ from __future__ import annotations
 from ....documents.deepspeed_config import ZERO, Config
 from ....findings import ERROR, Violation, Violations
 from ...sources import deepspeed, deepspeed_now
-from .problem import named, shown
+from .problem import named
 from .subjects import configs
+from .values import shown
 
 
 @configs.rule("PREC001", ERROR, "parse", deepspeed("runtime/config.py:827"))

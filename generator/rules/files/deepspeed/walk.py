@@ -15,9 +15,10 @@ from ....findings import Edit, Severity, Version, Violation, Violations, When
 from ....job.pointer import escape
 from ....job.wording import printable
 from ...rule import Rule, subject
-from .problem import Fix, Place, Problem, as_hjson, shown
+from .problem import Fix, Place, Problem, as_hjson
 from .templates import FILL, leftover
 from .unknown import unknown_keys
+from .values import shown
 from .wrong_value import of_mapping, of_model
 
 

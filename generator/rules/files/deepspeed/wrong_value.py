@@ -13,9 +13,10 @@ from ....documents.deepspeed_schema import Key
 from ....documents.hjson.edits import replace_value
 from ....documents.lax_types import Mismatch, expected, mismatch
 from ....findings import Severity
-from .problem import Fix, Place, Problem, shown
+from .problem import Fix, Place, Problem
 from .running import is_endless
 from .templates import FILL, is_placeholder, is_variable
+from .values import shown
 
 #: Sections that are no objects in a config: what to write.
 _EXAMPLES: Final = {
