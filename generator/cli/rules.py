@@ -40,7 +40,7 @@ def rules(rule_id: str | None, form: str) -> None:
     if form == "json":
         print_json({"rules": [_document(rule) for rule in chosen]})
     elif form == "markdown":
-        from .rules_page import rules_page
+        from .rule_pages import rules_page
 
         click.echo(rules_page(chosen), nl=False)
     elif len(chosen) > 1:

@@ -10,8 +10,9 @@ from pathlib import PurePath
 from typing import Final
 
 from ..findings import Location
+from .accelerate import AccelerateConfig
 from .deepspeed_config import Config
-from .document import AccelerateConfig, AzureMLJob, Kind
+from .document import AzureMLJob, Kind
 from .shell.launch_line import Launch
 from .shell.records import Word
 from .submission import Submission
@@ -74,7 +75,7 @@ def ds_config_of(submission: Submission, arguments: TrainingArguments) -> Config
     None where the arguments don't use DeepSpeed, or it can't be known which config they mean.
     """
     named = arguments.value("deepspeed")
-    if not arguments.given("deepspeed") or isinstance(named, dict) or named in (False, ""):
+    if not arguments.has("deepspeed") or isinstance(named, dict) or named in (False, ""):
         return None
     configs = submission.configs
     if isinstance(named, str):
@@ -94,10 +95,9 @@ def _references(submission: Submission) -> Iterator[Reference]:
                 if option is not None and option.values and (path := _path_of(option.values[0])):
                     yield Reference(kind=kind, path=path, where=launch.script.locate(option.values[0]))
     for config in submission.accelerate_configs:
-        pointer = "/deepspeed_config/deepspeed_config_file"
-        named = config.source.value(pointer)
-        if isinstance(named, str) and named:
-            yield Reference(kind="DeepSpeed config", path=named, where=config.source.locate(pointer))
+        if isinstance(config.config_file, str) and config.config_file:
+            where = config.locate("deepspeed_config/deepspeed_config_file")
+            yield Reference(kind="DeepSpeed config", path=config.config_file, where=where)
     for arguments in submission.training_arguments:
         named = arguments.value("deepspeed")
         if isinstance(named, str) and named.endswith((".json", ".hjson")):
@@ -108,13 +108,13 @@ def _references(submission: Submission) -> Iterator[Reference]:
 
 def _input_references(job: AzureMLJob) -> Iterator[Reference]:
     """Local files that a command gets as inputs of its job: `--deepspeed_config ${{inputs.ds_config}}`."""
-    for launch in job.script.launches if job.script else ():
+    for launch in job.launches:
         for option, value in zip(launch.arguments, launch.arguments[1:], strict=False):
             binding = _INPUT.fullmatch(value.raw) if option.raw in _CONFIG_OPTIONS else None
-            pointer = f"/inputs/{binding[1]}/path" if binding else ""
-            path = job.source.value(pointer) if binding else None
+            name = f"inputs/{binding[1]}/path" if binding else ""
+            path = job.value(name) if binding else None
             if isinstance(path, str) and path.endswith((".json", ".hjson")) and ":" not in path:
-                yield Reference(kind="DeepSpeed config", path=path, where=job.source.locate(pointer))
+                yield Reference(kind="DeepSpeed config", path=path, where=job.locate(name))
 
 
 def _program_references(launch: Launch) -> Iterator[Reference]:

@@ -13,11 +13,12 @@ from ..job.source import Source
 from ..job.text import Text, UnreadableText, read_path, text_of
 from ..rule import Rule
 from . import codes
+from .accelerate import AccelerateConfig
 from .azureml import is_of_azureml, other_than_command, read_azureml
-from .document import AccelerateConfig, Document, DsConfig, EnvironmentFile, JobSpec, Kind, LaunchScript
+from .document import Document, DsConfig, JobSpec, Kind, LaunchScript
 from .foreign_yaml import read_yaml
 from .hjson.text import JsonText, read_json
-from .hostfile import read_hostfile
+from .hostfile import read_environment_file, read_hostfile
 from .kinds import is_candidate, kind_of, torn_keys
 from .megatron_arguments import from_launches as megatron_from_launches
 from .megatron_arguments import read_argument_file
@@ -212,8 +213,7 @@ def _read_kind(kind: Kind, text: Text, json: JsonText | None, source: Source | N
         case "hostfile":
             reading.documents.append(read_hostfile(text))
         case "environment file":
-            lines = tuple((line, text.locate(number, 0)) for number, line in enumerate(text.lines))
-            reading.documents.append(EnvironmentFile(path=text.path, lines=lines))
+            reading.documents.append(read_environment_file(text))
 
 
 def _read_script(text: Text, reading: Reading) -> None:

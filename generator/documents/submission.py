@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from ..catalog import Model
 from ..job.framework import Frameworks
 from ..job.records import Cluster, Job
+from .accelerate import AccelerateConfig
 from .deepspeed_config import FILLERS as FILLERS
 from .deepspeed_config import Config
-from .document import AccelerateConfig, AzureMLJob, Document, DsConfig, EnvironmentFile, LaunchScript
+from .document import AzureMLJob, Document, DsConfig, EnvironmentFile, LaunchScript
 from .hostfile import Hostfile
 from .megatron_arguments import MegatronArguments
 from .shell.launch_line import Launch
@@ -139,7 +140,7 @@ class Submission:
             yield "megatron-deepspeed"
         if self.job is not None and self.job.framework.runs("Trainer", "Megatron-DeepSpeed"):
             yield self.job.framework.name
-        if any(arguments.given("deepspeed") for arguments in self.training_arguments):
+        if any(arguments.has("deepspeed") for arguments in self.training_arguments):
             yield "huggingface"
         if self.accelerate_configs or any(
             call.program == "accelerate" for launch in self.launches for call in launch.calls

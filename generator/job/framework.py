@@ -13,7 +13,7 @@ Software = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Framework:
     """One framework: its traits, and the function that writes for it. A trait that is left out is plain PyTorch's."""
 

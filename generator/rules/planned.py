@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import wraps
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from ..estimate.layout import FIELDS
-from ..findings import Severity, Violation, Violations, When
+from ..findings import Location, Severity, Violation, Violations, When
 from ..job.framework import Software
 from ..job.records import Job
 from ..rule import Arguments, Checks, Columns, Rule
 from .rule import Subject
 
-#: From job, layout and with an estimate its ledger: the message and the hint.
-Explain = Callable[..., tuple[str, str]]
+#: What a rule on layouts yields: first what holds; then, asked of one layout that breaks it, its message and hint.
+Judgement = Iterator[Any]
 
 
 def _whole(planned: Any) -> Iterable[Any]:
@@ -35,63 +35,76 @@ def jobs_of(*software: Software) -> Subject[Job]:
     return Subject((), running, "job")
 
 
-def layout_rule(
-    id: str,
-    severity: Severity,
-    when: When,
-    source: str,
-    reads: tuple[str, ...] = (),
-    explain: Explain | None = None,
-    *,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutSubject:
+    """Layouts of the jobs that a rule binds, and what it reads of them."""
+
+    columns: Columns
+    checks: Checks
+
+    def rule(
+        self, id: str, severity: Severity, when: When, source: str, *, arguments: Arguments | None = None
+    ) -> Callable[[Callable[..., Judgement] | Rule], Rule]:
+        """Make a rule of the generator below, which is given a job and a layout, or a job, a layout and its ledger.
+
+        It yields what holds: a bool of one layout, an array of bools of columns. What comes after is asked of one
+        layout that breaks the rule: the message with both numbers, and the hint with a value that passes. Warnings
+        never remove a layout from the search. Above another rule, the judgement is the same.
+        """
+
+        def made(judge: Callable[..., Judgement] | Rule) -> Rule:
+            columns = judge.columns if isinstance(judge, Rule) else _judged(self.columns, judge)
+            return Rule(
+                id=id,
+                severity=severity,
+                when=when,
+                source=source,
+                text=judge.text if isinstance(judge, Rule) else judge.__doc__ or "",
+                checks=self.checks,
+                check=judge.check if isinstance(judge, Rule) else wraps(judge)(_check(columns)),
+                subjects=_whole,
+                also=(judge, *judge.also) if isinstance(judge, Rule) else (),
+                columns=replace(columns, binds=self.columns.binds),
+                arguments=arguments,
+            )
+
+        return made
+
+
+def layouts(
+    *reads: str,
     of: tuple[Software, ...] = (),
     applies: Callable[[Job], bool] | None = None,
-    arguments: Arguments | None = None,
-    checks: Checks = "layout",
-) -> Callable[[Callable[..., Any] | Rule], Rule]:
-    """Make a rule of the function below: what holds, as a bool of one layout and as an array of bools of columns.
+    checks: Literal["layout", "fit"] = "layout",
+) -> LayoutSubject:
+    """Layouts as a rule judges them; with `checks="fit"`, each with its ledger.
 
-    It is given job and layout, and with `checks="fit"` the layout's ledger. Warnings never remove a layout from the
-    search. `reads`: the fields of `Layout` that it reads, of which the first is where a finding points, and facts of
-    the job. `explain`: the message with both numbers, and the hint with a value that passes. `of`: the software that
-    requires it; empty: any. `applies`: a condition on facts alone. Above another rule, the check is the same.
+    `reads`: fields of `Layout`, of which the first is where a finding points, and facts of the job. `of`: the software
+    that requires it; empty: any. `applies`: a condition on facts alone.
     """
-
-    def made(holds: Callable[..., Any] | Rule) -> Rule:
-        others = (holds, *holds.also) if isinstance(holds, Rule) else ()
-        columns = holds.columns if isinstance(holds, Rule) else _columns(reads, holds, explain)
-        return Rule(
-            id=id,
-            severity=severity,
-            when=when,
-            source=source,
-            text=columns.holds.__doc__ or "",
-            checks=checks,
-            check=_check(columns),
-            subjects=_whole,
-            also=others,
-            columns=replace(columns, binds=_binds(of, applies)),
-            arguments=arguments,
-        )
-
-    return made
-
-
-def _binds(of: tuple[Software, ...], applies: Callable[[Job], bool] | None) -> Callable[[Job], bool]:
-    return lambda job: (not of or job.framework.runs(*of)) and (applies is None or applies(job))
-
-
-def _columns(reads: tuple[str, ...], holds: Callable[..., Any], explain: Explain | None) -> Columns:
     fields = tuple(name for name in reads if name in FIELDS)
     facts = tuple(name for name in reads if name not in FIELDS)
-    if explain is None:
-        raise TypeError(f"{holds.__name__} has no explanation")
-    return Columns(reads=fields, facts=facts, holds=holds, explain=explain)
+
+    def binds(job: Job) -> bool:
+        return (not of or job.framework.runs(*of)) and (applies is None or applies(job))
+
+    return LayoutSubject(columns=Columns(reads=fields, facts=facts, binds=binds), checks=checks)
+
+
+def _judged(columns: Columns, judge: Callable[..., Judgement]) -> Columns:
+    def holds(*planned: Any) -> Any:
+        return next(judge(*planned))
+
+    def explain(*planned: Any) -> tuple[str, str]:
+        _, (message, hint) = judge(*planned)
+        return message, hint
+
+    return replace(columns, holds=holds, explain=explain)
 
 
 def _check(columns: Columns) -> Callable[..., Violations]:
     """The check of one layout: a tuple of its job, the layout, and with an estimate its ledger."""
 
-    @wraps(columns.holds)
     def check(planned: tuple[Any, ...]) -> Violations:
         if not columns.holds(*planned):
             message, hint = columns.explain(*planned)
@@ -100,7 +113,7 @@ def _check(columns: Columns) -> Callable[..., Violations]:
     return check
 
 
-def _place(job: Job, fields: tuple[str, ...]) -> Any:
+def _place(job: Job, fields: tuple[str, ...]) -> Location:
     """The first of the fields that the user wrote, else the first, else the layout."""
     written = (name for name in fields if getattr(job.pins, name) is not None)
     name = next(written, fields[0] if fields else None)

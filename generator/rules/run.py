@@ -12,7 +12,7 @@ from ..estimate.memory import memory
 from ..findings import Finding, in_file_order
 from ..job.records import Job
 from ..rule import Rule
-from .layout.identities import BATCH_RULES, WORLD_RULES, Product, batch_product, world_product
+from .layout.identities import BATCH_RULES, WORLD_RULES, batch_product, world_product
 from .layout.pins import known_values, layout_of, pinned_values
 from .registry import FIT_RULES, IDENTITY_RULES, JOB_RULES, LAYOUT_RULES
 from .rule import findings_of
@@ -71,9 +71,4 @@ def _check_partial_products(job: Job, pinned: dict[str, Any], known: dict[str, A
         (rule,) = binding_rules(job, rules)
         written = [name for name in product.factors if name in pinned]
         if written and len(product.factors) < len(rule.columns.reads) and product.total % product.known:
-            yield rule.at(job.origin.locate(f"/layout/{written[0]}"), *_explain_partial(product))
-
-
-def _explain_partial(product: Product) -> tuple[str, str]:
-    message = f"{product.describe()} does not divide {product.key}: {product.total}"
-    return message, product.hint(whole=False)
+            yield rule.at(job.origin.locate(f"/layout/{written[0]}"), *product.explain(whole=False))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from ...findings import ERROR, WARNING, Finding, Location, Severity
@@ -82,3 +83,8 @@ class Read:
 def error(rule: Rule, where: Location, message: str, hint: str | None = None) -> Finding:
     """A finding that keeps the run from being used."""
     return rule.at(where, message, hint)
+
+
+def short_name(path: str) -> str:
+    """How a file is called where it is written down: without folders that only this machine has."""
+    return Path(path).name if Path(path).is_absolute() else path

@@ -61,10 +61,6 @@ class Expander:
             self._deeper = Expander(self.source, self.state, self.positional, self._depth + 1)
         return self._deeper.pieces(start, end)
 
-    def _text_of(self, name: str) -> str | None:
-        value = self.state.get(name)
-        return value.text if value else None
-
     def _unquoted(self, start: int, end: int) -> None:
         text, position, out = self.source.text, start, self._out
         bare = ""
@@ -179,7 +175,7 @@ class Expander:
         if text.startswith("${", position) and text[close - 1] == "}" and not text.startswith("${{", position):
             self._parameters.braces(position, close, quoted)
         elif text.startswith("$((", position) and text.endswith("))", position, close):
-            number = evaluate(text[position + 3 : close - 2], self._text_of)
+            number = evaluate(text[position + 3 : close - 2], self.state.text)
             self._out.computed(None if number is None else str(number), position, close)
         else:
             self._out.unknown(position, close)

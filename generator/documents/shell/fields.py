@@ -94,7 +94,7 @@ class Fields:
         if elements is None:
             self.unknown(start, end, (name,))
             return
-        characters = sum(len(piece.text or "") for element in elements for piece in element.pieces)
+        characters = sum(_characters(element.pieces) for element in elements)
         if not self._budget.spend(len(elements) + characters // 2):
             self.add((Piece(None, 0, 0),))
             return
@@ -148,6 +148,4 @@ class Fields:
 
 
 def _characters(pieces: Sequence[Piece]) -> int:
-    if len(pieces) == 1:
-        return len(pieces[0].text or "")
-    return sum(len(piece.text or "") for piece in pieces)
+    return sum([len(piece.text or "") for piece in pieces])

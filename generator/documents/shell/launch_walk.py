@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from .launch_options import OptionReader, Options
-from .launcher_options import TABLES
+from .launcher_options import TABLES, OptionReader, Options
 from .nested import SHELLS, TEXT_FOLLOWS
 from .records import Assignment, Command, Word
 

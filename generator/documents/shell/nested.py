@@ -27,10 +27,8 @@ def nested(context: Context, command: Command, tokens: Sequence[Token]) -> Conte
     if context.depth >= _DEEPEST:
         return None
     if command.words[0].value == "eval":
-        pieces: list[Piece] = []
-        for found in _fields(context, tokens[1:]):
-            pieces.extend([Piece(" ", 0, 0), *found.pieces] if pieces else found.pieces)
-        return _within(context, pieces, context.state, context.positional, context.outer)
+        pieces = [piece for found in _fields(context, tokens[1:]) for piece in (Piece(" ", 0, 0), *found.pieces)]
+        return _within(context, pieces[1:], context.state, context.positional, context.outer)
     at = _shell_text(command.words)
     return None if at is None else _of_shell(context, command, tokens, at)
 

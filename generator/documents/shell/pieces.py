@@ -94,11 +94,6 @@ def parts_of_pieces(pieces: Iterable[Piece]) -> tuple[str | None, ...]:
     return tuple(parts)
 
 
-def names_of_pieces(pieces: Iterable[Piece]) -> tuple[str, ...]:
-    """The variables whose expansion gave the pieces, in order, each once."""
-    return tuple(dict.fromkeys(name for piece in pieces for name in piece.names))
-
-
 def at_site(pieces: Sequence[Piece], name: str, start: int, end: int) -> tuple[Piece, ...]:
     """The pieces as if written at the place of `$name`."""
     return tuple(Piece(p.text, start, end, (name, *p.names)[:_MOST_NAMES]) for p in pieces)

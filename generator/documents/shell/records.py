@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from .fields import Field
-from .pieces import names_of_pieces, parts_of_pieces, region_of, text_of_pieces
+from .pieces import parts_of_pieces, region_of, text_of_pieces
 
 
 class Word(NamedTuple):
@@ -42,7 +42,7 @@ def word_of(found: Field, raw_region: tuple[int, int], content: str) -> Word:
         value=value,
         offset=start,
         parts=(value,) if value is not None else parts_of_pieces(found.pieces),
-        variables=tuple(name for name in names_of_pieces(found.pieces) if name),
+        variables=tuple(dict.fromkeys(name for piece in found.pieces for name in piece.names if name)),
     )
 
 

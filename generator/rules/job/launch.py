@@ -10,8 +10,8 @@ from ..planned import jobs, violation
 from ..sources import derived
 
 
-def _slurm_number(job: Job, key: str) -> int | None:
-    value = job.launch.options.get(key) if job.launch.target == "slurm" else None
+def _number(job: Job, key: str) -> int | None:
+    value = job.launch.options.get(key)
     return value if isinstance(value, int) else None
 
 
@@ -22,8 +22,8 @@ def hosts_are_the_nodes(job: Job) -> Violations:
     Prevents: The launch script stops, or starts more ranks on a host than it has GPUs.
     Fix: as many different hosts as nodes, or none: the hostfile can be written later
     """
-    hosts, where = job.launch.options.get("hosts"), "/launch/shell/hosts"
-    if job.launch.target != "shell" or not isinstance(hosts, (list, tuple)):
+    hosts, where = job.launch.options.get("hosts"), f"/launch/{job.launch.target}/hosts"
+    if not isinstance(hosts, (list, tuple)):
         return
     twice = [host for host, times in Counter(hosts).items() if times > 1]
     if twice:
@@ -43,11 +43,12 @@ def node_has_the_cores(job: Job) -> Violations:
     Prevents: sbatch refuses the job, or it waits forever: the requested node configuration is not available.
     Fix: launch.slurm.cpus_per_task of at most a node's cores, or leave it out
     """
-    asked, cores = _slurm_number(job, "cpus_per_task"), job.cluster.cpu_cores
+    asked, cores = _number(job, "cpus_per_task"), job.cluster.cpu_cores
     if asked is None or cores is None or asked <= cores:
         return
     message = f"cpus_per_task: {asked} is more than the {cores} cores of {job.cluster.name}"
-    yield violation(job, "/launch/slurm/cpus_per_task", message, f"cpus_per_task: {cores}, or leave it out")
+    where = f"/launch/{job.launch.target}/cpus_per_task"
+    yield violation(job, where, message, f"cpus_per_task: {cores}, or leave it out")
 
 
 @jobs.rule(
@@ -59,9 +60,9 @@ def signal_comes_during_the_run(job: Job) -> Violations:
     Prevents: No error: the job saves, stops or queues again as soon as it has started.
     Fix: a launch.slurm.signal_seconds well below launch.time_limit
     """
-    before_s, limit_s = _slurm_number(job, "signal_seconds"), job.launch.time_limit_s
+    before_s, limit_s = _number(job, "signal_seconds"), job.launch.time_limit_s
     if not before_s or limit_s is None or before_s < limit_s:
         return
     message = f"signal_seconds: {before_s} is no less than the time limit of {limit_s} s: the signal comes at the start"
     hint = f"signal_seconds: {max(1, limit_s // 10)}, or a longer time_limit"
-    yield violation(job, "/launch/slurm/signal_seconds", message, hint)
+    yield violation(job, f"/launch/{job.launch.target}/signal_seconds", message, hint)
