@@ -145,9 +145,8 @@ def _sections() -> dict[str, str]:
     sections = {name: parts[name]["properties"] for name in ("training", "layout", "launch")}
     sections["memory"] = properties["memory"]["properties"]
     sections["training.duration"] = parts["training"]["properties"]["duration"]["properties"]
-    sections |= {
-        f"launch.{name}": parts["launch"]["properties"][name]["properties"] for name in ("slurm", "azureml", "shell")
-    }
+    launch = parts["launch"]["properties"]
+    sections |= {f"launch.{name}": launch[name]["properties"] for name in launch["target"]["enum"]}
     homes = [(key, section) for section, keys in sections.items() for key in keys]
     return {key: section for key, section in homes if [other for other, _ in homes].count(key) == 1}
 
