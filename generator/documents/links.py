@@ -54,7 +54,7 @@ def references(submission: Submission) -> tuple[Reference, ...]:
 
 
 @lru_cache(maxsize=4)
-def used_ds_config(submission: Submission) -> Config | None:
+def used_config(submission: Submission) -> Config | None:
     """The DeepSpeed config that the job uses: the one that a launch line names, else the only one there is."""
     named = {link.name for link in references(submission) if link.kind == "DeepSpeed config"}
     used = [config for config in submission.configs if config.name in named] or submission.configs
@@ -83,7 +83,7 @@ def ds_config_of(submission: Submission, arguments: TrainingArguments) -> Config
         same = [config for config in configs if config.name == name]
         if len(same) == 1:
             return same[0]
-    return used_ds_config(submission) if named is None or len(configs) == 1 else None
+    return used_config(submission) if named is None or len(configs) == 1 else None
 
 
 def _references(submission: Submission) -> Iterator[Reference]:

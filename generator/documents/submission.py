@@ -159,9 +159,9 @@ class Submission:
     @property
     def config(self) -> Config | None:
         """The DeepSpeed config that the job uses."""
-        from .links import used_ds_config
+        from .links import used_config
 
-        return used_ds_config(self)
+        return used_config(self)
 
     @property
     def world(self) -> World:

@@ -28,11 +28,11 @@ def gpus_agree(submission: Submission) -> Violations:
     Fix: the same nodes × GPUs in the scheduler's options, the launcher's and the config
     """
     world = submission.world
-    for trusted in world.said("GPUs")[:1] or world.said("processes")[:1]:
-        others = (*world.said("GPUs"), *world.said("processes"))
+    for trusted in world.claims_on("GPUs")[:1] or world.claims_on("processes")[:1]:
+        others = (*world.claims_on("GPUs"), *world.claims_on("processes"))
         for claim in _against(submission, trusted, others):
             what = "processes" if claim.quantity == "processes" else "GPUs"
-            message = f"{claim.words} makes {claim.value} {what}; {_trusted(trusted)} makes {trusted.value} GPUs"
+            message = f"{claim.text} makes {claim.value} {what}; {_trusted(trusted)} makes {trusted.value} GPUs"
             yield Violation(where=claim.where, message=message, hint=_gpu_hint(submission, trusted))
 
 
@@ -56,10 +56,10 @@ def nodes_agree(submission: Submission) -> Violations:
     Prevents: The rendezvous waits for nodes that never come, or allocated nodes idle.
     Fix: the same number of nodes in the scheduler's and the launcher's options; $SLURM_NNODES is always right
     """
-    for trusted in submission.world.said("nodes")[:1]:
-        for claim in _against(submission, trusted, submission.world.said("nodes")):
+    for trusted in submission.world.claims_on("nodes")[:1]:
+        for claim in _against(submission, trusted, submission.world.claims_on("nodes")):
             message = (
-                f"{claim.words}: {claim.value} node{'s' * (claim.value != 1)}; {_trusted(trusted)} says {trusted.value}"
+                f"{claim.text}: {claim.value} node{'s' * (claim.value != 1)}; {_trusted(trusted)} says {trusted.value}"
             )
             yield Violation(where=claim.where, message=message, hint=f"{trusted.value} in both")
 
@@ -77,11 +77,11 @@ def gpus_per_node_agree(submission: Submission) -> Violations:
     Prevents: No error where it is fewer: GPUs idle. Where it is more: CUDA error, invalid device ordinal.
     Fix: as many processes a node as it has GPUs
     """
-    for trusted in submission.world.said("GPUs per node")[:1]:
-        for claim in _against(submission, trusted, submission.world.said("GPUs per node")):
+    for trusted in submission.world.claims_on("GPUs per node")[:1]:
+        for claim in _against(submission, trusted, submission.world.claims_on("GPUs per node")):
             more = claim.value > trusted.value
             effect = "more than there are" if more else f"{trusted.value - claim.value} of each node stay idle"
-            message = f"{claim.words}: {claim.value} GPUs a node; {_trusted(trusted)} says {trusted.value}: {effect}"
+            message = f"{claim.text}: {claim.value} GPUs a node; {_trusted(trusted)} says {trusted.value}: {effect}"
             small = submission.world.gpus is not None and submission.world.gpus <= claim.value
             severity = Severity.ERROR if more else Severity.NOTE if small else Severity.WARNING
             yield Violation(where=claim.where, message=message, hint=f"{trusted.value} in both", severity=severity)
@@ -91,7 +91,7 @@ def _against(submission: Submission, trusted: Claim, others: tuple[Claim, ...]) 
     """Claims that contradict the most trusted one. Two scripts that nothing binds together may be two jobs."""
     scripts = {script.path for script in submission.scripts}
     hostfiles = {hostfile.path for hostfile in submission.hostfiles}
-    launched = [claim for claim in others if not claim.words.startswith("#SBATCH")]
+    launched = [claim for claim in others if not claim.text.startswith("#SBATCH")]
     right = {(claim.where.path, claim.quantity) for claim in launched if claim.value == trusted.value}
     for claim in others:
         if (claim.where.path, claim.quantity) in right:  # one of a script's launch lines is the job, others prepare it
@@ -107,7 +107,7 @@ def _trusted(claim: Claim) -> str:
     """The claim that others are measured by, with its place unless it was given beside the files."""
     where = claim.where
     place = where.path if where.line is None else f"{where.path}:{where.line}"
-    return claim.words if where.path == FLAGS else f"{claim.words} ({place})"
+    return claim.text if where.path == FLAGS else f"{claim.text} ({place})"
 
 
 @submissions.rule(

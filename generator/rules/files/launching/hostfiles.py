@@ -167,9 +167,9 @@ def gpus_are_in_the_hostfile(submission: Submission) -> Violations:
             message = f"{said(call, '--num_gpus')} is more than the {short[0].slots} slots of {short[0].host}"
             yield Violation(where=at_value(launch, option), message=message, hint=f"--num_gpus {short[0].slots}")
             continue
-        has = next((claim for claim in submission.world.said("GPUs per node") if claim.where.path == FLAGS), None)
+        has = next((claim for claim in submission.world.claims_on("GPUs per node") if claim.where.path == FLAGS), None)
         if option is not None and gpus is not None and has is not None and gpus > has.value:
-            message = f"{said(call, '--num_gpus')} is more than {has.words}"
+            message = f"{said(call, '--num_gpus')} is more than {has.text}"
             yield Violation(where=at_value(launch, option), message=message, hint=f"--num_gpus {has.value}")
 
 

@@ -98,7 +98,9 @@ def _free_gpus(submission: Submission, block: Request) -> tuple[str, Severity] |
     asked = gpus_per_node(block)
     if asked is None or asked[1] == 0 or block.has("--exclusive"):
         return None
-    told = next((claim.value for claim in submission.world.said("GPUs per node") if claim.where.path == FLAGS), None)
+    told = next(
+        (claim.value for claim in submission.world.claims_on("GPUs per node") if claim.where.path == FLAGS), None
+    )
     has = submission.cluster.accelerators_per_node if submission.cluster else told
     if has is not None:
         return (f"the {has - asked[1]} other GPUs", Severity.WARNING) if asked[1] < has else None
