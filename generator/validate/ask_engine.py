@@ -1,4 +1,4 @@
-"""What the installed DeepSpeed says of a submission's configs, as findings."""
+"""What the installed DeepSpeed reports of a submission's configs, as findings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..documents.world import FLAGS
 from ..findings import Finding, Location, Severity
 from .engine import NoEngine, installed_version, parse, quiet, read
 
-_MAX_MESSAGE: Final = 500  # characters of DeepSpeed's own words
+_MAX_MESSAGE: Final = 500  # characters of DeepSpeed's own message
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -24,9 +24,8 @@ def ask_engine(submission: Submission, findings: Iterable[Finding]) -> Iterator[
     wanted = ".".join(map(str, submission.deepspeed_version))
     if version.split("+")[0] != wanted:
         message = f"the DeepSpeed installed here is {version}, and the files are checked for {wanted}"
-        hint = f"--deepspeed-version {version.split('+')[0]}, or install that version"
-        where = Location(path=FLAGS)
-        yield codes.ENGINE_VERSION.at(where, message, hint)
+        hint = f"set --deepspeed-version {version.split('+')[0]}, or install DeepSpeed {wanted}"
+        yield codes.ENGINE_VERSION.at(Location(path=FLAGS), message, hint)
     broken = {finding.where.path for finding in findings if finding.severity is Severity.ERROR}
     for config in submission.configs:
         if config.path not in broken:
@@ -44,7 +43,7 @@ def _ask(submission: Submission, config: Config, version: str) -> Iterator[Findi
     except NoEngine:
         raise
     except Exception as problem:  # whatever DeepSpeed raises is its answer
-        said = " ".join(_words(problem).split())
+        said = " ".join(_message(problem).split())
         said = said if len(said) <= _MAX_MESSAGE else f"{said[:_MAX_MESSAGE]}..."
         offset = problem.pos if isinstance(problem, JSONDecodeError) else None
         where = _place(config, said) if offset is None else config.json.locate_offset(offset)
@@ -69,7 +68,7 @@ def _filled(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def _world(submission: Submission, config: Config) -> tuple[int, int | None]:
-    """Ranks, and the replicas that an mpu tells, where the script passes one: Megatron's, and that of pipelines."""
+    """Ranks, and the replicas of the mpu that the script passes, if any: Megatron's, and that of pipelines."""
     world = submission.world
     parallel = world.model_parallel
     passes_mpu = submission.consumer == "megatron-deepspeed" or world.pipeline > 1
@@ -95,8 +94,8 @@ def _on(submission: Submission) -> str:
     return "" if gpus is None else f" on {gpus:,} GPUs"
 
 
-def _words(problem: Exception) -> str:
-    """The problem in DeepSpeed's words; of pydantic's, the first with its key."""
+def _message(problem: Exception) -> str:
+    """DeepSpeed's own message; of pydantic's, the first with its key."""
     errors = getattr(problem, "errors", None)
     if callable(errors):
         first = errors()[0]
@@ -105,7 +104,7 @@ def _words(problem: Exception) -> str:
 
 
 def _place(config: Config, said: str) -> Location:
-    """The first key that the words name and the config has, else the file."""
+    """The first key that the message names and the config has, else the file."""
     by_name: dict[str, str] = {}
     for pointer in config.json.spans:
         by_name.setdefault(pointer.rpartition("/")[2], pointer)
