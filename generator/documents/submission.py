@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from ..catalog import Model
 from ..job.framework import Frameworks
@@ -18,10 +18,6 @@ from .hostfile import Hostfile
 from .megatron_arguments import MegatronArguments
 from .shell.launch_line import Launch
 from .training_arguments import TrainingArguments
-
-if TYPE_CHECKING:
-    from .links import Reference
-    from .world import World
 
 #: The newest release that the tables of keys describe.
 NEWEST_DEEPSPEED: Final = (0, 19, 8)
@@ -122,26 +118,3 @@ class Submission:
             call.program == "accelerate" for launch in self.launches for call in launch.calls
         ):
             yield "accelerate"
-
-    # The last uses of these move to the functions that they call.
-
-    @property
-    def references(self) -> tuple[Reference, ...]:
-        """Files that documents of the submission name."""
-        from .links import references
-
-        return references(self)
-
-    @property
-    def config(self) -> Config | None:
-        """The DeepSpeed config that the job uses."""
-        from .links import used_config
-
-        return used_config(self)
-
-    @property
-    def world(self) -> World:
-        """GPUs, nodes and degrees of parallelism."""
-        from .world import world_of
-
-        return world_of(self)

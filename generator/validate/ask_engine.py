@@ -10,7 +10,7 @@ from typing import Any, Final
 from ..documents import codes
 from ..documents.deepspeed_config import BATCH_KEYS, Config
 from ..documents.submission import FILLERS, Submission
-from ..documents.world import FLAGS
+from ..documents.world import FLAGS, world_of
 from ..findings import Finding, Location, Severity
 from .engine import NoEngine, installed_version, parse, quiet, read
 
@@ -69,7 +69,7 @@ def _filled(block: dict[str, Any]) -> dict[str, Any]:
 
 def _world(submission: Submission, config: Config) -> tuple[int, int | None]:
     """Ranks, and the replicas of the mpu that the script passes, if any: Megatron's, and that of pipelines."""
-    world = submission.world
+    world = world_of(submission)
     parallel = world.model_parallel
     passes_mpu = submission.consumer == "megatron-deepspeed" or world.pipeline > 1
     if not passes_mpu:
@@ -90,7 +90,7 @@ def _replicas(config: Config) -> int:
 
 
 def _on(submission: Submission) -> str:
-    gpus = submission.world.gpus
+    gpus = world_of(submission).gpus
     return "" if gpus is None else f" on {gpus:,} GPUs"
 
 

@@ -47,9 +47,8 @@ def node_has_the_cores(job: Job) -> Violations:
     if asked is None or cores is None or asked <= cores:
         return
     message = f"cpus_per_task: {asked} is more than the {cores} cores of {job.cluster.name}"
-    yield violation(
-        job, f"/launch/{job.launch.target}/cpus_per_task", message, f"cpus_per_task: {cores}, or leave it out"
-    )
+    where = f"/launch/{job.launch.target}/cpus_per_task"
+    yield violation(job, where, message, f"cpus_per_task: {cores}, or leave it out")
 
 
 @jobs.rule(

@@ -6,6 +6,7 @@ from typing import Final
 
 from ....documents.deepspeed_config import Config
 from ....documents.submission import Submission
+from ....documents.world import world_of
 from ....findings import ERROR, WARNING, Violation, Violations
 from ...rule import submissions
 from ...sources import deepspeed_now, derived
@@ -55,7 +56,7 @@ def stage_0_accumulates_as_it_computes(submission: Submission) -> Violations:
         refused = accumulated != kind
         if kind == "bf16" and version < ACCUMULATES_AS_IT_COMPUTES:
             own = accumulated == "fp32" or (accumulated == "bf16" and version >= ACCUMULATES_IN_BF16)
-            refused = not own and not (accumulated == "bf16" and submission.world.pipeline > 1)
+            refused = not own and not (accumulated == "bf16" and world_of(submission).pipeline > 1)
         if refused:
             message = f"grad_accum_dtype: {shown(config.accumulates_in)} with a model in {kind} is refused without ZeRO"
             fits = "fp32" if kind == "bf16" and version < ACCUMULATES_IN_BF16 else kind
@@ -97,7 +98,7 @@ def pipelines_accumulate_in_fp32(submission: Submission) -> Violations:
     Fix: data_types.grad_accum_dtype: fp32
     """
     for config in configs(submission):
-        stages = submission.world.pipeline
+        stages = world_of(submission).pipeline
         if config.precision == "bf16" and config.stage and stages > 1 and not config.accumulates_in:
             message = f"bf16 gradients of {stages} pipeline stages accumulate in bf16 over all micro-batches"
             hint = '"data_types": {"grad_accum_dtype": "fp32"}'

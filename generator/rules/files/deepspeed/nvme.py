@@ -6,6 +6,7 @@ from typing import Final
 
 from ....documents.deepspeed_config import Config, whole_of
 from ....documents.submission import Submission
+from ....documents.world import world_of
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...rule import submissions
 from ...sources import deepspeed_now, derived
@@ -125,12 +126,12 @@ def buffers_hold_a_parameter(submission: Submission) -> Violations:
     Prevents: a RuntimeError when the parameter is read, or one that overwrites its neighbour
     Fix: the largest parameter's part on a rank
     """
-    model, replicas = submission.model, submission.world.replicas
+    model, replicas = submission.model, world_of(submission).replicas
     for config in configs(submission) if model and replicas else ():
         if model is None or not replicas or config.stage != 3 or config.offload("param") != "nvme":
             continue
-        largest = model.vocab * (model.embedding_width or model.hidden) // submission.world.tensor
-        part = -(-largest // (replicas * submission.world.context))
+        largest = model.vocab * (model.embedding_width or model.hidden) // world_of(submission).tensor
+        part = -(-largest // (replicas * world_of(submission).context))
         size = config.whole(f"{PARAM}/buffer_size") if config.has(f"{PARAM}/buffer_size") else BUFFER_SIZE
         if size is not None and part > size:
             default = "" if config.has(f"{PARAM}/buffer_size") else ", the default,"

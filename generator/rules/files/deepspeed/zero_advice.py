@@ -6,6 +6,7 @@ from typing import Final
 
 from ....documents.deepspeed_config import Config
 from ....documents.submission import Submission
+from ....documents.world import world_of
 from ....findings import WARNING, Violation, Violations
 from ...rule import submissions
 from ...sources import deepspeed, deepspeed_now, derived
@@ -47,7 +48,7 @@ def overlap_is_decided(submission: Submission) -> Violations:
     Fix: overlap_comm: true
     """
     for config in configs(submission):
-        if config.stage == 2 and f"{ZERO}/overlap_comm" not in config.json.spans and submission.world.pipeline == 1:
+        if config.stage == 2 and f"{ZERO}/overlap_comm" not in config.json.spans and world_of(submission).pipeline == 1:
             message = "overlap_comm is not set, and its default is true only at stage 3:"
             message += " gradients are reduced while nothing is computed"
             yield Violation(where=config.locate(f"{ZERO}/stage"), message=message, hint='"overlap_comm": true')
@@ -62,7 +63,7 @@ def sharding_needs_replicas(submission: Submission) -> Violations:
     Prevents: overhead without saving
     Fix: stage 0 or more replicas
     """
-    world = submission.world
+    world = world_of(submission)
     ranks = None if world.replicas is None else world.replicas * world.context
     for config in configs(submission):
         stage = config.stage

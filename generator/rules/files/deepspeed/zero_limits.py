@@ -6,6 +6,7 @@ from typing import Final
 
 from ....documents.deepspeed_config import Config
 from ....documents.submission import Submission
+from ....documents.world import world_of
 from ....findings import ERROR, WARNING, Violation, Violations
 from ...rule import submissions
 from ...sources import deepspeed, deepspeed_now
@@ -151,7 +152,7 @@ def callers_overlap_at_stage_2(submission: Submission) -> Violations:
         pointer = "/managed_gradient_accumulation"
         if config.switch(pointer, True) is not False:
             continue
-        stage, stages = config.stage, submission.world.pipeline
+        stage, stages = config.stage, world_of(submission).pipeline
         others = [f"overlap_comm at stage {stage}"] if stage in (0, 1) and config.switch(f"{ZERO}/overlap_comm") else []
         others += [f"{stages} pipeline stages"] if stages > 1 else []
         others += ["compile.deepcompile"] if config.switch("/compile/deepcompile") else []

@@ -6,6 +6,7 @@ from typing import Final
 
 from ....documents.deepspeed_config import Config
 from ....documents.submission import Submission
+from ....documents.world import world_of
 from ....findings import ERROR, WARNING, Violation, Violations
 from ...numbers import divisors, listed, neighbours
 from ...rule import submissions
@@ -25,7 +26,7 @@ def second_partitions_divide_the_gpus(submission: Submission) -> Violations:
     Prevents: `N is not divisible by M` when the engine starts
     Fix: a divisor of the GPUs
     """
-    gpus = submission.world.gpus
+    gpus = world_of(submission).gpus
     for config in configs(submission):
         size = config.whole(HPZ)
         if config.stage == 3 and gpus and size and 1 < size < gpus and gpus % size:
@@ -48,7 +49,7 @@ def second_partitions_stay_in_a_node(submission: Submission) -> Violations:
     Prevents: slower than without, or more memory than needed
     Fix: the GPUs of a node
     """
-    per_node = submission.world.gpus_per_node
+    per_node = world_of(submission).gpus_per_node
     for config in configs(submission):
         size = config.whole(HPZ)
         if config.stage == 3 and per_node and size and size > 1 and size != per_node:
@@ -65,7 +66,7 @@ def quantized_gradients_fill_nodes(submission: Submission) -> Violations:
     Prevents: `num_gpus not equal to device per node, cannot initialize All-To-All`, or ranks without a group
     Fix: whole nodes
     """
-    gpus, per_node = submission.world.gpus, submission.world.gpus_per_node
+    gpus, per_node = world_of(submission).gpus, world_of(submission).gpus_per_node
     for config in configs(submission):
         pointer = f"{ZERO}/zero_quantized_gradients"
         if config.switch(pointer) and gpus and per_node and gpus > per_node and gpus % per_node:
@@ -149,7 +150,7 @@ def mics_shards_divide_the_gpus(submission: Submission) -> Violations:
     Prevents: an assertion when the groups are made
     Fix: a divisor of the GPUs
     """
-    gpus = submission.world.gpus
+    gpus = world_of(submission).gpus
     for config in configs(submission):
         pointer = f"{ZERO}/mics_shard_size"
         size = config.whole(pointer)
