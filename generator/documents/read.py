@@ -123,7 +123,7 @@ def _read_file(name: str, reading: Reading, consumer: str | None, *, named: bool
             text = text_of(reading.instead[text.path], text.path, text.folder)
     except UnreadableText as problem:
         if named or problem.finding.rule != "SPEC014":  # binary files may lie in a folder
-            spec = Path(name).suffix.lower() in _YAML  # what a YAML file is taken for when nothing tells
+            spec = Path(name).suffix.lower() in _YAML  # the kind of a YAML file when nothing else is known
             reading.findings.append(problem.finding if spec else codes.from_spec(problem.finding))
         return
     reading.texts.setdefault(text.path, text)
@@ -141,7 +141,7 @@ def _read_file(name: str, reading: Reading, consumer: str | None, *, named: bool
 
 @dataclass(slots=True)
 class _File:
-    """A file's text, and its data as JSON or YAML where its name or first character says that it is that."""
+    """A file's text, and its data as JSON or YAML where its name or first character shows that it is."""
 
     text: Text
     json: JsonText | None = None
@@ -159,7 +159,7 @@ class _File:
         return keys
 
     def kind(self) -> tuple[Kind | None, str | None]:
-        """The kind that its name and keys tell, and what else of AzureML's it is."""
+        """The kind by its name and keys, and what else of AzureML's it is."""
         path = Path(self.text.path)
         if path.name.lower() in ("flow.dag.yaml", "flow.dag.yml"):
             return None, "prompt flow"
@@ -168,7 +168,7 @@ class _File:
         return (None if other else kind), other
 
     def kind_as_named(self, consumer: str | None) -> Kind | None:
-        """What it must be when the user names it although nothing tells its kind."""
+        """What it must be when the user names it although its kind is unknown."""
         if self.json is not None:
             foreign = self.keys & {"model_type", "architectures", "step_time"}
             return "DeepSpeed config" if consumer or not foreign else None

@@ -49,7 +49,7 @@ class World:
 
     @property
     def replicas(self) -> int | None:
-        """Model replicas; None where the GPUs are not known or are no whole number of replicas."""
+        """Model replicas; None where the GPUs are unknown or not a multiple of a replica's."""
         return self.gpus // self.model_parallel if self.gpus and not self.gpus % self.model_parallel else None
 
     def claims_on(self, quantity: Quantity) -> tuple[Claim, ...]:

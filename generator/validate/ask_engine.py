@@ -43,11 +43,11 @@ def _ask(submission: Submission, config: Config, version: str) -> Iterator[Findi
     except NoEngine:
         raise
     except Exception as problem:  # whatever DeepSpeed raises is its answer
-        said = " ".join(_message(problem).split())
-        said = said if len(said) <= _MAX_MESSAGE else f"{said[:_MAX_MESSAGE]}..."
+        text = " ".join(_message(problem).split())
+        text = text if len(text) <= _MAX_MESSAGE else f"{text[:_MAX_MESSAGE]}..."
         offset = problem.pos if isinstance(problem, JSONDecodeError) else None
-        where = _place(config, said) if offset is None else config.json.locate_offset(offset)
-        yield codes.ENGINE_REFUSES.at(where, f"{reader} refuses this config{_on(submission)}: {said}")
+        where = _place(config, text) if offset is None else config.json.locate_offset(offset)
+        yield codes.ENGINE_REFUSES.at(where, f"{reader} refuses this config{_on(submission)}: {text}")
 
 
 def _as_given_to_deepspeed(submission: Submission, config: Config) -> Any:
@@ -62,7 +62,7 @@ def _as_given_to_deepspeed(submission: Submission, config: Config) -> Any:
 
 
 def _filled(block: dict[str, Any]) -> dict[str, Any]:
-    """The block without its `auto` values: DeepSpeed's defaults stand for what would be filled in."""
+    """The block without its `auto` values: DeepSpeed's defaults replace what would be filled in."""
     kept = {key: value for key, value in block.items() if value != "auto"}
     return {key: _filled(value) if isinstance(value, dict) else value for key, value in kept.items()}
 
@@ -81,7 +81,7 @@ def _world(submission: Submission, config: Config) -> tuple[int, int | None]:
 
 
 def _replicas(config: Config) -> int:
-    """As many replicas as the batch sizes say, where they are whole; else 1, which the parser holds least against."""
+    """As many replicas as the batch sizes give, where that is an integer; else 1, which the parser refuses least."""
     total, micro, steps = (config.whole(f"/{key}") or 0 for key in BATCH_KEYS)
     if min(total, micro, steps) < 1:
         return 1
@@ -103,10 +103,10 @@ def _message(problem: Exception) -> str:
     return str(problem) or type(problem).__name__
 
 
-def _place(config: Config, said: str) -> Location:
+def _place(config: Config, text: str) -> Location:
     """The first key that the message names and the config has, else the file."""
     by_name: dict[str, str] = {}
     for pointer in config.json.spans:
         by_name.setdefault(pointer.rpartition("/")[2], pointer)
-    named = next((by_name[name] for name in _NAME.findall(said) if name in by_name), None)
+    named = next((by_name[name] for name in _NAME.findall(text) if name in by_name), None)
     return Location(path=config.path) if named is None else config.locate_key(named)

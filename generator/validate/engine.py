@@ -1,6 +1,6 @@
 """The installed DeepSpeed's own parser, asked about every DeepSpeed config: `--engine`. No GPU, no launch.
 
-torch's `fake` process group says that the world has as many ranks as the submission; DeepSpeed then checks the config
+torch's `fake` process group has as many ranks as the submission; DeepSpeed then checks the config
 as it would there. DeepSpeed is imported into this process; without `DS_ACCELERATOR` in the environment that is set to
 `cpu`, so that no device is touched.
 """
@@ -25,7 +25,7 @@ _LOGGER: Final = "DeepSpeed"
 
 
 class NoEngine(ModuleNotFoundError):
-    """DeepSpeed can't be imported here; the text says what to install."""
+    """DeepSpeed can't be imported here; the message names what to install."""
 
 
 def installed_version() -> str:

@@ -93,7 +93,7 @@ def test_what_cannot_be_known_has_a_place_and_no_value() -> None:
     """A variable's value is not known: the argument is given, its value is absent."""
     found = read("--per_device_train_batch_size $BATCH --bf16")
     assert found is not None
-    assert found.given("per_device_train_batch_size")
+    assert found.has("per_device_train_batch_size")
     assert found.value("per_device_train_batch_size") is None
     assert found.complete
 

@@ -40,7 +40,7 @@ class Launch:
 
     script: ShellScript = field(repr=False)
     calls: tuple[Call, ...]  #: outermost first
-    program: Word | None  #: the script or module; None where it can't be told
+    program: Word | None  #: the script or module; None where it can't be known
     arguments: tuple[Word, ...]  #: those of the training program
     environment: Mapping[str, Assignment]
 
@@ -105,7 +105,7 @@ class _Exports:
         prefixes = {id(assignment) for command in script.commands for assignment in command.environment}
         self._assignments = [a for a in script.assignments if id(a) not in prefixes]
         self._next = 0
-        self._now: dict[int | None, dict[str, Assignment]] = {None: {}}  # by the `bash -c` that they stand in
+        self._now: dict[int | None, dict[str, Assignment]] = {None: {}}  # by the `bash -c` that they are in
 
     def before(self, command: Command) -> dict[str, Assignment]:
         """The last export of each name before a command; asked in order."""

@@ -66,7 +66,7 @@ def _within(
 
 
 def _shell_text(words: Sequence[Word]) -> int | None:
-    """The index of the text of `bash -c TEXT`, wherever it stands among the words."""
+    """The index of the text of `bash -c TEXT`, wherever it is among the words."""
     for index, word in enumerate(words):
         value = word.value
         if value is None or not value.endswith("sh") or value.rpartition("/")[2] not in SHELLS:
