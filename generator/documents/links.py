@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import zip_longest
 from pathlib import PurePath
 from typing import Final
 
@@ -118,16 +119,12 @@ def _input_references(job: AzureMLJob) -> Iterator[Reference]:
 
 
 def _program_references(launch: Launch) -> Iterator[Reference]:
-    words: Sequence[Word] = launch.arguments
-    for index, word in enumerate(words):
+    for word, following in zip_longest(launch.arguments, launch.arguments[1:]):
         option, equals, _ = word.raw.partition("=")
-        if option not in _CONFIG_OPTIONS:
-            continue
-        value = word if equals else words[index + 1] if index + 1 < len(words) else None
-        path = None if value is None else _path_of(value)
-        if equals and path is not None:
-            path = path.partition("=")[2]
-        if path is not None and value is not None and path.endswith((".json", ".hjson")):
+        value = word if equals else following
+        path = _path_of(value) if option in _CONFIG_OPTIONS and value is not None else None
+        path = path.partition("=")[2] if path and equals else path
+        if path and path.endswith((".json", ".hjson")):
             yield Reference(kind="DeepSpeed config", path=path, where=launch.script.locate(value))
 
 

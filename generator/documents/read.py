@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +17,7 @@ from .accelerate import AccelerateConfig
 from .azureml import is_of_azureml, other_than_command, read_azureml
 from .document import Document, DsConfig, JobSpec, Kind, LaunchScript
 from .foreign_yaml import read_yaml
-from .hjson.text import JsonText, read_json
+from .hjson.text import read_json
 from .hostfile import read_environment_file, read_hostfile
 from .kinds import is_candidate, kind_of, torn_keys
 from .megatron_arguments import from_launches as megatron_from_launches
@@ -127,7 +127,7 @@ def _read_file(name: str, reading: Reading, consumer: str | None, *, named: bool
             reading.findings.append(problem.finding if spec else codes.from_spec(problem.finding))
         return
     reading.texts.setdefault(text.path, text)
-    file = _file(text)
+    file = _File(text)
     kind, other = file.kind()
     if kind is None and other is None and named:
         kind = file.kind_as_named(consumer)
@@ -139,13 +139,15 @@ def _read_file(name: str, reading: Reading, consumer: str | None, *, named: bool
         _read_kind(kind, file, reading)
 
 
-@dataclass(slots=True)
 class _File:
     """A file's text, and its data as JSON or YAML where its name or first character shows that it is."""
 
-    text: Text
-    json: JsonText | None = None
-    source: Source | None = None
+    def __init__(self, text: Text) -> None:
+        suffix = Path(text.path).suffix.lower()
+        is_json = suffix in (".json", ".hjson") or text.content.lstrip()[:1] == "{"
+        self.text = text
+        self.json = read_json(text) if is_json else None
+        self.source = read_yaml(text) if suffix in _YAML and not is_json else None
 
     @property
     def keys(self) -> frozenset[str]:
@@ -169,22 +171,14 @@ class _File:
 
     def kind_as_named(self, consumer: str | None) -> Kind | None:
         """What it must be when the user names it although its kind is unknown."""
-        if self.json is not None:
-            foreign = self.keys & {"model_type", "architectures", "step_time"}
-            return "DeepSpeed config" if consumer or not foreign else None
-        return "job spec" if self.source is not None else None
+        if self.json is None:
+            return "job spec" if self.source is not None else None
+        return "DeepSpeed config" if consumer or not self.keys & {"model_type", "architectures", "step_time"} else None
 
     def yaml(self) -> Source:
         """Its data as YAML."""
         self.source = self.source or read_yaml(self.text)
         return self.source
-
-
-def _file(text: Text) -> _File:
-    suffix = Path(text.path).suffix.lower()
-    if suffix in (".json", ".hjson") or text.content.lstrip()[:1] == "{":
-        return _File(text, json=read_json(text))
-    return _File(text, source=read_yaml(text) if suffix in _YAML else None)
 
 
 def _report_unknown(text: Text, other: str | None, reading: Reading) -> None:
@@ -243,10 +237,8 @@ def _embedded_configs(shell: ShellScript) -> Iterator[DsConfig]:
     for document in shell.heredocs:
         if document.path is None or not document.complete or not document.content.lstrip().startswith("{"):
             continue
-        above = (shell.locate(document.offset).line or 1) - 1
-        content = "\n" * above + document.content
-        lines = [""] * above + document.content.split("\n")
-        json = read_json(Text(path=shell.text.path, content=content, lines=lines, folder=shell.text.folder))
+        content = "\n" * ((shell.locate(document.offset).line or 1) - 1) + document.content
+        json = read_json(replace(shell.text, content=content, lines=content.split("\n")))
         keys = frozenset(json.data) if isinstance(json.data, dict) else frozenset[str]()
         if kind_of(Path(document.path), document.content, keys) == "DeepSpeed config":
             yield DsConfig(json=json, target=document.path)

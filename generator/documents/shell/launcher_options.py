@@ -197,9 +197,8 @@ class OptionReader:
     def _guess(self) -> int:
         """How many values an unknown option may take: one, if a word that is no program comes and isn't last."""
         following = self._words[self._at : self._at + 2]
-        if len(following) < 2 or following[0].prefix.startswith("-"):
-            return 0
-        return 0 if self._is_program(following[0]) else 1
+        none = len(following) < 2 or following[0].prefix.startswith("-") or self._is_program(following[0])
+        return 0 if none else 1
 
     def _letters(self, word: Word, prefix: str) -> None:
         """`-vN2`: letters in one word, the last of which may have its value attached."""

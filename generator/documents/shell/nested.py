@@ -124,9 +124,7 @@ def _target(context: Context, redirections: Sequence[Redirection], words: Sequen
     name = words[0].value if words else None
     if name == "tee":
         return next((word for word in words[1:] if not word.prefix.startswith("-")), None)
-    if name not in ("cat", "envsubst"):
-        return None
-    for token, following in redirections:
+    for token, following in redirections if name in ("cat", "envsubst") else ():
         if token.text in (">", ">>", ">|") and following is not None:
             found = context.words([following])
             return found[0] if len(found) == 1 else None
