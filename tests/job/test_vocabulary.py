@@ -12,6 +12,7 @@ OPTIONS = Vocabulary(
         "global_batch": "--global-batch-size {}",
         "recompute: none": "no recomputation",
         "recompute: full": "--recompute-granularity full",
+        "without sequence_parallel": "remove --sequence-parallel",
     },
     by_batch=True,
 )
@@ -36,3 +37,9 @@ def test_micro_batches_are_set_by_the_key_that_there_is() -> None:
     """A spec sets numbers of micro-batches, and options the global batches that they add up to."""
     assert OF_SPECS.micro_batches([4, 8], 6) == "gradient_accumulation: 4 or 8"
     assert OPTIONS.micro_batches([4, 8], 6) == "--global-batch-size 24 or 48"
+
+
+def test_a_switch_is_turned_off_as_its_reader_does() -> None:
+    """A spec has the key with false, and a script lacks the option."""
+    assert OF_SPECS.without("sequence_parallel") == "use sequence_parallel: false"
+    assert OPTIONS.without("sequence_parallel") == "remove --sequence-parallel"

@@ -28,7 +28,8 @@ def sequence_parallel_needs_tensor(job: Job, layout: LayoutLike) -> Judgement:
     """
     yield implies(layout.sequence_parallel, layout.tensor > 1)
     message = f"{job.says('sequence_parallel', True)} has no effect with {job.says('tensor', layout.tensor)}"
-    yield message, f"use {job.says('sequence_parallel', False)}, or {job.says('tensor', '2 or more')}"
+    hint = f"{job.origin.vocabulary.without('sequence_parallel')}, or use {job.says('tensor', '2 or more')}"
+    yield message, hint
 
 
 @layouts("sequence_parallel", "tensor", "context", "sequence", of=("Megatron layers",)).rule(
@@ -47,8 +48,8 @@ def sequence_divides_over_ranks(job: Job, layout: LayoutLike) -> Judgement:
         f"{job.says('sequence_parallel', True)} cuts a sequence of {tokens} tokens over {ranks} ranks"
         f" (tensor {layout.tensor} × context {layout.context}), which does not divide it"
     )
-    instead = f", or {job.says('tensor', *fitting)}" if fitting else ""
-    yield message, f"use {job.says('sequence_parallel', False)}{instead}"
+    instead = f", or use {job.says('tensor', *fitting)}" if fitting else ""
+    yield message, f"{job.origin.vocabulary.without('sequence_parallel')}{instead}"
 
 
 @layouts("sequence_parallel", of=("AutoTP",)).rule(
@@ -175,4 +176,4 @@ def ulysses_excludes_sequence_parallel(job: Job, layout: LayoutLike) -> Judgemen
     """
     yield implies(layout.context > 1, implies(layout.sequence_parallel, False))
     message = f"{job.says('context', layout.context)} (Ulysses) excludes {job.says('sequence_parallel', True)}"
-    yield message, f"use {job.says('sequence_parallel', False)}"
+    yield message, job.origin.vocabulary.without("sequence_parallel")
