@@ -17,6 +17,7 @@ PACKAGE = ROOT / "generator"
 
 ORDER = (
     {"version", "units", "findings"},
+    {"rule"},
     {"catalog"},
     {"job"},
     {"documents"},

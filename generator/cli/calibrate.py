@@ -118,12 +118,8 @@ def _fit(
 
 def _left_out(excluded: Iterable[Excluded], places: Mapping[str, Location], severity: Severity) -> list[Finding]:
     from ..documents.runs.measurement import RUNS_UNUSED
-    from ..findings import Finding
 
-    return [
-        Finding(rule=RUNS_UNUSED, severity=severity, where=places[item.name], message=f"left out: {item.reason}")
-        for item in excluded
-    ]
+    return [RUNS_UNUSED.at(places[item.name], f"left out: {item.reason}", severity=severity) for item in excluded]
 
 
 def _default_spec() -> str | None:

@@ -41,8 +41,7 @@ _OTHERS: Final = (
 
 def read_azureml(source: Source, text: Text) -> AzureMLJob:
     """The job of a YAML document, its command read as a shell script."""
-    command = source.value("/command")
-    script = None
+    command, script = source.value("/command"), None
     if isinstance(command, str) and command.strip():
         shell = read_command_text(command, _places(source, text, command), text.path)
         script = LaunchScript(shell=shell, launches=launches(shell), sbatch=sbatch_options(shell))

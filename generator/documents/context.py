@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 
 from ..catalog import Model
-from ..findings import Finding, Location, Severity
+from ..findings import Finding, Location
 from ..job.plain import plain_source
 from ..job.records import Cluster, Job
 from ..job.resolve_cluster import resolve_cluster
@@ -63,10 +63,9 @@ def look_up(flags: ContextFlags, job: Job | None = None) -> tuple[Context, tuple
 
 
 def _unknown(message: str, hint: str) -> Finding:
-    where = Location(path=FLAGS)
-    return Finding(rule=codes.UNKNOWN_NAME, severity=Severity.ERROR, where=where, message=message, hint=hint)
+    return codes.UNKNOWN_NAME.at(Location(path=FLAGS), message, hint)
 
 
 def _of_flags(finding: Finding) -> Finding:
     where = replace(finding.where, path=FLAGS, line=None, column=None, excerpt=None)
-    return replace(finding, rule=codes.FROM_SPEC.get(finding.rule, finding.rule), where=where)
+    return replace(codes.from_spec(finding), where=where)

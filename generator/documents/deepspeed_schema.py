@@ -76,6 +76,12 @@ class Section:
         """The names to write, deprecated ones left out, sorted."""
         return tuple(sorted({key.written for key in self.keys.values() if key.deprecated is None}))
 
+    def names_of(self, key: Key) -> tuple[str, ...]:
+        """Names that a key's value may be written by: its own two, and those of deprecated keys whose value it gets."""
+        old = (other for other in self.keys.values() if other.deprecated and other.deprecated.moved)
+        same = (k.written for k in old if k.deprecated and k.deprecated.by == key.name and k.type == key.type)
+        return (key.written, key.name, *same)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeepSpeedSchema:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Literal
+from typing import Final, Literal
 
 from ..findings import Location
-from ..job.pointer import whole_number
-from ..job.source import Source
+from .accelerate import AccelerateConfig
 from .hjson.text import JsonText
+from .hostfile import EnvironmentFile as EnvironmentFile
 from .hostfile import Hostfile
 from .megatron_arguments import MegatronArguments
 from .shell.launch_line import Launch, Options
 from .shell.script import ShellScript
 from .training_arguments import TrainingArguments
+from .yaml_document import YamlDocument
 
 Kind = Literal[
     "job spec",
@@ -28,6 +30,7 @@ Kind = Literal[
     "hostfile",
     "environment file",
 ]
+_INTEGER: Final = re.compile(r"\s*[+-]?\d{1,11}\s*")  # that Python's int() reads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +49,7 @@ class DsConfig:
 
     @property
     def embedded(self) -> bool:
-        """Whether it stands in a script: it can be checked, but not mended by edits."""
+        """Whether it is a part of a script: it can be checked, but not fixed by edits."""
         return self.target is not None
 
     @property
@@ -59,36 +62,18 @@ class DsConfig:
         """As the user named it; of an embedded one, the script's."""
         return self.json.text.path
 
-    @property
-    def stage(self) -> int | None:
-        """The ZeRO stage that DeepSpeed takes: 0 where nothing is said; None where what is said is no stage."""
-        stage = self.value("/zero_optimization", {})
-        if isinstance(stage, dict):
-            stage = stage.get("stage", 0)
-        if isinstance(stage, bool):  # the old form: true means stage 1
-            return int(stage)
-        return stage if isinstance(stage, int) and 0 <= stage <= 3 else 0 if stage == "auto" else None
-
     def value(self, pointer: str, default: object = None) -> object:
         """What is written at a JSON pointer, such as `/zero_optimization/stage`; `default` where nothing is."""
         return self.json.value(pointer, default)
-
-    def integer(self, pointer: str) -> int | None:
-        """The whole number there; None where there is none, or something else."""
-        return whole_number(self.json.value(pointer))
 
     def has(self, pointer: str) -> bool:
         """Whether anything is written there, null included."""
         return self.json.has(pointer)
 
     def block(self, pointer: str) -> Mapping[str, object]:
-        """The object there; empty where there is none, or something else."""
+        """The object that is written there; empty where there is none, or something else."""
         value = self.json.value(pointer)
         return value if isinstance(value, dict) else {}
-
-    def enabled(self, section: str) -> bool:
-        """Whether the section at this pointer says `enabled: true`, as the text or the number too."""
-        return self.value(f"{section}/enabled") in (True, "true", "True", 1)
 
     def locate(self, pointer: str) -> Location:
         """The place of a value, else of the nearest thing around it."""
@@ -120,36 +105,49 @@ class LaunchScript:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AzureMLJob:
-    """An AzureML command job in YAML; its command is read as a shell script."""
+class AzureMLJob(YamlDocument):
+    """An AzureML command job as azure-ai-ml loads it; its command is read as a shell script."""
 
-    source: Source
     script: LaunchScript | None
 
     @property
-    def path(self) -> str:
-        """As the user named it."""
-        return self.source.path
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccelerateConfig:
-    """What `accelerate config` writes, in YAML or JSON."""
-
-    source: Source
+    def is_command(self) -> bool:
+        """Whether it is loaded as a command job."""
+        return self.readable and self.value("type", "command") == "command"
 
     @property
-    def path(self) -> str:
-        """As the user named it."""
-        return self.source.path
+    def command(self) -> str:
+        """The command; empty where it is no text."""
+        return self.text("command") or ""
 
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """The training programs that the command starts."""
+        return self.script.launches if self.script is not None else ()
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnvironmentFile:
-    """A `.deepspeed_env`: variables that DeepSpeed's launcher sends to every node."""
+    @property
+    def distribution(self) -> str | None:
+        """Who starts the processes, in small letters, as azure-ai-ml compares it."""
+        kind = self.text("distribution/type")
+        return kind.lower() if kind is not None else None
 
-    path: str
-    lines: tuple[tuple[str, Location], ...]  #: each line's text and place
+    @property
+    def nodes(self) -> int:
+        """The nodes, one where nothing else is written."""
+        return self.count("resources/instance_count") or 1
+
+    def count(self, name: str) -> int | None:
+        """An integer as azure-ai-ml converts it, from text too; None where there is none."""
+        text = self.text(name)
+        return int(text) if text is not None and _INTEGER.fullmatch(text) else self.integer(name)
+
+    def runs(self, *programs: str) -> bool:
+        """Whether the command calls one of these programs."""
+        return any(call.program in programs for launch in self.launches for call in launch.calls)
+
+    def place_in_command(self, offset: int) -> Location:
+        """The place of a character of the command."""
+        return self.script.shell.locate(offset) if self.script is not None else self.locate("command")
 
 
 Document = (
@@ -163,8 +161,3 @@ Document = (
     | Hostfile
     | EnvironmentFile
 )
-
-
-def at_key(source: Source, pointer: str) -> Location:
-    """The place of a key in a YAML document, with the pointer asked for."""
-    return replace(source.locate_key(pointer), pointer=pointer)

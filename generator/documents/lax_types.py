@@ -55,6 +55,19 @@ def mismatch(value: object, key: Key, *, pydantic: int = 2) -> Mismatch | None:
     return _out_of_bounds(value, key)
 
 
+def converted(value: object, key: Key, *, pydantic: int = 2) -> object:
+    """What a model holds of a value that it takes: `"3"` as 3, `"yes"` as true."""
+    kind = key.type
+    if kind.name == "enum" and pydantic == 1:
+        return next(choice for choice in kind.values if choice == value)
+    whole = kind.name == "int" or (kind.name == "enum" and kind.of[0].name == "int")
+    if value is None or not (whole or kind.name in ("bool", "float")):
+        return value
+    if whole:
+        return _as_whole(value) if pydantic == 2 else _cut(value)
+    return _as_bool(value) if kind.name == "bool" else _as_number(value, ascii_only=pydantic == 2)
+
+
 def expected(key: Key) -> str:
     """What a key takes, in words: its type and bounds."""
     bounds = [f"{word} {bound:g}" for word, bound in _bounds(key)]

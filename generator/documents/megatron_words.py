@@ -146,7 +146,7 @@ def _given(
 
 def _typed(option: MegatronOption, values: Sequence[str | None], *, explicit: bool) -> tuple[object, str | None]:
     if option.kind == "flag":
-        return True, "takes no value" if explicit and option.nargs is None else None
+        return True, "accepts no value" if explicit and option.nargs is None else None
     if not values and option.nargs in (None, "+"):
         return None, "has no value"
     results = [(None, None) if value is None else _convert(option, value) for value in values]
@@ -162,16 +162,16 @@ def _convert(option: MegatronOption, text: str) -> tuple[object, str | None]:
     value: object = text
     if option.kind == "int":
         if not _INTEGER.fullmatch(text) or len(text) > _MOST_DIGITS:
-            return None, "takes a whole number"
+            return None, "requires an integer"
         value = int(text)
     elif option.kind == "float":
         try:
             value = float(text)
         except ValueError:
-            return None, "takes a number"
+            return None, "requires a number"
     if option.choices and value not in option.choices:
         return (
             None,
-            f"takes {' or '.join(filter(None, (', '.join(map(str, option.choices[:-1])), str(option.choices[-1]))))}",
+            f"accepts {' or '.join(filter(None, (', '.join(map(str, option.choices[:-1])), str(option.choices[-1]))))}",
         )
     return value, None

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from ..findings import Finding, Location, Severity
+from ..findings import Finding, Location
 from ..job.source import Source
 from ..job.text import Text, UnreadableText, read_path, text_of
+from ..rule import Rule
 from . import codes
+from .accelerate import AccelerateConfig
 from .azureml import is_of_azureml, other_than_command, read_azureml
-from .document import AccelerateConfig, Document, DsConfig, EnvironmentFile, JobSpec, Kind, LaunchScript
+from .document import Document, DsConfig, JobSpec, Kind, LaunchScript
 from .foreign_yaml import read_yaml
 from .hjson.text import JsonText, read_json
-from .hostfile import read_hostfile
+from .hostfile import read_environment_file, read_hostfile
 from .kinds import is_candidate, kind_of, torn_keys
 from .megatron_arguments import from_launches as megatron_from_launches
 from .megatron_arguments import read_argument_file
@@ -41,10 +43,9 @@ class Reading:
     texts: dict[str, Text] = field(default_factory=dict)  #: of every file that could be read, by path
     instead: Mapping[str, str] = field(default_factory=dict)  #: contents that count instead of a file's own, by path
 
-    def tell(self, rule: str, where: Location, message: str, hint: str | None = None) -> None:
+    def tell(self, rule: Rule, where: Location, message: str, hint: str | None = None) -> None:
         """Add an error on a document as text."""
-        finding = Finding(rule=rule, severity=Severity.ERROR, where=where, message=message, hint=hint)
-        self.findings.append(finding)
+        self.findings.append(rule.at(where, message, hint))
 
 
 def read_documents(
@@ -124,7 +125,7 @@ def _read_file(name: str, reading: Reading, consumer: str | None, *, named: bool
     except UnreadableText as problem:
         if named or problem.finding.rule != "SPEC014":  # binary files may lie in a folder
             spec = Path(name).suffix.lower() in (".yaml", ".yml")  # what a YAML file is taken for when nothing tells
-            reading.findings.append(problem.finding if spec else _as_file_finding(problem.finding))
+            reading.findings.append(problem.finding if spec else codes.from_spec(problem.finding))
         return
     reading.texts.setdefault(text.path, text)
     path, json = Path(name), None
@@ -198,22 +199,21 @@ def _read_kind(kind: Kind, text: Text, json: JsonText | None, source: Source | N
             _add_azureml(source or read_yaml(text), text, reading)
         case "accelerate config":
             source = source or read_yaml(text)
-            reading.findings += map(_as_file_finding, source.findings)
+            reading.findings += map(codes.from_spec, source.findings)
             reading.documents.append(AccelerateConfig(source=source))
         case "training arguments":
             if json is not None:
                 reading.documents.append(from_json(json))
             else:
                 source = source or read_yaml(text)
-                reading.findings += map(_as_file_finding, source.findings)
+                reading.findings += map(codes.from_spec, source.findings)
                 reading.documents.append(from_yaml(source))
         case "Megatron arguments":
             reading.documents.append(read_argument_file(text))
         case "hostfile":
             reading.documents.append(read_hostfile(text))
         case "environment file":
-            lines = tuple((line, text.locate(number, 0)) for number, line in enumerate(text.lines))
-            reading.documents.append(EnvironmentFile(path=text.path, lines=lines))
+            reading.documents.append(read_environment_file(text))
 
 
 def _read_script(text: Text, reading: Reading) -> None:
@@ -244,13 +244,8 @@ def _embedded_configs(shell: ShellScript) -> Iterator[DsConfig]:
 
 
 def _add_azureml(source: Source, text: Text, reading: Reading) -> None:
-    reading.findings += map(_as_file_finding, source.findings)
+    reading.findings += map(codes.from_spec, source.findings)
     job = read_azureml(source, text)
     reading.documents.append(job)
     if job.script is not None:
         _add_arguments(job.script, reading)
-
-
-def _as_file_finding(finding: Finding) -> Finding:
-    """What the reader of job specs says of a text, said of a document of another kind."""
-    return replace(finding, rule=codes.FROM_SPEC.get(finding.rule, finding.rule))

@@ -5,25 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import PurePath
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ..catalog import Model
 from ..job.framework import Frameworks
 from ..job.records import Cluster, Job
-from .document import AccelerateConfig, AzureMLJob, Document, DsConfig, EnvironmentFile, LaunchScript
+from .accelerate import AccelerateConfig
+from .deepspeed_config import FILLERS as FILLERS
+from .deepspeed_config import Config
+from .document import AzureMLJob, Document, DsConfig, EnvironmentFile, LaunchScript
 from .hostfile import Hostfile
-from .links import Reference, references
 from .megatron_arguments import MegatronArguments
 from .shell.launch_line import Launch
 from .training_arguments import TrainingArguments
-from .world import World, find_world
+
+if TYPE_CHECKING:
+    from .links import Reference
+    from .world import World
 
 #: The newest release that the tables of keys describe.
 NEWEST_DEEPSPEED: Final = (0, 19, 8)
 
-#: Programs that read a DeepSpeed config before DeepSpeed does; they read strict JSON, the first two fill in "auto".
-FILLERS: Final = frozenset({"huggingface", "accelerate"})
+#: Programs that read a DeepSpeed config; all but DeepSpeed itself read strict JSON.
 CONSUMERS: Final = ("deepspeed", "huggingface", "accelerate", "megatron-deepspeed")
 
 _Kind = TypeVar("_Kind", bound=Document)
@@ -42,9 +45,9 @@ class Context:
     deepspeed_version: tuple[int, ...] = NEWEST_DEEPSPEED
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Submission:
-    """One job as its files describe it. Rules are functions of it."""
+    """One job as its files describe it. Rules are functions of it; what is derived from it is cached by identity."""
 
     documents: tuple[Document, ...]
     frameworks: Frameworks  #: those that an inferred run may have
@@ -55,29 +58,12 @@ class Submission:
         return tuple(document for document in self.documents if isinstance(document, kind))
 
     @cached_property
-    def ds_configs(self) -> tuple[DsConfig, ...]:
+    def configs(self) -> tuple[Config, ...]:
         """DeepSpeed configs, those within scripts included."""
-        return self._of(DsConfig)
-
-    @cached_property
-    def ds_config(self) -> DsConfig | None:
-        """The DeepSpeed config that the job uses: the one that a launch line names, else the only one there is."""
-        named = {link.name for link in self.references if link.kind == "DeepSpeed config"}
-        used = [config for config in self.ds_configs if config.name in named] or self.ds_configs
-        return used[0] if len(used) == 1 else None
-
-    @cached_property
-    def accelerate_config(self) -> AccelerateConfig | None:
-        """The accelerate config that the job uses: the one that a launch line names, else the only one there is."""
-        named = {link.name for link in self.references if link.kind == "accelerate config"}
-        used = [config for config in self.accelerate_configs if PurePath(config.path).name in named]
-        found = used or ([] if named else self.accelerate_configs)
-        return found[0] if len(found) == 1 else None
-
-    @cached_property
-    def references(self) -> tuple[Reference, ...]:
-        """Files that documents of the submission name."""
-        return tuple(references(self))
+        return tuple(
+            Config(json=one.json, target=one.target, consumer=self.consumer, version=self.deepspeed_version)
+            for one in self._of(DsConfig)
+        )
 
     @cached_property
     def scripts(self) -> tuple[LaunchScript, ...]:
@@ -139,11 +125,6 @@ class Submission:
         """The model: as given, else the job's."""
         return self.context.model or (self.job.model if self.job else None)
 
-    @cached_property
-    def world(self) -> World:
-        """GPUs, nodes and degrees of parallelism, each with who says so."""
-        return find_world(self)
-
     @property
     def deepspeed_version(self) -> tuple[int, ...]:
         """The version of DeepSpeed that is to read the configs."""
@@ -159,9 +140,32 @@ class Submission:
             yield "megatron-deepspeed"
         if self.job is not None and self.job.framework.runs("Trainer", "Megatron-DeepSpeed"):
             yield self.job.framework.name
-        if any(arguments.given("deepspeed") for arguments in self.training_arguments):
+        if any(arguments.has("deepspeed") for arguments in self.training_arguments):
             yield "huggingface"
         if self.accelerate_configs or any(
             call.program == "accelerate" for launch in self.launches for call in launch.calls
         ):
             yield "accelerate"
+
+    # The last uses of these move to the functions that they call.
+
+    @property
+    def references(self) -> tuple[Reference, ...]:
+        """Files that documents of the submission name."""
+        from .links import references
+
+        return references(self)
+
+    @property
+    def config(self) -> Config | None:
+        """The DeepSpeed config that the job uses."""
+        from .links import used_ds_config
+
+        return used_ds_config(self)
+
+    @property
+    def world(self) -> World:
+        """GPUs, nodes and degrees of parallelism."""
+        from .world import world_of
+
+        return world_of(self)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from functools import lru_cache
+from typing import Final, Literal
 
 from ..findings import Location
+from .document import AzureMLJob, LaunchScript
+from .links import used_accelerate_config, used_ds_config
 from .shell.launch_line import Call, Launch
-
-if TYPE_CHECKING:
-    from .document import AzureMLJob, LaunchScript
-    from .submission import Submission
+from .submission import Submission
 
 Quantity = Literal["GPUs", "nodes", "GPUs per node", "processes"]
 
@@ -59,7 +59,8 @@ class World:
         return tuple(claim for claim in self.claims if claim.quantity == quantity)
 
 
-def find_world(submission: Submission) -> World:
+@lru_cache(maxsize=4)
+def world_of(submission: Submission) -> World:
     """What is given on the command line goes before the job spec, which goes before scripts and configs."""
     claims = tuple(_claims(submission))
 
@@ -92,7 +93,7 @@ def _claims(submission: Submission) -> Iterator[Claim]:
         for launch in script.launches:
             yield from _launch_claims(launch, alone=not hosts)
     for job in submission.azureml_jobs:
-        for launch in job.script.launches if job.script else ():
+        for launch in job.launches:
             yield from _launch_claims(launch, alone=False)
     yield from _accelerate_claims(submission)
 
@@ -158,21 +159,15 @@ def gpu_count(text: str, *, gres: bool) -> int | None:
 
 
 def _azureml_claims(job: AzureMLJob) -> Iterator[Claim]:
-    nodes = job.source.integer("/resources/instance_count")
-    processes = job.source.integer("/distribution/process_count_per_instance")
+    nodes = job.count("resources/instance_count")
+    processes = job.count("distribution/process_count_per_instance")
     if nodes is not None:
-        where = job.source.locate("/resources/instance_count")
+        where = job.locate("resources/instance_count")
         yield Claim(quantity="nodes", value=nodes, where=where, words=f"instance_count: {nodes}")
-        if processes is not None and not (processes == 1 and _launches(job)):
+        if processes is not None and not (processes == 1 and job.runs("torchrun", "deepspeed", "accelerate")):
             words = f"instance_count: {nodes} × process_count_per_instance: {processes}"
-            where = job.source.locate("/distribution/process_count_per_instance")
+            where = job.locate("distribution/process_count_per_instance")
             yield Claim(quantity="processes", value=nodes * processes, where=where, words=words)
-
-
-def _launches(job: AzureMLJob) -> bool:
-    """Whether the command has a launcher that starts the processes of a node itself."""
-    calls = [call.program for launch in (job.script.launches if job.script else ()) for call in launch.calls]
-    return bool({"torchrun", "deepspeed", "accelerate"} & set(calls))
 
 
 def _launch_claims(launch: Launch, *, alone: bool) -> Iterator[Claim]:
@@ -247,14 +242,16 @@ def included_slots(text: str) -> int | None:
 
 
 def _accelerate_claims(submission: Submission) -> Iterator[Claim]:
-    config = submission.accelerate_config
-    pairs: tuple[tuple[str, Quantity], ...] = (("/num_processes", "processes"), ("/num_machines", "nodes"))
-    for pointer, quantity in pairs if config is not None else ():
-        value = config.source.integer(pointer) if config else None
-        if config is not None and value is not None:
-            yield Claim(
-                quantity=quantity, value=value, where=config.source.locate(pointer), words=f"{pointer[1:]}: {value}"
-            )
+    config = used_accelerate_config(submission)
+    if config is None:
+        return
+    counts: tuple[tuple[str, int | None, Quantity], ...] = (
+        ("num_processes", config.processes, "processes"),
+        ("num_machines", config.integer("num_machines"), "nodes"),
+    )
+    for name, value, quantity in counts:
+        if value is not None:
+            yield Claim(quantity=quantity, value=value, where=config.locate(name), words=f"{name}: {value}")
 
 
 def _degrees(submission: Submission) -> dict[str, int]:
@@ -269,10 +266,10 @@ def _degrees(submission: Submission) -> dict[str, int]:
         pins = submission.job.pins
         pinned = {name: getattr(pins, name) for name in ("tensor", "pipeline", "context", "expert")}
         degrees |= {name: value for name, value in pinned.items() if value is not None}
-    config = submission.ds_config
+    config = used_ds_config(submission)
     if config is not None:
         for name, pointer in _DEEPSPEED_DEGREES:
-            degree = config.integer(pointer)
+            degree = config.whole(pointer)
             if degree is not None and degree > 0:
                 degrees.setdefault(name, degree)
     return degrees

@@ -63,7 +63,7 @@ def _check(source: Source, frameworks: Frameworks) -> tuple[Job | None, tuple[Fi
     reported = {
         finding.where.pointer
         for finding in textual
-        if finding.where.pointer and finding.severity is Severity.ERROR and finding.rule != DUPLICATE_KEY
+        if finding.where.pointer and finding.severity is Severity.ERROR and finding.rule != DUPLICATE_KEY.id
     }
     shape = tuple(finding for finding in check_schema(source) if finding.where.pointer not in reported)
     errors = [finding for finding in (*textual, *shape) if finding.severity is Severity.ERROR]

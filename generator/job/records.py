@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from ..catalog.records import Accelerator, Model
 from ..findings import Location
 from .framework import Framework
+from .vocabulary import OF_SPECS, Vocabulary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,7 @@ class Origin:
 
     path: str
     locations: Mapping[str, Location] = field(default_factory=dict)  #: by JSON pointer, of each value
+    vocabulary: Vocabulary = OF_SPECS  #: what its reader calls the keys
 
     def locate(self, pointer: str) -> Location:
         """The place of `pointer`, else of the nearest mapping around it, else the file as a whole."""
@@ -128,6 +130,10 @@ class Job:
     launch: Launch
     origin: Origin
     calibration: Calibration = Calibration()
+
+    def says(self, key: str, *values: object) -> str:
+        """A key with a value, or with a choice of values, as the reader writes it: `tensor: 3` in a spec."""
+        return self.origin.vocabulary.says(key, *values)
 
     @property
     def nodes(self) -> int:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from ..catalog import closest
 from ..findings import Finding
+from ..rule import Rule
 from . import codes
 from .codes import error
 from .source import Source, escape
@@ -146,7 +147,7 @@ def _alternatives(source: Source, pointer: str, problem: Any) -> Finding:
     return error(codes.CONFLICTING_KEYS, where, message, f"keep `{given[0]}: {kept[:60]}`")
 
 
-def _value_problem(name: str, shown: str, problem: Any) -> tuple[str, str, str | None]:
+def _value_problem(name: str, shown: str, problem: Any) -> tuple[Rule, str, str | None]:
     """Rule, message and hint for one value that the schema refuses."""
     wanted, keyword = problem.validator_value, problem.validator
     key = name.rpartition(".")[2]

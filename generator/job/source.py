@@ -15,6 +15,7 @@ from typing import Any, Final
 import yaml
 
 from ..findings import Finding, Location
+from ..rule import Rule
 from .codes import DUPLICATE_KEY, SYNTAX, TOO_LARGE, UNREADABLE, UNSUPPORTED_YAML, error
 from .dialect import STRICT, Dialect
 from .open_collection import Open
@@ -145,7 +146,7 @@ class _Reader:
                 self._refuse(event, UNSUPPORTED_YAML, "a second document starts here", self.dialect.single)
                 raise _Stop
 
-    def _refuse(self, event: Any, rule: str, message: str, hint: str | None = None) -> None:
+    def _refuse(self, event: Any, rule: Rule, message: str, hint: str | None = None) -> None:
         where = self.text.locate(event.start_mark.line, event.start_mark.column, self._pointer())
         self.findings.append(error(rule, where, message, hint))
 

@@ -14,7 +14,7 @@ from ..estimate.memory import memory
 from ..estimate.step_time import step_time, throughput
 from ..estimate.uncertainty import required_band, uncertainty
 from ..job.records import Job
-from ..rules import FIT_RULES
+from ..rules.registry import FIT_RULES
 from ..rules.run import check_fit, check_layout
 from .enumerate import enumerate_legal
 from .plan import Plan, by_count
@@ -68,7 +68,7 @@ def _fit(job: Job, rows: Layouts, ledger: Memory, rejected: dict[str, int]) -> N
     """Which rows fit; counts the others by rule."""
     fits = np.ones(len(rows), np.bool_)
     for rule in FIT_RULES:
-        holds = np.broadcast_to(np.asarray(rule.holds(job, rows, ledger), np.bool_), fits.shape)
+        holds = np.broadcast_to(np.asarray(rule.columns.holds(job, rows, ledger), np.bool_), fits.shape)
         removed = int((fits & ~holds).sum())
         if removed:
             rejected[rule.id] = rejected.get(rule.id, 0) + removed

@@ -8,7 +8,7 @@ from json import JSONDecodeError
 from typing import Any, Final
 
 from ..documents import codes
-from ..documents.document import DsConfig
+from ..documents.deepspeed_config import BATCH_KEYS, Config
 from ..documents.submission import FILLERS, Submission
 from ..documents.world import FLAGS
 from ..findings import Finding, Location, Severity
@@ -26,14 +26,14 @@ def ask_engine(submission: Submission, findings: Iterable[Finding]) -> Iterator[
         message = f"the DeepSpeed installed here is {version}, and the files are checked for {wanted}"
         hint = f"--deepspeed-version {version.split('+')[0]}, or install that version"
         where = Location(path=FLAGS)
-        yield Finding(rule=codes.ENGINE_VERSION, severity=Severity.NOTE, where=where, message=message, hint=hint)
+        yield codes.ENGINE_VERSION.at(where, message, hint)
     broken = {finding.where.path for finding in findings if finding.severity is Severity.ERROR}
-    for config in submission.ds_configs:
+    for config in submission.configs:
         if config.path not in broken:
             yield from _ask(submission, config, version)
 
 
-def _ask(submission: Submission, config: DsConfig, version: str) -> Iterator[Finding]:
+def _ask(submission: Submission, config: Config, version: str) -> Iterator[Finding]:
     world, replicas = _world(submission, config)
     reader = f"DeepSpeed {version}" if submission.consumer == "deepspeed" else "Python's json, which reads it first,"
     try:
@@ -47,15 +47,11 @@ def _ask(submission: Submission, config: DsConfig, version: str) -> Iterator[Fin
         said = " ".join(_words(problem).split())
         said = said if len(said) <= _MAX_MESSAGE else f"{said[:_MAX_MESSAGE]}..."
         offset = problem.pos if isinstance(problem, JSONDecodeError) else None
-        yield Finding(
-            rule=codes.ENGINE_REFUSES,
-            severity=Severity.ERROR,
-            where=_place(config, said) if offset is None else config.json.locate_offset(offset),
-            message=f"{reader} refuses this config{_on(submission)}: {said}",
-        )
+        where = _place(config, said) if offset is None else config.json.locate_offset(offset)
+        yield codes.ENGINE_REFUSES.at(where, f"{reader} refuses this config{_on(submission)}: {said}")
 
 
-def _as_given_to_deepspeed(submission: Submission, config: DsConfig) -> Any:
+def _as_given_to_deepspeed(submission: Submission, config: Config) -> Any:
     """The config as it arrives at DeepSpeed's parser: programs before it have filled in what is `auto`."""
     data = read(config.json.text.content, strict=submission.consumer != "deepspeed")
     if submission.consumer in FILLERS and isinstance(data, dict):
@@ -72,7 +68,7 @@ def _filled(block: dict[str, Any]) -> dict[str, Any]:
     return {key: _filled(value) if isinstance(value, dict) else value for key, value in kept.items()}
 
 
-def _world(submission: Submission, config: DsConfig) -> tuple[int, int | None]:
+def _world(submission: Submission, config: Config) -> tuple[int, int | None]:
     """Ranks, and the replicas that an mpu tells, where the script passes one: Megatron's, and that of pipelines."""
     world = submission.world
     parallel = world.model_parallel
@@ -85,13 +81,12 @@ def _world(submission: Submission, config: DsConfig) -> tuple[int, int | None]:
     return replicas * parallel, replicas
 
 
-def _replicas(config: DsConfig) -> int:
+def _replicas(config: Config) -> int:
     """As many replicas as the batch sizes say, where they are whole; else 1, which the parser holds least against."""
-    keys = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
-    total, micro, steps = (config.value(f"/{key}") for key in keys)
-    if any(type(value) is not int or value < 1 for value in (total, micro, steps)):
+    total, micro, steps = (config.whole(f"/{key}") or 0 for key in BATCH_KEYS)
+    if min(total, micro, steps) < 1:
         return 1
-    share, rest = divmod(total, micro * steps)  # type: ignore[operator]
+    share, rest = divmod(total, micro * steps)
     return share if share and not rest and share <= 1 << 20 else 1
 
 
@@ -109,7 +104,7 @@ def _words(problem: Exception) -> str:
     return str(problem) or type(problem).__name__
 
 
-def _place(config: DsConfig, said: str) -> Location:
+def _place(config: Config, said: str) -> Location:
     """The first key that the words name and the config has, else the file."""
     by_name: dict[str, str] = {}
     for pointer in config.json.spans:

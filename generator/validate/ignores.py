@@ -11,13 +11,14 @@ from typing import Final
 
 from ..documents import codes
 from ..documents.comments import comments
-from ..findings import Finding, Location, Severity
+from ..findings import Finding, Location
 from ..job.text import LINE_BREAK, Text
+from ..rule import rules_in
 
 _IGNORE: Final = re.compile(r"dsgen:\s*ignore(-file)?(?:\s*\[([^\]\n]*)\])?")
 #: Found after the comments are looked at, or with --engine only.
 _NEVER_USELESS: Final = frozenset(
-    {codes.USELESS_IGNORE, codes.UNKNOWN_IGNORE, codes.ENGINE_REFUSES, codes.ENGINE_VERSION}
+    {codes.USELESS_IGNORE.id, codes.UNKNOWN_IGNORE.id, codes.ENGINE_REFUSES.id, codes.ENGINE_VERSION.id}
 )
 _MAX_SHOWN: Final = 60  # characters of an id that isn't one
 _MAX_IDS: Final = 200  # of a file's comments; who needs more wants --ignore
@@ -116,23 +117,18 @@ def _continues(text: Text, line: int) -> bool:
 @lru_cache(maxsize=1)
 def _known() -> frozenset[str]:
     """Every id that a finding can have."""
-    from ..job.codes import TITLES
+    from ..job import codes as of_specs
     from ..rules.files.registry import all_file_rules
-    from ..rules.registry import ALL_RULES
+    from ..rules.registry import PLANNING_RULES
 
-    rules = (rule.id for rules in (ALL_RULES, all_file_rules()) for rule in rules)
-    return frozenset((*rules, *TITLES, *codes.TITLES))
+    rules = (*rules_in(of_specs, codes), *PLANNING_RULES, *all_file_rules())
+    return frozenset(rule.id for rule in rules)
 
 
 def _useless(ignore: _Ignore) -> Finding:
     place = "in this file" if ignore.lines is None else "at this line"
-    return Finding(
-        rule=codes.USELESS_IGNORE,
-        severity=Severity.NOTE,
-        where=ignore.where,
-        message=f"{ignore.rule} is ignored here, but it finds nothing {place}",
-        hint="take the comment out",
-    )
+    message = f"{ignore.rule} is ignored here, but it finds nothing {place}"
+    return codes.USELESS_IGNORE.at(ignore.where, message, "take the comment out")
 
 
 def _unknown(where: Location, rule: str) -> Finding:
@@ -143,4 +139,4 @@ def _unknown(where: Location, rule: str) -> Finding:
 
 
 def _problem(where: Location, message: str, hint: str) -> Finding:
-    return Finding(rule=codes.UNKNOWN_IGNORE, severity=Severity.WARNING, where=where, message=message, hint=hint)
+    return codes.UNKNOWN_IGNORE.at(where, message, hint)

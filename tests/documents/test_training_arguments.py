@@ -11,12 +11,12 @@ import pytest
 import dsgen
 from dsgen.documents.document import DsConfig
 from dsgen.documents.hjson.text import read_json
+from dsgen.documents.links import ds_config_of
 from dsgen.documents.shell.launch_line import launches
 from dsgen.documents.shell.script import read_script
 from dsgen.documents.submission import Submission
 from dsgen.documents.training_arguments import (
     TrainingArguments,
-    ds_config_of,
     from_launches,
     known_arguments,
     read_value,
@@ -130,10 +130,12 @@ def test_the_named_config_is_the_one() -> None:
     """`deepspeed` names a config by its file name; of one config alone, any name will do; without it, there is none."""
     first, second = (DsConfig(json=read_json(text_of("{}", name))) for name in ("a/ds1.json", "a/ds2.json"))
     named = TrainingArguments(path="t.yaml", values={"deepspeed": "conf/ds2.json"})
-    assert ds_config_of(Submission(documents=(first, second, named), frameworks=FRAMEWORKS), named) == second
+    found = ds_config_of(Submission(documents=(first, second, named), frameworks=FRAMEWORKS), named)
+    assert found is not None and found.path == second.path
     other = TrainingArguments(path="t.yaml", values={"deepspeed": "other.json"})
     assert ds_config_of(Submission(documents=(first, second, other), frameworks=FRAMEWORKS), other) is None
-    assert ds_config_of(Submission(documents=(first, other), frameworks=FRAMEWORKS), other) == first
+    alone = ds_config_of(Submission(documents=(first, other), frameworks=FRAMEWORKS), other)
+    assert alone is not None and alone.path == first.path
     none = TrainingArguments(path="t.yaml", values={})
     assert ds_config_of(Submission(documents=(first, none), frameworks=FRAMEWORKS), none) is None
 

@@ -10,7 +10,7 @@ from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.estimate.ledgers import Memory
 from dsgen.findings import Finding, Severity
 from dsgen.job.records import Job
-from dsgen.rules import binding_rules, check_layout, check_pins
+from dsgen.rules.run import binding_rules, check_layout, check_pins
 from dsgen.units import GIB
 from tests.rules.jobs import MOE, job
 

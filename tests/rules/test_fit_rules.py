@@ -9,7 +9,8 @@ import numpy as np
 from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.estimate.ledgers import Memory
 from dsgen.estimate.uncertainty import memory_shares
-from dsgen.rules import FIT_RULES, check_fit
+from dsgen.rules.registry import FIT_RULES
+from dsgen.rules.run import check_fit
 from dsgen.units import GIB
 from tests.rules.jobs import job
 
@@ -81,6 +82,6 @@ def test_columns_equal_numbers() -> None:
     bytes_ = np.array([1, 91, 92, 93, 200]) * GIB
     columns = replace(EMPTY, required_bytes=bytes_, capacity_bytes=100 * GIB, host_bytes_per_node=bytes_ * 20)
     for rule in FIT_RULES:
-        for i, holds in enumerate(np.asarray(rule.holds(job(), LAYOUT, columns)).tolist()):
+        for i, holds in enumerate(np.asarray(rule.columns.holds(job(), LAYOUT, columns)).tolist()):
             row = replace(columns, required_bytes=bytes_[i], host_bytes_per_node=bytes_[i] * 20)
-            assert holds == bool(rule.holds(job(), LAYOUT, row))
+            assert holds == bool(rule.columns.holds(job(), LAYOUT, row))

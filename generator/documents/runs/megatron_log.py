@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ...units import MIB
-from .log_facts import NUMBER, LogFacts, positive, whole
+from .log_facts import NUMBER, LogFacts, positive, spec_keys, whole
 
 _STEP: Final = re.compile(rf"\biteration\s+\d+/.*?elapsed time per iteration \(ms\):\s*{NUMBER}")
 _BATCH: Final = re.compile(r"global batch size:\s*(\d{1,9})\b")
@@ -106,9 +106,7 @@ def _one_batch(steps: Sequence[tuple[float, int | None]]) -> tuple[int | None, l
 
 def _keys(arguments: dict[str, str]) -> dict[str, object]:
     """The keys of the spec that the arguments say."""
-    keys: dict[str, object] = {
-        key: value for name, key in _PLAIN.items() if (value := whole(arguments.get(name, ""))) is not None
-    }
+    keys = spec_keys(arguments, _PLAIN)
     if not arguments:
         return keys
     on = {name for name, value in arguments.items() if value == "True"}

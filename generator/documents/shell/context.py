@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 from .expander import Expander
 from .pieces import Element, Source
-from .records import Assignment, Command, Directive, Heredoc
+from .records import Assignment, Command, Directive, Heredoc, Word, word_of
 from .state import Budget, State
 from .tokens import ARRAY, ASSIGNMENT, TEST, WORD, Token
-from .words import Word, word_of
 
 
 @dataclass(slots=True)
@@ -77,9 +76,8 @@ class Context:
             if token.kind not in (WORD, TEST):
                 continue
             start, end = source.region(token.start, token.end)
-            known = token.text or (
-                token.value if source.direct else ""
-            )  # else parts of it may have come from variables
+            # A quoted text of a shell within the document may hold what came from variables.
+            known = token.text or (token.value if source.direct else "")
             if known:
                 words.append(tuple.__new__(Word, (content[start:end], known, start, (known,), ())))
             else:

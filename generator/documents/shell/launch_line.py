@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from .launch_options import Option, OptionReader, Options
 from .launch_walk import TAKES_SCRIPT, Call, Walk, basename, follow, looks_like_program
-from .launcher_options import TABLES
+from .launcher_options import TABLES, Option, OptionReader, Options
+from .records import Word
 from .script import Assignment, Command, ShellScript
-from .words import Word
 
 __all__ = ["Call", "Launch", "Option", "Options", "launches", "sbatch_options"]
 
@@ -80,14 +79,13 @@ def _launches_of(script: ShellScript, commands: Iterable[Command], exports: _Exp
         if walk.in_shell:
             walks[command.index] = walk
         elif len(found) < _MOST_LAUNCHES and _is_launch(walk):
-            environment = {**exports.before(command), **walk.environment}
             found.append(
                 Launch(
                     script=script,
                     calls=tuple(walk.calls),
                     program=walk.program,
                     arguments=walk.arguments,
-                    environment=environment,
+                    environment={**exports.before(command), **walk.environment},
                 )
             )
     return found

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from ...findings import Severity
+from ...findings import ERROR, WARNING, Violations
 from ...job.records import Job
-from ..planning_rule import JobRule
+from ...rule import Arguments
+from ..planned import jobs, violation
 from ..sources import derived, megatron_deepspeed
-
-Violations = tuple[tuple[str, str, str | None], ...]
 
 _SILU = ("silu", "swish", "swiglu")
 #: Rotary scalings that an option of Megatron-LM makes; latent attention has YaRN of its own.
@@ -51,39 +50,43 @@ def _missing_here(job: Job) -> dict[str, bool]:
     }
 
 
+@jobs.rule(
+    "MLM045", WARNING, "silent", derived("the options of either Megatron's arguments.py, core_v0.16.1 and 4efb479d")
+)
 def megatron_makes_every_part(job: Job) -> Violations:
-    """Every part of the model is one that the framework's options make."""
+    """Every part of the model is one that the framework's options make.
+
+    Prevents: No error: the model trained would be another one, without the parts named.
+    Fix: framework: huggingface, or a script that has them
+    """
     missing = missing_parts(job)
     if not missing:
-        return ()
+        return
     message = f"{job.model.name} has {', '.join(missing)}, for which framework: {job.framework} has no option"
     other = "huggingface" if any(_missing(job, _MEGATRON_LM_SCALINGS).values()) else "megatron-lm"
-    return (("/model", f"{message}: it would train without", f"framework: {other}, or a change to the script"),)
+    yield violation(
+        job, "/model", f"{message}: it would train without", f"framework: {other}, or a change to the script"
+    )
 
 
+@jobs.rule(
+    "MDS023",
+    ERROR,
+    "init",
+    megatron_deepspeed("megatron/model/transformer.py:1772"),
+    arguments=Arguments(facts=("precision", "heads", "kv_heads")),
+)
 def megatron_deepspeed_computes_fp8_with_equal_heads(job: Job) -> Violations:
-    """Megatron-DeepSpeed's FP8 layers want as many key-value heads as attention heads."""
+    """Megatron-DeepSpeed's FP8 layers want as many key-value heads as attention heads.
+
+    Prevents: Megatron-DeepSpeed stops on an assertion when it builds the FP8 layers.
+    Fix: training.precision: bf16, or framework: megatron-lm
+    """
     model = job.model
     if not job.framework.runs("Megatron-DeepSpeed") or job.training.precision != "fp8" or model.kv_heads == model.heads:
-        return ()
+        return
     message = (
         f"precision: fp8 with the {model.kv_heads} key-value heads of {model.name}, which has {model.heads} attention"
         f" heads, is refused by framework: {job.framework}"
     )
-    return (("/training/precision", message, "precision: bf16, or framework: megatron-lm"),)
-
-
-PART_RULES: tuple[JobRule, ...] = (
-    JobRule(
-        id="MLM045",
-        severity=Severity.WARNING,
-        source=derived("the options of either Megatron's arguments.py, core_v0.16.1 and 4efb479d"),
-        check=megatron_makes_every_part,
-    ),
-    JobRule(
-        id="MDS023",
-        severity=Severity.ERROR,
-        source=megatron_deepspeed("megatron/model/transformer.py:1772"),
-        check=megatron_deepspeed_computes_fp8_with_equal_heads,
-    ),
-)
+    yield violation(job, "/training/precision", message, "precision: bf16, or framework: megatron-lm")

@@ -19,21 +19,22 @@ from dsgen.documents.megatron_arguments import MegatronArguments, read_argument_
 from dsgen.documents.megatron_options import Flavour, option_table
 from dsgen.documents.submission import Context, Submission
 from dsgen.estimate.layout import Layout, Recompute
-from dsgen.findings import Severity
+from dsgen.findings import Severity, Violation
 from dsgen.frameworks import FRAMEWORKS, program_for
 from dsgen.job.records import Pins
 from dsgen.job.text import text_of
+from dsgen.rule import Rule, rules_in
 from dsgen.rules import LAYOUT_RULES
 from dsgen.rules.files.megatron import as_job, fits
 from dsgen.rules.files.megatron import config as megatron_config
 from dsgen.rules.files.megatron.job_words import in_options
 from dsgen.rules.files.registry import all_file_rules
-from dsgen.rules.files.rule import Breach, Rule
+from tests.case import NAMES, read_case
 from tests.frameworks.plans import GPT, LLAMA, MIXTRAL, make_job, make_plan, words
 
 SHARED = {rule.id: rule for rule in as_job.RULES}
 MEGATRONS = ("megatron-lm", "megatron-deepspeed")
-MINE = tuple(rule for rule in all_file_rules() if ".documents.megatron." in rule.check.__module__)
+MINE = tuple(rule for rule in all_file_rules() if ".files.megatron." in rule.check.__module__)
 KEYS = re.compile(
     r"\b(data|tensor|pipeline|virtual_pipeline|context|expert|sequence_parallel|zero_stage|micro_batch"
     r"|gradient_accumulation|recompute|offload|global_batch|sequence_length|framework|gpus|vocab_size): "
@@ -53,9 +54,9 @@ def submission_of(lines: list[str], config: dict[str, object] | None = None, **g
     return Submission(documents=tuple(documents), context=Context(**given), frameworks=FRAMEWORKS)
 
 
-def breaches(rule: Rule, submission: Submission) -> list[Breach]:
-    """What a rule says."""
-    return list(rule.check(submission))
+def violations(rule: Rule, submission: Submission) -> list[Violation]:
+    """The violations of a rule in a submission."""
+    return [violation for subject in rule.subjects(submission) for violation in rule.check(subject)]
 
 
 def rendered(framework: str, model: Any, layout: Layout) -> Submission:
@@ -110,18 +111,16 @@ def test_arguments_break_the_rules_that_their_layout_breaks(framework: str, mode
         if rule.id == "MLM041":  # dsgen writes an expert tensor parallel size of its own
             continue
         broken = not rule.holds(job, layout)
-        assert bool(breaches(document_rule, submission)) == broken, (rule.id, layout)
+        assert bool(violations(document_rule, submission)) == broken, (rule.id, layout)
 
 
 def test_every_message_is_in_the_words_of_options() -> None:
     """Nothing of a job spec's keys is left in the messages and hints of the cases for arguments."""
-    folder = Path(__file__).parents[2] / "validate"
-    for rule_id in SHARED:
-        for case in folder.glob(f"{rule_id}*"):
-            told = (case / "bad.out").read_text(encoding="utf-8")
-            for line in told.splitlines() if not case.name.endswith("_spec") and "launch" in told else ():
-                if line.startswith(("launch", "hint:")):
-                    assert not KEYS.search(line), (case.name, line)
+    for case in map(read_case, NAMES):
+        told = case.expected
+        if case.rule in SHARED and not case.name.endswith("_spec") and "launch" in told:
+            lines = [line for line in told.splitlines() if line.startswith(("launch", "hint:"))]
+            assert not [line for line in lines if KEYS.search(line)], case.name
 
 
 @pytest.mark.parametrize("flavour", MEGATRONS)
@@ -148,20 +147,20 @@ HEADS = ["--num-layers 32 --hidden-size 4096 --num-attention-heads 30 --kv-chann
 
 def test_a_rule_needs_no_more_than_its_own_facts() -> None:
     """Heads are held against tensor ranks although neither GPUs, machines nor batch are known."""
-    [breach] = breaches(SHARED["MLM004"], submission_of(HEADS))
-    assert breach.message == "--tensor-model-parallel-size 4 does not divide the 30 attention heads"
-    assert breach.hint == "--tensor-model-parallel-size 1 or 2"
-    assert (breach.where.line, breach.where.column) == (1, 79)
+    [violation] = violations(SHARED["MLM004"], submission_of(HEADS))
+    assert violation.message == "--tensor-model-parallel-size 4 does not divide the 30 attention heads"
+    assert violation.hint == "--tensor-model-parallel-size 1 or 2"
+    assert (violation.where.line, violation.where.column) == (1, 79)
 
 
 def test_what_is_not_known_breaks_nothing() -> None:
     """With an unknown word among the options, or an unknown value, no rule guesses."""
     hidden = [HEADS[0].replace(" 30", " $HEADS")]
     for rule in MINE:
-        assert not breaches(rule, submission_of(hidden, gpus=8)), rule.id
+        assert not violations(rule, submission_of(hidden, gpus=8)), rule.id
     more = ["--num-layers 32 --hidden-size 4096 --num-attention-heads 32 $MORE"]
     for rule in MINE:
-        assert not breaches(rule, submission_of(more, gpus=8)), rule.id
+        assert not violations(rule, submission_of(more, gpus=8)), rule.id
 
 
 def test_several_jobs_have_gpus_of_their_own(tmp_path: Path) -> None:
@@ -252,12 +251,13 @@ def test_no_arguments_make_a_rule_fail(case: tuple[Flavour, str], gpus: int | No
     cluster = make_job("megatron-lm").cluster
     submission = submission_of([case[1]], config, gpus=gpus, cluster=cluster, model=LLAMA)
     for rule in MINE:
-        for breach in breaches(rule, submission):
-            assert breach.message and breach.where.path
+        for violation in violations(rule, submission):
+            assert violation.message and violation.where.path
 
 
 def test_empty_arguments_say_nothing() -> None:
     """A file of arguments that is no Megatron's is not judged."""
-    submission = Submission(documents=(MegatronArguments(path="a", flavour="megatron-lm", values={}),))
-    assert not [breach for rule in MINE for breach in rule.check(submission)]
-    assert {rule.id for rule in fits.RULES} >= {"MEM001", "MEM002"}
+    arguments = MegatronArguments(path="a", flavour="megatron-lm", values={})
+    submission = Submission(documents=(arguments,), frameworks=FRAMEWORKS)
+    assert not [violation for rule in MINE for violation in violations(rule, submission)]
+    assert {rule.id for rule in rules_in(fits)} >= {"MEM001", "MEM002"}

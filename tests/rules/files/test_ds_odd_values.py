@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,10 @@ import pytest
 from dsgen.documents.document import DsConfig
 from dsgen.documents.hjson.text import read_json
 from dsgen.documents.submission import Context, Submission
+from dsgen.frameworks import FRAMEWORKS
 from dsgen.job.text import Text
 from dsgen.rules.files.run import check_submission
-
-CASES = Path(__file__).parents[2] / "validate"
+from tests.case import NAMES, read_case
 
 ODD_VALUES = ("null", "[]", "{}", '"text"', "-1", "0.5", "1e999", "true", "[[1], null]", '{"a": {}}', f"{10**400}")
 
@@ -33,11 +34,9 @@ def merged(one: Any, other: Any) -> Any:
 def everything() -> dict[str, Any]:
     """One config with the keys of every case."""
     config: dict[str, Any] = {}
-    for path in sorted(CASES.glob("*/bad/ds_config.json")):
-        try:
-            config = merged(config, json.loads(path.read_text(encoding="utf-8")))
-        except ValueError:  # cases of broken text
-            continue
+    for name in NAMES:
+        with suppress(ValueError, KeyError):  # cases of broken text, or without a config
+            config = merged(config, json.loads(read_case(name).bad["ds_config.json"]))
     return config
 
 
@@ -49,10 +48,12 @@ def places(value: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]
             yield from places(inner, (*above, key))
 
 
-def told(content: str, **beside: Any) -> int:
+def count(content: str, **context: Any) -> int:
     """How many findings a config has."""
     text = Text(path="ds_config.json", content=content, lines=content.split("\n"), folder=Path())
-    submission = Submission(documents=(DsConfig(json=read_json(text)),), context=Context(**beside))
+    submission = Submission(
+        documents=(DsConfig(json=read_json(text)),), context=Context(**context), frameworks=FRAMEWORKS
+    )
     return len(check_submission(submission))
 
 
@@ -83,7 +84,7 @@ def test_a_member_may_be_anything(odd: str) -> None:
         for key in path[:-1]:
             holder = holder[key]
         holder[path[-1]] = "ODD"
-        found += told(json.dumps(changed).replace('"ODD"', odd), gpus=8, gpus_per_node=8)
+        found += count(json.dumps(changed).replace('"ODD"', odd), gpus=8, gpus_per_node=8)
     assert found > 0
 
 
@@ -94,7 +95,7 @@ def test_every_member_may_be_odd_at_once(version: tuple[int, ...], consumer: str
     for odd, (stage, optimizer, schedule) in zip((None, [], {}, "text", -1, 0.5, True, "auto"), WAYS * 2, strict=False):
         way = {"zero_optimization": {"stage": stage}, "optimizer": {"type": optimizer}, "scheduler": {"type": schedule}}
         config = merged(_replaced(everything(), odd), way)
-        told(json.dumps(config), gpus=8, deepspeed_version=version, consumer=consumer)
+        count(json.dumps(config), gpus=8, deepspeed_version=version, consumer=consumer)
 
 
 def _replaced(value: Any, odd: object) -> Any:

@@ -17,11 +17,11 @@ from dsgen.documents.submission import Context, Submission
 from dsgen.documents.training_arguments import from_launches, from_yaml, known_arguments
 from dsgen.frameworks import FRAMEWORKS
 from dsgen.job.text import text_of
-from dsgen.rules.files import check_submission
 from dsgen.rules.files.azureml.shape import COMMAND_JOB
 from dsgen.rules.files.huggingface.accelerate import TOP_KEYS
 from dsgen.rules.files.huggingface.accelerate_deepspeed import KEYS
 from dsgen.rules.files.megatron.model_shape import Fields
+from dsgen.rules.files.run import check_submission
 
 ODD = [
     None,

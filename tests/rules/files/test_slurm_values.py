@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from dsgen.rules.files.slurm import values
-from dsgen.rules.files.slurm.values import Gres, Signal
+from dsgen.documents import slurm_values as values
+from dsgen.documents.slurm_values import Gres, Signal
 
 
 @pytest.mark.parametrize(

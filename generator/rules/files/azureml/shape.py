@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from ..megatron.model_shape import ANY, NULLABLE_TEXT, TEXT, WHOLE, Entries, Fields, Items, Leaf, Shape, Switch, choice
+from ....documents.shapes import ANY, INTEGER, NULLABLE_TEXT, TEXT, Entries, Fields, Items, Leaf, Shape, Switch, choice
 
 DISTRIBUTIONS: Final = ("pytorch", "mpi", "tensorflow", "ray")
 INPUT_MODES: Final = ("download", "ro_mount", "direct")
@@ -56,18 +56,18 @@ VERSION: Final = Leaf(fits=lambda value: isinstance(value, (str, int, float)), e
 
 _PROCESSES: Final[Mapping[str, Shape]] = {
     "type": choice(*DISTRIBUTIONS),
-    "process_count_per_instance": WHOLE,
+    "process_count_per_instance": INTEGER,
 }
 _DISTRIBUTION_FIELDS: Final[Mapping[str, Mapping[str, Shape]]] = {
     "pytorch": _PROCESSES,
     "mpi": _PROCESSES,
-    "tensorflow": {"type": choice(*DISTRIBUTIONS), "parameter_server_count": WHOLE, "worker_count": WHOLE},
+    "tensorflow": {"type": choice(*DISTRIBUTIONS), "parameter_server_count": INTEGER, "worker_count": INTEGER},
     "ray": {
         "type": choice(*DISTRIBUTIONS),
-        "port": WHOLE,
+        "port": INTEGER,
         "address": TEXT,
         "include_dashboard": FLAG,
-        "dashboard_port": WHOLE,
+        "dashboard_port": INTEGER,
         "head_node_additional_args": TEXT,
         "worker_node_additional_args": TEXT,
     },
@@ -105,7 +105,12 @@ def _input(value: object) -> Shape:
 
 
 def _service(value: object) -> Fields:
-    known: dict[str, Shape] = {"type": TEXT, "port": WHOLE, "nodes": ALL_NODES, "properties": Entries(text_keys=False)}
+    known: dict[str, Shape] = {
+        "type": TEXT,
+        "port": INTEGER,
+        "nodes": ALL_NODES,
+        "properties": Entries(text_keys=False),
+    }
     kind = _type_of(value)
     untyped = isinstance(value, dict) and "type" not in value
     if kind == "tensor_board" or (untyped and "ssh_public_keys" not in value):  # type: ignore[operator]
@@ -146,7 +151,7 @@ ENVIRONMENT_ID: Final = Leaf(
     fits=lambda value: isinstance(value, str) and value.startswith("azureml:"),
     expected="an id that starts with azureml:",
 )
-_ROUTE: Final = Fields(known={"port": WHOLE, "path": TEXT}, required=("port", "path"))
+_ROUTE: Final = Fields(known={"port": INTEGER, "path": TEXT}, required=("port", "path"))
 _ENVIRONMENT: Final = Fields(
     known={
         "image": TEXT,
@@ -196,17 +201,17 @@ COMMAND_JOB: Final = Fields(
         "compute": TEXT,
         "resources": Fields(
             known={
-                "instance_count": WHOLE,
+                "instance_count": INTEGER,
                 "instance_type": TEXT,
                 "properties": Entries(),
                 "locations": Items(each=TEXT),
                 "shm_size": TEXT,
-                "max_instance_count": WHOLE,
+                "max_instance_count": INTEGER,
                 "docker_args": Switch(choose=_docker_args),
             }
         ),
         "distribution": Switch(choose=_distribution),
-        "limits": Fields(known={"timeout": WHOLE}),
+        "limits": Fields(known={"timeout": INTEGER}),
         "inputs": Entries(values=Switch(choose=_input)),
         "outputs": Entries(
             values=Fields(

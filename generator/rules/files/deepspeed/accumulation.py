@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from ....documents.document import DsConfig
+from ....documents.deepspeed_config import Config
 from ....documents.submission import Submission
 from ....findings import NOTE, WARNING, Violation, Violations
 from ...rule import submissions
 from ...sources import deepspeed, deepspeed_now, derived
-from .values import accumulates_in, configs, given, precision, shown, stage_of, switch, whole
+from .subjects import configs
+from .values import shown
 
 #: As many sequences in a batch are usually tokens; the rule of jobs has the same limit.
 TOKENS_FROM: Final = 100_000
@@ -19,25 +20,25 @@ LOST_FROM: Final = 256
 
 
 @configs.rule("BATCH010", WARNING, "parse", deepspeed("runtime/config.py:937"))
-def batches_are_sequences(config: DsConfig) -> Violations:
+def batches_are_sequences(config: Config) -> Violations:
     """A global batch is in sequences; as many as this are usually tokens.
 
     Prevents: a batch that no GPUs can hold, or thousands of accumulation steps
     Fix: tokens / sequence length
     """
-    batch = whole(given(config, "/train_batch_size"))
+    batch = config.whole("/train_batch_size")
     if batch is not None and batch > TOKENS_FROM:
         message = f"train_batch_size: {shown(config.value('/train_batch_size'))} counts sequences; is it tokens?"
         where = config.locate("/train_batch_size")
         yield Violation(where=where, message=message, hint="tokens / sequence length")
 
 
-def _accumulation(submission: Submission, config: DsConfig) -> int | None:
+def _accumulation(submission: Submission, config: Config) -> int | None:
     """Micro-batches of a step, as written or as they follow."""
-    written = whole(given(config, "/gradient_accumulation_steps"))
+    written = config.whole("/gradient_accumulation_steps")
     if written is not None or config.has("/gradient_accumulation_steps"):
         return written
-    batch, micro = (whole(given(config, key)) for key in ("/train_batch_size", "/train_micro_batch_size_per_gpu"))
+    batch, micro = (config.whole(key) for key in ("/train_batch_size", "/train_micro_batch_size_per_gpu"))
     replicas = submission.world.replicas
     if batch and micro and replicas and not batch % (micro * replicas):
         return batch // (micro * replicas)
@@ -59,7 +60,7 @@ def long_sums_are_fp32(submission: Submission) -> Violations:
     """
     for config in configs(submission):
         steps = _accumulation(submission, config)
-        in_bf16 = precision(config) == "bf16" and bool(stage_of(config)) and not accumulates_in(config)
+        in_bf16 = config.precision == "bf16" and bool(config.stage) and not config.accumulates_in
         if in_bf16 and steps and steps > LOST_FROM:
             message = f"gradient_accumulation_steps: {steps} in bf16: what is added last is below the sum's last bit"
             where = config.locate("/gradient_accumulation_steps")
@@ -77,7 +78,7 @@ def sums_are_meant(submission: Submission) -> Violations:
     """
     replicas = submission.world.replicas
     for config in configs(submission):
-        operation = given(config, "/gradient_allreduce_op")
+        operation = config.read("/gradient_allreduce_op")
         if isinstance(operation, str) and operation.lower() == "sum":
             factor = f"{replicas}" if replicas else "the number of"
             message = (
@@ -88,14 +89,14 @@ def sums_are_meant(submission: Submission) -> Violations:
 
 
 @configs.rule("BATCH022", NOTE, "silent", deepspeed_now("runtime/engine.py:3457"), since=(0, 19, 4))
-def callers_scale_the_loss(config: DsConfig) -> Violations:
+def callers_scale_the_loss(config: Config) -> Violations:
     """managed_gradient_accumulation: false leaves the boundary to the script, whatever the accumulation steps say.
 
     Prevents: another batch than the one written
     Fix: true
     """
-    steps = whole(given(config, "/gradient_accumulation_steps"))
-    off = switch(config, "/managed_gradient_accumulation", True) is False
+    steps = config.whole("/gradient_accumulation_steps")
+    off = config.switch("/managed_gradient_accumulation", True) is False
     if off and steps and steps > 1:
         message = f"gradient_accumulation_steps: {steps} doesn't decide when a step is taken:"
         message += " managed_gradient_accumulation is false, so every call of step() is one"

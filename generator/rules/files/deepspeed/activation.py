@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from ....documents.document import DsConfig
+from ....documents.deepspeed_config import Config
 from ....documents.submission import FILLERS, Submission
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...rule import submissions
 from ...sources import deepspeed, deepspeed_now, derived
-from .values import configs, given, number, shown, switch
+from .subjects import configs
+from .values import shown
 
 ACT: Final = "/activation_checkpointing"
 CONTIGUOUS: Final = f"{ACT}/contiguous_memory_optimization"
@@ -30,7 +31,7 @@ def contiguous_checkpoints_are_partitioned(submission: Submission) -> Violations
     Fix: both, or neither
     """
     for config in configs(submission) if not submission.megatron else ():
-        if switch(config, CONTIGUOUS) and switch(config, PARTITIONED) is False:
+        if config.switch(CONTIGUOUS) and config.switch(PARTITIONED) is False:
             message = "contiguous_memory_optimization: true needs partition_activations: true"
             yield Violation(where=config.locate(CONTIGUOUS), message=message, hint="both, or neither")
 
@@ -49,7 +50,7 @@ def contiguous_checkpoints_are_counted(submission: Submission) -> Violations:
     Fix: number_checkpoints
     """
     for config in configs(submission) if not submission.megatron else ():
-        if switch(config, CONTIGUOUS) and config.value(f"{ACT}/number_checkpoints") is None:
+        if config.switch(CONTIGUOUS) and config.value(f"{ACT}/number_checkpoints") is None:
             message = "contiguous_memory_optimization: true needs number_checkpoints, unless the script passes it"
             layers = f": {submission.model.layers}" if submission.model else ": the number of layers"
             yield Violation(where=config.locate(CONTIGUOUS), message=message, hint=f'"number_checkpoints"{layers}')
@@ -70,7 +71,7 @@ def partitions_have_tensor_ranks(submission: Submission) -> Violations:
     """
     told = bool(submission.megatron) or submission.consumer in FILLERS
     for config in configs(submission) if told and submission.world.tensor == 1 else ():
-        if switch(config, PARTITIONED) and submission.consumer not in FILLERS:
+        if config.switch(PARTITIONED) and submission.consumer not in FILLERS:
             message = "partition_activations: true has no effect: there is one tensor rank to spread over"
             yield Violation(where=config.locate(PARTITIONED), message=message, hint="false")
 
@@ -89,7 +90,7 @@ def trainers_checkpoint_by_themselves(submission: Submission) -> Violations:
     Fix: gradient_checkpointing
     """
     for config in configs(submission) if submission.consumer in FILLERS else ():
-        on = [key for key in ("partition_activations", "cpu_checkpointing") if switch(config, f"{ACT}/{key}")]
+        on = [key for key in ("partition_activations", "cpu_checkpointing") if config.switch(f"{ACT}/{key}")]
         if on and not any(arguments.value("gradient_checkpointing") for arguments in submission.training_arguments):
             message = f"activation_checkpointing ({', '.join(on)}) has no effect: Transformers' models don't call it"
             hint = "gradient_checkpointing: true in TrainingArguments"
@@ -97,26 +98,26 @@ def trainers_checkpoint_by_themselves(submission: Submission) -> Violations:
 
 
 @configs.rule("ACT008", NOTE, "silent", deepspeed_now("runtime/activation_checkpointing/checkpointing.py:1186"))
-def checkpointing_is_not_profiled(config: DsConfig) -> Violations:
+def checkpointing_is_not_profiled(config: Config) -> Violations:
     """Checkpointing is neither timed nor synchronised in production.
 
     Prevents: steps that wait for their own measurement
     Fix: false
     """
     for key in ("profile", "synchronize_checkpoint_boundary"):
-        if switch(config, f"{ACT}/{key}"):
+        if config.switch(f"{ACT}/{key}"):
             message = f"{key}: true makes the host wait for the GPU at every checkpoint"
             yield Violation(where=config.locate(f"{ACT}/{key}"), message=message, hint=f"{key}: false")
 
 
 @configs.rule("ACT009", ERROR, "training", derived("the size of a buffer is divided among so many checkpoints"))
-def checkpoints_are_counted_from_1(config: DsConfig) -> Violations:
+def checkpoints_are_counted_from_1(config: Config) -> Violations:
     """number_checkpoints is above zero.
 
     Prevents: buffers of no size at the first checkpoint
     Fix: the number of layers
     """
-    count = number(given(config, f"{ACT}/number_checkpoints"))
+    count = config.number(f"{ACT}/number_checkpoints")
     if count is not None and (count <= 0 or count != int(count)):
         message = f"number_checkpoints: {shown(count)} is no whole number above zero"
         yield Violation(where=config.locate(f"{ACT}/number_checkpoints"), message=message, hint="the number of layers")

@@ -12,7 +12,8 @@ from ....job.pointer import escape
 from ...rule import submissions
 from ...sources import deepspeed
 from .problem import named
-from .settings import batch_values, readable
+from .subjects import configs
+from .templates import batch_values
 from .walk import problems
 
 #: Values that DeepSpeed hands on to PyTorch or computes with, where text can't be right; `"auto"` is for fillers.
@@ -64,7 +65,7 @@ def batch_is_not_auto(submission: Submission) -> Violations:
     Fix: Write numbers, or let Transformers or accelerate read the file.
     """
     for config, key, value in batch_values(submission):
-        if value == "auto" and submission.consumer not in FILLERS:
+        if value == "auto" and not config.filled:
             message = f'`{key}` is "auto", which only Transformers and accelerate fill in; DeepSpeed fails on it'
             hint = "write a number; or --consumer huggingface, where its Trainer reads the file"
             yield Violation(where=config.locate(f"/{key}"), message=message, hint=hint)
@@ -87,8 +88,8 @@ def handed_on_is_not_auto(submission: Submission) -> Violations:
     Prevents: A TypeError in the optimizer or the first step: text where a number belongs
     Fix: Write the value, or let Transformers or accelerate read the file.
     """
-    for config, _ in readable(submission):
-        for pointer in _HANDED_ON if submission.consumer not in FILLERS else ():
+    for config in configs(submission):
+        for pointer in _HANDED_ON if not config.filled else ():
             if config.value(pointer) == "auto":
                 message = f'{named(pointer)} is "auto", which only Transformers and accelerate fill in'
                 hint = "write a value; or --consumer huggingface, where its Trainer reads the file"
@@ -108,9 +109,7 @@ def fillers_know_the_key(submission: Submission) -> Violations:
     Prevents: ValueError: `zero_optimization.overlap_comm` not found in kwargs. Please specify it without `auto`
     Fix: Write a value, or leave the key out.
     """
-    if submission.consumer not in FILLERS:
-        return
-    for config, _ in readable(submission):
+    for config in configs(submission) if submission.consumer in FILLERS else ():
         for pointer in islice(_automatic("", config.block("")), _MOST):
             key = pointer[1:].replace("/", ".")
             if key in (_BY_TRANSFORMERS if submission.consumer == "huggingface" else _BY_ACCELERATE):

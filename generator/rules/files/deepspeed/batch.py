@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ....documents.document import DsConfig
+from ....documents.deepspeed_config import Config
 from ....documents.submission import FILLERS, Submission
 from ....findings import ERROR, Violation, Violations
 from ...numbers import listed, neighbours
 from ...rule import subject, submissions
 from ...sources import deepspeed
 from .problem import as_hjson, shown
-from .settings import is_elastic, is_empty, readable, replicas_of
+from .subjects import configs
 
 _TRAIN: Final = "train_batch_size"
 _MICRO: Final = "train_micro_batch_size_per_gpu"
@@ -21,12 +21,37 @@ _STEPS: Final = "gradient_accumulation_steps"
 
 Number = int | float
 
+#: The first release whose parser divides the world by `sequence_parallel_size`, and the first that fails where it
+#: can't (deepspeed/runtime/config.py `DeepSpeedConfig.__init__`).
+DIVIDES_BY_SEQUENCE: Final = (0, 17)
+FAILS_BY_SEQUENCE: Final = (0, 19, 3)
+
+
+def replicas_of(config: Config, submission: Submission) -> Number | None:
+    """What DeepSpeed's parser takes for the number of replicas; None where no document says how many GPUs there are.
+
+    Tensor parallelism that the config asks for is not divided out: without an mpu the parser counts every GPU.
+    """
+    world = submission.world
+    if world.gpus is None:
+        return None
+    apart: Number = world.pipeline
+    if submission.megatron or (submission.job is not None and submission.job.framework.runs("Megatron layers")):
+        apart *= world.tensor * world.context
+    elif config.version >= DIVIDES_BY_SEQUENCE:
+        degree = config.value("/sequence_parallel_size", 1)
+        if not isinstance(degree, int | float) or not degree:
+            # What can't be divided by counts as a world of one, until the parser fails on it.
+            return 1 if config.version < FAILS_BY_SEQUENCE else None
+        apart *= degree
+    return world.gpus / apart if world.gpus % apart else world.gpus // apart
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Batch:
     """The three keys as written, None where left out or null; `replicas`: None where nobody says."""
 
-    config: DsConfig
+    config: Config
     train: Number | None
     micro: Number | None
     steps: Number | None
@@ -46,9 +71,9 @@ class _Batch:
 @subject("DeepSpeed config")
 def _batches(submission: Submission) -> Iterator[_Batch]:
     """The configs whose batch DeepSpeed computes from numbers; what is no number has a rule of its own."""
-    for config, schema in readable(submission):
+    for config in configs(submission):
         values: list[Any] = [as_hjson(config.value(f"/{key}")) for key in (_TRAIN, _MICRO, _STEPS)]
-        elastic = is_elastic(config, schema)
+        elastic = config.is_elastic
         if elastic or not all(value is None or isinstance(value, int | float) for value in values):
             continue
         train, micro, steps = values
@@ -83,13 +108,13 @@ def batch_is_given(submission: Submission) -> Violations:
     Fix: Give the micro batch; the others follow.
     """
     for batch in _batches(submission):
-        if batch.given or submission.consumer in FILLERS or _is_part(batch.config) or is_empty(batch.config):
+        if batch.given or submission.consumer in FILLERS or _is_part(batch.config) or batch.config.is_empty:
             continue
         message = f"neither `{_TRAIN}` nor `{_MICRO}` is given, and DeepSpeed needs one of them"
         yield batch.violation("", message, f'"{_MICRO}": 1')
 
 
-def _is_part(config: DsConfig) -> bool:
+def _is_part(config: Config) -> bool:
     """Whether a script writes the file in pieces."""
     return config.embedded and not config.json.data
 

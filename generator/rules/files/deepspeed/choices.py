@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from ....documents.deepspeed_schema import DeepSpeedSchema, Key, Type
-from ....documents.document import DsConfig
+from ....documents.deepspeed_config import Config
+from ....documents.deepspeed_schema import Key, Type
 from ....documents.lax_types import mismatch
 from ....documents.submission import Submission
 from ....findings import ERROR, Violation, Violations
 from ...rule import submissions
 from ...sources import deepspeed
+from .batch import FAILS_BY_SEQUENCE
 from .problem import is_placeholder, named, shown
-from .settings import FAILS_BY_SEQUENCE, readable
+from .subjects import configs
 
 #: deepspeed/runtime/config.py `DtypeEnum`; what `torch_autocast.dtype` may be called.
 _DTYPES: Final = (
@@ -33,9 +34,9 @@ def _one_of(
     submission: Submission, pointer: str, choices: tuple[str, ...], fold: Callable[[str], str] = str, told: int = 9
 ) -> Violations:
     """A violation for a text that is none of the choices; other kinds of values have a rule of their own."""
-    for config, schema in readable(submission):
+    for config in configs(submission):
         value = config.value(pointer)
-        if schema.key(pointer) is None or not isinstance(value, str) or fold(value) in choices:
+        if config.schema.key(pointer) is None or not isinstance(value, str) or fold(value) in choices:
             continue
         message = f"{named(pointer)} is {shown(value)}; DeepSpeed takes {', '.join(choices[:told])}"
         if is_placeholder(value):
@@ -63,10 +64,10 @@ def autocast_is_known(submission: Submission) -> Violations:
     """
     yield from _one_of(submission, "/torch_autocast/dtype", _DTYPES, told=3)
     pointer = "/torch_autocast/lower_precision_safe_modules"
-    for config, schema in readable(submission):
+    for config in configs(submission):
         value = config.value(pointer)
         odd = isinstance(value, list) and not all(isinstance(item, str) for item in value)
-        if schema.key(pointer) is not None and odd:
+        if config.schema.key(pointer) is not None and odd:
             message = f"{named(pointer)} takes a list of texts"
             yield Violation(where=config.locate(pointer), message=message, hint='["torch.nn.Linear"]')
 
@@ -102,9 +103,9 @@ def curriculum_has_metrics(submission: Submission) -> Violations:
         (f"{_SAMPLING}/curriculum_learning", "curriculum_metrics", '{"seqlen": {...}}'),
         (f"{_SAMPLING}/dynamic_batching", "max_tokens", "4096"),
     )
-    for config, schema in readable(submission):
+    for config in configs(submission):
         for section, key, example in needs:
-            known = schema.section(section) is not None
+            known = config.schema.section(section) is not None
             if known and config.block(section).get("enabled") and key not in config.block(section):
                 message = f"{named(section)} is on, but has no `{key}`"
                 yield Violation(where=config.locate(section), message=message, hint=f'"{key}": {example}')
@@ -118,14 +119,14 @@ def plain_values_can_be_used(submission: Submission) -> Violations:
     Fix: Write a value of the kind that the key takes.
     """
     yield from _one_of(submission, "/sparse_attention/mode", _SPARSE_MODES)
-    for config, schema in readable(submission):
+    for config in configs(submission):
         fails = submission.deepspeed_version >= FAILS_BY_SEQUENCE
-        for pointer, takes, hint in (*_unusable(config, schema), *(_unusable_degree(config) if fails else ())):
+        for pointer, takes, hint in (*_unusable(config), *(_unusable_degree(config) if fails else ())):
             message = f"{named(pointer)} takes {takes}; this is {shown(config.value(pointer))}"
             yield Violation(where=config.locate(pointer), message=message, hint=hint)
 
 
-def _unusable(config: DsConfig, schema: DeepSpeedSchema) -> Iterator[tuple[str, str, str]]:
+def _unusable(config: Config) -> Iterator[tuple[str, str, str]]:
     """Pointer, what it takes, and an example, of values that the parser fails on."""
     stage = config.value("/checkpoint/parallel_write/pipeline_stage", False)
     if isinstance(stage, int | float) and stage not in (0, 1):
@@ -138,31 +139,31 @@ def _unusable(config: DsConfig, schema: DeepSpeedSchema) -> Iterator[tuple[str, 
         if config.has(pointer) and not config.value(pointer) and config.value(pointer) is not None:
             yield pointer, "a folder", f'"autotuning_{name.partition("_")[0]}"'
     experts = config.value("/expert_parallel")
-    if schema.section("/expert_parallel") and experts and not isinstance(experts, dict):
+    if config.schema.section("/expert_parallel") and experts and not isinstance(experts, dict):
         yield "/expert_parallel", "an object", '{"enabled": true, "autoep_size": 8}'
-    yield from _unusable_lists(config, schema)
+    yield from _unusable_lists(config)
     yield from _unusable_optimizer(config)
     batching = config.block(f"{_SAMPLING}/dynamic_batching")
     sizes = ("min_batch_size", "max_batch_size", *(("max_tokens",) if batching.get("enabled") else ()))
-    for name in sizes if schema.section(f"{_SAMPLING}/dynamic_batching") else ():
+    for name in sizes if config.schema.section(f"{_SAMPLING}/dynamic_batching") else ():
         if isinstance(batching.get(name, 1), str | float) and mismatch(batching[name], _WHOLE, pydantic=1):
             yield f"{_SAMPLING}/dynamic_batching/{name}", "a whole number", "1"
 
 
-def _unusable_degree(config: DsConfig) -> Iterator[tuple[str, str, str]]:
+def _unusable_degree(config: Config) -> Iterator[tuple[str, str, str]]:
     degree = config.value("/sequence_parallel_size", 1)
     if not isinstance(degree, int | float) or degree <= 0:
         yield "/sequence_parallel_size", "a whole number of at least 1", "1"
 
 
-def _unusable_lists(config: DsConfig, schema: DeepSpeedSchema) -> Iterator[tuple[str, str, str]]:
+def _unusable_lists(config: Config) -> Iterator[tuple[str, str, str]]:
     pointer = "/data_types/keep_in_fp32_modules"
     kept = config.value(pointer, "auto")
     named_all = isinstance(kept, list) and all(isinstance(name, str) for name in kept)
-    if schema.key(pointer) is not None and isinstance(kept, str | list) and kept != "auto" and not named_all:
+    if config.schema.key(pointer) is not None and isinstance(kept, str | list) and kept != "auto" and not named_all:
         yield pointer, '"auto" or a list of texts', '"auto"'
     zenflow = config.block("/zero_optimization/zenflow")
-    if schema.section("/zero_optimization/zenflow") is None:
+    if config.schema.section("/zero_optimization/zenflow") is None:
         return
     strategy = zenflow.get("select_strategy", "auto")
     if isinstance(strategy, str) and strategy not in ("auto", "step", "epoch"):
@@ -174,7 +175,7 @@ def _unusable_lists(config: DsConfig, schema: DeepSpeedSchema) -> Iterator[tuple
             yield f"/zero_optimization/zenflow/{name}", '"auto" or a whole number of at least 1', '"auto"'
 
 
-def _unusable_optimizer(config: DsConfig) -> Iterator[tuple[str, str, str]]:
+def _unusable_optimizer(config: Config) -> Iterator[tuple[str, str, str]]:
     if config.value("/optimizer/type") is None:
         return
     parameters = config.value("/optimizer/params")

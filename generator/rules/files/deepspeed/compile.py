@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from ....documents.document import DsConfig
+from ....documents.deepspeed_config import Config
 from ....documents.submission import Submission
 from ....findings import ERROR, WARNING, Violation, Violations
 from ...rule import submissions
 from ...sources import deepspeed_now
-from .values import configs, idle, offload_device, stage_of, switch
+from .subjects import configs
+from .values import unused
 from .walk import problems
 
 COMPILE: Final = "/compile"
@@ -34,69 +35,69 @@ def passes_are_known(submission: Submission) -> Violations:
 
 
 @configs.rule("CMP002", WARNING, "silent", deepspeed_now("runtime/engine.py:5802"), since=(0, 17, 6))
-def deepcompile_has_a_stage(config: DsConfig) -> Violations:
+def deepcompile_has_a_stage(config: Config) -> Violations:
     """DeepCompile compiles ZeRO, so there is a stage; at stage 0 torch compiles alone.
 
     Prevents: a job that is not compiled the way the config says
     Fix: a ZeRO stage
     """
-    if switch(config, f"{COMPILE}/deepcompile") and stage_of(config) == 0 and not config.has(f"{COMPILE}/passes"):
+    if config.switch(f"{COMPILE}/deepcompile") and config.stage == 0 and not config.has(f"{COMPILE}/passes"):
         message = "deepcompile: true at ZeRO stage 0 falls back to torch's compiler, told only in the log"
         yield Violation(where=config.locate(f"{COMPILE}/deepcompile"), message=message, hint="stage 1, 2 or 3")
 
 
 @configs.rule("CMP003", WARNING, "silent", deepspeed_now("runtime/engine.py:5928"), since=(0, 17, 6))
-def compile_is_switched_on(config: DsConfig) -> Violations:
+def compile_is_switched_on(config: Config) -> Violations:
     """DeepCompile's settings are there with deepcompile.
 
     Prevents: settings that look effective and aren't
     Fix: deepcompile: true
     """
-    off = switch(config, f"{COMPILE}/deepcompile") is False
-    if off and not switch(config, f"{COMPILE}/autoep_non_moe"):
+    off = config.switch(f"{COMPILE}/deepcompile") is False
+    if off and not config.switch(f"{COMPILE}/autoep_non_moe"):
         here = [key for key in config.block(COMPILE) if key in (*_OFFLOADS, "passes")]
         used = [f"{COMPILE}/{key}" for key in here if config.value(f"{COMPILE}/{key}") not in (False, None)]
-        yield from idle(config, used, "without deepcompile: true")
+        yield from unused(config, used, "without deepcompile: true")
 
 
 @configs.rule(
     "CMP004", ERROR, "training", deepspeed_now("compile/init_z3.py:100; compile/init_z3.py:147"), since=(0, 19, 8)
 )
-def one_thing_is_offloaded(config: DsConfig) -> Violations:
+def one_thing_is_offloaded(config: Config) -> Violations:
     """DeepCompile at stage 3 offloads one kind of thing.
 
     Prevents: a ValueError when the engine compiles
     Fix: one of them
     """
-    on = [key for key in _OFFLOADS if switch(config, f"{COMPILE}/{key}")]
-    if switch(config, f"{COMPILE}/deepcompile") and stage_of(config) == 3 and len(on) > 1:
+    on = [key for key in _OFFLOADS if config.switch(f"{COMPILE}/{key}")]
+    if config.switch(f"{COMPILE}/deepcompile") and config.stage == 3 and len(on) > 1:
         message = f"{' and '.join(on)} are both true, which DeepCompile refuses"
         yield Violation(where=config.locate(f"{COMPILE}/{on[1]}"), message=message, hint="one of them")
 
 
 @configs.rule("CMP005", ERROR, "training", deepspeed_now("compile/init_z3.py:93"), since=(0, 19, 8))
-def one_side_offloads_states(config: DsConfig) -> Violations:
+def one_side_offloads_states(config: Config) -> Violations:
     """Optimizer states are offloaded by DeepCompile or by ZeRO.
 
     Prevents: a ValueError when the engine compiles
     Fix: one of the two
     """
-    pointer, device = f"{COMPILE}/offload_opt_states", offload_device(config, "optimizer")
-    compiled = switch(config, f"{COMPILE}/deepcompile") and switch(config, pointer)
-    if compiled and stage_of(config) == 3 and device in ("cpu", "nvme"):
+    pointer, device = f"{COMPILE}/offload_opt_states", config.offload("optimizer")
+    compiled = config.switch(f"{COMPILE}/deepcompile") and config.switch(pointer)
+    if compiled and config.stage == 3 and device in ("cpu", "nvme"):
         message = f"offload_opt_states: true is refused with offload_optimizer to {device}"
         yield Violation(where=config.locate(pointer), message=message, hint="one of the two")
 
 
 @configs.rule("CMP006", ERROR, "training", deepspeed_now("runtime/engine.py:5842"), since=(0, 19, 8))
-def autotp_pass_goes_alone(config: DsConfig) -> Violations:
+def autotp_pass_goes_alone(config: Config) -> Violations:
     """The pass autotp runs without the passes of ZeRO and AutoSP.
 
     Prevents: NotImplementedError when the engine compiles
     Fix: autotp alone
     """
     passes = config.value(f"{COMPILE}/passes")
-    if not switch(config, f"{COMPILE}/deepcompile") or not isinstance(passes, list) or "autotp" not in passes:
+    if not config.switch(f"{COMPILE}/deepcompile") or not isinstance(passes, list) or "autotp" not in passes:
         return
     others = [name for name in ("z1", "z3", "autosp") if name in passes]
     if others:
@@ -105,33 +106,33 @@ def autotp_pass_goes_alone(config: DsConfig) -> Violations:
 
 
 @configs.rule("CMP007", WARNING, "silent", deepspeed_now("runtime/engine.py:5770"), since=(0, 18, 9))
-def autosp_has_a_low_stage(config: DsConfig) -> Violations:
+def autosp_has_a_low_stage(config: Config) -> Violations:
     """The pass autosp runs at ZeRO stages 0 and 1.
 
     Prevents: a job without the sequence parallelism that the config says
     Fix: stage 0 or 1
     """
-    passes, stage = config.value(f"{COMPILE}/passes"), stage_of(config)
-    on = switch(config, f"{COMPILE}/deepcompile") and isinstance(passes, list) and "autosp" in passes
+    passes, stage = config.value(f"{COMPILE}/passes"), config.stage
+    on = config.switch(f"{COMPILE}/deepcompile") and isinstance(passes, list) and "autosp" in passes
     if on and stage in (2, 3):
         message = f"the pass autosp at ZeRO stage {stage} falls back to torch's compiler: no sequence parallelism"
         yield Violation(where=config.locate(f"{COMPILE}/passes"), message=message, hint="stage 0 or 1")
 
 
 @configs.rule("CMP008", ERROR, "training", deepspeed_now("runtime/engine.py:5888"), since=(0, 19, 8))
-def compiled_parents_go_alone(config: DsConfig) -> Violations:
+def compiled_parents_go_alone(config: Config) -> Violations:
     """autoep_non_moe runs without DeepCompile, AutoTP, stage 3 and offload.
 
     Prevents: a ValueError when the engine compiles
     Fix: one or the other
     """
-    if not switch(config, f"{COMPILE}/autoep_non_moe"):
+    if not config.switch(f"{COMPILE}/autoep_non_moe"):
         return
     tensor = config.value("/tensor_parallel/autotp_size", 0)
-    others = ["deepcompile"] if switch(config, f"{COMPILE}/deepcompile") else []
+    others = ["deepcompile"] if config.switch(f"{COMPILE}/deepcompile") else []
     others += [f"autotp_size: {tensor}"] if isinstance(tensor, int) and tensor > 1 else []
-    others += ["ZeRO stage 3"] if stage_of(config) == 3 else []
-    others += [f"offload_{what}" for what in ("optimizer", "param") if offload_device(config, what) in ("cpu", "nvme")]
+    others += ["ZeRO stage 3"] if config.stage == 3 else []
+    others += [f"offload_{what}" for what in ("optimizer", "param") if config.offload(what) in ("cpu", "nvme")]
     if others:
         message = f"autoep_non_moe: true is refused with {', '.join(others)}"
         yield Violation(where=config.locate(f"{COMPILE}/autoep_non_moe"), message=message, hint="one or the other")

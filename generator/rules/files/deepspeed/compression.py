@@ -11,7 +11,7 @@ from ....findings import ERROR, Violation, Violations
 from ....job.pointer import escape
 from ...rule import submissions
 from .problem import named, shown
-from .settings import readable
+from .subjects import configs
 
 _TOP: Final = "/compression_training"
 #: The first release that takes a missing `quantize_training` (deepspeed/runtime/config.py `get_eigenvalue_config`).
@@ -66,8 +66,8 @@ def compression_can_be_read(submission: Submission) -> Violations:
     Prevents: AssertionError: dense_ratio must be specified for ... pruning group; KeyError: 'different_groups'
     Fix: Complete the technique, or take it out.
     """
-    for config, schema in readable(submission):
-        if schema.section(_TOP) is None:
+    for config in configs(submission):
+        if config.schema.section(_TOP) is None:
             continue
         training = config.block(_TOP)
         for name, technique in _TECHNIQUES.items():
@@ -76,7 +76,7 @@ def compression_can_be_read(submission: Submission) -> Violations:
                     yield Violation(where=config.locate(slip.pointer), message=slip.message, hint=slip.hint)
         shared = training.get("shared_parameters")
         turned_on = isinstance(shared, dict) and shared.get("enabled")
-        if turned_on and schema.version < _READS_NO_MOQ and not config.has("/quantize_training"):
+        if turned_on and config.schema.version < _READS_NO_MOQ and not config.has("/quantize_training"):
             message = "`compression_training.shared_parameters.enabled` turns MoQ on, which needs `quantize_training`"
             hint = "write shared_parameters within a technique"
             yield Violation(where=config.locate(f"{_TOP}/shared_parameters"), message=message, hint=hint)

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ....documents.document import DsConfig
+from ....documents.deepspeed_config import Config
 from ....documents.submission import Submission
 from ....findings import ERROR, WARNING, Violation, Violations
 from ...rule import submissions
 from ...sources import deepspeed_now
-from .values import building, given, number, shown, switch
+from .subjects import building
+from .values import shown
 
 PARAMS: Final = "/scheduler/params"
 
 
-def _with(submission: Submission, name: str) -> Iterator[DsConfig]:
+def _with(submission: Submission, name: str) -> Iterator[Config]:
     for config in building(submission):
-        if given(config, "/scheduler/type") == name:
+        if config.read("/scheduler/type") == name:
             yield config
 
 
@@ -47,7 +48,7 @@ def range_tests_take_steps(submission: Submission) -> Violations:
     """
     for config in _with(submission, "LRRangeTest"):
         pointer = f"{PARAMS}/lr_range_test_step_size"
-        value = number(given(config, pointer))
+        value = config.number(pointer)
         if value is not None and (value <= 0 or value != int(value)):
             message = f"lr_range_test_step_size: {shown(value)} is no whole number above zero"
             yield Violation(where=config.locate(pointer), message=message, hint="2000, the default")
@@ -64,7 +65,7 @@ def cycles_have_a_length(submission: Submission) -> Violations:
     """
     for config in _with(submission, "OneCycle"):
         for key, lowest in (("cycle_first_step_size", "above 0"), ("cycle_second_step_size", "0 or more")):
-            value = number(given(config, f"{PARAMS}/{key}"))
+            value = config.number(f"{PARAMS}/{key}")
             if value is not None and (value < 0 or (value == 0 and lowest == "above 0")):
                 message = f"{key}: {shown(value)} is not {lowest}"
                 yield Violation(where=config.locate(f"{PARAMS}/{key}"), message=message, hint="2000, the default")
@@ -84,8 +85,8 @@ def cycles_leave_momentum(submission: Submission) -> Violations:
     Fix: cycle_momentum: false
     """
     for config in _with(submission, "OneCycle"):
-        betas = given(config, "/optimizer/params/betas")
-        if isinstance(betas, list) and switch(config, f"{PARAMS}/cycle_momentum", True):
+        betas = config.read("/optimizer/params/betas")
+        if isinstance(betas, list) and config.switch(f"{PARAMS}/cycle_momentum", True):
             message = f"OneCycle replaces betas: {shown(betas)} by its own: 0.8 to 0.9 unless set, and 0.99"
             where = config.locate("/scheduler/type")
             yield Violation(where=where, message=message, hint='"cycle_momentum": false keeps the optimizer\'s')
@@ -101,9 +102,9 @@ def decays_have_steps(submission: Submission) -> Violations:
     Fix: decay_step_size
     """
     for config in _with(submission, "OneCycle"):
-        size = number(given(config, f"{PARAMS}/decay_step_size")) if config.has(f"{PARAMS}/decay_step_size") else 0.0
+        size = config.number(f"{PARAMS}/decay_step_size") if config.has(f"{PARAMS}/decay_step_size") else 0.0
         for key in ("decay_lr_rate", "decay_mom_rate"):
-            rate = number(given(config, f"{PARAMS}/{key}"))
+            rate = config.number(f"{PARAMS}/{key}")
             if rate and size == 0:
                 message = f"{key}: {shown(rate)} has no effect: decay_step_size is 0, so nothing decays after the cycle"
                 where = config.locate(f"{PARAMS}/{key}")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from ....documents.document import DsConfig
+from ....documents.deepspeed_config import Config, number_of, whole_of
 from ....findings import ERROR, WARNING, Violation, Violations
 from ....job.source import escape
 from ...sources import deepspeed, deepspeed_now, derived
-from .values import configs, number, shown, switch, whole
+from .subjects import configs
+from .values import shown
 
 CURRICULUM: Final = "/data_efficiency/data_sampling/curriculum_learning"
 LEGACY: Final = "/curriculum_learning"
@@ -24,18 +25,18 @@ _SCHEDULES: Final = {
 }
 
 
-def _curricula(config: DsConfig) -> Iterator[tuple[str, Mapping[str, object]]]:
+def _curricula(config: Config) -> Iterator[tuple[str, Mapping[str, object]]]:
     """The pointer and content of every curriculum that is enabled."""
-    if switch(config, f"{CURRICULUM}/enabled"):
+    if config.switch(f"{CURRICULUM}/enabled"):
         for name in config.block(f"{CURRICULUM}/curriculum_metrics"):
             pointer = f"{CURRICULUM}/curriculum_metrics/{escape(name)}"
             yield pointer, config.block(pointer)
-    if switch(config, f"{LEGACY}/enabled"):
+    if config.switch(f"{LEGACY}/enabled"):
         yield LEGACY, config.block(LEGACY)
 
 
 @configs.rule("DATA001", ERROR, "init", deepspeed("runtime/data_pipeline/curriculum_scheduler.py:16-105"))
-def curricula_are_complete(config: DsConfig) -> Violations:
+def curricula_are_complete(config: Config) -> Violations:
     """A curriculum has its difficulties, a schedule, and what its schedule needs; lists fit each other.
 
     Prevents: `Curriculum learning requires the config ...`, or an assertion without a text for uneven lists
@@ -58,7 +59,7 @@ def curricula_are_complete(config: DsConfig) -> Violations:
             yield from _uneven(config, pointer, inner)
 
 
-def _uneven(config: DsConfig, pointer: str, schedule: Mapping[str, object]) -> Violations:
+def _uneven(config: Config, pointer: str, schedule: Mapping[str, object]) -> Violations:
     """A discrete curriculum has one difficulty more than it has steps between them."""
     levels, steps = schedule.get("difficulty"), schedule.get("max_step")
     if isinstance(levels, list) and isinstance(steps, list) and (not steps or len(levels) != len(steps) + 1):
@@ -68,7 +69,7 @@ def _uneven(config: DsConfig, pointer: str, schedule: Mapping[str, object]) -> V
 
 
 @configs.rule("DATA003", WARNING, "silent", deepspeed("runtime/data_pipeline/curriculum_scheduler.py:74"))
-def difficulty_fills_tensor_cores(config: DsConfig) -> Violations:
+def difficulty_fills_tensor_cores(config: Config) -> Violations:
     """Sequence lengths of a curriculum grow in steps of 8.
 
     Prevents: matrix products that miss the tensor cores, told only in the log
@@ -76,7 +77,7 @@ def difficulty_fills_tensor_cores(config: DsConfig) -> Violations:
     """
     for pointer, curriculum in _curricula(config):
         inner = curriculum.get("schedule_config")
-        step = whole(inner.get("difficulty_step")) if isinstance(inner, dict) else None
+        step = whole_of(inner.get("difficulty_step")) if isinstance(inner, dict) else None
         lengths = "seqlen" in pointer or curriculum.get("curriculum_type") == "seqlen"
         if step and step % 8 and lengths:
             message = f"difficulty_step: {step} makes sequences whose length is no multiple of 8"
@@ -85,7 +86,7 @@ def difficulty_fills_tensor_cores(config: DsConfig) -> Violations:
 
 
 @configs.rule("DATA005", WARNING, "silent", deepspeed_now("runtime/engine.py:1402; runtime/engine.py:1414"))
-def parts_are_switched_off_themselves(config: DsConfig) -> Violations:
+def parts_are_switched_off_themselves(config: Config) -> Violations:
     """A curriculum or token dropping runs by its own `enabled`: those of the blocks around it are not read.
 
     Prevents: a curriculum that runs where it seems to be off
@@ -93,8 +94,8 @@ def parts_are_switched_off_themselves(config: DsConfig) -> Violations:
     """
     for pointer in (CURRICULUM, LTD):
         parent = pointer.rpartition("/")[0]
-        around = [block for block in ("/data_efficiency", parent) if switch(config, f"{block}/enabled") is False]
-        if switch(config, f"{pointer}/enabled") and around:
+        around = [block for block in ("/data_efficiency", parent) if config.switch(f"{block}/enabled") is False]
+        if config.switch(f"{pointer}/enabled") and around:
             name, outer = pointer.rpartition("/")[2], " and ".join(block.rpartition("/")[2] for block in around)
             message = f"{name} runs although {outer} is not enabled: only its own switch is read"
             where = config.locate(f"{pointer}/enabled")
@@ -102,14 +103,14 @@ def parts_are_switched_off_themselves(config: DsConfig) -> Violations:
 
 
 @configs.rule("DATA006", ERROR, "init", deepspeed_now("runtime/engine.py:1438"))
-def dropped_layers_are_counted(config: DsConfig) -> Violations:
+def dropped_layers_are_counted(config: Config) -> Violations:
     """random_ltd_layer_num is the number of layers in random_ltd_layer_id.
 
     Prevents: `random_ltd_layer_num ... must be equivalent to the len of random_ltd_layer_id`
     Fix: the number of layers listed
     """
-    layers, count = config.value(f"{LTD}/random_ltd_layer_id"), whole(config.value(f"{LTD}/random_ltd_layer_num"))
-    if switch(config, f"{LTD}/enabled") and isinstance(layers, list) and count is not None and count != len(layers):
+    layers, count = config.value(f"{LTD}/random_ltd_layer_id"), config.whole(f"{LTD}/random_ltd_layer_num")
+    if config.switch(f"{LTD}/enabled") and isinstance(layers, list) and count is not None and count != len(layers):
         message = f"random_ltd_layer_num: {count}, but random_ltd_layer_id has {len(layers)}"
         where = config.locate(f"{LTD}/random_ltd_layer_num")
         yield Violation(where=where, message=message, hint=f"random_ltd_layer_num: {len(layers)}")
@@ -121,14 +122,14 @@ def dropped_layers_are_counted(config: DsConfig) -> Violations:
     "init",
     deepspeed_now("runtime/data_pipeline/data_routing/scheduler.py:50; runtime/engine.py:1444"),
 )
-def dropping_has_no_rate(config: DsConfig) -> Violations:
+def dropping_has_no_rate(config: Config) -> Violations:
     """random_ltd's layer_token_lr_schedule is not built yet.
 
     Prevents: NotImplementedError when the engine starts
     Fix: enabled: false
     """
     pointer = f"{LTD}/layer_token_lr_schedule/enabled"
-    if switch(config, f"{LTD}/enabled") and switch(config, pointer):
+    if config.switch(f"{LTD}/enabled") and config.switch(pointer):
         message = "layer_token_lr_schedule is enabled, which DeepSpeed has not built yet"
         yield Violation(where=config.locate(pointer), message=message, hint="enabled: false")
 
@@ -139,14 +140,14 @@ def dropping_has_no_rate(config: DsConfig) -> Violations:
     "silent",
     derived("the schedule goes from the lowest to the highest difficulty and stops beyond it"),
 )
-def difficulties_rise(config: DsConfig) -> Violations:
+def difficulties_rise(config: Config) -> Violations:
     """A curriculum starts with what is easier than its end.
 
     Prevents: a curriculum that stays at one difficulty
     Fix: the easier one first
     """
     for pointer, curriculum in _curricula(config):
-        lowest, highest = (number(curriculum.get(f"{end}_difficulty")) for end in ("min", "max"))
+        lowest, highest = (number_of(curriculum.get(f"{end}_difficulty")) for end in ("min", "max"))
         if lowest is not None and highest is not None and lowest > highest:
             message = f"min_difficulty: {shown(lowest)} is above max_difficulty: {shown(highest)}"
             where = config.locate(f"{pointer}/min_difficulty")

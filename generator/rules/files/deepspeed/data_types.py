@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from ....documents.document import DsConfig
+from ....documents.deepspeed_config import Config
 from ....documents.submission import Submission
 from ....findings import ERROR, WARNING, Violation, Violations
 from ...rule import submissions
 from ...sources import deepspeed_now, derived
-from .values import accumulates_in, bf16_block, configs, given, precision, removed, shown, stage_of
+from .subjects import configs
+from .values import removed, shown
 
 #: Names of each type that DeepSpeed's `DtypeEnum` takes.
 #: Names of each type that DeepSpeed's `DtypeEnum` takes.
@@ -23,13 +24,13 @@ _BY_NAME: Final = {name: kind for kind, names in TYPE_NAMES.items() for name in 
 
 
 @configs.rule("PREC012", ERROR, "init", deepspeed_now("runtime/engine.py:1827"), since=(0, 19, 2))
-def parameter_type_is_the_models(config: DsConfig) -> Violations:
+def parameter_type_is_the_models(config: Config) -> Violations:
     """data_types.param_dtype names the type that fp16 or bf16 make the model.
 
     Prevents: `data_types.param_dtype=... conflicts with the enabled precision mode`
     Fix: leave param_dtype out
     """
-    kind, value = precision(config), given(config, "/data_types/param_dtype")
+    kind, value = config.precision, config.read("/data_types/param_dtype")
     wanted = _BY_NAME.get(value) if isinstance(value, str) else None
     if kind and wanted and wanted != kind:
         message = (
@@ -48,17 +49,15 @@ def stage_0_accumulates_as_it_computes(submission: Submission) -> Violations:
     """
     version = submission.deepspeed_version
     for config in configs(submission):
-        kind, accumulated = precision(config), _BY_NAME.get(accumulates_in(config) or "")
-        if stage_of(config) != 0 or not kind or not accumulated:
+        kind, accumulated = config.precision, _BY_NAME.get(config.accumulates_in or "")
+        if config.stage != 0 or not kind or not accumulated:
             continue
         refused = accumulated != kind
         if kind == "bf16" and version < ACCUMULATES_AS_IT_COMPUTES:
             own = accumulated == "fp32" or (accumulated == "bf16" and version >= ACCUMULATES_IN_BF16)
             refused = not own and not (accumulated == "bf16" and submission.world.pipeline > 1)
         if refused:
-            message = (
-                f"grad_accum_dtype: {shown(accumulates_in(config))} with a model in {kind} is refused without ZeRO"
-            )
+            message = f"grad_accum_dtype: {shown(config.accumulates_in)} with a model in {kind} is refused without ZeRO"
             fits = "fp32" if kind == "bf16" and version < ACCUMULATES_IN_BF16 else kind
             hint = f"grad_accum_dtype: {fits}, or ZeRO stage 1 or more"
             yield Violation(where=config.locate("/data_types/grad_accum_dtype"), message=message, hint=hint)
@@ -70,7 +69,7 @@ ACCUMULATES_AS_IT_COMPUTES: Final = (0, 18, 9)
 
 
 @configs.rule("PREC023", ERROR, "init", deepspeed_now("runtime/engine.py:1808; runtime/config.py:152"))
-def data_types_are_known(config: DsConfig) -> Violations:
+def data_types_are_known(config: Config) -> Violations:
     """data_types names types that DeepSpeed has.
 
     Prevents: `ValueError: ... is not a valid DtypeEnum` when the engine starts
@@ -99,21 +98,21 @@ def pipelines_accumulate_in_fp32(submission: Submission) -> Violations:
     """
     for config in configs(submission):
         stages = submission.world.pipeline
-        if precision(config) == "bf16" and stage_of(config) and stages > 1 and not accumulates_in(config):
+        if config.precision == "bf16" and config.stage and stages > 1 and not config.accumulates_in:
             message = f"bf16 gradients of {stages} pipeline stages accumulate in bf16 over all micro-batches"
             hint = '"data_types": {"grad_accum_dtype": "fp32"}'
-            yield Violation(where=config.locate(f"{bf16_block(config)}/enabled"), message=message, hint=hint)
+            yield Violation(where=config.locate(f"{config.bf16}/enabled"), message=message, hint=hint)
 
 
 @configs.rule("PREC024", WARNING, "silent", deepspeed_now("runtime/engine.py:1720"))
-def gradients_fit_their_messages(config: DsConfig) -> Violations:
+def gradients_fit_their_messages(config: Config) -> Violations:
     """bf16 gradients are not sent as fp16, whose largest number is 65,504.
 
     Prevents: bf16's range is cut to fp16's when gradients are reduced
     Fix: communication_data_type: bf16 or fp32
     """
-    sent = given(config, "/communication_data_type")
-    if precision(config) == "bf16" and isinstance(sent, str) and sent.lower() == "fp16":
+    sent = config.read("/communication_data_type")
+    if config.precision == "bf16" and isinstance(sent, str) and sent.lower() == "fp16":
         message = f"communication_data_type: {shown(sent)} sends bf16 gradients as fp16:"
         message += " large ones become infinite, small ones 0"
         yield Violation(where=config.locate("/communication_data_type"), message=message, hint='"bf16" or "fp32"')
@@ -127,14 +126,14 @@ def gradients_fit_their_messages(config: DsConfig) -> Violations:
         "DeepSpeed 0.19.8 casts gradients to grad_accum_dtype as they are summed: runtime/zero/stage_1_and_2.py:378"
     ),
 )
-def sums_keep_their_range(config: DsConfig) -> Violations:
+def sums_keep_their_range(config: Config) -> Violations:
     """bf16 gradients don't accumulate in fp16, whose largest number is 65,504.
 
     Prevents: bf16's range is cut to fp16's in every sum
     Fix: grad_accum_dtype: fp32
     """
-    accumulated = accumulates_in(config)
-    if precision(config) == "bf16" and stage_of(config) and _BY_NAME.get(accumulated or "") == "fp16":
+    accumulated = config.accumulates_in
+    if config.precision == "bf16" and config.stage and _BY_NAME.get(accumulated or "") == "fp16":
         message = f"grad_accum_dtype: {shown(accumulated)} sums bf16 gradients in fp16: large ones become infinite"
         where = config.locate("/data_types/grad_accum_dtype")
         yield Violation(where=where, message=message, hint='"fp32", or "bf16"')

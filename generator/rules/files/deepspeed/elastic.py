@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from ....documents.document import DsConfig
+from ....documents.deepspeed_config import BATCH_KEYS, Config
 from ....documents.submission import Submission
 from ....findings import ERROR, Violation, Violations
 from ...numbers import listed, nearest
 from ...rule import subject, submissions
 from ...sources import deepspeed
+from .batch import replicas_of
 from .problem import as_hjson, shown
-from .settings import readable, replicas_of
+from .subjects import configs
 
-_BATCH: Final = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 _LAST: Final = (0, 19, 8)  #: the first release without it
 #: Beyond these the search for the batch takes seconds: samples of a step, and micro batches.
 _MOST: Final = 10**6
@@ -39,7 +39,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 class _Elastic:
     """An elasticity block that is on."""
 
-    config: DsConfig
+    config: Config
     block: Mapping[str, Any]
 
     def get(self, name: str) -> Any:
@@ -87,7 +87,7 @@ def _version(value: object) -> float | None:
 
 @subject("DeepSpeed config")
 def _elastic(submission: Submission) -> Iterator[_Elastic]:
-    for config, _ in readable(submission):
+    for config in configs(submission):
         block = config.block("/elasticity")
         if block.get("enabled"):
             yield _Elastic(config=config, block=block)
@@ -100,7 +100,7 @@ def batch_is_left_to_elasticity(elastic: _Elastic) -> Violations:
     Prevents: ElasticityConfigError: One or more batch related parameters were found in your ds_config
     Fix: Take the batch keys out, or set ignore_non_elastic_batch_info.
     """
-    keys = [key for key in _BATCH if elastic.config.has(f"/{key}")]
+    keys = [key for key in BATCH_KEYS if elastic.config.has(f"/{key}")]
     if keys and not elastic.block.get("ignore_non_elastic_batch_info", False):
         message = f"`{keys[0]}` is given, but with elasticity on the batch follows from the GPUs"
         where = elastic.config.locate_key(f"/{keys[0]}")

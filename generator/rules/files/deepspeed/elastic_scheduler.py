@@ -31,7 +31,7 @@ def scheduler_sees_the_same_elasticity(submission: Submission) -> Violations:
     Prevents: ElasticityConfigError: Elastic config ... seen by resource scheduler does not match config passed to
     Fix: The same block in both.
     """
-    config = submission.ds_config
+    config = submission.config
     block = {} if config is None or config.json.broken is not None else config.block("/elasticity")
     for setting, text in known(submission, VARIABLE) if block.get("enabled") else ():
         seen = _object(text)

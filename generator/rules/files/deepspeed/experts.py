@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ....documents.document import DsConfig
+from ....documents.deepspeed_config import Config
 from ....documents.submission import Submission
 from ....findings import ERROR, WARNING, Violation, Violations
 from ...numbers import divisors, listed
 from ...rule import subject, submissions
 from ...sources import deepspeed, deepspeed_now
-from .values import configs, given, offloads, shown, stage_of, switch, whole
+from .subjects import configs
+from .values import shown
 
 ZERO: Final = "/zero_optimization"
 EXPERTS: Final = "/expert_parallel"
@@ -45,7 +46,7 @@ def experts_divide(submission: Submission) -> Violations:
     """
     model = submission.model
     for config in _autoep(submission) if model and model.experts else ():
-        size = whole(given(config, f"{EXPERTS}/autoep_size"))
+        size = config.whole(f"{EXPERTS}/autoep_size")
         if model and size and size > 1 and model.experts % size:
             message = f"autoep_size: {size} does not divide {model.name}'s {model.experts} experts"
             hint = f"autoep_size: {listed(divisors(model.experts))}"
@@ -68,7 +69,7 @@ def expert_ranks_divide_the_gpus(submission: Submission) -> Violations:
     """
     world = submission.world
     for config in _autoep(submission):
-        size = whole(given(config, f"{EXPERTS}/autoep_size"))
+        size = config.whole(f"{EXPERTS}/autoep_size")
         stage = world.gpus // world.pipeline if world.gpus and not world.gpus % world.pipeline else None
         if stage and size and size > 1 and stage % size:
             message = f"autoep_size: {size} does not divide the {stage} GPUs of a stage"
@@ -85,7 +86,7 @@ def native_experts_stop_at_stage_2(submission: Submission) -> Violations:
     """
     experts = _native_experts(submission)
     for config in configs(submission) if experts > 1 else ():
-        if stage_of(config) == 3:
+        if config.stage == 3:
             message = f"stage: 3 with --num-experts {experts} is refused: DeepSpeed's MoE layers take at most 2"
             yield Violation(where=config.locate(f"{ZERO}/stage"), message=message, hint="stage 1 or 2")
 
@@ -102,13 +103,13 @@ def experts_have_contiguous_gradients(submission: Submission) -> Violations:
     native = _native_experts(submission) > 1
     autoep = {config.path for config in _autoep(submission)}
     for config in configs(submission):
-        stage = stage_of(config)
+        stage = config.stage
         if stage not in (1, 2) or not (native or config.path in autoep):
             continue
         keys = ["reduce_scatter"] if submission.deepspeed_version >= (0, 19, 8) or stage == 2 else []
-        keys += ["contiguous_gradients"] if stage == 2 and not offloads(config, "optimizer") else []
+        keys += ["contiguous_gradients"] if stage == 2 and not config.offloads("optimizer") else []
         for key in keys:
-            if switch(config, f"{ZERO}/{key}", True) is False:
+            if config.switch(f"{ZERO}/{key}", True) is False:
                 message = f"{key}: false is refused for experts at stage {stage}"
                 yield Violation(where=config.locate(f"{ZERO}/{key}"), message=message, hint=f"{key}: true")
 
@@ -124,19 +125,17 @@ def autoep_at_stage_3_goes_alone(submission: Submission) -> Violations:
     """
     version = submission.deepspeed_version
     for config in _autoep(submission):
-        if stage_of(config) != 3:
+        if config.stage != 3:
             continue
-        sequence, hpz = (
-            whole(given(config, p)) for p in ("/sequence_parallel_size", f"{ZERO}/zero_hpz_partition_size")
-        )
+        sequence, hpz = (config.whole(p) for p in ("/sequence_parallel_size", f"{ZERO}/zero_hpz_partition_size"))
         found = [("/sequence_parallel_size", sequence)] if sequence and sequence > 1 else []
         found += [(f"{ZERO}/zero_hpz_partition_size", hpz)] if hpz and hpz > 1 else []
-        if switch(config, f"{ZERO}/zero_quantized_gradients"):
+        if config.switch(f"{ZERO}/zero_quantized_gradients"):
             found.append((f"{ZERO}/zero_quantized_gradients", 1))
         found += [
             (pointer, size)
             for pointer, least, first, last in _REFUSED_BESIDE_AUTOEP
-            if (size := whole(given(config, pointer))) and size >= least and first <= version < last
+            if (size := config.whole(pointer)) and size >= least and first <= version < last
         ]
         for pointer, _ in found:
             name = pointer.rpartition("/")[2]
@@ -153,28 +152,28 @@ _REFUSED_BESIDE_AUTOEP: Final = (
 
 
 @subject("DeepSpeed config")
-def _autoep(submission: Submission) -> Iterator[DsConfig]:
+def _autoep(submission: Submission) -> Iterator[Config]:
     for config in configs(submission):
-        if isinstance(config.value(EXPERTS), dict) and switch(config, f"{EXPERTS}/enabled"):
+        if isinstance(config.value(EXPERTS), dict) and config.switch(f"{EXPERTS}/enabled"):
             yield config
 
 
 @_autoep.rule("MOE008", ERROR, "init", deepspeed_now("module_inject/auto_ep_folding.py:214"), since=(0, 19, 8))
-def autoep_cuts_no_expert(config: DsConfig) -> Violations:
+def autoep_cuts_no_expert(config: Config) -> Violations:
     """expert_tensor_parallel_size is 1: other sizes are reserved.
 
     Prevents: a ValueError when the groups are made
     Fix: 1
     """
     pointer = f"{EXPERTS}/expert_tensor_parallel_size"
-    size = whole(given(config, pointer))
+    size = config.whole(pointer)
     if size is not None and size != 1:
         message = f"expert_tensor_parallel_size: {size} is refused: only 1 is built"
         yield Violation(where=config.locate(pointer), message=message, hint="1, or leave it out")
 
 
 @_autoep.rule("MOE009", ERROR, "init", deepspeed_now("module_inject/auto_ep_config.py:180"), since=(0, 19, 8))
-def autoep_choices_are_known(config: DsConfig) -> Violations:
+def autoep_choices_are_known(config: Config) -> Violations:
     """expert_parallel's choices are ones that AutoEP has.
 
     Prevents: a ValueError when the engine starts
@@ -188,7 +187,7 @@ def autoep_choices_are_known(config: DsConfig) -> Violations:
 
 
 @_autoep.rule("MOE010", ERROR, "init", deepspeed_now("module_inject/auto_ep_config.py:232"), since=(0, 19, 8))
-def deepep_knows_its_tokens(config: DsConfig) -> Violations:
+def deepep_knows_its_tokens(config: Config) -> Violations:
     """comm_backend deepep knows how many tokens a rank routes at most.
 
     Prevents: `comm_max_tokens_per_rank must be a positive integer when comm_backend='deepep'`
@@ -208,26 +207,26 @@ def deepep_knows_its_tokens(config: DsConfig) -> Violations:
     deepspeed_now("module_inject/auto_ep_folding.py:240; module_inject/auto_ep_folding.py:248"),
     since=(0, 19, 8),
 )
-def autoep_folds_over_experts(config: DsConfig) -> Violations:
+def autoep_folds_over_experts(config: Config) -> Violations:
     """AutoEP with AutoTP has an autoep_size above 1, and no offload.
 
     Prevents: `AutoEP+AutoTP folding requires expert_parallel.autoep_size > 1`
     Fix: one of the two
     """
-    tensor = whole(given(config, "/tensor_parallel/autotp_size"))
-    size = whole(given(config, f"{EXPERTS}/autoep_size")) if config.has(f"{EXPERTS}/autoep_size") else 1
+    tensor = config.whole("/tensor_parallel/autotp_size")
+    size = config.whole(f"{EXPERTS}/autoep_size") if config.has(f"{EXPERTS}/autoep_size") else 1
     if not tensor or tensor <= 1:
         return
     if size == 1:
         message = f"autoep_size: 1 with autotp_size: {tensor} is refused: gradients would count {tensor} times"
         yield Violation(where=config.locate(EXPERTS), message=message, hint="autoep_size above 1, or autotp_size: 1")
-    if offloads(config, "optimizer") or (offloads(config, "param") and stage_of(config) == 3):
+    if config.offloads("optimizer") or (config.offloads("param") and config.stage == 3):
         message = f"AutoEP with autotp_size: {tensor} is refused with offload"
         yield Violation(where=config.locate(EXPERTS), message=message, hint="no offload, or autotp_size: 1")
 
 
 @configs.rule("MOE012", WARNING, "silent", deepspeed_now("module_inject/auto_ep_config.py:46"), since=(0, 19, 2))
-def autoep_is_switched_on(config: DsConfig) -> Violations:
+def autoep_is_switched_on(config: Config) -> Violations:
     """expert_parallel is enabled where it has settings.
 
     Prevents: no expert parallelism at all

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from ....documents.document import DsConfig
+from ....documents.deepspeed_config import Config
 from ....documents.hjson.edits import move_member, remove_member, rename_key, replace_value
 from ....documents.hjson.text import JsonText
 from ....findings import Edit
@@ -17,7 +17,7 @@ Mend = Callable[[JsonText], tuple[Edit, ...]]
 _MOST_CHARACTERS: Final = 200_000
 
 
-def mended(config: DsConfig, mend: Mend | None) -> tuple[Edit, ...]:
+def mended(config: Config, mend: Mend | None) -> tuple[Edit, ...]:
     """The edits that mend a config of its own file; none for what a script writes."""
     if mend is None or config.embedded or len(config.json.text.content) > _MOST_CHARACTERS:
         return ()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from ....documents.document import DsConfig
+from ....documents.deepspeed_config import Config, whole_of
 from ....documents.submission import Submission
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...rule import submissions
 from ...sources import deepspeed_now, derived
-from .values import configs, given, idle, offload_device, removed, shown, stage_of, whole
+from .subjects import configs
+from .values import removed, shown, unused
 
 ZERO: Final = "/zero_optimization"
 OPTIMIZER: Final = f"{ZERO}/offload_optimizer"
@@ -30,7 +31,7 @@ _AIO_DEFAULTS: Final = {
 @configs.rule(
     "ZERO008", ERROR, "init", deepspeed_now("runtime/zero/partition_parameters.py:1229; runtime/zero/stage3.py:840")
 )
-def nvme_has_a_path(config: DsConfig) -> Violations:
+def nvme_has_a_path(config: Config) -> Violations:
     """Offload to NVMe says where: nvme_path.
 
     Prevents: an assertion, or a TypeError where the path is joined
@@ -38,7 +39,7 @@ def nvme_has_a_path(config: DsConfig) -> Violations:
     """
     for what, pointer in (("optimizer", OPTIMIZER), ("param", PARAM)):
         path = config.value(f"{pointer}/nvme_path")
-        used = stage_of(config) == 3 and offload_device(config, what) == "nvme"  # type: ignore[arg-type]
+        used = config.stage == 3 and config.offload(what) == "nvme"  # type: ignore[arg-type]
         if used and (path is None or path == ""):
             message = f"offload_{what} to nvme has no nvme_path"
             hint = '"nvme_path": a folder on a local disk of every node'
@@ -46,40 +47,40 @@ def nvme_has_a_path(config: DsConfig) -> Violations:
 
 
 @configs.rule("ZERO009", WARNING, "silent", deepspeed_now("runtime/zero/stage_1_and_2.py:219"))
-def nvme_is_for_stage_3(config: DsConfig) -> Violations:
+def nvme_is_for_stage_3(config: Config) -> Violations:
     """The optimizer goes to NVMe at stage 3 only; at 1 and 2 it silently goes to the CPU's memory.
 
     Prevents: the node's memory fills where a disk was meant to
     Fix: stage 3 or cpu
     """
-    stage = stage_of(config)
-    if stage in (1, 2) and offload_device(config, "optimizer") == "nvme":
+    stage = config.stage
+    if stage in (1, 2) and config.offload("optimizer") == "nvme":
         message = f"offload_optimizer to nvme at stage {stage} silently goes to the node's memory"
         yield Violation(where=config.locate(f"{OPTIMIZER}/device"), message=message, hint='stage 3, or "device": "cpu"')
 
 
 @configs.rule("ZERO050", NOTE, "silent", deepspeed_now("runtime/zero/stage3.py:839; runtime/zero/stage3.py:1129"))
-def nvme_keys_are_for_nvme(config: DsConfig) -> Violations:
+def nvme_keys_are_for_nvme(config: Config) -> Violations:
     """Keys of the swap to NVMe are written where something goes to NVMe.
 
     Prevents: settings that look effective and aren't
     Fix: remove them
     """
     for what, pointer, keys in (("optimizer", OPTIMIZER, _NVME_ONLY_OPTIMIZER), ("param", PARAM, _NVME_ONLY_PARAM)):
-        device = offload_device(config, what)  # type: ignore[arg-type]
+        device = config.offload(what)  # type: ignore[arg-type]
         if device in ("cpu", "none") and config.block(pointer):
             used = (f"{pointer}/{key}" for key in keys if config.value(f"{pointer}/{key}") not in (None, False, ""))
-            yield from idle(config, used, f"with device: {device}")
+            yield from unused(config, used, f"with device: {device}")
 
 
 @configs.rule("ZERO051", NOTE, "silent", deepspeed_now("runtime/engine.py:2781"))
-def aio_is_for_nvme(config: DsConfig) -> Violations:
+def aio_is_for_nvme(config: Config) -> Violations:
     """The aio block tunes reads and writes of NVMe, so something is offloaded there.
 
     Prevents: settings that look effective and aren't
     Fix: remove the block
     """
-    devices = [offload_device(config, "optimizer"), offload_device(config, "param")]
+    devices = [config.offload("optimizer"), config.offload("param")]
     quiet = config.has("/checkpoint/writer") or None in devices
     if config.block("/aio") and "nvme" not in devices and not quiet:
         message = "aio has no effect: nothing is offloaded to nvme"
@@ -105,7 +106,7 @@ def aio_counts_are_positive(submission: Submission) -> Violations:
             value = config.value(f"/aio/{key}")
             if value in (None, "auto") or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
                 continue
-            if whole(value) is not None and (whole(value) or 0) > 0 and submission.consumer == "deepspeed":
+            if (whole_of(value) or 0) > 0 and submission.consumer == "deepspeed":
                 continue  # hjson reads 1e6 as a whole number
             message = f"aio {key}: {shown(value)} is no whole number above zero"
             yield Violation(where=config.locate(f"/aio/{key}"), message=message, hint=_AIO_DEFAULTS[key])
@@ -126,11 +127,11 @@ def buffers_hold_a_parameter(submission: Submission) -> Violations:
     """
     model, replicas = submission.model, submission.world.replicas
     for config in configs(submission) if model and replicas else ():
-        if model is None or not replicas or stage_of(config) != 3 or offload_device(config, "param") != "nvme":
+        if model is None or not replicas or config.stage != 3 or config.offload("param") != "nvme":
             continue
         largest = model.vocab * (model.embedding_width or model.hidden) // submission.world.tensor
         part = -(-largest // (replicas * submission.world.context))
-        size = whole(given(config, f"{PARAM}/buffer_size")) if config.has(f"{PARAM}/buffer_size") else BUFFER_SIZE
+        size = config.whole(f"{PARAM}/buffer_size") if config.has(f"{PARAM}/buffer_size") else BUFFER_SIZE
         if size is not None and part > size:
             default = "" if config.has(f"{PARAM}/buffer_size") else ", the default,"
             message = (

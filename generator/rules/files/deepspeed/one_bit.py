@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from ....documents.document import DsConfig
+from ....documents.deepspeed_config import Config
 from ....documents.submission import Submission
 from ....findings import ERROR, Violation, Violations
 from ...rule import submissions
 from ...sources import deepspeed, deepspeed_now
-from .values import building, optimizer_type, shown, stage_of
+from .subjects import building
+from .values import shown
 
 OPTIMIZER: Final = "/optimizer"
 
@@ -36,7 +37,7 @@ def what_was_taken_out_is_gone(submission: Submission) -> Violations:
     Fix: AdamW
     """
     for config in building(submission):
-        if optimizer_type(config) in ONE_BIT:
+        if (config.optimizer or "").lower() in ONE_BIT:
             message = f"type: {shown(config.value(f'{OPTIMIZER}/type'))} was taken out of DeepSpeed in 0.19.7"
             where = config.locate(f"{OPTIMIZER}/type")
             yield Violation(where=where, message=message, hint='"AdamW", or DeepSpeed 0.19.6')
@@ -49,13 +50,13 @@ def what_was_taken_out_is_gone(submission: Submission) -> Violations:
 
 
 @building.rule("OPT008", ERROR, "init", deepspeed("runtime/engine.py:2235"), before=(0, 19, 7))
-def one_bit_optimizers_run_without_zero(config: DsConfig) -> Violations:
+def one_bit_optimizers_run_without_zero(config: Config) -> Violations:
     """1-bit optimizers run without ZeRO.
 
     Prevents: `1bit-Adam is not compatible with ZeRO`
     Fix: stage 0 or AdamW
     """
-    stage = stage_of(config)
-    if optimizer_type(config) in ONE_BIT and stage:
+    stage = config.stage
+    if (config.optimizer or "").lower() in ONE_BIT and stage:
         message = f"type: {shown(config.value(f'{OPTIMIZER}/type'))} is refused with ZeRO stage {stage}"
         yield Violation(where=config.locate(f"{OPTIMIZER}/type"), message=message, hint='stage 0, or "AdamW"')

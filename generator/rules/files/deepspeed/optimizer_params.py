@@ -5,24 +5,14 @@ from __future__ import annotations
 import difflib
 from typing import Final
 
-from ....documents.document import DsConfig
+from ....documents.deepspeed_config import Config, number_of
 from ....documents.submission import Submission
 from ....findings import ERROR, WARNING, Violation, Violations
 from ....job.source import escape
 from ...rule import submissions
 from ...sources import deepspeed_now, derived, megatron_deepspeed
-from .values import (
-    building,
-    configs,
-    given,
-    number,
-    offloads,
-    optimizer_type,
-    removed,
-    shown,
-    stage_of,
-    switch,
-)
+from .subjects import building, configs
+from .values import removed, shown
 
 PARAMS: Final = "/optimizer/params"
 
@@ -44,11 +34,11 @@ _SGD_EXTRA: Final = frozenset({"differentiable", "fused"})
 SETS_RATES: Final = ("LRRangeTest", "OneCycle", "WarmupDecayLR")
 
 
-def _taken(config: DsConfig) -> frozenset[str] | None:
+def _taken(config: Config) -> frozenset[str] | None:
     """The parameters that the optimizer's constructor takes; None where that isn't known."""
-    name, offloaded = optimizer_type(config), offloads(config, "optimizer") and bool(stage_of(config))
+    name, offloaded = config.optimizer, config.offloads("optimizer") and bool(config.stage)
     if name in ("adam", "adamw"):
-        if switch(config, f"{PARAMS}/torch_adam"):
+        if config.switch(f"{PARAMS}/torch_adam"):
             return _TORCH | _SWITCHES | _TORCH_EXTRA
         return _CPU_ADAM if offloaded else _FUSED_ADAM
     if name == "lion":
@@ -61,7 +51,7 @@ def _taken(config: DsConfig) -> frozenset[str] | None:
 @building.rule(
     "OPT021", ERROR, "init", deepspeed_now("runtime/engine.py:2495; ops/adam/fused_adam.py:76; ops/adam/cpu_adam.py:15")
 )
-def parameters_are_the_optimizers(config: DsConfig) -> Violations:
+def parameters_are_the_optimizers(config: Config) -> Violations:
     """The optimizer's params are ones that its constructor takes.
 
     Prevents: `TypeError: __init__() got an unexpected keyword argument`
@@ -83,30 +73,30 @@ def parameters_are_the_optimizers(config: DsConfig) -> Violations:
     "init",
     deepspeed_now("ops/adam/fused_adam.py:87; ops/adam/cpu_adam.py:108; ops/lamb/fused_lamb.py:55"),
 )
-def deepspeeds_adam_has_no_amsgrad(config: DsConfig) -> Violations:
+def deepspeeds_adam_has_no_amsgrad(config: Config) -> Violations:
     """DeepSpeed's own Adam and LAMB have no AMSGrad.
 
     Prevents: `FusedAdam does not support the AMSGrad variant.`
     Fix: leave amsgrad out
     """
-    pointer, name = f"{PARAMS}/amsgrad", optimizer_type(config)
-    own = name == "lamb" or (name in ("adam", "adamw") and switch(config, f"{PARAMS}/torch_adam") is False)
-    if switch(config, pointer) and own:
+    pointer, name = f"{PARAMS}/amsgrad", config.optimizer
+    own = name == "lamb" or (name in ("adam", "adamw") and config.switch(f"{PARAMS}/torch_adam") is False)
+    if config.switch(pointer) and own:
         message = f"amsgrad: true is refused by DeepSpeed's {shown(config.value('/optimizer/type'))}"
         yield Violation(where=config.locate(pointer), message=message, hint="remove it, or torch_adam: true")
 
 
 @building.rule("OPT023", ERROR, "silent", derived("a step is the rate times a direction"))
-def rates_are_above_zero(config: DsConfig) -> Violations:
+def rates_are_above_zero(config: Config) -> Violations:
     """The learning rate is above zero.
 
     Prevents: a job that trains nothing
     Fix: a rate above zero
     """
-    rate = number(given(config, f"{PARAMS}/lr"))
-    if rate is None or rate > 0 or optimizer_type(config) is None:
+    rate = config.number(f"{PARAMS}/lr")
+    if rate is None or rate > 0 or config.optimizer is None:
         return
-    if rate < 0 or given(config, "/scheduler/type") not in (*SETS_RATES, "WarmupLR"):
+    if rate < 0 or config.read("/scheduler/type") not in (*SETS_RATES, "WarmupLR"):
         what = "trains nothing" if rate == 0 else "climbs the loss, or is refused"
         message = f"lr: {shown(rate)} {what}"
         yield Violation(where=config.locate(f"{PARAMS}/lr"), message=message, hint="a rate above zero")
@@ -126,8 +116,8 @@ def rates_are_written(submission: Submission) -> Violations:
     Fix: write lr
     """
     for config in configs(submission) if submission.consumer == "deepspeed" else ():
-        schedule = given(config, "/scheduler/type")
-        name = optimizer_type(config)
+        schedule = config.read("/scheduler/type")
+        name = config.optimizer
         default = {"adam": "0.001", "adamw": "0.001", "lion": "0.001", "lamb": "0.001", "adagrad": "0.01"}.get(
             name or ""
         )
@@ -139,7 +129,7 @@ def rates_are_written(submission: Submission) -> Violations:
 
 
 @building.rule("OPT025", ERROR, "init", derived("params reach Python constructors as they are in the JSON"))
-def numbers_are_no_text(config: DsConfig) -> Violations:
+def numbers_are_no_text(config: Config) -> Violations:
     """Numbers in params are numbers: nothing converts text.
 
     Prevents: `TypeError: '<=' not supported between instances of 'float' and 'str'`
@@ -169,14 +159,14 @@ def _is_number(text: str) -> bool:
         "Adam, LAMB and Lion unpack two betas; torch checks their range, DeepSpeed's kernels diverge outside of it"
     ),
 )
-def betas_are_two(config: DsConfig) -> Violations:
+def betas_are_two(config: Config) -> Violations:
     """betas are two numbers from 0 up to 1.
 
     Prevents: a ValueError, or moments that grow without end
     Fix: [0.9, 0.999]
     """
-    betas = given(config, f"{PARAMS}/betas")
-    if optimizer_type(config) not in ("adam", "adamw", "lamb", "lion") or betas is None:
+    betas = config.read(f"{PARAMS}/betas")
+    if config.optimizer not in ("adam", "adamw", "lamb", "lion") or betas is None:
         return
     pair = isinstance(betas, list) and len(betas) == 2 and all(beta == "auto" or _is_beta(beta) for beta in betas)
     if not pair:
@@ -185,20 +175,20 @@ def betas_are_two(config: DsConfig) -> Violations:
 
 
 def _is_beta(value: object) -> bool:
-    beta = number(value)
+    beta = number_of(value)
     return beta is not None and 0 <= beta < 1
 
 
 @building.rule(
     "OPT040", WARNING, "silent", deepspeed_now("runtime/engine.py:2411; runtime/engine.py:2420"), since=(0, 19, 8)
 )
-def muon_reads_its_parameters(config: DsConfig) -> Violations:
+def muon_reads_its_parameters(config: Config) -> Violations:
     """Muon's params are ones that it reads: others are silently left out.
 
     Prevents: a setting that looks effective and is not
     Fix: what Muon reads
     """
-    for key in config.block(PARAMS) if optimizer_type(config) == "muon" else ():
+    for key in config.block(PARAMS) if config.optimizer == "muon" else ():
         if key in _MUON or key == "max_grad_norm":
             continue
         close = difflib.get_close_matches(key, sorted(_MUON), n=1)

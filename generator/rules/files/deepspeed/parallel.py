@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from ....documents.document import DsConfig
+from ....documents.deepspeed_config import Config
 from ....documents.submission import FILLERS, Submission
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....job.source import escape
 from ...numbers import divisors, listed
 from ...rule import submissions
 from ...sources import deepspeed, deepspeed_now, derived
-from .values import configs, given, idle, removed, shown, stage_of, switch, whole
+from .subjects import configs
+from .values import removed, shown, unused
 
 ZERO: Final = "/zero_optimization"
 AUTOTP: Final = "/tensor_parallel/autotp_size"
@@ -31,7 +32,7 @@ def pipelines_stop_at_stage_1(submission: Submission) -> Violations:
     """
     stages = submission.world.pipeline
     for config in configs(submission):
-        stage = stage_of(config)
+        stage = config.stage
         if stages > 1 and stage in (2, 3):
             message = f"stage: {stage} with {stages} pipeline stages is refused: at most 1"
             yield Violation(
@@ -48,7 +49,7 @@ def pipelines_reduce_at_the_end(submission: Submission) -> Violations:
     """
     for config in configs(submission):
         pointer = f"{ZERO}/overlap_comm"
-        if submission.world.pipeline > 1 and stage_of(config) == 1 and switch(config, pointer):
+        if submission.world.pipeline > 1 and config.stage == 1 and config.switch(pointer):
             message = f"overlap_comm: true is switched off under {submission.world.pipeline} pipeline stages"
             edits = removed(config, pointer)
             yield Violation(where=config.locate(pointer), message=message, hint="remove overlap_comm", edits=edits)
@@ -78,7 +79,7 @@ def pipeline_flags_are_flags(submission: Submission) -> Violations:
     "silent",
     deepspeed_now("runtime/config.py:272; runtime/pipe/engine.py:135; runtime/pipe/engine.py:211"),
 )
-def pipelines_are_code(config: DsConfig) -> Violations:
+def pipelines_are_code(config: Config) -> Violations:
     """The pipeline block has only keys that the engine reads: stages and partition are the script's.
 
     Prevents: settings that look effective and aren't
@@ -86,7 +87,7 @@ def pipelines_are_code(config: DsConfig) -> Violations:
     """
     unread = (f"/pipeline/{escape(key)}" for key in config.block("/pipeline") if key not in PIPELINE_KEYS)
     why = "here: nothing reads it, and stages and partition are arguments of PipelineModule"
-    yield from idle(config, unread, why)
+    yield from unused(config, unread, why)
 
 
 @submissions.rule("TP001", ERROR, "init", deepspeed("utils/groups.py:100"), reads=("DeepSpeed config",))
@@ -98,7 +99,7 @@ def tensor_ranks_divide_the_gpus(submission: Submission) -> Violations:
     """
     gpus = submission.world.gpus
     for config in configs(submission):
-        size = whole(given(config, AUTOTP))
+        size = config.whole(AUTOTP)
         if gpus and size and size > 1 and gpus % size:
             message = f"autotp_size: {size} does not divide {gpus} GPUs"
             hint = f"autotp_size: {listed(divisors(gpus)[:8])}"
@@ -106,13 +107,13 @@ def tensor_ranks_divide_the_gpus(submission: Submission) -> Violations:
 
 
 @configs.rule("TP003", ERROR, "init", deepspeed_now("runtime/engine.py:1020"))
-def tensor_sizes_agree(config: DsConfig) -> Violations:
+def tensor_sizes_agree(config: Config) -> Violations:
     """tensor_parallel.tp.tp_size is 1 or autotp_size.
 
     Prevents: `tensor_parallel.tp.tp_size does not match tensor_parallel.autotp_size`
     Fix: one size
     """
-    size, inner = whole(given(config, AUTOTP)), whole(given(config, "/tensor_parallel/tp/tp_size"))
+    size, inner = config.whole(AUTOTP), config.whole("/tensor_parallel/tp/tp_size")
     if size and size > 1 and inner is not None and inner not in (1, size):
         message = f"tp_size: {inner} does not match autotp_size: {size}"
         where = config.locate("/tensor_parallel/tp/tp_size")
@@ -120,14 +121,14 @@ def tensor_sizes_agree(config: DsConfig) -> Violations:
 
 
 @configs.rule("TP007", ERROR, "silent", deepspeed_now("runtime/engine.py:592"))
-def autotp_is_switched_on(config: DsConfig) -> Violations:
+def autotp_is_switched_on(config: Config) -> Violations:
     """tensor_parallel works by autotp_size: without one above 1, the rest of the block has no effect.
 
     Prevents: no tensor parallelism at all: out of memory where the plan said it fits
     Fix: autotp_size
     """
-    inner = whole(given(config, "/tensor_parallel/tp/tp_size"))
-    size = whole(given(config, AUTOTP)) if config.has(AUTOTP) else 0
+    inner = config.whole("/tensor_parallel/tp/tp_size")
+    size = config.whole(AUTOTP) if config.has(AUTOTP) else 0
     if inner is not None and inner > 1 and size in (0, 1):
         message = f"tp_size: {inner} has no effect: autotp_size is {size}{'' if config.has(AUTOTP) else ' by default'}"
         where = config.locate("/tensor_parallel/tp/tp_size")
@@ -143,7 +144,7 @@ def tensor_ranks_have_kv_heads(submission: Submission) -> Violations:
     """
     model = submission.model
     for config in configs(submission) if model else ():
-        size = whole(given(config, AUTOTP))
+        size = config.whole(AUTOTP)
         if model and size and size > model.kv_heads:
             message = (
                 f"autotp_size: {size} is more than {model.name}'s {model.kv_heads} key-value heads: they are replicated"
@@ -167,7 +168,7 @@ def tensor_ranks_share_a_node(submission: Submission) -> Violations:
     """
     per_node = submission.world.gpus_per_node
     for config in configs(submission):
-        size = whole(given(config, AUTOTP))
+        size = config.whole(AUTOTP)
         if per_node and size and size > per_node:
             message = f"autotp_size: {size} spans nodes of {per_node} GPUs"
             yield Violation(where=config.locate(AUTOTP), message=message, hint=f"autotp_size: {per_node} or less")
@@ -189,7 +190,7 @@ def tensor_ranks_read_one_batch(submission: Submission) -> Violations:
     """
     gpus = submission.world.gpus
     for config in configs(submission) if not submission.megatron else ():
-        size, batch = whole(given(config, AUTOTP)), whole(given(config, "/train_batch_size"))
+        size, batch = config.whole(AUTOTP), config.whole("/train_batch_size")
         if size and size > 1 and submission.consumer in FILLERS and config.value("/train_batch_size") == "auto":
             message = f'train_batch_size: "auto" is filled in for all {gpus or "the"} GPUs, but {size} tensor ranks'
             message += " read the same samples"
@@ -204,14 +205,14 @@ def tensor_ranks_read_one_batch(submission: Submission) -> Violations:
 
 
 @configs.rule("TP008", WARNING, "silent", deepspeed_now("module_inject/autotp_config.py:558"), since=(0, 18, 9))
-def tensor_presets_are_known(config: DsConfig) -> Violations:
+def tensor_presets_are_known(config: Config) -> Violations:
     """tensor_parallel.preset_model is one of AutoTP's models, or silently nothing.
 
     Prevents: a preset that silently is none
     Fix: a known model
     """
     pointer = "/tensor_parallel/preset_model"
-    name = given(config, pointer)
+    name = config.read(pointer)
     if isinstance(name, str) and name.lower() not in AUTOTP_MODELS:
         message = f"preset_model: {shown(name)} is silently none: AutoTP guesses the layers itself"
         yield Violation(where=config.locate(pointer), message=message, hint=f"one of {', '.join(AUTOTP_MODELS)}")
@@ -228,6 +229,6 @@ def elastic_jobs_have_no_stages(submission: Submission) -> Violations:
     """
     stages = submission.world.pipeline
     for config in configs(submission) if stages > 1 else ():
-        if switch(config, "/elasticity/enabled"):
+        if config.switch("/elasticity/enabled"):
             message = f"elasticity is enabled with {stages} pipeline stages, which DeepSpeed refuses"
             yield Violation(where=config.locate("/elasticity/enabled"), message=message, hint="enabled: false")

@@ -11,7 +11,6 @@ from ....job.wording import printable
 from ...rule import submissions
 from ...sources import deepspeed
 from .mend import mended
-from .settings import is_empty
 from .templates import leftover
 from .walk import problems
 
@@ -27,7 +26,7 @@ def keys_are_once(submission: Submission) -> Violations:
     Prevents: ValueError: Duplicate keys in DeepSpeed config
     Fix: Keep one of the two.
     """
-    for config in submission.ds_configs:
+    for config in submission.configs:
         for duplicate in config.json.duplicates:
             key = printable(duplicate.pointer.rpartition("/")[2])[:80]
             line = config.json.locate_offset(duplicate.first).line
@@ -47,8 +46,8 @@ def text_is_json(submission: Submission) -> Violations:
     Prevents: json.JSONDecodeError in Transformers, accelerate and Megatron-DeepSpeed, which read strict JSON
     Fix: Write strict JSON.
     """
-    for config in submission.ds_configs:
-        if config.json.broken is not None or not config.json.deviations or is_empty(config):
+    for config in submission.configs:
+        if config.json.broken is not None or not config.json.deviations or config.is_empty:
             continue
         first = config.json.deviations[0]
         more = len(config.json.deviations) - 1
@@ -72,9 +71,9 @@ def text_can_be_read(submission: Submission) -> Violations:
     Prevents: HjsonDecodeError, or json.JSONDecodeError
     Fix: Mend the text at the place named.
     """
-    for config in submission.ds_configs:
+    for config in submission.configs:
         broken = config.json.hjson_broken if submission.consumer == "deepspeed" else config.json.broken
-        if is_empty(config):
+        if config.is_empty:
             hint = '{"train_batch_size": 256, "bf16": {"enabled": true}}'
             yield Violation(where=config.locate(""), message="the file is empty: there is no config in it", hint=hint)
         elif broken is not None and leftover(config, submission.consumer) is None:

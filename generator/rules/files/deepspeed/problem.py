@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from ....documents.document import DsConfig
+from ....documents.deepspeed_config import Config
 from ....findings import Severity, Violation
 from ....job.wording import dotted, show
 from .mend import Mend, mended
@@ -30,7 +30,7 @@ class Problem:
     at_key: bool = False  #: it is the key that is wrong, not its value
     mend: Mend | None = None  #: the change that mends it, where there is one safe answer
 
-    def violation(self, config: DsConfig) -> Violation:
+    def violation(self, config: Config) -> Violation:
         """The same with its place."""
         where = config.locate_key(self.pointer) if self.at_key else config.locate(self.pointer)
         edits = mended(config, self.mend)

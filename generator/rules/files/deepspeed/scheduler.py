@@ -6,13 +6,14 @@ import difflib
 from collections.abc import Iterator
 from typing import Final
 
-from ....documents.document import DsConfig
+from ....documents.deepspeed_config import Config
 from ....documents.submission import Submission
 from ....findings import ERROR, Violation, Violations
 from ....job.source import escape
 from ...rule import submissions
 from ...sources import deepspeed_now
-from .values import building, given, precision, shown, stage_of
+from .subjects import building
+from .values import shown
 
 SCHEDULER: Final = "/scheduler"
 PARAMS: Final = "/scheduler/params"
@@ -50,16 +51,16 @@ TORCH_SCHEDULES: Final = (
 )
 
 
-def _schedules(submission: Submission, *names: str) -> Iterator[tuple[DsConfig, str]]:
+def _schedules(submission: Submission, *names: str) -> Iterator[tuple[Config, str]]:
     """The configs with a schedule, of these names if any are given, that DeepSpeed has or might have."""
     for config in building(submission):
-        name = given(config, f"{SCHEDULER}/type")
+        name = config.read(f"{SCHEDULER}/type")
         if isinstance(name, str) and (not names or name in names):
             yield config, name
 
 
 @building.rule("OPT027", ERROR, "silent", deepspeed_now("runtime/config.py:329"))
-def scheduler_has_a_type(config: DsConfig) -> Violations:
+def scheduler_has_a_type(config: Config) -> Violations:
     """The scheduler block names its type: without one, DeepSpeed ignores the block.
 
     Prevents: no schedule at all: the rate silently stays as it is
@@ -110,7 +111,7 @@ def torch_schedules_drive_torch_optimizers(submission: Submission) -> Violations
     Fix: a schedule of DeepSpeed
     """
     for config, name in _schedules(submission, *TORCH_SCHEDULES):
-        stage, kind = stage_of(config), precision(config)
+        stage, kind = config.stage, config.precision
         wrapper = f"ZeRO stage {stage}" if stage else kind if kind in ("fp16", "bf16") else None
         if wrapper:
             message = f"type: {shown(name)} is torch's, which refuses the wrapped optimizer of {wrapper}"

@@ -10,7 +10,7 @@ from ...numbers import divisors, listed
 from ...rule import submissions
 from ...sources import deepspeed, deepspeed_now
 from ..huggingface import parallelism
-from .values import configs, given, whole
+from .subjects import configs
 
 ULYSSES: Final = "/sequence_parallel_size"
 
@@ -24,7 +24,7 @@ def heads_divide(submission: Submission) -> Violations:
     """
     model = submission.model
     for config in configs(submission) if model else ():
-        size = whole(given(config, ULYSSES))
+        size = config.whole(ULYSSES)
         if model and size and size > 1 and model.heads % size:
             message = f"sequence_parallel_size: {size} does not divide {model.name}'s {model.heads} attention heads"
             hint = f"sequence_parallel_size: {listed(divisors(model.heads, limit=64))}"
@@ -46,7 +46,7 @@ def kv_heads_divide(submission: Submission) -> Violations:
     """
     model = submission.model
     for config in configs(submission) if model else ():
-        size = whole(given(config, ULYSSES))
+        size = config.whole(ULYSSES)
         if model and size and size > 1 and model.kv_heads % size and size % model.kv_heads:
             message = f"sequence_parallel_size: {size} and {model.name}'s {model.kv_heads} key-value heads:"
             message += " neither divides the other"
@@ -69,7 +69,7 @@ def sequences_divide(submission: Submission) -> Violations:
     lengths = [(n, "the job") for n in [submission.job.training.sequence_length]] if submission.job else []
     lengths += [(n, "--seq-length") for a in submission.megatron if (n := a.integer("--seq-length"))]
     for config in configs(submission):
-        size = whole(given(config, ULYSSES))
+        size = config.whole(ULYSSES)
         for length, who in lengths[:1]:
             if size and size > 1 and length % size:
                 message = f"sequence_parallel_size: {size} does not divide the {length} tokens of {who}"
@@ -92,7 +92,7 @@ def sequence_mesh_is_made(submission: Submission) -> Violations:
     Fix: data_parallel_size
     """
     for config in configs(submission) if submission.consumer not in FILLERS and not submission.megatron else ():
-        size = whole(given(config, ULYSSES))
+        size = config.whole(ULYSSES)
         passes = config.value("/compile/passes")  # AutoSP makes its own groups
         compiled = isinstance(passes, list) and "autosp" in passes
         if size and size > 1 and not config.has("/data_parallel_size") and not compiled:
@@ -114,7 +114,7 @@ def mesh_fills_the_gpus(submission: Submission) -> Violations:
     """
     gpus = submission.world.gpus
     for config in configs(submission):
-        data, sequence = (whole(given(config, key)) for key in ("/data_parallel_size", ULYSSES))
+        data, sequence = (config.whole(key) for key in ("/data_parallel_size", ULYSSES))
         if gpus and data and sequence and data > 0 and sequence > 0 and data * sequence != gpus:
             message = f"data_parallel_size: {data} × sequence_parallel_size: {sequence} = {data * sequence},"
             message += f" but there are {gpus} GPUs"

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
-from ....documents.document import DsConfig
+from ....documents.deepspeed_config import BATCH_KEYS, Config
 from ....documents.submission import Submission
 from ....findings import ERROR, Violation, Violations
 from ....job.wording import printable
 from ...rule import submissions
 from ...sources import deepspeed
 from .problem import is_placeholder, named, shown
-from .settings import COMPUTED_LATER, batch_values, readable
+from .subjects import configs
 from .walk import problems
 
 FILL: Final = "fill the template in before the job starts; DeepSpeed expands no variables"
@@ -27,9 +28,22 @@ _WORDS: Final = re.compile(
     re.ASCII,
 )
 _MOST: Final = 20_000  #: characters that are looked through; a config has a few thousand
+#: Numbers that the parser takes as they are and the engine computes with, at stages of ZeRO where it does.
+COMPUTED_LATER: Final = {
+    "/gradient_clipping": ((0, 1, 2, 3), "TypeError: '>' not supported between instances of 'str' and 'float'"),
+    "/steps_per_print": ((0, 1, 2, 3), "TypeError: unsupported operand type(s) for %: 'int' and 'str'"),
+    "/gradient_predivide_factor": ((0, 2, 3), "it is not 1.0, which ZeRO refuses, and no number to divide by"),
+}
 
 
-def leftover(config: DsConfig, consumer: str) -> tuple[int, str] | None:
+def batch_values(submission: Submission) -> Iterator[tuple[Config, str, object]]:
+    """The batch keys that DeepSpeed computes with: each config, key and value."""
+    for config in configs(submission):
+        for key in BATCH_KEYS if not config.is_elastic else ():
+            yield config, key, config.value(f"/{key}")
+
+
+def leftover(config: Config, consumer: str) -> tuple[int, str] | None:
     """The offset and text of the first thing that a template left in a text that its reader can't read, if any."""
     broken = config.json.hjson_broken if consumer == "deepspeed" else config.json.broken
     if broken is None:
@@ -63,13 +77,13 @@ def templates_are_filled_in(submission: Submission) -> Violations:
         if isinstance(value, str) and value != "auto" and is_variable(value):
             message = f"`{key}` is {shown(value.rstrip(','))}, which nothing filled in"
             yield Violation(where=config.locate(f"/{key}"), message=message, hint=FILL)
-    for config, _ in readable(submission):
+    for config in configs(submission):
         for pointer in COMPUTED_LATER:
             value = config.value(pointer)
             if isinstance(value, str) and value != "auto" and is_variable(value):
                 message = f"{named(pointer)} is {shown(value.rstrip(','))}, which nothing filled in"
                 yield Violation(where=config.locate(pointer), message=message, hint=FILL)
-    for config in submission.ds_configs:
+    for config in submission.configs:
         left = leftover(config, submission.consumer)
         if left is not None:
             message = f"`{printable(left[1])[:80]}` stands where a value belongs: nothing filled it in, and the config"

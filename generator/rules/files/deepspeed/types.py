@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 
-from ....documents.document import DsConfig
+from ....documents.deepspeed_config import Config
 from ....documents.hjson.edits import replace_value
 from ....documents.submission import Submission
 from ....findings import ERROR, WARNING, Severity, Violation, Violations
@@ -14,8 +14,8 @@ from ...sources import deepspeed
 from .mend import mended, written
 from .problem import named, shown
 from .running import is_endless
-from .settings import COMPUTED_LATER, batch_values, readable, stage_of
-from .templates import is_variable
+from .subjects import configs
+from .templates import COMPUTED_LATER, batch_values, is_variable
 from .walk import problems
 from .wrong_value import number_in
 
@@ -42,22 +42,28 @@ def numbers_are_no_text(submission: Submission) -> Violations:
         if isinstance(value, str) and value != "auto" and not is_variable(value):
             message = f"`{key}` is the text {shown(value)}; DeepSpeed computes with it, and fails"
             yield _in_quotes(config, f"/{key}", value, message, "1")
-    for config, schema in readable(submission):
-        yield from _texts_of_the_engine(config, stage_of(config, schema))
+    for config in configs(submission):
+        yield from _texts_of_the_engine(config)
 
 
-def _texts_of_the_engine(config: DsConfig, stage: int) -> Violations:
+def _texts_of_the_engine(config: Config) -> Violations:
     """Texts in place of numbers that the parser takes, and training stops at."""
     for pointer, (stages, error) in COMPUTED_LATER.items():
         value = config.value(pointer)
         endless = pointer == "/steps_per_print" and is_endless(config)
-        if not isinstance(value, str) or value == "auto" or is_variable(value) or stage not in stages or endless:
+        if (
+            not isinstance(value, str)
+            or value == "auto"
+            or is_variable(value)
+            or (config.stage or 0) not in stages
+            or endless
+        ):
             continue
         message = f"{named(pointer)} is the text {shown(value)}; training stops: {error}"
         yield _in_quotes(config, pointer, value, message, "a number without quotes")
 
 
-def _in_quotes(config: DsConfig, pointer: str, value: str, message: str, otherwise: str) -> Violation:
+def _in_quotes(config: Config, pointer: str, value: str, message: str, otherwise: str) -> Violation:
     """A violation by a text in place of a number; the number that the text writes is its one answer."""
     plain = number_in(value)
     edits = replace_value(config.json, pointer, json.loads(plain)) if plain and not config.embedded else ()
@@ -107,7 +113,7 @@ def values_have_their_type(submission: Submission) -> Violations:
         if isinstance(value, list | dict):
             message = f"`{key}` takes a whole number; this is {shown(value)}"
             yield Violation(where=config.locate(f"/{key}"), message=message, hint="1")
-    for config, _ in readable(submission):
+    for config in configs(submission):
         for pointer in COMPUTED_LATER:
             value = config.value(pointer)
             null = value is None and pointer == "/gradient_clipping" and config.has(pointer)
@@ -149,7 +155,7 @@ def stage_is_written(submission: Submission) -> Violations:
     Prevents: A warning in the log: this format of ZeRO optimization setup is deprecated
     Fix: Write {"stage": 1}.
     """
-    for config, _ in readable(submission):
+    for config in configs(submission):
         value = config.value("/zero_optimization")
         if isinstance(value, bool):
             message = f"`zero_optimization: {shown(value)}` is deprecated; DeepSpeed reads it as stage {int(value)}"

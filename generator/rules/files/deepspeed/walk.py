@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ....documents.deepspeed_config import Config
 from ....documents.deepspeed_schema import DeepSpeedSchema, Key, Section, load_schema
-from ....documents.document import DsConfig
 from ....documents.lax_types import mismatch
 from ....documents.submission import FILLERS, Submission
 from ....findings import Severity
@@ -35,16 +35,16 @@ class _Reader:
     fills: bool  #: "auto" is filled in before DeepSpeed reads it
 
 
-def problems(submission: Submission) -> Iterator[tuple[DsConfig, Problem]]:
+def problems(submission: Submission) -> Iterator[tuple[Config, Problem]]:
     """Every problem of every config with its keys and their values; found once a submission."""
     found = vars(submission).get("_ds_problems")
     if found is None:
-        found = tuple((config, problem) for config in submission.ds_configs for problem in walk(config, submission))
+        found = tuple((config, problem) for config in submission.configs for problem in walk(config, submission))
         vars(submission)["_ds_problems"] = found  # as its cached properties keep theirs
     yield from found
 
 
-def walk(config: DsConfig, submission: Submission) -> Iterator[Problem]:
+def walk(config: Config, submission: Submission) -> Iterator[Problem]:
     """Every problem of one config with its keys and their values."""
     version = submission.deepspeed_version
     reader = _Reader(schema=load_schema(version), version=version, fills=submission.consumer in FILLERS)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ....documents.document import DsConfig
+from ....documents.deepspeed_config import Config, whole_of
 from ....documents.submission import Submission
 from ....findings import ERROR, WARNING, Severity, Violation, Violations
 from ...rule import submissions
 from ...sources import deepspeed_now
-from .values import building, given, number, shown, whole
+from .subjects import building
+from .values import shown
 
 SCHEDULER: Final = "/scheduler"
 PARAMS: Final = "/scheduler/params"
@@ -21,10 +22,10 @@ CHECKS_WARMUP: Final = (0, 19, 3)
 TAKES_OPTIMIZERS_RATE: Final = (0, 17, 0)
 
 
-def _schedules(submission: Submission, *names: str) -> Iterator[tuple[DsConfig, str]]:
+def _schedules(submission: Submission, *names: str) -> Iterator[tuple[Config, str]]:
     """The configs with a schedule, of these names if any are given, that DeepSpeed has or might have."""
     for config in building(submission):
-        name = given(config, f"{SCHEDULER}/type")
+        name = config.read(f"{SCHEDULER}/type")
         if isinstance(name, str) and (not names or name in names):
             yield config, name
 
@@ -46,9 +47,9 @@ def warmup_ends_before_the_end(submission: Submission) -> Violations:
         if config.has(PARAMS) and not config.has(f"{PARAMS}/total_num_steps"):
             message = f"{name} without total_num_steps: its constructor raises"
             yield Violation(where=config.locate(PARAMS), message=message, hint='"total_num_steps": ...')
-        total = number(given(config, f"{PARAMS}/total_num_steps"))
+        total = config.number(f"{PARAMS}/total_num_steps")
         written = config.has(f"{PARAMS}/warmup_num_steps")
-        steps = number(given(config, f"{PARAMS}/warmup_num_steps")) if written else 1000
+        steps = config.number(f"{PARAMS}/warmup_num_steps") if written else 1000
         if total is not None and steps is not None and total < steps:
             said = f"warmup_num_steps: {shown(steps)}" if written else "warmup_num_steps, 1000 by default,"
             message = f"{said} is more than total_num_steps: {shown(total)}: {name} never reaches the full rate"
@@ -74,10 +75,10 @@ def warmup_takes_steps(submission: Submission) -> Violations:
     floats = submission.consumer == "deepspeed"  # hjson makes whole numbers of 1e3 and 1000.0
     for config, _ in _schedules(submission, "WarmupLR", "WarmupDecayLR", "WarmupCosineLR"):
         pointer = f"{PARAMS}/warmup_num_steps"
-        value = given(config, pointer)
+        value = config.read(pointer)
         if value is None or isinstance(value, str):
             continue
-        steps = whole(value) if floats or isinstance(value, int) else None
+        steps = whole_of(value) if floats or isinstance(value, int) else None
         if steps is None or steps <= 0:
             message = f"warmup_num_steps: {shown(value)} is no whole number above zero, which DeepSpeed refuses"
             yield Violation(
@@ -95,7 +96,7 @@ def warmup_is_log_or_linear(submission: Submission) -> Violations:
     Fix: log or linear
     """
     for config, _ in _schedules(submission, "WarmupLR", "WarmupDecayLR", "WarmupCosineLR"):
-        kind = given(config, f"{PARAMS}/warmup_type")
+        kind = config.read(f"{PARAMS}/warmup_type")
         if kind is not None and kind not in ("log", "linear"):
             message = f'warmup_type: {shown(kind)} is unknown, so the rate warms up as with "log"'
             yield Violation(where=config.locate(f"{PARAMS}/warmup_type"), message=message, hint='"linear" or "log"')
@@ -111,8 +112,8 @@ def one_rate(submission: Submission) -> Violations:
     Fix: one rate
     """
     for config, name in _schedules(submission, "WarmupLR", "WarmupDecayLR"):
-        rate = number(given(config, "/optimizer/params/lr"))
-        highest = number(given(config, f"{PARAMS}/warmup_max_lr"))
+        rate = config.number("/optimizer/params/lr")
+        highest = config.number(f"{PARAMS}/warmup_max_lr")
         if rate is not None and highest is not None and rate != highest:
             message = f"warmup_max_lr: {shown(highest)} is not the optimizer's lr: {shown(rate)}: {name} takes its own"
             yield Violation(
@@ -129,7 +130,7 @@ def decay_starts_from_the_rate(submission: Submission) -> Violations:
     """
     old = submission.deepspeed_version < TAKES_OPTIMIZERS_RATE
     for config, name in _schedules(submission, "WarmupDecayLR", *(("WarmupLR",) if old else ())):
-        rate = number(given(config, "/optimizer/params/lr"))
+        rate = config.number("/optimizer/params/lr")
         if config.has(PARAMS) and not config.has(f"{PARAMS}/warmup_max_lr") and rate != 0.001:
             instead = (
                 f"in place of the optimizer's lr: {shown(rate)}" if rate is not None else "whatever the optimizer's is"
@@ -149,7 +150,7 @@ def rate_rises_in_warmup(submission: Submission) -> Violations:
     Fix: warmup_min_lr: 0
     """
     for config, _ in _schedules(submission, "WarmupLR", "WarmupDecayLR"):
-        lowest, highest = (number(given(config, f"{PARAMS}/warmup_{end}_lr")) for end in ("min", "max"))
+        lowest, highest = (config.number(f"{PARAMS}/warmup_{end}_lr") for end in ("min", "max"))
         if lowest is not None and highest is not None and lowest > highest:
             message = f"warmup_min_lr: {shown(lowest)} is above warmup_max_lr: {shown(highest)}: the rate falls"
             yield Violation(where=config.locate(f"{PARAMS}/warmup_min_lr"), message=message, hint="warmup_min_lr: 0")

@@ -7,11 +7,11 @@ import math
 from typing import Final
 
 from ....catalog import closest
+from ....documents.deepspeed_config import BATCH_KEYS
 from ....documents.deepspeed_schema import DeepSpeedSchema, Key, Section
 from ....documents.lax_types import Mismatch, expected
 from .mend import Mend, written
 from .problem import Problem, is_placeholder, kind_of, named, shown
-from .settings import BATCH_KEYS
 
 _EXAMPLES: Final = {
     "fp16": '{"enabled": true}',

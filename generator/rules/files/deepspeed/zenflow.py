@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ....documents.document import DsConfig
+from ....documents.deepspeed_config import Config
 from ....documents.submission import Submission
 from ....findings import ERROR, Violation, Violations
 from ...rule import subject
 from ...sources import deepspeed_now
-from .values import configs, given, offload_device, removed, shown, stage_of, switch, whole
+from .subjects import configs
+from .values import removed, shown
 
 ZENFLOW: Final = "/zero_optimization/zenflow"
 PARAMS: Final = "/optimizer/params"
@@ -20,22 +21,22 @@ DEEPSPEEDS_OWN: Final = ("adam_w_mode", "torch_adam", "bias_correction", "fp32_o
 
 
 @subject("DeepSpeed config")
-def _with_zenflow(submission: Submission) -> Iterator[DsConfig]:
+def _with_zenflow(submission: Submission) -> Iterator[Config]:
     for config in configs(submission):
-        if isinstance(config.value(ZENFLOW), dict) and stage_of(config):
+        if isinstance(config.value(ZENFLOW), dict) and config.stage:
             yield config
 
 
 @_with_zenflow.rule(
     "ZERO057", ERROR, "init", deepspeed_now("runtime/zenflow/zenflow_stage_1_and_2.py:116"), since=(0, 17, 6)
 )
-def zenflow_offloads(config: DsConfig) -> Violations:
+def zenflow_offloads(config: Config) -> Violations:
     """ZenFlow at stages 1 and 2 offloads the optimizer.
 
     Prevents: `Zenflow must be used with cpu offload`
     Fix: offload the optimizer
     """
-    if stage_of(config) in (1, 2) and offload_device(config, "optimizer") == "none":
+    if config.stage in (1, 2) and config.offload("optimizer") == "none":
         message = "zenflow without offload_optimizer is refused"
         yield Violation(
             where=config.locate_key(ZENFLOW), message=message, hint='"offload_optimizer": {"device": "cpu"}'
@@ -43,7 +44,7 @@ def zenflow_offloads(config: DsConfig) -> Violations:
 
 
 @_with_zenflow.rule("ZERO058", ERROR, "init", deepspeed_now("runtime/zenflow/engine.py:37"), since=(0, 17, 6))
-def zenflow_selects_one_way(config: DsConfig) -> Violations:
+def zenflow_selects_one_way(config: Config) -> Violations:
     """select_interval is a number with the strategies step and epoch, and none with auto.
 
     Prevents: a Warning raised as an error, or `select_interval must be a number`
@@ -62,14 +63,14 @@ def zenflow_selects_one_way(config: DsConfig) -> Violations:
 
 
 @_with_zenflow.rule("ZERO059", ERROR, "init", deepspeed_now("runtime/zenflow/engine.py:62"), since=(0, 17, 6))
-def zenflow_selects_seldom(config: DsConfig) -> Violations:
+def zenflow_selects_seldom(config: Config) -> Violations:
     """ZenFlow selects no more often than it updates.
 
     Prevents: `Select interval must be greater or equal to update interval`
     Fix: a longer select_interval
     """
-    select = whole(given(config, f"{ZENFLOW}/select_interval"))
-    update = whole(given(config, f"{ZENFLOW}/update_interval"))
+    select = config.whole(f"{ZENFLOW}/select_interval")
+    update = config.whole(f"{ZENFLOW}/update_interval")
     stepwise = config.value(f"{ZENFLOW}/select_strategy") == "step"
     if stepwise and select and update and select < update:
         message = f"select_interval: {select} is less than update_interval: {update}"
@@ -87,27 +88,27 @@ def zenflow_selects_seldom(config: DsConfig) -> Violations:
     deepspeed_now("runtime/zenflow/zenflow_stage_1_and_2.py:76; runtime/zenflow/engine_stage3.py:101"),
     since=(0, 17, 6),
 )
-def zenflow_offload_overlaps(config: DsConfig) -> Violations:
+def zenflow_offload_overlaps(config: Config) -> Violations:
     """ZenFlow's own offload needs overlap_comm.
 
     Prevents: `offload selective optimizer should be used with overlap_comm`
     Fix: overlap_comm: true
     """
-    overlaps = switch(config, "/zero_optimization/overlap_comm", stage_of(config) == 3)
-    if switch(config, f"{ZENFLOW}/offload") and overlaps is False:
+    overlaps = config.switch("/zero_optimization/overlap_comm", config.stage == 3)
+    if config.switch(f"{ZENFLOW}/offload") and overlaps is False:
         default = "" if config.has("/zero_optimization/overlap_comm") else ", which is its default at this stage"
         message = f"zenflow offload: true is refused with overlap_comm: false{default}"
         yield Violation(where=config.locate(f"{ZENFLOW}/offload"), message=message, hint='"overlap_comm": true')
 
 
 @_with_zenflow.rule("ZERO061", ERROR, "silent", deepspeed_now("runtime/zenflow/engine.py:69"), since=(0, 17, 6))
-def zenflow_accumulates_by_its_interval(config: DsConfig) -> Violations:
+def zenflow_accumulates_by_its_interval(config: Config) -> Violations:
     """With ZenFlow, update_interval takes the place of gradient_accumulation_steps.
 
     Prevents: steps silently happen at other times than the config says
     Fix: gradient_accumulation_steps: 1
     """
-    steps = whole(given(config, "/gradient_accumulation_steps"))
+    steps = config.whole("/gradient_accumulation_steps")
     update = config.value(f"{ZENFLOW}/update_interval", "auto")
     if steps is not None and steps > 1 and update != steps:
         message = f"gradient_accumulation_steps: {steps} is replaced by zenflow's update_interval: {shown(update)}"
@@ -118,13 +119,13 @@ def zenflow_accumulates_by_its_interval(config: DsConfig) -> Violations:
 @_with_zenflow.rule(
     "ZERO062", ERROR, "init", deepspeed_now("runtime/zenflow/zenflow_stage_1_and_2.py:84"), since=(0, 17, 6)
 )
-def zenflow_has_params(config: DsConfig) -> Violations:
+def zenflow_has_params(config: Config) -> Violations:
     """ZenFlow at stages 1 and 2 builds its own AdamW from the config's optimizer params, so there are some.
 
     Prevents: `TypeError: argument after ** must be a mapping, not NoneType`
     Fix: an optimizer block with params
     """
-    if stage_of(config) in (1, 2) and not isinstance(config.value(PARAMS), dict):
+    if config.stage in (1, 2) and not isinstance(config.value(PARAMS), dict):
         message = "zenflow builds its own AdamW from the optimizer's params, but the config has none"
         hint = '"optimizer": {"type": "AdamW", "params": {"lr": ...}}'
         yield Violation(where=config.locate_key(ZENFLOW), message=message, hint=hint)
@@ -133,13 +134,13 @@ def zenflow_has_params(config: DsConfig) -> Violations:
 @_with_zenflow.rule(
     "ZERO063", ERROR, "init", deepspeed_now("runtime/zenflow/zenflow_stage_1_and_2.py:84"), since=(0, 17, 6)
 )
-def zenflow_params_are_torchs(config: DsConfig) -> Violations:
+def zenflow_params_are_torchs(config: Config) -> Violations:
     """ZenFlow at stages 1 and 2 hands the optimizer's params to torch's AdamW, which has none of DeepSpeed's own.
 
     Prevents: `TypeError: AdamW.__init__() got an unexpected keyword argument`
     Fix: parameters of torch's AdamW
     """
-    for key in DEEPSPEEDS_OWN if stage_of(config) in (1, 2) else ():
+    for key in DEEPSPEEDS_OWN if config.stage in (1, 2) else ():
         pointer = f"{PARAMS}/{key}"
         if config.has(pointer):
             message = f"{key} reaches torch's AdamW by way of zenflow, and it raises"

@@ -5,23 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from ....documents.document import DsConfig
+from ....documents.deepspeed_config import Config
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...sources import deepspeed, deepspeed_now, derived
-from .values import (
-    accumulates_in,
-    building,
-    configs,
-    given,
-    idle,
-    offloads,
-    optimizer_type,
-    precision,
-    shown,
-    stage_of,
-    switch,
-    whole,
-)
+from .subjects import building, configs
+from .values import shown, unused
 
 ZERO: Final = "/zero_optimization"
 
@@ -35,7 +23,7 @@ UNREAD: Final = ("allgather_partitions", "memory_efficient_linear", "pipeline_lo
 
 
 @configs.rule("ZERO045", ERROR, "silent", deepspeed_now("runtime/zero/config.py:94"))
-def zero_says_its_stage(config: DsConfig) -> Violations:
+def zero_says_its_stage(config: Config) -> Violations:
     """zero_optimization says which stage it is: without one it is stage 0, and all else in it has no effect.
 
     Prevents: the whole block silently does nothing: no sharding, no offload
@@ -57,7 +45,7 @@ def _has(keys: Iterable[str]) -> str:
 
 
 @configs.rule("ZERO038", WARNING, "silent", derived("the engine builds no ZeRO optimizer at stage 0"))
-def stage_0_has_no_settings(config: DsConfig) -> Violations:
+def stage_0_has_no_settings(config: Config) -> Violations:
     """ZeRO stage 0 is no ZeRO, so nothing else is set for it.
 
     Prevents: settings that look effective and aren't
@@ -65,7 +53,7 @@ def stage_0_has_no_settings(config: DsConfig) -> Violations:
     """
     block = config.block(ZERO)
     others = [key for key in block if key != "stage" and not key.startswith(("offload_", "cpu_offload"))]
-    if block.get("stage") == 0 and not isinstance(block.get("stage"), bool) and others:
+    if "stage" in block and block["stage"] != "auto" and config.stage == 0 and others:
         message = f"stage: 0 switches ZeRO off: {_listed(others)} {_has(others)} no effect"
         yield Violation(
             where=config.locate(f"{ZERO}/stage"), message=message, hint="stage 1, 2 or 3, or remove the others"
@@ -73,35 +61,35 @@ def stage_0_has_no_settings(config: DsConfig) -> Violations:
 
 
 @configs.rule("ZERO011", WARNING, "silent", deepspeed_now("runtime/engine.py:2669"))
-def stage_3_keys_are_at_stage_3(config: DsConfig) -> Violations:
+def stage_3_keys_are_at_stage_3(config: Config) -> Violations:
     """Keys of stage 3 are not written at a lower stage.
 
     Prevents: settings that look effective and aren't
     Fix: remove them, or stage 3
     """
-    stage = stage_of(config)
+    stage = config.stage
     if stage not in (1, 2):
         return
     here = [key for key in config.block(ZERO) if key.startswith("stage3_") or key == "sub_group_size"]
-    yield from idle(config, (f"{ZERO}/{key}" for key in here), f"at stage {stage}")
+    yield from unused(config, (f"{ZERO}/{key}" for key in here), f"at stage {stage}")
 
 
 @configs.rule("ZERO046", NOTE, "silent", deepspeed_now("runtime/engine.py:2744"))
-def lower_keys_are_not_at_stage_3(config: DsConfig) -> Violations:
+def lower_keys_are_not_at_stage_3(config: Config) -> Violations:
     """Keys of stages 1 and 2 are not written at stage 3.
 
     Prevents: settings that look effective and aren't
     Fix: remove them
     """
-    if stage_of(config) == 3 and not switch(config, "/compile/deepcompile"):
+    if config.stage == 3 and not config.switch("/compile/deepcompile"):
         keys = (f"{ZERO}/{key}" for key in (*BELOW_STAGE_3, *BELOW_STAGE_3_TOO))
-        yield from idle(config, keys, "at stage 3")
+        yield from unused(config, keys, "at stage 3")
 
 
 @configs.rule(
     "ZERO047", NOTE, "silent", derived("no other module of DeepSpeed 0.19.8 names these keys"), since=(0, 19, 8)
 )
-def keys_are_read(config: DsConfig) -> Violations:
+def keys_are_read(config: Config) -> Violations:
     """Keys that DeepSpeed takes but nothing reads any more aren't relied on.
 
     Prevents: settings that look effective and aren't
@@ -109,10 +97,10 @@ def keys_are_read(config: DsConfig) -> Violations:
     """
     defaults = {"allgather_partitions": True, "memory_efficient_linear": True}
     for key in UNREAD:
-        if given(config, f"{ZERO}/{key}") not in (None, defaults.get(key, False)):
-            yield from idle(config, (f"{ZERO}/{key}",), "in this version: nothing reads it")
-    if switch(config, "/disable_allgather"):
-        yield from idle(config, ("/disable_allgather",), "in this version: nothing reads it")
+        if config.read(f"{ZERO}/{key}") not in (None, defaults.get(key, False)):
+            yield from unused(config, (f"{ZERO}/{key}",), "in this version: nothing reads it")
+    if config.switch("/disable_allgather"):
+        yield from unused(config, ("/disable_allgather",), "in this version: nothing reads it")
 
 
 @configs.rule(
@@ -122,14 +110,14 @@ def keys_are_read(config: DsConfig) -> Violations:
     "deepspeedai/DeepSpeed deepspeed/runtime/engine.py:634 @ 0.19.3 (an assertion, gone in 0.19.4)",
     before=(0, 19, 4),
 )
-def autotp_stops_at_stage_2(config: DsConfig) -> Violations:
+def autotp_stops_at_stage_2(config: Config) -> Violations:
     """This version of DeepSpeed runs AutoTP with ZeRO up to stage 2.
 
     Prevents: an assertion when the engine starts
     Fix: stage 2
     """
-    size = whole(given(config, "/tensor_parallel/autotp_size"))
-    if size and size > 1 and stage_of(config) == 3:
+    size = config.whole("/tensor_parallel/autotp_size")
+    if size and size > 1 and config.stage == 3:
         message = f"autotp_size: {size} with ZeRO stage 3 is refused: this DeepSpeed takes at most 2"
         yield Violation(
             where=config.locate(f"{ZERO}/stage"), message=message, hint="stage 2, or DeepSpeed 0.19.4 or later"
@@ -137,14 +125,14 @@ def autotp_stops_at_stage_2(config: DsConfig) -> Violations:
 
 
 @building.rule("ZERO021", ERROR, "init", deepspeed_now("runtime/engine.py:2299; runtime/zero/utils.py:45"))
-def optimizers_are_tested_with_zero(config: DsConfig) -> Violations:
+def optimizers_are_tested_with_zero(config: Config) -> Violations:
     """With ZeRO, DeepSpeed builds optimizers that it was tested with, or is told to allow others.
 
     Prevents: `You are using an untested ZeRO Optimizer`
     Fix: AdamW, or allow it
     """
-    name, stage = optimizer_type(config), stage_of(config)
-    if name is None or not stage or name in _TESTED or switch(config, "/zero_allow_untested_optimizer") is not False:
+    name, stage = config.optimizer, config.stage
+    if name is None or not stage or name in _TESTED or config.switch("/zero_allow_untested_optimizer") is not False:
         return
     written = shown(config.value("/optimizer/type"))
     message = f"optimizer {written} with ZeRO stage {stage} is untested, so DeepSpeed refuses it"
@@ -160,31 +148,31 @@ _TESTED: Final = frozenset({"adam", "adamw", "adagrad", "lion", "muon", "muadam"
 
 
 @building.rule("ZERO042", ERROR, "init", deepspeed("runtime/zero/utils.py:45"))
-def lamb_needs_whole_tensors(config: DsConfig) -> Violations:
+def lamb_needs_whole_tensors(config: Config) -> Violations:
     """LAMB's trust ratio is a layer's norm, which ZeRO's flat partitions don't have.
 
     Prevents: `You are using an untested ZeRO Optimizer`, or trust ratios of partitions
     Fix: stage 0 or AdamW
     """
-    stage = stage_of(config)
-    if optimizer_type(config) == "lamb" and stage:
+    stage = config.stage
+    if config.optimizer == "lamb" and stage:
         what = "computes its trust ratio over flat partitions, not layers"
         message = f"optimizer {shown(config.value('/optimizer/type'))} with ZeRO stage {stage} {what}"
         yield Violation(where=config.locate("/optimizer/type"), message=message, hint="stage 0, or AdamW")
 
 
 @configs.rule("ZERO065", NOTE, "silent", deepspeed_now("runtime/engine.py:2303; runtime/engine.py:2635"))
-def bf16_optimizer_has_its_own_ways(config: DsConfig) -> Violations:
+def bf16_optimizer_has_its_own_ways(config: Config) -> Violations:
     """bf16 at stage 1 with fp32 accumulation has an optimizer of its own, which reduces gradients in its own way.
 
     Prevents: settings that look effective and aren't
     Fix: remove them, or stage 2
     """
-    own = precision(config) == "bf16" and stage_of(config) == 1 and not offloads(config, "optimizer")
-    if own and accumulates_in(config) in ("fp32", "float32", "float", "torch.float32"):
-        asked = [key for key, default in _REDUCTION.items() if given(config, f"{ZERO}/{key}") is (not default)]
+    own = config.precision == "bf16" and config.stage == 1 and not config.offloads("optimizer")
+    if own and config.accumulates_in in ("fp32", "float32", "float", "torch.float32"):
+        asked = [key for key, default in _REDUCTION.items() if config.read(f"{ZERO}/{key}") is (not default)]
         used = (f"{ZERO}/{key}" for key in asked)
-        yield from idle(config, used, "with the BF16 optimizer of stage 1 that fp32 accumulation brings")
+        yield from unused(config, used, "with the BF16 optimizer of stage 1 that fp32 accumulation brings")
 
 
 #: How gradients are reduced, with the defaults of stage 1.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from ....documents.document import DsConfig
+from ....documents.deepspeed_config import Config
 from ....documents.submission import Submission
 from ....findings import WARNING, Violation, Violations
 from ...rule import submissions
 from ...sources import deepspeed, deepspeed_now, derived
-from .values import configs, given, offloads, shown, stage_of, switch, whole
+from .subjects import configs
+from .values import shown
 
 ZERO: Final = "/zero_optimization"
 
@@ -18,16 +19,16 @@ LARGE_BUCKET: Final = 1_000_000_000
 
 
 @configs.rule("ZERO024", WARNING, "training", deepspeed_now("runtime/zero/config.py:112"))
-def buckets_are_counts(config: DsConfig) -> Violations:
+def buckets_are_counts(config: Config) -> Violations:
     """Bucket sizes count elements, not bytes.
 
     Prevents: CUDA out of memory by buffers of many gigabytes
     Fix: 5e8 elements or fewer
     """
     keys = ["reduce_bucket_size"]
-    keys.append("stage3_prefetch_bucket_size" if stage_of(config) == 3 else "allgather_bucket_size")
-    for key in keys if stage_of(config) else ():
-        size = whole(given(config, f"{ZERO}/{key}"))
+    keys.append("stage3_prefetch_bucket_size" if config.stage == 3 else "allgather_bucket_size")
+    for key in keys if config.stage else ():
+        size = config.whole(f"{ZERO}/{key}")
         if size is not None and size > LARGE_BUCKET:
             memory = f"{2 * size / 1e9:,.0f} GB in 16 bits"
             message = f"{key}: {shown(config.value(f'{ZERO}/{key}'))} counts elements: the buffer may take {memory}"
@@ -46,7 +47,7 @@ def overlap_is_decided(submission: Submission) -> Violations:
     Fix: overlap_comm: true
     """
     for config in configs(submission):
-        if stage_of(config) == 2 and f"{ZERO}/overlap_comm" not in config.json.spans and submission.world.pipeline == 1:
+        if config.stage == 2 and f"{ZERO}/overlap_comm" not in config.json.spans and submission.world.pipeline == 1:
             message = "overlap_comm is not set, and its default is true only at stage 3:"
             message += " gradients are reduced while nothing is computed"
             yield Violation(where=config.locate(f"{ZERO}/stage"), message=message, hint='"overlap_comm": true')
@@ -64,8 +65,8 @@ def sharding_needs_replicas(submission: Submission) -> Violations:
     world = submission.world
     ranks = None if world.replicas is None else world.replicas * world.context
     for config in configs(submission):
-        stage = stage_of(config)
-        if stage and ranks == 1 and not offloads(config, "optimizer") and not offloads(config, "param"):
+        stage = config.stage
+        if stage and ranks == 1 and not config.offloads("optimizer") and not config.offloads("param"):
             gpus = f"{world.gpus} GPU{'' if world.gpus == 1 else 's'}"
             message = f"stage: {stage} on {gpus} has one replica, so nothing to shard over: overhead without saving"
             yield Violation(where=config.locate(f"{ZERO}/stage"), message=message, hint="stage 0, or more replicas")
@@ -80,7 +81,7 @@ def checkpoints_hold_weights(submission: Submission) -> Violations:
     """
     pointers = (f"{ZERO}/stage3_gather_16bit_weights_on_model_save", f"{ZERO}/stage3_gather_fp16_weights_on_model_save")
     for config in configs(submission) if submission.consumer in ("huggingface", "accelerate") else ():
-        if stage_of(config) == 3 and not any(switch(config, pointer) is not False for pointer in pointers):
+        if config.stage == 3 and not any(config.switch(pointer) is not False for pointer in pointers):
             message = "stage3_gather_16bit_weights_on_model_save is off: the model that is saved has no usable weights"
             here = config.has(pointers[0])
             where = config.locate(pointers[0] if here else f"{ZERO}/stage")
@@ -99,7 +100,7 @@ def unused_parameters_are_allowed(submission: Submission) -> Violations:
     """
     for config in configs(submission):
         pointer = f"{ZERO}/ignore_unused_parameters"
-        if stage_of(config) in (1, 2) and switch(config, pointer, True) is False:
+        if config.stage in (1, 2) and config.switch(pointer, True) is False:
             moe = submission.model is not None and submission.model.experts > 0
             who = "this model's experts may get none" if moe else "frozen weights, experts and adapters may get none"
             message = f"ignore_unused_parameters: false ends the job when a parameter gets no gradient: {who}"

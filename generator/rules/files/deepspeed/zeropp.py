@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from ....documents.document import DsConfig
+from ....documents.deepspeed_config import Config
 from ....documents.submission import Submission
 from ....findings import ERROR, WARNING, Violation, Violations
 from ...numbers import divisors, listed, neighbours
 from ...rule import submissions
 from ...sources import deepspeed, deepspeed_now
-from .values import configs, given, idle, offloads, precision, shown, stage_of, switch, whole
+from .subjects import configs
+from .values import shown, unused
 
 ZERO: Final = "/zero_optimization"
 HPZ: Final = f"{ZERO}/zero_hpz_partition_size"
@@ -26,8 +27,8 @@ def second_partitions_divide_the_gpus(submission: Submission) -> Violations:
     """
     gpus = submission.world.gpus
     for config in configs(submission):
-        size = whole(given(config, HPZ))
-        if stage_of(config) == 3 and gpus and size and 1 < size < gpus and gpus % size:
+        size = config.whole(HPZ)
+        if config.stage == 3 and gpus and size and 1 < size < gpus and gpus % size:
             message = f"zero_hpz_partition_size: {size} does not divide {gpus} GPUs"
             fits = [d for d in divisors(gpus) if d > 1 and d < gpus]
             hint = f"zero_hpz_partition_size: {listed(fits[:6])}" if fits else "remove it"
@@ -49,8 +50,8 @@ def second_partitions_stay_in_a_node(submission: Submission) -> Violations:
     """
     per_node = submission.world.gpus_per_node
     for config in configs(submission):
-        size = whole(given(config, HPZ))
-        if stage_of(config) == 3 and per_node and size and size > 1 and size != per_node:
+        size = config.whole(HPZ)
+        if config.stage == 3 and per_node and size and size > 1 and size != per_node:
             crosses = size > per_node
             effect = "its gathers cross nodes" if crosses else f"each of the {per_node} GPUs keeps more than it must"
             message = f"zero_hpz_partition_size: {size} on nodes of {per_node} GPUs: {effect}"
@@ -67,34 +68,34 @@ def quantized_gradients_fill_nodes(submission: Submission) -> Violations:
     gpus, per_node = submission.world.gpus, submission.world.gpus_per_node
     for config in configs(submission):
         pointer = f"{ZERO}/zero_quantized_gradients"
-        if switch(config, pointer) and gpus and per_node and gpus > per_node and gpus % per_node:
+        if config.switch(pointer) and gpus and per_node and gpus > per_node and gpus % per_node:
             message = f"zero_quantized_gradients: {gpus} GPUs are no whole number of nodes of {per_node}"
             hint = f"{listed(neighbours(per_node, gpus))} GPUs, or leave it out"
             yield Violation(where=config.locate(pointer), message=message, hint=hint)
 
 
 @configs.rule("ZERO029", ERROR, "init", deepspeed_now("runtime/zero/stage3.py:390"))
-def quantized_gradients_scatter(config: DsConfig) -> Violations:
+def quantized_gradients_scatter(config: Config) -> Violations:
     """Quantized gradients at stage 3 are reduced and scattered.
 
     Prevents: `when enable all_to_all_reduce, reduce_scatter should also be enabled`
     Fix: reduce_scatter: true
     """
-    off = switch(config, f"{ZERO}/reduce_scatter", True) is False
-    if stage_of(config) == 3 and switch(config, f"{ZERO}/zero_quantized_gradients") and off:
+    off = config.switch(f"{ZERO}/reduce_scatter", True) is False
+    if config.stage == 3 and config.switch(f"{ZERO}/zero_quantized_gradients") and off:
         message = "zero_quantized_gradients: true is refused with reduce_scatter: false"
         yield Violation(where=config.locate(f"{ZERO}/reduce_scatter"), message=message, hint="reduce_scatter: true")
 
 
 @configs.rule("ZERO031", WARNING, "training", deepspeed_now("runtime/zero/stage3.py:2189"))
-def frozen_weights_are_half(config: DsConfig) -> Violations:
+def frozen_weights_are_half(config: Config) -> Violations:
     """zero_quantized_nontrainable_weights is for fp16 weights, where the script quantizes them itself.
 
     Prevents: `quantize_dstensor() expects tensor.dtype == torch.float16`
     Fix: fp16
     """
     pointer = f"{ZERO}/zero_quantized_nontrainable_weights"
-    if stage_of(config) == 3 and switch(config, pointer) and precision(config) == "bf16":
+    if config.stage == 3 and config.switch(pointer) and config.precision == "bf16":
         message = "zero_quantized_nontrainable_weights: true with bf16: quantize_nontrainable_params() takes fp16 only"
         yield Violation(where=config.locate(pointer), message=message, hint="fp16, where the script calls it")
 
@@ -106,7 +107,7 @@ def frozen_weights_are_half(config: DsConfig) -> Violations:
     deepspeed_now("runtime/zero/partition_parameters.py:889 (the cast below it is there since 0.19.6)"),
     before=(0, 19, 6),
 )
-def quantized_weights_are_half(config: DsConfig) -> Violations:
+def quantized_weights_are_half(config: Config) -> Violations:
     """Quantized weights are fp16 in this version: its kernel reads bf16 bits as fp16.
 
     Prevents: weights that are silently wrong, or a first product of two types
@@ -114,24 +115,24 @@ def quantized_weights_are_half(config: DsConfig) -> Violations:
     """
     for key in _FLAGS[:2]:
         pointer = f"{ZERO}/{key}"
-        if stage_of(config) == 3 and switch(config, pointer) and precision(config) == "bf16":
+        if config.stage == 3 and config.switch(pointer) and config.precision == "bf16":
             message = f"{key}: true with bf16: up to DeepSpeed 0.19.5 the kernel reads bf16's bits as fp16's"
             yield Violation(where=config.locate(pointer), message=message, hint="fp16, or DeepSpeed 0.19.6 or later")
 
 
 @configs.rule("ZERO032", WARNING, "silent", deepspeed_now("runtime/engine.py:2669"))
-def zeropp_is_for_stage_3(config: DsConfig) -> Violations:
+def zeropp_is_for_stage_3(config: Config) -> Violations:
     """ZeRO++ works at stage 3.
 
     Prevents: settings that look effective and aren't
     Fix: stage 3
     """
-    stage = stage_of(config)
+    stage = config.stage
     if stage not in (1, 2):  # at 0, a rule of stage 0 speaks of all keys
         return
-    flags = [f"{ZERO}/{flag}" for flag in _FLAGS if switch(config, f"{ZERO}/{flag}")]
-    size = whole(given(config, HPZ))
-    yield from idle(config, [*flags, *([HPZ] if size and size > 1 else [])], f"at stage {stage}")
+    flags = [f"{ZERO}/{flag}" for flag in _FLAGS if config.switch(f"{ZERO}/{flag}")]
+    size = config.whole(HPZ)
+    yield from unused(config, [*flags, *([HPZ] if size and size > 1 else [])], f"at stage {stage}")
 
 
 @submissions.rule(
@@ -151,14 +152,14 @@ def mics_shards_divide_the_gpus(submission: Submission) -> Violations:
     gpus = submission.world.gpus
     for config in configs(submission):
         pointer = f"{ZERO}/mics_shard_size"
-        size = whole(given(config, pointer))
-        if not size or size < 1 or stage_of(config) != 3:
+        size = config.whole(pointer)
+        if not size or size < 1 or config.stage != 3:
             continue
         if gpus and gpus % size:
             message = f"mics_shard_size: {size} does not divide {gpus} GPUs"
             hint = f"mics_shard_size: {listed(divisors(gpus)[:8])}"
             yield Violation(where=config.locate(pointer), message=message, hint=hint)
-        if offloads(config, "optimizer") or offloads(config, "param"):
+        if config.offloads("optimizer") or config.offloads("param"):
             message = f"mics_shard_size: {size} with offload, which MiCS has not"
             yield Violation(where=config.locate(pointer), message=message, hint="one of the two")
 
@@ -175,8 +176,8 @@ def persistent_parameters_are_small(submission: Submission) -> Violations:
     model = submission.model
     for config in configs(submission) if model else ():
         pointer = f"{ZERO}/stage3_param_persistence_threshold"
-        size = whole(given(config, pointer))
-        if model and stage_of(config) == 3 and size is not None and size > model.hidden**2:
+        size = config.whole(pointer)
+        if model and config.stage == 3 and size is not None and size > model.hidden**2:
             message = f"stage3_param_persistence_threshold: {shown(config.value(pointer))} keeps every matrix of"
             message += f" {model.hidden} × {model.hidden} = {model.hidden**2} parameters whole on every GPU"
             hint = f"stage3_param_persistence_threshold: {10 * model.hidden} (10 × the hidden size)"

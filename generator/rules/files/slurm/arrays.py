@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from ....documents.shell.launch_line import Launch, Option
+from ....documents.command_line import Argument
+from ....documents.launcher_call import fixed_port
+from ....documents.shell.launch_line import Launch
 from ....documents.shell.script import Word
+from ....documents.slurm_request import Request
 from ....findings import WARNING, Violation, Violations
 from ...sources import slurm_manual
-from ..launching.launch_ports import fixed_port
-from .options import known_values
-from .requests import Request, blocks
+from ..subjects import blocks
 
 #: Options of training programs for the folder that checkpoints are written to: Transformers', Megatron's and others'.
 _FOLDERS: Final = frozenset(
@@ -24,58 +25,45 @@ _OWN: Final = ("SLURM_ARRAY_TASK_ID", "SLURM_JOB_ID", "SLURM_JOBID")
 
 @blocks.rule("SLM022", WARNING, "training", slurm_manual("sbatch(1), --array, and filename pattern"))
 def tasks_of_an_array_differ(request: Request) -> Violations:
-    """The jobs of an array have logs, checkpoints, ports and work of their own.
+    """The jobs of an array have their own logs, checkpoints, ports and work.
 
     Prevents: Jobs that write the same checkpoint folder and log at the same time.
-    Fix: %A_%a in the paths.
+    Fix: put %A_%a into the paths
     """
-    for option, text in known_values(request, "--array"):
-        if text.endswith("%1") or re.fullmatch(r"\d+", text):  # one after the other: a chain that goes on
+    for array in request.texts("--array"):
+        if array.value.endswith("%1") or re.fullmatch(r"\d+", array.value):  # one after the other: a chain that goes on
             continue
-        content = request.shell.text.content
-        if not any(name in content for name in _OWN):
-            same = "nothing in the script depends on SLURM_ARRAY_TASK_ID: all jobs do the same"
-            message = f"{request.said(option)}, but {same}"
-            hint = "choose the work by $SLURM_ARRAY_TASK_ID, and give each job a checkpoint folder of its own"
-            yield Violation(where=request.at_value(option), message=message, hint=hint)
-        yield from _shared_log(request)
-        yield from _shared_by_launches(request, option)
+        if not any(name in request.shell.text.content for name in _OWN):
+            message = f"{array}, but nothing in the script depends on SLURM_ARRAY_TASK_ID: all jobs do the same"
+            hint = "choose the work by $SLURM_ARRAY_TASK_ID, and give each job its own checkpoint folder"
+            yield Violation(where=array.where_value, message=message, hint=hint)
+        for log in request.texts("--output", "--error"):
+            if not re.search(r"%\d*[aAjJ]", log.value) and log.value != "/dev/null":
+                message = f"{log} is one file for all jobs of the array"
+                yield Violation(where=log.where_value, message=message, hint=f"write {log.name}=%x-%A_%a.out")
+        for launch in request.launches:
+            if not launch.calls[0].command.guarded:
+                yield from _shared(request, array, launch)
 
 
-def _shared_log(request: Request) -> Violations:
-    for option, text in known_values(request, "--output", "--error"):
-        if not re.search(r"%\d*[aAjJ]", text) and text != "/dev/null":
-            message = f"{request.said(option)} is one file for all jobs of the array"
-            yield Violation(where=request.at_value(option), message=message, hint=f"{option.name}=%x-%A_%a.out")
-
-
-def _shared_by_launches(request: Request, array: Option) -> Violations:
-    """Folders and ports that are written out in the launch lines, and so the same in every job."""
-    shell = request.shell
-    for launch in request.block.launches if request.block else ():
-        if launch.calls[0].command.guarded:
-            continue
-        for name, word, value in _folders(launch):
-            message = f"{name} {value} is one folder for all jobs of {request.said(array)}"
-            hint = f'{name} "{value.rstrip("/")}/$SLURM_ARRAY_TASK_ID"'
-            yield Violation(where=shell.locate(word), message=message, hint=hint)
-        port = None if request.has("--exclusive") else fixed_port(launch)
-        if port is not None:
-            message = f"{port.words}, for all jobs of {request.said(array)}, which may run on one node"
-            hint = port.instead(f"$(({port.number} + SLURM_ARRAY_TASK_ID))")
-            where = shell.locate(port.option.written if port.option else port.call.word)
-            yield Violation(where=where, message=message, hint=hint)
+def _shared(request: Request, array: Argument[str], launch: Launch) -> Violations:
+    """Folders and a port that are literal in a launch line, and so the same in every job."""
+    for name, word, value in _folders(launch):
+        message = f"{name} {value} is one folder for all jobs of {array}"
+        hint = f'write {name} "{value.rstrip("/")}/$SLURM_ARRAY_TASK_ID"'
+        yield Violation(where=launch.script.locate(word), message=message, hint=hint)
+    port = None if request.has("--exclusive") else fixed_port(launch)
+    if port is not None:
+        message = f"{port.text}, for all jobs of {array}, which may run on one node"
+        hint = f"write {port.instead(f'$(({port.number} + SLURM_ARRAY_TASK_ID))')}"
+        yield Violation(where=port.where, message=message, hint=hint)
 
 
 def _folders(launch: Launch) -> Iterator[tuple[str, Word, str]]:
     words = launch.arguments
-    for index, word in enumerate(words):
+    for word, following in zip(words, (*words[1:], None), strict=False):
         name, equals, value = (word.value or "").partition("=")
-        if name not in _FOLDERS:
-            continue
-        if equals:
+        if name in _FOLDERS and equals:
             yield name, word, value
-        elif index + 1 < len(words):
-            following = words[index + 1].value
-            if following and not following.startswith("-"):
-                yield name, words[index + 1], following
+        elif name in _FOLDERS and following and following.value and not following.value.startswith("-"):
+            yield name, following, following.value
