@@ -8,7 +8,7 @@ from typing import Final
 
 from ...catalog import Model
 from ...documents.deepspeed_config import Config
-from ...documents.links import used_ds_config
+from ...documents.links import used_config
 from ...documents.megatron_arguments import MegatronArguments
 from ...documents.submission import Submission
 from ...documents.world import world_of
@@ -39,7 +39,7 @@ _DEGREES: Final = (
 
 @subject("job spec", "DeepSpeed config")
 def _configs(submission: Submission) -> Iterator[tuple[Job, Config]]:
-    config = used_ds_config(submission)
+    config = used_config(submission)
     if submission.job is not None and config is not None:
         yield submission.job, config
 
@@ -71,7 +71,7 @@ def stage_is_the_jobs(planned: tuple[Job, Config]) -> Violations:
     """The DeepSpeed config has the ZeRO stage that the job spec pins.
 
     Prevents: No error: memory and speed are those of another ZeRO stage than planned.
-    Fix: write the pinned stage into the config, or render it anew from the spec
+    Fix: write the pinned stage into the config, or regenerate it from the spec
     """
     (job, config), pointer = planned, "/zero_optimization/stage"
     stage = job.pins.zero_stage

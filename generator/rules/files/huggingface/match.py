@@ -9,7 +9,7 @@ from typing import Final
 
 from ....documents.deepspeed_config import Config
 from ....documents.hjson.edits import replace_value
-from ....documents.links import ds_config_of, used_ds_config
+from ....documents.links import ds_config_of, used_config
 from ....documents.submission import Submission
 from ....documents.training_arguments import TrainingArguments
 from ....documents.world import world_of
@@ -52,7 +52,7 @@ def pairs(submission: Submission) -> Iterator[Pair]:
     for arguments in submission.training_arguments:
         config = ds_config_of(submission, arguments)
         if config is None and named and not arguments.has("deepspeed"):
-            config = used_ds_config(submission)
+            config = used_config(submission)
         if config is not None:
             yield Pair(arguments, config, world_of(submission).gpus)
 
@@ -86,7 +86,7 @@ def _expected(arguments: TrainingArguments) -> Iterator[_Expected]:
 
 
 def _mismatches(pair: Pair, expected: _Expected, *, fixable: bool = False) -> Violations:
-    """Where transformers takes a DeepSpeed value for another than the argument's, as Python compares them."""
+    """Where a DeepSpeed value differs from the argument's, by the comparison that transformers makes in Python."""
     config, value = pair.config, pair.config.value(expected.pointer)
     if value is None or value == "auto" or value == expected.value:
         return
