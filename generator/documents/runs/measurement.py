@@ -50,6 +50,7 @@ RUNS_UNUSED: Final = _runs(
     "A run of another machine, or in another unit, would change constants that it has no bearing on.",
     "make one calibration for each machine and framework",
     severity=WARNING,
+    when="silent",
 )
 PEAK_KINDS: Final = ("allocated", "reserved", "device")
 
