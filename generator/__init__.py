@@ -158,7 +158,7 @@ def validate(
     though they are named. Raises nothing else: bad input is a finding.
     """
     from .documents.context import ContextFlags
-    from .validate.submissions import validate
+    from .validate.validate import validate
 
     beside = ContextFlags(
         gpus=gpus,

@@ -16,7 +16,7 @@ from .findings_text import printable
 
 if TYPE_CHECKING:
     from ..findings import Edit, Finding
-    from ..validate.submissions import Answer
+    from ..validate.validate import Answer
     from ..write import Change
 
 MAX_ROUNDS: Final = 10

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ..findings import Finding
-    from ..validate.submissions import Answer
+    from ..validate.validate import Answer
     from .fixing import FixedFile
 
 CONSUMERS: Final = ("deepspeed", "huggingface", "accelerate", "megatron-deepspeed")
@@ -89,8 +89,8 @@ def _checker(
     """A function that checks the paths, with contents to read instead of the files'."""
     from ..documents.context import ContextFlags
     from ..documents.read import by_folder
-    from ..validate.submissions import joined
-    from ..validate.submissions import validate as check
+    from ..validate.validate import joined
+    from ..validate.validate import validate as check
 
     submissions = by_folder(paths) if each_folder else (paths,)
 
@@ -104,7 +104,7 @@ def _checker(
                     engine=engine,
                     skip_unknown=skip_unknown or each_folder,
                     instead=instead,
-                    told=reported,
+                    reported=reported,
                 )
                 for submission in submissions
             )

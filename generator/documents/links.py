@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import zip_longest
 from pathlib import PurePath
 from typing import Final
 
@@ -54,7 +55,7 @@ def references(submission: Submission) -> tuple[Reference, ...]:
 
 
 @lru_cache(maxsize=4)
-def used_ds_config(submission: Submission) -> Config | None:
+def used_config(submission: Submission) -> Config | None:
     """The DeepSpeed config that the job uses: the one that a launch line names, else the only one there is."""
     named = {link.name for link in references(submission) if link.kind == "DeepSpeed config"}
     used = [config for config in submission.configs if config.name in named] or submission.configs
@@ -83,7 +84,7 @@ def ds_config_of(submission: Submission, arguments: TrainingArguments) -> Config
         same = [config for config in configs if config.name == name]
         if len(same) == 1:
             return same[0]
-    return used_ds_config(submission) if named is None or len(configs) == 1 else None
+    return used_config(submission) if named is None or len(configs) == 1 else None
 
 
 def _references(submission: Submission) -> Iterator[Reference]:
@@ -118,16 +119,12 @@ def _input_references(job: AzureMLJob) -> Iterator[Reference]:
 
 
 def _program_references(launch: Launch) -> Iterator[Reference]:
-    words: Sequence[Word] = launch.arguments
-    for index, word in enumerate(words):
+    for word, following in zip_longest(launch.arguments, launch.arguments[1:]):
         option, equals, _ = word.raw.partition("=")
-        if option not in _CONFIG_OPTIONS:
-            continue
-        value = word if equals else words[index + 1] if index + 1 < len(words) else None
-        path = None if value is None else _path_of(value)
-        if equals and path is not None:
-            path = path.partition("=")[2]
-        if path is not None and value is not None and path.endswith((".json", ".hjson")):
+        value = word if equals else following
+        path = _path_of(value) if option in _CONFIG_OPTIONS and value is not None else None
+        path = path.partition("=")[2] if path and equals else path
+        if path and path.endswith((".json", ".hjson")):
             yield Reference(kind="DeepSpeed config", path=path, where=launch.script.locate(value))
 
 

@@ -26,7 +26,7 @@ class Reader(Protocol):
 
 
 def kind_of_value(value: object) -> ValueKind:
-    """The type of a value of plain data. What YAML 1.1 makes of dates and binaries is text in the file."""
+    """The type of a value of plain data. Dates and binaries of YAML 1.1 count as text."""
     match value:
         case None:
             return "null"

@@ -1,11 +1,11 @@
-"""`Submission`: the documents that are checked together, and what the user said beside them."""
+"""`Submission`: the documents that are checked together, and their context."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from ..catalog import Model
 from ..job.framework import Frameworks
@@ -19,10 +19,6 @@ from .megatron_arguments import MegatronArguments
 from .shell.launch_line import Launch
 from .training_arguments import TrainingArguments
 
-if TYPE_CHECKING:
-    from .links import Reference
-    from .world import World
-
 #: The newest release that the tables of keys describe.
 NEWEST_DEEPSPEED: Final = (0, 19, 8)
 
@@ -32,9 +28,14 @@ CONSUMERS: Final = ("deepspeed", "huggingface", "accelerate", "megatron-deepspee
 _Kind = TypeVar("_Kind", bound=Document)
 
 
+def _documents_of(kind: type[_Kind]) -> cached_property[tuple[_Kind, ...]]:
+    """The documents of a kind, in order."""
+    return cached_property(lambda submission: tuple(one for one in submission.documents if isinstance(one, kind)))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What the command line says beside the files; None where it says nothing."""
+    """What flags add to the files; None where one is left out."""
 
     gpus: int | None = None
     gpus_per_node: int | None = None
@@ -54,51 +55,22 @@ class Submission:
     context: Context = field(default_factory=Context)
     jobs: tuple[Job, ...] = ()  #: of the job specs among the documents that could be resolved
 
-    def _of(self, kind: type[_Kind]) -> tuple[_Kind, ...]:
-        return tuple(document for document in self.documents if isinstance(document, kind))
+    scripts = _documents_of(LaunchScript)  #: those that are files, not the commands of AzureML jobs
+    azureml_jobs = _documents_of(AzureMLJob)
+    accelerate_configs = _documents_of(AccelerateConfig)
+    training_arguments = _documents_of(TrainingArguments)  #: from files and from launch lines
+    megatron = _documents_of(MegatronArguments)  #: from launch lines and files of arguments
+    hostfiles = _documents_of(Hostfile)
+    environment_files = _documents_of(EnvironmentFile)
+    _ds_configs = _documents_of(DsConfig)
 
     @cached_property
     def configs(self) -> tuple[Config, ...]:
         """DeepSpeed configs, those within scripts included."""
         return tuple(
             Config(json=one.json, target=one.target, consumer=self.consumer, version=self.deepspeed_version)
-            for one in self._of(DsConfig)
+            for one in self._ds_configs
         )
-
-    @cached_property
-    def scripts(self) -> tuple[LaunchScript, ...]:
-        """Launch scripts that are files; the commands of AzureML jobs are not among them."""
-        return self._of(LaunchScript)
-
-    @cached_property
-    def azureml_jobs(self) -> tuple[AzureMLJob, ...]:
-        """AzureML command jobs."""
-        return self._of(AzureMLJob)
-
-    @cached_property
-    def accelerate_configs(self) -> tuple[AccelerateConfig, ...]:
-        """accelerate configs."""
-        return self._of(AccelerateConfig)
-
-    @cached_property
-    def training_arguments(self) -> tuple[TrainingArguments, ...]:
-        """TrainingArguments, from files and from launch lines."""
-        return self._of(TrainingArguments)
-
-    @cached_property
-    def megatron(self) -> tuple[MegatronArguments, ...]:
-        """Megatron arguments, from launch lines and files of arguments."""
-        return self._of(MegatronArguments)
-
-    @cached_property
-    def hostfiles(self) -> tuple[Hostfile, ...]:
-        """Hostfiles."""
-        return self._of(Hostfile)
-
-    @cached_property
-    def environment_files(self) -> tuple[EnvironmentFile, ...]:
-        """Files named `.deepspeed_env`."""
-        return self._of(EnvironmentFile)
 
     @cached_property
     def commands(self) -> tuple[LaunchScript, ...]:
@@ -112,17 +84,17 @@ class Submission:
 
     @cached_property
     def job(self) -> Job | None:
-        """The job that the submission is for: the one given, else that of its only job spec."""
+        """The job that the submission is for: that of the context, else of its only job spec."""
         return self.context.job or (self.jobs[0] if len(self.jobs) == 1 else None)
 
     @cached_property
     def cluster(self) -> Cluster | None:
-        """The machines: as given, else the job's."""
+        """The machines: those of the context, else the job's."""
         return self.context.cluster or (self.job.cluster if self.job else None)
 
     @cached_property
     def model(self) -> Model | None:
-        """The model: as given, else the job's."""
+        """The model: that of the context, else the job's."""
         return self.context.model or (self.job.model if self.job else None)
 
     @property
@@ -132,7 +104,7 @@ class Submission:
 
     @cached_property
     def consumer(self) -> str:
-        """Who reads the DeepSpeed configs: as given, else as the other documents tell, else DeepSpeed itself."""
+        """The program that reads the DeepSpeed configs, by the context, else by the other documents."""
         return self.context.consumer or next(self._signs_of_consumer(), "deepspeed")
 
     def _signs_of_consumer(self) -> Iterator[str]:
@@ -146,26 +118,3 @@ class Submission:
             call.program == "accelerate" for launch in self.launches for call in launch.calls
         ):
             yield "accelerate"
-
-    # The last uses of these move to the functions that they call.
-
-    @property
-    def references(self) -> tuple[Reference, ...]:
-        """Files that documents of the submission name."""
-        from .links import references
-
-        return references(self)
-
-    @property
-    def config(self) -> Config | None:
-        """The DeepSpeed config that the job uses."""
-        from .links import used_ds_config
-
-        return used_ds_config(self)
-
-    @property
-    def world(self) -> World:
-        """GPUs, nodes and degrees of parallelism."""
-        from .world import world_of
-
-        return world_of(self)

@@ -14,7 +14,7 @@ from dsgen.cli.fixing import MAX_ROUNDS, FixedFile, fix_files, unified_diff, wri
 from dsgen.cli.status import ExitStatus
 from dsgen.findings import Edit, Finding, Location, Severity
 from dsgen.job.text import text_of
-from dsgen.validate.submissions import Answer
+from dsgen.validate.validate import Answer
 from dsgen.write import CannotWrite
 from tests.case import NAMES, files_of, read_case
 from tests.cli.running import run

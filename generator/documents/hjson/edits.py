@@ -149,7 +149,7 @@ def to_strict(doc: JsonText) -> tuple[Edit, ...]:
 
 
 def _is_safe(doc: JsonText, pointer: str) -> bool:
-    """Whether what stands at `pointer` and beside it is known for certain: no key is twice there."""
+    """Whether what is at `pointer` and next to it is known for certain: no key is there twice."""
     parent = _split(pointer)[0]
     return doc.broken is None and not any(
         f"{pointer}/".startswith(f"{twice.pointer}/") or (pointer and _split(twice.pointer)[0] == parent)
@@ -168,7 +168,7 @@ def _checked(
 ) -> tuple[Edit, ...]:
     """The changes as edits, if they give what `change` makes of the data.
 
-    Strict JSON isn't read again. In HJSON a `'''` text loses as much indentation as stands before it: where a change
+    Strict JSON isn't read again. In HJSON a `'''` string loses as much indentation as it has: where a change
     would move one, all of them become texts in quotes.
     """
     edits = _edits(doc, changes)
@@ -217,7 +217,7 @@ def _writer(doc: JsonText, pointer: str, names: list[str]) -> Callable[[str | No
     text, value = doc.text.content[span.start : span.end], doc.value(pointer)
     quoted = text.startswith('"') or isinstance(value, (dict, list))
     if not quoted and (isinstance(value, str) or not text.isascii()):
-        text = dump(value)  # as a text without quotes it would take in what follows
+        text = dump(value)  # as a string without quotes it would take in what follows
     elif "'''" in text:  # such a text means another one in another column
         text = apply_edits(text, _edits(doc, _multiline_within(doc, span.start, span.end)))
     old_indent = line_indent(doc, key_start)
@@ -237,7 +237,7 @@ def _writer(doc: JsonText, pointer: str, names: list[str]) -> Callable[[str | No
 
 
 def _multiline_within(doc: JsonText, start: int, end: int) -> list[Change]:
-    """The `'''` texts between two offsets as texts in quotes; offsets count from `start`."""
+    """The `'''` strings between two offsets as texts in quotes; offsets count from `start`."""
     marks = (mark for mark in doc.marks if mark.what == MULTILINE and start <= mark.start < end)
     return [Change(mark.start - start, mark.end - start, mark.strict) for mark in marks]
 

@@ -1,4 +1,4 @@
-"""Where members stand in the lines of a JSON or HJSON text: what goes with a removed one, where a new one fits."""
+"""The lines of the members of a JSON or HJSON text: what goes with a removed one, where a new one fits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def line_end(doc: JsonText) -> str:
 
 
 def starts_line(doc: JsonText, pos: int) -> bool:
-    """Whether only blanks stand before `pos` on its line."""
+    """Whether only blanks are before `pos` on its line."""
     return not doc.text.content[line_start(doc.text.content, pos) : pos].strip(" \t")
 
 
@@ -74,7 +74,7 @@ def removals(doc: JsonText, pointer: str) -> list[Change]:
 
 
 def _widened(doc: JsonText, start: int, end: int) -> Change:
-    """A removal with its whole line, if nothing else is on it, else with the blanks beside it."""
+    """A removal with its whole line, if nothing else is on it, else with the blanks next to it."""
     content = doc.text.content
     rest = _REST.match(content, end)
     if rest and starts_line(doc, start):
@@ -95,7 +95,7 @@ def insertions(doc: JsonText, pointer: str, write: Callable[[str | None], str]) 
         return [_only_member(doc, span.start + 1, closer, write)]
     last = doc.spans[children[-1]]
     comma = _comma_after(content, last.end)
-    # A text without quotes takes in all of its line, a comma too; nothing is needed after it.
+    # A string without quotes takes in all of its line, a comma too; nothing is needed after it.
     needed = comma is None and not without and not _ends_with_line(doc, last.start)
     changes = [Change(last.end, last.end, ",")] if needed else []
     done = last.end if comma is None else comma + 1
@@ -143,4 +143,4 @@ def _without_braces(doc: JsonText) -> bool:
 
 
 def _ends_with_line(doc: JsonText, start: int) -> bool:
-    return any(mark.start == start and mark.what == "text without quotes" for mark in doc.marks)
+    return any(mark.start == start and mark.what == "string without quotes" for mark in doc.marks)

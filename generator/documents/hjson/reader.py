@@ -25,7 +25,7 @@ _BYTE_ORDER_MARKS: Final = ("\ufeff", "\xef\xbb\xbf")
 
 
 class Span(NamedTuple):
-    """Where a value stands: characters `start` up to `end` of the text; `key_*`: its key, quotes included."""
+    """The place of a value: characters `start` up to `end` of the text; `key_*`: its key, quotes included."""
 
     start: int
     end: int
@@ -265,5 +265,5 @@ class Reader:
             hints += f"; the `{self._content[opened.start]}` in line {self._line(opened.start)} is not closed"
         if self.tokens.swallowed is not None:
             line = self._line(self.tokens.swallowed)
-            hints += f"; the text without quotes in line {line} goes on to the end of its line, brackets included"
+            hints += f"; the string without quotes in line {line} goes on to the end of its line, brackets included"
         return hints

@@ -1,7 +1,7 @@
 """DeepSpeed's JSON with the place of every key and value, as both of its readers see it.
 
-DeepSpeed reads its config with hjson, which takes comments, bare keys and much more; accelerate, Hugging Face and
-Megatron-DeepSpeed read the same file with Python's strict `json`. A `JsonText` says what each of them makes of it.
+DeepSpeed reads its config with hjson, which accepts comments, bare keys and much more; accelerate, Hugging Face and
+Megatron-DeepSpeed read the same file with Python's strict `json`. A `JsonText` has what each of them reads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Deviation:
     """One place where the text is HJSON but not strict JSON."""
 
     offset: int
-    what: str  #: such as "a comment", "a trailing comma", "text without quotes"
+    what: str  #: such as "a comment", "a trailing comma", "string without quotes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

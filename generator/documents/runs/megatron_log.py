@@ -41,7 +41,7 @@ _SHAPE: Final = {"num_layers": "layers", "hidden_size": "hidden", "num_attention
 
 
 def read(lines: Sequence[str]) -> LogFacts | None:
-    """What the log says; `None` when it isn't one of Megatron's."""
+    """What the log has; `None` when it isn't one of Megatron's."""
     arguments, places = _arguments(lines)
     steps: list[tuple[float, int | None]] = []
     peaks: list[float] = []
@@ -105,7 +105,7 @@ def _one_batch(steps: Sequence[tuple[float, int | None]]) -> tuple[int | None, l
 
 
 def _keys(arguments: dict[str, str]) -> dict[str, object]:
-    """The keys of the spec that the arguments say."""
+    """The keys of the spec that the arguments set."""
     keys = spec_keys(arguments, _PLAIN)
     if not arguments:
         return keys

@@ -21,7 +21,7 @@ _ESCAPE: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
 class Unreadable(Exception):
-    """There is no text to read; `answer` says why."""
+    """There is no text to read; `answer` has the reason."""
 
     def __init__(self, path: str, message: str, hint: str) -> None:
         self.answer = Read(findings=(error(RUNS_UNREADABLE, Location(path=path), message, hint),))

@@ -29,7 +29,7 @@ def read_log(path: str, lines: Sequence[str]) -> Read:
         hint = "dsgen reads logs of Megatron-LM, Megatron-DeepSpeed, DeepSpeed and the Hugging Face Trainer, and CSV"
         return Read(findings=(error(RUNS_UNREADABLE, where, "no training log that dsgen knows", hint),))
     if not facts.steps:
-        message = f"this log of {facts.writer} doesn't say how long a step took"
+        message = f"this log of {facts.writer} has no step times"
         return Read(findings=(error(RUNS_NO_STEPS, where, message, facts.hint),))
     seconds, note = typical(facts)
     run = Measurement(

@@ -2,7 +2,7 @@
 
 Columns: `step_time_s` (seconds of an optimizer step), optionally `peak_memory_gib` with `peak_memory_kind` (allocated,
 reserved or device) and `name`; every other column is a key of the spec's top level, `training` or `layout` with a
-single value: `gpus`, `global_batch`, `tensor`, `recompute` and so on. An empty cell says nothing: the job's own value
+single value: `gpus`, `global_batch`, `tensor`, `recompute` and so on. An empty cell is left out: the job's own value
 counts.
 """
 

@@ -1,4 +1,4 @@
-"""Logs of the Hugging Face Trainer, which says its speed once, at the end.
+"""Logs of the Hugging Face Trainer, which prints its speed once, at the end.
 
 **Source**: transformers 5.23: trainer_utils.py, speed_metrics; trainer.py, the lines under `Running training`;
 trainer_pt_utils.py, log_metrics. Numbers are text from version 5 on.
@@ -25,7 +25,7 @@ _LOSS: Final = re.compile(r"\{'loss': .*'epoch': ")
 
 
 def read(lines: Sequence[str]) -> LogFacts | None:
-    """What the log says; `None` when it isn't one of the Trainer's."""
+    """What the log has; `None` when it isn't one of the Trainer's."""
     rates, keys, places = [], {}, {}
     ours = False
     samples = None

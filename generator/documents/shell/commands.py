@@ -157,7 +157,7 @@ class Commands:
             value = UNKNOWN
         elif match and match[3]:
             value = self._appended(name, added)
-        # An empty value stands behind the equals sign.
+        # An empty value is behind the equals sign.
         behind = self._source.place(token.end - 1) + 1
         start, end = self._source.region(first, token.end) if first < token.end else (behind, behind)
         content = self._context.reading.content
@@ -188,7 +188,7 @@ class Commands:
         return Value((), tuple(elements))
 
     def _appended(self, name: str, value: Value) -> Value:
-        """What `NAME+=value` makes of a variable."""
+        """The value of a variable after `NAME+=value`."""
         before = self._state.get(name)
         if before is None:
             return value if value.elements is not None else Value(UNKNOWN.pieces + value.pieces)
@@ -197,7 +197,7 @@ class Commands:
         return UNKNOWN if before.elements is not None else Value(before.pieces + value.pieces)
 
     def _array_words(self, token: Token, value: Value, added: Value) -> tuple[Word, ...] | None:
-        """The words of an array; of a long one only what is added, or a script that adds by lines takes for ever."""
+        """The words of an array; of a long one only what is added: a script may add line by line."""
         if value.elements is None:
             return () if token.kind == ARRAY and added is UNKNOWN else None
         elements = value.elements if len(value.elements) <= _LISTED else added.elements or ()

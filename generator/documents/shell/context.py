@@ -1,4 +1,4 @@
-"""What the reading of one shell's text goes by: the document, the text, its variables, and where it stands."""
+"""The state of reading one shell's text: the document, the text, its variables, and the shells around it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Reading:
 
 
 class Outer(NamedTuple):
-    """The `bash -c` that a text stands in."""
+    """The `bash -c` around a text."""
 
     text: str | None = None  #: as written
     single_quoted: bool = False
@@ -61,7 +61,7 @@ class Context:
         return token.text or self.source.text[token.start : token.end]
 
     def assigns(self, token: Token) -> bool:
-        """Whether a token is an assignment where it stands before a command."""
+        """Whether a token is an assignment when it is before a command."""
         if token.kind != WORD:
             return token.kind == ARRAY
         if token.text and "=" not in token.text:

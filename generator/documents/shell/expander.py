@@ -183,7 +183,7 @@ class Expander:
 
 
 def _expands_to_names(bare: str) -> bool:
-    """Whether bash looks for file names, or makes several words of braces, in what stands outside quotes."""
+    """Whether bash looks for file names, or expands braces, in what is outside quotes."""
     if GLOB.search(bare):
         return True
     found = set(_BRACES.findall(bare)) if "{" in bare else set()

@@ -53,12 +53,11 @@ class Fields:
 
     def put(self, piece: Piece) -> None:
         """Adds what was written here to the word."""
-        current = self.current
-        if current is None:
+        if self.current is None:
             self.current = Field([piece])
         else:
-            current.foreign = False
-            current.pieces.append(piece)
+            self.current.foreign = False
+            self.current.pieces.append(piece)
 
     def add(self, pieces: Sequence[Piece]) -> None:
         """As `put`, for several."""

@@ -40,7 +40,7 @@ class Launch:
 
     script: ShellScript = field(repr=False)
     calls: tuple[Call, ...]  #: outermost first
-    program: Word | None  #: the script or module; None where it can't be told
+    program: Word | None  #: the script or module; None where it can't be known
     arguments: tuple[Word, ...]  #: those of the training program
     environment: Mapping[str, Assignment]
 
@@ -51,9 +51,7 @@ class Launch:
 
 def launches(script: ShellScript) -> tuple[Launch, ...]:
     """Every training program that the script starts, in order."""
-    return tuple(
-        _launches_of(script, script.commands, _Exports(script)) or _launches_of(script, _kept(script), _Exports(script))
-    )
+    return tuple(_launches_of(script, script.commands) or _launches_of(script, _kept(script)))
 
 
 def _kept(script: ShellScript) -> list[Command]:
@@ -65,9 +63,8 @@ def _kept(script: ShellScript) -> list[Command]:
     ]
 
 
-def _launches_of(script: ShellScript, commands: Iterable[Command], exports: _Exports) -> list[Launch]:
-    found: list[Launch] = []
-    walks: dict[int, Walk] = {}
+def _launches_of(script: ShellScript, commands: Iterable[Command]) -> list[Launch]:
+    found, walks, exports = list[Launch](), dict[int, Walk](), _Exports(script)
     for command in commands:
         outer = walks.get(command.inside) if command.inside is not None else None
         walk = Walk(command=command)
@@ -105,7 +102,7 @@ class _Exports:
         prefixes = {id(assignment) for command in script.commands for assignment in command.environment}
         self._assignments = [a for a in script.assignments if id(a) not in prefixes]
         self._next = 0
-        self._now: dict[int | None, dict[str, Assignment]] = {None: {}}  # by the `bash -c` that they stand in
+        self._now: dict[int | None, dict[str, Assignment]] = {None: {}}  # by the `bash -c` that they are in
 
     def before(self, command: Command) -> dict[str, Assignment]:
         """The last export of each name before a command; asked in order."""
@@ -129,8 +126,6 @@ def _is_launch(walk: Walk) -> bool:
     programs = {call.program for call in walk.calls}
     if "sbatch" in programs:
         return walk.program is not None
-    if not programs & _STARTS_JOBS:
-        return False
     if walk.program is None:
         return bool(programs & TAKES_SCRIPT)
-    return basename(walk.program) not in _TOOLS | _TOOL_MODULES
+    return bool(programs & _STARTS_JOBS) and basename(walk.program) not in _TOOLS | _TOOL_MODULES

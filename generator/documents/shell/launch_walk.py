@@ -32,7 +32,7 @@ _SUBCOMMANDS: Final = {
     "enroot": {"start"},
     "nsys": {"profile"},
 }
-#: How many words stand between a wrapper's options and the command that it starts.
+#: How many words are between a wrapper's options and the command that it starts.
 _OPERANDS: Final = {"singularity": 1, "docker": 1, "enroot": 1, "timeout": 1, "taskset": 1, "ssh": 1}
 _WRAPPERS: Final = frozenset({"numactl", "nice", "timeout", "stdbuf", "time", "taskset", "exec", "nsys"})
 TAKES_SCRIPT: Final = frozenset({"torchrun", "deepspeed", "accelerate"})

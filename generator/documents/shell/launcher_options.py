@@ -1,6 +1,6 @@
 """Reads the options of the programs that start training from their words, as getopt and argparse do.
 
-Each table of launcher_options.json says where it is from. An option is its names, the first of which is the one we call
+Each table of launcher_options.json has its source. An option is its names, the first of which is the one we call
 it by, and a mark: `=` a value follows, `?` a value may be attached, `==` two values follow, none: a flag. `X:` before
 a long name is its letter. A table that `includes` others has their options too.
 """
@@ -102,16 +102,16 @@ class Options:
         return next((entry for entry in reversed(self.entries) if entry.name == name), None)
 
     def has(self, name: str) -> bool:
-        """Whether an option is given."""
+        """Whether an option is there."""
         return self.get(name) is not None
 
     def text(self, name: str) -> str | None:
-        """The value of an option; None where it isn't given, takes none or can't be known."""
+        """The value of an option; None where it isn't there, has none or can't be known."""
         entry = self.get(name)
         return entry.values[0].value if entry and entry.values else None
 
     def integer(self, name: str) -> int | None:
-        """The value of an option as a whole number; None where it is none."""
+        """The value of an option as an integer; None where it is none."""
         text = self.text(name)
         return int(text) if text is not None and re.fullmatch(r"[+-]?[0-9]{1,18}", text.strip()) else None
 
@@ -169,7 +169,7 @@ class OptionReader:
         return Options(entries=tuple(self._entries), rest=(*rest, *self._words[self._at :]), opaque=tuple(self._opaque))
 
     def _may_be_options(self, word: Word) -> bool:
-        """Whether an unknown word is likely to stand for options: what is plainly a program comes later."""
+        """Whether an unknown word is likely to stand for options: a known program comes later."""
         is_script = (word.parts[-1] or "").endswith((".py", ".sh"))
         return not is_script and any(map(self._is_program, self._words[self._at :]))
 
@@ -197,9 +197,8 @@ class OptionReader:
     def _guess(self) -> int:
         """How many values an unknown option may take: one, if a word that is no program comes and isn't last."""
         following = self._words[self._at : self._at + 2]
-        if len(following) < 2 or following[0].prefix.startswith("-"):
-            return 0
-        return 0 if self._is_program(following[0]) else 1
+        none = len(following) < 2 or following[0].prefix.startswith("-") or self._is_program(following[0])
+        return 0 if none else 1
 
     def _letters(self, word: Word, prefix: str) -> None:
         """`-vN2`: letters in one word, the last of which may have its value attached."""

@@ -66,7 +66,7 @@ def _within(
 
 
 def _shell_text(words: Sequence[Word]) -> int | None:
-    """The index of the text of `bash -c TEXT`, wherever it stands among the words."""
+    """The index of the text of `bash -c TEXT`, wherever it is among the words."""
     for index, word in enumerate(words):
         value = word.value
         if value is None or not value.endswith("sh") or value.rpartition("/")[2] not in SHELLS:
@@ -124,9 +124,7 @@ def _target(context: Context, redirections: Sequence[Redirection], words: Sequen
     name = words[0].value if words else None
     if name == "tee":
         return next((word for word in words[1:] if not word.prefix.startswith("-")), None)
-    if name not in ("cat", "envsubst"):
-        return None
-    for token, following in redirections:
+    for token, following in redirections if name in ("cat", "envsubst") else ():
         if token.text in (">", ">>", ">|") and following is not None:
             found = context.words([following])
             return found[0] if len(found) == 1 else None

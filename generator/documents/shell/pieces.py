@@ -23,7 +23,7 @@ class Piece(NamedTuple):
 
     @property
     def mapped(self) -> bool:
-        """Whether the text stands in the document character by character."""
+        """Whether the text is in the document character by character."""
         return self.text is not None and not self.names and self.end - self.start == len(self.text)
 
     def cut(self, start: int, end: int) -> Piece:
@@ -100,7 +100,7 @@ def at_site(pieces: Sequence[Piece], name: str, start: int, end: int) -> tuple[P
 
 
 def region_of(pieces: Sequence[Piece]) -> tuple[int, int]:
-    """The place in the document of pieces that make one word: all of them where they stand side by side."""
+    """The place in the document of pieces that make one word: all of them where they are side by side."""
     start, end = pieces[0].start, pieces[0].end
     for piece in pieces[1:]:
         if piece.start == start and piece.end == end:

@@ -28,7 +28,7 @@ _TESTS: Final = frozenset({"[", "test", "grep", "which", "command", "type", "fal
 
 
 class Blocks:
-    """Opens and closes blocks, and tells the variables of it."""
+    """Opens and closes blocks, and passes that on to the variables."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -134,7 +134,7 @@ class Reader:
         self._conditional = separator == "||" or (separator == "&&" and self._tested(tokens))
 
     def _tested(self, tokens: list[Token]) -> bool:
-        """Whether what stands before `&&` may well fail."""
+        """Whether the command before `&&` may well fail."""
         if not tokens:
             return self._conditional
         return tokens[0].kind == TEST or self._context.raw(tokens[0]) in _TESTS
@@ -168,7 +168,7 @@ class Reader:
         return begins
 
     def _keywords(self, tokens: list[Token]) -> list[Token]:
-        """Handles the reserved words that stand before a command; the tokens that are left."""
+        """Handles the reserved words before a command; the tokens that are left."""
         for position, token in enumerate(tokens):
             raw = self._context.raw(token)
             if raw not in _RESERVED or token.kind != WORD:

@@ -1,4 +1,4 @@
-"""The parts of a shell script, each with the offset where it stands."""
+"""The parts of a shell script, each with its offset."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ class Assignment:
 
     name: str
     value: str | None  #: after expansion; of `NAME+=` the whole value; None where it can't be known
-    raw: str  #: what stands after the equals sign, as written
+    raw: str  #: what is behind the equals sign, as written
     exported: bool
     offset: int  #: of the name
     value_offset: int  #: of `raw`
     command_index: int  #: the index of the command that follows it or that it belongs to
     words: tuple[Word, ...] | None = None  #: of an array, all its words
     parts: tuple[str | None, ...] = ()  #: the known and the unknown parts of the value, as in `Word`
-    inside: int | None = None  #: the index of the command whose `bash -c` it stands in
+    inside: int | None = None  #: the index of the command whose `bash -c` it is in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +70,9 @@ class Command:
     environment: tuple[Assignment, ...]  #: `A=b` before the command
     offset: int
     index: int  #: its place among the script's commands
-    shell: str | None = None  #: the text of the `bash -c` that it stands in, None in the script itself
+    shell: str | None = None  #: the text of the `bash -c` that it is in, None in the script itself
     single_quoted: bool = False  #: whether that text is in single quotes, so that the outer shell expands nothing in it
-    inside: int | None = None  #: the index of the command whose `bash -c` it stands in
+    inside: int | None = None  #: the index of the command whose `bash -c` it is in
     guarded: bool = False  #: in a branch, loop or function: it may not run, or run often
 
 
@@ -82,7 +82,7 @@ class Directive:
 
     words: tuple[Word, ...]
     offset: int
-    ignored: bool  #: a command stands before it, so sbatch doesn't read it
+    ignored: bool  #: a command is before it, so sbatch doesn't read it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,7 +60,7 @@ def read_script(text: Text) -> ShellScript:
 
 
 def read_command_text(content: str, place: Callable[[int], Location], path: str = "") -> ShellScript:
-    """Reads a command that stands in another document; `place` gives the place there of an offset in `content`."""
+    """Reads a command within another document; `place` gives the place there of an offset in `content`."""
     return _read(Text(path=path, content=content, lines=content.splitlines()), place)
 
 

@@ -184,7 +184,7 @@ class Tokens:
         return position
 
     def _array(self, start: int, bracket: int) -> int:
-        """Reads `NAME=(words)`; comments and line ends may stand between the words."""
+        """Reads `NAME=(words)`; comments and line ends may be between the words."""
         text, position, words = self._text, bracket + 1, list[tuple[int, int]]()
         while position < len(text):
             character = text[position]

@@ -8,7 +8,7 @@ from typing import Final
 
 from ...catalog import Model
 from ...documents.deepspeed_config import Config
-from ...documents.links import used_ds_config
+from ...documents.links import used_config
 from ...documents.megatron_arguments import MegatronArguments
 from ...documents.submission import Submission
 from ...documents.world import world_of
@@ -39,7 +39,7 @@ _DEGREES: Final = (
 
 @subject("job spec", "DeepSpeed config")
 def _configs(submission: Submission) -> Iterator[tuple[Job, Config]]:
-    config = used_ds_config(submission)
+    config = used_config(submission)
     if submission.job is not None and config is not None:
         yield submission.job, config
 

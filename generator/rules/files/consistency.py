@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from pathlib import Path, PurePath
 from typing import Final
 
-from ...documents.links import references, used_ds_config
+from ...documents.links import references, used_config
 from ...documents.submission import Submission
 from ...documents.world import FLAGS, Claim, world_of
 from ...findings import ERROR, NOTE, WARNING, Violation, Violations
@@ -31,9 +31,9 @@ def gpus_agree(submission: Submission) -> Violations:
     Fix: write the same nodes × GPUs in the scheduler's options, the launcher's and the config
     """
     world = world_of(submission)
-    for claim, trusted in _contradictions(submission, (*world.said("GPUs"), *world.said("processes"))):
+    for claim, trusted in _contradictions(submission, (*world.claims_on("GPUs"), *world.claims_on("processes"))):
         what = "processes" if claim.quantity == "processes" else "GPUs"
-        message = f"{claim.words} is {claim.value} {what}, but {_place(trusted)} is {trusted.value} GPUs"
+        message = f"{claim.text} is {claim.value} {what}, but {_place(trusted)} is {trusted.value} GPUs"
         nodes, rest = divmod(trusted.value, world.gpus_per_node or trusted.value)
         each = world.gpus_per_node if rest == 0 else None
         hint = f"write {nodes} nodes × {each} GPUs" if each else f"start {trusted.value} in all, one process for each"
@@ -47,9 +47,9 @@ def nodes_agree(submission: Submission) -> Violations:
     Prevents: The rendezvous waits for nodes that never come, or allocated nodes are unused.
     Fix: write the same number of nodes in the scheduler's and the launcher's options; $SLURM_NNODES is always right
     """
-    for claim, trusted in _contradictions(submission, world_of(submission).said("nodes")):
+    for claim, trusted in _contradictions(submission, world_of(submission).claims_on("nodes")):
         nodes = f"{claim.value} node{'s' * (claim.value != 1)}"
-        message = f"{claim.words} is {nodes}, but {_place(trusted)} is {trusted.value}"
+        message = f"{claim.text} is {nodes}, but {_place(trusted)} is {trusted.value}"
         yield Violation(where=claim.where, message=message, hint=f"write {trusted.value} in both")
 
 
@@ -61,11 +61,11 @@ def gpus_per_node_agree(submission: Submission) -> Violations:
     Fix: start as many processes per node as it has GPUs
     """
     world = world_of(submission)
-    for claim, trusted in _contradictions(submission, world.said("GPUs per node")):
+    for claim, trusted in _contradictions(submission, world.claims_on("GPUs per node")):
         more = claim.value > trusted.value
         uses = f"{claim.value}, more than the {trusted.value}" if more else f"{claim.value} of {trusted.value}"
         small = world.gpus is not None and world.gpus <= claim.value
-        message = f"{claim.words} uses {uses} GPUs per node, according to {_place(trusted)}"
+        message = f"{claim.text} uses {uses} GPUs per node, according to {_place(trusted)}"
         hint, severity = f"write {trusted.value} in both", ERROR if more else NOTE if small else WARNING
         yield Violation(where=claim.where, message=message, hint=hint, severity=severity)
 
@@ -75,7 +75,7 @@ def _contradictions(submission: Submission, claims: tuple[Claim, ...]) -> Iterat
     scripts = {script.path for script in submission.scripts}
     hostfiles = {hostfile.path for hostfile in submission.hostfiles}
     for trusted in claims[:1]:
-        launched = [claim for claim in claims if not claim.words.startswith("#SBATCH")]
+        launched = [claim for claim in claims if not claim.text.startswith("#SBATCH")]
         right = {(claim.where.path, claim.quantity) for claim in launched if claim.value == trusted.value}
         for claim in claims:
             if (claim.where.path, claim.quantity) in right:  # one launch line of a script is the job, others prepare it
@@ -91,7 +91,7 @@ def _place(claim: Claim) -> str:
     """The claim that others are measured by, with its place unless it is the command line's."""
     where = claim.where
     place = where.path if where.line is None else f"{where.path}:{where.line}"
-    return claim.words if where.path == FLAGS else f"{claim.words} ({place})"
+    return claim.text if where.path == FLAGS else f"{claim.text} ({place})"
 
 
 @submissions.rule("SUB010", NOTE, "silent", _OTHER_CONFIG, reads=("DeepSpeed config", "launch script"))
@@ -103,7 +103,7 @@ def one_config_is_named(submission: Submission) -> Violations:
     """
     programs = [launch for launch in submission.launches if launch.program is not None]
     configs = submission.configs
-    if len(configs) > 1 and used_ds_config(submission) is None and len(programs) == 1:
+    if len(configs) > 1 and used_config(submission) is None and len(programs) == 1:
         names = ", ".join(sorted({config.name for config in configs}))
         where = programs[0].script.locate(programs[0].calls[0].word if programs[0].calls else 0)
         message = f"there are {len(configs)} DeepSpeed configs ({names}), and this names none of them"

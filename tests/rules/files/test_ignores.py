@@ -86,7 +86,7 @@ def test_a_useless_comment_draws_a_note() -> None:
         ("ignore[BATCH0001]", "did you mean `BATCH001`"),
         ("ignore", "names no rule"),
         ("ignore[]", "names no rule"),
-        ("ignore[a b]", "no rule"),
+        ("ignore[a b]", "unknown rule"),
     ],
 )
 def test_an_unknown_rule_draws_a_warning(comment: str, said: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ....documents.accelerate import AccelerateConfig
 from ....documents.deepspeed_config import Config
-from ....documents.links import used_ds_config
+from ....documents.links import used_config
 from ....documents.shell.launch_line import Call, Launch
 from ....documents.submission import Submission
 from ....findings import Location
@@ -34,7 +34,7 @@ def accelerate_launches(submission: Submission) -> Iterator[AccelerateLaunch]:
     for launch in submission.launches:
         for call in launch.calls:
             if call.program == "accelerate":
-                yield AccelerateLaunch(launch, call, used_ds_config(submission))
+                yield AccelerateLaunch(launch, call, used_config(submission))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def clusters(submission: Submission) -> Iterator[Accelerated]:
     exported = frozenset(name for launch in submission.launches for name in launch.environment)
     for config in submission.accelerate_configs:
         if config.readable and not config.for_sagemaker:
-            yield Accelerated(config, launches, exported, used_ds_config(submission), submission.deepspeed_version)
+            yield Accelerated(config, launches, exported, used_config(submission), submission.deepspeed_version)
 
 
 @subject("accelerate config", "launch script")

@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from ....catalog import Model
 from ....documents.deepspeed_config import FILLERS, Config
-from ....documents.links import used_ds_config
+from ....documents.links import used_config
 from ....documents.submission import Submission
 from ....documents.training_arguments import TrainingArguments
 from ....findings import ERROR, WARNING, Violations
@@ -71,7 +71,7 @@ def trainer_accepts_the_settings(trainer: tuple[TrainingArguments, int | None]) 
 def _plugin_configs(submission: Submission) -> Iterator[Config]:
     """The DeepSpeed configs that accelerate's DeepSpeedPlugin reads, for transformers too, each once."""
     configs = [pair.config for pair in pairs(submission)]
-    linked, option = used_ds_config(submission), "--deepspeed_config_file"
+    linked, option = used_config(submission), "--deepspeed_config_file"
     if linked is not None and any(
         config.has(f"deepspeed_config/{option[2:]}") for config in submission.accelerate_configs
     ):

@@ -9,7 +9,7 @@ from typing import Final
 
 from ....documents.deepspeed_config import Config
 from ....documents.hjson.edits import replace_value
-from ....documents.links import ds_config_of, used_ds_config
+from ....documents.links import ds_config_of, used_config
 from ....documents.submission import Submission
 from ....documents.training_arguments import TrainingArguments
 from ....documents.world import world_of
@@ -52,7 +52,7 @@ def pairs(submission: Submission) -> Iterator[Pair]:
     for arguments in submission.training_arguments:
         config = ds_config_of(submission, arguments)
         if config is None and named and not arguments.has("deepspeed"):
-            config = used_ds_config(submission)
+            config = used_config(submission)
         if config is not None:
             yield Pair(arguments, config, world_of(submission).gpus)
 

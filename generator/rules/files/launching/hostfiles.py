@@ -130,11 +130,11 @@ def gpus_are_in_the_hostfile(call: LauncherCall) -> Violations:
     gpus, entries = call.integer("--num_gpus"), call.hostfile.entries if call.hostfile else ()
     if gpus is None:
         return
-    claims = [claim for claim in world_of(call.submission).said("GPUs per node") if claim.where.path == FLAGS]
+    claims = [claim for claim in world_of(call.submission).claims_on("GPUs per node") if claim.where.path == FLAGS]
     limits = [
         (e.slots, f"the {e.slots} slots of {e.host}") for e in entries if e.slots is not None and e.slots < gpus.value
     ]
-    limits += [(claim.value, claim.words) for claim in claims[:1] if claim.value < gpus.value]
+    limits += [(claim.value, claim.text) for claim in claims[:1] if claim.value < gpus.value]
     for has, text in limits[:1]:
         message, hint = f"{gpus} is more than {text}", f"write --num_gpus {has}"
         yield gpus.bad_value(message, hint)

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Final
 
 from ....documents.launcher_call import NODES, LauncherCall, program_text
-from ....documents.links import used_ds_config
+from ....documents.links import used_config
 from ....documents.shell.launch_line import Call, Launch
 from ....documents.slurm_request import LAUNCHERS
 from ....documents.submission import Submission
@@ -209,7 +209,7 @@ def world_is_not_one(ranks: _Ranks) -> Violations:
     Prevents: Check batch related parameters: 64 != 1 * 8 * 1. A warning where mpi4py or the program knows more.
     Fix: export RANK and WORLD_SIZE, or start a launcher
     """
-    config = used_ds_config(ranks.submission)
+    config = used_config(ranks.submission)
     total = config.value("/train_batch_size") if config else None
     known = {"RANK", "WORLD_SIZE"} & ranks.variables or _finds_out_itself(ranks.launch)
     by_srun = ranks.program == "srun" and (config is not None or ranks.certain) and not known

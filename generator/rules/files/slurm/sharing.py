@@ -97,7 +97,7 @@ def _free_gpus(submission: Submission, block: Request) -> tuple[str, Severity] |
     asked, cluster = block.gpus_per_node, submission.cluster
     if asked is None or asked.value == 0 or block.has("--exclusive"):
         return None
-    claims = world_of(submission).said("GPUs per node")
+    claims = world_of(submission).claims_on("GPUs per node")
     has = next((claim.value for claim in claims if claim.where.path == FLAGS), None)
     has = cluster.accelerators_per_node if cluster else has
     if has is not None:

@@ -1,4 +1,4 @@
-"""From paths to findings: job specs by the rules of jobs, other documents by theirs, all of them as one submission."""
+"""`dsgen validate`: paths → documents → submission → rules → findings, less those that comments ignore."""
 
 from __future__ import annotations
 
@@ -37,37 +37,31 @@ def validate(
     engine: bool = False,
     skip_unknown: bool = False,
     instead: Mapping[str, str] | None = None,
-    told: Callable[[Finding], bool] = bool,
+    reported: Callable[[Finding], bool] = bool,
 ) -> Answer:
     """Every finding in the documents at `paths`; `flags` and the spec at `job` are taken as true.
 
-    With `engine` the installed DeepSpeed is asked too, about configs without an error that is `told`; raises `NoEngine`
-    where there is none. With `skip_unknown` a file named by itself that tells nothing of its kind is left out, as in
-    a folder. `instead` has contents by path that are read instead of what the files hold.
+    With `engine` the installed DeepSpeed is asked too, about configs without an error that is `reported`; raises
+    `NoEngine` where there is none. With `skip_unknown` a file named by itself of an unknown kind is left
+    out, as in a folder. `instead` has contents by path that are read instead of what the files hold.
     """
     reading = read_documents(paths, consumer=flags.consumer, skip_unknown=skip_unknown, instead=instead)
-    findings = list(reading.findings)
-    resolved: list[Job] = []
-    for document in reading.documents:
-        if isinstance(document, JobSpec):
-            own, problems = check_spec(document.path)
-            resolved += [own] if own else []
-            findings += problems
-    stated = None
-    if job is not None:
-        stated, problems = check_spec(job)
-        findings += [problem for problem in problems if problem not in findings]
-    context, problems = look_up(flags, stated)
-    findings += problems
+    specs = [check_spec(document.path) for document in reading.documents if isinstance(document, JobSpec)]
+    stated, of_stated = check_spec(job) if job is not None else (None, ())
+    context, of_flags = look_up(flags, stated)
     submission = Submission(
-        documents=tuple(reading.documents), frameworks=FRAMEWORKS, context=context, jobs=tuple(resolved)
+        documents=tuple(reading.documents),
+        frameworks=FRAMEWORKS,
+        context=context,
+        jobs=tuple(own for own, _ in specs if own is not None),
     )
-    findings += check_submission(submission)
-    texts = _with_spec(reading.texts, job)
+    of_specs = [finding for _, problems in specs for finding in problems]
+    findings = [*dict.fromkeys((*reading.findings, *of_specs, *of_stated)), *of_flags, *check_submission(submission)]
+    texts = {**_text_of_spec(job), **reading.texts}
     if engine:
-        from .ask_engine import ask_engine
+        from .ask_engine import ask_engine  # asked for seldom, and slow to start
 
-        findings += ask_engine(submission, tuple(filter(told, without_ignored(findings, texts))))
+        findings += ask_engine(submission, tuple(filter(reported, without_ignored(findings, texts))))
     return Answer(
         findings=in_file_order(without_ignored(findings, texts)),
         documents=len({document.path for document in reading.documents}),
@@ -77,28 +71,26 @@ def validate(
 
 def joined(answers: Iterable[Answer]) -> Answer:
     """The answers on several submissions as one."""
-    told = tuple(answers)
+    all_of_them = tuple(answers)
     return Answer(
-        findings=in_file_order(dict.fromkeys(finding for answer in told for finding in answer.findings)),
-        documents=sum(answer.documents for answer in told),
-        texts={path: text for answer in told for path, text in answer.texts.items()},
+        findings=in_file_order(dict.fromkeys(finding for answer in all_of_them for finding in answer.findings)),
+        documents=sum(answer.documents for answer in all_of_them),
+        texts={path: text for answer in all_of_them for path, text in answer.texts.items()},
     )
 
 
-def _with_spec(texts: Mapping[str, Text], job: Path | None) -> Mapping[str, Text]:
-    """The texts, with that of the spec named by a flag."""
-    if job is None:
-        return texts
+def _text_of_spec(job: Path | None) -> dict[str, Text]:
+    """The text of the spec named by a flag, by its path."""
     try:
-        text = read_path(job)
+        text = read_path(job) if job is not None else None
     except UnreadableText:
-        return texts
-    return {text.path: text, **texts}
+        text = None
+    return {text.path: text} if text else {}
 
 
 def check_spec(path: Path) -> tuple[Job | None, tuple[Finding, ...]]:
     """The job of a spec, where it can be resolved, and every finding in it, pinned keys included."""
-    from ..job import load_with_findings
+    from ..job import load_with_findings  # submissions of other files start sooner without these
     from ..rules.run import check_job, check_pinned_fit, check_pins
 
     try:
@@ -106,10 +98,6 @@ def check_spec(path: Path) -> tuple[Job | None, tuple[Finding, ...]]:
     except InvalidJob as invalid:
         return None, invalid.findings
     findings = (*findings, *check_job(job), *check_pins(job))
-    if _broken(findings):
+    if any(finding.severity is Severity.ERROR for finding in findings):
         return None, in_file_order(findings)
     return job, in_file_order((*findings, *check_pinned_fit(job)))
-
-
-def _broken(findings: Iterable[Finding]) -> bool:
-    return any(finding.severity is Severity.ERROR for finding in findings)
