@@ -142,7 +142,7 @@ def ask_dsgen(text: str, version: str) -> tuple[tuple[str, str, str], ...]:
     from dsgen.findings import Severity
     from dsgen.frameworks import FRAMEWORKS
     from dsgen.job.text import text_of
-    from dsgen.rules.files.deepspeed.templates import COMPUTED_LATER
+    from dsgen.rules.files.deepspeed.wrong_value import COMPUTED_LATER
     from dsgen.rules.files.registry import all_file_rules
     from dsgen.rules.files.run import check_submission
 

@@ -1,6 +1,6 @@
 """`Rule`: one requirement, written once, whatever it judges: a spec, a job, a layout, an estimate, or files.
 
-A rule stands on its check. The check's docstring says the rest: its first line is the requirement, then come a line
+A rule is the decorator on its check, and the check's docstring: the first line is the requirement, then come a line
 `Prevents: ` with the error that the rule prevents, or what goes wrong silently, and a line `Fix: ` with what fixes it.
 """
 
@@ -14,12 +14,12 @@ from typing import Any, Literal
 from .findings import Finding, Location, Severity, Version, Violation, Violations, When
 
 #: What a rule judges: the text of a job spec, tables and logs of runs, a job, a layout, an estimate against capacity,
-#: files, or what the installed DeepSpeed's parser says of files.
+#: files, or files read by the installed DeepSpeed's own parser.
 Checks = Literal["spec", "runs", "job", "layout", "fit", "files", "engine"]
 
 
 def _reader_reports(_: Any) -> Violations:
-    """The check of a rule on text, which the reader of the text makes itself."""
+    """The check of a rule on text: its reader reports the findings itself."""
     yield from ()
 
 
@@ -39,7 +39,7 @@ class Columns:
     facts: tuple[str, ...] = ()  #: what it reads of the job, where a job is inferred and may lack some
     holds: Callable[..., Any] = _always  #: from job, layout or columns, and ledger: a bool, or an array of bools
     explain: Callable[..., tuple[str, str]] = _nothing  #: message with both numbers, hint with a value that passes
-    binds: Callable[[Any], bool] = _always  #: whether the rule says anything about a job
+    binds: Callable[[Any], bool] = _always  #: whether the rule applies to a job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ class Rule:
         return ",".join(f"{sign}{'.'.join(map(str, version))}" for sign, version in bounds if version)
 
     def holds_for(self, version: Version) -> bool:
-        """Whether the rule says anything about this version of DeepSpeed."""
+        """Whether the rule applies to this version of DeepSpeed."""
         return (not self.since or version >= self.since) and (not self.before or version < self.before)
 
     def finding(self, violation: Violation) -> Finding:
@@ -122,6 +122,22 @@ class Rule:
 
     def _section(self, name: str) -> str:
         return next((line.partition(": ")[2] for line in self._paragraphs() if line.startswith(f"{name}: ")), "")
+
+
+def rule_of_reader(
+    id: str,
+    title: str,
+    prevents: str,
+    fix: str,
+    *,
+    source: str,
+    checks: Checks,
+    severity: Severity = Severity.ERROR,
+    when: When = "parse",
+) -> Rule:
+    """A rule on text, which the reader of the text checks itself, and reports with `Rule.at`."""
+    text = f"{title}\nPrevents: {prevents}\nFix: {fix}"
+    return Rule(id=id, severity=severity, when=when, source=source, text=text, checks=checks)
 
 
 def rules_in(*modules: ModuleType) -> tuple[Rule, ...]:

@@ -1,30 +1,17 @@
-"""What can be wrong with a document as text, whatever it says. Ids are never reused."""
+"""What can be wrong with a document as text, whatever its content. Ids are never reused."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
-from ..findings import ERROR, NOTE, WARNING, Finding, Severity, When
-from ..rule import Checks, Rule
+from ..findings import NOTE, WARNING, Finding
+from ..rule import Rule, rule_of_reader
 
-
-def _text(
-    id: str,
-    title: str,
-    prevents: str,
-    fix: str,
-    *,
-    severity: Severity = ERROR,
-    when: When = "parse",
-    checks: Checks = "files",
-) -> Rule:
-    text = f"{title}\nPrevents: {prevents}\nFix: {fix}"
-    form = "the documented form of what dsgen validate reads"
-    source = form if checks == "files" else "the installed DeepSpeed's own parser"
-    return Rule(id=id, severity=severity, when=when, source=source, text=text, checks=checks)
-
+_text = partial(rule_of_reader, checks="files", source="the documented form of what dsgen validate reads")
+_engine = partial(rule_of_reader, checks="engine", source="the installed DeepSpeed's own parser")
 
 UNREADABLE: Final = _text(
     "FILE001",
@@ -67,7 +54,7 @@ UNKNOWN_NAME: Final = _text(
 )
 USELESS_IGNORE: Final = _text(
     "FILE007",
-    "A comment that ignores a rule is where the rule reports something.",
+    "A comment that ignores a rule is where the rule reports a finding.",
     "No error: the comment hides a finding that may come later for another reason.",
     "remove the comment",
     severity=NOTE,
@@ -81,22 +68,19 @@ UNKNOWN_IGNORE: Final = _text(
     severity=WARNING,
     when="silent",
 )
-ENGINE_REFUSES: Final = _text(
+ENGINE_REFUSES: Final = _engine(
     "ENG001",
     "The installed DeepSpeed's own parser accepts every DeepSpeed config (with --engine).",
     "DeepSpeed stops at start with the error in the message.",
     "change what the message asks for; `dsgen rules` lists what dsgen itself checks",
-    when="parse",
-    checks="engine",
 )
-ENGINE_VERSION: Final = _text(
+ENGINE_VERSION: Final = _engine(
     "ENG002",
     "The installed DeepSpeed is the version that the files are checked for (with --engine).",
     "No error: the job's own DeepSpeed may accept or refuse other keys than the parser that was asked.",
     "set --deepspeed-version to the installed version, or install the version that the job runs",
     severity=NOTE,
     when="silent",
-    checks="engine",
 )
 
 #: What the reader of job specs calls the same, by its ids.

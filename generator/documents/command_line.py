@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from ..findings import Location
+from ..findings import Edit, Location, Severity, Violation
+from .reader import ValueKind, kind_in
 from .shell.launch_line import Option, Options
 from .shell.script import ShellScript
 
@@ -44,6 +45,16 @@ class Argument(Generic[T]):
         """The place of the value, else of the option."""
         return self.shell.locate(self.option.values[0] if self.option.values else self.option.written)
 
+    def bad_value(
+        self, message: str, hint: str | None, severity: Severity | None = None, edits: tuple[Edit, ...] = ()
+    ) -> Violation:
+        """A violation at the value."""
+        return Violation(where=self.where_value, message=message, hint=hint, severity=severity, edits=edits)
+
+    def bad_option(self, message: str, hint: str) -> Violation:
+        """A violation at the option."""
+        return Violation(where=self.where, message=message, hint=hint)
+
 
 @dataclass(frozen=True, kw_only=True)
 class CommandLine:
@@ -65,6 +76,20 @@ class CommandLine:
     def has(self, *names: str) -> bool:
         """Whether one of the options is given."""
         return any(self.options.has(name) for name in names)
+
+    def value(self, name: str, default: object = None) -> object:
+        """The text of an option; `default` where it isn't given, has none or can't be known."""
+        text = self.options.text(name)
+        return default if text is None else text
+
+    def locate(self, name: str) -> Location:
+        """The place of an option's value, else of the option, else of the script."""
+        found = self.argument(name)
+        return found.where_value if found else self.shell.locate(0)
+
+    def kind(self, name: str) -> ValueKind | None:
+        """The type of an option's text."""
+        return None if self.value(name) is None else kind_in(self, name)
 
     def view(self, option: Option, value: V) -> Argument[V]:
         """One of the options, with its value as the program reads it."""

@@ -151,8 +151,9 @@ class Config(DsConfig):
 
     @cached_property
     def batch(self) -> Batch:
-        """The three keys of the batch; two make the third."""
-        train, micro, steps = (self.number(f"/{key}") for key in BATCH_KEYS)
+        """The three keys of the batch; whole floats below 1e10 are integers, as hjson reads them."""
+        numbers = [self.number(f"/{key}") for key in BATCH_KEYS]
+        train, micro, steps = (int(n) if isinstance(n, float) and n.is_integer() and n < 1e10 else n for n in numbers)
         return Batch(train=train, micro=micro, steps=steps)
 
     @property

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from ..job.records import Job, Pins, Training
+from ..job.records import Job, Origin, Pins
 from .deepspeed_config import Config
-from .inferred_run import InferredRun, inferred_job, inferred_training
+from .inferred_run import InferredRun, inferred_job
 from .megatron_vocabulary import OF_CONFIGS
 from .submission import Submission
 from .world import World, world_of
@@ -38,27 +38,19 @@ def _job_of(config: Config, submission: Submission) -> Job | None:
     if model is None or cluster is None or not world.gpus or not world.replicas or _is_partial(config, submission):
         return None
     pins = _pins(config, world, world.replicas)
-    return inferred_job(
-        submission,
-        "huggingface" if config.filled else "deepspeed",
-        config.path,
-        OF_CONFIGS,
-        name=config.path,
-        model=model,
-        cluster=cluster,
-        gpus=world.gpus,
-        training=_training(config, submission, (pins.micro_batch or 1) * world.replicas),
-        pins=pins,
-    )
+    framework = "huggingface" if config.filled else "deepspeed"
+    training = _training(config, submission, (pins.micro_batch or 1) * world.replicas)
+    origin = Origin(path=config.path, vocabulary=OF_CONFIGS)
+    known = {"name": config.path, "model": model, "cluster": cluster, "gpus": world.gpus, "pins": pins}
+    return inferred_job(submission, framework, origin, training=training, **known)
 
 
 def _is_partial(config: Config, submission: Submission) -> bool:
     """Whether only a part of the model is trained, or another optimizer than Adam keeps less for it."""
     kind = config.value("/optimizer/type", "adamw")
     texts = [word.raw for launch in submission.launches for word in launch.arguments]
-    texts += [
-        f"{key} {value}" for arguments in submission.training_arguments for key, value in arguments.values.items()
-    ]
+    for arguments in submission.training_arguments:
+        texts += [f"{key} {value}" for key, value in arguments.values.items()]
     return str(kind).lower() not in _OPTIMIZERS or any(map(_ADAPTERS.search, texts)) or world_of(submission).expert > 1
 
 
@@ -85,14 +77,14 @@ def _offload(config: Config) -> str:
     return "optimizer+parameters" if config.stage == 3 and config.offloads("param") else "optimizer"
 
 
-def _training(config: Config, submission: Submission, batch: int) -> Training:
+def _training(config: Config, submission: Submission, batch: int) -> dict[str, object]:
     """The least that any training of the model is: a token a sequence, where no job gives more."""
     is_auto = config.filled or any(config.value(f"/{name}/enabled") == "auto" for name in ("fp16", "bf16"))
-    return inferred_training(
-        sequence_length=submission.job.training.sequence_length if submission.job else 1,
-        global_batch=batch,
-        precision="bf16" if config.precision is None or is_auto else config.precision,
-        gradient_dtype="fp32" if config.accumulates_in == "fp32" else "same",
-        optimizer="adamw",
-        attention="flash",
-    )
+    return {
+        "sequence_length": submission.job.training.sequence_length if submission.job else 1,
+        "global_batch": batch,
+        "precision": "bf16" if config.precision is None or is_auto else config.precision,
+        "gradient_dtype": "fp32" if config.accumulates_in == "fp32" else "same",
+        "optimizer": "adamw",
+        "attention": "flash",
+    }

@@ -10,7 +10,6 @@ from typing import Any, Final
 from ..catalog.records import Accelerator, Model
 from ..findings import Location
 from ..job.records import Cluster, Job, Launch, Origin, Pins, Training
-from ..job.vocabulary import Vocabulary
 from .inferred_model import Facts, model_of
 from .megatron_run import (
     CHUNKS,
@@ -60,21 +59,19 @@ def inferred_runs(submission: Submission) -> Iterator[InferredRun]:
             yield InferredRun(job=job, facts=frozenset(facts.known), places=facts.places, start=run.locate(""), run=run)
 
 
-def inferred_job(submission: Submission, framework: str, path: str, vocabulary: Vocabulary, **known: Any) -> Job:
-    """A job of which no more than model, machines, GPUs, training and layout are asked."""
+def inferred_job(
+    submission: Submission, framework: str, origin: Origin, *, training: Mapping[str, Any], **known: Any
+) -> Job:
+    """A job of which no more than model, machines, GPUs, training and layout are asked, and no schedule."""
     return Job(
         framework=submission.frameworks[framework],
         deepspeed_version=submission.deepspeed_version,
+        training=Training(duration_tokens=None, learning_rate=0.0, weight_decay=0.0, gradient_clipping=0.0, **training),
         headroom=0.0,
         launch=Launch(target="shell", script="", arguments=(), environment={}, time_limit_s=None, options={}),
-        origin=Origin(path=path, vocabulary=vocabulary),
+        origin=origin,
         **known,
     )
-
-
-def inferred_training(**known: Any) -> Training:
-    """A training of which neither duration nor schedule is asked."""
-    return Training(duration_tokens=None, learning_rate=0.0, weight_decay=0.0, gradient_clipping=0.0, **known)
 
 
 def _job_of(facts: Facts) -> Job:
@@ -83,25 +80,17 @@ def _job_of(facts: Facts) -> Job:
     pins, model, cluster = _pins(facts), model_of(facts), run.submission.cluster
     if cluster is not None:
         facts.learn("cluster")
-    training = inferred_training(
-        sequence_length=facts.number("sequence", "--seq-length") or 1,
-        global_batch=facts.number("global_batch", GLOBAL) or 1,
-        precision=_precision(facts),
-        optimizer="sgd" if run.value("--optimizer") == "sgd" else "adamw",
-        attention=_attention(facts),
-    )
-    return inferred_job(
-        run.submission,
-        run.flavour,
-        run.path,
-        OF_OPTIONS[run.flavour],
-        name=run.program or "run",
-        model=model,
-        cluster=cluster or _NOWHERE,
-        gpus=_gpus(facts, pins, model),
-        training=training,
-        pins=pins,
-    )
+    training = {
+        "sequence_length": facts.number("sequence", "--seq-length") or 1,
+        "global_batch": facts.number("global_batch", GLOBAL) or 1,
+        "precision": _precision(facts),
+        "optimizer": "sgd" if run.value("--optimizer") == "sgd" else "adamw",
+        "attention": _attention(facts),
+    }
+    origin = Origin(path=run.path, vocabulary=OF_OPTIONS[run.flavour])
+    gpus, name = _gpus(facts, pins, model), run.program or "run"
+    known = {"name": name, "model": model, "cluster": cluster or _NOWHERE, "gpus": gpus, "pins": pins}
+    return inferred_job(run.submission, run.flavour, origin, training=training, **known)
 
 
 def _pins(facts: Facts) -> Pins:

@@ -20,9 +20,8 @@ NODES: Final = {"torchrun": "--nnodes", "deepspeed": "--num_nodes", "accelerate"
 PORTS: Final = {"torchrun": "--master-port", "deepspeed": "--master_port", "accelerate": "--main_process_port"}
 #: torchrun's --nnodes: N or MIN:MAX.
 NODE_RANGE: Final = re.compile(r"\d{1,9}(?::\d{1,9})?", re.ASCII)
-_DEFAULT_PORT: Final = (
-    29500  # deepspeed/constants.py, TORCH_DISTRIBUTED_DEFAULT_PORT @ 0.19.8; accelerate's is the same
-)
+#: deepspeed/constants.py, TORCH_DISTRIBUTED_DEFAULT_PORT @ 0.19.8; accelerate's is the same
+_DEFAULT_PORT: Final = 29500
 _ENDPOINT_PORT: Final = re.compile(r":(\d{1,5})\Z", re.ASCII)
 _MOST_CHARACTERS: Final = 2_000_000  # of a training program that is read
 
@@ -45,16 +44,6 @@ class LauncherCall(CommandLine):
     def opaque(self) -> bool:
         """Whether it may have options that can't be known."""
         return bool(self.options.opaque)
-
-    @property
-    def is_last(self) -> bool:
-        """Whether it starts the training program itself."""
-        return self.launch.calls[-1] is self.call
-
-    @property
-    def under_srun(self) -> bool:
-        """Whether srun starts it."""
-        return self.launch.call("srun") is not None
 
     @cached_property
     def nodes(self) -> int | None:
@@ -128,7 +117,7 @@ def _port(launch: Launch, call: Call, name: str) -> Port | None:
         return Port(number=used, text=str(given), where=given.where, call=call, option=name) if used else None
     if call.program == "torchrun" or "MASTER_PORT" in launch.environment:
         return None
-    text, where = f"{call.program} takes port {_DEFAULT_PORT}", launch.script.locate(call.word)
+    text, where = f"{call.program} uses port {_DEFAULT_PORT}", launch.script.locate(call.word)
     return Port(number=_DEFAULT_PORT, text=text, where=where, call=call, option=name)
 
 

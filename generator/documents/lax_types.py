@@ -1,4 +1,4 @@
-"""Whether pydantic takes a JSON value for a type, as DeepSpeed's models ask it to: converting where it can.
+"""Whether pydantic accepts a JSON value for a type, as DeepSpeed's models ask it to, and what it makes of it.
 
 Both generations are here: DeepSpeed's models follow pydantic 2 from 0.15 on, and pydantic 1 before.
 """
@@ -20,10 +20,10 @@ Slip = Literal["type", "text", "fraction", "choice", "bound", "null"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mismatch:
-    """Why a value is not taken."""
+    """Why a value is not accepted."""
 
     slip: Slip
-    expected: str  #: such as "a whole number", "one of 0, 1, 2, 3", "greater than 0"
+    expected: str  #: such as "an integer", "one of 0, 1, 2, 3", "greater than 0"
 
 
 _TRUE: Final = frozenset({"1", "on", "t", "true", "y", "yes"})
@@ -33,9 +33,9 @@ _WHOLE_DIGITS: Final = 4300  # Python's limit on the digits of an int in text (s
 _INT64: Final = 2.0**63  # pydantic 2 makes no int of a float beyond
 _WORDS: Final[Mapping[str, str]] = {
     "bool": "true or false",
-    "int": "a whole number",
+    "int": "an integer",
     "float": "a number",
-    "str": "text",
+    "str": "a string",
     "path": "a path",
     "list": "a list",
     "dict": "an object",
@@ -44,7 +44,7 @@ _WORDS: Final[Mapping[str, str]] = {
 
 
 def mismatch(value: object, key: Key, *, pydantic: int = 2) -> Mismatch | None:
-    """Why the value isn't taken for the key; None where it is. What is within a section is not looked at."""
+    """Why the value isn't accepted for the key; None where it is. The inside of a section is not checked."""
     if value is None and key.optional:
         return None
     problem = _CHECKS[pydantic](value, key.type)
@@ -56,7 +56,7 @@ def mismatch(value: object, key: Key, *, pydantic: int = 2) -> Mismatch | None:
 
 
 def converted(value: object, key: Key, *, pydantic: int = 2) -> object:
-    """What a model holds of a value that it takes: `"3"` as 3, `"yes"` as true."""
+    """What a model holds of a value that it accepts: `"3"` as 3, `"yes"` as true."""
     kind = key.type
     if kind.name == "enum" and pydantic == 1:
         return next(choice for choice in kind.values if choice == value)
@@ -69,7 +69,7 @@ def converted(value: object, key: Key, *, pydantic: int = 2) -> object:
 
 
 def expected(key: Key) -> str:
-    """What a key takes, in words: its type and bounds."""
+    """What a key accepts, for a message: its type and bounds."""
     bounds = [f"{word} {bound:g}" for word, bound in _bounds(key)]
     return " ".join((_words(key.type), " and ".join(bounds))).strip()
 
@@ -81,9 +81,9 @@ def _words(kind: Type) -> str:
         return " or ".join(_words(choice) for choice in kind.of)
     if kind.name == "list" and kind.of:
         inner = kind.of[0]
-        return "a list of texts" if inner.name == "str" else f"a list, each {_words(inner)}"
+        return "a list of strings" if inner.name == "str" else f"a list, each {_words(inner)}"
     if kind.name == "dtype":
-        return "nothing that JSON can say"
+        return "no JSON value"
     return _WORDS.get(kind.name, "a value")
 
 

@@ -13,6 +13,7 @@ from ..job.pointer import whole_number
 from ..job.text import Text
 from .megatron_options import Flavour, OptionTable, option_table
 from .megatron_words import GivenOption, PlacedWord, Stray, parse_words
+from .reader import ValueKind, kind_of_value
 from .shell.launch_line import Launch
 from .shell.records import Word
 from .shell.script import ShellScript
@@ -26,7 +27,7 @@ _SIGNS: Final = frozenset(
     ]
 )
 _ENOUGH_SIGNS: Final = 3
-#: Options by which the user says that it is Megatron-DeepSpeed, whatever else is given.
+#: Options that mean Megatron-DeepSpeed, whatever else is given.
 _DEEPSPEED_SIGNS: Final = frozenset({"--deepspeed", "--deepspeed_config", "--zero-stage", "--no-pipeline-parallel"})
 #: The training programs of both projects.
 _BOTH: Final = frozenset({"pretrain_gpt.py", "pretrain_bert.py", "pretrain_t5.py"})
@@ -92,8 +93,12 @@ class MegatronArguments:
         """What is given for an option; `default` where nothing is."""
         return self.values.get(name, None if name in self.unsure else default)
 
+    def kind(self, name: str) -> ValueKind | None:
+        """The type of what is given for an option; None where nothing is, or where it can't be known."""
+        return None if self.value(name) is None else kind_of_value(self.value(name))
+
     def integer(self, name: str, default: int | None = None) -> int | None:
-        """A whole number; `default` where nothing is given, None where it can't be known."""
+        """An integer; `default` where nothing is given, None where it can't be known."""
         value = self.value(name, default)
         if isinstance(value, tuple) and len(value) == 1:
             value = value[0]

@@ -1,4 +1,4 @@
-"""`MegatronRun`: the arguments of one program as a typed view, with what the submission says of its GPUs and config."""
+"""`MegatronRun`: the arguments of one program as a typed view, and what the submission has of its GPUs and config."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class MegatronRun(MegatronArguments):
 
     @cached_property
     def replicas(self) -> int | None:
-        """Model replicas; None where the GPUs are not known or are no whole number of replicas."""
+        """Model replicas; None where the GPUs are not known or don't divide into replicas."""
         gpus, size = self.gpus, self.model_parallel
         return gpus // size if gpus and size and gpus % size == 0 else None
 

@@ -21,6 +21,7 @@ _SHARED: Final = {
     "gradient_accumulation": "{} micro-batches",
     "sequence_parallel: true": "--sequence-parallel",
     "sequence_parallel: false": "no --sequence-parallel",
+    "without sequence_parallel": "remove --sequence-parallel",
     "framework: megatron-lm": "Megatron-LM",
     "framework: megatron-deepspeed": "Megatron-DeepSpeed",
     "recompute: none": "no recomputation",

@@ -45,9 +45,9 @@ class Request(CommandLine):
         """The launch lines of the script whose block it is."""
         return self.block.launches if self.block else ()
 
-    def edit(self, word: Word, replacement: str) -> tuple[Edit, ...]:
+    def edit(self, word: Word, replacement: str | None) -> tuple[Edit, ...]:
         """The edit that puts `replacement` in a word's place; none in a command within another document."""
-        if self.block is None:
+        if self.block is None or replacement is None:
             return ()
         end = word.offset + len(word.raw)
         return (Edit(path=self.shell.text.path, start=word.offset, end=end, replacement=replacement),)

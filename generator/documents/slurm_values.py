@@ -43,7 +43,7 @@ class Gres:
 
 
 def number(text: str) -> int | None:
-    """A whole number written in digits; None for anything else."""
+    """An integer written in digits; None for anything else."""
     text = text.strip().removeprefix("+")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
 
@@ -52,10 +52,9 @@ def seconds(text: str) -> float | None:
     """A time limit in seconds: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S; infinity where it is unlimited."""
     if text.upper() in ("-1", "INFINITE", "UNLIMITED"):
         return math.inf
-    match = _TIME.fullmatch(text)
-    if match is None or len(text) > 4 * _MOST_DIGITS:
+    if len(text) > 4 * _MOST_DIGITS or _TIME.fullmatch(text) is None:
         return None
-    days, first, second, third = (int(part) if part else None for part in match.groups())
+    days, first, second, third = time_fields(text)
     if days is not None:
         return days * 86_400 + (first or 0) * 3_600 + (second or 0) * 60 + (third or 0)
     if third is not None:

@@ -69,7 +69,7 @@ class TrainingArguments:
     path: str
     values: Mapping[str, object]
     places: Mapping[str, Location] = field(default_factory=dict)  #: of each value
-    launch: Launch | None = None  #: the launch line that they stand on
+    launch: Launch | None = None  #: the launch line that has them
     complete: bool = True  #: whether there can be no others, as in words that aren't known
 
     def value(self, name: str, default: object = None) -> object:
@@ -138,6 +138,14 @@ class TrainingArguments:
             written=micro.written and steps.written,
             name="gradient_accumulation_steps" if steps.written else "per_device_train_batch_size",
         )
+
+
+@cache
+def gone_arguments() -> Mapping[str, Mapping[str, str]]:
+    """Arguments of older transformers by name: the `last` release seen that has it, and what to write `instead`."""
+    text = files(__package__).joinpath("gone_arguments.json").read_text(encoding="utf-8")
+    arguments: Mapping[str, Mapping[str, str]] = json.loads(text)["arguments"]
+    return arguments
 
 
 @cache

@@ -21,11 +21,6 @@ _EAGER_NEW_GELU = 5
 # (tests/estimate/test_memory_tracker.py).
 
 
-def uses_fused_kernels(job: Job) -> bool:
-    """Whether normalisation and activation are one kernel each and keep their input only."""
-    return job.framework.fused if job.training.kernels is None else job.training.kernels == "fused"
-
-
 def local_tokens(job: Job, layout: LayoutLike) -> Any:
     """Tokens of one micro-batch on one rank: micro_batch * sequence / context."""
     return layout.micro_batch * job.training.sequence_length / layout.context
@@ -89,7 +84,7 @@ def attention_elements(job: Job) -> int:
 
 def _norm_upcast(job: Job) -> int:
     """Extra bytes an element that an eager RMSNorm keeps: its input in fp32, and the result before the weight."""
-    return 4 if not uses_fused_kernels(job) and job.model.norm == "rmsnorm" else 0
+    return 4 if not job.fuses_kernels and job.model.norm == "rmsnorm" else 0
 
 
 def score_bytes(job: Job) -> float:
@@ -103,7 +98,7 @@ def score_bytes(job: Job) -> float:
 
 def _mlp_copies(job: Job) -> int:
     """Tensors of MLP width that are kept: input and result of the activation, gate, up, and what eager mode adds."""
-    eager = not uses_fused_kernels(job)
+    eager = not job.fuses_kernels
     if job.model.gated_mlp:
         return 4 if eager else 3
     return _EAGER_NEW_GELU if eager and job.model.activation == "gelu_new" else 2

@@ -74,10 +74,10 @@ def fit_calibration(runs: Sequence[MeasuredRun]) -> CalibrationReport:
     return CalibrationReport(
         machine=_machine(used[0].job),
         factors=_factors(used[0].job, names, found.x),
-        time=_errors(found),
+        time=Errors.of(found),
         spread=_spread(used, found),
         memory_factor=1.0 if spent is None else float(np.exp(spent.x[0])),
-        memory=None if spent is None else _errors(spent),
+        memory=None if spent is None else Errors.of(spent),
         runs=_results(used, found),
         excluded=(*excluded, *strange),
     )
@@ -193,10 +193,6 @@ def _factors(job: Job, names: tuple[str, ...], x: Vector) -> tuple[Factor, ...]:
         whole = after / before if before else factor
         factors.append(Factor(name=name, factor=round(whole, 4), shipped=before, says=constants()[name].says))
     return tuple(sorted(factors, key=lambda item: (-abs(math.log(item.factor)), item.name)))
-
-
-def _errors(found: Fit) -> Errors:
-    return Errors.of(found.before, found.after, found.left_out)
 
 
 def _spread(runs: Sequence[MeasuredRun], found: Fit) -> float:

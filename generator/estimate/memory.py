@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from functools import reduce
 from typing import Any
 
@@ -15,17 +16,6 @@ from .ledgers import Memory
 from .rates import rates
 from .stages import StageParameters, in_flight, stage_layers, stage_parameters, vocabulary_rows
 from .states import host_bytes, state_bytes, step_bytes, weight_bytes
-
-#: Fields of `Memory` that belong to one stage and are picked together.
-_STAGED = (
-    "parameters_bytes",
-    "gradients_bytes",
-    "optimizer_bytes",
-    "activations_bytes",
-    "output_bytes",
-    "buffers_bytes",
-    "allocated_bytes",
-)
 
 
 def memory(job: Job, layout: LayoutLike) -> Memory:
@@ -131,13 +121,12 @@ def _whole(job: Job, layout: LayoutLike, staged: dict[str, Any]) -> Memory:
     spare = np.maximum(job.cluster.accelerator.memory_bytes - context, staged["allocated_bytes"])
     reserved = np.minimum(staged["held_bytes"] * constants.fragmentation_factor, spare)
     return Memory(
-        **{name: staged[name] for name in _STAGED},
+        **{f.name: staged[f.name] for f in fields(Memory) if f.name in staged},
         reserved_bytes=reserved,
         device_bytes=reserved + context,
         required_bytes=staged["allocated_bytes"] + context,
         capacity_bytes=job.cluster.accelerator.memory_bytes + 0 * reserved,
         host_bytes_per_node=_host_bytes_per_node(job, layout),
-        stage=staged["stage"],
     )
 
 

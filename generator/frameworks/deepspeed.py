@@ -48,10 +48,10 @@ def notes(job: Job, layout: Layout) -> tuple[str, ...]:
 def program(plan: Plan) -> Program:
     """The user's script with `--deepspeed_config`, as `deepspeed.add_config_arguments` defines it."""
     job, layout = plan.job, plan.layout
-    options: dict[str, Value] = {"--deepspeed": True, "--deepspeed_config": ConfigPath(ds_config.FILE_NAME)}
+    reads: dict[str, Value] = {"--deepspeed": True, "--deepspeed_config": ConfigPath(ds_config.FILE_NAME)}
     return make_program(
         job,
-        (group("batch, precision, optimizer and ZeRO are in the JSON", options),),
+        (group("batch, precision, optimizer and ZeRO are in the JSON", reads),),
         files=(ds_config.rendered(config(job, layout)),),
         notes=notes(job, layout),
     )

@@ -122,9 +122,7 @@ def _expert_group(job: Job, layout: Layout) -> ArgumentGroup:
 def _parallel_group(job: Job, layout: Layout) -> ArgumentGroup:
     """How the model is cut up."""
     ends = bool(counts_embedding_as_layer(job, layout))
-    last = None
-    if shortens_last_stage(job, layout):
-        last = int(stage_layers(job, layout, layout.pipeline - 1).layers)
+    last = int(stage_layers(job, layout, layout.pipeline - 1).layers) if shortens_last_stage(job, layout) else None
     why = f"{layout.world} GPUs = {layout.data} data × {layout.tensor} tensor × {layout.pipeline} pipeline"
     if layout.context > 1:
         why += f" × {layout.context} context"

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
-from ..findings import ERROR, WARNING, Finding, Location, Severity
-from ..rule import Rule
+from ..findings import ERROR, WARNING, Finding, Location
+from ..rule import Rule, rule_of_reader
 
-
-def _spec(id: str, title: str, prevents: str, fix: str, severity: Severity = ERROR) -> Rule:
-    text = f"{title}\nPrevents: {prevents}\nFix: {fix}"
-    source = "the job spec's own form"
-    return Rule(id=id, severity=severity, when="parse", source=source, text=text, checks="spec")
-
+_spec = partial(rule_of_reader, checks="spec", source="the job spec's own form")
 
 UNREADABLE: Final = _spec(
     "SPEC001",
     "The spec is a readable, non-empty UTF-8 text file.",
-    "There is nothing to plan; after a typing error in a script another job would be planned.",
+    "There is nothing to plan; with a typing error in a script, another job would be planned.",
     "give the path of a text file with at least model, cluster, gpus and training.global_batch",
 )
 SYNTAX: Final = _spec(
@@ -109,7 +105,7 @@ SECRET: Final = _spec(
     "Secrets are not written into job specs or launch files.",
     "The secret would be in files that are shared and committed.",
     "remove it, and set it where the job is submitted",
-    WARNING,
+    severity=WARNING,
 )
 OVERRIDE: Final = _spec(
     "SPEC017",
@@ -132,9 +128,9 @@ CALIBRATION_MACHINE: Final = _spec(
 CALIBRATION_AGE: Final = _spec(
     "SPEC020",
     "A calibration was fitted with this version of dsgen.",
-    "Factors multiply constants, and those of another version may be others.",
+    "Factors multiply constants, which may differ in another version.",
     "run dsgen calibrate with the same runs and this version",
-    WARNING,
+    severity=WARNING,
 )
 
 

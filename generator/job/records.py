@@ -139,3 +139,8 @@ class Job:
     def nodes(self) -> int:
         """Nodes, rounded up when the GPUs don't fill the last one (a rule refuses that)."""
         return -(-self.gpus // self.cluster.accelerators_per_node)
+
+    @property
+    def fuses_kernels(self) -> bool:
+        """Whether normalisation and activation are one kernel each and keep their input only."""
+        return self.framework.fused if self.training.kernels is None else self.training.kernels == "fused"

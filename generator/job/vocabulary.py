@@ -14,7 +14,8 @@ class Vocabulary:
     """How the keys of a job and their values are written; as in a job spec, where there is no other phrase."""
 
     #: By key, with `{}` for the values, as in `{"tensor": "--tensor-model-parallel-size {}", "data": "{} replicas"}`;
-    #: and by key with a value that has a phrase of its own, as in `{"offload: none": "no offload"}`.
+    #: by key with a value that has a phrase of its own, as in `{"offload: none": "no offload"}`; and by `without` and
+    #: a key, for what to do to switch something off.
     phrases: Mapping[str, str] = field(default_factory=dict)
     by_batch: bool = False  #: whether micro-batches are set by the global batch, without a key of their own
 
@@ -24,6 +25,10 @@ class Vocabulary:
         if any(f"{key}: {value}" in self.phrases for value in shown):
             return listed(self._one(key, value) for value in shown)
         return self._one(key, listed(shown))
+
+    def without(self, key: str) -> str:
+        """What to do to switch something off: `use sequence_parallel: false`, `remove --sequence-parallel`."""
+        return self.phrases.get(f"without {key}", f"use {self.says(key, False)}")
 
     def micro_batches(self, counts: Iterable[int], sequences: int) -> str:
         """Numbers of micro-batches of so many sequences, over all replicas, as the key that sets them."""

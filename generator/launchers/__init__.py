@@ -13,8 +13,8 @@ from .launcher import Launcher
 
 DEFAULT_COMMAND: Final = "dsgen generate"
 
-_ALL: Final[tuple[Launcher, ...]] = (slurm.LAUNCHER, azureml.LAUNCHER, shell.LAUNCHER)
-LAUNCHERS: Final[Mapping[str, Launcher]] = {launcher.name: launcher for launcher in _ALL}
+_MODULES: Final = (slurm, azureml, shell)
+LAUNCHERS: Final[Mapping[str, Launcher]] = {module.LAUNCHER.name: module.LAUNCHER for module in _MODULES}
 
 
 def launch_files(plan: Plan, program: Program, command: str = DEFAULT_COMMAND) -> tuple[RenderedFile, ...]:

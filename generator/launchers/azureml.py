@@ -31,9 +31,7 @@ _OWN_FOLDER = "."  #: uploaded unless the spec names another: what lies above it
 
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
     """`job.yml`, to be submitted with `az ml job create --file job.yml`."""
-    top = "\n".join(
-        line.text for line in header(plan, program, command, (*_NOTES, _code_note(plan), *_node_notes(plan)))
-    )
+    top = "\n".join(line.text for line in header(plan, program, command, tuple(_notes(plan))))
     body = yaml.dump(
         _job(plan, program), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=False
     )
@@ -107,14 +105,13 @@ def _resources(plan: Plan, options: Mapping[str, Any]) -> dict[str, object]:
     }
 
 
-def _code_note(plan: Plan) -> str:
+def _notes(plan: Plan) -> Iterator[str]:
+    yield from _NOTES
     code, script = launch_options(plan).get("code", _OWN_FOLDER), plan.job.launch.script
     if code == _OWN_FOLDER:
-        return f"`code` is this folder and all that is uploaded: put {script} and its modules here, or name another."
-    return f"`code` is all that is uploaded: it holds {script} and its modules."
-
-
-def _node_notes(plan: Plan) -> Iterator[str]:
+        yield f"`code` is this folder and all that is uploaded: put {script} and its modules here, or name another."
+    else:
+        yield f"`code` is all that is uploaded: it holds {script} and its modules."
     if plan.job.cluster.name == "azure/standard_nd96amsr_a100_v4" and plan.job.nodes > 1:
         yield (
             "ND A100 v4 images set NCCL_TOPO_FILE; in an image of your own, set it and "

@@ -19,7 +19,7 @@ from .rule import findings_of
 
 
 def binding_rules(job: Job, rules: Iterable[Rule] = LAYOUT_RULES) -> tuple[Rule, ...]:
-    """The rules on layouts that say anything about `job`."""
+    """The rules on layouts that apply to `job`."""
     return tuple(rule for rule in rules if rule.columns.binds(job))
 
 

@@ -98,6 +98,19 @@ def test_what_cannot_be_known_has_a_place_and_no_value() -> None:
     assert found.complete
 
 
+def test_the_batch_is_stated_with_its_defaults() -> None:
+    """What is left out has its default, which is said; with a batch that is searched for, there is none."""
+    found = read("--per_device_train_batch_size 4")
+    assert found is not None
+    assert found.batch is not None
+    assert (found.batch.sequences, found.batch.written) == (4, False)
+    assert found.batch.text.endswith("gradient_accumulation_steps 1 (the default)")
+    assert found.kind("per_device_train_batch_size") == "int"
+    searched = read("--per_device_train_batch_size 4 --auto_find_batch_size")
+    assert searched is not None
+    assert searched.batch is None
+
+
 def test_words_that_may_be_options_leave_the_line_open() -> None:
     """`$EXTRA` may hold any argument, so none can be said to be absent."""
     found = read("--max_steps 10 --learning_rate 1e-5 $EXTRA")

@@ -44,9 +44,9 @@ def test_hint_names_changes_that_are_left() -> None:
     over = replace(EMPTY, capacity_bytes=1 * GIB, required_bytes=2 * GIB)
     (finding,) = check_fit(job(), LAYOUT, over)
     assert finding.hint is not None
-    assert finding.hint.startswith("micro_batch: 1, or recompute: full, or")
+    assert finding.hint.startswith("use micro_batch: 1, or recompute: full, or")
     (finding,) = check_fit(job(), replace(LAYOUT, micro_batch=1, recompute=Recompute.FULL, zero_stage=3), over)
-    assert finding.hint == "more tensor or pipeline parallelism"
+    assert finding.hint == "use more tensor or pipeline parallelism"
 
 
 def test_hint_breaks_no_rule() -> None:
@@ -54,9 +54,9 @@ def test_hint_breaks_no_rule() -> None:
     over = replace(EMPTY, capacity_bytes=1 * GIB, required_bytes=2 * GIB)
     plain = Layout(data=8, recompute=Recompute.FULL)
     lamb = job("deepspeed", training={"optimizer": "lamb"})
-    assert [f.hint for f in check_fit(lamb, plain, over)] == ["more tensor parallelism"]
+    assert [f.hint for f in check_fit(lamb, plain, over)] == ["use more tensor parallelism"]
     assert [f.hint for f in check_fit(job("huggingface"), replace(plain, zero_stage=3), over)] == [
-        "offload: optimizer, or more tensor parallelism"
+        "use offload: optimizer, or more tensor parallelism"
     ]
 
 
@@ -68,7 +68,7 @@ def test_host_memory_is_a_nodes() -> None:
     assert finding.rule == "MEM002"
     assert "101.0 GiB" in finding.message
     assert "100.0 GiB" in finding.message
-    assert finding.hint == "offload: none, or more nodes"
+    assert finding.hint == "use offload: none, or more nodes"
 
 
 def test_unknown_host_memory_allows_offload() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from dsgen.estimate.layout import FIELDS, Layout, LayoutLike, Layouts, Offload, Recompute
+from dsgen.job.vocabulary import Vocabulary
 from dsgen.rule import Rule
 from dsgen.rules.layout.pins import OFFLOAD, RECOMPUTE
 from dsgen.rules.registry import IDENTITY_RULES, LAYOUT_RULES
@@ -18,6 +19,8 @@ from tests.rules.layout_cases import CASES, Case
 
 RULES = {rule.id: rule for rule in (*LAYOUT_RULES, *IDENTITY_RULES)}
 SIZES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 49, 64, 96, 98)
+
+KEYS = (*FIELDS, "gpus", "global_batch", "sequence_length", "precision", "attention", "optimizer", "framework")
 
 every_rule = pytest.mark.parametrize("name", sorted(RULES))
 
@@ -45,7 +48,7 @@ def value_of(name: str, word: str) -> Any:
 
 def hinted(hint: str) -> list[tuple[str, Any]]:
     """The values of the first layout key that a hint names."""
-    found = re.match(r"(\w+): ([\w+]+(?:(?:, | or )(?!or\b|more\b|pin\b|Deep)[\w+]+\b(?!:))*)", hint)
+    found = re.match(r"use (\w+): ([\w+]+(?:(?:, | or )(?!or\b|more\b|pin\b|Deep)[\w+]+\b(?!:))*)", hint)
     if not found or found[1] not in FIELDS:
         return []
     return [(found[1], value_of(found[1], word)) for word in re.split(r", | or ", found[2])]
@@ -84,6 +87,16 @@ def test_hint_passes(name: str) -> None:
     _, hint = rule.columns.explain(case.job, broken)
     for key, value in hinted(hint):
         assert rule.columns.holds(case.job, replace(broken, **{key: value})), f"{key}: {value}"
+
+
+@every_rule
+def test_explanation_is_in_the_readers_vocabulary(name: str) -> None:
+    """With a vocabulary that has other phrases, no key of a job spec is left in message and hint."""
+    case = CASES[name]
+    origin = replace(case.job.origin, vocabulary=Vocabulary(phrases={key: f"<{key} {{}}>" for key in KEYS}))
+    explanation = RULES[name].columns.explain(replace(case.job, origin=origin), Case.layout(case.breaks))
+    assert not [text for text in explanation if re.search(rf"({'|'.join(KEYS)}): ", text)]
+    assert any(f"<{key} " in text for key in KEYS for text in explanation)
 
 
 def test_most_hints_name_values() -> None:

@@ -29,7 +29,7 @@ JOBS = {
     "megatron-deepspeed": {"framework": "megatron-deepspeed", "gpus": 8},
     "deepspeed with offload": {"framework": "deepspeed", "gpus": 4, "training__global_batch": 12},
     "huggingface": {"framework": "huggingface", "gpus": 8},
-    "moe": {"model": "mixtral-8x7b", "gpus": 16, "training__global_batch": 16},
+    "moe": {"model": "mixtral-8x7b", "gpus": 8, "training__global_batch": 16},
     "pinned": {"layout__tensor": 2, "layout__zero_stage": 1, "layout__gradient_accumulation": 3},
 }
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from ...findings import ERROR, WARNING, Finding, Location, Severity
-from ...rule import Rule
+from ...findings import WARNING, Finding, Location
+from ...rule import Rule, rule_of_reader
 
-
-def _runs(id: str, title: str, prevents: str, fix: str, severity: Severity = ERROR) -> Rule:
-    text = f"{title}\nPrevents: {prevents}\nFix: {fix}"
-    source = "the documented form of runs that dsgen calibrate reads"
-    return Rule(id=id, severity=severity, when="parse", source=source, text=text, checks="runs")
-
+_SOURCE: Final = "the documented form of runs that dsgen calibrate reads"
+_runs = partial(rule_of_reader, checks="runs", source=_SOURCE)
 
 RUNS_UNREADABLE: Final = _runs(
     "RUN001",
@@ -52,14 +49,14 @@ RUNS_UNUSED: Final = _runs(
     "A run is of the same machine as the others, and close enough to its estimate to be of use.",
     "A run of another machine, or in another unit, would change constants that it has no bearing on.",
     "make one calibration for each machine and framework",
-    WARNING,
+    severity=WARNING,
 )
 PEAK_KINDS: Final = ("allocated", "reserved", "device")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """One run: what it took, and the keys of its job that the document has."""
+    """One run: its time and memory, and the keys of its job that the document has."""
 
     name: str  #: how the run is called in answers
     where: Location

@@ -71,7 +71,7 @@ def stage_is_the_jobs(planned: tuple[Job, Config]) -> Violations:
     """The DeepSpeed config has the ZeRO stage that the job spec pins.
 
     Prevents: No error: memory and speed are those of another ZeRO stage than planned.
-    Fix: write the pinned stage into the config, or render it anew from the spec
+    Fix: write the pinned stage into the config, or regenerate it from the spec
     """
     (job, config), pointer = planned, "/zero_optimization/stage"
     stage = job.pins.zero_stage

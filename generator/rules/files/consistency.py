@@ -19,6 +19,7 @@ _CONFIG_READERS: Final = ("launch script", "AzureML job", "accelerate config", "
 _WORLD: Final = derived("world size is nodes × processes a node; launchers wait for ranks that never come")
 _NODES: Final = derived("the launcher's rendezvous waits for as many nodes as its options say")
 _UNUSED: Final = derived("GPUs that no process uses are paid for all the same")
+_OTHER_CONFIG: Final = derived("a config that isn't used says nothing about the job")
 _MISSING: Final = derived("a path that doesn't exist stops the program that reads it; the file may lie elsewhere")
 
 
@@ -62,13 +63,9 @@ def gpus_per_node_agree(submission: Submission) -> Violations:
     world = world_of(submission)
     for claim, trusted in _contradictions(submission, world.claims_on("GPUs per node")):
         more = claim.value > trusted.value
-        uses = (
-            f"{claim.value} GPUs per node, more than the {trusted.value}"
-            if more
-            else f"{claim.value} of {trusted.value} GPUs per node"
-        )
+        uses = f"{claim.value}, more than the {trusted.value}" if more else f"{claim.value} of {trusted.value}"
         small = world.gpus is not None and world.gpus <= claim.value
-        message = f"{claim.text} uses {uses}, according to {_place(trusted)}"
+        message = f"{claim.text} uses {uses} GPUs per node, according to {_place(trusted)}"
         hint, severity = f"write {trusted.value} in both", ERROR if more else NOTE if small else WARNING
         yield Violation(where=claim.where, message=message, hint=hint, severity=severity)
 
@@ -97,13 +94,7 @@ def _place(claim: Claim) -> str:
     return claim.text if where.path == FLAGS else f"{claim.text} ({place})"
 
 
-@submissions.rule(
-    "SUB010",
-    NOTE,
-    "silent",
-    derived("a config that isn't used says nothing about the job"),
-    reads=("DeepSpeed config", "launch script"),
-)
+@submissions.rule("SUB010", NOTE, "silent", _OTHER_CONFIG, reads=("DeepSpeed config", "launch script"))
 def one_config_is_named(submission: Submission) -> Violations:
     """Where a job has several DeepSpeed configs, a launch line says which is used.
 

@@ -126,7 +126,7 @@ def fits_device(need: Need) -> Violations:
 def fits_host(need: Need) -> Violations:
     """What a run offloads fits in the memory of its nodes.
 
-    Prevents: the node's out-of-memory killer: exit code -9
+    Prevents: The node's out-of-memory killer ends the run: exit code -9.
     Fix: offload less, or use more nodes
     """
     if need.on_host and not _HOST.columns.holds(need.job, need.layout, need.ledger):
@@ -170,7 +170,7 @@ def fits_request(submission: Submission) -> Violations:
 def stage_three_is_needed(need: Need) -> Violations:
     """ZeRO stage 3 is for models that stage 2 leaves little room for: it gathers every parameter twice a step.
 
-    Prevents: half as much communication again as stage 2, for memory that nothing uses
+    Prevents: No error: half as much communication again as stage 2, for memory that nothing uses.
     Fix: use stage 2
     """
     job, layout = need.job, need.layout
@@ -191,7 +191,8 @@ def _subject(need: Need) -> str:
     model = "" if need.whole else f" {need.job.model.name}"
     sizes = f", tensor {layout.tensor} × pipeline {layout.pipeline}" if need.whole else ""
     stage = "" if need.job.framework.runs("Megatron-LM") else f" at ZeRO stage {layout.zero_stage}"
-    return f"training{model} on {layout.world} GPUs{sizes}{stage} needs"
+    gpus = f"{layout.world} GPU{'s' if layout.world > 1 else ''}"
+    return f"training{model} on {gpus}{sizes}{stage} needs"
 
 
 def _gib(count: float) -> str:

@@ -24,8 +24,7 @@ _WHOLE: Final = "every rank loads the whole model into the node's memory"
 def nvme_folder_is_the_nodes_own(config: Config) -> Violations:
     """Offloading to NVMe goes to a disk of the node's own.
 
-    Prevents: Steps of minutes, and a slow file system for everybody. A guess by the path's name: not checked against a
-    machine.
+    Prevents: No error: steps take minutes, and the file system is slow for everybody. A guess by the path's name.
     Fix: use the node's own disk
     """
     for place in _OFFLOADS:
@@ -46,7 +45,7 @@ def nvme_folder_is_the_nodes_own(config: Config) -> Violations:
 def model_is_loaded_in_parts(submission: Submission) -> Violations:
     """With ZeRO-3 accelerate loads the model in parts: zero3_init_flag.
 
-    Prevents: Killed: eight copies of the model in one node's memory
+    Prevents: Killed: one node's memory holds eight copies of the model.
     Fix: set zero3_init_flag to true
     """
     for config in submission.accelerate_configs:

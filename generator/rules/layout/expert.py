@@ -27,7 +27,7 @@ def _has_biased_experts(job: Job) -> bool:
     "MOE001", ERROR, "init", deepspeed("moe/layer.py:59"), arguments=Arguments()
 )
 def expert_divides_experts(job: Job, layout: LayoutLike) -> Judgement:
-    """Expert parallelism gives every rank the same number of experts.
+    """The expert parallel size divides the experts.
 
     Prevents: The framework stops at start: the number of experts should be a multiple of the expert parallel size.
     Fix: set layout.expert to a divisor of the experts
@@ -46,13 +46,13 @@ def expert_divides_experts(job: Job, layout: LayoutLike) -> Judgement:
     arguments=Arguments(only=("Megatron-DeepSpeed",)),
 )
 def dense_models_have_no_experts(job: Job, layout: LayoutLike) -> Judgement:
-    """A dense model has no experts to distribute.
+    """A dense model has an expert parallel size of 1.
 
     Prevents: Megatron-LM stops at start: expert parallelism needs experts.
     Fix: set layout.expert to 1
     """
     yield layout.expert == 1
-    message = f"{job.says('expert', layout.expert)} with 0 experts: {job.model.name} is a dense model"
+    message = f"{job.says('expert', layout.expert)} with 0 experts: {job.model.name} is dense"
     yield message, f"use {job.says('expert', 1)}"
 
 
@@ -61,7 +61,7 @@ def dense_models_have_no_experts(job: Job, layout: LayoutLike) -> Judgement:
     "MOE006", ERROR, "init", deepspeed("utils/groups.py:100"), arguments=Arguments()
 )
 def expert_divides_replicas(job: Job, layout: LayoutLike) -> Judgement:
-    """Expert parallel groups are cut out of the data and context parallel ranks.
+    """The expert parallel size divides data × context.
 
     Prevents: The framework stops when it builds its groups: the world size is not divisible by the expert groups.
     Fix: set layout.expert to a divisor of data × context
@@ -78,7 +78,7 @@ def expert_divides_replicas(job: Job, layout: LayoutLike) -> Judgement:
     "MOE002", ERROR, "init", deepspeed("runtime/engine.py:1890")
 )
 def native_experts_stop_at_stage_2(job: Job, layout: LayoutLike) -> Judgement:
-    """DeepSpeed's MoE layers run with ZeRO up to stage 2.
+    """With DeepSpeed's MoE layers, the ZeRO stage is at most 2.
 
     Prevents: DeepSpeed stops at start: native MoE is not supported with ZeRO stage 3.
     Fix: set layout.zero_stage to 2 or lower
@@ -95,7 +95,7 @@ def native_experts_stop_at_stage_2(job: Job, layout: LayoutLike) -> Judgement:
     "MOE007", ERROR, "silent", derived("deepspeed.initialize spreads only the experts of its own MoE layers")
 )
 def experts_are_pinned(job: Job, layout: LayoutLike) -> Judgement:
-    """A script for DeepSpeed must build DeepSpeed's MoE layers to distribute experts: only the user knows.
+    """Expert parallelism in a script for DeepSpeed is pinned: only the user knows whether it builds MoE layers.
 
     Prevents: No error: without DeepSpeed's own MoE layers every rank holds all experts.
     Fix: set layout.expert to 1; pin another value if the script builds DeepSpeed's MoE layers
@@ -127,7 +127,7 @@ def trainer_keeps_experts_whole(job: Job, layout: LayoutLike) -> Judgement:
     "NVIDIA/Megatron-LM megatron/core/transformer/transformer_config.py @ core_v0.16.1 (an assertion)",
 )
 def biased_experts_stay_whole(job: Job, layout: LayoutLike) -> Judgement:
-    """Megatron-LM's experts have biases only when tensor parallelism doesn't cut them.
+    """Experts with biases are not cut by tensor parallelism in Megatron-LM.
 
     Prevents: Megatron-LM stops at start on an assertion.
     Fix: set layout.tensor to 1, and use expert parallelism instead
@@ -142,7 +142,7 @@ def biased_experts_stay_whole(job: Job, layout: LayoutLike) -> Judgement:
     "pipeline", of=("Megatron-DeepSpeed",), applies=lambda job: job.model.is_moe and job.pins.pipeline is None
 ).rule("MDS018", ERROR, "training", megatron_deepspeed("megatron/model/gpt_model.py:379"))
 def native_experts_avoid_pipeline(job: Job, layout: LayoutLike) -> Judgement:
-    """Megatron-DeepSpeed pipelines a MoE model only with partitioned activations switched off, so only when pinned.
+    """A pipeline of a MoE model is pinned in Megatron-DeepSpeed: it needs partitioned activations switched off.
 
     Prevents: Training fails between the stages unless partitioned activations, which are the default, are switched off.
     Fix: set layout.pipeline to 1, or pin the pipeline if your copy has them switched off

@@ -38,18 +38,21 @@ class Product:
         """The product of the factors."""
         return prod(self.factors.values())
 
-    def explain(self, *, whole: bool) -> tuple[str, str]:
-        """Message and hint: `data: 3 × tensor: 8 = 24 is not gpus: 1024`; not `whole`: ... `does not divide` ...
+    def describe(self) -> str:
+        """`data: 3 × tensor: 8 = 24`, or `data: 3` for one factor."""
+        terms = " × ".join(self.vocabulary.says(name, value) for name, value in self.factors.items())
+        return terms if len(self.factors) == 1 else f"{terms} = {self.known}"
 
-        The hint has values of one factor, and of the total, that pass.
-        """
-        says = self.vocabulary.says
-        terms = " × ".join(says(name, value) for name, value in self.factors.items())
-        product = terms if len(self.factors) == 1 else f"{terms} = {self.known}"
+    def hint(self, whole: bool) -> str:
+        """Values of one factor, and of the total, that pass; `whole` when the factors must make the total exactly."""
         totals = [self.known] if whole else neighbours(lcm(self.known, self.step), self.total)
-        choices = [self._factors(whole), says(self.key, *totals)]
-        message = f"{product} {'is not' if whole else 'does not divide'} {says(self.key, self.total)}"
-        return message, f"use {', or '.join(choice for choice in choices if choice)}"
+        choices = [self._factors(whole), self.vocabulary.says(self.key, *totals)]
+        return f"use {', or '.join(choice for choice in choices if choice)}"
+
+    def explain(self, *, whole: bool) -> tuple[str, str]:
+        """Message and hint, where the product is not the total, or where its known factors don't divide it."""
+        relation = "is not" if whole else "does not divide"
+        return f"{self.describe()} {relation} {self.vocabulary.says(self.key, self.total)}", self.hint(whole)
 
     def _factors(self, whole: bool) -> str | None:
         """The first factor that can be changed alone, with the nearest values that pass."""

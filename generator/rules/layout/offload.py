@@ -21,7 +21,7 @@ def _both(job: Job, layout: LayoutLike) -> str:
     "ZERO043", ERROR, "silent", derived("offload_optimizer is a key of zero_optimization and is read by stages 1 to 3")
 )
 def offload_needs_sharding(job: Job, layout: LayoutLike) -> Judgement:
-    """Offload is a part of ZeRO: it starts at stage 1.
+    """Offload needs ZeRO stage 1 or higher.
 
     Prevents: No error: the key has no effect, and the optimizer stays on the device.
     Fix: set layout.zero_stage to 1 or higher, or offload to none
@@ -35,7 +35,7 @@ def offload_needs_sharding(job: Job, layout: LayoutLike) -> Judgement:
     "ZERO006", ERROR, "silent", deepspeed("runtime/zero/config.py:157")
 )
 def parameter_offload_needs_stage_3(job: Job, layout: LayoutLike) -> Judgement:
-    """Parameters leave the device only when ZeRO shards them, at stage 3; below, the key has no effect.
+    """Offload of parameters needs ZeRO stage 3.
 
     Prevents: No error: offload_param is silently ignored, and the job could run out of memory.
     Fix: set layout.zero_stage to 3, or offload to optimizer
@@ -49,7 +49,7 @@ def parameter_offload_needs_stage_3(job: Job, layout: LayoutLike) -> Judgement:
     "PIPE016", ERROR, "init", "deepspeedai/Megatron-DeepSpeed issue 369", arguments=Arguments()
 )
 def offload_excludes_pipeline(job: Job, layout: LayoutLike) -> Judgement:
-    """DeepSpeed's pipeline engine runs without offload.
+    """Offload is not combined with DeepSpeed's pipeline engine.
 
     Prevents: Training is known to fail in the pipeline engine when optimizer states are on the host.
     Fix: set layout.offload to none, or pipeline to 1
@@ -64,7 +64,7 @@ def offload_excludes_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     "ZERO044", ERROR, "training", deepspeed("runtime/engine.py:2040")
 )
 def offload_needs_host_optimizer(job: Job, layout: LayoutLike) -> Judgement:
-    """What is offloaded is stepped on the host: DeepSpeed has Adam there.
+    """An offloaded optimizer is one that runs on the host: Adam or AdamW.
 
     Prevents: DeepSpeed stops at start: with offload the optimizer has to be its own for the CPU.
     Fix: set training.optimizer to adamw, or offload to none
@@ -79,7 +79,7 @@ def offload_needs_host_optimizer(job: Job, layout: LayoutLike) -> Judgement:
     "MLM028", ERROR, "init", megatron_lm("training/arguments.py:1884")
 )
 def megatron_offload_needs_distributed_optimizer(job: Job, layout: LayoutLike) -> Judgement:
-    """Megatron-LM offloads a precision-aware optimizer, which is the distributed one.
+    """Offload in Megatron-LM needs the distributed optimizer.
 
     Prevents: Megatron-LM stops at start on an assertion: the optimizer on the host has to be precision-aware.
     Fix: set layout.zero_stage to 1, or offload to none

@@ -34,7 +34,7 @@ def _hint(job: Job, pipeline: int) -> str:
 
 @layouts("pipeline", of=("Megatron layers",)).rule("MLM003", ERROR, "init", megatron_lm("training/arguments.py:997"))
 def pipeline_divides_layers_and_ends(job: Job, layout: LayoutLike) -> Judgement:
-    """Stages hold equal numbers of layers, if need be with embedding and loss counted or the last stage shortened.
+    """Stages hold equal numbers of layers, if necessary with embedding and loss counted or a shorter last stage.
 
     Prevents: Megatron-LM stops at start: the number of layers is not divisible by the pipeline size.
     Fix: set layout.pipeline to a divisor of the layers
@@ -52,7 +52,7 @@ def pipeline_divides_layers_and_ends(job: Job, layout: LayoutLike) -> Judgement:
 
 @layouts("pipeline", of=("own script",)).rule("PIPE012", ERROR, "silent", derived("uneven stages wait for the fullest"))
 def pipeline_divides_layers(job: Job, layout: LayoutLike) -> Judgement:
-    """Stages hold equal numbers of layers.
+    """The pipeline size divides the layers.
 
     Prevents: No error: every step waits for the fullest stage, which may also run out of memory.
     Fix: set layout.pipeline to a divisor of the layers
@@ -84,7 +84,7 @@ def pipeline_within_layers(job: Job, layout: LayoutLike) -> Judgement:
     "MLM015", ERROR, "init", megatron_lm("training/arguments.py:968")
 )
 def chunks_divide_layers(job: Job, layout: LayoutLike) -> Judgement:
-    """With interleaving, every chunk of every stage holds the same number of layers.
+    """With interleaving, stages × chunks per stage divides the layers.
 
     Prevents: Megatron stops at start: the layers of a stage are not divisible by its chunks.
     Fix: set layout.virtual_pipeline to a divisor of the layers of a stage
@@ -115,7 +115,7 @@ def chunks_need_stages(job: Job, layout: LayoutLike) -> Judgement:
     "PIPE011", ERROR, "silent", derived("deepspeed/runtime/pipe/schedule.py has no interleaved schedule")
 )
 def engine_has_no_chunks(job: Job, layout: LayoutLike) -> Judgement:
-    """DeepSpeed's pipeline engine runs one chunk a stage.
+    """With DeepSpeed's pipeline engine, a stage is one chunk.
 
     Prevents: No error: the chunks would be ignored, and the bubble would be larger than planned.
     Fix: set layout.virtual_pipeline to 1, or use framework: megatron-lm
@@ -136,7 +136,7 @@ def engine_has_no_chunks(job: Job, layout: LayoutLike) -> Judgement:
     arguments=Arguments(unless=("--microbatch-group-size-per-virtual-pipeline-stage", "--rampup-batch-size")),
 )
 def interleaved_micro_batches_fill_stages(job: Job, layout: LayoutLike) -> Judgement:
-    """The interleaved schedule runs micro-batches in groups of as many as there are stages.
+    """With interleaving, the number of micro-batches is a multiple of the number of stages.
 
     Prevents: The first step fails: micro-batches are scheduled in groups of the pipeline size.
     Fix: set gradient_accumulation to a multiple of pipeline
@@ -157,7 +157,7 @@ def interleaved_micro_batches_fill_stages(job: Job, layout: LayoutLike) -> Judge
     arguments=Arguments(unless=("--rampup-batch-size", "--step-batch-size-schedule")),
 )
 def micro_batches_fill_pipeline(job: Job, layout: LayoutLike) -> Judgement:
-    """A pipeline needs at least as many micro-batches as stages, or the bubble is longer than the work.
+    """A pipeline has at least as many micro-batches as stages.
 
     Prevents: No error: with fewer micro-batches than stages most GPUs wait most of the time.
     Fix: use a smaller micro_batch or data, a larger global_batch, or fewer stages
@@ -174,7 +174,7 @@ def micro_batches_fill_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     "PIPE014", ERROR, "silent", derived("deepspeed.initialize pipelines only a PipelineModule")
 )
 def pipeline_is_pinned(job: Job, layout: LayoutLike) -> Judgement:
-    """A script for DeepSpeed must build a PipelineModule to have stages: only the user knows whether it does.
+    """A pipeline in a script for DeepSpeed is pinned: only the user knows whether it builds a PipelineModule.
 
     Prevents: No error: without a PipelineModule every rank trains the whole model.
     Fix: set layout.pipeline to 1; pin another value if the script builds a PipelineModule
@@ -207,7 +207,7 @@ def trainer_has_no_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     "PIPE001", ERROR, "init", deepspeed("runtime/pipe/engine.py:76")
 )
 def zero_shards_states_only_in_pipeline(job: Job, layout: LayoutLike) -> Judgement:
-    """With a pipeline ZeRO stops at stage 1: gradients accumulate over micro-batches in place.
+    """With a pipeline, the ZeRO stage is 0 or 1: gradients accumulate over micro-batches in place.
 
     Prevents: DeepSpeed stops at start: ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism.
     Fix: set layout.zero_stage to 1 or 0, or pipeline to 1
@@ -225,7 +225,7 @@ def zero_shards_states_only_in_pipeline(job: Job, layout: LayoutLike) -> Judgeme
     derived("AutoTP and Ulysses each build their own process groups and know no pipeline topology"),
 )
 def one_model_parallelism(job: Job, layout: LayoutLike) -> Judgement:
-    """Of tensor, pipeline and context parallelism, DeepSpeed without Megatron combines no two.
+    """DeepSpeed without Megatron combines no two of tensor, pipeline and context parallelism.
 
     Prevents: DeepSpeed's process groups would overlap, and ranks would reduce over the wrong partners.
     Fix: keep only one of tensor, pipeline and context above 1, or use a Megatron framework

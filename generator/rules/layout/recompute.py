@@ -22,7 +22,7 @@ def _hint(job: Job) -> str:
     derived("gradient_checkpointing and deepspeed.checkpointing repeat what they wrap: a layer"),
 )
 def recompute_is_all_or_nothing(job: Job, layout: LayoutLike) -> Judgement:
-    """Gradient checkpointing of a plain module repeats whole layers.
+    """Recomputation outside of Megatron's layers is none or full: checkpointing repeats whole layers.
 
     Prevents: No error: the script's checkpointing wraps whole layers, so memory would not be what was planned.
     Fix: set layout.recompute to full or none, or use a Megatron framework, which can repeat attention alone
@@ -40,7 +40,7 @@ def recompute_is_all_or_nothing(job: Job, layout: LayoutLike) -> Judgement:
     arguments=Arguments(severity=WARNING),
 )
 def recompute_reaches_attention(job: Job, layout: LayoutLike) -> Judgement:
-    """Megatron-DeepSpeed repeats core attention only where it is unfused and without Ulysses.
+    """Selective recomputation in Megatron-DeepSpeed needs unfused attention without Ulysses.
 
     Prevents: No error: the option would be ignored, activations would stay, and the job could run out of memory.
     Fix: set layout.recompute to full or none, or training.attention to unfused without context parallelism
@@ -62,7 +62,7 @@ def recompute_reaches_attention(job: Job, layout: LayoutLike) -> Judgement:
     megatron_lm("core/transformer/transformer_config.py (a warning: no need to recompute core_attn)"),
 )
 def recompute_saves_memory(job: Job, layout: LayoutLike) -> Judgement:
-    """Fused attention keeps no scores, so repeating core attention costs time and saves nothing.
+    """Selective recomputation is not combined with fused attention, which keeps no scores to save.
 
     Prevents: No error: steps take longer and memory stays the same, and Megatron-LM warns.
     Fix: set layout.recompute to none or full; pin selective to have it anyway

@@ -21,21 +21,22 @@ from .tensor import has_grouped_heads, tensor_values
     arguments=Arguments(severity=WARNING),
 )
 def sequence_parallel_needs_tensor(job: Job, layout: LayoutLike) -> Judgement:
-    """Sequence parallelism runs along tensor ranks: without them Megatron switches it off.
+    """Sequence parallelism needs a tensor parallel size above 1.
 
     Prevents: No error: Megatron switches it off with a warning, and activations take more memory than planned.
     Fix: set layout.sequence_parallel to false, or increase tensor
     """
     yield implies(layout.sequence_parallel, layout.tensor > 1)
     message = f"{job.says('sequence_parallel', True)} has no effect with {job.says('tensor', layout.tensor)}"
-    yield message, f"use {job.says('sequence_parallel', False)}, or {job.says('tensor', '2 or more')}"
+    hint = f"{job.origin.vocabulary.without('sequence_parallel')}, or use {job.says('tensor', '2 or more')}"
+    yield message, hint
 
 
 @layouts("sequence_parallel", "tensor", "context", "sequence", of=("Megatron layers",)).rule(
     "SEQ001", ERROR, "training", derived("scatter along the sequence needs equal pieces"), arguments=Arguments()
 )
 def sequence_divides_over_ranks(job: Job, layout: LayoutLike) -> Judgement:
-    """With sequence parallelism, every tensor rank holds an equal piece of its context rank's sequence.
+    """With sequence parallelism, tensor × context divides the sequence length.
 
     Prevents: The first layer fails: the scatter along the sequence has pieces of different sizes.
     Fix: set layout.tensor to a divisor of the sequence, or sequence_parallel to false
@@ -47,15 +48,15 @@ def sequence_divides_over_ranks(job: Job, layout: LayoutLike) -> Judgement:
         f"{job.says('sequence_parallel', True)} cuts a sequence of {tokens} tokens over {ranks} ranks"
         f" (tensor {layout.tensor} × context {layout.context}), which does not divide it"
     )
-    instead = f", or {job.says('tensor', *fitting)}" if fitting else ""
-    yield message, f"use {job.says('sequence_parallel', False)}{instead}"
+    instead = f", or use {job.says('tensor', *fitting)}" if fitting else ""
+    yield message, f"{job.origin.vocabulary.without('sequence_parallel')}{instead}"
 
 
 @layouts("sequence_parallel", of=("AutoTP",)).rule(
     "SEQ002", ERROR, "silent", derived("AutoTP has no sequence parallel layers")
 )
 def sequence_parallel_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
-    """Only Megatron's layers run sequence parallelism.
+    """Sequence parallelism needs Megatron's layers.
 
     Prevents: No error: the key would be ignored, and activations would take more memory than planned.
     Fix: set layout.sequence_parallel to false, or use a Megatron framework
@@ -72,7 +73,7 @@ def sequence_parallel_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
     "MLM035", ERROR, "training", megatron_lm("core/transformer/moe/moe_layer.py:636"), arguments=Arguments()
 )
 def moe_tensor_needs_sequence_parallel(job: Job, layout: LayoutLike) -> Judgement:
-    """Megatron-LM trains MoE layers with tensor parallelism only when sequence parallelism is on.
+    """A MoE model with tensor parallelism needs sequence parallelism in Megatron-LM.
 
     Prevents: Training stops at the first MoE layer, which requires sequence parallelism with tensor parallelism.
     Fix: set layout.sequence_parallel to true, or tensor to 1
@@ -86,10 +87,10 @@ def moe_tensor_needs_sequence_parallel(job: Job, layout: LayoutLike) -> Judgemen
     "MLM008", ERROR, "init", megatron_lm("training/arguments.py:1335"), arguments=Arguments()
 )
 def sequence_divides_over_ring(job: Job, layout: LayoutLike) -> Judgement:
-    """Ring context parallelism gives every rank two equal chunks, one early and one late.
+    """Twice the context parallel size divides the sequence length: a rank holds an early and a late chunk.
 
     Prevents: Megatron stops at start: seq-length should be a multiple of 2 * context-parallel-size.
-    Fix: set layout.context so that twice its value divides sequence_length
+    Fix: set layout.context to a divisor of half the sequence_length
     """
     tokens, chunks = job.training.sequence_length, 2 * layout.context
     yield implies(layout.context > 1, divides(chunks, tokens))
@@ -104,7 +105,7 @@ def sequence_divides_over_ring(job: Job, layout: LayoutLike) -> Judgement:
     "MDS006", ERROR, "training", megatron_deepspeed("pretrain_gpt.py:138"), arguments=Arguments()
 )
 def sequence_divides_over_ulysses(job: Job, layout: LayoutLike) -> Judgement:
-    """Ulysses gives every rank an equal piece of the sequence.
+    """The Ulysses size divides the sequence length.
 
     Prevents: The first batch fails: the sequence length is not divisible by the sequence parallel size.
     Fix: set layout.context to a divisor of sequence_length, or pad the sequences
@@ -124,7 +125,7 @@ def _ulysses_hint(job: Job) -> str:
     "SP001", ERROR, "training", deepspeed("sequence/layer.py:40"), arguments=Arguments()
 )
 def heads_divide_over_ulysses(job: Job, layout: LayoutLike) -> Judgement:
-    """Ulysses gives every rank the same number of attention heads.
+    """The Ulysses size divides the attention heads.
 
     Prevents: The first attention fails: the number of heads must be divisible by the sequence parallel size.
     Fix: set layout.context to a divisor of the heads
@@ -153,7 +154,7 @@ def kv_heads_match_ulysses(job: Job, layout: LayoutLike) -> Judgement:
     "MDS004", ERROR, "init", megatron_deepspeed("megatron/core/parallel_state.py:146"), arguments=Arguments()
 )
 def ulysses_excludes_model_parallelism(job: Job, layout: LayoutLike) -> Judgement:
-    """Megatron-DeepSpeed's Ulysses runs without tensor and pipeline parallelism.
+    """Ulysses in Megatron-DeepSpeed is not combined with tensor or pipeline parallelism.
 
     Prevents: Megatron-DeepSpeed stops when it builds its groups, on an assertion that tensor and pipeline sizes are 1.
     Fix: set layout.context to 1, or tensor and pipeline to 1; framework: megatron-lm combines all three
@@ -168,11 +169,11 @@ def ulysses_excludes_model_parallelism(job: Job, layout: LayoutLike) -> Judgemen
     "MDS005", ERROR, "init", megatron_deepspeed("megatron/initialize.py:247"), arguments=Arguments()
 )
 def ulysses_excludes_sequence_parallel(job: Job, layout: LayoutLike) -> Judgement:
-    """Megatron-DeepSpeed runs Ulysses or Megatron's sequence parallelism, not both.
+    """Ulysses in Megatron-DeepSpeed is not combined with Megatron's sequence parallelism.
 
     Prevents: Megatron-DeepSpeed stops at start on an assertion: the two split the same sequence.
     Fix: set layout.sequence_parallel to false, or context to 1
     """
     yield implies(layout.context > 1, implies(layout.sequence_parallel, False))
     message = f"{job.says('context', layout.context)} (Ulysses) excludes {job.says('sequence_parallel', True)}"
-    yield message, f"use {job.says('sequence_parallel', False)}"
+    yield message, job.origin.vocabulary.without("sequence_parallel")

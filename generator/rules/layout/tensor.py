@@ -13,9 +13,6 @@ from ..numbers import divisors
 from ..planned import Judgement, layouts
 from ..sources import deepspeed, derived, megatron_deepspeed, megatron_lm, transformers
 
-#: Megatron pads the vocabulary to a multiple of this times the tensor parallel size (its default).
-VOCABULARY_MULTIPLE = 128
-
 
 def tensor_domain(job: Job) -> int:
     """Accelerators joined by the fast fabric: a node, or the rack in rack-scale systems."""
@@ -61,7 +58,7 @@ def _undivided(tensor: int, named: dict[str, int]) -> str:
     "MLM004", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:1446"), arguments=Arguments()
 )
 def tensor_divides_heads(job: Job, layout: LayoutLike) -> Judgement:
-    """Tensor parallelism gives every rank the same number of attention heads.
+    """The tensor parallel size divides the attention heads.
 
     Prevents: Megatron stops at start: num_attention_heads must be a multiple of tensor_model_parallel_size.
     Fix: set layout.tensor to a divisor of the heads
@@ -93,7 +90,7 @@ def tensor_matches_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
     "MDS017", ERROR, "init", megatron_deepspeed("megatron/model/transformer.py:566"), arguments=Arguments()
 )
 def tensor_divides_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
-    """Megatron-DeepSpeed cuts key-value heads evenly and never replicates them.
+    """The tensor parallel size divides the key-value heads, which Megatron-DeepSpeed never replicates.
 
     Prevents: Key-value heads would be cut unevenly, and the shapes of the attention layer would disagree.
     Fix: set layout.tensor to a divisor of the key-value heads
@@ -109,7 +106,7 @@ def tensor_divides_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
     "TP004", WARNING, "silent", deepspeed("runtime/engine.py:761")
 )
 def tensor_within_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
-    """AutoTP replicates key-value heads when there are more ranks than heads, which costs memory.
+    """The tensor parallel size is at most the number of key-value heads, which AutoTP replicates otherwise.
 
     Prevents: No error: DeepSpeed warns and repeats key-value heads, which costs memory.
     Fix: set layout.tensor to at most the number of key-value heads
@@ -128,7 +125,7 @@ def tensor_within_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
     arguments=Arguments(unless=("--heterogeneous-layers-config-path", "--hybrid-layer-pattern")),
 )
 def tensor_divides_widths(job: Job, layout: LayoutLike) -> Judgement:
-    """Tensor parallelism cuts the hidden and feed-forward widths evenly.
+    """The tensor parallel size divides the hidden and feed-forward sizes.
 
     Prevents: Building the layers fails on a division: the width is not divisible by the tensor parallel size.
     Fix: set layout.tensor to a divisor of hidden_size and intermediate_size
@@ -146,7 +143,7 @@ def tensor_divides_widths(job: Job, layout: LayoutLike) -> Judgement:
     arguments=Arguments(),
 )
 def tensor_divides_expert_widths(job: Job, layout: LayoutLike) -> Judgement:
-    """Tensor parallelism cuts the experts' widths evenly.
+    """The tensor parallel size divides the experts' feed-forward sizes.
 
     Prevents: Building the experts fails on a division: the width is not divisible by the tensor parallel size.
     Fix: set layout.tensor to a divisor of moe_intermediate_size
@@ -160,18 +157,17 @@ def tensor_divides_expert_widths(job: Job, layout: LayoutLike) -> Judgement:
     "MLM040", NOTE, "silent", megatron_lm("training/vocab_utils.py:11"), arguments=Arguments()
 )  # a note: padding is what everyone trains with
 def tensor_divides_vocabulary(job: Job, layout: LayoutLike) -> Judgement:
-    """Megatron pads the vocabulary silently, which changes the embedding's memory and the checkpoint's shape.
+    """The vocabulary is a multiple of 128 × the tensor parallel size; Megatron pads it otherwise.
 
     Prevents: No error: checkpoints of different tensor sizes have different shapes.
-    Fix: nothing is required; a vocabulary that is a multiple of 128 × tensor needs no padding
+    Fix: expect the padded shape; a vocabulary that is a multiple of 128 × tensor needs no padding
     """
-    multiple = VOCABULARY_MULTIPLE * layout.tensor
+    unit = job.framework.vocabulary_multiple or 1
+    multiple = unit * layout.tensor
     yield divides(multiple, job.model.vocab)
     padded = -(-job.model.vocab // multiple) * multiple
-    message = (
-        f"the vocabulary of {job.model.vocab} is not a multiple of {VOCABULARY_MULTIPLE} × tensor {layout.tensor}:"
-        f" Megatron pads it to {padded}"
-    )
+    message = f"Megatron pads the vocabulary of {job.model.vocab} to {padded}, a multiple of {unit} ×"
+    message += f" {job.says('tensor', layout.tensor)}"
     yield message, f"expect {padded} rows in the embeddings of checkpoints; nothing else is needed"
 
 
@@ -189,7 +185,7 @@ def tensor_divides_vocabulary(job: Job, layout: LayoutLike) -> Judgement:
     arguments=Arguments(),
 )
 def tensor_stays_in_node(job: Job, layout: LayoutLike) -> Judgement:
-    """Tensor parallel ranks share the fast fabric of a node or rack: four collectives a layer wait for it.
+    """Tensor parallel ranks share the fast fabric of a node or rack, which carries four collectives a layer.
 
     Prevents: No error: steps several times slower than planned, because four collectives a layer cross the network.
     Fix: set layout.tensor to a divisor of the accelerators of a node
@@ -204,7 +200,7 @@ def tensor_stays_in_node(job: Job, layout: LayoutLike) -> Judgement:
     "HF019", ERROR, "init", transformers("integrations/deepspeed.py:350")
 )
 def tensor_has_convertible_weights(job: Job, layout: LayoutLike) -> Judgement:
-    """AutoTP doesn't support MoE models: their experts' weights are converted while loading.
+    """A MoE model is trained without AutoTP, because its experts' weights are converted while loading.
 
     Prevents: transformers stops while loading: weight conversions with DeepSpeed tensor parallelism are not
     implemented.

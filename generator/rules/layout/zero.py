@@ -17,7 +17,7 @@ _ASSERTION_OF_0_19_3 = "deepspeedai/DeepSpeed deepspeed/runtime/engine.py:634 @ 
     "MLM042", ERROR, "silent", derived("--use-distributed-optimizer shards optimizer states only")
 )
 def megatron_shards_states_only(job: Job, layout: LayoutLike) -> Judgement:
-    """Megatron-LM's distributed optimizer shards optimizer states, as ZeRO stage 1 does, and no more.
+    """The ZeRO stage is 0 or 1 in Megatron-LM, whose distributed optimizer shards optimizer states only.
 
     Prevents: No error: the stage would be 1 all the same, and gradients and parameters would not be sharded as planned.
     Fix: set layout.zero_stage to 1, or use framework: megatron-deepspeed
@@ -37,7 +37,7 @@ def megatron_shards_states_only(job: Job, layout: LayoutLike) -> Judgement:
     _ASSERTION_OF_0_19_3,
 )
 def autotp_stops_at_stage_2(job: Job, layout: LayoutLike) -> Judgement:
-    """This version of DeepSpeed runs AutoTP with ZeRO up to stage 2.
+    """With AutoTP, the ZeRO stage is at most 2 before DeepSpeed 0.19.4.
 
     Prevents: DeepSpeed 0.19.3 and earlier stop at start on an assertion.
     Fix: set layout.zero_stage to 2 or lower, or use DeepSpeed 0.19.4 or later (`deepspeed_version`)
@@ -53,7 +53,7 @@ def autotp_stops_at_stage_2(job: Job, layout: LayoutLike) -> Judgement:
     "ZERO040", WARNING, "silent", derived("nothing is sharded over one rank")
 )
 def sharding_needs_replicas(job: Job, layout: LayoutLike) -> Judgement:
-    """ZeRO saves nothing without ranks to shard over.
+    """ZeRO has more than one rank to shard over.
 
     Prevents: No error: overhead without any saving.
     Fix: set layout.zero_stage to 0, or increase data
@@ -69,7 +69,7 @@ def sharding_needs_replicas(job: Job, layout: LayoutLike) -> Judgement:
     "ZERO042", ERROR, "init", deepspeed("runtime/zero/utils.py:45")
 )
 def lamb_needs_whole_tensors(job: Job, layout: LayoutLike) -> Judgement:
-    """LAMB's trust ratio is a layer's norm, which ZeRO's flat partitions don't have.
+    """LAMB runs at ZeRO stage 0: its trust ratio is the norm of a whole layer.
 
     Prevents: DeepSpeed stops at start: the optimizer is untested with ZeRO; where it runs, the trust ratios are wrong.
     Fix: set layout.zero_stage to 0, or training.optimizer to adamw

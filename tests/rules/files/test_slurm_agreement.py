@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from tests.case import NAMES, Case, read_case
 from tests.needs import needs_slurm
 from tests.slurm_cluster import SlurmCluster, running_slurm, sbatch_test_only, slurm_for
 
-CASES = [case for case in map(read_case, NAMES) if case.rule.startswith("SLM") and "job.sbatch" in case.bad]
+CASES = [case for case in map(read_case, filter(re.compile("SLM").match, NAMES)) if "job.sbatch" in case.bad]
 WHEN = {rule.id: rule.when for rule in all_file_rules() if rule.severity is Severity.ERROR}
 NODE = "azure/standard_nd96asr_v4"
 #: Cases of such a rule that sbatch takes, and torchrun fails on.

@@ -13,16 +13,14 @@ from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ...rule import subject
 from ...sources import azureml, azureml_examples, derived
 from ..violations import suggest, violation
-from .jobs import command_jobs
+from .jobs import jobs
 
 _BINDING: Final = re.compile(r"\$\{\{\s*(inputs|outputs)\.([^}\s]*?)\s*\}\}")
 _OLD_BINDING: Final = re.compile(r"(?<!\{)(\$?)\{(inputs|outputs)\.([^}{]*)\}(?!\})")
 _SECRET: Final = re.compile(r"(?:.*_(?:TOKEN|KEY|SECRET)|.*PASSWORD)\Z", re.IGNORECASE | re.DOTALL)
 
 
-@command_jobs.rule(
-    "AML025", ERROR, "submit", azureml("_utils/utils.py:845-869; no check of the names that a command uses")
-)
+@jobs.rule("AML025", ERROR, "submit", azureml("_utils/utils.py:845-869; no check of the names that a command uses"))
 def bindings_are_defined(job: AzureMLJob) -> Violations:
     """Every ${{inputs.NAME}} and ${{outputs.NAME}} of a command is defined in the job.
 
@@ -38,9 +36,7 @@ def bindings_are_defined(job: AzureMLJob) -> Violations:
             yield Violation(where=job.place_in_command(match.start()), message=message, hint=hint)
 
 
-@command_jobs.rule(
-    "AML026", NOTE, "silent", derived("an input is mounted or downloaded whether the command uses it or not")
-)
+@jobs.rule("AML026", NOTE, "silent", derived("an input is mounted or downloaded whether the command uses it or not"))
 def inputs_are_used(job: AzureMLJob) -> Violations:
     """An input or output that is defined is used by the command.
 
@@ -60,7 +56,7 @@ def inputs_are_used(job: AzureMLJob) -> Violations:
                 yield Violation(where=job.locate_key(at), message=message, hint=hint)
 
 
-@command_jobs.rule("AML044", WARNING, "submit", azureml("_utils/utils.py:845-869 (map_single_brackets_and_warn)"))
+@jobs.rule("AML044", WARNING, "submit", azureml("_utils/utils.py:845-869 (map_single_brackets_and_warn)"))
 def bindings_have_two_braces(job: AzureMLJob) -> Violations:
     """Inputs and outputs are written ${{inputs.NAME}} in a command.
 
@@ -78,7 +74,7 @@ def bindings_have_two_braces(job: AzureMLJob) -> Violations:
 _BLOOM: Final = "best-practices/largescale-deep-learning/Training/Bloom-Pretrain/src/deepspeed-BLOOM-AML-SDKv2.yaml"
 
 
-@command_jobs.rule("AML015", WARNING, "training", azureml_examples(f"{_BLOOM}:60-65"))
+@jobs.rule("AML015", WARNING, "training", azureml_examples(f"{_BLOOM}:60-65"))
 def debugging_is_off(job: AzureMLJob) -> Violations:
     """Debugging variables have values that NCCL knows, and CUDA calls don't wait for one another.
 
@@ -101,7 +97,7 @@ def debugging_is_off(job: AzureMLJob) -> Violations:
 def _jobs_with_sizes(submission: Submission) -> Iterator[tuple[AzureMLJob, str]]:
     """The command jobs, each with the size of its virtual machines, or the cluster's; empty where it isn't known."""
     usual = submission.cluster.name if submission.cluster else ""
-    return ((job, job.text("resources/instance_type") or usual) for job in command_jobs(submission))
+    return ((job, job.text("resources/instance_type") or usual) for job in jobs(submission))
 
 
 @_jobs_with_sizes.rule(
@@ -125,9 +121,7 @@ def topology_is_given(sized: tuple[AzureMLJob, str]) -> Violations:
         yield violation(job, "environment", message, hint)
 
 
-@command_jobs.rule(
-    "AML042", WARNING, "silent", derived("a job's variables are shown in the studio and stored with its runs")
-)
+@jobs.rule("AML042", WARNING, "silent", derived("a job's variables are shown in the studio and stored with its runs"))
 def secrets_stay_out(job: AzureMLJob) -> Violations:
     """Tokens and passwords are not written into a job: everybody with access to the workspace reads them.
 

@@ -15,7 +15,7 @@ from ....job.wording import show
 from ...rule import subject
 from ...sources import azureml
 from ..violations import violation
-from .jobs import command_jobs
+from .jobs import jobs
 
 _URL: Final = re.compile(r"(?:https?|ftps?)://[^\s/.]+(?:\.[^\s/.]+)+\S*", re.IGNORECASE)
 _REMOTE_INPUT: Final = re.compile(r"(?:azureml|https?|wasbs?|abfss?|adl|s3|gs):|\$\{\{", re.IGNORECASE)
@@ -23,7 +23,7 @@ _VERSIONED: Final = re.compile(r"azureml:(?:/?subscriptions/.*/versions/.+|regis
 _MAX_PATH: Final = 4096  # Linux, PATH_MAX: a longer text is no path
 
 
-@command_jobs.rule("AML021", ERROR, "submit", azureml("_schema/core/fields.py:89-165 (LocalPathField), CodeField"))
+@jobs.rule("AML021", ERROR, "submit", azureml("_schema/core/fields.py:89-165 (LocalPathField), CodeField"))
 def code_is_there(job: AzureMLJob) -> Violations:
     """code is a folder or file relative to the job's file, a URL, a git+ path or a registered asset with its version.
 
@@ -44,9 +44,7 @@ def _is_remote_code(value: str) -> bool:
     return bool(_URL.fullmatch(value) or _VERSIONED.fullmatch(value))
 
 
-@command_jobs.rule(
-    "AML022", ERROR, "submit", azureml("entities/_assets/environment.py:160-200, _schema/assets/environment.py")
-)
+@jobs.rule("AML022", ERROR, "submit", azureml("entities/_assets/environment.py:160-200, _schema/assets/environment.py"))
 def environment_files_are_there(job: AzureMLJob) -> Violations:
     """The conda file and the build folder of an environment exist, relative to the job's file.
 
@@ -61,7 +59,7 @@ def environment_files_are_there(job: AzureMLJob) -> Violations:
             yield violation(job, at, message, "write a path relative to this file")
 
 
-@command_jobs.rule("AML024", ERROR, "submit", azureml("operations/_job_operations.py (_resolve_job_input)"))
+@jobs.rule("AML024", ERROR, "submit", azureml("operations/_job_operations.py (_resolve_job_input)"))
 def inputs_are_there(job: AzureMLJob) -> Violations:
     """A local path of an input exists, relative to the job's file, so that it can be uploaded.
 
@@ -76,7 +74,7 @@ def inputs_are_there(job: AzureMLJob) -> Violations:
             yield violation(job, f"{at}/path", message, hint)
 
 
-@command_jobs.rule("AML035", ERROR, "submit", azureml("operations/_job_operations.py (_resolve_job_input)"))
+@jobs.rule("AML035", ERROR, "submit", azureml("operations/_job_operations.py (_resolve_job_input)"))
 def inputs_have_paths(job: AzureMLJob) -> Violations:
     """An input that is a mapping has a path, and a registered one its version.
 
@@ -98,7 +96,7 @@ def inputs_have_paths(job: AzureMLJob) -> Violations:
 @subject("AzureML job", "DeepSpeed config")
 def _configs_of_commands(submission: Submission) -> Iterator[tuple[AzureMLJob, Reference]]:
     """DeepSpeed configs that commands name by a path relative to the folder in which they start."""
-    for job in command_jobs(submission):
+    for job in jobs(submission):
         commands = job.script.shell.commands if job.script is not None else ()
         moves = any(command.words and command.words[0].value in ("cd", "pushd") for command in commands)
         for link in references(submission) if job.source.folder is not None and not moves else ():

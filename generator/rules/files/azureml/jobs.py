@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ....documents.azureml_schema import COMMAND_JOB
 from ....documents.document import AzureMLJob
 from ....documents.shapes import Problem, problems
 from ....documents.submission import Submission
@@ -12,11 +13,10 @@ from ....findings import Violation
 from ....job.wording import dotted, show
 from ...rule import subject
 from ..violations import suggest, violation
-from .shape import COMMAND_JOB
 
 
 @subject("AzureML job")
-def command_jobs(submission: Submission) -> Iterator[AzureMLJob]:
+def jobs(submission: Submission) -> Iterator[AzureMLJob]:
     """The command jobs of a submission whose YAML could be read to its end."""
     return (job for job in submission.azureml_jobs if job.is_command)
 
@@ -70,9 +70,7 @@ class Difference:
 
 def differences(submission: Submission) -> Iterator[Difference]:
     """Every difference of the command jobs from what azure-ai-ml loads."""
-    return (
-        Difference(job, problem) for job in command_jobs(submission) for problem in problems(job.source, COMMAND_JOB)
-    )
+    return (Difference(job, problem) for job in jobs(submission) for problem in problems(job.source, COMMAND_JOB))
 
 
 def _written(value: object) -> str:

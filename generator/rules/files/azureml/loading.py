@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from ....documents.azureml import OTHER_TYPES
+from ....documents.azureml_schema import COMMAND_JOB, DISTRIBUTION_KEYS, DISTRIBUTIONS, INPUT_MODES, OUTPUT_MODES
 from ....documents.document import AzureMLJob
 from ....documents.shapes import Fields, Problem
 from ....documents.submission import Submission
@@ -16,7 +17,6 @@ from ...numbers import listed
 from ...rule import Subject, subject
 from ...sources import azureml
 from .jobs import Difference, differences
-from .shape import COMMAND_JOB, DISTRIBUTION_KEYS, DISTRIBUTIONS, INPUT_MODES, OUTPUT_MODES
 
 
 def _id_of(problem: Problem) -> str:
@@ -47,7 +47,7 @@ def _id_of(problem: Problem) -> str:
 
 
 def _rule(id: str, place: str) -> Callable[[Callable[[Difference], Violations]], Rule]:
-    """Make a rule of what is said about the differences that this id reports."""
+    """Make a rule of the check below, on the differences that this id reports."""
 
     def reported(submission: Submission) -> Iterator[Difference]:
         return (difference for difference in differences(submission) if _id_of(difference.problem) == id)
@@ -230,5 +230,5 @@ def type_is_known(job: AzureMLJob) -> Violations:
     """
     value = job.value("type", "command")
     if not isinstance(value, str) or value not in ("command", *OTHER_TYPES):
-        message = f"type is {show(value)}, which is no kind of job"
+        message = f"type is {show(value)}, not a kind of job"
         yield Violation(where=job.locate_key("type"), message=message, hint="set type: command")

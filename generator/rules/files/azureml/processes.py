@@ -15,9 +15,13 @@ from ....findings import ERROR, WARNING, Severity, Violation, Violations
 from ...rule import subject
 from ...sources import azureml_examples, deepspeed, derived
 from ..violations import violation
-from .jobs import command_jobs
+from .jobs import jobs
 
 _SETS: Final = derived("the service sets RANK and the like for each process of a distribution of type pytorch only")
+_EACH_GPU: Final = derived("one process for each GPU; azure-ai-ml _schema/job/distribution.py:63 checks no size")
+_BERT: Final = "best-practices/largescale-deep-learning/Training/Bert-Pretrain/AML-DeepSpeed-submit.yml"
+_ONE_NODE: Final = deepspeed("launcher/runner.py:231-234") + "; torch/distributed/run.py (--nnodes defaults to 1:1)"
+_ONE_PROCESS: Final = derived("a command without a distribution runs as one process; not checked against the service")
 
 _RANKS: Final = frozenset({"RANK", "LOCAL_RANK", "NODE_RANK"})
 _SHARED: Final = frozenset({"WORLD_SIZE", "MASTER_ADDR"})
@@ -37,7 +41,7 @@ class _Sized:
 def _sized(submission: Submission) -> Iterator[_Sized]:
     """Nodes are the job's size of virtual machine, else as the command line has them, else the cluster's."""
     given, cluster = submission.context.gpus_per_node, submission.cluster
-    for job in command_jobs(submission):
+    for job in jobs(submission):
         named = find_node_type(job.text("resources/instance_type") or "")
         if named is not None:
             yield _Sized(job, named.accelerators_per_node, f"a node of {named.name}")
@@ -47,12 +51,7 @@ def _sized(submission: Submission) -> Iterator[_Sized]:
             yield _Sized(job, cluster.accelerators_per_node, f"a node of {cluster.name}")
 
 
-@_sized.rule(
-    "AML007",
-    ERROR,
-    "init",
-    derived("one process for each GPU; azure-ai-ml _schema/job/distribution.py:63 checks no size"),
-)
+@_sized.rule("AML007", ERROR, "init", _EACH_GPU)
 def processes_are_the_gpus(sized: _Sized) -> Violations:
     """distribution.process_count_per_instance is the number of GPUs of a node.
 
@@ -71,7 +70,7 @@ def processes_are_the_gpus(sized: _Sized) -> Violations:
     yield violation(job, at, message, f"set process_count_per_instance to {gpus}", severity=severity)
 
 
-@command_jobs.rule("AML013", ERROR, "launcher", azureml_examples("cli/jobs/deepspeed/deepspeed-training/job.yml:5-25"))
+@jobs.rule("AML013", ERROR, "launcher", azureml_examples("cli/jobs/deepspeed/deepspeed-training/job.yml:5-25"))
 def processes_start_once(job: AzureMLJob) -> Violations:
     """Either the service starts a process for each GPU, or a launcher in the command does.
 
@@ -92,12 +91,7 @@ def processes_start_once(job: AzureMLJob) -> Violations:
             yield Violation(where=launch.script.locate(call.word), message=message, hint=hint)
 
 
-@command_jobs.rule(
-    "AML014",
-    ERROR,
-    "init",
-    azureml_examples("best-practices/largescale-deep-learning/Training/Bert-Pretrain/AML-DeepSpeed-submit.yml:5"),
-)
+@jobs.rule("AML014", ERROR, "init", azureml_examples(f"{_BERT}:5"))
 def local_rank_comes_from_the_environment(job: AzureMLJob) -> Violations:
     """A program gets its place on the node from LOCAL_RANK; $RANK counts through all nodes.
 
@@ -115,7 +109,7 @@ def local_rank_comes_from_the_environment(job: AzureMLJob) -> Violations:
                 yield Violation(where=launch.script.locate(word), message=message, hint=hint)
 
 
-@command_jobs.rule("AML040", ERROR, "init", _SETS)
+@jobs.rule("AML040", ERROR, "init", _SETS)
 def ranks_are_the_services(job: AzureMLJob) -> Violations:
     """RANK, LOCAL_RANK, NODE_RANK, WORLD_SIZE and MASTER_ADDR are left to the service.
 
@@ -130,7 +124,7 @@ def ranks_are_the_services(job: AzureMLJob) -> Violations:
             yield Violation(where=job.locate_key(at), message=message, hint="remove it", severity=severity)
 
 
-@command_jobs.rule("AML037", ERROR, "launcher", _SETS)
+@jobs.rule("AML037", ERROR, "launcher", _SETS)
 def ranks_have_a_distribution(job: AzureMLJob) -> Violations:
     """A command that reads RANK, NODE_RANK or MASTER_ADDR runs under the distribution type pytorch.
 
@@ -162,7 +156,7 @@ class _NodeLaunch:
 def _node_launches(submission: Submission) -> Iterator[_NodeLaunch]:
     """Without the launches that may know the other nodes by an accelerate config, or an option that isn't known."""
     several = any(config.integer("num_machines") != 1 for config in submission.accelerate_configs)
-    for job in command_jobs(submission):
+    for job in jobs(submission):
         for launch in job.launches if job.nodes > 1 else ():
             for call in launch.calls:
                 configured = call.program == "accelerate" and (several or call.options.has("--config_file"))
@@ -180,12 +174,7 @@ _OF_NODES: Final = {
 }
 
 
-@_node_launches.rule(
-    "AML038",
-    ERROR,
-    "silent",
-    deepspeed("launcher/runner.py:231-234") + "; torch/distributed/run.py (--nnodes defaults to 1:1)",
-)
+@_node_launches.rule("AML038", ERROR, "silent", _ONE_NODE)
 def launchers_know_the_nodes(started: _NodeLaunch) -> Violations:
     """A launcher in the command of a job of several nodes gets the number of nodes, or a hostfile.
 
@@ -200,12 +189,7 @@ def launchers_know_the_nodes(started: _NodeLaunch) -> Violations:
         yield Violation(where=where, message=message, hint=hint.format(nodes=nodes))
 
 
-@command_jobs.rule(
-    "AML036",
-    WARNING,
-    "silent",
-    derived("a command without a distribution is run as one process; not checked against the service"),
-)
+@jobs.rule("AML036", WARNING, "silent", _ONE_PROCESS)
 def several_nodes_have_a_distribution(job: AzureMLJob) -> Violations:
     """A job of several nodes has a distribution.
 
@@ -218,7 +202,7 @@ def several_nodes_have_a_distribution(job: AzureMLJob) -> Violations:
         yield violation(job, "resources/instance_count", message, hint)
 
 
-@command_jobs.rule("AML039", ERROR, "init", _SETS + "; " + deepspeed("comm/comm.py:837-846"))
+@jobs.rule("AML039", ERROR, "init", _SETS + "; " + deepspeed("comm/comm.py:837-846"))
 def distribution_fits_deepspeed(job: AzureMLJob) -> Violations:
     """DeepSpeed and torch run under the distribution type pytorch, or mpi.
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from ....documents.azureml_schema import SERVICE_TYPES, environment_fits
 from ....documents.document import AzureMLJob
 from ....findings import ERROR, NOTE, WARNING, Severity, Violations
 from ....job.wording import show
 from ...sources import azureml, derived
 from ..violations import suggest, violation
-from .jobs import command_jobs
-from .shape import SERVICE_TYPES, environment_fits
+from .jobs import jobs
 
 _SHM_SIZE: Final = re.compile(r"0*[1-9][0-9]*[bkmg]", re.IGNORECASE | re.ASCII)
 _JOB_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,254}", re.ASCII)
 _COMPUTE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 
 
-@command_jobs.rule("AML004", ERROR, "submit", azureml("_schema/core/fields.py:316-342 (allow_default_version)"))
+@jobs.rule("AML004", ERROR, "submit", azureml("_schema/core/fields.py:316-342 (allow_default_version)"))
 def environment_has_a_version(job: AzureMLJob) -> Violations:
     """An environment is named with a version or a label: azureml:NAME:5 or azureml:NAME@latest.
 
@@ -41,7 +41,7 @@ def _is_versioned(name: str) -> bool:
     return bool(base and mark and version)
 
 
-@command_jobs.rule(
+@jobs.rule(
     "AML005", ERROR, "submit", azureml("_schema/core/fields.py (ComputeField), operations/_job_operations.py:1445-1469")
 )
 def compute_is_a_name(job: AzureMLJob) -> Violations:
@@ -56,11 +56,11 @@ def compute_is_a_name(job: AzureMLJob) -> Violations:
         return
     name = value.removeprefix("azureml:")
     if not (_COMPUTE.fullmatch(name) or name.startswith(("/subscriptions/", "virtualClusters/", "virtualclusters/"))):
-        message = f"compute is {show(value)}, which is no name of a cluster"
+        message = f"compute is {show(value)}, not the name of a cluster"
         yield violation(job, "compute", message, "set compute to azureml:NAME of the cluster")
 
 
-@command_jobs.rule("AML006", ERROR, "submit", azureml("_schema/core/resource_configuration.py:13 (fields.Int)"))
+@jobs.rule("AML006", ERROR, "submit", azureml("_schema/core/resource_configuration.py:13 (fields.Int)"))
 def instance_count_is_positive(job: AzureMLJob) -> Violations:
     """resources.instance_count is an integer of at least 1.
 
@@ -70,7 +70,7 @@ def instance_count_is_positive(job: AzureMLJob) -> Violations:
     yield from _not_positive(job, "resources/instance_count", "; a job needs at least 1 node", "1")
 
 
-@command_jobs.rule("AML029", ERROR, "submit", azureml("_schema/job/distribution.py:24,63 (fields.Int)"))
+@jobs.rule("AML029", ERROR, "submit", azureml("_schema/job/distribution.py:24,63 (fields.Int)"))
 def process_count_is_positive(job: AzureMLJob) -> Violations:
     """distribution.process_count_per_instance is an integer of at least 1.
 
@@ -90,7 +90,7 @@ def _not_positive(job: AzureMLJob, name: str, effect: str, right: str) -> Violat
         yield violation(job, name, f"{key} is {value}{effect}", f"set {key} to {right}")
 
 
-@command_jobs.rule("AML008", ERROR, "submit", azureml("_schema/job/job_resource_configuration.py:14-24"))
+@jobs.rule("AML008", ERROR, "submit", azureml("_schema/job/job_resource_configuration.py:14-24"))
 def shm_size_has_a_unit(job: AzureMLJob) -> Violations:
     """resources.shm_size is a number above 0 and one letter of b, k, m, g, as text: 64g.
 
@@ -110,7 +110,7 @@ def shm_size_has_a_unit(job: AzureMLJob) -> Violations:
         yield violation(job, "resources/shm_size", message, f"set shm_size to {size}")
 
 
-@command_jobs.rule("AML011", WARNING, "silent", azureml("_schema/job/services.py:37-53"))
+@jobs.rule("AML011", WARNING, "silent", azureml("_schema/job/services.py:37-53"))
 def service_types_are_known(job: AzureMLJob) -> Violations:
     """A service's type is ssh, jupyter_lab, tensor_board or vs_code.
 
@@ -124,9 +124,7 @@ def service_types_are_known(job: AzureMLJob) -> Violations:
             yield violation(job, f"{at}/type", message, suggest(value.lower(), SERVICE_TYPES))
 
 
-@command_jobs.rule(
-    "AML027", WARNING, "submit", derived("AzureML's rules for names of jobs; not checked against the service")
-)
+@jobs.rule("AML027", WARNING, "submit", derived("AzureML's rules for names of jobs; not checked against the service"))
 def job_name_is_plain(job: AzureMLJob) -> Violations:
     """A job's name has letters, digits, - and _ only, at most 255 of them.
 
@@ -140,7 +138,7 @@ def job_name_is_plain(job: AzureMLJob) -> Violations:
         yield violation(job, "name", message, f"set name to {plain}; display_name accepts any text")
 
 
-@command_jobs.rule("AML028", ERROR, "submit", azureml("_utils/utils.py:637-645, _schema/job/job_limits.py"))
+@jobs.rule("AML028", ERROR, "submit", azureml("_utils/utils.py:637-645, _schema/job/job_limits.py"))
 def timeout_is_positive(job: AzureMLJob) -> Violations:
     """limits.timeout is a number of seconds above 0.
 
@@ -156,7 +154,7 @@ def timeout_is_positive(job: AzureMLJob) -> Violations:
         yield violation(job, "limits/timeout", message, "remove it, or give seconds", severity=Severity.WARNING)
 
 
-@command_jobs.rule(
+@jobs.rule(
     "AML030", NOTE, "silent", azureml("constants/_common.py:85 (SERVERLESS_COMPUTE); the default size is the service's")
 )
 def compute_is_named(job: AzureMLJob) -> Violations:
@@ -171,7 +169,7 @@ def compute_is_named(job: AzureMLJob) -> Violations:
         yield violation(job, "", message, "set compute to azureml:NAME, or resources.instance_type")
 
 
-@command_jobs.rule(
+@jobs.rule(
     "AML041", WARNING, "silent", azureml("_schema/job/parameterized_command.py:36-42 (fields.Dict without types)")
 )
 def environment_variables_are_text(job: AzureMLJob) -> Violations:

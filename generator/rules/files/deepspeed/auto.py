@@ -6,26 +6,19 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
-from ....documents.submission import FILLERS, Submission
+from ....documents.deepspeed_config import Config
 from ....findings import ERROR, Severity, Violation, Violations
 from ....job.pointer import escape
-from ...rule import submissions
-from ...sources import deepspeed
+from ...sources import accelerate, deepspeed
 from .problem import named
 from .subjects import configs
-from .templates import batch_values
-from .walk import problems
 
-#: Values that DeepSpeed hands on to PyTorch or computes with, where text can't be right; `"auto"` is for fillers.
+#: Values that DeepSpeed hands on to PyTorch or computes with, where text can't be right; "auto" is for others to fill.
 _HANDED_ON: Final = (
-    "/gradient_clipping",
-    "/steps_per_print",
-    "/gradient_predivide_factor",
+    *("/gradient_clipping", "/steps_per_print", "/gradient_predivide_factor"),
     *(f"/optimizer/params/{name}" for name in ("lr", "betas", "eps", "weight_decay")),
-    *(
-        f"/scheduler/params/{name}"
-        for name in ("warmup_num_steps", "total_num_steps", "warmup_min_lr", "warmup_max_lr")
-    ),
+    *(f"/scheduler/params/{name}" for name in ("warmup_num_steps", "total_num_steps")),
+    *(f"/scheduler/params/{name}" for name in ("warmup_min_lr", "warmup_max_lr")),
 )
 _MOST: Final = 200  #: values; more tell nothing new
 _NAMES: Final = {"huggingface": "Transformers' Trainer", "accelerate": "accelerate"}
@@ -38,11 +31,8 @@ _BY_ACCELERATE: Final = frozenset(
         *(f"scheduler.params.{name}" for name in ("warmup_min_lr", "warmup_max_lr", "warmup_num_steps")),
         "scheduler.params.total_num_steps",
         "zero_optimization.stage",
-        *(
-            f"zero_optimization.offload_{what}.{key}"
-            for what in ("optimizer", "param")
-            for key in ("device", "nvme_path")
-        ),
+        *(f"zero_optimization.offload_{what}.device" for what in ("optimizer", "param")),
+        *(f"zero_optimization.offload_{what}.nvme_path" for what in ("optimizer", "param")),
         "zero_optimization.reduce_bucket_size",
         "zero_optimization.stage3_prefetch_bucket_size",
         "zero_optimization.stage3_param_persistence_threshold",
@@ -53,74 +43,38 @@ _BY_ACCELERATE: Final = frozenset(
 _BY_TRANSFORMERS: Final = _BY_ACCELERATE | {"optimizer.params.betas", "optimizer.params.eps"}
 
 
-def _of(submission: Submission, rule: str) -> Violations:
-    return (problem.violation(config) for config, problem in problems(submission) if problem.rule == rule)
-
-
-@submissions.rule("PARSE007", ERROR, "parse", deepspeed("runtime/config.py:931"), reads=("DeepSpeed config",))
-def batch_is_not_auto(submission: Submission) -> Violations:
-    """A batch key is "auto" only for who fills it in: Transformers and accelerate.
-
-    Prevents: TypeError: '>' not supported between instances of 'str' and 'int'
-    Fix: Write numbers, or let Transformers or accelerate read the file.
-    """
-    for config, key, value in batch_values(submission):
-        if value == "auto" and not config.filled:
-            message = f'`{key}` is "auto", which only Transformers and accelerate fill in; DeepSpeed fails on it'
-            hint = "write a number; or --consumer huggingface, where its Trainer reads the file"
-            yield Violation(where=config.locate(f"/{key}"), message=message, hint=hint)
-
-
-@submissions.rule("PARSE008", ERROR, "silent", deepspeed("runtime/config_utils.py:54-57"), reads=("DeepSpeed config",))
-def model_is_not_auto(submission: Submission) -> Violations:
-    """A key that DeepSpeed would leave out for being "auto" is written out.
-
-    Prevents: The default is used without a word: "stage": "auto" trains without ZeRO, "enabled": "auto" in fp32.
-    Fix: Write the value.
-    """
-    return _of(submission, "PARSE008")
-
-
-@submissions.rule("PARSE020", ERROR, "init", deepspeed("runtime/engine.py"), reads=("DeepSpeed config",))
-def handed_on_is_not_auto(submission: Submission) -> Violations:
-    """A value that DeepSpeed hands on as it is, is not "auto".
+@configs.rule("PARSE020", ERROR, "init", deepspeed("runtime/engine.py"))
+def handed_on_is_not_auto(config: Config) -> Violations:
+    """A value that DeepSpeed hands on as it is written is not "auto".
 
     Prevents: A TypeError in the optimizer or the first step: text where a number belongs
-    Fix: Write the value, or let Transformers or accelerate read the file.
+    Fix: write the value, or let Transformers or accelerate read the file
     """
-    for config in configs(submission):
-        for pointer in _HANDED_ON if not config.filled else ():
-            if config.value(pointer) == "auto":
-                message = f'{named(pointer)} is "auto", which only Transformers and accelerate fill in'
-                hint = "write a value; or --consumer huggingface, where its Trainer reads the file"
-                yield Violation(where=config.locate(pointer), message=message, hint=hint)
+    for pointer in _HANDED_ON if not config.filled else ():
+        if config.value(pointer) == "auto":
+            message = f'{named(pointer)} is "auto", which only Transformers and accelerate fill in'
+            hint = "write a value; or --consumer huggingface, where its Trainer reads the file"
+            yield Violation(where=config.locate(pointer), message=message, hint=hint)
 
 
-@submissions.rule(
-    "PARSE021",
-    ERROR,
-    "init",
-    "huggingface/accelerate src/accelerate/utils/dataclasses.py:1357-1374 @ 1.15.0",
-    reads=("DeepSpeed config",),
-)
-def fillers_know_the_key(submission: Submission) -> Violations:
+@configs.rule("PARSE021", ERROR, "init", accelerate("utils/dataclasses.py:1357-1374"))
+def fillers_know_the_key(config: Config) -> Violations:
     """A key that is "auto" is one that Transformers or accelerate fill in.
 
     Prevents: ValueError: `zero_optimization.overlap_comm` not found in kwargs. Please specify it without `auto`
-    Fix: Write a value, or leave the key out.
+    Fix: write a value, or leave the key out
     """
-    for config in configs(submission) if submission.consumer in FILLERS else ():
-        for pointer in islice(_automatic("", config.block("")), _MOST):
-            key = pointer[1:].replace("/", ".")
-            if key in (_BY_TRANSFORMERS if submission.consumer == "huggingface" else _BY_ACCELERATE):
-                continue
-            message = f'{named(pointer)} is "auto", which {_NAMES[submission.consumer]} does not fill in here'
-            # `accelerate launch` may start a script with a Trainer, which has filled it in before.
-            severity = None
-            if key in _BY_TRANSFORMERS:
-                severity, message = Severity.WARNING, f"{message}, unless Transformers' Trainer runs"
-            hint = "write a value, or take it out"
-            yield Violation(where=config.locate(pointer), message=message, hint=hint, severity=severity)
+    known = _BY_TRANSFORMERS if config.consumer == "huggingface" else _BY_ACCELERATE
+    for pointer in islice(_automatic("", config.block("")), _MOST) if config.filled else ():
+        key = pointer[1:].replace("/", ".")
+        if key in known:
+            continue
+        message = f'{named(pointer)} is "auto", which {_NAMES[config.consumer]} does not fill in here'
+        severity = None
+        if key in _BY_TRANSFORMERS:  # `accelerate launch` may start a script with a Trainer, which has filled it in
+            severity, message = Severity.WARNING, f"{message}, unless Transformers' Trainer runs"
+        where, hint = config.locate(pointer), "write a value, or remove the key"
+        yield Violation(where=where, message=message, hint=hint, severity=severity)
 
 
 def _automatic(pointer: str, block: Mapping[str, Any]) -> Iterator[str]:

@@ -4,32 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from ....documents.deepspeed_config import Config
-from ....documents.submission import FILLERS, Submission
+from ....documents.deepspeed_config import BATCH_KEYS, Batch, Config, Number
+from ....documents.submission import Submission
 from ....documents.world import world_of
 from ....findings import ERROR, Violation, Violations
 from ...numbers import listed, neighbours
-from ...rule import subject, submissions
+from ...rule import subject
 from ...sources import deepspeed
-from .problem import as_hjson, shown
+from .problem import as_hjson
 from .subjects import configs
+from .values import shown
 
-_TRAIN: Final = "train_batch_size"
-_MICRO: Final = "train_micro_batch_size_per_gpu"
-_STEPS: Final = "gradient_accumulation_steps"
-
-Number = int | float
+_TRAIN, _MICRO, _STEPS = BATCH_KEYS
 
 #: The first release whose parser divides the world by `sequence_parallel_size`, and the first that fails where it
 #: can't (deepspeed/runtime/config.py `DeepSpeedConfig.__init__`).
-DIVIDES_BY_SEQUENCE: Final = (0, 17)
+_DIVIDES_BY_SEQUENCE: Final = (0, 17)
 FAILS_BY_SEQUENCE: Final = (0, 19, 3)
 
 
 def replicas_of(config: Config, submission: Submission) -> Number | None:
-    """What DeepSpeed's parser takes for the number of replicas; None where no document says how many GPUs there are.
+    """What DeepSpeed's parser counts as replicas; None where no document has the number of GPUs.
 
     Tensor parallelism that the config asks for is not divided out: without an mpu the parser counts every GPU.
     """
@@ -39,7 +36,7 @@ def replicas_of(config: Config, submission: Submission) -> Number | None:
     apart: Number = world.pipeline
     if submission.megatron or (submission.job is not None and submission.job.framework.runs("Megatron layers")):
         apart *= world.tensor * world.context
-    elif config.version >= DIVIDES_BY_SEQUENCE:
+    elif config.version >= _DIVIDES_BY_SEQUENCE:
         degree = config.value("/sequence_parallel_size", 1)
         if not isinstance(degree, int | float) or not degree:
             # What can't be divided by counts as a world of one, until the parser fails on it.
@@ -49,20 +46,17 @@ def replicas_of(config: Config, submission: Submission) -> Number | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Batch:
-    """The three keys as written, None where left out or null; `replicas`: None where nobody says."""
+class _Batch(Batch):
+    """A config's batch; `replicas`: None where nothing tells."""
 
     config: Config
-    train: Number | None
-    micro: Number | None
-    steps: Number | None
     replicas: Number | None
 
     @property
-    def given(self) -> dict[str, Number]:
-        """The keys that are written, with their values."""
-        values = {_TRAIN: self.train, _MICRO: self.micro, _STEPS: self.steps}
-        return {name: value for name, value in values.items() if value is not None}
+    def factors(self) -> list[str]:
+        """What the train batch is divided by, in a message."""
+        parts = [f"`{key}` {shown(value)}" for key, value in self.given.items() if key != _TRAIN]
+        return [*parts, *([] if self.replicas is None else [f"{shown(self.replicas)} replicas"])]
 
     def violation(self, key: str, message: str, hint: str | None) -> Violation:
         """A violation at a key."""
@@ -73,13 +67,10 @@ class _Batch:
 def _batches(submission: Submission) -> Iterator[_Batch]:
     """The configs whose batch DeepSpeed computes from numbers; what is no number has a rule of its own."""
     for config in configs(submission):
-        values: list[Any] = [as_hjson(config.value(f"/{key}")) for key in (_TRAIN, _MICRO, _STEPS)]
-        elastic = config.is_elastic
-        if elastic or not all(value is None or isinstance(value, int | float) for value in values):
-            continue
-        train, micro, steps = values
-        replicas = replicas_of(config, submission)
-        yield _Batch(config=config, train=train, micro=micro, steps=steps, replicas=replicas)
+        batch, written = config.batch, [key for key in BATCH_KEYS if config.value(f"/{key}") is not None]
+        if not config.is_elastic and list(batch.given) == written:
+            replicas = replicas_of(config, submission)
+            yield _Batch(train=batch.train, micro=batch.micro, steps=batch.steps, config=config, replicas=replicas)
 
 
 @_batches.rule("BATCH002", ERROR, "parse", deepspeed("runtime/config.py:931-935"))
@@ -87,50 +78,39 @@ def batch_sizes_are_positive(batch: _Batch) -> Violations:
     """The three batch keys are greater than 0.
 
     Prevents: AssertionError: Train batch size: 0 has to be greater than 0
-    Fix: Write numbers of at least 1.
+    Fix: write numbers of at least 1
     """
     for key, value in batch.given.items():
         if value <= 0:
+            product = max(batch.micro or 1, 1) * max(batch.steps or 1, 1) * (batch.replicas or 0)
+            fits = 1 if key != _TRAIN else product
             message = f"`{key}` is {shown(value)}; it must be greater than 0"
-            yield batch.violation(key, message, "1" if key != _TRAIN else _product_hint(batch))
+            yield batch.violation(key, message, f"write {shown(fits)}" if fits else None)
 
 
-def _product_hint(batch: _Batch) -> str | None:
-    if batch.replicas is None:
-        return None
-    return f"{shown(max(batch.micro or 1, 1) * max(batch.steps or 1, 1) * batch.replicas)}"
-
-
-@submissions.rule("BATCH004", ERROR, "parse", deepspeed("runtime/config.py:984"), reads=("DeepSpeed config",))
-def batch_is_given(submission: Submission) -> Violations:
-    """A config gives train_batch_size or train_micro_batch_size_per_gpu.
+@_batches.rule("BATCH004", ERROR, "parse", deepspeed("runtime/config.py:984"))
+def batch_is_given(batch: _Batch) -> Violations:
+    """A config has train_batch_size or train_micro_batch_size_per_gpu.
 
     Prevents: AssertionError: Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided
-    Fix: Give the micro batch; the others follow.
+    Fix: write the micro batch; the others follow
     """
-    for batch in _batches(submission):
-        if batch.given or submission.consumer in FILLERS or _is_part(batch.config) or batch.config.is_empty:
-            continue
-        message = f"neither `{_TRAIN}` nor `{_MICRO}` is given, and DeepSpeed needs one of them"
-        yield batch.violation("", message, f'"{_MICRO}": 1')
+    in_pieces = batch.config.embedded and not batch.config.json.data  # a script writes the file line by line
+    if not batch.given and not batch.config.filled and not in_pieces:
+        message = f"neither `{_TRAIN}` nor `{_MICRO}` is set, and DeepSpeed requires one of them"
+        yield batch.violation("", message, f'add "{_MICRO}": 1')
 
 
-def _is_part(config: Config) -> bool:
-    """Whether a script writes the file in pieces."""
-    return config.embedded and not config.json.data
-
-
-@submissions.rule("BATCH005", ERROR, "parse", deepspeed("runtime/config.py:1018-1022"), reads=("DeepSpeed config",))
-def steps_are_not_alone(submission: Submission) -> Violations:
-    """Accumulation steps come with a train or micro batch size.
+@_batches.rule("BATCH005", ERROR, "parse", deepspeed("runtime/config.py:1018-1022"))
+def steps_are_not_alone(batch: _Batch) -> Violations:
+    """Accumulation steps are written with a train or micro batch size.
 
     Prevents: AssertionError: Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided
-    Fix: Give the micro batch too.
+    Fix: write the micro batch too
     """
-    for batch in _batches(submission):
-        if set(batch.given) == {_STEPS} and submission.consumer not in FILLERS:
-            message = f"`{_STEPS}` alone doesn't make a batch; DeepSpeed needs `{_TRAIN}` or `{_MICRO}` too"
-            yield batch.violation(_STEPS, message, f'"{_MICRO}": 1')
+    if set(batch.given) == {_STEPS} and not batch.config.filled:
+        message = f"`{_STEPS}` alone is no batch: DeepSpeed requires `{_TRAIN}` or `{_MICRO}` too"
+        yield batch.violation(_STEPS, message, f'add "{_MICRO}": 1')
 
 
 @subject("DeepSpeed config")
@@ -147,46 +127,34 @@ def batch_reaches_every_replica(batch: _Batch) -> Violations:
     """The batch has at least one sample, or one micro batch, for every replica.
 
     Prevents: AssertionError: Gradient accumulation steps: 0 has to be greater than 0
-    Fix: Raise the batch, or use fewer GPUs.
+    Fix: raise the batch, or use fewer GPUs
     """
     if batch.train is None or batch.replicas is None or len(batch.given) == 3:
         return
     least = (batch.micro or 1) * (batch.steps or 1) * batch.replicas
     if batch.train < least:
-        parts = [f"`{key}` {shown(value)}" for key, value in batch.given.items() if key != _TRAIN]
-        times = " × ".join([*parts, f"{shown(batch.replicas)} replicas"]) + (f" = {shown(least)}" if parts else "")
-        message = f"`{_TRAIN}` {shown(batch.train)} is less than {times}"
-        yield batch.violation(_TRAIN, message, f"{shown(least)}, or fewer GPUs")
+        product = " × ".join(batch.factors) + (f" = {shown(least)}" if len(batch.factors) > 1 else "")
+        message = f"`{_TRAIN}` {shown(batch.train)} is less than {product}"
+        yield batch.violation(_TRAIN, message, f"set it to {shown(least)}, or use fewer GPUs")
 
 
 @_sound.rule("BATCH003", ERROR, "parse", deepspeed("runtime/config.py:942-991"))
 def batch_can_be_divided(batch: _Batch) -> Violations:
-    """A train batch given with one of the other two, or alone, is a multiple of what it is divided by.
+    """A train batch written with one of the other two keys, or alone, is a multiple of what it is divided by.
 
-    Prevents: AssertionError: Check batch related parameters, with numbers that nobody wrote
-    Fix: Write a multiple, or give the micro batch and the steps only.
+    Prevents: AssertionError: Check batch related parameters, with derived values
+    Fix: write a multiple, or only the micro batch and the steps
     """
     if batch.train is None or len(batch.given) == 3:
         return
-    part = batch.micro or batch.steps or 1
-    step = part * (batch.replicas or 1)
-    if batch.train < step or _derives(batch, part):
-        return
-    names = [f"`{key}` {shown(value)}" for key, value in batch.given.items() if key != _TRAIN]
-    names += [f"{shown(batch.replicas)} replicas"] if batch.replicas is not None else []
-    total = f" = {shown(step)}" if len(names) > 1 else ""
-    message = f"`{_TRAIN}` {shown(batch.train)} is no multiple of {' × '.join(names)}{total}"
-    yield batch.violation(_TRAIN, message, _multiples(step, batch.train))
-
-
-def _derives(batch: _Batch, part: Number) -> bool:
-    """Whether the key that is left out, divided off as DeepSpeed does, gives the batch again."""
-    if batch.train is None:
-        return True
-    replicas = batch.replicas or 1
+    part, replicas = batch.micro or batch.steps or 1, batch.replicas or 1
     first, second = (part, replicas) if batch.micro is not None else (replicas, part)
-    rest = batch.train // first // second
-    return batch.train == part * rest * replicas
+    # DeepSpeed divides the missing key off, and multiplies again.
+    derived = part * (batch.train // first // second) * replicas
+    if batch.train >= part * replicas and batch.train != derived:
+        product = " × ".join(batch.factors) + (f" = {shown(part * replicas)}" if len(batch.factors) > 1 else "")
+        message = f"`{_TRAIN}` {shown(batch.train)} is not a multiple of {product}"
+        yield batch.violation(_TRAIN, message, _multiples(part * replicas, batch.train))
 
 
 @_sound.rule("BATCH001", ERROR, "parse", deepspeed("runtime/config.py:937-940"))
@@ -194,33 +162,26 @@ def batch_is_the_product(batch: _Batch) -> Violations:
     """train_batch_size is micro batch × accumulation steps × replicas.
 
     Prevents: AssertionError: Check batch related parameters. train_batch_size is not equal to ...
-    Fix: Give two of the three keys; DeepSpeed derives the third.
+    Fix: write two of the three keys; DeepSpeed derives the third
     """
     if batch.train is None or batch.micro is None or batch.steps is None:
         return
     step = batch.micro * batch.steps
+    factors = f"{_MICRO} {shown(batch.micro)} × {_STEPS} {shown(batch.steps)}"
     if batch.replicas is None:
         if batch.train % step:
-            message = f"`{_TRAIN}` {shown(batch.train)} is no multiple of {_MICRO} {shown(batch.micro)}"
-            message += f" × {_STEPS} {shown(batch.steps)} = {shown(step)}"
+            message = f"`{_TRAIN}` {shown(batch.train)} is not a multiple of {factors} = {shown(step)}"
             yield batch.violation(_TRAIN, message, _multiples(step, batch.train))
-        return
-    product = batch.micro * batch.steps * batch.replicas
-    if batch.train != product:
-        message = f"`{_TRAIN}` is {shown(batch.train)}, but {_MICRO} {shown(batch.micro)} × {_STEPS}"
-        message += f" {shown(batch.steps)} × {shown(batch.replicas)} replicas = {shown(product)}"
-        yield batch.violation(_TRAIN, message, _fitting(batch, product))
+    elif batch.train != step * batch.replicas:
+        product = step * batch.replicas
+        message = f"`{_TRAIN}` is {shown(batch.train)}, but {factors} × {shown(batch.replicas)} replicas"
+        steps, rest = divmod(batch.train, batch.micro * batch.replicas)
+        hint = f'set "{_TRAIN}" to {shown(as_hjson(product))}'
+        hint += f', or "{_STEPS}" to {shown(as_hjson(steps))}' if steps and not rest else ""
+        yield batch.violation(_TRAIN, f"{message} = {shown(product)}", hint)
 
 
 def _multiples(step: Number, target: Number) -> str | None:
-    return listed(neighbours(step, target)) if isinstance(step, int) and isinstance(target, int) else None
-
-
-def _fitting(batch: _Batch, product: Number) -> str:
-    """The product, and other accumulation steps that make the batch as written."""
-    hint = f'"{_TRAIN}": {shown(as_hjson(product))}'
-    if batch.micro and batch.replicas and batch.train is not None:
-        steps, rest = divmod(batch.train, batch.micro * batch.replicas)
-        if steps and not rest:
-            hint += f', or "{_STEPS}": {shown(as_hjson(steps))}'
-    return hint
+    if isinstance(step, int) and isinstance(target, int):
+        return f"set it to {listed(neighbours(step, target))}"
+    return None

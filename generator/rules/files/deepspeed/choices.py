@@ -8,13 +8,14 @@ from typing import Final
 from ....documents.deepspeed_config import Config
 from ....documents.deepspeed_schema import Key, Type
 from ....documents.lax_types import mismatch
-from ....documents.submission import Submission
 from ....findings import ERROR, Violation, Violations
-from ...rule import submissions
+from ...numbers import listed
 from ...sources import deepspeed
 from .batch import FAILS_BY_SEQUENCE
-from .problem import is_placeholder, named, shown
+from .problem import named
 from .subjects import configs
+from .templates import is_placeholder
+from .values import shown
 
 #: deepspeed/runtime/config.py `DtypeEnum`; what `torch_autocast.dtype` may be called.
 _DTYPES: Final = (
@@ -28,151 +29,132 @@ _WRITERS: Final = ("FAST", "PYTHON", "MOCK")
 _WRITER_UNITS: Final = ("REPLICA", "SOCKET", "MACHINE")
 _WHOLE: Final = Key(name="", type=Type(name="int"))
 _SAMPLING: Final = "/data_efficiency/data_sampling"
+_ZENFLOW: Final = "/zero_optimization/zenflow"
 
 
 def _one_of(
-    submission: Submission, pointer: str, choices: tuple[str, ...], fold: Callable[[str], str] = str, told: int = 9
+    config: Config, pointer: str, choices: tuple[str, ...], fold: Callable[[str], str] = str, most: int = 9
 ) -> Violations:
     """A violation for a text that is none of the choices; other kinds of values have a rule of their own."""
-    for config in configs(submission):
-        value = config.value(pointer)
-        if config.schema.key(pointer) is None or not isinstance(value, str) or fold(value) in choices:
-            continue
-        message = f"{named(pointer)} is {shown(value)}; DeepSpeed takes {', '.join(choices[:told])}"
-        if is_placeholder(value):
-            message = f"{named(pointer)} is {shown(value)}, which nothing filled in"
-        yield Violation(where=config.locate(pointer), message=message, hint=f'such as "{choices[0]}"')
+    value = config.value(pointer)
+    if config.schema.key(pointer) is None or not isinstance(value, str) or fold(value) in choices:
+        return
+    message = f"{named(pointer)} must be {listed(choices[:most])}, not {shown(value)}"
+    if is_placeholder(value):
+        message = f"{named(pointer)} is the unfilled placeholder {shown(value)}"
+    yield Violation(where=config.locate(pointer), message=message, hint=f'write a value such as "{choices[0]}"')
 
 
-@submissions.rule("PREC014", ERROR, "parse", deepspeed("runtime/config.py:223"), reads=("DeepSpeed config",))
-def communication_type_is_known(submission: Submission) -> Violations:
+@configs.rule("PREC014", ERROR, "parse", deepspeed("runtime/config.py:223"))
+def communication_type_is_known(config: Config) -> Violations:
     """Gradients are communicated in fp16, bf16 or fp32.
 
     Prevents: ValueError: Invalid communication_data_type
-    Fix: Write "fp32", "bf16" or "fp16", or leave it to DeepSpeed.
+    Fix: write "fp32", "bf16" or "fp16", or leave it out
     """
     for name in ("communication_data_type", "seq_parallel_communication_data_type"):
-        yield from _one_of(submission, f"/{name}", ("fp32", "bf16", "fp16"), str.lower)
+        yield from _one_of(config, f"/{name}", ("fp32", "bf16", "fp16"), str.lower)
 
 
-@submissions.rule("PREC016", ERROR, "parse", deepspeed("runtime/config.py:181"), reads=("DeepSpeed config",))
-def autocast_is_known(submission: Submission) -> Violations:
+@configs.rule("PREC016", ERROR, "parse", deepspeed("runtime/config.py:181"))
+def autocast_is_known(config: Config) -> Violations:
     """torch_autocast's dtype is one that DeepSpeed knows, and its safe modules are a list of names.
 
     Prevents: ValueError: ... is not a valid DtypeEnum
-    Fix: Write "bfloat16" or "float16".
+    Fix: write "bfloat16" or "float16"
     """
-    yield from _one_of(submission, "/torch_autocast/dtype", _DTYPES, told=3)
+    yield from _one_of(config, "/torch_autocast/dtype", _DTYPES, most=3)
     pointer = "/torch_autocast/lower_precision_safe_modules"
-    for config in configs(submission):
-        value = config.value(pointer)
-        odd = isinstance(value, list) and not all(isinstance(item, str) for item in value)
-        if config.schema.key(pointer) is not None and odd:
-            message = f"{named(pointer)} takes a list of texts"
-            yield Violation(where=config.locate(pointer), message=message, hint='["torch.nn.Linear"]')
+    value = config.value(pointer)
+    odd = isinstance(value, list) and not all(isinstance(item, str) for item in value)
+    if config.schema.key(pointer) is not None and odd:
+        message, hint = f"{named(pointer)} must be a list of strings", 'write a list such as ["torch.nn.Linear"]'
+        yield Violation(where=config.locate(pointer), message=message, hint=hint)
 
 
-@submissions.rule(
-    "CKPT001",
-    ERROR,
-    "parse",
-    deepspeed("runtime/config.py:648, runtime/model_checkpointing/config.py:24"),
-    reads=("DeepSpeed config",),
-)
-def checkpoint_choices_are_known(submission: Submission) -> Violations:
+@configs.rule("CKPT001", ERROR, "parse", deepspeed("runtime/config.py:648, runtime/model_checkpointing/config.py:24"))
+def checkpoint_choices_are_known(config: Config) -> Violations:
     """The tag validation, writer and unit of checkpoints are ones that DeepSpeed knows.
 
     Prevents: DeepSpeedConfigError: Checkpoint config contains invalid tag_validation
-    Fix: Write "Warn", "Ignore" or "Fail".
+    Fix: write "Warn", "Ignore" or "Fail"
     """
-    yield from _one_of(submission, "/checkpoint/tag_validation", ("WARN", "IGNORE", "FAIL"), str.upper)
-    yield from _one_of(submission, "/checkpoint/writer/type", _WRITERS, str.upper)
-    yield from _one_of(submission, "/checkpoint/writer/data_parallel", _WRITER_UNITS, str.upper)
+    yield from _one_of(config, "/checkpoint/tag_validation", ("WARN", "IGNORE", "FAIL"), str.upper)
+    yield from _one_of(config, "/checkpoint/writer/type", _WRITERS, str.upper)
+    yield from _one_of(config, "/checkpoint/writer/data_parallel", _WRITER_UNITS, str.upper)
 
 
-@submissions.rule(
-    "DATA002", ERROR, "parse", deepspeed("runtime/data_pipeline/config.py:89"), reads=("DeepSpeed config",)
-)
-def curriculum_has_metrics(submission: Submission) -> Violations:
-    """Curriculum learning and dynamic batching that are on have what they then need.
+@configs.rule("DATA002", ERROR, "parse", deepspeed("runtime/data_pipeline/config.py:89"))
+def curriculum_has_metrics(config: Config) -> Violations:
+    """Curriculum learning and dynamic batching that are enabled have the keys that they need.
 
     Prevents: AssertionError: Curriculum learning is enabled, curriculum_metrics must be specified
-    Fix: Add the metrics, or turn it off.
+    Fix: add the metrics, or turn it off
     """
     needs = (
         (f"{_SAMPLING}/curriculum_learning", "curriculum_metrics", '{"seqlen": {...}}'),
         (f"{_SAMPLING}/dynamic_batching", "max_tokens", "4096"),
     )
-    for config in configs(submission):
-        for section, key, example in needs:
-            known = config.schema.section(section) is not None
-            if known and config.block(section).get("enabled") and key not in config.block(section):
-                message = f"{named(section)} is on, but has no `{key}`"
-                yield Violation(where=config.locate(section), message=message, hint=f'"{key}": {example}')
+    for section, key, example in needs:
+        known, block = config.schema.section(section) is not None, config.block(section)
+        if known and block.get("enabled") and key not in block:
+            message = f"{named(section)} is enabled, but has no `{key}`"
+            yield Violation(where=config.locate(section), message=message, hint=f'add "{key}": {example}')
 
 
-@submissions.rule("PARSE019", ERROR, "parse", deepspeed("runtime/config.py:796-923"), reads=("DeepSpeed config",))
-def plain_values_can_be_used(submission: Submission) -> Violations:
+@configs.rule("PARSE019", ERROR, "parse", deepspeed("runtime/config.py:796-923"))
+def plain_values_can_be_used(config: Config) -> Violations:
     """Values of plain blocks are ones that the parser can compute with.
 
-    Prevents: A TypeError or assertion within the parser that doesn't name the key
-    Fix: Write a value of the kind that the key takes.
+    Prevents: A TypeError or assertion in the parser that doesn't name the key
+    Fix: write a value of the type that the message names
     """
-    yield from _one_of(submission, "/sparse_attention/mode", _SPARSE_MODES)
-    for config in configs(submission):
-        fails = submission.deepspeed_version >= FAILS_BY_SEQUENCE
-        for pointer, takes, hint in (*_unusable(config), *(_unusable_degree(config) if fails else ())):
-            message = f"{named(pointer)} takes {takes}; this is {shown(config.value(pointer))}"
-            yield Violation(where=config.locate(pointer), message=message, hint=hint)
+    yield from _one_of(config, "/sparse_attention/mode", _SPARSE_MODES)
+    for pointer, accepted, hint in (*_unusable(config), *_unusable_lists(config), *_unusable_optimizer(config)):
+        message = f"{named(pointer)} must be {accepted}, not {shown(config.value(pointer))}"
+        yield Violation(where=config.locate(pointer), message=message, hint=hint)
 
 
 def _unusable(config: Config) -> Iterator[tuple[str, str, str]]:
-    """Pointer, what it takes, and an example, of values that the parser fails on."""
+    """Pointer, what would pass, and a hint, of values that the parser fails on."""
     stage = config.value("/checkpoint/parallel_write/pipeline_stage", False)
     if isinstance(stage, int | float) and stage not in (0, 1):
-        yield "/checkpoint/parallel_write/pipeline_stage", "true or false", "false"
+        yield "/checkpoint/parallel_write/pipeline_stage", "true or false", "write false"
     size = config.value("/vocabulary_size")
     if size and isinstance(size, str | list | dict):
-        yield "/vocabulary_size", "a whole number", "take it out; DeepSpeed only warns by it"
+        yield "/vocabulary_size", "an integer", "remove it; DeepSpeed only warns by it"
     for name in ("results_dir", "exps_dir"):
         pointer = f"/autotuning/{name}"
         if config.has(pointer) and not config.value(pointer) and config.value(pointer) is not None:
-            yield pointer, "a folder", f'"autotuning_{name.partition("_")[0]}"'
+            yield pointer, "a folder", f'write "autotuning_{name.partition("_")[0]}"'
     experts = config.value("/expert_parallel")
     if config.schema.section("/expert_parallel") and experts and not isinstance(experts, dict):
-        yield "/expert_parallel", "an object", '{"enabled": true, "autoep_size": 8}'
-    yield from _unusable_lists(config)
-    yield from _unusable_optimizer(config)
+        yield "/expert_parallel", "an object", 'write {"enabled": true, "autoep_size": 8}'
     batching = config.block(f"{_SAMPLING}/dynamic_batching")
     sizes = ("min_batch_size", "max_batch_size", *(("max_tokens",) if batching.get("enabled") else ()))
     for name in sizes if config.schema.section(f"{_SAMPLING}/dynamic_batching") else ():
         if isinstance(batching.get(name, 1), str | float) and mismatch(batching[name], _WHOLE, pydantic=1):
-            yield f"{_SAMPLING}/dynamic_batching/{name}", "a whole number", "1"
-
-
-def _unusable_degree(config: Config) -> Iterator[tuple[str, str, str]]:
+            yield f"{_SAMPLING}/dynamic_batching/{name}", "an integer", "write 1"
     degree = config.value("/sequence_parallel_size", 1)
-    if not isinstance(degree, int | float) or degree <= 0:
-        yield "/sequence_parallel_size", "a whole number of at least 1", "1"
+    if config.version >= FAILS_BY_SEQUENCE and (not isinstance(degree, int | float) or degree <= 0):
+        yield "/sequence_parallel_size", "an integer of at least 1", "write 1"
 
 
 def _unusable_lists(config: Config) -> Iterator[tuple[str, str, str]]:
     pointer = "/data_types/keep_in_fp32_modules"
     kept = config.value(pointer, "auto")
-    named_all = isinstance(kept, list) and all(isinstance(name, str) for name in kept)
-    if config.schema.key(pointer) is not None and isinstance(kept, str | list) and kept != "auto" and not named_all:
-        yield pointer, '"auto" or a list of texts', '"auto"'
-    zenflow = config.block("/zero_optimization/zenflow")
-    if config.schema.section("/zero_optimization/zenflow") is None:
-        return
+    names = isinstance(kept, list) and all(isinstance(name, str) for name in kept)
+    if config.schema.key(pointer) is not None and isinstance(kept, str | list) and kept != "auto" and not names:
+        yield pointer, '"auto" or a list of strings', 'write "auto"'
+    zenflow = config.block(_ZENFLOW) if config.schema.section(_ZENFLOW) is not None else {}
     strategy = zenflow.get("select_strategy", "auto")
     if isinstance(strategy, str) and strategy not in ("auto", "step", "epoch"):
-        yield "/zero_optimization/zenflow/select_strategy", '"auto", "step" or "epoch"', '"auto"'
+        yield f"{_ZENFLOW}/select_strategy", '"auto", "step" or "epoch"', 'write "auto"'
     for name in ("select_interval", "update_interval"):
         value = zenflow.get(name, "auto")
         below = name == "update_interval" and isinstance(value, int | float) and value < 1
         if (isinstance(value, str) and value != "auto") or below:
-            yield f"/zero_optimization/zenflow/{name}", '"auto" or a whole number of at least 1', '"auto"'
+            yield f"{_ZENFLOW}/{name}", '"auto" or an integer of at least 1', 'write "auto"'
 
 
 def _unusable_optimizer(config: Config) -> Iterator[tuple[str, str, str]]:
@@ -180,7 +162,7 @@ def _unusable_optimizer(config: Config) -> Iterator[tuple[str, str, str]]:
         return
     parameters = config.value("/optimizer/params")
     if parameters is not None and not isinstance(parameters, dict):
-        yield "/optimizer/params", "an object", '{"lr": 1e-4}'
+        yield "/optimizer/params", "an object", 'write {"lr": 1e-4}'
     norm = config.block("/optimizer/params").get("max_grad_norm", 0)
     if not isinstance(norm, int | float):
-        yield "/optimizer/params/max_grad_norm", "a number", "take it out, and write gradient_clipping at the top"
+        yield "/optimizer/params/max_grad_norm", "a number", "remove it, and write gradient_clipping at the top level"

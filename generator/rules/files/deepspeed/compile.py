@@ -5,33 +5,23 @@ from __future__ import annotations
 from typing import Final
 
 from ....documents.deepspeed_config import Config
-from ....documents.submission import Submission
 from ....findings import ERROR, WARNING, Violation, Violations
-from ...rule import submissions
 from ...sources import deepspeed_now
 from .subjects import configs
 from .values import unused
-from .walk import problems
+from .walk import reported
 
 COMPILE: Final = "/compile"
 _OFFLOADS: Final = ("offload_parameters", "offload_opt_states", "offload_activation")
 
 
-@submissions.rule(
-    "CMP001",
-    ERROR,
-    "parse",
-    deepspeed_now("compile/config.py:9; compile/config.py:76"),
-    since=(0, 18, 9),
-    reads=("DeepSpeed config",),
-)
-def passes_are_known(submission: Submission) -> Violations:
-    """The passes are ones that DeepCompile has.
+@reported("CMP001", ERROR, "parse", deepspeed_now("compile/config.py:9; compile/config.py:76"), since=(0, 18, 9))
+def passes_are_known() -> None:
+    """DeepCompile knows every pass.
 
     Prevents: `ValidationError: Input should be 'z1', 'z3', 'autosp' or 'autotp'`
-    Fix: a known pass
+    Fix: use a known pass
     """
-    return (problem.violation(config) for config, problem in problems(submission) if problem.rule == "CMP001")
 
 
 @configs.rule("CMP002", WARNING, "silent", deepspeed_now("runtime/engine.py:5802"), since=(0, 17, 6))

@@ -12,14 +12,10 @@ from ...sources import deepspeed, deepspeed_now
 from .subjects import building
 from .values import shown
 
-OPTIMIZER: Final = "/optimizer"
-
-ONE_BIT: Final = ("onebitadam", "zerooneadam", "onebitlamb")
-
-#: The first DeepSpeed without 1-bit optimizers, and the first without elastic training.
-WITHOUT_ONE_BIT: Final = (0, 19, 7)
-
-WITHOUT_ELASTIC: Final = (0, 19, 8)
+_TYPE: Final = "/optimizer/type"
+_ONE_BIT: Final = ("onebitadam", "zerooneadam", "onebitlamb")
+_WITHOUT_ONE_BIT: Final = (0, 19, 7)  #: the first DeepSpeed without 1-bit optimizers
+_WITHOUT_ELASTIC: Final = (0, 19, 8)  #: the first DeepSpeed without elastic training
 
 
 @submissions.rule(
@@ -27,36 +23,34 @@ WITHOUT_ELASTIC: Final = (0, 19, 8)
     ERROR,
     "init",
     deepspeed_now("runtime/config.py:61 (runtime/fp16/onebit is gone since 0.19.7)"),
-    since=(0, 19, 7),
+    since=_WITHOUT_ONE_BIT,
     reads=("DeepSpeed config", "launch script", "AzureML job"),
 )
 def what_was_taken_out_is_gone(submission: Submission) -> Violations:
     """This version of DeepSpeed has neither 1-bit optimizers nor elastic training.
 
     Prevents: `... is not a supported DeepSpeed Optimizer`
-    Fix: AdamW
+    Fix: use AdamW
     """
     for config in building(submission):
-        if (config.optimizer or "").lower() in ONE_BIT:
-            message = f"type: {shown(config.value(f'{OPTIMIZER}/type'))} was taken out of DeepSpeed in 0.19.7"
-            where = config.locate(f"{OPTIMIZER}/type")
-            yield Violation(where=where, message=message, hint='"AdamW", or DeepSpeed 0.19.6')
-    for launch in submission.launches if submission.deepspeed_version >= WITHOUT_ELASTIC else ():
+        if (config.optimizer or "").lower() in _ONE_BIT:
+            message = f"type: {shown(config.value(_TYPE))} was removed in DeepSpeed 0.19.7"
+            yield Violation(where=config.locate(_TYPE), message=message, hint='use "AdamW", or DeepSpeed 0.19.6')
+    for launch in submission.launches if submission.deepspeed_version >= _WITHOUT_ELASTIC else ():
         call = launch.call("deepspeed")
         option = call.options.get("--elastic_training") if call else None
         if option:
-            message = "--elastic_training was taken out of DeepSpeed's launcher in 0.19.8"
-            yield Violation(where=launch.script.locate(option.written), message=message, hint="remove it")
+            message, where = "--elastic_training was removed in DeepSpeed 0.19.8", launch.script.locate(option.written)
+            yield Violation(where=where, message=message, hint="remove --elastic_training")
 
 
-@building.rule("OPT008", ERROR, "init", deepspeed("runtime/engine.py:2235"), before=(0, 19, 7))
+@building.rule("OPT008", ERROR, "init", deepspeed("runtime/engine.py:2235"), before=_WITHOUT_ONE_BIT)
 def one_bit_optimizers_run_without_zero(config: Config) -> Violations:
-    """1-bit optimizers run without ZeRO.
+    """1-bit optimizers are used without ZeRO.
 
     Prevents: `1bit-Adam is not compatible with ZeRO`
-    Fix: stage 0 or AdamW
+    Fix: use stage 0, or AdamW
     """
-    stage = config.stage
-    if (config.optimizer or "").lower() in ONE_BIT and stage:
-        message = f"type: {shown(config.value(f'{OPTIMIZER}/type'))} is refused with ZeRO stage {stage}"
-        yield Violation(where=config.locate(f"{OPTIMIZER}/type"), message=message, hint='stage 0, or "AdamW"')
+    if config.optimizer in _ONE_BIT and config.stage:
+        message = f"type: {shown(config.value(_TYPE))} is refused with ZeRO stage {config.stage}"
+        yield Violation(where=config.locate(_TYPE), message=message, hint='use stage 0, or "AdamW"')

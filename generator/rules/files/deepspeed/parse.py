@@ -4,191 +4,208 @@ from __future__ import annotations
 
 import re
 
+from ....documents.deepspeed_config import Config
 from ....documents.hjson.edits import to_strict
-from ....documents.submission import Submission
 from ....findings import ERROR, WARNING, Severity, Violation, Violations
 from ....job.wording import printable
-from ...rule import submissions
-from ...sources import deepspeed
-from .mend import mended
+from ...sources import deepspeed, deepspeed_now
+from ..subjects import ds_configs
+from .problem import edits_of
 from .templates import leftover
-from .walk import problems
+from .walk import reported
 
 
-def _of(submission: Submission, rule: str) -> Violations:
-    return (problem.violation(config) for config, problem in problems(submission) if problem.rule == rule)
-
-
-@submissions.rule("PARSE001", ERROR, "parse", deepspeed("runtime/config_utils.py:205-211"), reads=("DeepSpeed config",))
-def keys_are_once(submission: Submission) -> Violations:
+@ds_configs.rule("PARSE001", ERROR, "parse", deepspeed("runtime/config_utils.py:205-211"))
+def keys_are_once(config: Config) -> Violations:
     """An object of the config has each key once.
 
     Prevents: ValueError: Duplicate keys in DeepSpeed config
-    Fix: Keep one of the two.
+    Fix: keep one of the two
     """
-    for config in submission.configs:
-        for duplicate in config.json.duplicates:
-            key = printable(duplicate.pointer.rpartition("/")[2])[:80]
-            line = config.json.locate_offset(duplicate.first).line
-            where = config.json.locate_offset(duplicate.second, duplicate.pointer)
-            message = f"`{key}` was there before, in line {line}; DeepSpeed refuses a key twice"
-            severity = None
-            if submission.consumer != "deepspeed":
-                message = f"`{key}` was there before, in line {line}; the last one counts, without a word"
-                severity = Severity.WARNING
-            yield Violation(where=where, message=message, hint="keep one of them", severity=severity)
+    effect, severity = "DeepSpeed refuses the config", None
+    if config.consumer != "deepspeed":
+        effect, severity = "the last one is used, silently", Severity.WARNING
+    for duplicate in config.json.duplicates:
+        key = printable(duplicate.pointer.rpartition("/")[2])[:80]
+        line = config.json.locate_offset(duplicate.first).line
+        where = config.json.locate_offset(duplicate.second, duplicate.pointer)
+        message = f"duplicate key `{key}`, first on line {line}: {effect}"
+        yield Violation(where=where, message=message, hint="keep one of them", severity=severity)
 
 
-@submissions.rule("PARSE002", WARNING, "parse", deepspeed("runtime/config.py:699"), reads=("DeepSpeed config",))
-def text_is_json(submission: Submission) -> Violations:
+@ds_configs.rule("PARSE002", WARNING, "parse", deepspeed("runtime/config.py:699"))
+def text_is_json(config: Config) -> Violations:
     """The config is JSON, which every program that may read it understands.
 
     Prevents: json.JSONDecodeError in Transformers, accelerate and Megatron-DeepSpeed, which read strict JSON
-    Fix: Write strict JSON.
+    Fix: write strict JSON
     """
-    for config in submission.configs:
-        if config.json.broken is not None or not config.json.deviations or config.is_empty:
-            continue
-        first = config.json.deviations[0]
-        more = len(config.json.deviations) - 1
-        others = f", and {more} more such place{'s' if more > 1 else ''}" if more else ""
-        message = f"{first.what} is HJSON, not JSON{others}: DeepSpeed reads it, Transformers, accelerate and "
-        message += "Megatron-DeepSpeed don't"
-        strict = submission.consumer != "deepspeed"
-        yield Violation(
-            where=config.json.locate_offset(first.offset),
-            message=message,
-            hint="write strict JSON: double quotes, commas between members only, no comments",
-            severity=Severity.ERROR if strict else Severity.WARNING,
-            edits=() if any(d.what == "a comment" for d in config.json.deviations) else mended(config, to_strict),
-        )
+    slips = config.json.deviations
+    if config.json.broken is not None or not slips or config.is_empty:
+        return
+    more = len(slips) - 1
+    others = f" (and {more} more place{'s' if more > 1 else ''})" if more else ""
+    message = f"{slips[0].what} is HJSON, not JSON{others}: DeepSpeed reads it,"
+    message += " Transformers, accelerate and Megatron-DeepSpeed don't"
+    yield Violation(
+        where=config.json.locate_offset(slips[0].offset),
+        message=message,
+        hint="write strict JSON: double quotes, commas between members only, no comments",
+        severity=Severity.WARNING if config.consumer == "deepspeed" else Severity.ERROR,
+        edits=() if any(slip.what == "a comment" for slip in slips) else edits_of(config, to_strict),
+    )
 
 
-@submissions.rule("PARSE016", ERROR, "parse", deepspeed("runtime/config.py:699"), reads=("DeepSpeed config",))
-def text_can_be_read(submission: Submission) -> Violations:
-    """The config is well-formed for who reads it.
+@ds_configs.rule("PARSE016", ERROR, "parse", deepspeed("runtime/config.py:699"))
+def text_can_be_read(config: Config) -> Violations:
+    """The config is well-formed for the program that reads it.
 
     Prevents: HjsonDecodeError, or json.JSONDecodeError
-    Fix: Mend the text at the place named.
+    Fix: correct the text at the place named
     """
-    for config in submission.configs:
-        broken = config.json.hjson_broken if submission.consumer == "deepspeed" else config.json.broken
-        if config.is_empty:
-            hint = '{"train_batch_size": 256, "bf16": {"enabled": true}}'
-            yield Violation(where=config.locate(""), message="the file is empty: there is no config in it", hint=hint)
-        elif broken is not None and leftover(config, submission.consumer) is None:
-            where = config.json.locate_offset(broken.offset)
-            message = f"the config can't be read: {broken.message}"
-            yield Violation(where=where, message=message, hint=_mended(broken.message))
+    broken = config.json.hjson_broken if config.consumer == "deepspeed" else config.json.broken
+    if config.is_empty:
+        hint = 'write {"train_batch_size": 256, "bf16": {"enabled": true}}'
+        yield Violation(where=config.locate(""), message="the file is empty: there is no config in it", hint=hint)
+    elif broken is not None and leftover(config) is None:
+        where = config.json.locate_offset(broken.offset)
+        message = f"the config can't be read: {broken.message}"
+        yield Violation(where=where, message=message, hint=_correction(broken.message))
 
 
-def _mended(message: str) -> str:
+def _correction(message: str) -> str:
     """What would let the text be read."""
     opened = re.search(r"the `([{\[])` in line \d+ is not closed", message)
     if opened:
-        return f"write the `{'}' if opened[1] == '{' else ']'}` that is missing"
+        return f"add the missing `{'}' if opened[1] == '{' else ']'}`"
     if "quote is missing" in message:
-        return 'write the `"` that is missing'
+        return 'add the missing `"`'
     if message.startswith("`,` stands"):
-        return "take a comma out: there is one too many"
-    return "mend it there: quotes around texts, `:` after a key, one comma between two members, brackets in pairs"
+        return "remove a comma: there is one too many"
+    return "check here: quotes around texts, `:` after a key, one comma between two members, brackets in pairs"
 
 
-@submissions.rule("PARSE004", WARNING, "silent", deepspeed("runtime/config.py:796-923"), reads=("DeepSpeed config",))
-def top_level_keys_are_known(submission: Submission) -> Violations:
+@reported("PARSE004", WARNING, "silent", deepspeed("runtime/config.py:796-923"))
+def top_level_keys_are_known() -> None:
     """DeepSpeed knows every key of the top level.
 
-    Prevents: The setting is ignored without a word.
-    Fix: Correct the key, or move it to where it belongs.
+    Prevents: The setting is silently ignored.
+    Fix: correct the key, or move it to where it belongs
     """
-    return _of(submission, "PARSE004")
 
 
-@submissions.rule("PARSE005", ERROR, "parse", deepspeed("runtime/config_utils.py:105-113"), reads=("DeepSpeed config",))
-def keys_of_models_are_known(submission: Submission) -> Violations:
+@reported("PARSE005", ERROR, "parse", deepspeed("runtime/config_utils.py:105-113"))
+def keys_of_models_are_known() -> None:
     """DeepSpeed knows every key of a block that it checks.
 
     Prevents: ValidationError: Extra inputs are not permitted
-    Fix: Correct the key, or take it out.
+    Fix: correct the key, or remove it
     """
-    return _of(submission, "PARSE005")
 
 
-@submissions.rule("PARSE006", WARNING, "silent", deepspeed("runtime/config.py:428-456"), reads=("DeepSpeed config",))
-def keys_of_mappings_are_known(submission: Submission) -> Violations:
+@reported("PARSE006", WARNING, "silent", deepspeed("runtime/config.py:428-456"))
+def keys_of_mappings_are_known() -> None:
     """DeepSpeed knows every key of a block that it doesn't check.
 
-    Prevents: The setting is ignored without a word.
-    Fix: Correct the key, or take it out.
+    Prevents: The setting is silently ignored.
+    Fix: correct the key, or remove it
     """
-    return _of(submission, "PARSE006")
 
 
-@submissions.rule(
-    "PARSE012",
-    ERROR,
-    "parse",
-    deepspeed("runtime/zero/config.py:215, runtime/config_utils.py:110"),
-    reads=("DeepSpeed config",),
-)
-def keys_have_one_name(submission: Submission) -> Violations:
-    """A key is given by one of its two names.
+@reported("PARSE012", ERROR, "parse", deepspeed("runtime/zero/config.py:215, runtime/config_utils.py:110"))
+def keys_have_one_name() -> None:
+    """A key is written by one of its two names.
 
     Prevents: ValidationError: Extra inputs are not permitted
-    Fix: Keep the name that starts with stage3_.
+    Fix: keep the name that starts with stage3_
     """
-    return _of(submission, "PARSE012")
 
 
-@submissions.rule("PARSE013", ERROR, "parse", deepspeed("runtime/config_utils.py:89-91"), reads=("DeepSpeed config",))
-def deprecated_keys_are_alone(submission: Submission) -> Violations:
-    """A deprecated key is not given together with what replaces it.
+@reported("PARSE013", ERROR, "parse", deepspeed("runtime/config_utils.py:89-91"))
+def deprecated_keys_are_alone() -> None:
+    """A deprecated key is not written together with the key that replaces it.
 
     Prevents: AssertionError: Cannot provide deprecated parameter ... and replacing parameter ... together
-    Fix: Take the deprecated one out.
+    Fix: remove the deprecated key
     """
-    return _of(submission, "PARSE013")
 
 
-@submissions.rule(
-    "PREC003", ERROR, "parse", deepspeed("runtime/precision_config.py:41-75"), reads=("DeepSpeed config",)
-)
-def bf16_has_no_loss_scale(submission: Submission) -> Violations:
+@reported("PREC003", ERROR, "parse", deepspeed("runtime/precision_config.py:41-75"))
+def bf16_has_no_loss_scale() -> None:
     """The bf16 block has none of fp16's keys: bf16 needs no loss scaling.
 
     Prevents: ValidationError: Extra inputs are not permitted
-    Fix: Take the key out; it belongs to fp16.
+    Fix: remove the key; it belongs to fp16
     """
-    return _of(submission, "PREC003")
 
 
-@submissions.rule(
-    "PREC004", ERROR, "parse", deepspeed("runtime/precision_config.py:100-170"), reads=("DeepSpeed config",)
-)
-def fp16_has_no_apex_keys(submission: Submission) -> Violations:
+@reported("PREC004", ERROR, "parse", deepspeed("runtime/precision_config.py:100-170"))
+def fp16_has_no_apex_keys() -> None:
     """The fp16 block has neither Apex's opt_level nor gpt-neox's type.
 
     Prevents: ValidationError: Extra inputs are not permitted
-    Fix: Take the key out.
+    Fix: remove the key
     """
-    return _of(submission, "PREC004")
 
 
-@submissions.rule("ZERO005", ERROR, "parse", deepspeed("runtime/config_utils.py:110"), reads=("DeepSpeed config",))
-def parameters_are_offloaded_by_name(submission: Submission) -> Violations:
-    """Parameters are offloaded by offload_param; there never was a cpu_offload_params.
+@reported("ZERO005", ERROR, "parse", deepspeed("runtime/config_utils.py:110"))
+def parameters_are_offloaded_by_name() -> None:
+    """Parameters are offloaded by offload_param; no release has cpu_offload_params.
 
     Prevents: ValidationError: Extra inputs are not permitted
-    Fix: Write "offload_param": {"device": "cpu"}.
+    Fix: write "offload_param": {"device": "cpu"}
     """
-    return _of(submission, "ZERO005")
 
 
-@submissions.rule("ZERO014", ERROR, "parse", deepspeed("runtime/config_utils.py:110"), reads=("DeepSpeed config",))
-def aio_is_at_the_top(submission: Submission) -> Violations:
-    """The aio block stands at the top level, not within zero_optimization.
+@reported("ZERO014", ERROR, "parse", deepspeed("runtime/config_utils.py:110"))
+def aio_is_at_the_top() -> None:
+    """The aio block is at the top level, not in zero_optimization.
 
     Prevents: ValidationError: Extra inputs are not permitted
-    Fix: Move the block to the top level.
+    Fix: move the block to the top level
     """
-    return _of(submission, "ZERO014")
+
+
+@reported("VER001", ERROR, "parse", deepspeed_now("runtime/config.py:80-141"), since=(0, 19, 7))
+def blocks_still_exist() -> None:
+    """The config has none of the blocks that DeepSpeed removed, enabled or not.
+
+    Prevents: DeepSpeedConfigError: ... has been removed
+    Fix: remove the block
+    """
+
+
+@reported("VER002", ERROR, "parse", deepspeed_now("runtime/config.py:115-130"), since=(0, 19, 7))
+def zero_keys_still_exist() -> None:
+    """zero_optimization has none of the keys that DeepSpeed removed.
+
+    Prevents: DeepSpeedConfigError: ... has been removed
+    Fix: remove the key
+    """
+
+
+@reported("VER004", ERROR, "parse", deepspeed("runtime/config_utils.py:110"))
+def keys_are_of_this_release() -> None:
+    """Every key belongs to the release of DeepSpeed that reads it.
+
+    Prevents: ValidationError: Extra inputs are not permitted; or the setting is silently ignored
+    Fix: use a release that has the key, or remove it
+    """
+
+
+@reported("ZERO003", WARNING, "silent", deepspeed("runtime/zero/config.py:181-213"))
+def offload_is_written_anew() -> None:
+    """Offloading is written as offload_optimizer and offload_param, not as the deprecated cpu_offload.
+
+    Prevents: A warning in the log, and an error in a later release
+    Fix: write offload_optimizer and offload_param
+    """
+
+
+@reported("ZERO004", WARNING, "silent", deepspeed("runtime/zero/config.py:280-285"))
+def keys_are_not_deprecated() -> None:
+    """No key is deprecated.
+
+    Prevents: A warning in the log, and an error in a later release
+    Fix: write the key that replaces it
+    """

@@ -5,35 +5,33 @@ from __future__ import annotations
 from typing import Final
 
 from ....documents.deepspeed_config import Config
-from ....documents.submission import FILLERS, Submission
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ...numbers import listed
-from ...rule import submissions
 from ...sources import deepspeed, deepspeed_now, derived
-from .subjects import configs
+from .subjects import Run, configs, runs
 from .values import removed, shown
 
-#: The first release seen to have bf16_master_weights_and_grads, and the first to cast inputs without fp16.
-HAS_BF16_MASTERS: Final = (0, 18, 9)
-CASTS_ANYWAY: Final = (0, 17, 6)
+_LOSS_SCALE: Final = "/fp16/loss_scale"
+#: Keys of dynamic loss scaling.
+_DYNAMIC: Final = (
+    *("initial_scale_power", "loss_scale_window", "hysteresis", "consecutive_hysteresis", "min_loss_scale"),
+)
 
 
-@submissions.rule("PREC002", ERROR, "init", deepspeed("runtime/engine.py:1679"), reads=("DeepSpeed config",))
-def hardware_computes_precision(submission: Submission) -> Violations:
-    """The accelerator computes in the precision asked for.
+@runs.rule("PREC002", ERROR, "init", deepspeed("runtime/engine.py:1679"))
+def hardware_computes_precision(run: Run) -> Violations:
+    """The accelerator computes in the precision of the config.
 
     Prevents: `Type bf16 is not supported on your device.`, or emulation by a slow path where torch has one
     Fix: enable a format that the accelerator computes in
     """
-    cluster = submission.cluster
-    for config in configs(submission) if cluster else ():
-        kind = config.precision
-        if cluster and kind in ("fp16", "bf16") and not cluster.accelerator.supports(kind):
-            block = "/fp16" if kind == "fp16" else config.bf16
-            able = [p for p in ("bf16", "fp16") if cluster.accelerator.supports(p)]
-            message = f"{kind} is enabled, which {cluster.accelerator.name} does not compute in"
-            hint = f"enable {listed(able)} instead" if able else "train in fp32"
-            yield Violation(where=config.locate(f"{block}/enabled"), message=message, hint=hint)
+    config, cluster, kind = run.config, run.submission.cluster, run.config.precision
+    if cluster and kind in ("fp16", "bf16") and not cluster.accelerator.supports(kind):
+        able = [known for known in ("bf16", "fp16") if cluster.accelerator.supports(known)]
+        message = f"{kind} is enabled, which {cluster.accelerator.name} does not compute in"
+        hint = f"enable {listed(able)} instead" if able else "train in fp32"
+        where = config.locate(f"{config.bf16 if kind == 'bf16' else '/fp16'}/enabled")
+        yield Violation(where=where, message=message, hint=hint)
 
 
 @configs.rule(
@@ -43,137 +41,115 @@ def hardware_computes_precision(submission: Submission) -> Violations:
     derived("runtime/fp16/loss_scaler.py of DeepSpeed uses a positive loss_scale as it is"),
 )
 def loss_is_scaled(config: Config) -> Violations:
-    """In fp16 the loss is scaled by more than 1, or small gradients are zero.
+    """In fp16 the loss is scaled by more than 1: without that small gradients are zero.
 
-    Prevents: gradients below fp16's smallest number silently become zero
-    Fix: loss_scale: 0
+    Prevents: Gradients below fp16's smallest number silently become zero.
+    Fix: set loss_scale to 0
     """
-    scale = config.number("/fp16/loss_scale")
+    scale = config.number(_LOSS_SCALE)
     if config.switch("/fp16/enabled") and scale is not None and 0 < scale <= 1:
-        message = f"loss_scale: {shown(config.value('/fp16/loss_scale'))} leaves fp16 gradients unscaled:"
-        message += " small ones underflow to 0"
-        yield Violation(where=config.locate("/fp16/loss_scale"), message=message, hint="loss_scale: 0 scales by need")
+        message = f"loss_scale: {shown(config.value(_LOSS_SCALE))} leaves fp16 gradients unscaled:"
+        hint = "set loss_scale to 0 for dynamic scaling"
+        yield Violation(where=config.locate(_LOSS_SCALE), message=f"{message} small ones underflow to 0", hint=hint)
 
 
-def _is_filled(config: Config) -> bool:
-    """Whether the file has an "auto", so that it is for Hugging Face or accelerate, which also set the precision."""
-    return any(config.value(pointer) == "auto" for pointer in config.json.spans)
-
-
-@submissions.rule("PREC008", WARNING, "silent", deepspeed_now("runtime/engine.py:1799"), reads=("DeepSpeed config",))
-def zero_trains_in_16_bits(submission: Submission) -> Violations:
-    """Training with ZeRO says which 16-bit format it computes in.
+@configs.rule("PREC008", WARNING, "silent", deepspeed_now("runtime/engine.py:1799"))
+def zero_trains_in_16_bits(config: Config) -> Violations:
+    """With ZeRO, the config enables a 16-bit format.
 
     Prevents: training in fp32 by oversight, unless the script builds the model in 16 bits
     Fix: enable bf16 or fp16
     """
-    for config in configs(submission):
-        stage, autocast = config.stage, config.switch("/torch_autocast/enabled")
-        said = any(config.has(block) for block in ("/fp16", "/bf16", "/bfloat16", "/amp", "/torch_autocast"))
-        left = "auto" in (config.value("/fp16/enabled"), config.value(f"{config.bf16}/enabled"))  # told by another rule
-        filled = not said and (submission.consumer in FILLERS or _is_filled(config))
-        alone = autocast is False and not filled and not left and not config.switch("/amp/enabled")
-        if stage and config.precision == "fp32" and alone:
-            message = f"ZeRO stage {stage} without fp16 or bf16 trains in fp32:"
-            message += " twice the memory, and not the tensor cores' full rate"
-            where, severity = config.locate("/zero_optimization/stage"), Severity.NOTE if said else None
-            yield Violation(where=where, message=message, hint='"bf16": {"enabled": true}', severity=severity)
+    blocks = [block for block in ("/fp16", "/bf16", "/bfloat16", "/amp", "/torch_autocast") if config.has(block)]
+    # An "auto" in the file means that it is for Hugging Face or accelerate, which also set the precision.
+    filled = config.filled or any(config.value(pointer) == "auto" for pointer in config.json.spans)
+    unfilled = "auto" in [config.value(f"{block}/enabled") for block in blocks]  # which has a rule of its own
+    others = config.switch("/torch_autocast/enabled") is not False or config.switch("/amp/enabled")
+    if not config.stage or config.precision != "fp32" or others or unfilled or (filled and not blocks):
+        return
+    message = f"ZeRO stage {config.stage} without fp16 or bf16 trains in fp32:"
+    message += " twice the memory, and not the tensor cores' full rate"
+    where, severity = config.locate("/zero_optimization/stage"), Severity.NOTE if blocks else None
+    yield Violation(where=where, message=message, hint='add "bf16": {"enabled": true}', severity=severity)
 
 
-@submissions.rule(
+@configs.rule(
     "PREC010",
     ERROR,
     "init",
     deepspeed_now("runtime/base_optimizer.py:510; runtime/zero/stage3.py:299; runtime/zero/stage_1_and_2.py:332"),
-    reads=("DeepSpeed config",),
 )
-def low_precision_masters_are_offloaded(submission: Submission) -> Violations:
-    """Master weights in 16 bits are stepped by DeepSpeedCPUAdam, so the optimizer is offloaded.
+def low_precision_masters_are_offloaded(config: Config) -> Violations:
+    """With 16-bit master weights the optimizer is offloaded: DeepSpeedCPUAdam steps them.
 
     Prevents: `Master weights feature requires ... Offload with DeepSpeedCPUAdam`
     Fix: offload the optimizer to the CPU, or keep fp32 masters
     """
-    has_bf16_masters = submission.deepspeed_version >= HAS_BF16_MASTERS
-    for config in configs(submission):
-        half = "/fp16/fp16_master_weights_and_grads"
-        brain = f"{config.bf16}/bf16_master_weights_and_grads"
-        needs = [half] if config.switch(half) else []
-        if has_bf16_masters and config.switch(brain) and config.switch(f"{config.bf16}/bf16_optimizer_states") is False:
-            needs.append(brain)
-        offloaded = config.offloads("optimizer")
-        steps_on_gpu = config.value("/zero_optimization/offload_optimizer/device", "none") == "none" and not offloaded
-        torch_adam = (
-            offloaded and config.optimizer in ("adam", "adamw") and config.switch("/optimizer/params/torch_adam")
-        )
-        for pointer in needs if config.stage and (steps_on_gpu or torch_adam) else ():
-            name = pointer.rpartition("/")[2]
-            why = "torch_adam is not DeepSpeedCPUAdam" if torch_adam else "the optimizer is not offloaded"
-            message = f"{name}: true needs optimizer offload with DeepSpeedCPUAdam, but {why}"
-            hint = "remove torch_adam" if torch_adam else 'offload_optimizer: {"device": "cpu"}, or remove it'
-            yield Violation(where=config.locate(pointer), message=message, hint=hint)
+    half, brain = "/fp16/fp16_master_weights_and_grads", f"{config.bf16}/bf16_master_weights_and_grads"
+    masters = [half] if config.switch(half) else []
+    if config.switch(brain) and config.switch(f"{config.bf16}/bf16_optimizer_states") is False:
+        masters.append(brain)
+    adam = config.optimizer in ("adam", "adamw")
+    torch_adam = config.offloads("optimizer") and adam and config.switch("/optimizer/params/torch_adam")
+    for pointer in masters if config.stage and (torch_adam or config.offload("optimizer") == "none") else ():
+        why = "torch_adam is not DeepSpeedCPUAdam" if torch_adam else "the optimizer is not offloaded"
+        message = f"{pointer.rpartition('/')[2]}: true requires optimizer offload with DeepSpeedCPUAdam, but {why}"
+        hint = "remove torch_adam" if torch_adam else 'add "offload_optimizer": {"device": "cpu"}, or remove it'
+        yield Violation(where=config.locate(pointer), message=message, hint=hint)
 
 
 @configs.rule("PREC015", ERROR, "init", deepspeed("runtime/engine.py:2070"), before=(0, 19, 8))
 def amp_goes_alone(config: Config) -> Violations:
-    """Apex amp runs without ZeRO, fp16 and bf16.
+    """Apex amp is used without ZeRO, fp16 and bf16.
 
     Prevents: `Amp and ZeRO are not currently compatible`, `Cannot enable both amp with ... fp16 or bfloat16`
-    Fix: bf16 or fp16 in place of amp
+    Fix: use bf16 or fp16 in place of amp
     """
-    if not config.switch("/amp/enabled"):
-        return
-    kind, stage = config.precision, config.stage
-    other = f"ZeRO stage {stage}" if stage else kind if kind in ("fp16", "bf16") else None
-    if other:
-        message = f"amp is enabled together with {other}, which DeepSpeed refuses"
-        yield Violation(
-            where=config.locate("/amp/enabled"), message=message, hint='"bf16": {"enabled": true} without amp'
-        )
+    kind = config.precision if config.precision in ("fp16", "bf16") else None
+    other = f"ZeRO stage {config.stage}" if config.stage else kind
+    if config.switch("/amp/enabled") and other:
+        message, hint = f"amp is refused with {other}", 'use "bf16": {"enabled": true} without amp'
+        yield Violation(where=config.locate("/amp/enabled"), message=message, hint=hint)
 
 
 @configs.rule("PREC017", WARNING, "silent", deepspeed_now("runtime/precision_config.py:37"))
 def one_bf16_block(config: Config) -> Violations:
-    """The old block bfloat16 is not there beside bf16, which is the one that is read.
+    """The deprecated block bfloat16 is not written together with bf16, which is read.
 
-    Prevents: settings of the old block silently don't count
-    Fix: one block, bf16
+    Prevents: Settings of the deprecated block silently have no effect.
+    Fix: write one block, bf16
     """
     if config.value("/bf16") is not None and config.has("/bfloat16"):
-        message = "bfloat16 is ignored: DeepSpeed reads bf16, which is there too"
+        message = "bfloat16 has no effect: DeepSpeed reads bf16, which is there too"
         where, edits = config.locate_key("/bfloat16"), removed(config, "/bfloat16")
         yield Violation(where=where, message=message, hint="remove bfloat16", edits=edits)
 
 
 @configs.rule("PREC021", ERROR, "training", deepspeed_now("runtime/engine.py:2957"), since=(0, 17, 6))
 def inputs_are_cast_for_fp16(config: Config) -> Violations:
-    """fp16.auto_cast casts inputs to half even when fp16 is off, so it is there only with fp16.
+    """fp16.auto_cast is true only with fp16 enabled: it casts inputs to half either way.
 
-    Prevents: half inputs meet a model of another type in the first matrix product
-    Fix: auto_cast only with fp16 enabled
+    Prevents: Half inputs meet a model of another type in the first matrix product.
+    Fix: remove auto_cast, or enable fp16
     """
-    if config.switch("/fp16/auto_cast") and config.switch("/fp16/enabled") is False:
-        kind = config.precision or "fp32"
-        message = f"fp16.auto_cast: true casts the inputs to half although fp16 is off and the model is {kind}"
-        where, edits = config.locate("/fp16/auto_cast"), removed(config, "/fp16/auto_cast")
+    pointer = "/fp16/auto_cast"
+    if config.switch(pointer) and config.switch("/fp16/enabled") is False:
+        message = "fp16.auto_cast: true casts the inputs to half although fp16 is off"
+        message += f" and the model is {config.precision or 'fp32'}"
+        where, edits = config.locate(pointer), removed(config, pointer)
         yield Violation(where=where, message=message, hint="remove auto_cast", edits=edits)
 
 
-@submissions.rule(
-    "PREC022", NOTE, "silent", deepspeed_now("runtime/fp16/loss_scaler.py:293"), reads=("DeepSpeed config",)
-)
-def dynamic_keys_scale_dynamically(submission: Submission) -> Violations:
-    """A static loss scale has no use for the keys of the dynamic one.
+@configs.rule("PREC022", NOTE, "silent", deepspeed_now("runtime/fp16/loss_scaler.py:293"))
+def dynamic_keys_scale_dynamically(config: Config) -> Violations:
+    """Keys of dynamic loss scaling are not written with a static loss scale.
 
-    Prevents: settings that look effective and aren't
-    Fix: loss_scale: 0 for dynamic scaling
+    Prevents: The settings silently have no effect.
+    Fix: set loss_scale to 0 for dynamic scaling
     """
-    keys = ("initial_scale_power", "loss_scale_window", "hysteresis", "consecutive_hysteresis", "min_loss_scale")
-    for config in configs(submission):
-        scale = config.number("/fp16/loss_scale")
-        here = [key for key in keys if config.has(f"/fp16/{key}")]
-        if config.switch("/fp16/enabled") and scale and here:
-            said, has = shown(config.value("/fp16/loss_scale")), "has" if len(here) == 1 else "have"
-            message = f"loss_scale: {said} is static, so {', '.join(here)} {has} no effect"
-            yield Violation(
-                where=config.locate("/fp16/loss_scale"), message=message, hint="loss_scale: 0, or remove the others"
-            )
+    here = [key for key in _DYNAMIC if config.has(f"/fp16/{key}")]
+    if config.switch("/fp16/enabled") and config.number(_LOSS_SCALE) and here:
+        has = "has" if len(here) == 1 else "have"
+        message = f"loss_scale: {shown(config.value(_LOSS_SCALE))} is static, so {', '.join(here)} {has} no effect"
+        hint = "set loss_scale to 0, or remove the others"
+        yield Violation(where=config.locate(_LOSS_SCALE), message=message, hint=hint)

@@ -1,47 +1,80 @@
-"""`Problem`: one thing that DeepSpeed's parser refuses, ignores or replaces in a config; and the words for values."""
+"""`Problem`: what DeepSpeed's parser refuses, ignores or replaces at one place of a config."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from ....documents.deepspeed_config import Config
-from ....findings import Severity, Violation
-from ....job.wording import dotted, show
-from .mend import Mend, mended
+from ....documents.deepspeed_schema import Section
+from ....documents.hjson.edits import remove_member
+from ....documents.hjson.text import JsonText
+from ....findings import Edit, Severity, Violation
+from ....job.wording import dotted
+from .values import shown as shown
 
-#: What a template leaves behind: `${STAGE}`, `{{ stage }}`, `<STAGE>`, `%(stage)s`, `@STAGE@`, `ZERO_STAGE`.
-_PLACEHOLDER: Final = re.compile(
-    r"\$\{?[A-Za-z_]\w*\}?|\{\{.*\}\}|\{%.*%\}|<[A-Za-z_][\w -]*>|%\(\w+\)s|@\w+@|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+",
-    re.ASCII,
-)
+Fix = Callable[[JsonText], tuple[Edit, ...]]
+
+#: Finding a safe change may read the text again; in a text that nobody wrote by hand that takes too long.
+_MOST_CHARACTERS: Final = 200_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """What is wrong at a JSON pointer, and the rule that says so."""
+    """A violation, and the id of the rule that it breaks."""
 
     rule: str
+    violation: Violation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A key of a config: the section it is in, its pointer, and its value as hjson reads it."""
+
+    config: Config
+    section: Section
     pointer: str
-    message: str
-    hint: str | None = None
-    severity: Severity | None = None  #: where it is not the rule's own
-    at_key: bool = False  #: it is the key that is wrong, not its value
-    mend: Mend | None = None  #: the change that mends it, where there is one safe answer
+    value: object
 
-    def violation(self, config: Config) -> Violation:
-        """The same with its place."""
-        where = config.locate_key(self.pointer) if self.at_key else config.locate(self.pointer)
-        edits = mended(config, self.mend)
-        return Violation(where=where, message=self.message, hint=self.hint, severity=self.severity, edits=edits)
+    @property
+    def name(self) -> str:
+        """The pointer as people write it, in backquotes."""
+        return named(self.pointer)
+
+    @property
+    def shown(self) -> str:
+        """The value in a message."""
+        return shown(self.value)
+
+    @property
+    def removal(self) -> Fix:
+        """The fix that removes the key."""
+        return partial(remove_member, pointer=self.pointer)
+
+    def problem(
+        self,
+        rule: str,
+        message: str,
+        hint: str | None,
+        *,
+        severity: Severity | None = None,
+        fix: Fix | None = None,
+        at_key: bool = False,
+    ) -> Problem:
+        """What is wrong with the value, or with the key itself."""
+        where = self.config.locate_key(self.pointer) if at_key else self.config.locate(self.pointer)
+        edits = edits_of(self.config, fix)
+        violation = Violation(where=where, message=message, hint=hint, severity=severity, edits=edits)
+        return Problem(rule=rule, violation=violation)
 
 
-def kind_of(value: object) -> str:
-    """The JSON kind of a value: null, bool, int, float, str, list or object."""
-    if value is None:
-        return "null"
-    return "object" if isinstance(value, dict) else type(value).__name__
+def edits_of(config: Config, fix: Fix | None) -> tuple[Edit, ...]:
+    """The edits of a fix to a config of its own file; none in what a script writes."""
+    if fix is None or config.embedded or len(config.json.text.content) > _MOST_CHARACTERS:
+        return ()
+    return fix(config.json)
 
 
 def as_hjson(value: object) -> object:
@@ -51,25 +84,6 @@ def as_hjson(value: object) -> object:
     return value
 
 
-def shown(value: object) -> str:
-    """A value in a message, as JSON writes it."""
-    if value is None:
-        return "null"
-    if isinstance(value, dict):
-        return "an object"
-    if isinstance(value, str):
-        return '"' + show(value.strip().rstrip(",") if is_placeholder(value) else value)[1:-1] + '"'
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**20:
-        return "a number of more than 20 digits"
-    return show(value)
-
-
 def named(pointer: str) -> str:
     """A pointer as people write it, in backquotes."""
     return f"`{dotted(pointer)}`" if pointer else "the config"
-
-
-def is_placeholder(value: object) -> bool:
-    """Whether a value looks like a template's variable that nothing filled in; hjson reads one without quotes as text
-    up to the end of its line."""
-    return isinstance(value, str) and _PLACEHOLDER.fullmatch(value.strip().rstrip(",")) is not None

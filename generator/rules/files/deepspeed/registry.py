@@ -28,11 +28,9 @@ from . import (
     parse,
     precision,
     relations,
-    removed,
     running,
     scheduler,
     sequence,
-    templates,
     types,
     warmup,
     zenflow,
@@ -42,40 +40,9 @@ from . import (
     zeropp,
 )
 
-MODULES: Final = (
-    parse,
-    types,
-    templates,
-    auto,
-    batch,
-    removed,
-    relations,
-    choices,
-    elastic,
-    elastic_scheduler,
-    compression,
-    precision,
-    zero,
-    one_bit,
-    optimizer,
-    parallel,
-    activation,
-    nvme,
-    data_types,
-    warmup,
-    zero_advice,
-    accumulation,
-    autocast,
-    compile,
-    cycles,
-    data,
-    experts,
-    offload,
-    optimizer_params,
-    running,
-    scheduler,
-    sequence,
-    zenflow,
-    zero_limits,
-    zeropp,
-)
+_PARSER: Final = (parse, types, auto, batch, relations, choices, elastic, elastic_scheduler, compression)
+_PRECISION: Final = (precision, data_types, autocast)
+_ZERO: Final = (zero, zero_advice, zero_limits, zeropp, offload, nvme, zenflow)
+_OPTIMIZER: Final = (one_bit, optimizer, optimizer_params, scheduler, warmup, cycles, accumulation)
+_OTHERS: Final = (parallel, sequence, experts, activation, compile, data, running)
+MODULES: Final = (*_PARSER, *_PRECISION, *_ZERO, *_OPTIMIZER, *_OTHERS)

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
-from functools import cache
-from typing import Any, Final
+from functools import cache, partial
+from typing import Final
 
 from ....documents.deepspeed_schema import (
     DeepSpeedSchema,
     Section,
+    Version,
     first_version_of,
     last_version_of,
     load_schema,
     table_for,
     versions,
 )
+from ....documents.hjson.edits import move_member
 from ....findings import Severity
-from ....job.pointer import escape
 from ....job.wording import printable
-from .mend import moved, taken_out
-from .problem import Problem, named
+from .problem import Place, Problem, named
 
 #: More in one section tell nothing new, and each costs a search for what was meant.
 _MOST: Final = 50
@@ -37,107 +37,100 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "max_grad_norm": "`gradient_clipping`",
     "grad_clip": "`gradient_clipping`",
     "zero_stage": '`"zero_optimization": {"stage": ...}`',
-    "offload_optimizer_device": '`"offload_optimizer": {"device": ...}` within zero_optimization',
-    "offload_param_device": '`"offload_param": {"device": ...}` within zero_optimization',
+    "offload_optimizer_device": '`"offload_optimizer": {"device": ...}` in zero_optimization',
+    "offload_param_device": '`"offload_param": {"device": ...}` in zero_optimization',
     "cpu_offload_params": '`"offload_param": {"device": "cpu"}`',
 }
-_FOR_FP16_ONLY: Final = "/fp16"
+#: What to do about a removed key, where removing it is not all.
+_AFTER_REMOVAL: Final[Mapping[str, str]] = {
+    "elasticity": "remove it and write train_batch_size, or use DeepSpeed {last}",
+    "amp": 'remove it; `"bf16": {{"enabled": true}}` trains in mixed precision',
+    "curriculum_learning": "write it as `data_efficiency.data_sampling.curriculum_learning`",
+    "mics_shard_size": "remove it; `zero_hpz_partition_size` keeps parameters within a node",
+}
 
 
-def unknown_keys(
-    pointer: str, data: Mapping[str, Any], section: Section, schema: DeepSpeedSchema, version: tuple[int, ...]
-) -> Iterator[Problem]:
-    """A problem for each key that the section doesn't know."""
-    if section.pointer in _HANDED_ON:
-        return
-    told = 0
-    for name, value in data.items():
-        if name in section.keys or told == _MOST or (section.kind == "model" and (value == "auto" or name == "strict")):
+def unknown_keys(places: Mapping[str, Place], section: Section) -> Iterator[Problem]:
+    """A problem for each of a section's keys that it doesn't know."""
+    found = 0
+    for name, place in places.items() if section.pointer not in _HANDED_ON else ():
+        if found == _MOST or (section.kind == "model" and (place.value == "auto" or name == "strict")):
             continue  # DeepSpeed's models leave out what is "auto", whatever its key, and take `strict` for themselves
-        problem = _unknown(f"{pointer}/{escape(name)}", name, section, schema, version)
+        problem = _unknown(place, name)
         if problem is not None:
-            told += 1
+            found += 1
             yield problem
 
 
-def _unknown(
-    place: str, name: str, section: Section, schema: DeepSpeedSchema, version: tuple[int, ...]
-) -> Problem | None:
+def _unknown(place: Place, name: str) -> Problem | None:
+    section, schema = place.section, place.config.schema
     if name in schema.removed.get(section.pointer, ()):
-        return _removed(place, name, section, version)
+        return _removed(place, name)
     refused = section.kind == "model" and section.extra == "forbidden"
-    if not refused and (name.startswith(("_", "//", "#")) or name.lower() in ("comment", "comments", "$schema")):
-        return None  # a remark
-    if section.extra == "taken" and section.pointer not in _TAKEN_BUT_CLOSED:
+    if _is_for_others(place, name, refused):
         return None
-    if section.pointer == "/optimizer" and _is_parameter(name, schema):
-        return None  # the rules of optimizers say it better
-    if section.pointer == "/pipeline" or place == "/max_grad_norm":
-        return None  # as do those of pipelines and of clipping
-    other = _of_another_release(place, name, section, version, refused)
+    other = _of_another_release(place, name, refused)
     if other is not None:
         return other
     rule = _rule(name, section, schema) if refused else "PARSE006" if section.pointer else "PARSE004"
-    where = named(section.pointer) if section.pointer else "a DeepSpeed config"
-    effect = "and DeepSpeed refuses it" if refused else "and DeepSpeed ignores it without a word"
-    message = f"`{printable(name)[:80]}` is no key of {where}, {effect}"
+    effect = "refuses" if refused else "silently ignores"
+    message = f"unknown key `{printable(name)[:80]}` in {named(section.pointer)}: DeepSpeed {effect} it"
     if rule in ("PREC003", "PREC004"):
-        hint = "take it out; it belongs to fp16" if rule == "PREC003" else "take it out"
-        return Problem(rule=rule, pointer=place, message=message, hint=hint, at_key=True, mend=taken_out(place))
+        hint = "remove it; it belongs to fp16" if rule == "PREC003" else "remove it"
+        return place.problem(rule, message, hint, at_key=True, fix=place.removal)
     hint, home = _meant(name, section, schema)
-    mend = None if home is None else moved(place, home, name)
-    return Problem(rule=rule, pointer=place, message=message, hint=hint, at_key=True, mend=mend)
+    fix = None if home is None else partial(move_member, pointer=place.pointer, parent_pointer=home, name=name)
+    return place.problem(rule, message, hint, at_key=True, fix=fix)
 
 
-def _removed(place: str, name: str, section: Section, version: tuple[int, ...]) -> Problem:
-    last = last_version_of(section.pointer, name)
-    until = f"; {_dots(last)} is the last release to take it" if last else ""
-    what = f"`{name}`" if not section.pointer else f"`{name}` of {named(section.pointer)}"
-    message = f"DeepSpeed {_dots(version)} refuses {what}, whatever it says: it was removed{until}"
-    rule, hint = "VER002" if section.pointer else "VER001", _after_removal(name, last)
-    return Problem(rule=rule, pointer=place, message=message, hint=hint, at_key=True, mend=taken_out(place))
+def _is_for_others(place: Place, name: str, refused: bool) -> bool:
+    """Whether the key is a comment, is handed on, or has a rule of its own that says it better."""
+    section = place.section
+    comment = name.startswith(("_", "//", "#")) or name.lower() in ("comment", "comments", "$schema")
+    handed_on = section.extra == "taken" and section.pointer not in _TAKEN_BUT_CLOSED
+    parameters = place.config.schema.optimizers.values() if section.pointer == "/optimizer" else ()
+    parameter = any(name in (known or ()) for known in parameters)
+    own_rule = section.pointer == "/pipeline" or place.pointer == "/max_grad_norm"
+    return (comment and not refused) or handed_on or parameter or own_rule
 
 
-def _after_removal(name: str, last: tuple[int, ...] | None) -> str:
-    return {
-        "elasticity": f"take it out and write train_batch_size, or stay on DeepSpeed {_dots(last)}",
-        "amp": 'take it out; `"bf16": {"enabled": true}` trains in mixed precision',
-        "curriculum_learning": "write it under `data_efficiency.data_sampling.curriculum_learning`",
-        "mics_shard_size": "take it out; `zero_hpz_partition_size` keeps parameters within a node",
-    }.get(name, "take it out")
+def _removed(place: Place, name: str) -> Problem:
+    section, version = place.section.pointer, place.config.version
+    last = last_version_of(section, name)
+    until = f"; {_dots(last)} is the last release that accepts it" if last else ""
+    what = f"`{name}`" if not section else f"`{name}` in {named(section)}"
+    message = f"DeepSpeed {_dots(version)} refuses {what}, whatever its value: it was removed{until}"
+    hint = _AFTER_REMOVAL.get(name, "remove it").format(last=_dots(last))
+    return place.problem("VER002" if section else "VER001", message, hint, at_key=True, fix=place.removal)
 
 
 def _rule(name: str, section: Section, schema: DeepSpeedSchema) -> str:
     """The rule for a key that a model refuses."""
     if section.pointer in ("/bf16", "/bfloat16"):
-        fp16 = schema.section(_FOR_FP16_ONLY)
-        return "PREC003" if fp16 is not None and name in fp16.keys else "PARSE005"
-    if section.pointer == _FOR_FP16_ONLY and name in ("opt_level", "type"):
+        return "PREC003" if schema.key(f"/fp16/{name}") is not None else "PARSE005"
+    if section.pointer == "/fp16" and name in ("opt_level", "type"):
         return "PREC004"
     if section.pointer == "/zero_optimization":
         return {"cpu_offload_params": "ZERO005", "aio": "ZERO014"}.get(name, "PARSE005")
     return "PARSE005"
 
 
-def _of_another_release(
-    place: str, name: str, section: Section, version: tuple[int, ...], refused: bool
-) -> Problem | None:
+def _of_another_release(place: Place, name: str, refused: bool) -> Problem | None:
     """A key that another release has in this place."""
-    first, last = first_version_of(section.pointer, name), last_version_of(section.pointer, name)
+    section, version = place.section.pointer, place.config.version
+    first, last = first_version_of(section, name), last_version_of(section, name)
     if first is None or last is None:
         return None
     newer = first > table_for(version)
     before = max((known for known in versions() if known < first), default=first)
     # Of a minor version only the last release has a table, so the key may have come with an earlier one.
     since = f"0.{first[1]}" if before[:2] != first[:2] else _dots(first)
-    where = f" of {named(section.pointer)}" if section.pointer else ""
+    where = f" in {named(section)}" if section else ""
     message = f"DeepSpeed {_dots(version)} {'refuses' if refused else 'ignores'} `{printable(name)}`{where}: "
-    message += f"it came with {since}" if newer else f"{_dots(last)} was the last release to know it"
-    hint = (
-        f"take it out, or use DeepSpeed {since} or later" if newer else f"take it out, or use DeepSpeed {_dots(last)}"
-    )
+    message += f"it was added in {since}" if newer else f"{_dots(last)} was the last release to know it"
+    hint = f"remove it, or use DeepSpeed {f'{since} or later' if newer else _dots(last)}"
     severity = Severity.ERROR if refused else Severity.WARNING
-    return Problem(rule="VER004", pointer=place, message=message, hint=hint, severity=severity, at_key=True)
+    return place.problem("VER004", message, hint, severity=severity, at_key=True)
 
 
 def _meant(name: str, section: Section, schema: DeepSpeedSchema) -> tuple[str, str | None]:
@@ -146,17 +139,17 @@ def _meant(name: str, section: Section, schema: DeepSpeedSchema) -> tuple[str, s
         return f"write {_INSTEAD[name]}", None
     homes = _homes(schema.version).get(name, ())
     if homes:
-        places = " or ".join(f"under {named(home)}" if home else "at the top level" for home in homes)
+        places = " or ".join(f"in {named(home)}" if home else "at the top level" for home in homes)
         return f"write it {places}", homes[0] if len(homes) == 1 else None
     known = section.known_names()
     near = difflib.get_close_matches(name[:80].lower(), known, n=1)  # at least six tenths alike
     if near:
         return f"did you mean `{near[0]}`?", None
-    return f"take it out; the keys here are {', '.join(known)}" if len(known) <= 12 else "take it out", None
+    return f"remove it; the keys here are {', '.join(known)}" if len(known) <= 12 else "remove it", None
 
 
 @cache
-def _homes(version: tuple[int, ...]) -> Mapping[str, tuple[str, ...]]:
+def _homes(version: Version) -> Mapping[str, tuple[str, ...]]:
     """The sections that have a key of a name; names of many sections, such as `enabled`, are left out."""
     schema = load_schema(version)
     homes: dict[str, tuple[str, ...]] = {}
@@ -167,9 +160,5 @@ def _homes(version: tuple[int, ...]) -> Mapping[str, tuple[str, ...]]:
     return {name: places for name, places in homes.items() if len(places) <= 2}
 
 
-def _is_parameter(name: str, schema: DeepSpeedSchema) -> bool:
-    return any(name in (parameters or ()) for parameters in schema.optimizers.values())
-
-
-def _dots(version: tuple[int, ...] | None) -> str:
+def _dots(version: Version | None) -> str:
     return ".".join(map(str, version or ()))

@@ -9,16 +9,20 @@ from typing import Final
 from ....documents.deepspeed_config import Config
 from ....documents.hjson.edits import remove_member
 from ....findings import Edit, Violation, Violations
+from ....job.wording import printable
+from .templates import is_placeholder
 
 _MAX_SHOWN: Final = 60  # characters of a value in a message
 
 
 def shown(value: object) -> str:
-    """A value as it is written in JSON, shortened."""
+    """A value as it is written in JSON, shortened; a placeholder without the comma that hjson reads as a part of it."""
+    if isinstance(value, str) and is_placeholder(value):
+        value = value.strip().rstrip(",")
     try:
-        text = json.dumps(value)
+        text = printable(json.dumps(value, ensure_ascii=False))
     except (TypeError, ValueError, RecursionError):
-        text = str(type(value).__name__)
+        return f"a value of type {type(value).__name__}"
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 

@@ -4,75 +4,65 @@ from __future__ import annotations
 
 from typing import Final
 
-from ....documents.deepspeed_config import Config
-from ....documents.submission import Submission
+from ....documents.deepspeed_config import ZERO, Config
 from ....documents.world import world_of
 from ....findings import ERROR, WARNING, Violation, Violations
 from ...numbers import divisors, listed, neighbours
-from ...rule import submissions
 from ...sources import deepspeed, deepspeed_now
-from .subjects import configs
+from .subjects import Run, configs, runs
 from .values import shown, unused
 
-ZERO: Final = "/zero_optimization"
-HPZ: Final = f"{ZERO}/zero_hpz_partition_size"
-_FLAGS: Final = ("zero_quantized_weights", "zero_quantized_nontrainable_weights", "zero_quantized_gradients")
+_HPZ: Final = f"{ZERO}/zero_hpz_partition_size"
+_WEIGHTS: Final = f"{ZERO}/zero_quantized_weights"
+_FROZEN: Final = f"{ZERO}/zero_quantized_nontrainable_weights"
+_GRADIENTS: Final = f"{ZERO}/zero_quantized_gradients"
 
 
-@submissions.rule("ZERO026", ERROR, "init", deepspeed_now("utils/groups.py:943"), reads=("DeepSpeed config",))
-def second_partitions_divide_the_gpus(submission: Submission) -> Violations:
-    """The GPUs are a multiple of zero_hpz_partition_size.
+@runs.rule("ZERO026", ERROR, "init", deepspeed_now("utils/groups.py:943"))
+def second_partitions_divide_the_gpus(run: Run) -> Violations:
+    """zero_hpz_partition_size divides the GPUs.
 
     Prevents: `N is not divisible by M` when the engine starts
-    Fix: a divisor of the GPUs
+    Fix: set it to a divisor of the GPUs
     """
-    gpus = world_of(submission).gpus
-    for config in configs(submission):
-        size = config.whole(HPZ)
-        if config.stage == 3 and gpus and size and 1 < size < gpus and gpus % size:
-            message = f"zero_hpz_partition_size: {size} does not divide {gpus} GPUs"
-            fits = [d for d in divisors(gpus) if d > 1 and d < gpus]
-            hint = f"zero_hpz_partition_size: {listed(fits[:6])}" if fits else "remove it"
-            yield Violation(where=config.locate(HPZ), message=message, hint=hint)
+    config, gpus = run.config, world_of(run.submission).gpus
+    size = config.whole(_HPZ)
+    if config.stage == 3 and gpus and size and 1 < size < gpus and gpus % size:
+        message = f"zero_hpz_partition_size: {size} does not divide {gpus} GPUs"
+        fits = [d for d in divisors(gpus) if 1 < d < gpus]
+        hint = f"set zero_hpz_partition_size to {listed(fits[:6])}" if fits else "remove it"
+        yield Violation(where=config.locate(_HPZ), message=message, hint=hint)
 
 
-@submissions.rule(
-    "ZERO027",
-    WARNING,
-    "silent",
-    "deepspeedai/DeepSpeed docs/_tutorials/zeropp.md:28 @ 0.19.6",
-    reads=("DeepSpeed config",),
-)
-def second_partitions_stay_in_a_node(submission: Submission) -> Violations:
-    """zero_hpz_partition_size is the number of GPUs of a node, so that its gathers stay within one.
+@runs.rule("ZERO027", WARNING, "silent", "deepspeedai/DeepSpeed docs/_tutorials/zeropp.md:28 @ 0.19.6")
+def second_partitions_stay_in_a_node(run: Run) -> Violations:
+    """zero_hpz_partition_size is the number of GPUs per node, so that its gathers stay within a node.
 
-    Prevents: slower than without, or more memory than needed
-    Fix: the GPUs of a node
+    Prevents: training slower than without it, or more memory than needed
+    Fix: set it to the GPUs per node
     """
-    per_node = world_of(submission).gpus_per_node
-    for config in configs(submission):
-        size = config.whole(HPZ)
-        if config.stage == 3 and per_node and size and size > 1 and size != per_node:
-            crosses = size > per_node
-            effect = "its gathers cross nodes" if crosses else f"each of the {per_node} GPUs keeps more than it must"
-            message = f"zero_hpz_partition_size: {size} on nodes of {per_node} GPUs: {effect}"
-            yield Violation(where=config.locate(HPZ), message=message, hint=f"zero_hpz_partition_size: {per_node}")
+    config, per_node = run.config, world_of(run.submission).gpus_per_node
+    size = config.whole(_HPZ)
+    if config.stage == 3 and per_node and size and size > 1 and size != per_node:
+        crosses = size > per_node
+        effect = "its gathers cross nodes" if crosses else f"each of the {per_node} GPUs keeps more than it must"
+        message = f"zero_hpz_partition_size: {size} on nodes of {per_node} GPUs: {effect}"
+        hint = f"set zero_hpz_partition_size to {per_node}"
+        yield Violation(where=config.locate(_HPZ), message=message, hint=hint)
 
 
-@submissions.rule("ZERO028", ERROR, "init", deepspeed_now("utils/groups.py:738"), reads=("DeepSpeed config",))
-def quantized_gradients_fill_nodes(submission: Submission) -> Violations:
-    """Quantized gradients are exchanged within whole nodes first.
+@runs.rule("ZERO028", ERROR, "init", deepspeed_now("utils/groups.py:738"))
+def quantized_gradients_fill_nodes(run: Run) -> Violations:
+    """With quantized gradients, which are exchanged within a node first, the GPUs fill whole nodes.
 
     Prevents: `num_gpus not equal to device per node, cannot initialize All-To-All`, or ranks without a group
-    Fix: whole nodes
+    Fix: use whole nodes
     """
-    gpus, per_node = world_of(submission).gpus, world_of(submission).gpus_per_node
-    for config in configs(submission):
-        pointer = f"{ZERO}/zero_quantized_gradients"
-        if config.switch(pointer) and gpus and per_node and gpus > per_node and gpus % per_node:
-            message = f"zero_quantized_gradients: {gpus} GPUs are no whole number of nodes of {per_node}"
-            hint = f"{listed(neighbours(per_node, gpus))} GPUs, or leave it out"
-            yield Violation(where=config.locate(pointer), message=message, hint=hint)
+    config, gpus, per_node = run.config, world_of(run.submission).gpus, world_of(run.submission).gpus_per_node
+    if config.switch(_GRADIENTS) and gpus and per_node and gpus > per_node and gpus % per_node:
+        message = f"zero_quantized_gradients: {gpus} GPUs are not a multiple of the {per_node} GPUs per node"
+        hint = f"use {listed(neighbours(per_node, gpus))} GPUs, or remove it"
+        yield Violation(where=config.locate(_GRADIENTS), message=message, hint=hint)
 
 
 @configs.rule("ZERO029", ERROR, "init", deepspeed_now("runtime/zero/stage3.py:390"))
@@ -80,25 +70,24 @@ def quantized_gradients_scatter(config: Config) -> Violations:
     """Quantized gradients at stage 3 are reduced and scattered.
 
     Prevents: `when enable all_to_all_reduce, reduce_scatter should also be enabled`
-    Fix: reduce_scatter: true
+    Fix: set reduce_scatter to true
     """
-    off = config.switch(f"{ZERO}/reduce_scatter", True) is False
-    if config.stage == 3 and config.switch(f"{ZERO}/zero_quantized_gradients") and off:
+    pointer = f"{ZERO}/reduce_scatter"
+    if config.stage == 3 and config.switch(_GRADIENTS) and config.switch(pointer) is False:
         message = "zero_quantized_gradients: true is refused with reduce_scatter: false"
-        yield Violation(where=config.locate(f"{ZERO}/reduce_scatter"), message=message, hint="reduce_scatter: true")
+        yield Violation(where=config.locate(pointer), message=message, hint="set reduce_scatter to true")
 
 
 @configs.rule("ZERO031", WARNING, "training", deepspeed_now("runtime/zero/stage3.py:2189"))
 def frozen_weights_are_half(config: Config) -> Violations:
-    """zero_quantized_nontrainable_weights is for fp16 weights, where the script quantizes them itself.
+    """zero_quantized_nontrainable_weights is used with fp16 weights, where the script quantizes them itself.
 
     Prevents: `quantize_dstensor() expects tensor.dtype == torch.float16`
-    Fix: fp16
+    Fix: use fp16
     """
-    pointer = f"{ZERO}/zero_quantized_nontrainable_weights"
-    if config.stage == 3 and config.switch(pointer) and config.precision == "bf16":
-        message = "zero_quantized_nontrainable_weights: true with bf16: quantize_nontrainable_params() takes fp16 only"
-        yield Violation(where=config.locate(pointer), message=message, hint="fp16, where the script calls it")
+    if config.stage == 3 and config.switch(_FROZEN) and config.precision == "bf16":
+        message = "zero_quantized_nontrainable_weights: true with bf16: quantize_nontrainable_params() requires fp16"
+        yield Violation(where=config.locate(_FROZEN), message=message, hint="use fp16, where the script calls it")
 
 
 @configs.rule(
@@ -109,77 +98,64 @@ def frozen_weights_are_half(config: Config) -> Violations:
     before=(0, 19, 6),
 )
 def quantized_weights_are_half(config: Config) -> Violations:
-    """Quantized weights are fp16 in this version: its kernel reads bf16 bits as fp16.
+    """In this version quantized weights are fp16: its kernel reads bf16 bits as fp16.
 
     Prevents: weights that are silently wrong, or a first product of two types
-    Fix: fp16
+    Fix: use fp16
     """
-    for key in _FLAGS[:2]:
-        pointer = f"{ZERO}/{key}"
+    for pointer in (_WEIGHTS, _FROZEN):
         if config.stage == 3 and config.switch(pointer) and config.precision == "bf16":
-            message = f"{key}: true with bf16: up to DeepSpeed 0.19.5 the kernel reads bf16's bits as fp16's"
-            yield Violation(where=config.locate(pointer), message=message, hint="fp16, or DeepSpeed 0.19.6 or later")
+            name = pointer.rpartition("/")[2]
+            message = f"{name}: true with bf16: up to DeepSpeed 0.19.5 the kernel reads bf16's bits as fp16's"
+            hint = "use fp16, or DeepSpeed 0.19.6 or later"
+            yield Violation(where=config.locate(pointer), message=message, hint=hint)
 
 
 @configs.rule("ZERO032", WARNING, "silent", deepspeed_now("runtime/engine.py:2669"))
 def zeropp_is_for_stage_3(config: Config) -> Violations:
-    """ZeRO++ works at stage 3.
+    """Keys of ZeRO++ are written at stage 3.
 
-    Prevents: settings that look effective and aren't
-    Fix: stage 3
+    Prevents: The settings silently have no effect.
+    Fix: use stage 3
     """
-    stage = config.stage
-    if stage not in (1, 2):  # at 0, a rule of stage 0 speaks of all keys
-        return
-    flags = [f"{ZERO}/{flag}" for flag in _FLAGS if config.switch(f"{ZERO}/{flag}")]
-    size = config.whole(HPZ)
-    yield from unused(config, [*flags, *([HPZ] if size and size > 1 else [])], f"at stage {stage}")
+    if config.stage in (1, 2):  # at 0, a rule of stage 0 reports all keys
+        flags = [pointer for pointer in (_WEIGHTS, _FROZEN, _GRADIENTS) if config.switch(pointer)]
+        size = config.whole(_HPZ)
+        yield from unused(config, [*flags, *([_HPZ] if size and size > 1 else [])], f"at stage {config.stage}")
 
 
-@submissions.rule(
-    "ZERO033",
-    ERROR,
-    "init",
-    deepspeed("runtime/zero/mics_utils.py:83; runtime/zero/mics.py:422"),
-    before=(0, 19, 8),
-    reads=("DeepSpeed config",),
+@runs.rule(
+    "ZERO033", ERROR, "init", deepspeed("runtime/zero/mics_utils.py:83; runtime/zero/mics.py:422"), before=(0, 19, 8)
 )
-def mics_shards_divide_the_gpus(submission: Submission) -> Violations:
-    """MiCS shards over a divisor of the GPUs, and without offload.
+def mics_shards_divide_the_gpus(run: Run) -> Violations:
+    """mics_shard_size divides the GPUs, and is used without offload.
 
     Prevents: an assertion when the groups are made
-    Fix: a divisor of the GPUs
+    Fix: set it to a divisor of the GPUs
     """
-    gpus = world_of(submission).gpus
-    for config in configs(submission):
-        pointer = f"{ZERO}/mics_shard_size"
-        size = config.whole(pointer)
-        if not size or size < 1 or config.stage != 3:
-            continue
-        if gpus and gpus % size:
-            message = f"mics_shard_size: {size} does not divide {gpus} GPUs"
-            hint = f"mics_shard_size: {listed(divisors(gpus)[:8])}"
-            yield Violation(where=config.locate(pointer), message=message, hint=hint)
-        if config.offloads("optimizer") or config.offloads("param"):
-            message = f"mics_shard_size: {size} with offload, which MiCS has not"
-            yield Violation(where=config.locate(pointer), message=message, hint="one of the two")
+    config, gpus, pointer = run.config, world_of(run.submission).gpus, f"{ZERO}/mics_shard_size"
+    size, where = config.whole(pointer), config.locate(pointer)
+    if not size or size < 1 or config.stage != 3:
+        return
+    if gpus and gpus % size:
+        message = f"mics_shard_size: {size} does not divide {gpus} GPUs"
+        yield Violation(where=where, message=message, hint=f"set mics_shard_size to {listed(divisors(gpus)[:8])}")
+    if config.offloads("optimizer") or config.offloads("param"):
+        message = f"mics_shard_size: {size} is refused with offload"
+        yield Violation(where=where, message=message, hint="remove one of the two")
 
 
-@submissions.rule(
-    "ZERO056", WARNING, "silent", deepspeed_now("runtime/zero/config.py:221"), reads=("DeepSpeed config",)
-)
-def persistent_parameters_are_small(submission: Submission) -> Violations:
-    """Parameters that stay whole on every GPU are smaller than the model's weight matrices.
+@runs.rule("ZERO056", WARNING, "silent", deepspeed_now("runtime/zero/config.py:221"))
+def persistent_parameters_are_small(run: Run) -> Violations:
+    """stage3_param_persistence_threshold is below the size of the model's weight matrices.
 
-    Prevents: stage 3 silently shards almost nothing, and memory runs out
-    Fix: 10 × the hidden size
+    Prevents: Stage 3 silently shards almost nothing, and memory runs out.
+    Fix: set it to 10 × the hidden size
     """
-    model = submission.model
-    for config in configs(submission) if model else ():
-        pointer = f"{ZERO}/stage3_param_persistence_threshold"
-        size = config.whole(pointer)
-        if model and config.stage == 3 and size is not None and size > model.hidden**2:
-            message = f"stage3_param_persistence_threshold: {shown(config.value(pointer))} keeps every matrix of"
-            message += f" {model.hidden} × {model.hidden} = {model.hidden**2} parameters whole on every GPU"
-            hint = f"stage3_param_persistence_threshold: {10 * model.hidden} (10 × the hidden size)"
-            yield Violation(where=config.locate(pointer), message=message, hint=hint)
+    config, model, pointer = run.config, run.submission.model, f"{ZERO}/stage3_param_persistence_threshold"
+    size = config.whole(pointer) if config.has(pointer) else None
+    if model and config.stage == 3 and size is not None and size > model.hidden**2:
+        message = f"stage3_param_persistence_threshold: {shown(config.value(pointer))} keeps every matrix of"
+        message += f" {model.hidden} × {model.hidden} = {model.hidden**2} parameters whole on every GPU"
+        hint = f"set stage3_param_persistence_threshold to {10 * model.hidden} (10 × the hidden size)"
+        yield Violation(where=config.locate(pointer), message=message, hint=hint)

@@ -79,7 +79,7 @@ def _not_among(config: AccelerateConfig, name: str, choices: tuple[str, ...]) ->
 
 @clusters.rule("ACC019", ERROR, "silent", accelerate("commands/config/config_args.py (__post_init__)"))
 def type_is_text(run: Accelerated) -> Violations:
-    """distributed_type is text: 'NO' in quotes, for YAML reads no as false.
+    """distributed_type is text: 'NO' in quotes, because YAML reads no as false.
 
     Prevents: No error: one process, whatever num_processes is.
     Fix: write 'NO' in quotes, or DEEPSPEED
@@ -127,7 +127,7 @@ def counts_are_integers(run: Accelerated) -> Violations:
             message = f"{key} is {show(value)}, not an integer"
             yield violation(run.config, key, message, f"set {key} to {_integer_for(key, value)}")
         elif port and not 0 <= value <= _MAX_PORT:
-            message = f"main_process_port is {value}, which is no port"
+            message = f"main_process_port is {value}, not a port number"
             yield violation(run.config, key, message, f"use a port from 1024 to {_MAX_PORT}")
         elif key == "num_machines" and value < 1:
             message = f"num_machines is {value}; it must be at least 1"

@@ -18,7 +18,8 @@ from .accelerate import DISTRIBUTED_TYPES, TOP_KEYS
 from .accelerated import Accelerated, AccelerateLaunch, accelerate_launches, clusters
 
 _PLUGIN: Final = accelerate("utils/dataclasses.py (DeepSpeedPlugin.__post_init__)")
-
+_STAGE_3: Final = f"{_PLUGIN}; deepspeed/runtime/engine.py reads offload_param at stage 3 only"
+_VALIDATED: Final = "commands/launch.py (_validate_launch_command"
 _AT: Final = "deepspeed_config"
 _FILE: Final = f"{_AT}/deepspeed_config_file"
 #: Source: accelerate commands/launch.py (the options of its DeepSpeed group) @ 1.15.0.
@@ -42,12 +43,7 @@ def _sections(submission: Submission) -> Iterator[Accelerated]:
     return (run for run in clusters(submission) if run.config.deepspeed)
 
 
-@_sections.rule(
-    "ACC008",
-    WARNING,
-    "silent",
-    accelerate("commands/launch.py (_validate_launch_command sets any key, nothing reads it)"),
-)
+@_sections.rule("ACC008", WARNING, "silent", accelerate(f"{_VALIDATED} sets any key, nothing reads it)"))
 def keys_are_known(run: Accelerated) -> Violations:
     """Every key of deepspeed_config is one that accelerate reads.
 
@@ -146,7 +142,7 @@ def nvme_has_a_path(run: Accelerated) -> Violations:
             yield violation(run.config, f"{_AT}/{key}", message, hint)
 
 
-@clusters.rule("ACC011", ERROR, "silent", accelerate("commands/launch.py (_validate_launch_command)"))
+@clusters.rule("ACC011", ERROR, "silent", accelerate(f"{_VALIDATED})"))
 def section_is_of_the_type(run: Accelerated) -> Violations:
     """A deepspeed_config goes with distributed_type DEEPSPEED, an fsdp_config with FSDP.
 
@@ -181,12 +177,7 @@ def init_is_for_stage_3(run: Accelerated) -> Violations:
         yield violation(run.config, f"{_AT}/zero3_init_flag", message, "set zero3_init_flag: false")
 
 
-@_sections.rule(
-    "ACC012",
-    WARNING,
-    "silent",
-    accelerate("utils/dataclasses.py") + "; deepspeed/runtime/engine.py reads offload_param at stage 3 only",
-)
+@_sections.rule("ACC012", WARNING, "silent", _STAGE_3)
 def parameters_are_offloaded_at_stage_3(run: Accelerated) -> Violations:
     """offload_param_device is cpu or nvme under ZeRO stage 3 only.
 

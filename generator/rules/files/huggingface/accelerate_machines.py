@@ -29,7 +29,7 @@ def processes_divide_among_machines(run: Accelerated) -> Violations:
         return
     if processes % machines:
         each = processes // machines
-        message = f"num_processes {processes} over num_machines {machines} is {each} each: {each * machines} start"
+        message = f"num_processes {processes} over num_machines {machines} gives {each} each: {each * machines} start"
         hint = f"set num_processes to {max(each, 1) * machines} or {(each + 1) * machines}"
         yield violation(run.config, "num_processes", message, hint)
 
@@ -48,7 +48,7 @@ def launcher_is_known(run: Accelerated) -> Violations:
     if value not in LAUNCHERS:
         yield violation(run.config, f"{_AT}/{name}", f"unknown {name} {show(value)}", f"use {listed(LAUNCHERS)}")
     elif value == "nossh" and run.deepspeed_version < _NOSSH_SINCE:
-        message = f"{name} nossh with DeepSpeed {'.'.join(map(str, run.deepspeed_version))}; it is there since 0.14.5"
+        message = f"{name} nossh with DeepSpeed {'.'.join(map(str, run.deepspeed_version))}; it needs 0.14.5 or newer"
         yield violation(run.config, f"{_AT}/{name}", message, "use standard, or DeepSpeed 0.14.5 or newer")
 
 

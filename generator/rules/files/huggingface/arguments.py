@@ -7,14 +7,16 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ....documents.training_arguments import TrainingArguments, known_arguments
+from ....documents.training_arguments import TrainingArguments, gone_arguments, known_arguments
 from ....findings import ERROR, NOTE, WARNING, Severity, Violations
 from ....job.wording import show
 from ...sources import derived, transformers
 from ..subjects import training_arguments
 from ..violations import suggest, violation
-from .gone import GONE
 
+_PARSER: Final = "src/transformers/hf_argparser.py"
+_ARGUMENTS: Final = "src/transformers/training_args.py"
+_POSITIVE: Final = derived("torch's DataLoader refuses a batch of 0, and steps are a quotient by the accumulation")
 _SURE: Final = ("4.30", "4.46")  # gone before 4.57; many have a transformers 4 that has the others
 _SLIP: Final = 0.9  # how alike a name must be to be a slip; scripts have arguments of their own
 _NO_DOT: Final = re.compile(r"([+-]?\d{1,20})[eE]([+-]?\d{1,4})", re.ASCII)
@@ -22,24 +24,22 @@ _TYPES: Final = {"int": (int,), "float": (int, float), "bool": (bool,)}
 _NAMES: Final = {"int": "an integer", "float": "a number", "bool": "true or false"}
 
 
-@training_arguments.rule(
-    "HF023", WARNING, "parse", transformers("src/transformers/training_args.py") + "; the same file of 4.30 to 5.0"
-)
+@training_arguments.rule("HF023", WARNING, "parse", transformers(_ARGUMENTS) + "; the same file of 4.30 to 5.0")
 def names_are_current(arguments: TrainingArguments) -> Violations:
     """Every argument is one that transformers still has: eval_strategy, not evaluation_strategy.
 
     Prevents: TypeError: unexpected keyword argument, with a transformers that no longer has it.
     Fix: use the argument's new name
     """
-    for name in sorted(arguments.names & GONE.keys()):
-        last, instead = GONE[name]
+    for name in sorted(arguments.names & gone_arguments().keys()):
+        last, instead = gone_arguments()[name]["last"], gone_arguments()[name]["instead"]
         message = f"transformers 5.23 has no argument {name}; the last release seen with it is {last}"
         severity = None if last in _SURE else Severity.NOTE
         hint = instead if instead.startswith("remove") else f"use {instead}"
         yield violation(arguments, name, message, hint, severity=severity)
 
 
-@training_arguments.rule("HF024", WARNING, "parse", transformers("src/transformers/hf_argparser.py:338-356,382-383"))
+@training_arguments.rule("HF024", WARNING, "parse", transformers(f"{_PARSER}:338-356,382-383"))
 def names_are_no_slips(arguments: TrainingArguments) -> Violations:
     """An argument that nearly is one of TrainingArguments is spelled like it.
 
@@ -47,18 +47,13 @@ def names_are_no_slips(arguments: TrainingArguments) -> Violations:
     Fix: correct the argument's name
     """
     known = known_arguments()
-    for name in sorted(arguments.names - known.keys() - GONE.keys()):
+    for name in sorted(arguments.names - known.keys() - gone_arguments().keys()):
         close = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=1, cutoff=_SLIP)
         if close and not arguments.has(close[0]):
             yield violation(arguments, name, f"TrainingArguments has no argument {name}", f"did you mean {close[0]}?")
 
 
-@training_arguments.rule(
-    "HF025",
-    ERROR,
-    "parse",
-    transformers("src/transformers/hf_argparser.py:36-46, src/transformers/training_args.py (__post_init__)"),
-)
+@training_arguments.rule("HF025", ERROR, "parse", transformers(f"{_PARSER}:36-46, {_ARGUMENTS} (__post_init__)"))
 def values_have_their_types(arguments: TrainingArguments) -> Violations:
     """Numbers are numbers, flags true or false, and choices among those that transformers has.
 
@@ -109,9 +104,7 @@ def _float(text: str) -> float | None:
         return None
 
 
-@training_arguments.rule(
-    "HF026", ERROR, "init", transformers("src/transformers/training_args.py (TrainingArguments._validate_args)")
-)
+@training_arguments.rule("HF026", ERROR, "init", transformers(f"{_ARGUMENTS} (TrainingArguments._validate_args)"))
 def one_precision(arguments: TrainingArguments) -> Violations:
     """At most one of fp16 and bf16 is on, in training and in evaluation.
 
@@ -148,12 +141,7 @@ def steps_or_epochs(arguments: TrainingArguments) -> Violations:
         yield violation(arguments, "num_train_epochs", message, "remove one of the two")
 
 
-@training_arguments.rule(
-    "HF028",
-    ERROR,
-    "init",
-    derived("torch's DataLoader refuses a batch of 0, and steps are counted by dividing by the accumulation"),
-)
+@training_arguments.rule("HF028", ERROR, "init", _POSITIVE)
 def batches_have_a_sequence(arguments: TrainingArguments) -> Violations:
     """per_device_train_batch_size and gradient_accumulation_steps are at least 1.
 

@@ -1,4 +1,4 @@
-"""What transformers makes of TrainingArguments and a DeepSpeed config together."""
+"""TrainingArguments and a DeepSpeed config as transformers reads them together."""
 
 from __future__ import annotations
 

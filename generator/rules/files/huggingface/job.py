@@ -52,7 +52,7 @@ def batch_is_the_jobs(planned: Planned) -> Violations:
         return
     total, wanted = batch.sequences * replicas, planned.job.training.global_batch
     if total != wanted and total > 0:
-        message = f"{batch.text} × {replicas} replicas = {total}, the job's global_batch {wanted}"
+        message = f"{batch.text} × {replicas} replicas = {total}, but the job's global_batch is {wanted}"
         each, exact = batch.micro * replicas, wanted % (batch.micro * replicas) == 0
         hint = f"set gradient_accumulation_steps to {wanted // each}" if exact else f"set global_batch to {total}"
         severity = None if batch.written else Severity.WARNING
@@ -91,5 +91,5 @@ def sequence_is_the_jobs(planned: Planned) -> Violations:
         value = planned.arguments.value(name)
         length = int(value) if is_digits(value) else whole_number(value)
         if length is not None and length != wanted:
-            message = f"{name} is {length}, the job's sequence_length {wanted}"
+            message = f"{name} is {length}, but the job's sequence_length is {wanted}"
             yield violation(planned.arguments, name, message, f"set {name} to {wanted}")

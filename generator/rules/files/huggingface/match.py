@@ -86,7 +86,7 @@ def _expected(arguments: TrainingArguments) -> Iterator[_Expected]:
 
 
 def _mismatches(pair: Pair, expected: _Expected, *, fixable: bool = False) -> Violations:
-    """Where transformers takes a DeepSpeed value for another than the argument's, as Python compares them."""
+    """Where a DeepSpeed value differs from the argument's, by the comparison that transformers makes in Python."""
     config, value = pair.config, pair.config.value(expected.pointer)
     if value is None or value == "auto" or value == expected.value:
         return

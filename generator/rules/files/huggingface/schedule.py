@@ -22,7 +22,7 @@ def _strategies(arguments: TrainingArguments) -> tuple[object, object]:
 
 @training_arguments.rule("HF030", ERROR, "init", _CHECKED)
 def strategies_match(arguments: TrainingArguments) -> Violations:
-    """With load_best_model_at_end, models are evaluated and saved by one strategy.
+    """With load_best_model_at_end, models are evaluated and saved by the same strategy.
 
     Prevents: ValueError: --load_best_model_at_end requires the save and eval strategy to match
     Fix: use one strategy for both
@@ -51,7 +51,7 @@ def saves_follow_evaluations(arguments: TrainingArguments) -> Violations:
     mixed = (saved < 1) != (evaluated < 1)
     scale = _SCALE if saved < 1 and evaluated < 1 else 1
     if mixed or (saved % evaluated and (saved * scale) % (evaluated * scale)):
-        message = f"save_steps {saved:g} is no multiple of eval_steps {evaluated:g}"
+        message = f"save_steps {saved:g} is not a multiple of eval_steps {evaluated:g}"
         multiple = evaluated * max(1, round(saved / evaluated))
         hint = f"set save_steps to {multiple:g}" if not mixed else "give both as steps, or both as fractions"
         name = "save_steps" if arguments.has("save_steps") else "load_best_model_at_end"

@@ -37,8 +37,7 @@ def include_or_exclude(call: LauncherCall) -> Violations:
     """
     exclude = call.argument("--exclude")
     if exclude is not None and call.has("--include"):
-        message = "deepspeed accepts --include or --exclude, not both"
-        yield Violation(where=exclude.where, message=message, hint="keep --include")
+        yield exclude.bad_option("deepspeed accepts --include or --exclude, not both", "keep --include")
 
 
 @deepspeed_calls.rule("LNCH005", ERROR, "launcher", deepspeed_now("launcher/runner.py:462, main"))
@@ -52,7 +51,7 @@ def filters_or_numbers(call: LauncherCall) -> Violations:
     for number in (call.integer("--num_nodes"), call.integer("--num_gpus")) if chosen else ():
         if chosen and number is not None and number.value >= 0:
             message = f"{number} and {chosen.option.name} exclude each other"
-            yield Violation(where=number.where, message=message, hint=f"leave {number.option.name} out")
+            yield number.bad_option(message, f"leave {number.option.name} out")
 
 
 @deepspeed_calls.rule("LNCH006", ERROR, "launcher", deepspeed_now("launcher/runner.py:476, main"))
@@ -65,8 +64,7 @@ def nodes_come_from_a_hostfile(call: LauncherCall) -> Violations:
     nodes = call.integer("--num_nodes")
     if nodes is not None and nodes.value > 1 and call.is_local:
         message = f"{nodes} without --hostfile: DeepSpeed knows of no other node"
-        hint = "write the nodes into a hostfile (HOST slots=8), and add --hostfile"
-        yield Violation(where=nodes.where, message=message, hint=hint)
+        yield nodes.bad_option(message, "write the nodes into a hostfile (HOST slots=8), and add --hostfile")
 
 
 @deepspeed_calls.rule("LNCH023", ERROR, "launcher", deepspeed_now("launcher/runner.py:580, main"))
@@ -79,9 +77,8 @@ def backend_is_known(call: LauncherCall) -> Violations:
     backend = call.text("--launcher")
     if backend is not None and backend.value.lower() not in _BACKENDS:
         near = closest(backend.value, _BACKENDS)
-        message = f"{backend}: DeepSpeed has no launcher {show(backend.value)}"
         hint = f"did you mean {near}?" if near else f"use {listed(_BACKENDS)}"
-        yield Violation(where=backend.where_value, message=message, hint=hint)
+        yield backend.bad_value(f"{backend}: DeepSpeed has no launcher {show(backend.value)}", hint)
 
 
 @deepspeed_calls.rule("LNCH012", ERROR, "launcher", _RUNNER)
@@ -94,8 +91,7 @@ def backend_takes_the_filters(call: LauncherCall) -> Violations:
     chosen = call.argument(*_FILTERS)
     if call.backend in _WITHOUT_FILTERS and chosen is not None:
         message = f"--launcher {call.backend} doesn't accept {chosen.option.name}"
-        hint = "leave it out and shorten the hostfile, or use --launcher pdsh"
-        yield Violation(where=chosen.where, message=message, hint=hint)
+        yield chosen.bad_option(message, "leave it out and shorten the hostfile, or use --launcher pdsh")
 
 
 @deepspeed_calls.rule("LNCH016", ERROR, "launcher", _SLURM_RUNNER, before=(0, 19, 7))
@@ -109,12 +105,10 @@ def slurm_backend_has_no_filters(call: LauncherCall) -> Violations:
         chosen = call.argument(name)
         if chosen is not None:
             message = f"--launcher slurm passes {name} to srun, where it has another meaning, or none"
-            yield Violation(where=chosen.where, message=message, hint="start torchrun by srun in its place")
+            yield chosen.bad_option(message, "start torchrun by srun in its place")
 
 
-@deepspeed_calls.rule(
-    "LNCH017", WARNING, "training", deepspeed_now("launcher/multinode_runner.py:137 and 163, OpenMPIRunner")
-)
+@deepspeed_calls.rule("LNCH017", WARNING, "training", deepspeed_now("launcher/multinode_runner.py:137 and 163"))
 def openmpi_finds_its_network(call: LauncherCall) -> Violations:
     """--launcher openmpi is given the network to use.
 
@@ -127,8 +121,7 @@ def openmpi_finds_its_network(call: LauncherCall) -> Violations:
         return
     if arguments is None or "btl_tcp_if_include" not in (arguments.value or ""):
         message = "--launcher openmpi uses the interface eth0 and UCX_TLS=tcp by default"
-        hint = 'write --launcher_args "--mca btl_tcp_if_include IFACE -x UCX_TLS=rc"'
-        yield Violation(where=backend.where, message=message, hint=hint)
+        yield backend.bad_option(message, 'write --launcher_args "--mca btl_tcp_if_include IFACE -x UCX_TLS=rc"')
 
 
 @deepspeed_calls.rule("LNCH018", ERROR, "launcher", deepspeed_now("launcher/runner.py:530, main"))
@@ -143,11 +136,10 @@ def node_says_its_rank(call: LauncherCall) -> Violations:
         return
     if rank is not None and hosts and not 0 <= rank.value < hosts:
         message = f"{rank} is not below {hosts} hosts: ranks count from 0"
-        yield Violation(where=rank.where_value, message=message, hint=f"write --node_rank 0 to {hosts - 1}")
+        yield rank.bad_value(message, f"write --node_rank 0 to {hosts - 1}")
     if not call.has("--node_rank") and not call.opaque:
         message = "deepspeed --no_ssh without --node_rank: the node doesn't know which one it is"
-        hint = 'add --node_rank "$SLURM_NODEID", expanded on the node'
-        yield Violation(where=alone.where, message=message, hint=hint)
+        yield alone.bad_option(message, 'add --node_rank "$SLURM_NODEID", expanded on the node')
 
 
 def _hosts(call: LauncherCall) -> int | None:
@@ -168,7 +160,7 @@ def module_runs_in_python(call: LauncherCall) -> Violations:
     direct = call.argument("--no_python", "--no-python")
     if direct is not None and call.has("--module"):
         message = f"{call.program}: --no_python and --module exclude each other"
-        yield Violation(where=direct.where, message=message, hint="leave --no_python out")
+        yield direct.bad_option(message, "leave --no_python out")
 
 
 @deepspeed_calls.rule("LNCH024", WARNING, "silent", deepspeed_now("launcher/runner.py:453, main"))
@@ -178,10 +170,8 @@ def visible_devices_are_kept(call: LauncherCall) -> Violations:
     Prevents: Other GPUs than those chosen: another user's.
     Fix: choose the GPUs in one way
     """
-    devices, chosen = (
-        call.launch.environment.get("CUDA_VISIBLE_DEVICES"),
-        call.argument("--include", "--exclude", "--num_gpus"),
-    )
+    devices = call.launch.environment.get("CUDA_VISIBLE_DEVICES")
+    chosen = call.argument("--include", "--exclude", "--num_gpus")
     if devices is None or devices.value == "" or chosen is None or call.has("--hostfile"):
         return
     if call.options.integer("--num_gpus") != -1:
@@ -199,13 +189,13 @@ def program_takes_its_local_rank(call: LauncherCall) -> Violations:
     Fix: add parser.add_argument("--local_rank", type=int), or --no_local_rank
     """
     direct, program = call.argument("--no_python"), call.launch.program
-    message, hint = "deepspeed puts --local_rank=N after the program, before its own arguments", "add --no_local_rank"
-    hint += ": LOCAL_RANK is set as well"
+    message = "deepspeed puts --local_rank=N after the program, before its own arguments"
+    hint = "add --no_local_rank: LOCAL_RANK is set as well"
     if call.has("--no_local_rank") or call.opaque:
         return
     if direct is not None:
-        yield Violation(where=direct.where, message=message, hint=hint)
-    elif program is not None and call.is_last and _refuses(call.launch):
+        yield direct.bad_option(message, hint)
+    elif program and call.launch.calls[-1] is call.call and _refuses(call.launch):
         message += f", and {program.raw} has no such option"
         yield Violation(where=call.shell.locate(program), message=message, hint=hint)
 

@@ -37,12 +37,12 @@ def kernels_are_not_waited_for(submission: Submission) -> Violations:
     """CUDA_LAUNCH_BLOCKING is off in training.
 
     Prevents: Training at a fraction of its speed.
-    Fix: take it out
+    Fix: remove it
     """
     for setting, value in known(submission, "CUDA_LAUNCH_BLOCKING", with_azureml=False):  # AML015 is for those
         if value == "1":
             message = "CUDA_LAUNCH_BLOCKING=1 waits for every kernel: much slower, and meant for debugging"
-            yield Violation(where=setting.where, message=message, hint="take it out")
+            yield Violation(where=setting.where, message=message, hint="remove it")
 
 
 @commands.rule("ENV001", WARNING, "silent", derived("bash(1), ENVIRONMENT: only exported variables are passed on"))
@@ -106,8 +106,7 @@ def devices_are_as_many_as_ranks(launch: Launch) -> Violations:
 def variables_reach_the_nodes(call: LauncherCall) -> Violations:
     """A variable that training reads is one that deepspeed sends to the other nodes.
 
-    Prevents: Nodes that train with other settings than the first. A warning for variables that a job can do
-    without.
+    Prevents: Nodes that train with other settings than the first. A warning where a job may do without.
     Fix: put it into ~/.deepspeed_env, or use srun, which exports everything
     """
     if not call.has("--hostfile") or call.has("--no_ssh") or call.nodes == 1:

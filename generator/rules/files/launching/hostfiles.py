@@ -90,16 +90,15 @@ def _not_there(chosen: Argument[str], hostfile: Hostfile) -> Violations:
         host, _, numbers = part.strip().partition(":")
         if host not in slots:
             near = closest(host, slots)
-            message = f"{name}: {show(host)} is not a host of {hostfile.path}"
             hint = f"did you mean {near}?" if near else f"use {listed(list(slots)[:6])}" if slots else None
-            yield Violation(where=chosen.where_value, message=message, hint=hint)
+            yield chosen.bad_value(f"{name}: {show(host)} is not a host of {hostfile.path}", hint)
             continue
         has = slots[host]
         for number in map(str.strip, numbers.split(",") if numbers else ()):
             plain = number.isascii() and number.isdigit() and len(number) < 9
             if plain and has is not None and int(number) >= has:
                 message = f"{name}: {host} has slots 0 to {has - 1}, and {number} is chosen"
-                yield Violation(where=chosen.where_value, message=message, hint=f"use {host}:0,...,{has - 1}")
+                yield chosen.bad_value(message, f"use {host}:0,...,{has - 1}")
 
 
 @deepspeed_calls_with_hostfiles.rule("LNCH007", ERROR, "silent", deepspeed_now(_NUMBERS))
@@ -115,7 +114,7 @@ def nodes_are_in_the_hostfile(call: LauncherCall) -> Violations:
     hosts = len(hostfile.entries)
     if nodes is not None and nodes.value > hosts:
         message = f"{nodes} is more than the {hosts} hosts of {hostfile.path}: {hosts} are used"
-        yield Violation(where=nodes.where_value, message=message, hint=f"write --num_nodes {hosts}, or add hosts")
+        yield nodes.bad_value(message, f"write --num_nodes {hosts}, or add hosts")
     if nodes is None and job is not None and hosts < job and not call.has("--include", "--exclude"):
         message = f"{hostfile.path} names {hosts} hosts, and the job has {job} nodes: the others are unused"
         yield Violation(where=hostfile.locate(0), message=message, hint="write it from scontrol show hostnames")
@@ -138,7 +137,7 @@ def gpus_are_in_the_hostfile(call: LauncherCall) -> Violations:
     limits += [(claim.value, claim.text) for claim in claims[:1] if claim.value < gpus.value]
     for has, text in limits[:1]:
         message, hint = f"{gpus} is more than {text}", f"write --num_gpus {has}"
-        yield Violation(where=gpus.where_value, message=message, hint=hint)
+        yield gpus.bad_value(message, hint)
 
 
 @deepspeed_calls.rule("LNCH009", NOTE, "launcher", deepspeed_now("launcher/runner.py:483, main"))
@@ -170,11 +169,10 @@ def environment_lines_are_pairs(file: EnvironmentFile) -> Violations:
         if not equals:
             what = "a comment" if line.lstrip().startswith("#") else "blank" if not line.strip() else show(line)
             message = f"this line is {what}: DeepSpeed's launcher splits every line at an equals sign"
-            yield Violation(where=where, message=message, hint="take it out, or write NAME=VALUE")
+            yield Violation(where=where, message=message, hint="remove it, or write NAME=VALUE")
         elif re.match(r"\s*export\s", line) or name != name.strip():
-            message = f"{show(name)} is taken for the variable's name"
             hint = f"write {name.replace('export', '').strip()}={value.strip()}"
-            yield Violation(where=where, message=message, hint=hint)
+            yield Violation(where=where, message=f"{show(name)} is taken for the variable's name", hint=hint)
 
 
 @submissions.rule("LNCH001", ERROR, "silent", deepspeed_now(_FETCH), reads=("launch script",))
@@ -201,7 +199,7 @@ def several_nodes_have_a_hostfile(submission: Submission) -> Violations:
             message = f"there is no hostfile {place}: without it deepspeed trains on the local node only"
             severity = ERROR if several and not absolute else WARNING  # the job may run on another machine
             hint = "write it before the job starts: a line HOST slots=8 for each node"
-            yield Violation(where=hostfile.where_value, message=message, hint=hint, severity=severity)
+            yield hostfile.bad_value(message, hint, severity=severity)
 
 
 def _local(call: LauncherCall, nodes: int | None) -> tuple[str, str]:

@@ -25,9 +25,7 @@ _MISPLACED: Final = {
         *("num_processes", "num_machines", "machine_rank", "main_process_ip", "main_process_port", "config_file"),
     ),
 }
-_TABLES: Final = torch(
-    "distributed/run.py:406; DeepSpeed 0.19.8 launcher/runner.py:44; accelerate 1.15.0 commands/launch.py"
-)
+_TABLES: Final = torch("distributed/run.py:406; DeepSpeed 0.19.8 launcher/runner.py:44; accelerate 1.15.0 launch.py")
 _PORT_SOURCE: Final = derived("TCP ports have sixteen bits, and those below 1024 are for root")
 
 
@@ -56,9 +54,7 @@ def _near(name: str, names: list[str]) -> str | None:
     return plain[found] if found else None
 
 
-@launcher_calls.rule(
-    "LNCH036", WARNING, "launcher", derived("argparse.REMAINDER: what follows the script is the script's")
-)
+@launcher_calls.rule("LNCH036", WARNING, "launcher", derived("argparse.REMAINDER: what follows is the script's"))
 def options_stand_before_the_script(call: LauncherCall) -> Violations:
     """A launcher's own options are before the script; what follows it goes to the script.
 
@@ -66,7 +62,7 @@ def options_stand_before_the_script(call: LauncherCall) -> Violations:
     Fix: put options before the script
     """
     program = call.launch.program
-    for word in call.launch.arguments if program is not None and call.is_last else ():
+    for word in call.launch.arguments if program and call.launch.calls[-1] is call.call else ():
         stem = word.prefix.partition("=")[0]
         if program and stem.startswith("--") and stem.lstrip("-").replace("-", "_") in _MISPLACED[call.program]:
             message = f"{stem} comes after {program.raw}, so it goes to the script and not to {call.program}"
@@ -83,9 +79,8 @@ def ports_exist(launch: Launch) -> Violations:
     lines = [CommandLine(shell=launch.script, options=call.options, program=call.program) for call in launch.calls]
     for port in (line.text(PORTS[line.program]) for line in lines if line.program in PORTS):
         if port is not None and not _is_port(port.value):
-            message = f"{port} is not a port that a job can open"
             hint = f"write {port.option.name} 29500, from 1024 to 65535"
-            yield Violation(where=port.where_value, message=message, hint=hint)
+            yield port.bad_value(f"{port} is not a port that a job can open", hint)
     variable = launch.environment.get("MASTER_PORT")
     if variable is not None and variable.value is not None and not _is_port(variable.value):
         message = f"MASTER_PORT={variable.raw} is not a port that a job can open"
@@ -117,9 +112,7 @@ def options_are_given_once(call: LauncherCall) -> Violations:
         seen[option.name] = text
 
 
-@accelerate_calls.rule(
-    "LNCH037", ERROR, "silent", accelerate("utils/launch.py:217: num_processes // num_machines start on each")
-)
+@accelerate_calls.rule("LNCH037", ERROR, "silent", accelerate("utils/launch.py:217: num_processes // num_machines"))
 def processes_are_those_of_all_machines(call: LauncherCall) -> Violations:
     """accelerate's --num_processes counts those of all machines.
 
@@ -130,4 +123,4 @@ def processes_are_those_of_all_machines(call: LauncherCall) -> Violations:
     if each and total is not None and machines is not None and machines > 1 and total.value == each:
         start = f"{each // machines} start on each, which has {each} GPUs"
         message = f"accelerate --num_processes {each} is for all {machines} machines: {start}"
-        yield Violation(where=total.where_value, message=message, hint=f"write --num_processes {machines * each}")
+        yield total.bad_value(message, f"write --num_processes {machines * each}")

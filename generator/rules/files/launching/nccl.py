@@ -60,7 +60,7 @@ def infiniband_is_used(submission: Submission) -> Violations:
     """NCCL_IB_DISABLE is not set where the nodes are joined by InfiniBand.
 
     Prevents: Gradients at a tenth of the network's speed.
-    Fix: take it out
+    Fix: remove it
     """
     cluster, nodes = submission.cluster, world_of(submission).nodes
     if (nodes is not None and nodes <= 1) or (cluster and cluster.network.lower() not in ("infiniband", "roce")):
@@ -70,7 +70,7 @@ def infiniband_is_used(submission: Submission) -> Violations:
             tail = f", and {cluster.name} has {cluster.network}" if cluster else ", also where there is InfiniBand"
             message = f"NCCL_IB_DISABLE=1 sends everything between nodes over TCP{tail}"
             severity = WARNING if cluster or nodes else NOTE
-            yield Violation(where=setting.where, message=message, hint="take it out", severity=severity)
+            yield Violation(where=setting.where, message=message, hint="remove it", severity=severity)
 
 
 @nccl_settings.rule("NCCL003", WARNING, "init", _TORCH)
@@ -132,9 +132,9 @@ def fast_paths_are_on(setting: Setting) -> Violations:
     """Peer-to-peer and shared memory of NCCL are not switched off.
 
     Prevents: Training at a fraction of its speed.
-    Fix: take it out
+    Fix: remove it
     """
     way = {"NCCL_P2P_DISABLE": "NVLink and PCIe", "NCCL_SHM_DISABLE": "shared memory"}.get(setting.name)
     if way and setting.value == "1":
         message = f"{setting.name}=1 keeps NCCL from {way} within a node: slower, and meant for debugging"
-        yield Violation(where=setting.where, message=message, hint="take it out")
+        yield Violation(where=setting.where, message=message, hint="remove it")

@@ -31,11 +31,9 @@ def _has(call: LauncherCall, *names: str) -> bool:
     return call.has(*names) or bool(variables & set(call.launch.environment))
 
 
-@torchrun_calls.rule(
-    "LNCH026", ERROR, "training", torch("distributed/run.py:634, get_args_parser: the default is 127.0.0.1")
-)
+@torchrun_calls.rule("LNCH026", ERROR, "training", torch("distributed/run.py:634: the default is 127.0.0.1"))
 def nodes_meet_somewhere(call: LauncherCall) -> Violations:
-    """torchrun over several nodes has the place where they meet: --master-addr or --rdzv-endpoint.
+    """torchrun over several nodes knows where they meet: by --master-addr or --rdzv-endpoint.
 
     Prevents: Every node waits for the others at its own address until the rendezvous times out.
     Fix: add --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT
@@ -48,9 +46,7 @@ def nodes_meet_somewhere(call: LauncherCall) -> Violations:
         yield Violation(where=call.where, message=message, hint=f"add {_RENDEZVOUS}")
 
 
-@torchrun_calls.rule(
-    "LNCH027", ERROR, "training", torch("distributed/run.py:621 and 890: the default is 0, for the static rendezvous")
-)
+@torchrun_calls.rule("LNCH027", ERROR, "training", torch("distributed/run.py:621 and 890: the default is 0"))
 def nodes_say_their_rank(call: LauncherCall) -> Violations:
     """torchrun over several nodes with a static rendezvous has a --node-rank.
 
@@ -73,10 +69,10 @@ def standalone_is_one_node(call: LauncherCall) -> Violations:
     Fix: use --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT
     """
     alone = call.argument("--standalone")
-    nodes = call.nodes if call.has("--nnodes") else call.script_nodes if call.under_srun else None
+    nodes = call.nodes if call.has("--nnodes") else call.script_nodes if call.launch.call("srun") else None
     if alone is not None and nodes is not None and nodes > 1:
         message = f"torchrun --standalone in a job of {nodes} nodes: each of them trains by itself"
-        yield Violation(where=alone.where, message=message, hint=f"use {_RENDEZVOUS} in its place")
+        yield alone.bad_option(message, f"use {_RENDEZVOUS} in its place")
 
 
 @torchrun_calls.rule("LNCH029", ERROR, "training", torch("distributed/run.py:621, get_args_parser"))
@@ -90,20 +86,15 @@ def node_rank_is_below_the_nodes(call: LauncherCall) -> Violations:
     if rank is None or nodes is None:
         return
     if rank.value >= nodes:
-        message = f"{rank} is not below {nodes} nodes: ranks count from 0"
-        yield Violation(where=rank.where_value, message=message, hint=f"use 0 to {nodes - 1}")
-    elif nodes > 1 and call.under_srun:
+        yield rank.bad_value(
+            f"{rank} is not below {nodes} nodes: ranks count from 0", f"write --node-rank 0 to {nodes - 1}"
+        )
+    elif nodes > 1 and call.launch.call("srun"):
         message = f"{rank} is the same on each of {nodes} nodes that srun starts it on"
-        hint = "write srun bash -c 'torchrun --node-rank=$SLURM_NODEID ...', in single quotes"
-        yield Violation(where=rank.where_value, message=message, hint=hint)
+        yield rank.bad_value(message, "write srun bash -c 'torchrun --node-rank=$SLURM_NODEID ...', in single quotes")
 
 
-@launcher_calls.rule(
-    "LNCH030",
-    ERROR,
-    "training",
-    torch("distributed/run.py:634, get_args_parser: the IP address or the hostname of rank 0"),
-)
+@launcher_calls.rule("LNCH030", ERROR, "training", torch("distributed/run.py:634: the address or name of rank 0"))
 def nodes_meet_on_the_network(call: LauncherCall) -> Violations:
     """The nodes of a job meet at an address that all of them reach.
 
@@ -113,9 +104,8 @@ def nodes_meet_on_the_network(call: LauncherCall) -> Violations:
     for name in _ADDRESSES if (call.nodes or 1) > 1 else ():
         address = call.text(name)
         if address is not None and _LOOPBACK.fullmatch(address.value):
-            message = f"{address} is another machine on each of {call.nodes} nodes"
             hint = 'use the name of the first node: $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1)'
-            yield Violation(where=address.where_value, message=message, hint=hint)
+            yield address.bad_value(f"{address} is another machine on each of {call.nodes} nodes", hint)
 
 
 @torchrun_calls.rule("LNCH031", ERROR, "launcher", _COUNTS)
@@ -130,21 +120,15 @@ def counts_can_be_read(call: LauncherCall) -> Violations:
         message = f"{nodes}: {show(nodes.value)} is neither a number nor MIN:MAX"
         range_meant = re.fullmatch(r"\d+-\d+", nodes.value)
         hint = f"write --nnodes={nodes.value.replace('-', ':') if range_meant else '2, or MIN:MAX'}"
-        yield Violation(where=nodes.where_value, message=message, hint=hint)
+        yield nodes.bad_value(message, hint)
     if each is None or each.value in _PROCESSES:
         return
     if not re.fullmatch(r"\s*\+?\d{1,9}\s*", each.value) or int(each.value) == 0:
         message = f"{each}: {show(each.value)} is not a number of processes"
-        hint = "write a number, or gpu for all of the node's GPUs"
-        yield Violation(where=each.where_value, message=message, hint=hint)
+        yield each.bad_value(message, "write a number, or gpu for all of the node's GPUs")
 
 
-@torchrun_calls.rule(
-    "LNCH032",
-    ERROR,
-    "training",
-    torch("distributed/run.py, --rdzv-id: a user-defined id that is the same on every node"),
-)
+@torchrun_calls.rule("LNCH032", ERROR, "training", torch("distributed/run.py, --rdzv-id: the same on every node"))
 def identifier_is_one_for_all(call: LauncherCall) -> Violations:
     """--rdzv-id is the same on every node.
 
@@ -157,12 +141,12 @@ def identifier_is_one_for_all(call: LauncherCall) -> Violations:
     for word in identifier.option.values[:1]:
         if _DIFFERS.search(word.raw):
             message = f"torchrun --rdzv-id={word.raw} is expanded on each of {nodes} nodes, to another value"
-            yield Violation(where=identifier.where_value, message=message, hint='write --rdzv-id="$SLURM_JOB_ID"')
+            yield identifier.bad_value(message, 'write --rdzv-id="$SLURM_JOB_ID"')
 
 
 @blocks.rule("LNCH033", WARNING, "silent", torch("distributed/run.py:434, get_args_parser: the default is 1"))
 def every_gpu_has_a_rank(block: Request) -> Violations:
-    """torchrun is given the processes of a node, which default to one.
+    """torchrun has --nproc-per-node, which defaults to one process per node.
 
     Prevents: One busy GPU on each node.
     Fix: set --nproc-per-node to the GPUs per node

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ....documents.inferred_run import InferredRun, inferred_runs
-from ....documents.megatron_run import GLOBAL, MICRO, PIPELINE
+from ....documents.megatron_run import GLOBAL, MICRO, PIPELINE, MegatronRun
 from ....findings import Violation, Violations
 from ....job.records import Job
 from ....rule import Rule
@@ -14,7 +14,7 @@ from ...layout.identities import BATCH_RULES, WORLD_RULES, Product, batch_produc
 from ...layout.pins import known_values, layout_of
 from ...registry import PLANNING_RULES
 from ...rule import subject
-from .rule import READS
+from .rule import READS, at
 
 runs: Final = subject(*READS)(inferred_runs)
 
@@ -63,24 +63,18 @@ def _batch(job: Job, known: dict[str, Any]) -> Product:
     return batch_product(job, {name: value for name, value in known.items() if name != "gradient_accumulation"})
 
 
-def _with_any_replicas(inferred: InferredRun) -> Violations:
+def _with_any_replicas(run: MegatronRun) -> Violations:
     """Pipelines that a single replica's micro-batches would not fill, where the number of replicas isn't known."""
-    if "gpus" in inferred.facts or not {"global_batch", "micro_batch", "pipeline"} <= inferred.facts:
+    batch, micro, stages = run.global_batch, run.micro_batch, run.pipeline
+    if not batch or not micro or not stages or (run.gpus and run.model_parallel):
         return
-    batch, micro, stages = (
-        inferred.job.training.global_batch,
-        inferred.job.pins.micro_batch or 1,
-        inferred.job.pins.pipeline or 1,
-    )
     most = max(batch // micro, 1)
     if most < stages:
-        idle = round(100 * (stages - 1) / (stages + most - 1))
-        message = (
-            f"{GLOBAL} {batch} is at most {most} micro-batches of {MICRO} {micro}, fewer than {PIPELINE} {stages}:"
-            f" every stage idles {idle}% of the step or more"
-        )
+        waits = round(100 * (stages - 1) / (stages + most - 1))
+        given = f"{GLOBAL} {batch}, {MICRO} {micro} and {PIPELINE} {stages}"
+        message = f"every stage waits {waits}% of the step or more with {given}: at most {most} micro-batches"
         hint = f"use {GLOBAL} {stages * micro} for every replica, or a smaller pipeline"
-        yield Violation(where=inferred.locate(("global_batch", "pipeline")), message=message, hint=hint)
+        yield at(run, run.first_of(GLOBAL, PIPELINE), message, hint)
 
 
 def _on_files(rule: Rule) -> Rule:
@@ -95,7 +89,7 @@ def _on_files(rule: Rule) -> Rule:
             for violation in judge(rule, inferred):
                 yield replace(violation, severity=arguments.severity)
             if rule.id == "BATCH011":
-                yield from _with_any_replicas(inferred)
+                yield from _with_any_replicas(inferred.run)
 
     return replace(rule, checks="files", reads=READS, check=check, subjects=runs.subjects, also=())
 

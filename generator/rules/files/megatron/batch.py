@@ -22,7 +22,7 @@ _WARMUP_SHARE: Final = "--lr-warmup-fraction"
 @lm_runs.rule("MLM030", ERROR, "init", megatron_lm("training/arguments.py:1276-1302"))
 @mds_runs.rule("MDS013", ERROR, "init", megatron_deepspeed("megatron/arguments.py:241-266"))
 def steps_or_samples(run: MegatronRun) -> Violations:
-    """A run is counted in steps or in samples, its warm-up and decay in the same.
+    """A run, its warm-up and its decay are counted in one unit: steps or samples.
 
     Prevents: AssertionError: expected iteration-based training
     Fix: count in steps alone, or in samples alone
@@ -99,7 +99,7 @@ def saves_have_intervals(run: MegatronRun) -> Violations:
 
 @lm_runs.rule("MLM038", ERROR, "init", megatron_lm("training/arguments.py:715"))
 def evaluation_batch_is_whole(run: MegatronRun) -> Violations:
-    """The evaluation's global batch is whole micro-batches of all replicas.
+    """The evaluation's global batch is a multiple of micro-batch × replicas.
 
     Prevents: AssertionError: eval_global_batch_size must be divisible ...
     Fix: use a multiple of micro-batch × replicas
@@ -165,7 +165,7 @@ def tokenizers_have_their_files(run: MegatronRun) -> Violations:
 
 @mds_runs.rule("MDS009", ERROR, "init", megatron_deepspeed("megatron/microbatches.py:21-137"))
 def ramp_up_is_whole(run: MegatronRun) -> Violations:
-    """A ramp-up is a start, an increment that divides the way to the global batch, and a number of samples.
+    """A batch ramp-up has a start, an increment that divides the rest of the global batch, and a number of samples.
 
     Prevents: AssertionError: expected the following format ...
     Fix: make every batch of the ramp-up whole
@@ -223,9 +223,9 @@ def _steps_of_ramp_up(run: MegatronRun, start: int, step: int) -> Violations:
     + megatron_lm("core/num_microbatches_calculator.py:102, training/arguments.py:698"),
 )
 def lm_ramp_up(run: MegatronRun) -> Violations:
-    """A ramp-up of the batch is whole, and newer versions have --step-batch-size-schedule instead.
+    """A batch ramp-up has whole steps; newer versions use --step-batch-size-schedule instead.
 
-    Prevents: AssertionError, or ValueError; in newer versions a batch that is never ramped up
+    Prevents: AssertionError, or ValueError; newer versions never ramp up the batch
     Fix: use --step-batch-size-schedule; in older versions make every batch of the ramp-up whole
     """
     for violation in ramp_up_is_whole.check(run):
@@ -235,7 +235,7 @@ def lm_ramp_up(run: MegatronRun) -> Violations:
         yield at(run, _RAMP_UP, message, f"use {_SCHEDULE} {_as_schedule(run)}, without {GLOBAL}")
     if run.has(_SCHEDULE) and run.has(GLOBAL):
         message = f"{run.shown(GLOBAL)} is given with {_SCHEDULE}, which has the batches"
-        yield at(run, GLOBAL, message, f"remove {GLOBAL}", Severity.ERROR)
+        yield at(run, GLOBAL, message, f"remove {GLOBAL}", severity=Severity.ERROR)
 
 
 def _as_schedule(run: MegatronRun) -> str:

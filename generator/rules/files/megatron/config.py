@@ -28,9 +28,9 @@ def configured_runs(submission: Submission) -> Iterator[tuple[MegatronRun, Confi
 
 @configured_runs.rule("MDS014", ERROR, "silent", megatron_deepspeed("pretrain_gpt.py:49"))
 def stage_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
-    """--zero-stage, which decides on zero.Init, is the config's stage, which the engine runs.
+    """--zero-stage, which decides on zero.Init, equals the config's stage, which the engine runs.
 
-    Prevents: zero.Init without stage 3, or stage 3 without it: nothing compares the two
+    Prevents: No error: zero.Init runs without stage 3, or stage 3 without it.
     Fix: give both the same stage
     """
     run, config = configured
@@ -40,14 +40,16 @@ def stage_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
     given = f"{_STAGE} {ours}" if run.has(_STAGE) else f"{_STAGE} is {ours} by default"
     decides = run.has(_STAGE) or 3 in (ours, theirs)  # a default of 1 does what any stage but 3 does
     severity = None if decides else Severity.WARNING
-    yield at(run, _STAGE, f"{given}, but zero_optimization.stage is {theirs}", f"use {_STAGE} {theirs}", severity)
+    yield at(
+        run, _STAGE, f"{given}, but zero_optimization.stage is {theirs}", f"use {_STAGE} {theirs}", severity=severity
+    )
 
 
 @configured_runs.rule("MDS015", ERROR, "training", megatron_deepspeed("megatron/training.py:79"))
 def precision_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
-    """The precision on the command line, which builds the model, is the config's, which runs it.
+    """The precision on the command line, which builds the model, equals the config's, which runs it.
 
-    Prevents: a mismatch of types at the first product or all-reduce
+    Prevents: The first product or all-reduce fails: its operands differ in type.
     Fix: give both the same precision
     """
     run, config = configured
@@ -65,43 +67,32 @@ def precision_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violatio
     yield Violation(where=where, message=message, hint=hint)
 
 
-@configured_runs.rule(
-    "BATCH012", ERROR, "parse", megatron_deepspeed("megatron/microbatches.py:64; megatron/training.py:79")
-)
+@configured_runs.rule("BATCH012", ERROR, "parse", megatron_deepspeed("megatron/microbatches.py:64, training.py:79"))
 def batch_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
-    """The batches on the command line are the config's.
+    """The batches on the command line equal the config's.
 
-    Prevents: DeepSpeed and Megatron train with different batches
+    Prevents: DeepSpeed and Megatron train with different batches.
     Fix: give both the same batch
     """
     run, config = configured
     for name, key in _BATCHES:
         ours, theirs = run.integer(name), config.whole(f"/{key}")
         if ours is not None and theirs is not None and ours != theirs:
-            yield at(
-                run, name, f"{name} {ours}, but {key} is {theirs} in the config", f'set "{key}" to {ours} in the config'
-            )
-    steps, batch, micro, replicas = (
-        config.whole("/gradient_accumulation_steps"),
-        run.global_batch,
-        run.micro_batch,
-        run.replicas,
-    )
-    if not steps or not batch or not micro or not replicas or batch % (micro * replicas):
-        return
-    own = batch // (micro * replicas)
-    if own != steps:
-        product = f"{GLOBAL} {batch} over {MICRO} {micro} × {replicas} replicas"
-        message = f"gradient_accumulation_steps: {steps}, but {product} is {own}"
-        where = config.locate("/gradient_accumulation_steps")
-        yield Violation(where=where, message=message, hint=f'set "gradient_accumulation_steps" to {own}, or remove it')
+            message = f"{name} {ours}, but {key} is {theirs} in the config"
+            yield at(run, name, message, f'set "{key}" to {ours} in the config')
+    key, batch, unit = "gradient_accumulation_steps", run.global_batch, (run.micro_batch or 0) * (run.replicas or 0)
+    steps, own = config.whole(f"/{key}"), batch // unit if batch and unit and batch % unit == 0 else None
+    if steps and own and steps != own:
+        product = f"{GLOBAL} {batch} over {MICRO} {run.micro_batch} × {run.replicas} replicas"
+        message, hint = f"{key}: {steps}, but {product} is {own}", f'set "{key}" to {own}, or remove it'
+        yield Violation(where=config.locate(f"/{key}"), message=message, hint=hint)
 
 
 @configured_runs.rule("MDS043", WARNING, "silent", megatron_deepspeed("megatron/optimizer/__init__.py:107"))
 def clipping_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
-    """Gradients are clipped by the config's gradient_clipping; --clip-grad has the same value, or is ignored.
+    """--clip-grad equals the config's gradient_clipping, which is the one in effect.
 
-    Prevents: another clipping than written, silently
+    Prevents: No error: gradients are clipped at another norm than the one written.
     Fix: give both the same clipping
     """
     run, config = configured
@@ -130,7 +121,7 @@ def sharded_gradients_have_no_pipeline(configured: tuple[MegatronRun, Config]) -
 
 @configured_runs.rule("MDS045", ERROR, "init", deepspeed_now("runtime/engine.py:2342; ops/adam/cpu_adam.py:148"))
 def offloaded_optimizer_is_on_the_host(configured: tuple[MegatronRun, Config]) -> Violations:
-    """An optimizer that the config offloads is made by --cpu-optimizer, and the other way round.
+    """An optimizer that the config offloads comes with --cpu-optimizer, and the other way round.
 
     Prevents: ZeRORuntimeException: You are using ZeRO-Offload with a client provided optimizer
     Fix: use --cpu-optimizer together with offload_optimizer
@@ -146,6 +137,4 @@ def offloaded_optimizer_is_on_the_host(configured: tuple[MegatronRun, Config]) -
         yield Violation(where=where, message=message, hint=f"add {own}")
     if run.has(own) and run.lacks("--cpu-torch-adam") and device == "none":
         message = f"{own}, but the config offloads no optimizer: its parameters are on the GPU"
-        yield at(
-            run, own, message, f'add "offload_optimizer": {{"device": "cpu"}} to zero_optimization, or remove {own}'
-        )
+        yield at(run, own, message, f'set offload_optimizer.device to "cpu" in zero_optimization, or remove {own}')

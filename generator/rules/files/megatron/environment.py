@@ -98,7 +98,7 @@ def sequence_parallelism_has_one_queue(run: MegatronRun) -> Violations:
 
 @lm_runs.rule("MLM013", ERROR, "init", megatron_lm("training/arguments.py:1049, 1166"))
 def fsdp_has_several_queues(run: MegatronRun) -> Violations:
-    """FSDP refuses CUDA_DEVICE_MAX_CONNECTIONS=1.
+    """FSDP runs without CUDA_DEVICE_MAX_CONNECTIONS=1.
 
     Prevents: AssertionError: FSDP always requires CUDA_DEVICE_MAX_CONNECTIONS value large than one
     Fix: unset CUDA_DEVICE_MAX_CONNECTIONS

@@ -9,7 +9,7 @@ from ....documents.megatron_run import EXPERT, PIPELINE, TENSOR, MegatronRun
 from ....findings import ERROR, Violations
 from ...numbers import divisors, listed, nearest, neighbours
 from ...sources import megatron_lm
-from .rule import at, lm_runs, needs
+from .rule import CONFIG, at, divides, lm_runs, needs
 
 _EXPERTS: Final = "--num-experts"
 _EXPERT_TENSOR: Final = "--expert-tensor-parallel-size"
@@ -26,13 +26,11 @@ def experts_divide_over_ranks(run: MegatronRun) -> Violations:
     Prevents: AssertionError: Number of experts should be a multiple of expert model parallel_size
     Fix: use an expert parallel size that divides the experts
     """
-    size, experts = run.expert or 1, run.experts
+    size = run.expert or 1
     if size > 1 and (run.lacks(_EXPERTS) or run.integer(_EXPERTS) == 0):
         message = f"{EXPERT} {size} is given without {_EXPERTS}: a dense model has no experts to distribute"
         yield at(run, EXPERT, message, f"use {EXPERT} 1, or add {_EXPERTS} {size}")
-    elif experts and experts % size:
-        hint = f"use {EXPERT} {listed(nearest(divisors(experts), size, 4))}"
-        yield at(run, EXPERT, f"{EXPERT} {size} does not divide {_EXPERTS} {experts}", hint)
+    yield from divides(run, EXPERT, run.experts, f"{_EXPERTS} {run.experts}")
 
 
 @lm_runs.rule("MLM018", ERROR, "init", megatron_lm("core/parallel_state.py:882"))
@@ -49,10 +47,8 @@ def expert_ranks_divide_gpus(run: MegatronRun) -> Violations:
     if not run.has(_EXPERTS) or run.has("--expert-tensor-parallel-num-weight-shards") or gpus % product == 0:
         return
     message = f"{name} {own} × {EXPERT} {size} × {PIPELINE} {run.pipeline} = {product} does not divide {gpus} GPUs"
-    dense = product // size
-    fitting = (
-        [count for count in divisors(gpus // dense) if (run.experts or 0) % count == 0] if gpus % dense == 0 else []
-    )
+    room = divisors(gpus // (product // size)) if gpus % (product // size) == 0 else []
+    fitting = [count for count in room if (run.experts or 0) % count == 0]
     other = f"{EXPERT} {listed(nearest(fitting, size, 4))}" if fitting else f"{listed(neighbours(product, gpus))} GPUs"
     yield at(run, EXPERT, message, f"use {other}")
 
@@ -87,9 +83,9 @@ def optimizer_instances_divide_replicas(run: MegatronRun) -> Violations:
             yield at(run, _INSTANCES, f"{_INSTANCES} {instances} does not divide the {count} {kind} ranks", hint)
 
 
-@lm_runs.rule("MLM061", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:2661"))
+@lm_runs.rule("MLM061", ERROR, "init", megatron_lm(f"{CONFIG}:2661"))
 def routers_choose_among_experts(run: MegatronRun) -> Violations:
-    """A token goes to no more experts than there are, and to one alone only after the softmax over all.
+    """A token goes to at most all experts; routing to a single one needs --moe-router-pre-softmax.
 
     Prevents: ValueError: Please use --moe-router-pre-softmax when topk is 1, or a failing topk
     Fix: use fewer experts per token, or add --moe-router-pre-softmax
@@ -109,25 +105,23 @@ def routers_choose_among_experts(run: MegatronRun) -> Violations:
         yield at(run, place, message, "add --moe-router-pre-softmax")
 
 
-@lm_runs.rule("MLM062", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:2670-2688"))
+@lm_runs.rule("MLM062", ERROR, "init", megatron_lm(f"{CONFIG}:2670-2688"))
 def router_groups_divide_experts(run: MegatronRun) -> Violations:
-    """Routing limited to groups has groups, which divide the experts and are no fewer than those chosen.
+    """Group-limited routing has groups that divide the experts, and at least as many as are chosen.
 
     Prevents: AssertionError: num_moe_experts should be divisible by moe_router_num_groups
     Fix: use a number of groups that divides the experts
     """
-    experts, groups, top = run.experts, run.size(_GROUPS), run.size(_TOP_GROUPS)
+    groups, top = run.size(_GROUPS), run.size(_TOP_GROUPS)
     yield from needs(run, _TOP_GROUPS, _GROUPS)
-    if experts and groups and experts % groups and run.has(_TOP_GROUPS):
-        hint = f"use {_GROUPS} {listed(nearest(divisors(experts), groups, 4))}"
-        yield at(run, _GROUPS, f"{_GROUPS} {groups} does not divide {_EXPERTS} {experts}", hint)
+    if run.has(_TOP_GROUPS):
+        yield from divides(run, _GROUPS, run.experts, f"{_EXPERTS} {run.experts}")
     if groups and top and top > groups:
-        yield at(
-            run, _TOP_GROUPS, f"{_TOP_GROUPS} {top} is more than {_GROUPS} {groups}", f"use {_TOP_GROUPS} {groups}"
-        )
+        message = f"{_TOP_GROUPS} {top} is more than {_GROUPS} {groups}"
+        yield at(run, _TOP_GROUPS, message, f"use {_TOP_GROUPS} {groups}")
 
 
-@lm_runs.rule("MLM046", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:2612"))
+@lm_runs.rule("MLM046", ERROR, "init", megatron_lm(f"{CONFIG}:2612"))
 def biased_experts_stay_whole(run: MegatronRun) -> Violations:
     """Experts have biases only where tensor parallelism doesn't cut them: with an expert tensor parallel size of 1.
 
@@ -140,14 +134,9 @@ def biased_experts_stay_whole(run: MegatronRun) -> Violations:
         yield at(run, name, message, f"add --disable-bias-linear, or {_EXPERT_TENSOR} 1")
 
 
-@lm_runs.rule(
-    "MLM063",
-    ERROR,
-    "init",
-    megatron_lm("core/transformer/transformer_config.py:1689, 1862; training/arguments.py:1983"),
-)
+@lm_runs.rule("MLM063", ERROR, "init", megatron_lm(f"{CONFIG}:1689, 1862; training/arguments.py:1983"))
 def expert_options_have_experts(run: MegatronRun) -> Violations:
-    """Options of experts come with --num-experts; padding to capacity with a capacity.
+    """Options of experts come with --num-experts, and padding to capacity with a capacity.
 
     Prevents: ValueError: moe_ffn_hidden_size is set but num_moe_experts is None
     Fix: add --num-experts, or remove the options of experts

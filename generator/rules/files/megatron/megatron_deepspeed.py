@@ -18,9 +18,9 @@ _ENGINE: Final = "--transformer-impl"
 
 @mds_runs.rule("MDS001", ERROR, "silent", megatron_deepspeed("megatron/arguments.py:73, 85"))
 def sizes_are_within_the_gpus(run: MegatronRun) -> Violations:
-    """Tensor and pipeline parallel sizes are at most the GPUs: larger ones are reduced silently.
+    """Tensor and pipeline parallel sizes are at most the GPUs: larger ones are silently reduced.
 
-    Prevents: other sizes than those asked for, silently
+    Prevents: No error: the run uses other sizes than those asked for.
     Fix: use sizes that the GPUs hold
     """
     room = run.gpus
@@ -35,7 +35,7 @@ def sizes_are_within_the_gpus(run: MegatronRun) -> Violations:
 
 @mds_runs.rule("MDS003", ERROR, "init", megatron_deepspeed("megatron/arguments.py:94-96"))
 def one_stage_without_pipeline(run: MegatronRun) -> Violations:
-    """--no-pipeline-parallel goes with one stage.
+    """--no-pipeline-parallel is used with one stage.
 
     Prevents: AssertionError: pipeline_model_parallel_size must be 1 if pipeline parallel is disabled
     Fix: use one stage, or remove --no-pipeline-parallel
@@ -70,7 +70,7 @@ def eight_bits_are_transformer_engines(run: MegatronRun) -> Violations:
 
 @mds_runs.rule("MDS037", ERROR, "init", megatron_deepspeed("megatron/arguments.py:349-382"))
 def recomputation_is_consistent(run: MegatronRun) -> Violations:
-    """What distributes activations goes with what recomputes them, and selective recomputation has no method.
+    """Options that distribute activations come with full recomputation; selective recomputation has no method.
 
     Prevents: AssertionError
     Fix: use --recompute-granularity full with a method
@@ -100,9 +100,8 @@ def gradients_add_up_in_local_ddp(run: MegatronRun) -> Violations:
     causes = ("--bf16", "--accumulate-allreduce-grads-in-fp32", "--use-distributed-optimizer")
     cause = next(filter(run.has, causes), None)
     if run.has(name) and cause is not None:
-        message = (
-            f"{name}{' torch' if by_torch else ''} with {cause}, which needs Megatron's own with contiguous buffers"
-        )
+        given = f"{name} torch" if by_torch else name
+        message = f"{given} with {cause}, which needs Megatron's own with contiguous buffers"
         yield at(run, name, message, f"remove {name}")
 
 
@@ -131,7 +130,7 @@ def deepspeed_is_on_with_a_config(run: MegatronRun) -> Violations:
 
 @mds_runs.rule("MDS041", ERROR, "init", megatron_deepspeed("megatron/optimizer/__init__.py:82"))
 def host_optimizer_is_adam(run: MegatronRun) -> Violations:
-    """--cpu-optimizer is Adam.
+    """--cpu-optimizer is used with Adam.
 
     Prevents: AssertionError: CPU offloading is for Adam
     Fix: use --optimizer adam

@@ -8,7 +8,7 @@ from typing import Final
 from ....documents.megatron_run import CONTEXT, PIPELINE, TENSOR, MegatronRun
 from ....findings import ERROR, Violations
 from ...sources import megatron_lm
-from .rule import at, excludes, lm_runs, needs, undivided
+from .rule import CONFIG, at, excludes, lm_runs, needs, undivided
 
 _DISTRIBUTED: Final = "--use-distributed-optimizer"
 _SEQUENCE: Final = "--sequence-parallel"
@@ -33,7 +33,7 @@ def overlapped_tensor_parallelism_is_sequential(run: MegatronRun) -> Violations:
 
 @lm_runs.rule("MLM020", ERROR, "init", megatron_lm("training/arguments.py:1024-1029"))
 def overlapped_gathers_have_their_optimizer(run: MegatronRun) -> Violations:
-    """Gathering parameters ahead needs the distributed optimizer, and gradients that are reduced ahead.
+    """--overlap-param-gather comes with the distributed optimizer and --overlap-grad-reduce.
 
     Prevents: AssertionError: Must use --overlap-param-gather with --overlap-grad-reduce
     Fix: add --use-distributed-optimizer --overlap-grad-reduce
@@ -71,7 +71,7 @@ def one_half_precision(run: MegatronRun) -> Violations:
 
 @lm_runs.rule("MLM068", ERROR, "init", megatron_lm("training/arguments.py:1371"))
 def half_precision_options_have_it(run: MegatronRun) -> Violations:
-    """Cross-entropy in fp16 needs fp16, and residuals in fp32 a half precision to differ from.
+    """--fp16-lm-cross-entropy comes with --fp16, and --fp32-residual-connection with a half precision.
 
     Prevents: AssertionError: lm cross entropy in fp16 only support in fp16 mode
     Fix: remove the option
@@ -82,7 +82,7 @@ def half_precision_options_have_it(run: MegatronRun) -> Violations:
 
 @lm_runs.rule("MLM073", ERROR, "init", megatron_lm("training/arguments.py:1812"))
 def masters_are_loaded_without_the_optimizer(run: MegatronRun) -> Violations:
-    """Main parameters come from a checkpoint only where the optimizer's state does not.
+    """--load-main-params-from-ckpt comes with --no-load-optim.
 
     Prevents: AssertionError: --load-main-params-from-ckpt must be used with --no-load-optim
     Fix: add --no-load-optim
@@ -163,9 +163,7 @@ def further_tokens_have_rotary_positions(run: MegatronRun) -> Violations:
         yield at(run, name, f"{name} {count} with {_POSITIONS} {kind}", f"use {_POSITIONS} rope")
 
 
-@lm_runs.rule(
-    "MLM072", ERROR, "init", megatron_lm("training/arguments.py:609-620, core/transformer/transformer_config.py:2801")
-)
+@lm_runs.rule("MLM072", ERROR, "init", megatron_lm(f"training/arguments.py:609-620, {CONFIG}:2801"))
 def graphs_are_captured_one_way(run: MegatronRun) -> Violations:
     """CUDA graphs are captured by one implementation, and hold no offloaded layers.
 

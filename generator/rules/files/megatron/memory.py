@@ -16,7 +16,7 @@ from ....documents.megatron_run import (
 )
 from ....findings import ERROR, Severity, Violations
 from ...sources import megatron_lm
-from .rule import at, excludes, lm_runs, needs, undivided
+from .rule import CONFIG, at, excludes, lm_runs, needs, undivided
 
 _DISTRIBUTED: Final = "--use-distributed-optimizer"
 _TORCH_FSDP: Final = "--use-torch-fsdp2"
@@ -33,7 +33,7 @@ _UNEVEN: Final = (
 
 
 @lm_runs.rule("MLM021", ERROR, "init", megatron_lm("training/arguments.py:1031-1049"))
-def torch_fsdp_stands_alone(run: MegatronRun) -> Violations:
+def torch_fsdp_is_alone(run: MegatronRun) -> Violations:
     """PyTorch's FSDP2 runs without pipeline, experts, distributed optimizer, fp16 and tied embeddings.
 
     Prevents: AssertionError: --use-torch-fsdp2 is not supported with ...
@@ -82,7 +82,7 @@ def dcp_checkpoints_are_of_fsdp(run: MegatronRun) -> Violations:
     "MLM025",
     ERROR,
     "init",
-    megatron_lm("core/transformer/transformer_config.py:1901-1938; training/arguments.py:1425")
+    megatron_lm(f"{CONFIG}:1901-1938; training/arguments.py:1425")
     + "; core/transformer/transformer_block.py:536 @ core_v0.16.1",
 )
 def recomputation_is_complete(run: MegatronRun) -> Violations:
@@ -111,12 +111,12 @@ def _recomputed_layers_exist(run: MegatronRun) -> Violations:
         if count > room:
             in_blocks = run.value("--recompute-method") == "block"  # it recomputes all of them
             message = f"{_COUNT} {count} is more than the {room} layers of a stage"
-            yield at(run, _COUNT, message, f"use {_COUNT} {room}", Severity.WARNING if in_blocks else None)
+            yield at(run, _COUNT, message, f"use {_COUNT} {room}", severity=Severity.WARNING if in_blocks else None)
 
 
-@lm_runs.rule("MLM066", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:1960-1990"))
+@lm_runs.rule("MLM066", ERROR, "init", megatron_lm(f"{CONFIG}:1960-1990"))
 def modules_to_recompute_exist(run: MegatronRun) -> Violations:
-    """What is recomputed is a part that the model has, and is chosen under selective recomputation.
+    """--recompute-modules names parts that the model has, with selective recomputation.
 
     Prevents: ValueError: moe_act in recompute_modules is only supported with moe_grouped_gemm
     Fix: remove the module, or add its option
@@ -130,14 +130,12 @@ def modules_to_recompute_exist(run: MegatronRun) -> Violations:
             yield at(run, name, f"{name} {module} is given without {needed}", f"add {needed}, or remove {module}")
     if run.value(_GRANULARITY) == "full" and not selective:
         message = f"{name} {' '.join(map(str, modules))} is ignored with {_GRANULARITY} full"
-        yield at(run, name, message, f"use {_GRANULARITY} selective", Severity.WARNING)
+        yield at(run, name, message, f"use {_GRANULARITY} selective", severity=Severity.WARNING)
 
 
-@lm_runs.rule(
-    "MLM026", ERROR, "init", megatron_lm("training/arguments.py:1410; core/transformer/transformer_config.py:1933")
-)
+@lm_runs.rule("MLM026", ERROR, "init", megatron_lm(f"training/arguments.py:1410; {CONFIG}:1933"))
 def saved_activations_are_distributed_when_full(run: MegatronRun) -> Violations:
-    """Saved activations are distributed over tensor ranks, under full recomputation, without sequence parallelism.
+    """Saved activations are distributed over tensor ranks, with full recomputation, without sequence parallelism.
 
     Prevents: AssertionError
     Fix: remove --distribute-saved-activations
@@ -150,9 +148,9 @@ def saved_activations_are_distributed_when_full(run: MegatronRun) -> Violations:
     yield from excludes(run, "--sequence-parallel", [name])
 
 
-@lm_runs.rule("MLM027", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:1883-1896"))
+@lm_runs.rule("MLM027", ERROR, "init", megatron_lm(f"{CONFIG}:1883-1896"))
 def layers_are_offloaded_alone(run: MegatronRun) -> Violations:
-    """Layers are offloaded without pipeline stages and without recomputation, and fewer than there are.
+    """Fewer layers are offloaded than there are, without pipeline stages and recomputation.
 
     Prevents: ValueError: Currently there is no support for Pipeline parallelism with CPU offloading
     Fix: use one stage, and no recomputation
@@ -169,7 +167,7 @@ def layers_are_offloaded_alone(run: MegatronRun) -> Violations:
 
 @lm_runs.rule("MLM028", ERROR, "init", megatron_lm("training/arguments.py:1884"))
 def offloaded_optimizer_is_precision_aware(run: MegatronRun) -> Violations:
-    """The optimizer that is offloaded is the precision-aware one; FP8 parameters then have the delayed recipe.
+    """The offloaded optimizer is the precision-aware one; FP8 parameters then use the delayed recipe.
 
     Prevents: AssertionError
     Fix: add --use-precision-aware-optimizer

@@ -86,7 +86,7 @@ def _equivalent(name: str) -> str | None:
 @lm_arguments.rule("MLM049", ERROR, "parse", megatron_lm("training/arguments.py:119"))
 @mds_arguments.rule("MDS026", ERROR, "parse", megatron_deepspeed("megatron/arguments.py:23"))
 def words_belong_to_options(run: MegatronRun) -> Violations:
-    """Every word is an option or the value of one: flags have none, and no word is alone.
+    """Every word is an option or a value of one; flags have no values.
 
     Prevents: error: unrecognized arguments
     Fix: remove the word, or the space within a value
@@ -95,10 +95,8 @@ def words_belong_to_options(run: MegatronRun) -> Violations:
         if not stray.is_option:
             option = run.table.get(stray.after) if stray.after else None
             flag = option is not None and option.kind == "flag"
-            hint = (
-                f"remove it: {stray.after} accepts no value" if flag else "remove it, or quote the value it is part of"
-            )
-            yield Violation(where=stray.where, message=f"{stray.word!r} belongs to no option", hint=hint)
+            why = f": {stray.after} accepts no value" if flag else ", or quote the value it is part of"
+            yield Violation(where=stray.where, message=f"{stray.word!r} belongs to no option", hint=f"remove it{why}")
 
 
 @lm_arguments.rule("MLM048", ERROR, "parse", megatron_lm("training/arguments.py:119"))
@@ -113,10 +111,8 @@ def values_are_of_their_type(run: MegatronRun) -> Violations:
         if option.problem is not None:
             known = run.table.get(option.name)
             given = "" if option.problem.startswith("has no") else f"{option.written} {option.text}".rstrip() + ": "
-            message = f"{given}{option.written} {option.problem}"
-            yield Violation(
-                where=option.where, message=message, hint=_passing(option.text, known.choices if known else ())
-            )
+            hint = _passing(option.text, known.choices if known else ())
+            yield Violation(where=option.where, message=f"{given}{option.written} {option.problem}", hint=hint)
 
 
 def _passing(text: str, choices: tuple[object, ...]) -> str | None:
@@ -134,9 +130,9 @@ def _passing(text: str, choices: tuple[object, ...]) -> str | None:
 @lm_arguments.rule("MLM050", WARNING, "parse", megatron_lm("training/arguments.py:119"))
 @mds_arguments.rule("MDS027", WARNING, "parse", megatron_deepspeed("megatron/arguments.py:23"))
 def options_are_given_once(run: MegatronRun) -> Violations:
-    """An option has one value: of several, the last overrides the others silently.
+    """An option is given once: of several values, the last silently overrides the others.
 
-    Prevents: argparse keeps the last value silently
+    Prevents: No error: argparse keeps the last value.
     Fix: give the option once
     """
     first: dict[str, GivenOption] = {}
@@ -163,7 +159,7 @@ def sizes_are_positive(run: MegatronRun) -> Violations:
 
 @lm_runs.rule("MLM034", ERROR, "init", megatron_lm("training/arguments.py:591-601"))
 def removed_options_are_gone(run: MegatronRun) -> Violations:
-    """Removed options are not given: the parser accepts them, and the start refuses them.
+    """Removed options are not given: the parser accepts them, and the run stops at start.
 
     Prevents: AssertionError: ... argument is no longer valid
     Fix: use the option that replaced it
@@ -184,7 +180,7 @@ def _removed(run: MegatronRun) -> Violations:
 
 @mds_runs.rule("MDS007", ERROR, "init", megatron_deepspeed("megatron/arguments.py:126-164"))
 def micro_batch_is_given(run: MegatronRun) -> Violations:
-    """--micro-batch-size is given, and none of the options that it and others replaced.
+    """--micro-batch-size is given, and no removed option.
 
     Prevents: AssertionError
     Fix: add --micro-batch-size

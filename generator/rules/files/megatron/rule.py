@@ -8,9 +8,13 @@ from typing import Final
 from ....documents.megatron_options import Flavour
 from ....documents.megatron_run import MegatronRun, megatron_runs
 from ....documents.submission import Submission
-from ....findings import Severity, Violation, Violations
+from ....findings import Violations
+from ...numbers import divisors, listed, nearest
 from ...rule import Subject
+from ..violations import violation
 
+#: Where Megatron-LM checks the model's shape.
+CONFIG: Final = "core/transformer/transformer_config.py"
 READS: Final = ("launch script", "AzureML job", "Megatron arguments")
 
 
@@ -30,10 +34,8 @@ lm_arguments: Final = _of("megatron-lm", trains=False)
 mds_runs: Final = _of("megatron-deepspeed", trains=True)
 mds_arguments: Final = _of("megatron-deepspeed", trains=False)
 
-
-def at(run: MegatronRun, option: str, message: str, hint: str | None, severity: Severity | None = None) -> Violation:
-    """A violation at an option's place; at the program's, where the option isn't given."""
-    return Violation(where=run.locate(option), message=message, hint=hint, severity=severity)
+#: A violation at an option; at the program, where the option isn't given.
+at: Final = violation
 
 
 def needs(run: MegatronRun, option: str, *others: str, why: str = "") -> Violations:
@@ -48,6 +50,14 @@ def excludes(run: MegatronRun, option: str, others: Iterable[str], why: str = ""
     for other in others:
         if run.has(option) and run.has(other):
             yield at(run, other, f"{other} is given with {option}{why}", f"remove {other} or {option}")
+
+
+def divides(run: MegatronRun, name: str, number: int | None, what: str, count: int = 4) -> Violations:
+    """A violation where a size doesn't divide `number`, which is `what`; the hint has the `count` nearest that do."""
+    size = run.size(name)
+    if size and number and number % size:
+        hint = f"use {name} {listed(nearest(divisors(number), size, count))}"
+        yield at(run, name, f"{name} {size} does not divide {what}", hint)
 
 
 def undivided(run: MegatronRun, option: str, *sizes: str) -> Violations:

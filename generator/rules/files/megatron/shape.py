@@ -19,7 +19,7 @@ from ....documents.megatron_run import (
 from ....findings import ERROR, Severity, Violations
 from ...numbers import divisors, listed, nearest, neighbours
 from ...sources import megatron_deepspeed, megatron_lm
-from .rule import at, excludes, lm_runs, mds_runs, needs
+from .rule import CONFIG, at, divides, excludes, lm_runs, mds_runs, needs
 
 _POSITIONS: Final = "--max-position-embeddings"
 _GROUPS: Final = "--num-query-groups"
@@ -64,17 +64,14 @@ def shape_is_whole(run: MegatronRun) -> Violations:
     """
     yield from heads_divide_hidden.check(run)
     yield from positions_reach_the_sequence.check(run)
-    heads, groups = run.heads, run.size(_KV_HEADS)
-    if heads and groups and heads % groups:
-        hint = f"use {_KV_HEADS} {listed(nearest(divisors(heads), groups, 3))}"
-        yield at(run, _KV_HEADS, f"{_KV_HEADS} {groups} does not divide {HEADS} {heads}", hint)
+    yield from divides(run, _KV_HEADS, run.heads, f"{HEADS} {run.heads}", 3)
 
 
 @lm_runs.rule("MLM054", ERROR, "silent", megatron_lm("training/arguments.py:2382 (a store_true of its own)"))
 def query_groups_are_asked_for(run: MegatronRun) -> Violations:
-    """--num-query-groups counts only with --group-query-attention, which needs it: its default is one group.
+    """--num-query-groups and --group-query-attention are given together.
 
-    Prevents: a model with another attention is trained, silently
+    Prevents: No error: a model with another attention is trained.
     Fix: give --group-query-attention and --num-query-groups together
     """
     groups, heads = run.size(_GROUPS), run.heads
@@ -84,7 +81,7 @@ def query_groups_are_asked_for(run: MegatronRun) -> Violations:
         yield at(run, _GROUPS, message, f"add {_GROUPED}")
     if run.has(_GROUPED) and run.lacks(_GROUPS):
         message = f"{_GROUPED} without {_GROUPS} gives 1 group: multi-query attention"
-        yield at(run, _GROUPED, message, f"add {_GROUPS} N", Severity.WARNING)
+        yield at(run, _GROUPED, message, f"add {_GROUPS} N", severity=Severity.WARNING)
 
 
 @lm_runs.rule("MLM037", ERROR, "init", megatron_lm("training/arguments.py:1973"))
@@ -101,7 +98,7 @@ def latent_attention_has_no_groups(run: MegatronRun) -> Violations:
 @lm_runs.rule("MLM056", ERROR, "init", megatron_lm("training/arguments.py:1306, 1347"))
 @mds_runs.rule("MDS030", ERROR, "init", megatron_deepspeed("megatron/arguments.py:269, 304"))
 def layers_and_length_have_one_name(run: MegatronRun) -> Violations:
-    """Layers and sequence length are given by one name each, not by the encoder's too.
+    """Layers and sequence length are given by one name each, without the encoder's.
 
     Prevents: AssertionError: cannot have both num-layers and encoder-num-layers specified
     Fix: give --num-layers and --seq-length alone
@@ -112,7 +109,7 @@ def layers_and_length_have_one_name(run: MegatronRun) -> Violations:
 
 @lm_runs.rule("MLM003", ERROR, "init", megatron_lm("training/arguments.py:997"))
 def stages_share_layers(run: MegatronRun) -> Violations:
-    """Pipeline stages hold equal numbers of layers, those that are counted or set apart considered.
+    """Pipeline stages hold equal numbers of layers, with the ends counted or set apart as given.
 
     Prevents: AssertionError: Number of layers should be divisible by the pipeline-model-parallel size
     Fix: change the stages, count the ends as layers, or set the last stage's layers
@@ -180,11 +177,8 @@ def chunks_share_layers(run: MegatronRun) -> Violations:
         yield from _uneven_chunks(run, layers, stages)
         return
     each = layers // stages
-    for name in (LAYERS_PER_CHUNK, CHUNKS):
-        size = run.size(name)
-        if size and layers % stages == 0 and each % size:
-            message = f"{name} {size} does not divide the {each} layers of a stage ({layers} over {stages} stages)"
-            yield at(run, name, message, f"use {name} {listed(nearest(divisors(each), size, 4))}")
+    for name in (LAYERS_PER_CHUNK, CHUNKS) if layers % stages == 0 else ():
+        yield from divides(run, name, each, f"the {each} layers of a stage ({layers} over {stages} stages)")
 
 
 def _uneven_chunks(run: MegatronRun, layers: int, stages: int) -> Violations:
@@ -196,15 +190,11 @@ def _uneven_chunks(run: MegatronRun, layers: int, stages: int) -> Violations:
             hint = f"use {name} {listed(neighbours(chunks, held))}"
             yield at(run, name, f"{CHUNKS} {chunks} does not divide {name} {held}", hint)
     rest, middle = layers - sum(ends.values()), stages - len(ends)
-    each = rest // middle if middle > 0 and rest > 0 and rest % middle == 0 else 0
-    if each % chunks:
-        message = f"{CHUNKS} {chunks} does not divide the {each} layers of a stage between the ends"
-        yield at(run, CHUNKS, message, f"use {CHUNKS} {listed(nearest(divisors(each), chunks, 4))}")
+    each = rest // middle if middle > 0 and rest > 0 and rest % middle == 0 else None
+    yield from divides(run, CHUNKS, each, f"the {each} layers of a stage between the ends")
 
 
-@lm_runs.rule(
-    "MLM055", ERROR, "init", megatron_lm("training/arguments.py:926, core/transformer/transformer_config.py:2229-2259")
-)
+@lm_runs.rule("MLM055", ERROR, "init", megatron_lm(f"training/arguments.py:926, {CONFIG}:2229-2259"))
 def stages_are_cut_one_way(run: MegatronRun) -> Violations:
     """Stages and chunks are cut in one way only.
 
@@ -226,11 +216,8 @@ def deepspeed_interleaves_long_pipelines(run: MegatronRun) -> Violations:
     Prevents: AssertionError: pipeline-model-parallel size should be greater than 2 with interleaved schedule
     Fix: use more stages, or no interleaving
     """
-    name, stages, layers = LAYERS_PER_CHUNK, run.pipeline, run.layers
-    size = run.size(name)
+    name, stages, size = LAYERS_PER_CHUNK, run.pipeline, run.size(LAYERS_PER_CHUNK)
     if size is not None and stages is not None and stages <= 2:
         message = f"{name} {size} needs {PIPELINE} 3 or more, not {stages}"
         yield at(run, name, message, f"use {PIPELINE} 4, or remove {name}")
-    if size is not None and layers and layers % size:
-        hint = f"use {name} {listed(nearest(divisors(layers), size, 4))}"
-        yield at(run, name, f"{name} {size} does not divide {LAYERS} {layers}", hint)
+    yield from divides(run, name, run.layers, f"{LAYERS} {run.layers}")

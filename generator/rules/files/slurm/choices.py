@@ -8,7 +8,7 @@ from typing import Final
 from ....catalog.loader import closest
 from ....documents.slurm_request import Request
 from ....documents.slurm_values import MOST_SIGNAL_SECONDS, SIGNALS, signal_of
-from ....findings import ERROR, WARNING, Violation, Violations
+from ....findings import ERROR, WARNING, Violations
 from ....job.wording import show
 from ...numbers import listed
 from ...sources import slurm, slurm_manual
@@ -60,7 +60,7 @@ def values_have_their_form(request: Request) -> Violations:
         example, form = _FORMS[found.name]
         if re.fullmatch(form, found.value.lower()) is None:
             message = f"{found}: {show(found.value)} doesn't have the form of {found.name}"
-            yield Violation(where=found.where_value, message=message, hint=f"write a value such as {example}")
+            yield found.bad_value(message, f"write a value such as {example}")
 
 
 @requests.rule("SLM041", ERROR, "submit", slurm("common/proc_args.c:1096, get_signal_opts"))
@@ -73,7 +73,7 @@ def signal_is_read(request: Request) -> Violations:
     for signal in request.texts("--signal"):
         if signal_of(signal.value) is None and request.program == "sbatch":
             message = f"{signal}: {show(signal.value)} is not [B:]SIGNAL[@SECONDS]"
-            yield Violation(where=signal.where_value, message=message, hint=_signal_hint(signal.value))
+            yield signal.bad_value(message, _signal_hint(signal.value))
 
 
 def _signal_hint(text: str) -> str:
@@ -84,9 +84,7 @@ def _signal_hint(text: str) -> str:
     return f"write --signal={'B:' if text[:2].upper() == 'B:' else ''}{name}@{seconds}"
 
 
-@requests.rule(
-    "SLM038", ERROR, "submit", slurm("common/proc_args.c:805, parse_mail_type: unknown words are skipped among known")
-)
+@requests.rule("SLM038", ERROR, "submit", slurm("common/proc_args.c:805, parse_mail_type: skips unknown ones"))
 def mail_types_exist(request: Request) -> Violations:
     """Every --mail-type is one that Slurm sends mail for.
 
@@ -103,8 +101,7 @@ def mail_types_exist(request: Request) -> Violations:
         what = f"{wrong[0]} is not a mail type" if wrong else "no mail type"
         message = f"{found}: {what}; sbatch {'refuses it' if refused else 'ignores it silently'}"
         hint = f"did you mean {near.upper()}?" if near else f"write {listed(_MAIL_TYPES[:6])}"
-        severity = ERROR if refused else WARNING
-        yield Violation(where=found.where_value, message=message, hint=hint, severity=severity)
+        yield found.bad_value(message, hint, severity=ERROR if refused else WARNING)
 
 
 @requests.rule("SLM039", ERROR, "submit", slurm_manual("sbatch(1), --array"))
@@ -119,8 +116,7 @@ def array_is_read(request: Request) -> Violations:
             continue
         pair = sorted(map(int, re.findall(r"\d{1,9}", array.value)[:2]))
         hint = f"write --array={pair[0]}-{pair[1]}" if len(pair) == 2 else "write job numbers, such as --array=0-3"
-        message = f"{array}: {show(array.value)} is not a list of job numbers"
-        yield Violation(where=array.where_value, message=message, hint=hint)
+        yield array.bad_value(f"{array}: {show(array.value)} is not a list of job numbers", hint)
 
 
 def _is_array(text: str) -> bool:
@@ -129,9 +125,7 @@ def _is_array(text: str) -> bool:
     if text.startswith("[") and text.endswith("]"):
         text = text[1:-1]
     items = [_RANGE.fullmatch(item) for item in text.split(",") if item]
-    return bool(items) and all(
-        item is not None and (item[2] is None or int(item[1]) <= int(item[2] or 0)) for item in items
-    )
+    return bool(items) and all(item and (item[2] is None or int(item[1]) <= int(item[2] or 0)) for item in items)
 
 
 @requests.rule("SLM040", ERROR, "submit", slurm("common/slurm_opt.c:1565, 2445, 3286 and 4910"))
@@ -149,10 +143,9 @@ def named_values_exist(request: Request) -> Violations:
             alone = found.name == "--exclusive"
             hint = "write --exclusive alone" if alone else f"write {listed(choices[:4])}"
             message = f"{found}: {show(found.value)} is not a value of {found.name}"
-            plain = alone and text in ("yes", "true", "on", "1")
-            edits = request.edit(found.option.written, "--exclusive") if plain else ()
-            yield Violation(where=found.where_value, message=message, hint=hint, edits=edits)
+            meant = "--exclusive" if alone and text in ("yes", "true", "on", "1") else None
+            yield found.bad_value(message, hint, edits=request.edit(found.option.written, meant))
     for found in request.texts("--open-mode"):
         if found.value[:1].lower() not in ("a", "t"):
             message = f"{found}: {show(found.value)} is not a value of --open-mode"
-            yield Violation(where=found.where_value, message=message, hint="write append or truncate")
+            yield found.bad_value(message, "write append or truncate")

@@ -75,12 +75,7 @@ def directives_come_first(script: LaunchScript) -> Violations:
             yield Violation(where=shell.locate(directive), message=message, hint="move it above the first command")
 
 
-@requests.rule(
-    "SLM023",
-    ERROR,
-    "submit",
-    slurm("common/slurm_opt.c (its table of options); names of later releases up to 26.05 are known too"),
-)
+@requests.rule("SLM023", ERROR, "submit", slurm("common/slurm_opt.c, its table; later options up to 26.05"))
 def every_option_is_known(request: Request) -> Violations:
     """Every option given to sbatch, salloc or srun is one that it has.
 
@@ -109,9 +104,7 @@ def _matches(request: Request, name: str) -> list[str]:
     return sorted({known.name for spelling, known in request.table.options.items() if spelling.startswith(name)})
 
 
-@requests.rule(
-    "SLM024", ERROR, "submit", slurm_manual("sbatch(1); getopt_long(3) takes unambiguous beginnings of long names")
-)
+@requests.rule("SLM024", ERROR, "submit", slurm_manual("sbatch(1); getopt_long(3), on abbreviations"))
 def abbreviations_are_unambiguous(request: Request) -> Violations:
     """A shortened option is the beginning of one option only.
 
@@ -128,7 +121,7 @@ def abbreviations_are_unambiguous(request: Request) -> Violations:
 
 @requests.rule("SLM026", ERROR, "submit", slurm_manual("sbatch(1), OPTIONS; getopt_long(3)"))
 def options_have_their_values(request: Request) -> Violations:
-    """An option has a value where it requires one, and none where it has none.
+    """An option has a value where it requires one, and none where it accepts none.
 
     Prevents: sbatch: option '--nodes' requires an argument, or '--requeue' doesn't allow one.
     Fix: give the value, or leave it out
@@ -185,5 +178,5 @@ def options_are_given_once(request: Request) -> Violations:
         before = seen.get(given.name)
         if before is not None and before.value != given.value and given.name not in _ADDED_UP:
             message = f"{given} replaces {given.name}={before.value} on line {before.where.line}"
-            yield Violation(where=given.where, message=message, hint="keep one of the two")
+            yield given.bad_option(message, "keep one of the two")
         seen[given.name] = given

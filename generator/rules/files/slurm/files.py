@@ -30,6 +30,7 @@ _TOKEN: Final = re.compile(
     r"(?<![A-Za-z0-9_])(?:hf_[A-Za-z0-9]{30,}|gh[pousr]_[A-Za-z0-9]{36,}|sk-[A-Za-z0-9_-]{40,}|AKIA[0-9A-Z]{16})"
 )
 _PYXIS: Final = "NVIDIA/pyxis args.c:384 and 394, add_mount; pyxis_slurmstepd.c, enroot_container_create @ 10751994"
+_COPIED: Final = derived("the script is copied to the controller, and kept with the job")
 _FAILED_JOB: Final = slurm_manual("seen in a real job: state FAILED, exit code 0:53, and no line of the script run")
 
 
@@ -68,50 +69,36 @@ def _wrong_address(shell: ShellScript, assignment: Assignment, nodes: int) -> tu
     return None
 
 
-@blocks.rule(
-    "SLM012",
-    WARNING,
-    "silent",
-    slurm_manual("sbatch(1), --signal: B: signals the batch shell only, no B: the steps only"),
-)
+@blocks.rule("SLM012", WARNING, "silent", slurm_manual("sbatch(1), --signal: B: the batch shell, else the steps"))
 def signal_has_a_handler(request: Request) -> Violations:
-    """A signal to the batch shell (B:) is trapped there, and a trap in the batch shell gets its signal.
+    """A signal to the batch shell (B:) has a trap there, and a trap in the batch shell gets its signal.
 
     Prevents: No checkpoint before the time limit.
     Fix: write --signal=B:USR1@300 and trap ... USR1 in the batch script
     """
     shell = request.shell
+    runs_others = any(command.words[0].value in ("exec", "source", ".") for command in shell.commands)
     for found in request.texts("--signal") if shell.unterminated is None else ():
         signal = signal_of(found.value)
         if signal is None:
             continue
         outside = _trapped(shell, signal.name, inner=False)
-        if signal.to_batch and not outside and not _runs_other_scripts(shell):
-            message = f"{found} ends the batch shell, which has no trap for {signal.name}"
+        if signal.to_batch and not outside and not runs_others:
             hint = f"add trap 'HANDLER' {signal.name}, with the step in the background and wait"
-            yield Violation(where=found.where_value, message=message, hint=hint)
+            yield found.bad_value(f"{found} ends the batch shell, which has no trap for {signal.name}", hint)
         elif not signal.to_batch and outside and not _trapped(shell, signal.name, inner=True):
             message = f"{found} goes to the tasks of srun, and the script traps {signal.name} in the batch shell"
-            hint = f"write --signal=B:{signal.name}@{signal.seconds}"
-            yield Violation(where=found.where_value, message=message, hint=hint)
+            yield found.bad_value(message, f"write --signal=B:{signal.name}@{signal.seconds}")
 
 
 def _trapped(shell: ShellScript, name: str, *, inner: bool) -> bool:
     """Whether a trap for a signal is set in the batch shell, or in an inner one; also where that can't be known."""
     for command in shell.commands:
         if command.words and command.words[0].value == "trap":
-            names = [word.value for word in command.words[1:]]
-            if None in names or ((command.shell is not None) == inner and _is_among(name, names)):
+            names = {word.value.upper() if word.value is not None else None for word in command.words[1:]}
+            if None in names or ((command.shell is not None) == inner and names & {name, f"SIG{name}"}):
                 return True
     return False
-
-
-def _is_among(name: str, names: list[str | None]) -> bool:
-    return any((other or "").upper() in (name, f"SIG{name}") for other in names)
-
-
-def _runs_other_scripts(shell: ShellScript) -> bool:
-    return any(command.words[0].value in ("exec", "source", ".") for command in shell.commands)
 
 
 @submissions.rule("SLM014", WARNING, "training", ml_engineering("debug/pytorch.md:818"), reads=("launch script",))
@@ -121,15 +108,9 @@ def offload_has_the_memory(submission: Submission) -> Violations:
     Prevents: exit code -9, or an oom_kill event: the site's default memory is a small share of the node's.
     Fix: add #SBATCH --mem=0 or --exclusive
     """
-    offloaded = next(
-        (
-            f"{config.path} offloads {what}"
-            for config in submission.configs
-            for what in ("optimizer", "param")
-            if config.text(f"/zero_optimization/offload_{what}/device") == "cpu"
-        ),
-        None,
-    )
+    places = ((config, what) for config in submission.configs for what in ("optimizer", "param"))
+    on_cpu = (p for p in places if p[0].text(f"/zero_optimization/offload_{p[1]}/device") == "cpu")
+    offloaded = next((f"{config.path} offloads {what}" for config, what in on_cpu), None)
     for request in blocks(submission) if offloaded else ():
         if not request.has("--mem", "--mem-per-cpu", "--mem-per-gpu", "--exclusive"):
             message = f"{offloaded} to the node's memory, and the script asks for none: Slurm's default limit holds"
@@ -144,18 +125,16 @@ def log_folder_exists(request: Request) -> Violations:
     Prevents: A job that fails at once, without a log that says why.
     Fix: run mkdir -p for the folder before sbatch
     """
+    commands = request.shell.commands
     for found in request.texts("--output", "--error"):
         folder = found.value.rpartition("/")[0].removeprefix("./").strip(".")
         if not folder or found.value.startswith(("/", "~")) or _is_there(request.shell.text.folder, folder):
             continue
-        late = any(
-            command.words[0].value == "mkdir"
-            and any((word.value or "").rstrip("/").endswith(folder) for word in command.words[1:])
-            for command in request.shell.commands
-        )
+        made = [word for command in commands if command.words[0].value == "mkdir" for word in command.words[1:]]
+        late = any((word.value or "").rstrip("/").endswith(folder) for word in made)
         tail = "the script's mkdir comes too late" if late else "sbatch doesn't create it"
         message = f"{found}: without the folder {folder} the job fails at its start, with no log; {tail}"
-        yield Violation(where=found.where_value, message=message, hint=f"run mkdir -p {folder} before sbatch")
+        yield found.bad_value(message, f"run mkdir -p {folder} before sbatch")
 
 
 def _is_there(here: Path | None, folder: str) -> bool:
@@ -175,22 +154,16 @@ def mounts_are_pairs(request: Request) -> Violations:
     for image in request.texts("--container-image"):
         if image.value.endswith((".sqsh", ".sqfs", ".squashfs")) and not image.value.startswith((".", "/")):
             message = f"{image}: without ./ pyxis takes it for an image of a registry"
-            yield Violation(where=image.where_value, message=message, hint=f"write --container-image=./{image.value}")
+            yield image.bad_value(message, f"write --container-image=./{image.value}")
     for mounts in request.texts("--container-mounts"):
         for part in mounts.value.split(","):
             source, colon, rest = part.partition(":")
             if not source or (colon and not rest.partition(":")[0]) or rest.count(":") > 1:
                 message = f"{mounts}: {part!r} is not SOURCE:TARGET[:FLAGS]"
-                yield Violation(where=mounts.where_value, message=message, hint="write a pair, such as /data:/data")
+                yield mounts.bad_value(message, "write a pair, such as /data:/data")
 
 
-@submissions.rule(
-    "SLM018",
-    WARNING,
-    "silent",
-    derived("the script is copied to the controller, and kept with the job"),
-    reads=("launch script",),
-)
+@submissions.rule("SLM018", WARNING, "silent", _COPIED, reads=("launch script",))
 def secrets_are_not_written_out(submission: Submission) -> Violations:
     """No secret is written into a script, or into the file of variables for the nodes.
 

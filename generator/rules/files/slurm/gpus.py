@@ -6,7 +6,7 @@ import math
 
 from ....documents.slurm_request import Request
 from ....documents.slurm_values import gpus, gres_list
-from ....findings import ERROR, WARNING, Violation, Violations
+from ....findings import ERROR, WARNING, Violations
 from ...sources import slurm, slurm_manual
 from ..subjects import blocks
 
@@ -30,10 +30,10 @@ def gpus_of_job_and_node_agree(request: Request) -> Violations:
             right = each.value * (math.ceil(needed) if nodes is None else nodes)
             gives = f"a multiple of {each.value}" if nodes is None else f"{nodes} nodes × {each.value} = {right}"
             message = f"{job} is the whole job's, and {each.name} gives {gives}"
-            yield Violation(where=job.where_value, message=message, hint=f"leave --gpus out, or write --gpus={right}")
+            yield job.bad_value(message, f"leave --gpus out, or write --gpus={right}")
     elif nodes is not None and job.value < nodes:
         message = f"{job} is the whole job's: fewer than one for each of {nodes} nodes"
-        yield Violation(where=job.where_value, message=message, hint=f"write --gpus-per-node={job.value}")
+        yield job.bad_value(message, f"write --gpus-per-node={job.value}")
 
 
 def _two_forms(request: Request) -> Violations:
@@ -43,7 +43,7 @@ def _two_forms(request: Request) -> Violations:
         return
     differ = f": a node gives {used.value} GPUs, not {other.value}" if other.value != used.value else ", in two forms"
     message = f"{other} comes with {gres}, which Slurm goes by{differ}"
-    yield Violation(where=other.where_value, message=message, hint="keep one of them", severity=WARNING)
+    yield other.bad_value(message, "keep one of them", severity=WARNING)
 
 
 def _fewer_than_ranks(request: Request) -> Violations:
@@ -60,17 +60,11 @@ def _fewer_than_ranks(request: Request) -> Violations:
                 continue
             if job.value < nodes * each and (step is not None or nodes == 1):
                 ranks = f"{nodes} nodes × {program} {name} {each} = {nodes * each} ranks"
-                message = f"{job} is the whole job's: fewer than {ranks}"
-                yield Violation(where=job.where_value, message=message, hint=f"write --gpus-per-node={each}")
+                yield job.bad_value(f"{job} is the whole job's: fewer than {ranks}", f"write --gpus-per-node={each}")
                 return
 
 
-@blocks.rule(
-    "SLM053",
-    WARNING,
-    "silent",
-    slurm_manual("sbatch(1), --gpus: the job's total; how it is spread over the nodes is Slurm's choice"),
-)
+@blocks.rule("SLM053", WARNING, "silent", slurm_manual("sbatch(1), --gpus: the total, which Slurm spreads"))
 def gpus_are_spread_evenly(request: Request) -> Violations:
     """--gpus of a job over several nodes is a multiple of the nodes.
 
@@ -80,7 +74,7 @@ def gpus_are_spread_evenly(request: Request) -> Violations:
     job, nodes = request.gpus(), request.nodes or 0
     if job and nodes > 1 and request.gpus_per_node is None and job.value > nodes and job.value % nodes:
         message = f"{job} is the whole job's: {job.value} GPUs on {nodes} nodes are not the same on each"
-        yield Violation(where=job.where_value, message=message, hint=f"write --gpus-per-node={job.value // nodes}")
+        yield job.bad_value(message, f"write --gpus-per-node={job.value // nodes}")
 
 
 @blocks.rule("SLM044", ERROR, "submit", slurm("common/gres.c:5137 to 5155, gres_job_state_validate"))
@@ -97,17 +91,15 @@ def gpus_of_task_and_node_agree(request: Request) -> Violations:
     if node is not None and node.value % each:
         message, hint = f"{task} doesn't divide the {node.value} GPUs of {node.name}", "write --gpus-per-task=1"
     elif node is not None and tasks is not None and tasks.value * each != node.value:
-        product = f"{tasks.value} tasks per node × {each} GPUs per task = {tasks.value * each}"
-        message, hint = (
-            f"{product}, but {node.name} gives {node.value}",
-            f"write --ntasks-per-node={node.value // each}",
-        )
+        product = f"{tasks.value} tasks per node × {each} GPU{'s' * (each > 1)} per task = {tasks.value * each}"
+        message = f"{product}, but {node.name} gives {node.value}"
+        hint = f"write --ntasks-per-node={node.value // each}"
     elif not _has_tasks(request, node is not None and node.value != each):
         message = f"{task} has neither --ntasks, --gpus, nor --ntasks-per-node with --nodes"
         hint = "add --ntasks-per-node and --nodes"
     else:
         return
-    yield Violation(where=task.where_value, message=message, hint=hint)
+    yield task.bad_value(message, hint)
 
 
 def _has_tasks(request: Request, by_node: bool) -> bool:
@@ -138,15 +130,10 @@ def gpus_of_task_and_job_agree(request: Request) -> Violations:
         return
     of = f"not {tasks} tasks × {each} = {tasks * each}" if tasks else f"not a multiple of {each}"
     hint = f"write --gpus={tasks * each}, or leave it out" if tasks else f"write --gpus={-(-total // each) * each}"
-    yield Violation(where=task.where_value, message=f"{task}: --gpus={total} is {of}", hint=hint)
+    yield task.bad_value(f"{task}: --gpus={total} is {of}", hint)
 
 
-@blocks.rule(
-    "SLM062",
-    ERROR,
-    "submit",
-    slurm_manual("sbatch(1), --gpus: invalid with and without type identification; seen with sbatch --test-only"),
-)
+@blocks.rule("SLM062", ERROR, "submit", slurm_manual("sbatch(1), --gpus: types; seen with --test-only"))
 def types_of_gpus_agree(request: Request) -> Violations:
     """The options that ask for GPUs name one type, or none of them names one.
 
@@ -159,7 +146,7 @@ def types_of_gpus_agree(request: Request) -> Violations:
     odd = next((argument for argument in typed[1:] if argument.value[0] != typed[0].value[0]), None)
     if odd is not None:
         message = f"{odd} and {typed[0].name}={typed[0].text} differ in type"
-        yield Violation(where=odd.where_value, message=message, hint="write the same type in both, or none")
+        yield odd.bad_value(message, "write the same type in both, or none")
 
 
 def _first_gpus(text: str) -> tuple[str | None, int] | None:
@@ -178,8 +165,7 @@ def memory_by_gpu_has_gpus(request: Request) -> Violations:
     memory = request.argument("--mem-per-gpu")
     texts = {request.options.text(name) for name in asking if request.has(name)}
     if memory is not None and texts <= {"0", "gpu:0"} and not request.options.unknown:
-        message = f"{memory}, and no GPU is asked for"
-        yield Violation(where=memory.where, message=message, hint="add --gpus-per-node, or write --mem")
+        yield memory.bad_option(f"{memory}, and no GPU is asked for", "add --gpus-per-node, or write --mem")
 
 
 @blocks.rule("SLM057", ERROR, "submit", slurm("common/gres.c:5863, gres_job_state_validate"))
@@ -191,8 +177,7 @@ def gpus_are_said(request: Request) -> Violations:
     """
     tasks = request.argument("--ntasks-per-gpu")
     if tasks is not None and not request.has("--gpus", "--gpus-per-node", "--gres", "--ntasks", "--nodes"):
-        message = f"{tasks} comes without a number of GPUs"
-        yield Violation(where=tasks.where, message=message, hint="add --gpus-per-node")
+        yield tasks.bad_option(f"{tasks} comes without a number of GPUs", "add --gpus-per-node")
 
 
 @blocks.rule("SLM047", ERROR, "submit", slurm("common/gres.c:5015, gres_job_state_validate"))
@@ -204,5 +189,4 @@ def sockets_are_said(request: Request) -> Violations:
     """
     found = request.argument("--gpus-per-socket")
     if found is not None and not request.has("--sockets-per-node", "--extra-node-info"):
-        message = f"{found} requires --sockets-per-node"
-        yield Violation(where=found.where, message=message, hint="write --gpus-per-node in its place")
+        yield found.bad_option(f"{found} requires --sockets-per-node", "write --gpus-per-node in its place")

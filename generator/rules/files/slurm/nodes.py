@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from ....documents.command_line import Argument
@@ -26,77 +25,59 @@ _GPU_OPTIONS: Final = ("--gpus", "--gpus-per-node", "--gpus-per-task", "--gpus-p
 _HOST_RANGE: Final = re.compile(r"[A-Za-z][\w.-]*\[(\d{1,9})-(\d{1,9})\][\w.-]*", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class _OnCluster:
-    """A block that asks for any node, with its machines; of one that asks for none Slurm checks nothing."""
-
-    request: Request
-    cluster: Cluster
-
-    @property
-    def gpus(self) -> int:
-        """GPUs of a node."""
-        return self.cluster.accelerators_per_node
-
-
 @subject("launch script")
-def _blocks_on_clusters(submission: Submission) -> Iterator[_OnCluster]:
-    if submission.cluster is not None:
-        for request in blocks(submission):
-            if request.nodes != 0:
-                yield _OnCluster(request, submission.cluster)
+def _blocks_on_machines(submission: Submission) -> Iterator[tuple[Request, Cluster]]:
+    """The blocks with their machines, but for those that ask for no node: of these Slurm checks nothing."""
+    found = blocks(submission) if submission.cluster else ()
+    return ((request, submission.cluster) for request in found if submission.cluster and request.nodes != 0)
 
 
-@_blocks_on_clusters.rule("SLM006", ERROR, "submit", slurm_manual("sbatch(1), --gpus-per-node"))
-def node_has_the_gpus(block: _OnCluster) -> Violations:
+@_blocks_on_machines.rule("SLM006", ERROR, "submit", slurm_manual("sbatch(1), --gpus-per-node"))
+def node_has_the_gpus(block: tuple[Request, Cluster]) -> Violations:
     """A job asks for no more GPUs of a node than it has.
 
     Prevents: Requested node configuration is not available.
     Fix: ask for no more than the node has
     """
-    request = block.request
+    (request, cluster), has = block, block[1].accelerators_per_node
     node, task = request.gpus_per_node, request.gpus("--gpus-per-task")
     option, asked = node or task, node.value if node else (request.tasks_per_node or 0) * (task.value if task else 0)
-    if option is not None and asked > block.gpus:
-        message = f"{option}: {asked} GPUs per node, but {block.cluster.name} has {block.gpus}"
-        hint = f"write --gpus-per-node={block.gpus}, and more nodes"
-        yield Violation(where=option.where_value, message=message, hint=hint)
+    if option is not None and asked > has:
+        message = f"{option}: {asked} GPUs per node, but {cluster.name} has {has}"
+        yield option.bad_value(message, f"write --gpus-per-node={has}, and add nodes")
 
 
-@_blocks_on_clusters.rule("SLM054", ERROR, "submit", slurm_manual("sbatch(1), --gpus: the job's total"))
-def nodes_have_the_gpus(block: _OnCluster) -> Violations:
+@_blocks_on_machines.rule("SLM054", ERROR, "submit", slurm_manual("sbatch(1), --gpus: the job's total"))
+def nodes_have_the_gpus(block: tuple[Request, Cluster]) -> Violations:
     """The job's nodes have as many GPUs as --gpus asks for.
 
     Prevents: Requested node configuration is not available.
     Fix: ask for enough nodes for the GPUs
     """
-    request, job = block.request, block.request.gpus()
+    (request, cluster), each, job = block, block[1].accelerators_per_node, block[0].gpus()
     one = not request.has("--nodes", "--ntasks") and request.has("--ntasks-per-node")  # what Slurm assumes then
     nodes = 1 if one else request.most_nodes
-    if job is not None and nodes and job.value > nodes * block.gpus:
-        has = nodes * block.gpus
-        message = f"{job}, but {nodes} nodes of {block.cluster.name} have {has}"
-        hint = f"write --gpus={has}, or --nodes={-(-job.value // block.gpus)}"
-        yield Violation(where=job.where_value, message=message, hint=hint)
+    if job is not None and nodes and job.value > nodes * each:
+        message = f"{job}, but {nodes} nodes of {cluster.name} have {nodes * each}"
+        yield job.bad_value(message, f"write --gpus={nodes * each}, or --nodes={-(-job.value // each)}")
 
 
-@_blocks_on_clusters.rule("SLM016", ERROR, "submit", slurm_manual("sbatch(1), --cpus-per-task"))
-def node_has_the_cores(block: _OnCluster) -> Violations:
+@_blocks_on_machines.rule("SLM016", ERROR, "submit", slurm_manual("sbatch(1), --cpus-per-task"))
+def node_has_the_cores(block: tuple[Request, Cluster]) -> Violations:
     """The tasks of a node get no more cores than the node has.
 
     Prevents: Requested node configuration is not available.
     Fix: keep tasks per node × cores per task within the node
     """
-    cores, cluster = block.cluster.cpu_cores, block.cluster
+    (request, cluster), cores = block, block[1].cpu_cores
     threads = (cores or 0) * (1 if cluster.provider in _COUNT_THREADS else _THREADS)
-    for option, asked, text in _cores_asked(block.request) if cores else ():
+    for option, asked, text in _cores_asked(request) if cores else ():
         if cores and asked > cores:
             certain = asked > threads
             tail = "" if certain else f"; accepted only where the site's Slurm counts threads, {threads}"
             message = f"{text} = {asked} cores per node, more than the {cores} of {cluster.name}{tail}"
             hint = f"write {option.name}={max(1, cores * (option.value or 1) // asked)}"
-            severity = ERROR if certain else WARNING
-            yield Violation(where=option.where_value, message=message, hint=hint, severity=severity)
+            yield option.bad_value(message, hint, severity=ERROR if certain else WARNING)
             return
 
 
@@ -119,30 +100,24 @@ def _cores_asked(request: Request) -> Iterator[tuple[Argument[int], int, str]]:
         yield total, share * of_task, f"--ntasks={total.value} on {nodes} nodes, each of {of_task} cores"
 
 
-@_blocks_on_clusters.rule("SLM049", ERROR, "submit", slurm_manual("sbatch(1), --mem"))
-def node_has_the_memory(block: _OnCluster) -> Violations:
+@_blocks_on_machines.rule("SLM049", ERROR, "submit", slurm_manual("sbatch(1), --mem"))
+def node_has_the_memory(block: tuple[Request, Cluster]) -> Violations:
     """A job asks for no more memory of a node than it has.
 
     Prevents: Requested node configuration is not available.
     Fix: write --mem=0 for all of it
     """
-    has, gpus = block.cluster.host_memory_bytes, block.request.gpus_per_node
-    for memory in block.request.texts("--mem", "--mem-per-gpu", last=True) if has is not None else ():
+    request, cluster = block
+    has, gpus = cluster.host_memory_bytes, request.gpus_per_node
+    for memory in request.texts("--mem", "--mem-per-gpu", last=True) if has is not None else ():
         each, times = mebibytes(memory.value), 1 if memory.name == "--mem" or gpus is None else gpus.value
         if has is not None and each is not None and each * times * MIB > has:
             total = f"{memory.value} × {times} GPUs" if times > 1 else memory.value
-            message = f"{memory}: {total} is more than the {has / MIB / 1024:.0f}G of {block.cluster.name}"
-            yield Violation(
-                where=memory.where_value, message=message, hint="write --mem=0 for all of the node's memory"
-            )
+            message = f"{memory}: {total} is more than the {has / MIB / 1024:.0f}G of {cluster.name}"
+            yield memory.bad_value(message, "write --mem=0 for all of the node's memory")
 
 
-@blocks.rule(
-    "SLM051",
-    WARNING,
-    "init",
-    slurm_manual("sbatch(1), --gpus: without such an option a job gets no GPU (gres.conf(5))"),
-)
+@blocks.rule("SLM051", WARNING, "init", slurm_manual("sbatch(1), --gpus; gres.conf(5)"))
 def gpus_are_asked_for(request: Request) -> Violations:
     """A script that starts training asks for GPUs.
 
@@ -179,7 +154,7 @@ def listed_nodes_are_as_many(request: Request) -> Violations:
         named = _named(listed.value)
         if request.nodes and named is not None and named > request.nodes:
             message = f"{listed} names {named} nodes, and --nodes is {request.nodes}"
-            yield Violation(where=listed.where_value, message=message, hint=f"write --nodes={named}")
+            yield listed.bad_value(message, f"write --nodes={named}")
 
 
 def _named(text: str) -> int | None:

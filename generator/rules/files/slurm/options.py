@@ -7,7 +7,7 @@ from typing import Final
 
 from ....documents import slurm_values
 from ....documents.slurm_request import Request
-from ....findings import ERROR, WARNING, Violation, Violations
+from ....findings import ERROR, WARNING, Violations
 from ....job.wording import show
 from ...sources import slurm, slurm_manual
 from ..subjects import requests
@@ -37,8 +37,7 @@ def time_limit_is_read(request: Request) -> Violations:
             meant = _time_meant(limit.value)
             message = f"{limit}: {show(limit.value)} is not a time that Slurm reads"
             hint = f"write {limit.name}={meant or '1-00:00:00, days first'}"
-            edits = request.edit(limit.option.values[0], meant) if meant else ()
-            yield Violation(where=limit.where_value, message=message, hint=hint, edits=edits)
+            yield limit.bad_value(message, hint, edits=request.edit(limit.option.values[0], meant))
 
 
 def _time_meant(text: str) -> str | None:
@@ -67,12 +66,11 @@ def time_limit_means_hours(request: Request) -> Violations:
         meaning = slurm_values.clock(duration)
         if days is None and second is not None and third is None:
             if (first or 0) <= _HOURS_OF_A_DAY or (first or 0) >= 2 * _HOURS_OF_A_DAY:
-                message = f"{limit} is minutes:seconds: a limit of {meaning}"
                 hint = f"write {limit.name}={first}:{second:02}:00 if hours and minutes are meant, else {meaning}"
-                yield Violation(where=limit.where_value, message=message, hint=hint)
+                yield limit.bad_value(f"{limit} is minutes:seconds: a limit of {meaning}", hint)
         elif (second or 0) > 59 or (third or 0) > 59 or (days is not None and (first or 0) > 23):
             message = f"{limit} has more than 59 minutes or seconds, or 23 hours after days: it is {meaning}"
-            yield Violation(where=limit.where_value, message=message, hint=f"write {limit.name}={meaning}")
+            yield limit.bad_value(message, f"write {limit.name}={meaning}")
 
 
 @requests.rule("SLM025", ERROR, "submit", slurm("common/proc_args.c:411, str_to_mbytes"))
@@ -87,8 +85,7 @@ def memory_is_read(request: Request) -> Violations:
             meant = _memory_meant(memory.value)
             message = f"{memory}: {show(memory.value)} is not an amount of memory that Slurm reads"
             hint = f"write {memory.name}={meant}" if meant else f"write an integer with a unit: {memory.name}=64G"
-            edits = request.edit(memory.option.values[0], meant) if meant else ()
-            yield Violation(where=memory.where_value, message=message, hint=hint, edits=edits)
+            yield memory.bad_value(message, hint, edits=request.edit(memory.option.values[0], meant))
 
 
 def _memory_meant(text: str) -> str | None:
@@ -116,10 +113,10 @@ def nodes_are_counted(request: Request) -> Violations:
             first, dash, last = nodes.value.partition("-")
             turned = f"{last}-{first}" if dash and first.isdigit() and last.isdigit() else "4, or a range such as 2-4"
             message = f"{nodes}: {show(nodes.value)} is neither a number of nodes nor a range"
-            yield Violation(where=nodes.where_value, message=message, hint=f"write --nodes={turned}")
+            yield nodes.bad_value(message, f"write --nodes={turned}")
         elif span[0] == 0 and request.program == "sbatch":
             message, hint = f"{nodes} asks for no node at all", "give the number of nodes"
-            yield Violation(where=nodes.where_value, message=message, hint=hint, severity=WARNING)
+            yield nodes.bad_value(message, hint, severity=WARNING)
 
 
 @requests.rule("SLM037", WARNING, "silent", slurm_manual("sbatch(1), --nodes: a range lets Slurm choose"))
@@ -132,9 +129,8 @@ def node_count_is_fixed(request: Request) -> Violations:
     for nodes in request.texts("--nodes") if request.launches else ():
         span = slurm_values.node_range(nodes.value)
         if span is not None and span[0] != span[1]:
-            message = f"{nodes}: the job starts on any number of nodes from {span[0]} to {span[1]}"
             hint = f"write --nodes={span[1]}, or read $SLURM_JOB_NUM_NODES wherever the number counts"
-            yield Violation(where=nodes.where_value, message=message, hint=hint)
+            yield nodes.bad_value(f"{nodes}: the job starts on any number of nodes from {span[0]} to {span[1]}", hint)
 
 
 @requests.rule("SLM029", ERROR, "submit", slurm("common/gres.c, _get_next_job_gres"))
@@ -151,19 +147,15 @@ def gres_is_read(request: Request) -> Violations:
         if items is None or text == "":
             typed = re.fullmatch(r"gpu:(\d+):([A-Za-z]\w*)", text)
             better = f"write --gres=gpu:{typed[2]}:{typed[1]}" if typed else better
-            message = f"{gres}: {show(text)} is not NAME:COUNT or NAME:TYPE:COUNT"
-            yield Violation(where=gres.where_value, message=message, hint=better)
+            yield gres.bad_value(f"{gres}: {show(text)} is not NAME:COUNT or NAME:TYPE:COUNT", better)
         for item in items or ():
             if item.name != "gpu" and item.name.lower() in ("gpus", "gpu", "gres/gpu", "cuda", "gpgpu"):
                 message = f"{gres}: the resource is called gpu, not {item.name}"
-                right = text.replace(item.name, "gpu", 1)
-                edits = request.edit(gres.option.values[0], right) if len(items or ()) == 1 else ()
-                yield Violation(where=gres.where_value, message=message, hint=better, edits=edits)
+                right = text.replace(item.name, "gpu", 1) if len(items or ()) == 1 else None
+                yield gres.bad_value(message, better, edits=request.edit(gres.option.values[0], right))
 
 
-@requests.rule(
-    "SLM034", ERROR, "submit", slurm("common/proc_args.c, parse_int; common/slurm_opt.c, arg_set_gpus_per_node")
-)
+@requests.rule("SLM034", ERROR, "submit", slurm("common/proc_args.c, parse_int; slurm_opt.c, arg_set_gpus_per_node"))
 def counts_are_positive(request: Request) -> Violations:
     """Numbers of tasks, cores and GPUs are positive integers.
 
@@ -173,13 +165,12 @@ def counts_are_positive(request: Request) -> Violations:
     for count in request.texts(*_COUNTS):
         if not slurm_values.number(count.value):
             message = f"{count}: {show(count.value)} is not a positive integer"
-            yield Violation(where=count.where_value, message=message, hint=f"write a number, such as {count.name}=8")
+            yield count.bad_value(message, f"write a number, such as {count.name}=8")
     for count in request.texts(*_GPU_COUNTS, last=True):
         found = slurm_values.gpus(count.value)
         if found is None:
             message = f"{count}: {show(count.value)} is neither a number of GPUs nor TYPE:NUMBER"
-            yield Violation(where=count.where_value, message=message, hint=f"write a number, such as {count.name}=8")
+            yield count.bad_value(message, f"write a number, such as {count.name}=8")
         elif found[0] in ("gpu", "gpus", "gres"):
             message = f"{count} asks for GPUs of a type called {found[0]}"
-            hint = f"write {count.name}={found[1]}, or --gres=gpu:{found[1]}"
-            yield Violation(where=count.where_value, message=message, hint=hint)
+            yield count.bad_value(message, f"write {count.name}={found[1]}, or --gres=gpu:{found[1]}")

@@ -6,7 +6,7 @@ import math
 
 from ....documents.slurm_request import Request
 from ....documents.slurm_values import seconds, signal_of
-from ....findings import ERROR, WARNING, Violation, Violations
+from ....findings import ERROR, WARNING, Violations
 from ...sources import slurm, slurm_manual
 from ..subjects import blocks, requests
 
@@ -46,13 +46,11 @@ def tasks_go_by_node_or_by_gpu(request: Request) -> Violations:
 
 def _exclusive(request: Request, name: str, others: tuple[str, ...], hint: str) -> Violations:
     """Options that sbatch refuses together, at the place of the second."""
-    found = [request.argument(name), *map(request.argument, others)]
-    first, *rest = found
-    for other in rest:
+    first = request.argument(name)
+    for other in map(request.argument, others):
         if first is not None and other is not None:
             pair = sorted((first, other), key=lambda given: given.option.written.offset)
-            message = f"{first} and {other.name} exclude each other"
-            yield Violation(where=pair[1].where, message=message, hint=hint)
+            yield pair[1].bad_option(f"{first} and {other.name} exclude each other", hint)
 
 
 @blocks.rule("SLM045", ERROR, "silent", slurm("sbatch/opt.c:878, _opt_verify"))
@@ -66,16 +64,10 @@ def every_node_has_a_task(request: Request) -> Violations:
     if tasks is not None and nodes and 0 < tasks.value < nodes:
         given = f"{tasks.value} node{'s' * (tasks.value > 1)}"
         message = f"{tasks} is less than --nodes={nodes}: Slurm gives {given}"
-        hint = f"write --ntasks={nodes}, or --ntasks-per-node=1 in its place"
-        yield Violation(where=tasks.where_value, message=message, hint=hint)
+        yield tasks.bad_value(message, f"write --ntasks={nodes}, or --ntasks-per-node=1 in its place")
 
 
-@blocks.rule(
-    "SLM046",
-    ERROR,
-    "submit",
-    slurm_manual("sbatch(1), --ntasks-per-node: with --ntasks it is the most tasks of a node"),
-)
+@blocks.rule("SLM046", ERROR, "submit", slurm_manual("sbatch(1), --ntasks-per-node: the most of a node"))
 def tasks_are_those_of_the_nodes(request: Request) -> Violations:
     """--ntasks is nodes × tasks per node where all three are given.
 
@@ -88,13 +80,10 @@ def tasks_are_those_of_the_nodes(request: Request) -> Violations:
         return
     more = tasks.value > right
     product = f"{nodes} nodes × {right // nodes} tasks per node = {right}"
-    message = f"{tasks} is {'more' if more else 'less'} than {product}" + (
-        "" if more else f": srun starts {tasks.value}"
-    )
+    message = f"{tasks} is more than {product}" if more else f"{tasks} is less than {product}: srun starts that many"
     certain = more and not request.has("--cpus-per-gpu")  # sbatch accepts some of these
     severity = ERROR if certain else WARNING
-    hint = f"leave --ntasks out, or write --ntasks={right}"
-    yield Violation(where=tasks.where_value, message=message, hint=hint, severity=severity)
+    yield tasks.bad_value(message, f"leave --ntasks out, or write --ntasks={right}", severity=severity)
 
 
 @blocks.rule("SLM030", ERROR, "silent", slurm_manual("sbatch(1), --signal: sent so many seconds before the time limit"))
@@ -111,7 +100,7 @@ def signal_comes_during_the_run(request: Request) -> Violations:
             before = f"{signal.seconds} s before the end is no less than the time limit of {limit:.0f} s"
             message = f"{found}: {before}, so the signal comes at the start"
             text = f"{'B:' * signal.to_batch}{signal.name}@{max(1, int(limit) // 10)}"
-            yield Violation(where=found.where_value, message=message, hint=f"write --signal={text}, or a longer --time")
+            yield found.bad_value(message, f"write --signal={text}, or a longer --time")
 
 
 @blocks.rule("SLM048", ERROR, "submit", slurm_manual("sbatch(1), --time-min"))
@@ -126,12 +115,10 @@ def least_time_is_below_the_limit(request: Request) -> Violations:
         return
     if math.ceil(least.value / 60) > math.ceil(limit / 60):  # Slurm counts minutes
         message = f"{least} is more than the limit, --time={request.options.text('--time')}"
-        yield Violation(where=least.where_value, message=message, hint="write less than --time, or leave it out")
+        yield least.bad_value(message, "write less than --time, or leave it out")
 
 
-@blocks.rule(
-    "SLM011", WARNING, "submit", slurm_manual("slurm.conf(5), EnforcePartLimits and MaxTime; sbatch(1), --time")
-)
+@blocks.rule("SLM011", WARNING, "submit", slurm_manual("slurm.conf(5), EnforcePartLimits, MaxTime; sbatch(1), --time"))
 def time_limit_is_finite(request: Request) -> Violations:
     """A job asks for a time that a partition can give.
 
@@ -142,4 +129,4 @@ def time_limit_is_finite(request: Request) -> Violations:
         if seconds(limit.value) in (0, math.inf):
             message = f"{limit} asks for no limit at all, which a partition with a limit never grants"
             hint = "give a time, such as --time=1-00:00:00; sinfo -o '%P %l' shows the partitions' limits"
-            yield Violation(where=limit.where_value, message=message, hint=hint)
+            yield limit.bad_value(message, hint)

@@ -25,6 +25,7 @@ _END: Final = re.compile(r"&&|\|\||[&;|\n]")
 _LONGEST: Final = 2_000  # characters of redirections behind a command
 _NTASKS: Final = slurm_manual("srun(1), --ntasks: also SLURM_NTASKS, which sbatch sets; seen in a real job")
 _CPUS: Final = slurm("srun/libsrun/opt.c:542; RELEASE_NOTES of 22.05, and of 23.11, which takes it back")
+_OVERLAP: Final = slurm_manual("srun(1), --overlap: steps share nothing by default since 20.11")
 _PER_TASK: Final = slurm_manual("sbatch(1), --gpus-per-task implies --gpu-bind=per_task; seen in a real job")
 
 
@@ -98,8 +99,7 @@ def tasks_see_all_gpus(step: Step) -> Violations:
         if given is not None and not request.has("--gpu-bind"):
             only = "shows each task its own GPUs only, as number 0"
             message = f"{given.command} {given.name} {only}: cuda:LOCAL_RANK fails from 1 on"
-            hint = "use --gpus-per-node in its place, or add --gpu-bind=none"
-            yield Violation(where=given.where, message=message, hint=hint)
+            yield given.bad_option(message, "use --gpus-per-node in its place, or add --gpu-bind=none")
 
 
 @steps.rule("SLM013", WARNING, "training", slurm_manual("srun(1), --kill-on-bad-exit, --wait"))
@@ -133,7 +133,7 @@ def tasks_are_counted_anew(step: Step) -> Violations:
         message = f"{given} is ignored: srun uses the job's {total}, {before.value} per node"
         right = nodes * each if nodes else "..."
         hint = f"write srun --ntasks={right} --ntasks-per-node={each}, or #SBATCH --ntasks-per-node={each}"
-        yield Violation(where=given.where_value, message=message, hint=hint)
+        yield given.bad_value(message, hint)
 
 
 @steps.rule("SLM065", ERROR, "launcher", slurm_manual("srun(1), --nodes; seen in a real job"))
@@ -147,9 +147,7 @@ def step_has_its_nodes(step: Step) -> Violations:
     given, has = own.argument("--nodes"), (block.most_nodes if block.has("--nodes") else 1)
     if given is not None and has is not None and asked > has and not block.has("--ntasks", "--gpus", "--nodelist"):
         message = f"{given}, and the job has {has} node{'s' * (has > 1)}"
-        yield Violation(
-            where=given.where_value, message=message, hint=f"write --nodes={has}, or #SBATCH --nodes={asked}"
-        )
+        yield given.bad_value(message, f"write --nodes={has}, or #SBATCH --nodes={asked}")
 
 
 @steps.rule("SLM066", ERROR, "launcher", slurm_manual("srun(1), --gpus-per-node; seen in a real job"))
@@ -162,17 +160,10 @@ def step_has_its_gpus(step: Step) -> Violations:
     asked, has = step.srun.gpus_per_node, step.block.gpus_per_node
     if asked is not None and has is not None and asked.value > has.value:
         message = f"{asked}, and the job has {has.value} GPUs of each node"
-        hint = f"write #SBATCH {has.name} for {asked.value}, or leave it out of srun"
-        yield Violation(where=asked.where_value, message=message, hint=hint)
+        yield asked.bad_value(message, f"ask for {asked.value} in #SBATCH {has.name}, or leave it out of srun")
 
 
-@submissions.rule(
-    "SLM017",
-    WARNING,
-    "training",
-    slurm_manual("srun(1), --overlap: steps share nothing by default since 20.11"),
-    reads=("launch script",),
-)
+@submissions.rule("SLM017", WARNING, "training", _OVERLAP, reads=("launch script",))
 def no_step_in_a_step(submission: Submission) -> Violations:
     """No step waits for GPUs of another: none starts in a task of srun, or while one runs in the background.
 
@@ -220,9 +211,7 @@ def _is_srun(command: Command) -> bool:
     return [word.value for word in command.words if word.value != "exec"][:1] == ["srun"]
 
 
-@blocks.rule(
-    "SLM059", ERROR, "init", slurm_manual("sbatch(1): the batch script runs on the first node of the allocation")
-)
+@blocks.rule("SLM059", ERROR, "init", slurm_manual("sbatch(1): the script runs on the first node"))
 def every_node_starts_its_launcher(request: Request) -> Violations:
     """In a job over several nodes the launcher is started on each of them, not by the batch script alone.
 
@@ -235,7 +224,5 @@ def every_node_starts_its_launcher(request: Request) -> Violations:
             continue
         if not call.options.opaque and call.command.words[0].value is not None and call.command.shell is None:
             first = f"the batch script runs on the first of {request.nodes} nodes only"
-            message = f"{first}, and starts {call.program} there without srun"
-            yield Violation(
-                where=launch.script.locate(call.word), message=message, hint=f"write srun {call.program} ..."
-            )
+            message, hint = f"{first}, and starts {call.program} there without srun", f"write srun {call.program} ..."
+            yield Violation(where=launch.script.locate(call.word), message=message, hint=hint)

@@ -64,7 +64,7 @@ def placeholders_are_filled_in(request: Request) -> Violations:
     for found in request.valued():
         if _PLACEHOLDER.search(found.value):
             message = f"{found}: {show(found.value)} looks like a placeholder"
-            yield Violation(where=found.where_value, message=message, hint="fill in the cluster's own name")
+            yield found.bad_value(message, "fill in the cluster's own name")
 
 
 @blocks.rule("SLM031", ERROR, "submit", _NO_EXPANSION)
@@ -95,8 +95,7 @@ def _variables(request: Request, *, named: bool) -> Violations:
         hint = f"write the value out, or give it on the command line: sbatch {found.name}=..."
         if found.name in _PATHS:
             hint = "use sbatch's own patterns, such as %x-%j.out, and a literal path"
-        message = f"{found}: sbatch expands no variables ({match[0]}); the text is used as it is"
-        yield Violation(where=found.where_value, message=message, hint=hint)
+        yield found.bad_value(f"{found}: sbatch expands no variables ({match[0]}); the text is used as it is", hint)
 
 
 @scripts.rule("SLM032", ERROR, "submit", slurm("sbatch/sbatch.c:676 and 686, get_script_buffer"))
@@ -106,22 +105,18 @@ def sbatch_takes_the_file(script: LaunchScript) -> Violations:
     Prevents: This does not look like a batch script; Batch script contains DOS line breaks.
     Fix: begin with #!/bin/bash; convert the line ends
     """
-    text, refused = script.shell.text, "sbatch refuses the script"
-    at = text.content.find("\r\n")
+    text = script.shell.text
+    at = text.content.find("\r\n") if script.shell.directives else -1
     if script.shell.directives and script.shell.shebang is None:
-        message = f"the first line doesn't begin with #!: {refused}"
+        message = "the first line doesn't begin with #!: sbatch refuses the script"
         yield Violation(where=text.locate(0, 0), message=message, hint="begin the file with #!/bin/bash")
-    if script.shell.directives and at >= 0:
-        message, hint = (
-            f"the lines end as on DOS (\\r\\n): {refused}",
-            "convert the file: dos2unix, or sed -i 's/\\r$//'",
-        )
+    if at >= 0:
+        message = "the lines end as on DOS (\\r\\n): sbatch refuses the script"
+        hint = "convert the file: dos2unix, or sed -i 's/\\r$//'"
         yield Violation(where=text.locate_offset(at), message=message, hint=hint)
 
 
-@scripts.rule(
-    "SLM035", WARNING, "silent", slurm("sbatch/opt.c:570, _opt_batch_script: a line counts if it begins with #SBATCH")
-)
+@scripts.rule("SLM035", WARNING, "silent", slurm("sbatch/opt.c:570: a line counts if it begins with #SBATCH"))
 def directives_are_spelt(script: LaunchScript) -> Violations:
     """A comment that looks like a #SBATCH line is one: no space, no indentation, in capitals.
 
@@ -136,8 +131,7 @@ def directives_are_spelt(script: LaunchScript) -> Violations:
         if _NEARLY.match(line) and not _DIRECTIVE.match(line) and _first_word(line) in _SLIPS:
             message = f"this is a comment to sbatch: it begins with {show(line.partition('-')[0])}, not #SBATCH"
             hint = "write #SBATCH at the start of the line, or ##SBATCH to leave it out on purpose"
-            where = text.locate(number, len(line) - len(line.lstrip()))
-            yield Violation(where=where, message=message, hint=hint)
+            yield Violation(where=text.locate(number, len(line) - len(line.lstrip())), message=message, hint=hint)
 
 
 def _first_word(line: str) -> str:

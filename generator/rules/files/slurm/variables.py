@@ -104,9 +104,7 @@ def _unread_ranks(step: Step) -> list[Word]:
     return []
 
 
-@blocks.rule(
-    "SLM058", ERROR, "launcher", slurm_manual(f"{_OUTPUT}: only set if the option is specified; seen in real jobs")
-)
+@blocks.rule("SLM058", ERROR, "launcher", slurm_manual(f"{_OUTPUT}: set if the option is; seen in real jobs"))
 def variables_are_those_that_slurm_sets(request: Request) -> Violations:
     """A SLURM_ variable that the script uses is one that Slurm sets for its options.
 

@@ -1,4 +1,4 @@
-"""What azure-ai-ml 1.35.2 takes as a command job: its marshmallow schemas as a table.
+"""What azure-ai-ml 1.35.2 loads as a command job: its marshmallow schemas as a table.
 
 Source: azure-ai-ml azure/ai/ml/_schema/job/command_job.py, parameterized_command.py, base_job.py, distribution.py,
 job_resource_configuration.py, input_output_entry.py, services.py, identity.py, and _schema/assets/environment.py.
@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from ....documents.shapes import ANY, INTEGER, NULLABLE_TEXT, TEXT, Entries, Fields, Items, Leaf, Shape, Switch, choice
+from .shapes import ANY, INTEGER, NULLABLE_TEXT, TEXT, Entries, Fields, Items, Leaf, Shape, Switch, choice
 
 DISTRIBUTIONS: Final = ("pytorch", "mpi", "tensorflow", "ray")
 INPUT_MODES: Final = ("download", "ro_mount", "direct")
@@ -54,22 +54,16 @@ LITERAL: Final = Leaf(fits=_is_literal, expected="text, a number, true or false,
 ALL_NODES: Final = Leaf(fits=lambda value: value == "all", expected="all, or no key", choices=("all",))
 VERSION: Final = Leaf(fits=lambda value: isinstance(value, (str, int, float)), expected="a version, as text")
 
-_PROCESSES: Final[Mapping[str, Shape]] = {
-    "type": choice(*DISTRIBUTIONS),
-    "process_count_per_instance": INTEGER,
-}
+_PROCESSES: Final[Mapping[str, Shape]] = {"type": choice(*DISTRIBUTIONS), "process_count_per_instance": INTEGER}
 _DISTRIBUTION_FIELDS: Final[Mapping[str, Mapping[str, Shape]]] = {
     "pytorch": _PROCESSES,
     "mpi": _PROCESSES,
     "tensorflow": {"type": choice(*DISTRIBUTIONS), "parameter_server_count": INTEGER, "worker_count": INTEGER},
     "ray": {
         "type": choice(*DISTRIBUTIONS),
-        "port": INTEGER,
-        "address": TEXT,
         "include_dashboard": FLAG,
-        "dashboard_port": INTEGER,
-        "head_node_additional_args": TEXT,
-        "worker_node_additional_args": TEXT,
+        **dict.fromkeys(("port", "dashboard_port"), INTEGER),
+        **dict.fromkeys(("address", "head_node_additional_args", "worker_node_additional_args"), TEXT),
     },
 }
 
@@ -139,33 +133,30 @@ def environment_fits(value: object) -> bool:
     if value.startswith("azureml://registries/"):
         return True
     name = value.removeprefix("azureml:")
-    if not name:  # the loader takes it, the service can't
+    if not name:  # the loader accepts it, the service doesn't
         return True
     if _ARM_ID.match(name) or _REGISTRY_ID.match(name):
         return True
     return "/" not in name or name.startswith("/")
 
 
+_TAGS: Final = Entries(values=NULLABLE_TEXT)
 ENVIRONMENT_NAME: Final = Leaf(fits=environment_fits, expected="azureml:NAME:VERSION or azureml:NAME@latest")
 ENVIRONMENT_ID: Final = Leaf(
     fits=lambda value: isinstance(value, str) and value.startswith("azureml:"),
     expected="an id that starts with azureml:",
 )
 _ROUTE: Final = Fields(known={"port": INTEGER, "path": TEXT}, required=("port", "path"))
+_ROUTES: Final = ("liveness_route", "scoring_route", "readiness_route")
 _ENVIRONMENT: Final = Fields(
     known={
         "image": TEXT,
         "conda_file": ANY,
         "build": Fields(known={"path": TEXT, "dockerfile_path": TEXT}),
-        "inference_config": Fields(
-            known={"liveness_route": _ROUTE, "scoring_route": _ROUTE, "readiness_route": _ROUTE},
-            required=("liveness_route", "scoring_route", "readiness_route"),
-        ),
+        "inference_config": Fields(known=dict.fromkeys(_ROUTES, _ROUTE), required=_ROUTES),
         "os_type": choice("linux", "windows"),
-        "datastore": TEXT,
-        "description": TEXT,
-        "tags": Entries(values=NULLABLE_TEXT),
-        "properties": Entries(values=NULLABLE_TEXT),
+        **dict.fromkeys(("datastore", "description"), TEXT),
+        **dict.fromkeys(("tags", "properties"), _TAGS),
         "auto_delete_setting": ANY,
         "id": ENVIRONMENT_ID,
     },
@@ -187,26 +178,17 @@ def _docker_args(value: object) -> Shape:
 COMMAND_JOB: Final = Fields(
     known={
         "type": Leaf(fits=lambda value: value == "command", expected="command", choices=("command",)),
-        "name": TEXT,
-        "display_name": TEXT,
-        "experiment_name": TEXT,
-        "description": TEXT,
-        "parent_job_name": TEXT,
-        "tags": Entries(values=NULLABLE_TEXT),
-        "properties": Entries(values=NULLABLE_TEXT),
-        "command": TEXT,
-        "code": TEXT,
+        **dict.fromkeys(("name", "display_name", "experiment_name", "description", "parent_job_name"), TEXT),
+        **dict.fromkeys(("command", "code", "compute"), TEXT),
+        **dict.fromkeys(("tags", "properties"), _TAGS),
         "environment": Switch(choose=_environment),
         "environment_variables": Entries(text_keys=False),
-        "compute": TEXT,
         "resources": Fields(
             known={
-                "instance_count": INTEGER,
-                "instance_type": TEXT,
+                **dict.fromkeys(("instance_count", "max_instance_count"), INTEGER),
+                **dict.fromkeys(("instance_type", "shm_size"), TEXT),
                 "properties": Entries(),
                 "locations": Items(each=TEXT),
-                "shm_size": TEXT,
-                "max_instance_count": INTEGER,
                 "docker_args": Switch(choose=_docker_args),
             }
         ),
