@@ -49,11 +49,10 @@ def model_is_loaded_in_parts(submission: Submission) -> Violations:
     Fix: set zero3_init_flag to true
     """
     for config in submission.accelerate_configs:
-        place = "/deepspeed_config/zero3_init_flag"
-        stage = config.source.value("/deepspeed_config/zero_stage")
-        if stage == 3 and not isinstance(stage, bool) and config.source.value(place) is False:
+        if config.zero_stage == 3 and config.deepspeed.get("zero3_init_flag") is False:
             message = f"zero_stage: 3 with zero3_init_flag: false: {_WHOLE}"
-            yield Violation(where=config.source.locate(place), message=message, hint="set zero3_init_flag to true")
+            where = config.locate("deepspeed_config/zero3_init_flag")
+            yield Violation(where=where, message=message, hint="set zero3_init_flag to true")
     for launch in submission.launches:
         call = launch.call("accelerate")
         option = call.options.get("--zero3_init_flag") if call else None

@@ -43,6 +43,6 @@ def test_bad_cases_fare_with_the_loader_as_their_rule_says(name: str, tmp_path: 
 
 @pytest.mark.parametrize("name", CASES)
 def test_good_cases_have_no_error(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What loads and is right draws no error."""
+    """What loads and is right causes no error."""
     found = findings_of(read_case(name), "good", tmp_path, monkeypatch)
     assert not [finding for finding in found if finding.severity is Severity.ERROR]

@@ -74,6 +74,6 @@ def test_what_is_gone_is_gone() -> None:
     "case", [name for name in NAMES if name.startswith("HF0") and "train.yaml" in read_case(name).good]
 )
 def test_good_cases_have_no_error(case: str, tmp_path: Path) -> None:
-    """What transformers takes draws no error."""
+    """What transformers accepts causes no error."""
     found = dsgen.validate(read_case(case).write("good", tmp_path))
     assert not [item for item in found if item.severity is Severity.ERROR]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ....documents.azureml_schema import COMMAND_JOB
 from ....documents.document import AzureMLJob
@@ -68,9 +69,10 @@ class Difference:
         return suggest(text, problem.choices)
 
 
-def differences(submission: Submission) -> Iterator[Difference]:
+@lru_cache(maxsize=4)
+def differences(submission: Submission) -> tuple[Difference, ...]:
     """Every difference of the command jobs from what azure-ai-ml loads."""
-    return (Difference(job, problem) for job in jobs(submission) for problem in problems(job.source, COMMAND_JOB))
+    return tuple(Difference(job, problem) for job in jobs(submission) for problem in problems(job.source, COMMAND_JOB))
 
 
 def _written(value: object) -> str:

@@ -30,6 +30,10 @@ DISTRIBUTED_TYPES: Final = (
 ENVIRONMENTS: Final = ("LOCAL_MACHINE", "AMAZON_SAGEMAKER")  # accelerate utils/dataclasses.py:685-687
 PRECISIONS: Final = ("no", "fp8", "fp16", "bf16")  # accelerate utils/dataclasses.py:783-786
 _COUNTS: Final = ("num_processes", "num_machines", "machine_rank", "main_process_port")
+_PASSED_ON: Final = (
+    "num_processes",
+    "machine_rank",
+)  # text too, on one machine; the others are compared
 _SECTIONS: Final = ("deepspeed_config", "fsdp_config", "megatron_lm_config", "parallelism_config", "fp8_config")
 _MAX_PORT: Final = 65_535  # 16 bits
 _OF_DEEPSPEED: Final = (
@@ -120,7 +124,7 @@ def counts_are_integers(run: Accelerated) -> Violations:
     for key in _COUNTS:
         value, port = run.config.value(key), key == "main_process_port"
         absent = not run.config.has(key) or (value is None and port)
-        passed_on = run.config.machines == 1 and not port and is_digits(value)
+        passed_on = run.config.machines == 1 and key in _PASSED_ON and is_digits(value)
         if absent or passed_on or run.overridden(f"--{key}"):
             continue
         if type(value) is not int:
