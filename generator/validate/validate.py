@@ -59,7 +59,7 @@ def validate(
     findings = [*dict.fromkeys((*reading.findings, *of_specs, *of_stated)), *of_flags, *check_submission(submission)]
     texts = {**_text_of_spec(job), **reading.texts}
     if engine:
-        from .ask_engine import ask_engine  # asked for seldom, and slow to start
+        from .ask_engine import ask_engine  # saves start-up time where it isn't asked
 
         findings += ask_engine(submission, tuple(filter(reported, without_ignored(findings, texts))))
     return Answer(
@@ -90,7 +90,7 @@ def _text_of_spec(job: Path | None) -> dict[str, Text]:
 
 def check_spec(path: Path) -> tuple[Job | None, tuple[Finding, ...]]:
     """The job of a spec, where it can be resolved, and every finding in it, pinned keys included."""
-    from ..job import load_with_findings  # submissions of other files start sooner without these
+    from ..job import load_with_findings  # saves start-up time where there is no job spec
     from ..rules.run import check_job, check_pinned_fit, check_pins
 
     try:

@@ -57,7 +57,7 @@ PEAK_KINDS: Final = ("allocated", "reserved", "device")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """One run: what it took, and the keys of its job that the document has."""
+    """One run: its time and memory, and the keys of its job that the document has."""
 
     name: str  #: how the run is called in answers
     where: Location
