@@ -36,10 +36,11 @@ from dsgen.findings import Severity
 from dsgen.frameworks import FRAMEWORKS
 from dsgen.job.text import text_of
 from dsgen.rules.files.registry import all_file_rules
+from dsgen.rules.rule import findings_of
 
 SEED: Final = 20261121
 LINES: Final = 400
-RULES: Final = tuple(rule for rule in all_file_rules() if ".documents.megatron." in rule.check.__module__)
+RULES: Final = tuple(rule for rule in all_file_rules() if ".files.megatron." in rule.check.__module__)
 #: Requirements that are checked later than by the parser: by the batch calculator, process groups, layers, schedules.
 LATER: Final = frozenset(
     [
@@ -149,12 +150,8 @@ def errors_of(line: str, world: int) -> set[str]:
     script = f"export CUDA_DEVICE_MAX_CONNECTIONS=1\ntorchrun pretrain_gpt.py {line}\n"
     documents = tuple(from_launches(launches(read_script(text_of(script, "run.sh")))))
     submission = Submission(documents=documents, context=Context(gpus=world), frameworks=FRAMEWORKS)
-    return {
-        rule.id
-        for rule in RULES
-        for breach in rule.check(submission)
-        if (breach.severity or rule.severity) is Severity.ERROR
-    }
+    found = findings_of(RULES, submission)
+    return {finding.rule for finding in found if finding.severity is Severity.ERROR}
 
 
 def main(tree: Path, count: int) -> None:
@@ -162,7 +159,7 @@ def main(tree: Path, count: int) -> None:
     is_lm = (tree / "megatron" / "training").exists()
     tables = json.loads(OPTIONS.read_text(encoding="utf-8"))
     options = {**tables["both"], **tables["megatron-lm" if is_lm else "megatron-deepspeed"]}
-    refusal, verdicts, told = refusal_of(tree), Counter[str](), set[str]()
+    refusal, verdicts, reported = refusal_of(tree), Counter[str](), set[str]()
     for line, world in lines(options, count):
         line += "" if is_lm else " --deepspeed --deepspeed_config ds_config.json"
         why, broken = refusal(line, world), errors_of(line, world)
@@ -173,8 +170,8 @@ def main(tree: Path, count: int) -> None:
         agree = bool(why) == bool(broken)
         verdicts["agree" if agree else "only Megatron refuses" if why else "only dsgen refuses"] += 1
         kind = why or " ".join(sorted(broken))
-        if not agree and kind not in told:
-            told.add(kind)
+        if not agree and kind not in reported:
+            reported.add(kind)
             print(f"{world} GPUs, {line}\n  {kind}")
     print(dict(verdicts))
 

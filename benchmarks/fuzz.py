@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Final
 
 import dsgen
+from tests.case import NAMES, read_case
 
 ROOT: Final = Path(__file__).parent.parent
-FOLDERS: Final = ("examples", "tests/golden", "tests/documents/ds_configs", "tests/validate", "tests/invalid")
+FOLDERS: Final = ("examples", "tests/golden", "tests/documents/ds_configs", "tests/invalid")
 SUFFIXES: Final = frozenset({".json", ".hjson", ".yaml", ".yml", ".sh", ".sbatch", ".slurm", ".txt", ""})
 
 #: Text that readers stumble over: quotes, brackets, expansions, numbers out of range, characters out of place.
@@ -59,10 +60,14 @@ class Tally:
     slowest: str = ""
 
 
-def documents() -> list[Path]:
-    """The project's own documents, in a fixed order."""
-    found = (path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.is_file())
-    return sorted(path for path in found if path.suffix in SUFFIXES and path.name != "options")
+def documents() -> list[tuple[str, bytes]]:
+    """The project's own documents by path, in a fixed order."""
+    paths = (path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.is_file())
+    found = {str(path.relative_to(ROOT)): path.read_bytes() for path in paths}
+    for case in map(read_case, NAMES):
+        for part, files in (("bad", case.bad), ("good", case.good)):
+            found |= {f"tests/cases/{case.name}/{part}/{path}": content for path, content in files.items()}
+    return sorted((path, content) for path, content in found.items() if Path(path).suffix in SUFFIXES)
 
 
 def damaged(text: str, rng: random.Random) -> str:
@@ -98,12 +103,12 @@ def inputs(seed: int, folder: Path) -> Iterator[tuple[str, Path]]:
         chosen = rng.choices(known, k=3 if rng.random() < 0.1 else 1)
         for old in folder.iterdir():
             old.unlink()
-        for path in chosen:
-            content = damaged(path.read_text(encoding="utf-8", errors="replace"), rng)
+        for path, original in chosen:
+            content = damaged(original.decode("utf-8", errors="replace"), rng)
             raw = content.encode("utf-8", errors="surrogatepass" if rng.random() < 0.02 else "replace")
-            (folder / path.name).write_bytes(raw)
-        names = ", ".join(str(path.relative_to(ROOT)) for path in chosen)
-        yield names, folder if len(chosen) > 1 else folder / chosen[0].name
+            (folder / Path(path).name).write_bytes(raw)
+        names = ", ".join(path for path, _ in chosen)
+        yield names, folder if len(chosen) > 1 else folder / Path(chosen[0][0]).name
 
 
 def fuzz(count: int, seed: int) -> Tally:

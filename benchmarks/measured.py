@@ -14,13 +14,14 @@ from dsgen.estimate.flops import attention_flops_per_token, hardware_flops_per_s
 from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.estimate.memory import memory
 from dsgen.estimate.step_time import step_time
+from dsgen.frameworks import FRAMEWORKS
 from dsgen.job.records import Cluster, Job, Launch, Origin, Pins, Training
 from dsgen.units import GBIT_PER_S
 
 DATA = Path(__file__).parent / "data" / "measured.csv"
 
 #: How each source's program is closest to one of ours.
-FRAMEWORKS = {
+OURS = {
     "megatron-deepspeed": "megatron-deepspeed",
     "deepspeed": "deepspeed",
     "fsdp": "deepspeed",
@@ -199,7 +200,7 @@ def _job(row: dict[str, str]) -> Job | None:
     prefix = row["framework"].split(" ")[0].lower()
     return Job(
         name=row["id"],
-        framework=FRAMEWORKS.get(prefix, "megatron-lm"),
+        framework=FRAMEWORKS[OURS.get(prefix, "megatron-lm")],
         deepspeed_version=(0, 19, 8),
         model=model,
         cluster=cluster,

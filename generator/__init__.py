@@ -99,13 +99,13 @@ def check_job(
 ) -> tuple[Job, tuple[Finding, ...]]:
     """The job as `load_job` gives it, pinned keys checked, with its warnings and notes. Raises `InvalidJob`."""
     from . import job as spec
-    from . import rules
     from .findings import InvalidJob, Severity, in_file_order
     from .frameworks import FRAMEWORKS
+    from .rules import run
 
     job, findings = spec.load_with_findings(source, FRAMEWORKS, overrides=overrides or {})
-    pinned = rules.check_pins(job) if check_pins else ()
-    findings = in_file_order((*findings, *rules.check_job(job), *pinned))
+    pinned = run.check_pins(job) if check_pins else ()
+    findings = in_file_order((*findings, *run.check_job(job), *pinned))
     if any(finding.severity is Severity.ERROR for finding in findings):
         raise InvalidJob(findings)
     return job, findings
@@ -158,7 +158,7 @@ def validate(
     though they are named. Raises nothing else: bad input is a finding.
     """
     from .documents.context import ContextFlags
-    from .validate.submissions import validate
+    from .validate.validate import validate
 
     beside = ContextFlags(
         gpus=gpus,

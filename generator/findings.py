@@ -1,4 +1,4 @@
-"""What is wrong, where, and how to mend it: the one record every check produces."""
+"""What is wrong, where, and how to fix it: the records that every check produces."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Finding:
     where: Location
     message: str
     hint: str | None = None
-    edits: tuple[Edit, ...] = ()  #: what mends it, where there is one safe answer; none of them overlap
+    edits: tuple[Edit, ...] = ()  #: what fixes it, where there is one safe answer; none of them overlap
 
     def to_dict(self) -> dict[str, object]:
         """The JSON form: rule, severity, path, line, column, pointer, message, hint."""

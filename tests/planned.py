@@ -27,7 +27,7 @@ def meant_triple(plan: Plan) -> tuple[int, int, int]:
 
 def _has_mpu(plan: Plan) -> bool:
     """Megatron passes its mpu; a pipeline module brings its own grid."""
-    return plan.job.framework == "megatron-deepspeed" or plan.layout.pipeline > 1
+    return plan.job.framework.passes_mpu or plan.layout.pipeline > 1
 
 
 def complaints(plan: Plan, folder: Path, spec: Path | None = None) -> tuple[Finding, ...]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 import configparser
 import re
+import tokenize
 from collections.abc import Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,7 @@ PACKAGE = ROOT / "generator"
 
 ORDER = (
     {"version", "units", "findings"},
+    {"rule"},
     {"catalog"},
     {"job"},
     {"documents"},
@@ -30,29 +34,120 @@ ORDER = (
 )
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 
-MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE or path.stem in RANK)
+PATHS = sorted(PACKAGE.rglob("*.py"))
+MODULES = [path for path in PATHS if path.parent != PACKAGE or path.stem in RANK]
+LONGEST_FUNCTION, USUAL_FUNCTION, USUAL_SHARE = 42, 17, 0.9
+LAUNCH_TARGETS = {"slurm", "azureml", "shell", "kubernetes", "skypilot"}
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    """The syntax of the module at `path`."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def shown(path: Path) -> str:
+    """A module's path in the package."""
+    return str(path.relative_to(PACKAGE))
+
+
+def dotted(path: Path) -> str:
+    """A module's name from the package's root."""
+    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").rstrip(".")
+
+
+NAMES = {dotted(path): path for path in PATHS}
 
 
 def relative_imports(path: Path) -> Iterator[str]:
-    """Dotted names, from the package's root, of what the module at `path` imports from its own package."""
+    """Names, from the package's root, of the modules that the module at `path` imports, wherever it does so."""
     package = path.parent.relative_to(PACKAGE).parts
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.ImportFrom) and node.level:
             base = package[: len(package) - (node.level - 1)]
-            parts = (*base, *(node.module.split(".") if node.module else ()))
-            yield from [".".join(parts)] if parts else [alias.name for alias in node.names]
+            module = ".".join((*base, *(node.module.split(".") if node.module else ())))
+            for alias in node.names:
+                name = f"{module}.{alias.name}".lstrip(".")
+                yield name if name in NAMES or not module else module
 
 
 def absolute_imports(path: Path) -> Iterator[str]:
     """Top-level names of the absolute imports of the module at `path`."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name.split(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             yield node.module.split(".")[0]
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def executed(path: Path) -> set[str]:
+    """The modules that run when the one at `path` imports what it does, those of the folders that they are in too."""
+    here, found = dotted(path), set()
+    for name in relative_imports(path):
+        parts = name.split(".")
+        above = {".".join(parts[:end]) for end in range(1, len(parts))}
+        found |= {name} | {folder for folder in above if not f"{here}.".startswith(f"{folder}.")}
+    return (found & NAMES.keys()) - {here, ""}
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef]:
+    """The functions of a module, also those within others."""
+    return (node for node in ast.walk(tree(path)) if isinstance(node, ast.FunctionDef))
+
+
+def test_imports_make_no_circle() -> None:
+    """No module is imported by what it imports, through however many others, in functions, or for types alone."""
+    sorter = TopologicalSorter({dotted(path): executed(path) for path in PATHS})
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        pytest.fail(f"circle of imports: {' <- '.join(error.args[1])}")
+
+
+@pytest.mark.parametrize("path", PATHS, ids=shown)
+def test_imports_in_functions_save_start_up_time(path: Path) -> None:
+    """A module that imports something within a function has a comment that says it saves start-up time."""
+    inside = [node for function in functions(path) for node in ast.walk(function)]
+    if any(isinstance(node, ast.Import | ast.ImportFrom) for node in inside):
+        with path.open("rb") as stream:
+            comments = [token.string for token in tokenize.tokenize(stream.readline) if token.type == tokenize.COMMENT]
+        assert any("start-up" in comment for comment in comments)
+
+
+def test_functions_are_short() -> None:
+    """No function is over 42 lines, and nine of ten have at most 17."""
+    lines = {
+        f"{shown(path)}: {node.name}": (node.end_lineno or 0) - node.lineno + 1
+        for path in PATHS
+        for node in functions(path)
+    }
+    assert {name: number for name, number in lines.items() if number > LONGEST_FUNCTION} == {}
+    assert sum(number <= USUAL_FUNCTION for number in lines.values()) >= USUAL_SHARE * len(lines)
+
+
+def constants(node: ast.AST) -> set[object]:
+    """The value of a constant, or those of a literal collection, of a dictionary the keys."""
+    if isinstance(node, ast.Dict):
+        return {key.value for key in node.keys if isinstance(key, ast.Constant)}
+    parts = node.elts if isinstance(node, ast.Tuple | ast.List | ast.Set) else [node]
+    return {part.value for part in parts if isinstance(part, ast.Constant)}
+
+
+@pytest.mark.parametrize("path", PATHS, ids=shown)
+def test_nobody_asks_for_a_framework_or_launcher_by_name(path: Path) -> None:
+    """Outside their folders, no module compares a framework's or a launch target's name, or lists targets."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Compare) and any(constants(part) - {None} for part in (node.left, *node.comparators)):
+            for part in map(ast.unparse, (node.left, *node.comparators)):
+                of_framework = re.search(r"\bframework(\.name)?$|\bstr\(.*framework\)$", part)
+                assert not of_framework or "frameworks" in path.parts, f"line {node.lineno}: {ast.unparse(node)}"
+                of_target = re.search(r"\b(launch\.|launcher_|launch_)?target$|\blauncher\.name$", part)
+                assert not of_target or "launchers" in path.parts, f"line {node.lineno}: {ast.unparse(node)}"
+        if isinstance(node, ast.Tuple | ast.List | ast.Set | ast.Dict) and "launchers" not in path.parts:
+            assert len(constants(node) & LAUNCH_TARGETS) < 2, f"line {node.lineno}: {ast.unparse(node)}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=shown)
 def test_imports_point_one_way(path: Path) -> None:
     """A module imports only from its own folder and from folders to the left of it in the design's order."""
     here = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
@@ -63,7 +158,7 @@ def test_imports_point_one_way(path: Path) -> None:
         assert allowed, f"{path.relative_to(ROOT)} imports {name}"
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+@pytest.mark.parametrize("path", PATHS, ids=shown)
 def test_imports_inside_the_package_are_relative(path: Path) -> None:
     """No module names its own package absolutely, so that it can't be imported under two names."""
     assert not {"dsgen", "generator"} & set(absolute_imports(path))
@@ -100,6 +195,6 @@ def test_there_is_one_version() -> None:
 @pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("test_*.py")), ids=lambda path: path.stem)
 def test_every_test_states_its_claim(path: Path) -> None:
     """Every test function has a docstring."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-            assert ast.get_docstring(node), f"{path.name}: {node.name}"
+    for node in functions(path):
+        if node.name.startswith("test_"):
+            assert (ast.get_docstring(node) or "").rstrip().endswith("."), f"{path.name}: {node.name}"

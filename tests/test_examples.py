@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 import dsgen
+from dsgen.frameworks import FRAMEWORKS
+from dsgen.launchers import LAUNCHERS
 from tests.deepspeed_parser import batch_triple
 from tests.examples import FOLDER, NAMES, plan_for_target
 from tests.launchers.places import put, scripts_clean
@@ -20,11 +22,11 @@ DEEPSPEED = [name for name in NAMES if "framework: megatron-lm" not in (FOLDER /
 
 
 def test_examples_cover_the_ground() -> None:
-    """There are at least twelve, over four frameworks and three launch targets."""
+    """There are at least twelve, for every framework and every launch target."""
     jobs = [plan_for_target(name).job for name in NAMES]
     assert len(jobs) >= 12
-    assert {job.framework for job in jobs} == {"deepspeed", "huggingface", "megatron-deepspeed", "megatron-lm"}
-    assert {job.launch.target for job in jobs} == {"slurm", "azureml", "shell"}
+    assert {job.framework.name for job in jobs} == set(FRAMEWORKS)
+    assert {job.launch.target for job in jobs} == set(LAUNCHERS)
     assert any(job.model.is_moe for job in jobs)
 
 

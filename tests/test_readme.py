@@ -13,6 +13,7 @@ from click.testing import CliRunner
 import dsgen
 from dsgen.cli import commands
 from dsgen.cli.findings_text import finding_text
+from tests.case import read_case
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -58,8 +59,7 @@ def test_message_is_what_is_printed() -> None:
 
 def test_findings_are_what_is_printed() -> None:
     """The findings shown are those of the submission kept for it, whose test compares them with the program's."""
-    told = (ROOT / "tests" / "validate" / "BATCH001_readme" / "bad.out").read_text(encoding="utf-8")
-    assert told.strip() in block("console")
+    assert read_case("BATCH001_readme").expected.strip() in block("console")
 
 
 def test_built_in_job_is_an_example() -> None:

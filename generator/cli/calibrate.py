@@ -10,7 +10,7 @@ import click
 
 from .findings_text import print_findings
 from .loading import DEFAULT_SPEC, stop
-from .options import read_assignments
+from .options import form_option, read_assignments
 from .printing import print_json, print_parts
 from .writing import write_files
 
@@ -39,14 +39,7 @@ if TYPE_CHECKING:
 )
 @click.option("-o", "--output", metavar="FILE", default="calibration.json", show_default=True, help="File to write.")
 @click.option("--force", is_flag=True, help="Overwrite a file that differs.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="Form of the answer.",
-)
+@form_option("table", "json")
 def calibrate(
     runs: tuple[str, ...],
     specs: tuple[str, ...],
@@ -125,12 +118,8 @@ def _fit(
 
 def _left_out(excluded: Iterable[Excluded], places: Mapping[str, Location], severity: Severity) -> list[Finding]:
     from ..documents.runs.measurement import RUNS_UNUSED
-    from ..findings import Finding
 
-    return [
-        Finding(rule=RUNS_UNUSED, severity=severity, where=places[item.name], message=f"left out: {item.reason}")
-        for item in excluded
-    ]
+    return [RUNS_UNUSED.at(places[item.name], f"left out: {item.reason}", severity=severity) for item in excluded]
 
 
 def _default_spec() -> str | None:

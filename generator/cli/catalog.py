@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..units import GBIT_PER_S, TFLOPS
+from .options import form_option
 from .printing import print_json, print_parts
 from .text import count, gib
 from .unknown import unknown
@@ -24,14 +25,7 @@ KINDS = ("accelerators", "node-types", "models")
 @click.command(short_help="List accelerators, node types and models.")
 @click.argument("kind", required=False, type=click.Choice(KINDS))
 @click.argument("name", required=False)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Form of the answer.",
-)
+@form_option("text", "json")
 def catalog(kind: str | None, name: str | None, form: str) -> None:
     """List what dsgen knows by name, or print one entry with its source, in SI units."""
     from ..catalog import load_catalog

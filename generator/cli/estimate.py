@@ -5,20 +5,13 @@ from __future__ import annotations
 import click
 
 from .loading import load
-from .options import Request, job_options
+from .options import Request, form_option, job_options
 from .printing import print_json, print_parts
 
 
 @click.command(short_help="Estimate one layout, without a search.")
 @job_options
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="Form of the answer.",
-)
+@form_option("table", "json")
 def estimate(request: Request, form: str) -> None:
     """Estimate one layout of the job in SPEC: memory, step time, duration, cost.
 

@@ -15,7 +15,7 @@ _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\ud
 
 
 def findings_document(findings: Iterable[Finding]) -> dict[str, object]:
-    """Every finding with its place, and whether `--fix` mends it."""
+    """Every finding with its place, and whether `--fix` fixes it."""
     return {"findings": [{**finding.to_dict(), "fixable": bool(finding.edits)} for finding in findings]}
 
 

@@ -1,4 +1,4 @@
-"""`--fix`: what findings say would mend them, applied round after round until nothing changes."""
+"""`--fix`: the edits of findings, applied round after round until nothing changes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .findings_text import printable
 
 if TYPE_CHECKING:
     from ..findings import Edit, Finding
-    from ..validate.submissions import Answer
+    from ..validate.validate import Answer
     from ..write import Change
 
 MAX_ROUNDS: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mended:
+class FixedFile:
     """A file's text before and after."""
 
     path: str
@@ -31,14 +31,14 @@ class Mended:
     after: str
 
 
-def mend(
+def fix_files(
     check: Callable[[Mapping[str, str]], Answer], wanted: Callable[[Finding], bool]
-) -> tuple[tuple[Mended, ...], Answer]:
+) -> tuple[tuple[FixedFile, ...], Answer]:
     """The files that change, and the answer on them as they are then. Nothing is written.
 
     `check` answers with contents by path instead of what files hold; findings that are not `wanted` are left alone.
     Edits of one finding are made together or not at all; of findings whose edits overlap the first goes first, the
-    others have the next round. What doesn't come to rest within `MAX_ROUNDS` is left as the last round has it.
+    others have the next round. After `MAX_ROUNDS` the result of the last round is kept.
     """
     contents: dict[str, str] = {}
     first = answer = check(contents)
@@ -46,16 +46,16 @@ def mend(
     for _ in range(MAX_ROUNDS):
         texts = {path: text.content for path, text in answer.texts.items()} | contents
         after = contents | _applied((f for f in answer.findings if wanted(f)), texts)
-        if after in seen:  # nothing changes, or what one round mends another breaks again
+        if after in seen:  # nothing changes, or what one round fixes another breaks again
             break
         contents = after
         seen.append(dict(contents))
         answer = check(contents)
     changed = ((path, first.texts[path].content, after) for path, after in sorted(contents.items()))
-    return tuple(Mended(path=p, before=b, after=a) for p, b, a in changed if b != a), answer
+    return tuple(FixedFile(path=p, before=b, after=a) for p, b, a in changed if b != a), answer
 
 
-def write_mended(files: Sequence[Mended]) -> tuple[Change, ...]:
+def write_fixed(files: Sequence[FixedFile]) -> tuple[Change, ...]:
     """Write every file, or none; links are followed, permissions and byte order marks kept. Raises `CannotWrite`."""
     from ..documents.read import MAX_BYTES
     from ..frameworks.program import RenderedFile
@@ -84,7 +84,7 @@ def write_mended(files: Sequence[Mended]) -> tuple[Change, ...]:
     return write(rendered, folder, force=True)
 
 
-def unified_diff(files: Iterable[Mended]) -> str:
+def unified_diff(files: Iterable[FixedFile]) -> str:
     """What changes, as a unified diff."""
     return "".join(line for file in files for line in _diff(file))
 
@@ -126,7 +126,7 @@ def _mark(place: Path) -> str:
         return "\ufeff" if stream.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else ""
 
 
-def _diff(file: Mended) -> Iterator[str]:
+def _diff(file: FixedFile) -> Iterator[str]:
     name = printable(file.path)
     before, after = (text.splitlines(keepends=True) for text in (file.before, file.after))
     for line in difflib.unified_diff(before, after, name, name):

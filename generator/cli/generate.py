@@ -9,19 +9,18 @@ import click
 
 from .findings_text import print_findings
 from .loading import load
-from .options import Request, job_options
+from .options import Request, form_option, job_options
 from .printing import print_json, print_obstacle, print_parts
 from .text import file_name
 from .writing import refuse_unwritable, write_files
 
 if TYPE_CHECKING:
     from ..frameworks.program import RenderedFile
-    from ..job.records import Job
+    from ..job.records import Launch
     from ..search.plan import SearchResult
     from ..write import Change
 
 _OTHER_PLACE = "--diff shows the changes, --force overwrites, -o names another folder"
-_START = {"slurm": "sbatch {}/launch.sbatch", "azureml": "az ml job create --file {}/job.yml", "shell": "{}/launch.sh"}
 
 
 @click.command(short_help="Plan a job and write its files (the default).")
@@ -30,14 +29,7 @@ _START = {"slurm": "sbatch {}/launch.sbatch", "azureml": "az ml job create --fil
 @click.option("--force", is_flag=True, help="Overwrite files that differ.")
 @click.option("--diff", "show_diff", is_flag=True, help="Show what would change, and write nothing.")
 @click.option("--top", type=click.IntRange(min=1), default=3, show_default=True, help="Plans to compare.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Form of the answer.",
-)
+@form_option("text", "json")
 def generate(request: Request, output: str | None, force: bool, show_diff: bool, top: int, form: str) -> None:
     """Plan the job in SPEC, and write the files that launch it.
 
@@ -63,7 +55,7 @@ def generate(request: Request, output: str | None, force: bool, show_diff: bool,
         print_json({**answer.plans[0].to_dict(), "files": written})
     else:
         print_parts(*report(answer, top))
-        click.echo(_files_text(job, changes, folder))
+        click.echo(_files_text(job.launch, changes, folder))
 
 
 def report(answer: SearchResult, top: int) -> tuple[object, ...]:
@@ -88,20 +80,10 @@ def _print_diff(files: tuple[RenderedFile, ...], folder: Path) -> None:
     click.echo("nothing was written" if text else f"{folder} is up to date", err=True)
 
 
-def _files_text(job: Job, changes: tuple[Change, ...], folder: Path) -> str:
-    import shlex
+def _files_text(launch: Launch, changes: tuple[Change, ...], folder: Path) -> str:
+    from ..launchers import LAUNCHERS
 
     words = {"create": "written", "identical": "unchanged", "conflict": "overwritten"}
     lines = [f"  {change.path} ({words[change.action.value]})" for change in changes]
-    start = _START[job.launch.target].format(shlex.quote(str(folder)))
-    return "\n".join(("Files", *lines, "", _before_start(job, folder), f"  {start}"))
-
-
-def _before_start(job: Job, folder: Path) -> str:
-    """Where the script has to be: Slurm and ssh start it where they are called, AzureML uploads a folder."""
-    script = job.launch.script
-    if job.launch.target != "azureml":
-        return f"Start the job from the folder that holds {script}:"
-    if "code" in job.launch.options:
-        return f"Start the job, which uploads {folder / str(job.launch.options['code'])}:"
-    return f"Put {script} and its modules into {folder}, which is uploaded (or set launch.azureml.code), and start it:"
+    launcher = LAUNCHERS[launch.target]
+    return "\n".join(("Files", *lines, "", launcher.before(launch, folder), f"  {launcher.command(folder)}"))

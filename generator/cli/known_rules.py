@@ -2,138 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ..rules.rule import Rule
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownRule:
-    """A rule as it is printed. What isn't said of a rule is empty."""
-
-    id: str
-    severity: str
-    checks: str  #: spec | runs | job | layout | fit | files | engine; several with commas
-    title: str  #: the requirement as a sentence
-    source: str
-    when: str = ""  #: when the job would notice: parse | init | training | launcher | submit | silent
-    versions: str = ""  #: of DeepSpeed, such as `>=0.16.4`; empty: all
-    reads: tuple[str, ...] = ()  #: kinds of documents
-    prevents: str = ""  #: the error that comes without it, or what goes wrong silently
-    fix: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleNote:
-    """What explains a rule beyond its requirement, where the rule doesn't say it itself."""
-
-    prevents: str
-    fix: str
-
-
-#: Rules on texts that don't stop the job; the others do.
-_MILDER: Mapping[str, str] = {
-    "SPEC016": "warning",
-    "SPEC020": "warning",
-    "RUN006": "warning",
-    "FILE007": "note",
-    "FILE008": "warning",
-    "ENG002": "note",
-}
+from ..rule import Rule, rules_in
 
 
 @lru_cache(maxsize=1)
-def known_rules() -> tuple[KnownRule, ...]:
+def known_rules() -> tuple[Rule, ...]:
     """Rules by id; one that checks jobs and files alike is one entry."""
     from ..rules.files.registry import all_file_rules
 
-    notes = rule_notes()
     rules = {rule.id: rule for rule in _other_rules()}
-    for rule_id, rule in rules.items():
-        if rule_id in notes:
-            rules[rule_id] = replace(rule, prevents=notes[rule_id].prevents, fix=notes[rule_id].fix)
-    for document in all_file_rules():
-        known = rules.get(document.id)
-        rules[document.id] = _of_files(document) if known is None else _joined(known, document)
+    for rule in all_file_rules():
+        known = rules.get(rule.id)
+        rules[rule.id] = rule if known is None else _joined(known, rule)
     return tuple(sorted(rules.values(), key=lambda rule: rule.id))
 
 
-def _other_rules() -> Iterable[KnownRule]:
+def checks(rule: Rule) -> str:
+    """What the rule checks: spec, runs, job, layout, fit, files or engine; of one that checks files too, both."""
+    return f"{rule.checks}, files" if rule.reads and rule.checks != "files" else rule.checks
+
+
+def _other_rules() -> Iterable[Rule]:
     """All but the rules on documents."""
-    from ..documents.codes import TITLES as FILE_TITLES
-    from ..documents.runs.measurement import TITLES as RUN_TITLES
-    from ..job.codes import TITLES
-    from ..rules import ALL_RULES, JobRule, LayoutRule
+    from ..documents import codes as of_files
+    from ..documents.runs import measurement
+    from ..job import codes
+    from ..rules.registry import PLANNING_RULES
 
-    yield from _titled(TITLES, "spec", "the job spec's own form")
-    yield from _titled(RUN_TITLES, "runs", "the documented form of runs that dsgen calibrate reads")
-    yield from _titled(FILE_TITLES, "files", "the documented form of what dsgen validate reads")
-    for rule in ALL_RULES:
-        yield KnownRule(
-            id=rule.id,
-            severity=rule.severity.value,
-            checks="job" if isinstance(rule, JobRule) else "layout" if isinstance(rule, LayoutRule) else "fit",
-            title=rule.title,
-            source=rule.source,
-        )
+    return (*rules_in(codes, measurement, of_files), *PLANNING_RULES)
 
 
-def _titled(titles: Mapping[str, str], checks: str, source: str) -> Iterable[KnownRule]:
-    """What is wrong with a document as text, which is no rule on a job."""
-    for rule_id, title in titles.items():
-        engine = rule_id.startswith("ENG")
-        yield KnownRule(
-            id=rule_id,
-            severity=_MILDER.get(rule_id, "error"),
-            checks="engine" if engine else checks,
-            title=title,
-            source="the installed DeepSpeed's own parser" if engine else source,
-        )
-
-
-def _of_files(rule: Rule) -> KnownRule:
-    return KnownRule(
-        id=rule.id,
-        severity=rule.severity.value,
-        checks="files",
-        title=rule.title,
-        source=rule.source,
-        when=rule.when,
-        versions=rule.versions,
-        reads=tuple(rule.reads),
-        prevents=rule.prevents,
-        fix=rule.fix,
-    )
-
-
-def _joined(known: KnownRule, rule: Rule) -> KnownRule:
-    """A rule that checks files too, or other files too, with the words it has already where there are any."""
-    checks = known.checks if "files" in known.checks else f"{known.checks}, files"
+def _joined(known: Rule, rule: Rule) -> Rule:
+    """A rule that checks files too, or other files too, with the text that it has already."""
+    others = known if known.reads else rule
     return replace(
         known,
-        checks=checks,
         source=known.source if rule.source in known.source else f"{known.source}; {rule.source}",
-        when=known.when or rule.when,
-        versions=known.versions if known.reads else rule.versions,
+        since=others.since,
+        before=others.before,
         reads=tuple(dict.fromkeys((*known.reads, *rule.reads))),
-        prevents=known.prevents or rule.prevents,
-        fix=known.fix or rule.fix,
     )
-
-
-@lru_cache(maxsize=1)
-def rule_notes() -> Mapping[str, RuleNote]:
-    """Notes by rule id, for all but the rules on documents."""
-    from importlib.resources import files
-
-    import yaml
-
-    text = files(__package__).joinpath("rule_notes.yaml").read_text(encoding="utf-8")
-    return {rule: RuleNote(**note) for rule, note in yaml.safe_load(text).items()}
 
 
 def title_of(rule_id: str) -> str:

@@ -40,8 +40,14 @@ class Request:
         return shlex.join(("dsgen", *self.words))
 
 
+def form_option(*forms: str) -> Callable[[Command], Command]:
+    """`--format`, which a command receives as `form`; the first of the forms is the default."""
+    choice = click.Choice(forms)
+    return click.option("--format", "form", type=choice, default=forms[0], show_default=True, help="Output format.")
+
+
 def job_options(command: Command) -> Command:
-    """Give a command the argument SPEC and the override flags; it receives them as `request`."""
+    """Give a command the argument SPEC and the override flags, which it receives as `request`."""
 
     @functools.wraps(command)
     def collected(**parameters: Any) -> Any:
@@ -95,7 +101,7 @@ _DECORATORS: tuple[Callable[[Any], Any], ...] = (
     click.option("--model", metavar="NAME|PATH", help="A preset, or a Hugging Face config.json."),
     click.option("--cluster", metavar="NAME", help="A node type of the catalog."),
     click.option("--framework", metavar="NAME", help="deepspeed, huggingface, megatron-deepspeed or megatron-lm."),
-    click.option("--calibration", metavar="FILE", help="What `dsgen calibrate` wrote from runs of this cluster."),
+    click.option("--calibration", metavar="FILE", help="A calibration file that `dsgen calibrate` wrote."),
     click.option("--target", metavar="NAME", help="slurm, azureml or shell."),
     click.option("--global-batch", type=click.IntRange(min=1), help="Sequences per optimizer step."),
     click.option("--sequence-length", type=click.IntRange(min=1), help="Tokens per sequence."),
@@ -105,6 +111,6 @@ _DECORATORS: tuple[Callable[[Any], Any], ...] = (
         multiple=True,
         metavar="PATH=VALUE",
         callback=read_assignments,
-        help="Any key of the spec, such as layout.tensor=8; the value is YAML. Can be repeated.",
+        help="Set any key of the spec, such as layout.tensor=8; VALUE is YAML. Repeatable.",
     ),
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .loading import load
-from .options import Request, job_options
+from .options import Request, form_option, job_options
 from .printing import print_json, print_obstacle, print_parts
 
 if TYPE_CHECKING:
@@ -17,26 +17,18 @@ if TYPE_CHECKING:
 @click.command(short_help="Rank the layouts of a job; write nothing.")
 @job_options
 @click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help="Plans to list.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "json", "csv"]),
-    default="table",
-    show_default=True,
-    help="Form of the answer.",
-)
+@form_option("table", "json", "csv")
 def plan(request: Request, top: int, form: str) -> None:
     """Rank the layouts of the job in SPEC; write nothing."""
     from ..search import search
     from ..search.plan import Infeasible
-    from ..search.plan_document import search_document
 
     job, _ = load(request)
     answer = search(job, top=top)
     if isinstance(answer, Infeasible):
         print_obstacle(answer, form)
     elif form == "json":
-        print_json(search_document(answer))
+        print_json(answer.to_dict())
     elif form == "csv":
         click.echo(_csv(answer.plans), nl=False)
     else:

@@ -33,9 +33,7 @@ def print_parts(*parts: object) -> None:
 def print_obstacle(answer: Infeasible, form: str) -> NoReturn:
     """Say why nothing fits and what would, and exit with `ExitStatus.INFEASIBLE`."""
     if form == "json":
-        from ..search.plan_document import search_document
-
-        print_json(search_document(answer))
+        print_json(answer.to_dict())
     else:
         from .answers import obstacle
 

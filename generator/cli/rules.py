@@ -11,7 +11,7 @@ from .printing import print_json, print_parts
 from .unknown import unknown
 
 if TYPE_CHECKING:
-    from .known_rules import KnownRule
+    from ..rule import Rule
 
 
 @click.command(short_help="List or explain the rules.")
@@ -40,7 +40,7 @@ def rules(rule_id: str | None, form: str) -> None:
     if form == "json":
         print_json({"rules": [_document(rule) for rule in chosen]})
     elif form == "markdown":
-        from .rules_page import rules_page
+        from .rule_pages import rules_page
 
         click.echo(rules_page(chosen), nl=False)
     elif len(chosen) > 1:
@@ -49,15 +49,29 @@ def rules(rule_id: str | None, form: str) -> None:
         click.echo(_explanation(chosen[0]))
 
 
-def _document(rule: KnownRule) -> dict[str, object]:
+def _document(rule: Rule) -> dict[str, object]:
     """The rule's fields, without those that are empty."""
-    from dataclasses import asdict
+    from .known_rules import checks
 
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(rule).items() if value}
+    said = {
+        "id": rule.id,
+        "severity": rule.severity.value,
+        "checks": checks(rule),
+        "title": rule.title,
+        "source": rule.source,
+        "when": rule.when,
+        "versions": rule.versions,
+        "reads": list(rule.reads),
+        "prevents": rule.prevents,
+        "fix": rule.fix,
+    }
+    return {name: value for name, value in said.items() if value}
 
 
-def _explanation(rule: KnownRule) -> str:
+def _explanation(rule: Rule) -> str:
     """The rule as a person reads it."""
+    from .known_rules import checks
+
     said = {
         "prevents": rule.prevents,
         "fix": rule.fix,
@@ -67,17 +81,19 @@ def _explanation(rule: KnownRule) -> str:
         "versions": rule.versions and f"DeepSpeed {rule.versions}",
     }
     lines = [f"{name + ':':<10}{text}" for name, text in said.items() if text]
-    return "\n".join((f"{rule.id} ({rule.severity}, checks {rule.checks})", rule.title, "", *lines))
+    return "\n".join((f"{rule.id} ({rule.severity.value}, checks {checks(rule)})", rule.title, "", *lines))
 
 
-def _print_table(rules: Iterable[KnownRule]) -> None:
+def _print_table(rules: Iterable[Rule]) -> None:
     from rich.table import Table
     from rich.text import Text
+
+    from .known_rules import checks
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for heading in ("id", "severity", "checks"):
         table.add_column(heading, no_wrap=True)
     table.add_column("requires", ratio=1)
     for rule in rules:
-        table.add_row(rule.id, rule.severity, rule.checks, Text(rule.title))  # no emoji in H:M:S
+        table.add_row(rule.id, rule.severity.value, checks(rule), Text(rule.title))  # no emoji in H:M:S
     print_parts(table)

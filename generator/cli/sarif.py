@@ -18,7 +18,7 @@ from .findings_text import printable
 
 if TYPE_CHECKING:
     from ..findings import Edit, Finding, Location
-    from .known_rules import KnownRule
+    from ..rule import Rule
 
 Json = dict[str, Any]
 
@@ -28,7 +28,7 @@ _PLACEHOLDER: Final = re.compile(r"\{(\d+)\}")
 _LINK: Final = re.compile(r"\[(?=[^\[\]]*\]\()")
 
 
-def sarif_log(findings: Iterable[Finding], rules: Mapping[str, KnownRule]) -> Json:
+def sarif_log(findings: Iterable[Finding], rules: Mapping[str, Rule]) -> Json:
     """The log of one run. `rules` explains rules by id. Findings on flags have no file: they are notifications."""
     placed: list[Finding] = []
     flags: list[Finding] = []
@@ -53,14 +53,14 @@ def sarif_log(findings: Iterable[Finding], rules: Mapping[str, KnownRule]) -> Js
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _rule(rule_id: str, rule: KnownRule | None) -> Json:
+def _rule(rule_id: str, rule: Rule | None) -> Json:
     if rule is None:
         return {"id": rule_id}
     described: Json = {
         "id": rule.id,
         "shortDescription": {"text": _text(rule.title)},
         "fullDescription": {"text": _text(rule.prevents or rule.title)},
-        "defaultConfiguration": {"level": rule.severity},
+        "defaultConfiguration": {"level": rule.severity.value},
     }
     if rule.fix:
         described["help"] = {"text": _text(f"{rule.title}\n\nWithout it: {rule.prevents}\n\nFix: {rule.fix}")}

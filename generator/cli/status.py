@@ -1,4 +1,4 @@
-"""What the program's exit status says."""
+"""Exit statuses of the program."""
 
 from __future__ import annotations
 

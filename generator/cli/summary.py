@@ -11,7 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..search.plan_document import MFU_CONVENTION, run_of
+from ..search.plan import MFU_CONVENTION
 from .memory_bar import memory_bars
 from .text import band_note, choices, count, degrees, long_time, percent, seconds, seconds_with_band
 
@@ -99,7 +99,7 @@ def _parts(plan: Plan) -> str:
 
 
 def _run(plan: Plan) -> str:
-    run = run_of(plan)
+    run = plan.run
     if run is None:
         return "set training.duration to see how long the run takes"
     cost = (

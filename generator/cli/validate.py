@@ -1,4 +1,4 @@
-"""`dsgen validate`: every finding in the files of a job, each by itself and all against one another."""
+"""`dsgen validate`: check the files of a job, each by itself and against one another."""
 
 from __future__ import annotations
 
@@ -6,50 +6,44 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from .options import form_option
 from .status import ExitStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ..findings import Finding
-    from ..validate.submissions import Answer
-    from .fixing import Mended
+    from ..validate.validate import Answer
+    from .fixing import FixedFile
 
 CONSUMERS: Final = ("deepspeed", "huggingface", "accelerate", "megatron-deepspeed")
 _SEVERITIES: Final = ("error", "warning", "note")  #: the worst first
 
 
-@click.command(short_help="Find every problem of a job's files.")
+@click.command(short_help="Check the files of a job.")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("--gpus", type=click.IntRange(min=1), help="GPUs of the whole job.")
 @click.option("--gpus-per-node", type=click.IntRange(min=1), help="GPUs of one node.")
-@click.option("--cluster", metavar="NAME", help="A node type of the catalog.")
-@click.option("--model", metavar="NAME|PATH", help="A preset, or a Hugging Face config.json.")
-@click.option("--job", metavar="SPEC", help="The job spec that the files are for.")
-@click.option("--consumer", type=click.Choice(CONSUMERS), help="What reads the DeepSpeed config.")
-@click.option("--deepspeed-version", metavar="X.Y.Z", help="The DeepSpeed that is installed; else the newest known.")
-@click.option("--skip-unknown", is_flag=True, help="Leave out files at PATH that are no such document, as in a folder.")
-@click.option("--each-folder", is_flag=True, help="Take the files of every folder as a job of their own.")
-@click.option("--engine", is_flag=True, help="Ask the parser of the DeepSpeed that is installed here, too.")
-@click.option("--select", multiple=True, metavar="IDS", help="Tell only of these rules: ids or prefixes, by commas.")
-@click.option("--ignore", multiple=True, metavar="IDS", help="Tell nothing of these rules: ids or prefixes, by commas.")
-@click.option("--fix", is_flag=True, help="Mend what has one safe answer, and tell what is left.")
-@click.option("--diff", "only_diff", is_flag=True, help="With --fix: show what it would change, and write nothing.")
+@click.option("--cluster", metavar="NAME", help="Node type from the catalog.")
+@click.option("--model", metavar="NAME|PATH", help="Model preset, or path of a Hugging Face config.json.")
+@click.option("--job", metavar="SPEC", help="Job spec that the files belong to.")
+@click.option("--consumer", type=click.Choice(CONSUMERS), help="Program that reads the DeepSpeed config.")
+@click.option("--deepspeed-version", metavar="X.Y.Z", help="Installed DeepSpeed release; default: the newest known.")
+@click.option("--skip-unknown", is_flag=True, help="Skip files at PATH that dsgen does not recognize.")
+@click.option("--each-folder", is_flag=True, help="Check every folder as a separate job.")
+@click.option("--engine", is_flag=True, help="Also run the parser of the installed DeepSpeed.")
+@click.option("--select", multiple=True, metavar="IDS", help="Report only these rules: ids or prefixes, with commas.")
+@click.option("--ignore", multiple=True, metavar="IDS", help="Skip these rules: ids or prefixes, with commas.")
+@click.option("--fix", is_flag=True, help="Apply safe fixes, report the rest.")
+@click.option("--diff", "only_diff", is_flag=True, help="With --fix: show the changes, write nothing.")
 @click.option(
     "--fail-on",
     type=click.Choice([*_SEVERITIES, "never"]),
     default="error",
     show_default=True,
-    help="Exit with 1 for findings of this severity or worse.",
+    help="Exit with status 1 on findings of this severity or worse.",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "sarif", "github"]),
-    default="text",
-    show_default=True,
-    help="Form of the answer.",
-)
+@form_option("text", "json", "sarif", "github")
 def validate(
     paths: tuple[str, ...],
     form: str,
@@ -58,24 +52,24 @@ def validate(
     ignore: tuple[str, ...],
     fix: bool,
     only_diff: bool,
-    **beside: Any,
+    **context: Any,
 ) -> None:
-    """Find every problem of the files at PATH, or in the folders there; exit with 1 when there are errors.
+    """Check the files at PATH, or in the folders there. The exit status is 1 when there are errors.
 
-    With --fix, what is told is what is left. The diff goes to standard output, for other forms than text to standard
-    error.
+    With --fix, the findings that remain are reported. The diff goes to standard output, or to standard error for
+    formats other than text.
     """
     from .rule_selection import selection
 
     if only_diff and not fix:
-        raise click.UsageError("--diff shows what --fix would change: give both")
-    told = selection(select, ignore)
-    check = _checker(paths, told.keeps, **beside)
+        raise click.UsageError("--diff requires --fix")
+    selected = selection(select, ignore)
+    check = _checker(paths, selected.keeps, **context)
     if fix:
-        files, answer = _mended(check, told.keeps, write=not only_diff, quiet=form != "text")
+        files, answer = _fixed(check, selected.keeps, write=not only_diff, quiet=form != "text")
     else:
         files, answer = (), check({})
-    findings = [finding for finding in answer.findings if told.keeps(finding)]
+    findings = [finding for finding in answer.findings if selected.keeps(finding)]
     _print(findings, form)
     click.echo(_summary(findings, answer.documents, files, written=not only_diff), err=True)
     if _fails(findings, fail_on):
@@ -84,19 +78,19 @@ def validate(
 
 def _checker(
     paths: tuple[str, ...],
-    told: Callable[[Finding], bool],
+    reported: Callable[[Finding], bool],
     *,
     job: str | None,
     engine: bool,
     skip_unknown: bool,
     each_folder: bool,
-    **beside: Any,
+    **context: Any,
 ) -> Callable[[Mapping[str, str]], Answer]:
     """A function that checks the paths, with contents to read instead of the files'."""
     from ..documents.context import ContextFlags
     from ..documents.read import by_folder
-    from ..validate.submissions import joined
-    from ..validate.submissions import validate as check
+    from ..validate.validate import joined
+    from ..validate.validate import validate as check
 
     submissions = by_folder(paths) if each_folder else (paths,)
 
@@ -105,38 +99,38 @@ def _checker(
             return joined(
                 check(
                     submission,
-                    ContextFlags(**beside),
+                    ContextFlags(**context),
                     job=job,
                     engine=engine,
                     skip_unknown=skip_unknown or each_folder,
                     instead=instead,
-                    told=told,
+                    reported=reported,
                 )
                 for submission in submissions
             )
         except ModuleNotFoundError as missing:
             if not engine or missing.name != "deepspeed":
                 raise
-            raise click.UsageError(f"--engine asks DeepSpeed itself: {missing.msg}") from None
+            raise click.UsageError(f"--engine requires DeepSpeed: {missing.msg}") from None
 
     return answer
 
 
-def _mended(
+def _fixed(
     check: Callable[[Mapping[str, str]], Answer], wanted: Callable[[Finding], bool], *, write: bool, quiet: bool
-) -> tuple[tuple[Mended, ...], Answer]:
+) -> tuple[tuple[FixedFile, ...], Answer]:
     """The files that `--fix` changes, shown and with `write` written, and the answer on what is left."""
     from ..write import CannotWrite
-    from .fixing import mend, unified_diff, write_mended
+    from .fixing import fix_files, unified_diff, write_fixed
     from .writing import refuse_unwritable
 
-    files, answer = mend(check, wanted)
+    files, answer = fix_files(check, wanted)
     click.echo(unified_diff(files), nl=False, err=quiet)
     if write:
         try:
-            write_mended(files)
+            write_fixed(files)
         except CannotWrite as problem:
-            refuse_unwritable(problem, "give yourself the right to write there, or mend a copy of the files")
+            refuse_unwritable(problem, "make the files writable, or fix a copy of them")
     return files, answer
 
 
@@ -168,14 +162,14 @@ def _echo_lines(lines: Iterable[str]) -> None:
         click.echo(text)
 
 
-def _summary(findings: Sequence[Finding], documents: int, files: Sequence[Mended], *, written: bool) -> str:
+def _summary(findings: Sequence[Finding], documents: int, files: Sequence[FixedFile], *, written: bool) -> str:
     """`2 errors, 1 warning in 3 documents; 1 can be fixed with --fix`."""
     severities = [finding.severity.value for finding in findings]
     counts = [_count(severities.count(severity), severity) for severity in _SEVERITIES if severity in severities]
     summary = f"{', '.join(counts) or 'no findings'} in {_count(documents, 'document')}"
     fixable = sum(bool(finding.edits) for finding in findings)
     if files:
-        summary += f"; {_count(len(files), 'file')} {'mended' if written else 'would be mended'}"
+        summary += f"; {_count(len(files), 'file')} {'fixed' if written else 'would be fixed'}"
     elif fixable:
         summary += f"; {fixable} can be fixed with --fix"
     return summary

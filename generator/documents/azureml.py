@@ -41,8 +41,7 @@ _OTHERS: Final = (
 
 def read_azureml(source: Source, text: Text) -> AzureMLJob:
     """The job of a YAML document, its command read as a shell script."""
-    command = source.value("/command")
-    script = None
+    command, script = source.value("/command"), None
     if isinstance(command, str) and command.strip():
         shell = read_command_text(command, _places(source, text, command), text.path)
         script = LaunchScript(shell=shell, launches=launches(shell), sbatch=sbatch_options(shell))
@@ -57,8 +56,8 @@ def is_of_azureml(schema: object) -> bool:
 def other_than_command(source: Source) -> str | None:
     """What a file with the keys of an AzureML job is instead, as in `pipeline job`; None for a command job.
 
-    azure-ai-ml goes by `type` and takes a job without one for a command job; `$schema` is for editors, and tells the
-    files that are no jobs. Source: azure-ai-ml entities/_job/job.py:208-248 @ 1.35.2.
+    azure-ai-ml reads `type`, and loads a job without one as a command job; `$schema` is for editors, and shows which
+    files are no jobs. Source: azure-ai-ml entities/_job/job.py:208-248 @ 1.35.2.
     """
     data = source.data if isinstance(source.data, dict) else {}
     schema, kind = data.get("$schema"), data.get("type", "command")
@@ -88,7 +87,7 @@ def _is_parameter(value: object) -> bool:
 
 
 def _places(source: Source, text: Text, command: str) -> Callable[[int], Location]:
-    """The place in the file of each character of the command; of the key where they can't be told apart."""
+    """The place in the file of each character of the command; of the key where they can't be matched."""
     key = replace(source.locate_key("/command"), pointer="/command")
     starts = [0, *(match.end() for match in _LINE_BREAK.finditer(text.content))]
     where = source.locate("/command")
@@ -106,7 +105,7 @@ def _places(source: Source, text: Text, command: str) -> Callable[[int], Locatio
 
 
 def _aligned(value: str, content: str, begin: int) -> list[int] | None:
-    """Where each character of a scalar's value stands in the text, in which the scalar begins at `begin`.
+    """The offset in the text of each character of a scalar's value; the scalar begins at `begin`.
 
     Folding changes white space and quoting adds quotes and backslashes; every other character is there once, in order.
     None where that doesn't hold, as for an alias or an escape such as `\\x41`.

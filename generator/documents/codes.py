@@ -1,36 +1,90 @@
-"""The ids of what can be wrong with a document as text, whatever it says. Ids are never reused."""
+"""What can be wrong with a document as text, whatever its content. Ids are never reused."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Final
 
-UNREADABLE: Final = "FILE001"
-SYNTAX: Final = "FILE002"
-DUPLICATE_KEY: Final = "FILE003"
-UNKNOWN_KIND: Final = "FILE004"
-TOO_MUCH: Final = "FILE005"
-UNKNOWN_NAME: Final = "FILE006"
-USELESS_IGNORE: Final = "FILE007"
-UNKNOWN_IGNORE: Final = "FILE008"
-ENGINE_REFUSES: Final = "ENG001"
-ENGINE_VERSION: Final = "ENG002"
+from ..findings import NOTE, WARNING, Finding
+from ..rule import Rule, rule_of_reader
 
-TITLES: Final[Mapping[str, str]] = {
-    UNREADABLE: "Every file is readable UTF-8 text.",
-    SYNTAX: "A YAML document is well-formed.",
-    DUPLICATE_KEY: "A mapping of a YAML document has each key once.",
-    UNKNOWN_KIND: "A path names a kind of document that dsgen reads, or a folder that has one.",
-    TOO_MUCH: "A submission stays within the limits of size, nesting and number of files.",
-    UNKNOWN_NAME: "The cluster, model and job named beside the files are known.",
-    USELESS_IGNORE: "A comment that ignores a rule stands where the rule finds something.",
-    UNKNOWN_IGNORE: "A comment that ignores findings names rules that dsgen has.",
-    ENGINE_REFUSES: "The installed DeepSpeed's own parser takes every DeepSpeed config (with --engine).",
-    ENGINE_VERSION: "The installed DeepSpeed is the version that the files are checked for (with --engine).",
-}
+_text = partial(rule_of_reader, checks="files", source="the documented form of what dsgen validate reads")
+_engine = partial(rule_of_reader, checks="engine", source="the installed DeepSpeed's own parser")
 
-#: What the reader of job specs calls the same.
-FROM_SPEC: Final[Mapping[str, str]] = {
+UNREADABLE: Final = _text(
+    "FILE001",
+    "Every file is readable UTF-8 text.",
+    "The program that reads the file stops, or reads something else than was meant.",
+    "save the file as plain UTF-8 text, and give its path",
+)
+SYNTAX: Final = _text(
+    "FILE002",
+    "A YAML document is well-formed.",
+    "The program that reads the YAML stops before anything is checked.",
+    "correct the YAML at the place named",
+)
+DUPLICATE_KEY: Final = _text(
+    "FILE003",
+    "A mapping of a YAML document has each key once.",
+    "No error from most readers: the last of the two values counts, silently.",
+    "keep one of the two keys",
+    when="silent",
+)
+UNKNOWN_KIND: Final = _text(
+    "FILE004",
+    "A path names a kind of document that dsgen reads, or a folder that has one.",
+    "No error: a file that nobody checks looks as if it had passed.",
+    "name the job's own files, or the folder that has them",
+    when="silent",
+)
+TOO_MUCH: Final = _text(
+    "FILE005",
+    "A submission stays within the limits of size, nesting and number of files.",
+    "No error: files past the limits would not be checked.",
+    "name the folder of one job, without its data",
+    when="silent",
+)
+UNKNOWN_NAME: Final = _text(
+    "FILE006",
+    "The cluster, model and job of the context are known.",
+    "The checks that need the cluster, model or job would be left out.",
+    "use a name that `dsgen catalog` lists",
+)
+USELESS_IGNORE: Final = _text(
+    "FILE007",
+    "A comment that ignores a rule is where the rule reports a finding.",
+    "No error: the comment hides a finding that may come later for another reason.",
+    "remove the comment",
+    severity=NOTE,
+    when="silent",
+)
+UNKNOWN_IGNORE: Final = _text(
+    "FILE008",
+    "A comment that ignores findings names rules that dsgen has.",
+    "No error: the comment ignores nothing.",
+    "use an id that `dsgen rules` lists",
+    severity=WARNING,
+    when="silent",
+)
+ENGINE_REFUSES: Final = _engine(
+    "ENG001",
+    "The installed DeepSpeed's own parser accepts every DeepSpeed config (with --engine).",
+    "DeepSpeed stops at start with the error in the message.",
+    "change what the message asks for; `dsgen rules` lists what dsgen itself checks",
+)
+ENGINE_VERSION: Final = _engine(
+    "ENG002",
+    "The installed DeepSpeed is the version that the files are checked for (with --engine).",
+    "No error: the job's own DeepSpeed may accept or refuse other keys than the parser that was asked.",
+    "set --deepspeed-version to the installed version, or install the version that the job runs",
+    severity=NOTE,
+    when="silent",
+)
+
+#: What the reader of job specs calls the same, by its ids.
+_FROM_SPEC: Final[Mapping[str, Rule]] = {
     "SPEC001": UNREADABLE,
     "SPEC002": SYNTAX,
     "SPEC003": DUPLICATE_KEY,
@@ -40,3 +94,9 @@ FROM_SPEC: Final[Mapping[str, str]] = {
     "SPEC013": UNKNOWN_NAME,
     "SPEC014": UNREADABLE,
 }
+
+
+def from_spec(finding: Finding) -> Finding:
+    """What the reader of job specs reports of a text, as a finding on a document of another kind."""
+    rule = _FROM_SPEC.get(finding.rule)
+    return replace(finding, rule=rule.id) if rule else finding

@@ -1,4 +1,4 @@
-"""Where the comments of a document stand, and nothing that only looks like one within a text."""
+"""The places of a document's comments, and of nothing within a text that only looks like one."""
 
 from __future__ import annotations
 
@@ -47,8 +47,7 @@ def _outside(content: str, texts: list[Span]) -> Iterator[Span]:
 
 
 def _line_end(content: str, start: int) -> int:
-    line = _LINE.match(content, start)
-    return line.end() if line else start
+    return line.end() if (line := _LINE.match(content, start)) else start
 
 
 def _quoted(content: str) -> list[Span]:

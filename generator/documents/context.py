@@ -1,4 +1,4 @@
-"""What the user says flags the files, looked up: `--cluster`, `--model`, `--gpus` and so on."""
+"""The context of the files, which flags give: `--cluster`, `--model`, `--gpus` and so on, looked up."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 
 from ..catalog import Model
-from ..findings import Finding, Location, Severity
+from ..findings import Finding, Location
 from ..job.plain import plain_source
 from ..job.records import Cluster, Job
 from ..job.resolve_cluster import resolve_cluster
@@ -20,7 +20,7 @@ _VERSION = re.compile(r"\d{1,4}(?:\.\d{1,4}){1,2}", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextFlags:
-    """The same as the user writes it; None where nothing is said."""
+    """The flags as the user writes them; None where one is left out."""
 
     gpus: int | None = None
     gpus_per_node: int | None = None
@@ -31,7 +31,7 @@ class ContextFlags:
 
 
 def look_up(flags: ContextFlags, job: Job | None = None) -> tuple[Context, tuple[Finding, ...]]:
-    """What is given, and an error for every name that isn't known, which is then left out."""
+    """The context, and an error for every unknown name, which is then left out."""
     findings: list[Finding] = []
     cluster: Cluster | None = None
     model: Model | None = None
@@ -41,15 +41,13 @@ def look_up(flags: ContextFlags, job: Job | None = None) -> tuple[Context, tuple
     if flags.model is not None:
         model, problems = resolve_model(plain_source({"model": flags.model}), flags.model)
         findings += problems
-    version: tuple[int, ...] = NEWEST_DEEPSPEED
-    if flags.deepspeed_version is not None:
-        if _VERSION.fullmatch(flags.deepspeed_version):
-            version = tuple(map(int, flags.deepspeed_version.split(".")))
-        else:
-            hint = "give a release, such as --deepspeed-version 0.16.9"
-            findings.append(_unknown(f"{flags.deepspeed_version!r} is no version of DeepSpeed", hint))
+    version = flags.deepspeed_version
+    if version is not None and not _VERSION.fullmatch(version):
+        hint = "give a release, such as --deepspeed-version 0.16.9"
+        findings.append(_unknown(f"{version!r} is not a DeepSpeed version", hint))
+        version = None
     if flags.consumer is not None and flags.consumer not in CONSUMERS:
-        findings.append(_unknown(f"{flags.consumer!r} is no consumer", f"one of {', '.join(CONSUMERS)}"))
+        findings.append(_unknown(f"unknown consumer {flags.consumer!r}", f"use one of {', '.join(CONSUMERS)}"))
     context = Context(
         gpus=flags.gpus,
         gpus_per_node=flags.gpus_per_node,
@@ -57,16 +55,15 @@ def look_up(flags: ContextFlags, job: Job | None = None) -> tuple[Context, tuple
         model=model,
         job=job,
         consumer=flags.consumer if flags.consumer in CONSUMERS else None,
-        deepspeed_version=version,
+        deepspeed_version=tuple(map(int, version.split("."))) if version else NEWEST_DEEPSPEED,
     )
     return context, tuple(_of_flags(finding) for finding in findings)
 
 
 def _unknown(message: str, hint: str) -> Finding:
-    where = Location(path=FLAGS)
-    return Finding(rule=codes.UNKNOWN_NAME, severity=Severity.ERROR, where=where, message=message, hint=hint)
+    return codes.UNKNOWN_NAME.at(Location(path=FLAGS), message, hint)
 
 
 def _of_flags(finding: Finding) -> Finding:
     where = replace(finding.where, path=FLAGS, line=None, column=None, excerpt=None)
-    return replace(finding, rule=codes.FROM_SPEC.get(finding.rule, finding.rule), where=where)
+    return replace(codes.from_spec(finding), where=where)

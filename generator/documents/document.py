@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Literal
+from typing import Final, Literal
 
 from ..findings import Location
-from ..job.source import Source
+from .accelerate import AccelerateConfig
 from .hjson.text import JsonText
+from .hostfile import EnvironmentFile as EnvironmentFile
 from .hostfile import Hostfile
 from .megatron_arguments import MegatronArguments
 from .shell.launch_line import Launch, Options
 from .shell.script import ShellScript
 from .training_arguments import TrainingArguments
+from .yaml_document import YamlDocument
 
 Kind = Literal[
     "job spec",
@@ -27,6 +30,7 @@ Kind = Literal[
     "hostfile",
     "environment file",
 ]
+_INTEGER: Final = re.compile(r"\s*[+-]?\d{1,11}\s*")  # that Python's int() reads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,36 +105,49 @@ class LaunchScript:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AzureMLJob:
-    """An AzureML command job in YAML; its command is read as a shell script."""
+class AzureMLJob(YamlDocument):
+    """An AzureML command job as azure-ai-ml loads it; its command is read as a shell script."""
 
-    source: Source
     script: LaunchScript | None
 
     @property
-    def path(self) -> str:
-        """As the user named it."""
-        return self.source.path
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccelerateConfig:
-    """What `accelerate config` writes, in YAML or JSON."""
-
-    source: Source
+    def is_command(self) -> bool:
+        """Whether it is loaded as a command job."""
+        return self.readable and self.value("type", "command") == "command"
 
     @property
-    def path(self) -> str:
-        """As the user named it."""
-        return self.source.path
+    def command(self) -> str:
+        """The command; empty where it is no text."""
+        return self.text("command") or ""
 
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """The training programs that the command starts."""
+        return self.script.launches if self.script is not None else ()
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnvironmentFile:
-    """A `.deepspeed_env`: variables that DeepSpeed's launcher sends to every node."""
+    @property
+    def distribution(self) -> str | None:
+        """Who starts the processes, in small letters, as azure-ai-ml compares it."""
+        kind = self.text("distribution/type")
+        return kind.lower() if kind is not None else None
 
-    path: str
-    lines: tuple[tuple[str, Location], ...]  #: each line's text and place
+    @property
+    def nodes(self) -> int:
+        """The nodes, one where nothing else is written."""
+        return self.count("resources/instance_count") or 1
+
+    def count(self, name: str) -> int | None:
+        """An integer as azure-ai-ml converts it, from text too; None where there is none."""
+        text = self.text(name)
+        return int(text) if text is not None and _INTEGER.fullmatch(text) else self.integer(name)
+
+    def runs(self, *programs: str) -> bool:
+        """Whether the command calls one of these programs."""
+        return any(call.program in programs for launch in self.launches for call in launch.calls)
+
+    def place_in_command(self, offset: int) -> Location:
+        """The place of a character of the command."""
+        return self.script.shell.locate(offset) if self.script is not None else self.locate("command")
 
 
 Document = (
@@ -144,8 +161,3 @@ Document = (
     | Hostfile
     | EnvironmentFile
 )
-
-
-def at_key(source: Source, pointer: str) -> Location:
-    """The place of a key in a YAML document, with the pointer asked for."""
-    return replace(source.locate_key(pointer), pointer=pointer)

@@ -1,21 +1,21 @@
-"""DeepSpeed's hostfile, and its `.deepspeed_env`, as its launcher reads them."""
+"""DeepSpeed's hostfile and its `.deepspeed_env`, as its launcher reads them."""
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from ..findings import Location
 from ..job.text import Text
+from .lines import Lines
+from .reader import ValueKind, kind_in
 
 #: deepspeed/launcher/runner.py, _parse_hostfile @ 0.19.8: what follows the number isn't looked at.
 _ENTRY: Final = re.compile(r"(\S+)\s+slots=(\d+)")
 _MOST_DIGITS: Final = 4300  # int() of Python refuses longer numbers
 # Universal newlines: what Python's readlines() of a text file splits at.
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
-_LINE_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # as `Text` counts lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,77 +30,82 @@ class HostEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hostfile:
-    """The hosts of a hostfile in order."""
+    """The hosts of a hostfile in order; by name, the slots of each."""
 
     entries: tuple[HostEntry, ...]
     text: Text
-    line_starts: tuple[int, ...] = (0,)
+    lines: Lines = field(repr=False, compare=False)
 
     @property
     def path(self) -> str:
         """As the user named it."""
         return self.text.path
 
-    def locate(self, entry: HostEntry | int) -> Location:
-        """The place of an entry, or of an offset."""
-        return _locate(self.text, self.line_starts, entry if isinstance(entry, int) else entry.offset)
+    def value(self, name: str, default: object = None) -> object:
+        """The slots of a host; `default` where it isn't named, or DeepSpeed refuses its line."""
+        slots = next((entry.slots for entry in self.entries if entry.host == name), None)
+        return default if slots is None else slots
 
+    def has(self, name: str) -> bool:
+        """Whether the file names a host."""
+        return any(entry.host == name for entry in self.entries)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnvironmentLine:
-    """A line of `.deepspeed_env`."""
+    def locate(self, name: str | HostEntry | int) -> Location:
+        """The place of a host's first entry, else the file; of an entry, or of an offset."""
+        if isinstance(name, str):
+            name = next((entry for entry in self.entries if entry.host == name), -1)
+        offset = name if isinstance(name, int) else name.offset
+        return Location(path=self.path) if offset < 0 else self.lines.locate(offset)
 
-    name: str
-    value: str | None  #: None where the line has no equals sign, which ends DeepSpeed's launcher with a ValueError
-    offset: int
-    raw: str
+    def kind(self, name: str) -> ValueKind | None:
+        """The type of a host's slots."""
+        return kind_in(self, name) if self.value(name) is not None else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentFile:
-    """The lines of a `.deepspeed_env`, blank ones and comments too: DeepSpeed passes over none."""
+    """A `.deepspeed_env`: variables that DeepSpeed's launcher sends to every node.
 
-    entries: tuple[EnvironmentLine, ...]
-    text: Text
-    line_starts: tuple[int, ...] = (0,)
+    The launcher (runner.py, main @ 0.19.8) skips neither blank lines nor comments.
+    """
 
-    def locate(self, entry: EnvironmentLine | int) -> Location:
-        """The place of a line, or of an offset."""
-        return _locate(self.text, self.line_starts, entry if isinstance(entry, int) else entry.offset)
+    path: str
+    lines: tuple[tuple[str, Location], ...]  #: each line's text and place
+
+    def value(self, name: str, default: object = None) -> object:
+        """What a variable is set to last; `default` where it isn't."""
+        values = [line.partition("=")[2] for line, _ in self.lines if line.startswith(f"{name}=")]
+        return values[-1] if values else default
+
+    def has(self, name: str) -> bool:
+        """Whether a variable is set."""
+        return self.value(name) is not None
+
+    def locate(self, name: str) -> Location:
+        """The line that sets a variable last, else the file."""
+        places = [where for line, where in self.lines if line.startswith(f"{name}=")]
+        return places[-1] if places else Location(path=self.path)
+
+    def kind(self, name: str) -> ValueKind | None:
+        """The type of a variable's value."""
+        return kind_in(self, name)
 
 
 def read_hostfile(text: Text) -> Hostfile:
     """Reads `HOST slots=N` lines. Lines that DeepSpeed refuses are entries without slots."""
     entries: list[HostEntry] = []
-    for offset, line in _lines(text.content):
-        stripped = line.strip()
+    for match in _LINE.finditer(text.content):
+        line, stripped = match[0], match[0].strip()
         if not stripped or stripped.startswith("#"):
             continue
-        match = _ENTRY.match(stripped)
-        slots = int(match[2]) if match and len(match[2]) <= _MOST_DIGITS else None
-        place = offset + len(line) - len(line.lstrip())
-        entries.append(HostEntry(host=stripped.split()[0], slots=slots, offset=place, raw=stripped))
-    return Hostfile(entries=tuple(entries), text=text, line_starts=_line_starts(text.content))
+        entry = _ENTRY.match(stripped)
+        slots = int(entry[2]) if entry and len(entry[2]) <= _MOST_DIGITS else None
+        offset = match.start() + len(line) - len(line.lstrip())
+        entries.append(HostEntry(host=stripped.split()[0], slots=slots, offset=offset, raw=stripped))
+    return Hostfile(entries=tuple(entries), text=text, lines=Lines(text))
 
 
-def read_env_file(text: Text) -> EnvironmentFile:
-    """Reads `NAME=VALUE` lines (runner.py, main @ 0.19.8): a line without an equals sign ends the launcher."""
-    entries: list[EnvironmentLine] = []
-    for offset, line in _lines(text.content):
-        raw = line.rstrip("\r\n")
-        name, equals, value = raw.partition("=")
-        entries.append(EnvironmentLine(name=name, value=value if equals else None, offset=offset, raw=raw))
-    return EnvironmentFile(entries=tuple(entries), text=text, line_starts=_line_starts(text.content))
-
-
-def _lines(content: str) -> list[tuple[int, str]]:
-    return [(match.start(), match[0]) for match in _LINE.finditer(content)]
-
-
-def _line_starts(content: str) -> tuple[int, ...]:
-    return (0, *(match.end() for match in _LINE_BREAK.finditer(content)))
-
-
-def _locate(text: Text, starts: tuple[int, ...], offset: int) -> Location:
-    line = max(bisect_right(starts, offset) - 1, 0)
-    return text.locate(line, offset - starts[line])
+def read_environment_file(text: Text) -> EnvironmentFile:
+    """Reads `NAME=VALUE` lines. Lines that the launcher refuses are kept."""
+    lines = tuple((line, text.locate(number, 0)) for number, line in enumerate(text.lines))
+    return EnvironmentFile(path=text.path, lines=lines)

@@ -1,4 +1,4 @@
-"""What kind of document a file is: told by its name where that is plain, else by what it says."""
+"""What kind of document a file is: by its name where that is plain, else by its keys and lines."""
 
 from __future__ import annotations
 
@@ -22,11 +22,23 @@ _TORN_YAML: Final = re.compile(r"^([A-Za-z_$][\w$]*)\s*:", re.MULTILINE)
 _LAUNCHER: Final = re.compile(r"\b(?:srun|torchrun|deepspeed|accelerate launch|mpirun)\b")
 _MEGATRON_OPTIONS: Final = ("--num-layers", "--hidden-size", "--tensor-model-parallel-size", "--micro-batch-size")
 _OPTION_LINE: Final = re.compile(r"\s*--[a-z][\w-]*")
+#: Keys that no other kind has: they count three times.
+_PLAIN_SIGNS: Final[Mapping[Kind, frozenset[str]]] = {
+    "DeepSpeed config": frozenset({"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size"}),
+    "AzureML job": frozenset({"$schema", "experiment_name", "environment_variables"}),
+    "accelerate config": frozenset({"distributed_type", "compute_environment", "num_machines"}),
+    "training arguments": frozenset({"per_device_train_batch_size", "output_dir"}),
+}
+
+#: Keys of an AzureML job without a command; one of them alone is other programs' too.
+_OF_JOBS: Final = frozenset(
+    ["code", "compute", "display_name", "distribution", "environment", "environment_variables", "experiment_name"]
+)
 
 
 @lru_cache(maxsize=1)
 def _signs() -> Mapping[str, frozenset[str]]:
-    """Top-level keys that tell one kind from the others, and those of files that lie beside a job."""
+    """Top-level keys that only one kind has, and those of other files in the folder of a job."""
     text = files(__package__).joinpath("kinds.json").read_text(encoding="utf-8")
     return {kind: frozenset(keys) for kind, keys in json.loads(text).items()}
 
@@ -34,11 +46,9 @@ def _signs() -> Mapping[str, frozenset[str]]:
 def is_candidate(path: PurePath) -> bool:
     """Whether a file in a folder may be a document, by its name."""
     name, suffix = path.name.lower(), path.suffix.lower()
-    if name == ".deepspeed_env":
-        return True
     if name.startswith("."):
-        return False
-    return suffix in _SCRIPTS | _MAPPINGS or name in ("hostfile", "arguments.txt") or name.startswith("hostfile")
+        return name == ".deepspeed_env"
+    return suffix in _SCRIPTS | _MAPPINGS or name == "arguments.txt" or name.startswith("hostfile")
 
 
 def kind_of(path: PurePath, content: str, keys: frozenset[str]) -> Kind | None:
@@ -50,53 +60,33 @@ def kind_of(path: PurePath, content: str, keys: frozenset[str]) -> Kind | None:
         return "hostfile"
     if suffix in _SCRIPTS or (content.startswith("#!") and suffix not in _MAPPINGS):
         return "launch script"
-    if suffix in _MAPPINGS:
-        return _kind_of_mapping(name, suffix, keys)
-    return _kind_of_text(content, keys)
+    if suffix not in _MAPPINGS:
+        return _kind_of_text(content, keys)
+    named = suffix == ".hjson" or (suffix == ".json" and _DEEPSPEED_NAME.search(name))
+    ours = named and not keys & _signs()[_OTHERS]
+    return _kind_by_keys(keys) or ("DeepSpeed config" if ours else None)
 
 
-def _kind_of_mapping(name: str, suffix: str, keys: frozenset[str]) -> Kind | None:
-    is_json = suffix in (".json", ".hjson")
-    told, foreign = _told_by_keys(keys), bool(keys & _signs()[_OTHERS])
-    if told is not None or foreign:
-        return told
-    return "DeepSpeed config" if suffix == ".hjson" or (is_json and _DEEPSPEED_NAME.search(name)) else None
-
-
-def _told_by_keys(keys: frozenset[str]) -> Kind | None:
+def _kind_by_keys(keys: frozenset[str]) -> Kind | None:
     """The kind with the most of its signs among `keys`; one of another program's file outweighs them."""
     kinds: tuple[Kind, ...] = get_args(Kind)
     signs = _signs()
     against = 10 * len(keys & signs[_OTHERS])
-    scores = {kind: len(keys & signs.get(kind, frozenset())) + _weight(kind, keys) - against for kind in kinds}
+    none = frozenset[str]()
+    scores = {
+        kind: len(keys & signs.get(kind, none)) + 2 * len(keys & _PLAIN_SIGNS.get(kind, none)) - against
+        for kind in kinds
+    }
     best = max(kinds, key=lambda kind: scores[kind])
     if best == "AzureML job" and not keys & {"command", "$schema"} and len(keys & _OF_JOBS) < 2:
-        return None  # services, inputs and outputs are other programs' words too
+        return None  # services, inputs and outputs are other programs' keys too
     if best == "job spec" and scores[best] < 2:
         return None  # many a file has a model
     return best if scores[best] > 0 else None
 
 
-#: Keys that no other kind has: they count three times.
-_PLAIN_SIGNS: Final[Mapping[Kind, frozenset[str]]] = {
-    "DeepSpeed config": frozenset({"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size"}),
-    "AzureML job": frozenset({"$schema", "experiment_name", "environment_variables"}),
-    "accelerate config": frozenset({"distributed_type", "compute_environment", "num_machines"}),
-    "training arguments": frozenset({"per_device_train_batch_size", "output_dir"}),
-}
-
-#: Keys that tell a job of AzureML's that has no command; one of them alone is other programs' too.
-_OF_JOBS: Final = frozenset(
-    ["code", "compute", "display_name", "distribution", "environment", "environment_variables", "experiment_name"]
-)
-
-
-def _weight(kind: Kind, keys: frozenset[str]) -> int:
-    return 2 * len(keys & _PLAIN_SIGNS.get(kind, frozenset()))
-
-
 def _kind_of_text(content: str, keys: frozenset[str]) -> Kind | None:
-    """A file without a telling name."""
+    """The kind of a file whose name has none."""
     lines = [line for line in content.splitlines()[:200] if line.strip() and not line.lstrip().startswith("#")]
     if lines and all(_OPTION_LINE.match(line) for line in lines[:5]):
         return "Megatron arguments" if any(line.lstrip().startswith(_MEGATRON_OPTIONS) for line in lines) else None
@@ -104,9 +94,9 @@ def _kind_of_text(content: str, keys: frozenset[str]) -> Kind | None:
         return "launch script"
     if lines and _HOST_LINE.match(lines[0]):
         return "hostfile"
-    return _told_by_keys(keys)
+    return _kind_by_keys(keys)
 
 
 def torn_keys(content: str) -> frozenset[str]:
-    """Top-level keys of YAML that can't be parsed, so that its kind can still be told."""
+    """Top-level keys of YAML that can't be parsed, so that its kind can still be known."""
     return frozenset(_TORN_YAML.findall(content[:100_000]))

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import zip_longest
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ..findings import Location
+from .accelerate import AccelerateConfig
+from .deepspeed_config import Config
+from .document import AzureMLJob, Kind
 from .shell.launch_line import Launch
-from .shell.words import Word
-
-if TYPE_CHECKING:
-    from .document import AzureMLJob, Kind
-    from .submission import Submission
+from .shell.records import Word
+from .submission import Submission
+from .training_arguments import TrainingArguments
 
 #: Options of training programs that take the path of a DeepSpeed config. `--deepspeed` alone is a switch of Megatron's.
 _CONFIG_OPTIONS: Final = frozenset(
@@ -33,7 +36,7 @@ _LAUNCHER_OPTIONS: Final[tuple[tuple[str, str, Kind], ...]] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """A document's word for another file."""
+    """A file that a document names."""
 
     kind: Kind
     path: str  #: as written, variables expanded; only its end where the folder is a variable that isn't known
@@ -45,8 +48,46 @@ class Reference:
         return PurePath(self.path).name
 
 
-def references(submission: Submission) -> Iterator[Reference]:
+@lru_cache(maxsize=4)
+def references(submission: Submission) -> tuple[Reference, ...]:
     """Every file that a launch line or config names, where its name can be known."""
+    return tuple(_references(submission))
+
+
+@lru_cache(maxsize=4)
+def used_config(submission: Submission) -> Config | None:
+    """The DeepSpeed config that the job uses: the one that a launch line names, else the only one there is."""
+    named = {link.name for link in references(submission) if link.kind == "DeepSpeed config"}
+    used = [config for config in submission.configs if config.name in named] or submission.configs
+    return used[0] if len(used) == 1 else None
+
+
+def used_accelerate_config(submission: Submission) -> AccelerateConfig | None:
+    """The accelerate config that the job uses: the one that a launch line names, else the only one there is."""
+    named = {link.name for link in references(submission) if link.kind == "accelerate config"}
+    configs = submission.accelerate_configs
+    used = [config for config in configs if PurePath(config.path).name in named] if named else configs
+    return used[0] if len(used) == 1 else None
+
+
+def ds_config_of(submission: Submission, arguments: TrainingArguments) -> Config | None:
+    """The DeepSpeed config that arguments name by their `deepspeed`; the job's, where the name can't be known.
+
+    None where the arguments don't use DeepSpeed, or it can't be known which config they mean.
+    """
+    named = arguments.value("deepspeed")
+    if not arguments.has("deepspeed") or isinstance(named, dict) or named in (False, ""):
+        return None
+    configs = submission.configs
+    if isinstance(named, str):
+        name = named.replace("\\", "/").rpartition("/")[2]
+        same = [config for config in configs if config.name == name]
+        if len(same) == 1:
+            return same[0]
+    return used_config(submission) if named is None or len(configs) == 1 else None
+
+
+def _references(submission: Submission) -> Iterator[Reference]:
     for launch in submission.launches:
         yield from _program_references(launch)
         for call in launch.calls:
@@ -55,10 +96,9 @@ def references(submission: Submission) -> Iterator[Reference]:
                 if option is not None and option.values and (path := _path_of(option.values[0])):
                     yield Reference(kind=kind, path=path, where=launch.script.locate(option.values[0]))
     for config in submission.accelerate_configs:
-        pointer = "/deepspeed_config/deepspeed_config_file"
-        named = config.source.value(pointer)
-        if isinstance(named, str) and named:
-            yield Reference(kind="DeepSpeed config", path=named, where=config.source.locate(pointer))
+        if isinstance(config.config_file, str) and config.config_file:
+            where = config.locate("deepspeed_config/deepspeed_config_file")
+            yield Reference(kind="DeepSpeed config", path=config.config_file, where=where)
     for arguments in submission.training_arguments:
         named = arguments.value("deepspeed")
         if isinstance(named, str) and named.endswith((".json", ".hjson")):
@@ -69,26 +109,22 @@ def references(submission: Submission) -> Iterator[Reference]:
 
 def _input_references(job: AzureMLJob) -> Iterator[Reference]:
     """Local files that a command gets as inputs of its job: `--deepspeed_config ${{inputs.ds_config}}`."""
-    for launch in job.script.launches if job.script else ():
+    for launch in job.launches:
         for option, value in zip(launch.arguments, launch.arguments[1:], strict=False):
             binding = _INPUT.fullmatch(value.raw) if option.raw in _CONFIG_OPTIONS else None
-            pointer = f"/inputs/{binding[1]}/path" if binding else ""
-            path = job.source.value(pointer) if binding else None
+            name = f"inputs/{binding[1]}/path" if binding else ""
+            path = job.value(name) if binding else None
             if isinstance(path, str) and path.endswith((".json", ".hjson")) and ":" not in path:
-                yield Reference(kind="DeepSpeed config", path=path, where=job.source.locate(pointer))
+                yield Reference(kind="DeepSpeed config", path=path, where=job.locate(name))
 
 
 def _program_references(launch: Launch) -> Iterator[Reference]:
-    words: Sequence[Word] = launch.arguments
-    for index, word in enumerate(words):
+    for word, following in zip_longest(launch.arguments, launch.arguments[1:]):
         option, equals, _ = word.raw.partition("=")
-        if option not in _CONFIG_OPTIONS:
-            continue
-        value = word if equals else words[index + 1] if index + 1 < len(words) else None
-        path = None if value is None else _path_of(value)
-        if equals and path is not None:
-            path = path.partition("=")[2]
-        if path is not None and value is not None and path.endswith((".json", ".hjson")):
+        value = word if equals else following
+        path = _path_of(value) if option in _CONFIG_OPTIONS and value is not None else None
+        path = path.partition("=")[2] if path and equals else path
+        if path and path.endswith((".json", ".hjson")):
             yield Reference(kind="DeepSpeed config", path=path, where=launch.script.locate(value))
 
 

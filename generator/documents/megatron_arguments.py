@@ -13,34 +13,27 @@ from ..job.pointer import whole_number
 from ..job.text import Text
 from .megatron_options import Flavour, OptionTable, option_table
 from .megatron_words import GivenOption, PlacedWord, Stray, parse_words
+from .reader import ValueKind, kind_of_value
 from .shell.launch_line import Launch
+from .shell.records import Word
+from .shell.script import ShellScript
 
 #: Options that only Megatron's programs have; three of them are no chance.
 _SIGNS: Final = frozenset(
-    {
-        "--num-layers",
-        "--hidden-size",
-        "--num-attention-heads",
-        "--tensor-model-parallel-size",
-        "--pipeline-model-parallel-size",
-        "--micro-batch-size",
-        "--global-batch-size",
-        "--max-position-embeddings",
-        "--ffn-hidden-size",
-        "--seq-length",
-        "--train-iters",
-        "--lr-warmup-fraction",
-    }
+    [
+        *("--num-layers", "--hidden-size", "--num-attention-heads", "--tensor-model-parallel-size", "--seq-length"),
+        *("--pipeline-model-parallel-size", "--micro-batch-size", "--global-batch-size", "--train-iters"),
+        *("--max-position-embeddings", "--ffn-hidden-size", "--lr-warmup-fraction"),
+    ]
 )
 _ENOUGH_SIGNS: Final = 3
-#: Options by which the user says that it is Megatron-DeepSpeed, whatever else is given.
+#: Options that mean Megatron-DeepSpeed, whatever else is given.
 _DEEPSPEED_SIGNS: Final = frozenset({"--deepspeed", "--deepspeed_config", "--zero-stage", "--no-pipeline-parallel"})
 #: The training programs of both projects.
+_BOTH: Final = frozenset({"pretrain_gpt.py", "pretrain_bert.py", "pretrain_t5.py"})
 OWN_PROGRAMS: Final[Mapping[Flavour, frozenset[str]]] = {
-    "megatron-lm": frozenset(
-        {"pretrain_gpt.py", "pretrain_bert.py", "pretrain_t5.py", "pretrain_mamba.py", "pretrain_hybrid.py"}
-    ),
-    "megatron-deepspeed": frozenset({"pretrain_gpt.py", "pretrain_bert.py", "pretrain_t5.py"}),
+    "megatron-lm": _BOTH | {"pretrain_mamba.py", "pretrain_hybrid.py"},
+    "megatron-deepspeed": _BOTH,
 }
 #: Options that bring others along: from a file, or from a checkpoint.
 _ELSEWHERE: Final = frozenset({"--yaml-cfg", "--use-checkpoint-args"})
@@ -100,8 +93,12 @@ class MegatronArguments:
         """What is given for an option; `default` where nothing is."""
         return self.values.get(name, None if name in self.unsure else default)
 
+    def kind(self, name: str) -> ValueKind | None:
+        """The type of what is given for an option; None where nothing is, or where it can't be known."""
+        return None if self.value(name) is None else kind_of_value(self.value(name))
+
     def integer(self, name: str, default: int | None = None) -> int | None:
-        """A whole number; `default` where nothing is given, None where it can't be known."""
+        """An integer; `default` where nothing is given, None where it can't be known."""
         value = self.value(name, default)
         if isinstance(value, tuple) and len(value) == 1:
             value = value[0]
@@ -112,13 +109,13 @@ class MegatronArguments:
         value = self.value(name, default)
         return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
-    def setting(self, name: str, default: int) -> int | None:
-        """A whole number, or the parser's `default` where it is surely not given; None where that can't be known."""
-        return self.integer(name) if self.has(name) else default if self.sure(name) else None
+    def choice(self, name: str, default: object) -> object:
+        """What is given, or the parser's `default` where surely nothing is; None where that can't be known."""
+        return self.value(name) if self.has(name) else default if self.sure(name) else None
 
-    def flag(self, name: str) -> bool | None:
-        """Whether a flag is given; None where that can't be known."""
-        return True if self.has(name) else False if self.sure(name) else None
+    def setting(self, name: str, default: int) -> int | None:
+        """An integer as `choice` has it."""
+        return self.integer(name) if self.has(name) else default if self.sure(name) else None
 
     def locate(self, name: str) -> Location:
         """The place of an option, else of the program, else the file."""
@@ -130,16 +127,7 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[MegatronArguments]:
     for launch in launches:
         program = _program_name(launch)
         known = program in OWN_PROGRAMS["megatron-lm"] or bool(program and program.startswith("pretrain_"))
-        words = [
-            PlacedWord(
-                value=word.value,
-                begins=word.prefix,
-                where=launch.script.locate(word),
-                variables=word.variables,
-                written=word.raw,
-            )
-            for word in launch.arguments
-        ]
+        words = [_placed(launch.script, word) for word in launch.arguments]
         if _signs_in(words) >= (1 if known else _ENOUGH_SIGNS):
             yield _arguments(launch.script.text.path, words, launch=launch, program=program)
 
@@ -150,6 +138,11 @@ def _program_name(launch: Launch) -> str | None:
     if word is None or not word.parts or word.parts[-1] is None:
         return None
     return PurePosixPath(word.parts[-1]).name
+
+
+def _placed(script: ShellScript, word: Word) -> PlacedWord:
+    where = script.locate(word)
+    return PlacedWord(value=word.value, begins=word.prefix, where=where, variables=word.variables, written=word.raw)
 
 
 def read_argument_file(text: Text) -> MegatronArguments:

@@ -35,7 +35,7 @@ class MegatronOption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionTable:
-    """What one of the two projects reads. Neither takes abbreviations."""
+    """What one of the two projects reads. Neither accepts abbreviations."""
 
     source: str
     versions: tuple[str, ...]  #: oldest first

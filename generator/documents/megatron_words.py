@@ -10,11 +10,11 @@ from typing import Final
 from ..findings import Location
 from .megatron_options import MegatronOption, OptionTable
 
-_NUMBER: Final = re.compile(r"-\d+$|-\d*\.\d+$")  # argparse takes such a word for a value
+_NUMBER: Final = re.compile(r"-\d+$|-\d*\.\d+$")  # argparse reads such a word as a value
 _INTEGER: Final = re.compile(r"\s*[+-]?\d+(?:_\d+)*\s*", re.ASCII)
 _VARIABLE: Final = re.compile(r"[$`*?]")
 _OF_OPTIONS: Final = re.compile(r"ARG|OPT|FLAG|EXTRA|PARAM|CMD|@|\*", re.IGNORECASE)
-_MOST_DIGITS: Final = 18  # a longer number is none that any option takes, and slow to convert
+_MOST_DIGITS: Final = 18  # no option accepts a longer number, and it is slow to convert
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class PlacedWord:
 
     @property
     def may_be_options(self) -> bool:
-        """Whether it is unknown, and of a variable whose name says that it holds options: `$EXTRA_ARGS`."""
+        """Whether it is unknown, and from a variable that holds options by its name: `$EXTRA_ARGS`."""
         return self.value is None and any(map(_OF_OPTIONS.search, self.variables))
 
 
@@ -47,7 +47,7 @@ class GivenOption:
     written: str  #: as written
     value: object  #: typed; None where it can't be known or is not of the option's type
     text: str  #: the values as written, for a message
-    problem: str | None  #: why the values are none that the parser takes
+    problem: str | None  #: why the parser refuses the values
     where: Location
 
 
@@ -67,7 +67,7 @@ class Stray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedWords:
-    """What the words give. `complete` says that no unknown word can stand for options."""
+    """What the words give. `complete`: no unknown word can hold options."""
 
     given: tuple[GivenOption, ...]
     strays: tuple[Stray, ...]
@@ -127,7 +127,7 @@ def _is_known(word: str, table: OptionTable) -> bool:
 def _values(
     words: Sequence[PlacedWord], index: int, option: MegatronOption, table: OptionTable
 ) -> Iterator[PlacedWord]:
-    """The values that follow an option, as many as it takes."""
+    """The values that follow an option, as many as it accepts."""
     most = {"?": 1, None: 0 if option.kind == "flag" else 1}.get(option.nargs, len(words))
     for word in words[index : index + most]:
         known = word.value if word.value is not None else word.begins or (word.conditional or "").split(" ")[0]
@@ -146,7 +146,7 @@ def _given(
 
 def _typed(option: MegatronOption, values: Sequence[str | None], *, explicit: bool) -> tuple[object, str | None]:
     if option.kind == "flag":
-        return True, "takes no value" if explicit and option.nargs is None else None
+        return True, "accepts no value" if explicit and option.nargs is None else None
     if not values and option.nargs in (None, "+"):
         return None, "has no value"
     results = [(None, None) if value is None else _convert(option, value) for value in values]
@@ -162,16 +162,16 @@ def _convert(option: MegatronOption, text: str) -> tuple[object, str | None]:
     value: object = text
     if option.kind == "int":
         if not _INTEGER.fullmatch(text) or len(text) > _MOST_DIGITS:
-            return None, "takes a whole number"
+            return None, "requires an integer"
         value = int(text)
     elif option.kind == "float":
         try:
             value = float(text)
         except ValueError:
-            return None, "takes a number"
+            return None, "requires a number"
     if option.choices and value not in option.choices:
         return (
             None,
-            f"takes {' or '.join(filter(None, (', '.join(map(str, option.choices[:-1])), str(option.choices[-1]))))}",
+            f"accepts {' or '.join(filter(None, (', '.join(map(str, option.choices[:-1])), str(option.choices[-1]))))}",
         )
     return value, None

@@ -8,25 +8,28 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from ..findings import Finding, Location, Severity
+from ..findings import Finding, Location
 from ..job.source import Source
 from ..job.text import Text, UnreadableText, read_path, text_of
+from ..rule import Rule
 from . import codes
+from .accelerate import AccelerateConfig
 from .azureml import is_of_azureml, other_than_command, read_azureml
-from .document import AccelerateConfig, Document, DsConfig, EnvironmentFile, JobSpec, Kind, LaunchScript
+from .document import Document, DsConfig, JobSpec, Kind, LaunchScript
 from .foreign_yaml import read_yaml
-from .hjson.text import JsonText, read_json
-from .hostfile import read_hostfile
+from .hjson.text import read_json
+from .hostfile import read_environment_file, read_hostfile
 from .kinds import is_candidate, kind_of, torn_keys
 from .megatron_arguments import from_launches as megatron_from_launches
 from .megatron_arguments import read_argument_file
-from .shell.launch_line import launches, sbatch_options
+from .shell.launch_line import Launch, launches, sbatch_options
 from .shell.script import ShellScript, read_script
 from .training_arguments import from_json, from_launches, from_yaml
 
 MAX_BYTES: Final = 8_000_000  # launch scripts and configs have kilobytes; data files don't belong here
 MAX_FILES: Final = 1_000
 MAX_DEPTH: Final = 8  # folders below the one named
+_YAML: Final = (".yaml", ".yml")
 
 _KINDS: Final = "a job spec, ds_config.json, launch script, AzureML job, accelerate config or hostfile"
 
@@ -41,10 +44,9 @@ class Reading:
     texts: dict[str, Text] = field(default_factory=dict)  #: of every file that could be read, by path
     instead: Mapping[str, str] = field(default_factory=dict)  #: contents that count instead of a file's own, by path
 
-    def tell(self, rule: str, where: Location, message: str, hint: str | None = None) -> None:
+    def report(self, rule: Rule, where: Location, message: str, hint: str | None = None) -> None:
         """Add an error on a document as text."""
-        finding = Finding(rule=rule, severity=Severity.ERROR, where=where, message=message, hint=hint)
-        self.findings.append(finding)
+        self.findings.append(rule.at(where, message, hint))
 
 
 def read_documents(
@@ -93,14 +95,12 @@ def _read_folder(folder: Path, reading: Reading, consumer: str | None) -> None:
     found = list(_candidates(folder, MAX_DEPTH))
     if len(found) > MAX_FILES:
         message = f"the folder has {len(found):,} files that may be documents; {MAX_FILES:,} are read"
-        reading.tell(codes.TOO_MUCH, where, message, "name the folder of one job")
+        reading.report(codes.TOO_MUCH, where, message, "name the folder of one job")
     for path in found[:MAX_FILES]:
         _read_file(str(path), reading, consumer, named=False)
     if len(reading.documents) + len(reading.findings) == before:
-        hint = (
-            "name a folder with a job spec, ds_config.json, launch script, AzureML job, accelerate config or hostfile"
-        )
-        reading.tell(codes.UNKNOWN_KIND, where, "nothing in this folder is a document that dsgen checks", hint)
+        hint = f"name a folder with {_KINDS}"
+        reading.report(codes.UNKNOWN_KIND, where, "nothing in this folder is a document that dsgen checks", hint)
 
 
 def _candidates(folder: Path, depth: int) -> Iterator[Path]:
@@ -123,97 +123,99 @@ def _read_file(name: str, reading: Reading, consumer: str | None, *, named: bool
             text = text_of(reading.instead[text.path], text.path, text.folder)
     except UnreadableText as problem:
         if named or problem.finding.rule != "SPEC014":  # binary files may lie in a folder
-            spec = Path(name).suffix.lower() in (".yaml", ".yml")  # what a YAML file is taken for when nothing tells
-            reading.findings.append(problem.finding if spec else _as_file_finding(problem.finding))
+            spec = Path(name).suffix.lower() in _YAML  # the kind of a YAML file when nothing else is known
+            reading.findings.append(problem.finding if spec else codes.from_spec(problem.finding))
         return
     reading.texts.setdefault(text.path, text)
-    path, json = Path(name), None
-    is_json = path.suffix.lower() in (".json", ".hjson") or text.content.lstrip()[:1] == "{"
-    source = None
-    if is_json:
-        json = read_json(text)
-        keys = frozenset(json.data) if isinstance(json.data, dict) else frozenset[str]()
-    else:
-        is_yaml = path.suffix.lower() in (".yaml", ".yml")
-        source = read_yaml(text) if is_yaml else None
-        keys = frozenset(source.data) if source and isinstance(source.data, dict) else frozenset[str]()
-        if source and not source.complete:
-            keys |= torn_keys(text.content)
-    kind, source, other = _told(text, json, source, keys)
-    if kind is None and named and other is None:
-        kind = _kind_as_named(is_json, source, keys, consumer)
-    if kind is not None:
-        place = os.path.realpath(name)
-        if place in reading.places:
-            return  # named twice, or by itself and with its folder
+    file = _File(text)
+    kind, other = file.kind()
+    if kind is None and other is None and named:
+        kind = file.kind_as_named(consumer)
+    place = os.path.realpath(name)
+    if kind is None and named:
+        _report_unknown(text, other, reading)
+    elif kind is not None and place not in reading.places:  # else named twice, or by itself and with its folder
         reading.places.add(place)
-        _read_kind(kind, text, json, source, reading)
-    elif named:
-        _tell_unknown(text, other, reading)
+        _read_kind(kind, file, reading)
 
 
-def _told(
-    text: Text, json: JsonText | None, source: Source | None, keys: frozenset[str]
-) -> tuple[Kind | None, Source | None, str | None]:
-    """The kind that a file tells, the file as YAML where it was read as that, and what else of AzureML's it is."""
-    if Path(text.path).name.lower() in ("flow.dag.yaml", "flow.dag.yml"):
-        return None, source, "prompt flow"
-    data = json.data if json is not None else source.data if source is not None else None
-    if isinstance(data, dict) and not is_of_azureml(data.get("$schema")):
-        keys -= {"$schema"}  # any JSON may name its schema
-    kind = kind_of(Path(text.path), text.content, keys)
-    if kind != "AzureML job":
-        return kind, source, None
-    source = source or read_yaml(text)
-    other = other_than_command(source)
-    return None if other else kind, source, other
+class _File:
+    """A file's text, and its data as JSON or YAML where its name or first character shows that it is."""
+
+    def __init__(self, text: Text) -> None:
+        suffix = Path(text.path).suffix.lower()
+        is_json = suffix in (".json", ".hjson") or text.content.lstrip()[:1] == "{"
+        self.text = text
+        self.json = read_json(text) if is_json else None
+        self.source = read_yaml(text) if suffix in _YAML and not is_json else None
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """Its keys at the top level, as far as they could be read."""
+        data = self.json.data if self.json else self.source.data if self.source else None
+        keys = frozenset(data) if isinstance(data, dict) else frozenset[str]()
+        if self.source and not self.source.complete:
+            keys |= torn_keys(self.text.content)
+        if isinstance(data, dict) and not is_of_azureml(data.get("$schema")):
+            keys -= {"$schema"}  # any JSON may name its schema
+        return keys
+
+    def kind(self) -> tuple[Kind | None, str | None]:
+        """The kind by its name and keys, and what else of AzureML's it is."""
+        path = Path(self.text.path)
+        if path.name.lower() in ("flow.dag.yaml", "flow.dag.yml"):
+            return None, "prompt flow"
+        kind = kind_of(path, self.text.content, self.keys)
+        other = other_than_command(self.yaml()) if kind == "AzureML job" else None
+        return (None if other else kind), other
+
+    def kind_as_named(self, consumer: str | None) -> Kind | None:
+        """What it must be when the user names it although its kind is unknown."""
+        if self.json is None:
+            return "job spec" if self.source is not None else None
+        return "DeepSpeed config" if consumer or not self.keys & {"model_type", "architectures", "step_time"} else None
+
+    def yaml(self) -> Source:
+        """Its data as YAML."""
+        self.source = self.source or read_yaml(self.text)
+        return self.source
 
 
-def _tell_unknown(text: Text, other: str | None, reading: Reading) -> None:
+def _report_unknown(text: Text, other: str | None, reading: Reading) -> None:
     """That a file which the user names is none that is checked; `other` is what it is, where that is known."""
-    message = "dsgen can't tell what kind of document this is"
+    message = "unknown kind of document"
     if other is not None:
         article = "an" if other[0] in "aeiou" else "a"
         message = f"this is {article} {other}; of AzureML's files dsgen checks command jobs only"
     hint = f"name {_KINDS}, or a folder of them"
-    reading.tell(codes.UNKNOWN_KIND, Location(path=text.path), message, hint)
+    reading.report(codes.UNKNOWN_KIND, Location(path=text.path), message, hint)
 
 
-def _kind_as_named(is_json: bool, source: Source | None, keys: frozenset[str], consumer: str | None) -> Kind | None:
-    """What a file must be that the user names although nothing tells its kind."""
-    if is_json:
-        return "DeepSpeed config" if consumer or not keys & {"model_type", "architectures", "step_time"} else None
-    return "job spec" if source is not None else None
-
-
-def _read_kind(kind: Kind, text: Text, json: JsonText | None, source: Source | None, reading: Reading) -> None:
+def _read_kind(kind: Kind, file: _File, reading: Reading) -> None:
+    text, documents = file.text, reading.documents
+    if kind in ("AzureML job", "accelerate config") or (kind == "training arguments" and file.json is None):
+        reading.findings += map(codes.from_spec, file.yaml().findings)
     match kind:
         case "job spec":
-            reading.documents.append(JobSpec(path=text.path))
+            documents.append(JobSpec(path=text.path))
         case "DeepSpeed config":
-            reading.documents.append(DsConfig(json=json or read_json(text)))
+            documents.append(DsConfig(json=file.json or read_json(text)))
         case "launch script":
             _read_script(text, reading)
         case "AzureML job":
-            _add_azureml(source or read_yaml(text), text, reading)
+            job = read_azureml(file.yaml(), text)
+            documents.append(job)
+            documents += _arguments(job.launches)
         case "accelerate config":
-            source = source or read_yaml(text)
-            reading.findings += map(_as_file_finding, source.findings)
-            reading.documents.append(AccelerateConfig(source=source))
+            documents.append(AccelerateConfig(source=file.yaml()))
         case "training arguments":
-            if json is not None:
-                reading.documents.append(from_json(json))
-            else:
-                source = source or read_yaml(text)
-                reading.findings += map(_as_file_finding, source.findings)
-                reading.documents.append(from_yaml(source))
+            documents.append(from_json(file.json) if file.json else from_yaml(file.yaml()))
         case "Megatron arguments":
-            reading.documents.append(read_argument_file(text))
+            documents.append(read_argument_file(text))
         case "hostfile":
-            reading.documents.append(read_hostfile(text))
+            documents.append(read_hostfile(text))
         case "environment file":
-            lines = tuple((line, text.locate(number, 0)) for number, line in enumerate(text.lines))
-            reading.documents.append(EnvironmentFile(path=text.path, lines=lines))
+            documents.append(read_environment_file(text))
 
 
 def _read_script(text: Text, reading: Reading) -> None:
@@ -221,12 +223,13 @@ def _read_script(text: Text, reading: Reading) -> None:
     script = LaunchScript(shell=shell, launches=launches(shell), sbatch=sbatch_options(shell))
     reading.documents.append(script)
     reading.documents += _embedded_configs(shell)
-    _add_arguments(script, reading)
+    reading.documents += _arguments(script.launches)
 
 
-def _add_arguments(script: LaunchScript, reading: Reading) -> None:
-    reading.documents += megatron_from_launches(script.launches)
-    reading.documents += from_launches(script.launches)
+def _arguments(launches: tuple[Launch, ...]) -> Iterator[Document]:
+    """The arguments of the training programs on launch lines."""
+    yield from megatron_from_launches(launches)
+    yield from from_launches(launches)
 
 
 def _embedded_configs(shell: ShellScript) -> Iterator[DsConfig]:
@@ -234,23 +237,8 @@ def _embedded_configs(shell: ShellScript) -> Iterator[DsConfig]:
     for document in shell.heredocs:
         if document.path is None or not document.complete or not document.content.lstrip().startswith("{"):
             continue
-        above = (shell.locate(document.offset).line or 1) - 1
-        content = "\n" * above + document.content
-        lines = [""] * above + document.content.split("\n")
-        json = read_json(Text(path=shell.text.path, content=content, lines=lines, folder=shell.text.folder))
+        content = "\n" * ((shell.locate(document.offset).line or 1) - 1) + document.content
+        json = read_json(replace(shell.text, content=content, lines=content.split("\n")))
         keys = frozenset(json.data) if isinstance(json.data, dict) else frozenset[str]()
         if kind_of(Path(document.path), document.content, keys) == "DeepSpeed config":
             yield DsConfig(json=json, target=document.path)
-
-
-def _add_azureml(source: Source, text: Text, reading: Reading) -> None:
-    reading.findings += map(_as_file_finding, source.findings)
-    job = read_azureml(source, text)
-    reading.documents.append(job)
-    if job.script is not None:
-        _add_arguments(job.script, reading)
-
-
-def _as_file_finding(finding: Finding) -> Finding:
-    """What the reader of job specs says of a text, said of a document of another kind."""
-    return replace(finding, rule=codes.FROM_SPEC.get(finding.rule, finding.rule))

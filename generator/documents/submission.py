@@ -1,25 +1,23 @@
-"""`Submission`: the documents that are checked together, and what the user said beside them."""
+"""`Submission`: the documents that are checked together, and their context."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import PurePath
 from typing import Final, TypeVar
 
 from ..catalog import Model
 from ..job.framework import Frameworks
 from ..job.records import Cluster, Job
+from .accelerate import AccelerateConfig
 from .deepspeed_config import FILLERS as FILLERS
 from .deepspeed_config import Config
-from .document import AccelerateConfig, AzureMLJob, Document, DsConfig, EnvironmentFile, LaunchScript
+from .document import AzureMLJob, Document, DsConfig, EnvironmentFile, LaunchScript
 from .hostfile import Hostfile
-from .links import Reference, references
 from .megatron_arguments import MegatronArguments
 from .shell.launch_line import Launch
 from .training_arguments import TrainingArguments
-from .world import World, find_world
 
 #: The newest release that the tables of keys describe.
 NEWEST_DEEPSPEED: Final = (0, 19, 8)
@@ -30,9 +28,14 @@ CONSUMERS: Final = ("deepspeed", "huggingface", "accelerate", "megatron-deepspee
 _Kind = TypeVar("_Kind", bound=Document)
 
 
+def _documents_of(kind: type[_Kind]) -> cached_property[tuple[_Kind, ...]]:
+    """The documents of a kind, in order."""
+    return cached_property(lambda submission: tuple(one for one in submission.documents if isinstance(one, kind)))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What the command line says beside the files; None where it says nothing."""
+    """What flags add to the files; None where one is left out."""
 
     gpus: int | None = None
     gpus_per_node: int | None = None
@@ -43,80 +46,31 @@ class Context:
     deepspeed_version: tuple[int, ...] = NEWEST_DEEPSPEED
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Submission:
-    """One job as its files describe it. Rules are functions of it."""
+    """One job as its files describe it. Rules are functions of it; what is derived from it is cached by identity."""
 
     documents: tuple[Document, ...]
     frameworks: Frameworks  #: those that an inferred run may have
     context: Context = field(default_factory=Context)
     jobs: tuple[Job, ...] = ()  #: of the job specs among the documents that could be resolved
 
-    def _of(self, kind: type[_Kind]) -> tuple[_Kind, ...]:
-        return tuple(document for document in self.documents if isinstance(document, kind))
+    scripts = _documents_of(LaunchScript)  #: those that are files, not the commands of AzureML jobs
+    azureml_jobs = _documents_of(AzureMLJob)
+    accelerate_configs = _documents_of(AccelerateConfig)
+    training_arguments = _documents_of(TrainingArguments)  #: from files and from launch lines
+    megatron = _documents_of(MegatronArguments)  #: from launch lines and files of arguments
+    hostfiles = _documents_of(Hostfile)
+    environment_files = _documents_of(EnvironmentFile)
+    _ds_configs = _documents_of(DsConfig)
 
     @cached_property
     def configs(self) -> tuple[Config, ...]:
         """DeepSpeed configs, those within scripts included."""
         return tuple(
             Config(json=one.json, target=one.target, consumer=self.consumer, version=self.deepspeed_version)
-            for one in self._of(DsConfig)
+            for one in self._ds_configs
         )
-
-    @cached_property
-    def config(self) -> Config | None:
-        """The DeepSpeed config that the job uses: the one that a launch line names, else the only one there is."""
-        named = {link.name for link in self.references if link.kind == "DeepSpeed config"}
-        used = [config for config in self.configs if config.name in named] or self.configs
-        return used[0] if len(used) == 1 else None
-
-    @cached_property
-    def accelerate_config(self) -> AccelerateConfig | None:
-        """The accelerate config that the job uses: the one that a launch line names, else the only one there is."""
-        named = {link.name for link in self.references if link.kind == "accelerate config"}
-        used = [config for config in self.accelerate_configs if PurePath(config.path).name in named]
-        found = used or ([] if named else self.accelerate_configs)
-        return found[0] if len(found) == 1 else None
-
-    @cached_property
-    def references(self) -> tuple[Reference, ...]:
-        """Files that documents of the submission name."""
-        return tuple(references(self))
-
-    @cached_property
-    def scripts(self) -> tuple[LaunchScript, ...]:
-        """Launch scripts that are files; the commands of AzureML jobs are not among them."""
-        return self._of(LaunchScript)
-
-    @cached_property
-    def azureml_jobs(self) -> tuple[AzureMLJob, ...]:
-        """AzureML command jobs."""
-        return self._of(AzureMLJob)
-
-    @cached_property
-    def accelerate_configs(self) -> tuple[AccelerateConfig, ...]:
-        """accelerate configs."""
-        return self._of(AccelerateConfig)
-
-    @cached_property
-    def training_arguments(self) -> tuple[TrainingArguments, ...]:
-        """TrainingArguments, from files and from launch lines."""
-        return self._of(TrainingArguments)
-
-    @cached_property
-    def megatron(self) -> tuple[MegatronArguments, ...]:
-        """Megatron arguments, from launch lines and files of arguments."""
-        return self._of(MegatronArguments)
-
-    @cached_property
-    def hostfiles(self) -> tuple[Hostfile, ...]:
-        """Hostfiles."""
-        return self._of(Hostfile)
-
-    @cached_property
-    def environment_files(self) -> tuple[EnvironmentFile, ...]:
-        """Files named `.deepspeed_env`."""
-        return self._of(EnvironmentFile)
 
     @cached_property
     def commands(self) -> tuple[LaunchScript, ...]:
@@ -130,23 +84,18 @@ class Submission:
 
     @cached_property
     def job(self) -> Job | None:
-        """The job that the submission is for: the one given, else that of its only job spec."""
+        """The job that the submission is for: that of the context, else of its only job spec."""
         return self.context.job or (self.jobs[0] if len(self.jobs) == 1 else None)
 
     @cached_property
     def cluster(self) -> Cluster | None:
-        """The machines: as given, else the job's."""
+        """The machines: those of the context, else the job's."""
         return self.context.cluster or (self.job.cluster if self.job else None)
 
     @cached_property
     def model(self) -> Model | None:
-        """The model: as given, else the job's."""
+        """The model: that of the context, else the job's."""
         return self.context.model or (self.job.model if self.job else None)
-
-    @cached_property
-    def world(self) -> World:
-        """GPUs, nodes and degrees of parallelism, each with who says so."""
-        return find_world(self)
 
     @property
     def deepspeed_version(self) -> tuple[int, ...]:
@@ -155,7 +104,7 @@ class Submission:
 
     @cached_property
     def consumer(self) -> str:
-        """Who reads the DeepSpeed configs: as given, else as the other documents tell, else DeepSpeed itself."""
+        """The program that reads the DeepSpeed configs, by the context, else by the other documents."""
         return self.context.consumer or next(self._signs_of_consumer(), "deepspeed")
 
     def _signs_of_consumer(self) -> Iterator[str]:
@@ -163,7 +112,7 @@ class Submission:
             yield "megatron-deepspeed"
         if self.job is not None and self.job.framework.runs("Trainer", "Megatron-DeepSpeed"):
             yield self.job.framework.name
-        if any(arguments.given("deepspeed") for arguments in self.training_arguments):
+        if any(arguments.has("deepspeed") for arguments in self.training_arguments):
             yield "huggingface"
         if self.accelerate_configs or any(
             call.program == "accelerate" for launch in self.launches for call in launch.calls

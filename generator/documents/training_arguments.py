@@ -7,39 +7,26 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ..findings import Location
+from ..job.pointer import whole_number
 from ..job.source import Source, escape
 from .hjson.text import JsonText
+from .reader import ValueKind, kind_of_value
 from .shell.launch_line import Launch
-from .shell.words import Word
+from .shell.records import Word
 
-if TYPE_CHECKING:
-    from .deepspeed_config import Config
-    from .submission import Submission
-
-#: Arguments that no other program of this trade calls the same; with these a launch line's program takes them all.
+#: Arguments of TrainingArguments only: a program with one of these on its launch line accepts them all.
 _TELLING: Final = frozenset(
     [
-        "ddp_timeout",
-        "do_train",
-        "eval_strategy",
-        "evaluation_strategy",
-        "load_best_model_at_end",
-        "logging_first_step",
-        "logging_strategy",
-        "overwrite_output_dir",
-        "per_device_eval_batch_size",
-        "report_to",
-        "save_only_model",
-        "save_strategy",
-        "save_total_limit",
-        "warmup_ratio",
+        *("ddp_timeout", "do_train", "eval_strategy", "evaluation_strategy", "load_best_model_at_end"),
+        *("logging_first_step", "logging_strategy", "overwrite_output_dir", "per_device_eval_batch_size", "report_to"),
+        *("save_only_model", "save_strategy", "save_total_limit", "warmup_ratio"),
     ]
 )
 _COMMON: Final = frozenset(["output_dir", "per_device_train_batch_size", "num_train_epochs"])
-#: Options of scripts with arguments of their own that look alike: DeepSpeed-Chat, examples without a Trainer, Megatron.
+#: Options of programs whose own arguments look alike: DeepSpeed-Chat, examples without a Trainer, Megatron.
 _FOREIGN: Final = frozenset(["zero_stage", "num_warmup_steps", "deepspeed_config", "tensor_model_parallel_size"])
 _TRUE: Final = frozenset(["yes", "true", "t", "y", "1"])  # transformers src/transformers/hf_argparser.py:36-46
 _FALSE: Final = frozenset(["no", "false", "f", "n", "0"])
@@ -47,8 +34,33 @@ _MAX_NUMBER: Final = 40  # characters; nothing that is counted here is longer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stated:
+    """An argument's value, and whether it is written or the default."""
+
+    value: object
+    written: bool
+    text: str  #: `learning_rate 1e-05`, with `(the default)`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaBatch:
+    """The sequences that a replica trains on for each optimizer step, as the arguments set them."""
+
+    micro: int
+    steps: int
+    text: str  #: `per_device_train_batch_size 8 × gradient_accumulation_steps 2`
+    written: bool  #: whether both are written, not the default
+    name: str  #: the argument that changes the batch most easily
+
+    @property
+    def sequences(self) -> int:
+        """Their product."""
+        return self.micro * self.steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingArguments:
-    """Arguments by their Python name (`per_device_train_batch_size`), typed as TrainingArguments types them.
+    """Arguments by their Python name (`per_device_train_batch_size`), with the types that TrainingArguments gives them.
 
     An argument whose value can't be known, such as a variable's, has a place and no value. One that isn't of its type
     has the text as written.
@@ -57,20 +69,83 @@ class TrainingArguments:
     path: str
     values: Mapping[str, object]
     places: Mapping[str, Location] = field(default_factory=dict)  #: of each value
-    launch: Launch | None = None  #: the launch line that they stand on
+    launch: Launch | None = None  #: the launch line that has them
     complete: bool = True  #: whether there can be no others, as in words that aren't known
 
     def value(self, name: str, default: object = None) -> object:
         """What is given for an argument; `default` where nothing is."""
         return self.values.get(name, default)
 
-    def given(self, name: str) -> bool:
+    def has(self, name: str) -> bool:
         """Whether an argument is there, its value known or not."""
         return name in self.values or name in self.places
 
     def locate(self, name: str) -> Location:
         """The place of an argument, else the file."""
         return self.places.get(name, Location(path=self.path))
+
+    def kind(self, name: str) -> ValueKind | None:
+        """The type of an argument's value; None where there is none, or it can't be known."""
+        return kind_of_value(self.values[name]) if name in self.values else None
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the arguments that are there."""
+        return frozenset((*self.values, *self.places))
+
+    def number(self, name: str) -> int | float | None:
+        """A number that is written; None where there is none, or something else."""
+        return _number(self.value(name))
+
+    def integer(self, name: str) -> int | None:
+        """An integer that is written; None where there is none, or something else."""
+        return whole_number(self.value(name))
+
+    def is_on(self, name: str) -> bool:
+        """Whether a flag is written as true."""
+        return self.value(name) is True
+
+    def stated(self, name: str) -> Stated | None:
+        """What an argument is, by default too; None where it can't be known or isn't of its type."""
+        entry = known_arguments()[name]
+        if self.has(name):
+            value = self.value(name)
+            fits = isinstance(value, bool) if entry["type"] == "bool" else isinstance(value, (int, float, str))
+            number = entry["type"] not in ("int", "float") or isinstance(value, (int, float))
+            return Stated(value=value, written=True, text=f"{name} {value}") if fits and number else None
+        if not self.complete or "default" not in entry:
+            return None
+        return Stated(value=entry["default"], written=False, text=f"{name} {entry['default']} (the default)")
+
+    def setting(self, name: str) -> object:
+        """The value of an argument, by default too; None where it can't be known or isn't of its type."""
+        stated = self.stated(name)
+        return stated.value if stated is not None else None
+
+    @property
+    def batch(self) -> ReplicaBatch | None:
+        """The batch of a replica; None where it can't be known, or transformers searches for one that fits."""
+        micro, steps = self.stated("per_device_train_batch_size"), self.stated("gradient_accumulation_steps")
+        if micro is None or steps is None or self.is_on("auto_find_batch_size"):
+            return None
+        sequences, passes = whole_number(micro.value), whole_number(steps.value)
+        if sequences is None or passes is None:
+            return None
+        return ReplicaBatch(
+            micro=sequences,
+            steps=passes,
+            text=f"{micro.text} × {steps.text}",
+            written=micro.written and steps.written,
+            name="gradient_accumulation_steps" if steps.written else "per_device_train_batch_size",
+        )
+
+
+@cache
+def gone_arguments() -> Mapping[str, Mapping[str, str]]:
+    """Arguments of older transformers by name: the `last` release seen that has it, and what to write `instead`."""
+    text = files(__package__).joinpath("gone_arguments.json").read_text(encoding="utf-8")
+    arguments: Mapping[str, Mapping[str, str]] = json.loads(text)["arguments"]
+    return arguments
 
 
 @cache
@@ -79,6 +154,10 @@ def known_arguments() -> Mapping[str, Mapping[str, Any]]:
     text = files(__package__).joinpath("training_arguments.json").read_text(encoding="utf-8")
     arguments: Mapping[str, Mapping[str, Any]] = json.loads(text)["arguments"]
     return arguments
+
+
+def _number(value: object) -> int | float | None:
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 def from_json(json: JsonText) -> TrainingArguments:
@@ -96,7 +175,7 @@ def from_yaml(source: Source) -> TrainingArguments:
 
 
 def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
-    """The arguments on the launch lines of programs that take them."""
+    """The arguments on the launch lines of programs that accept TrainingArguments."""
     for launch in launches:
         found = list(_options(launch.arguments))
         names = {name for name, _, _ in found}
@@ -175,22 +254,3 @@ def read_value(text: str, kind: str) -> object:
         except ValueError:
             return text
     return text
-
-
-def ds_config_of(submission: Submission, arguments: TrainingArguments) -> Config | None:
-    """The DeepSpeed config that arguments name by their `deepspeed`; the job's, where the name can't be known.
-
-    None where the arguments don't use DeepSpeed, or it can't be told which config they mean.
-    """
-    if not arguments.given("deepspeed"):
-        return None
-    named = arguments.value("deepspeed")
-    configs = submission.configs
-    if isinstance(named, str):
-        name = named.replace("\\", "/").rpartition("/")[2]
-        same = [config for config in configs if config.name == name]
-        if len(same) == 1:
-            return same[0]
-    if isinstance(named, dict) or named in (False, ""):
-        return None
-    return submission.config if named is None or len(configs) == 1 else None

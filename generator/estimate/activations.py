@@ -11,7 +11,6 @@ from ..job.records import Job
 from .layout import LayoutLike, Recompute
 from .stages import StageLayers
 from .states import weight_bytes
-from .traits import uses_fused_kernels
 
 #: Hugging Face's eager attention: an fp32 softmax and its 16-bit copy; these families' softmax stays in 16 bit.
 _EAGER_SCORE_BYTES = 6
@@ -85,7 +84,7 @@ def attention_elements(job: Job) -> int:
 
 def _norm_upcast(job: Job) -> int:
     """Extra bytes an element that an eager RMSNorm keeps: its input in fp32, and the result before the weight."""
-    return 4 if not uses_fused_kernels(job) and job.model.norm == "rmsnorm" else 0
+    return 4 if not job.fuses_kernels and job.model.norm == "rmsnorm" else 0
 
 
 def score_bytes(job: Job) -> float:
@@ -99,7 +98,7 @@ def score_bytes(job: Job) -> float:
 
 def _mlp_copies(job: Job) -> int:
     """Tensors of MLP width that are kept: input and result of the activation, gate, up, and what eager mode adds."""
-    eager = not uses_fused_kernels(job)
+    eager = not job.fuses_kernels
     if job.model.gated_mlp:
         return 4 if eager else 3
     return _EAGER_NEW_GELU if eager and job.model.activation == "gelu_new" else 2

@@ -19,7 +19,6 @@ from ..units import GIB
 from .calibration_report import CalibrationReport, Errors, Excluded, Factor, Machine, RunResult
 from .layout import Layout
 from .memory import memory
-from .memory_correction import corrected
 from .posterior import Vector, jacobian
 from .rates import constants, rates, selectors
 from .shrinkage import Fit, Residuals, shrunken
@@ -75,10 +74,10 @@ def fit_calibration(runs: Sequence[MeasuredRun]) -> CalibrationReport:
     return CalibrationReport(
         machine=_machine(used[0].job),
         factors=_factors(used[0].job, names, found.x),
-        time=_errors(found),
+        time=Errors.of(found),
         spread=_spread(used, found),
         memory_factor=1.0 if spent is None else float(np.exp(spent.x[0])),
-        memory=None if spent is None else _errors(spent),
+        memory=None if spent is None else Errors.of(spent),
         runs=_results(used, found),
         excluded=(*excluded, *strange),
     )
@@ -174,7 +173,7 @@ def _memory_residuals(runs: Sequence[MeasuredRun]) -> Residuals:
     def residuals(x: Vector, only: int | None = None) -> Vector:
         factor = float(np.exp(x[0]))
         peaks = [
-            float(getattr(corrected(ledger, factor), f"{run.peak_kind}_bytes"))
+            float(getattr(ledger.corrected(factor), f"{run.peak_kind}_bytes"))
             for ledger, run in zip(ledgers, runs, strict=True)
         ]
         logarithms: Vector = np.log(np.array(peaks) / measured)
@@ -194,10 +193,6 @@ def _factors(job: Job, names: tuple[str, ...], x: Vector) -> tuple[Factor, ...]:
         whole = after / before if before else factor
         factors.append(Factor(name=name, factor=round(whole, 4), shipped=before, says=constants()[name].says))
     return tuple(sorted(factors, key=lambda item: (-abs(math.log(item.factor)), item.name)))
-
-
-def _errors(found: Fit) -> Errors:
-    return Errors.of(found.before, found.after, found.left_out)
 
 
 def _spread(runs: Sequence[MeasuredRun], found: Fit) -> float:

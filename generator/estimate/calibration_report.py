@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
 from ..job.records import Calibration
 from ..version import __version__
-from .posterior import Vector
+from .shrinkage import Fit
 
 FORM = 1  #: of the calibration file; schemas/calibration.schema.json describes it
 _LITTLE = 0.02  #: a factor this close to 1 says that the shipped constant holds
@@ -60,25 +61,18 @@ class Errors:
     left_out_median: float | None
 
     @classmethod
-    def of(cls, before: Vector, after: Vector, left_out: Vector | None) -> Errors:
-        """From log(estimated / measured)."""
-        sizes = [None if part is None else np.abs(np.expm1(part)) for part in (before, after, left_out)]
-        means = [None if size is None else float(size.mean()) for size in sizes]
-        medians = [None if size is None else float(np.median(size)) for size in sizes]
-        return cls(
-            runs=len(before),
-            before_mean=means[0] or 0.0,
-            before_median=medians[0] or 0.0,
-            after_mean=means[1] or 0.0,
-            after_median=medians[1] or 0.0,
-            left_out_mean=means[2],
-            left_out_median=medians[2],
-        )
+    def of(cls, fit: Fit) -> Errors:
+        """Those of a fit."""
+        values: dict[str, Any] = {"left_out_mean": None, "left_out_median": None}
+        for name, part in (("before", fit.before), ("after", fit.after), ("left_out", fit.left_out)):
+            if part is not None:
+                sizes = np.abs(np.expm1(part))
+                values |= {f"{name}_mean": float(sizes.mean()), f"{name}_median": float(np.median(sizes))}
+        return cls(runs=len(fit.before), **values)
 
     def to_dict(self) -> dict[str, float | int | None]:
         """Plain numbers, four digits."""
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {name: value if value is None else round(value, 4) for name, value in values.items()}
+        return {name: value if value is None else round(value, 4) for name, value in asdict(self).items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +95,7 @@ class RunResult:
 
     def to_dict(self) -> dict[str, str | float | None]:
         """Plain values, four digits."""
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        values = asdict(self)
         return {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in values.items()}
 
 
@@ -138,10 +132,7 @@ class CalibrationReport:
         return {
             "version": FORM,
             "dsgen_version": __version__,
-            "cluster": self.machine.cluster,
-            "accelerator": self.machine.accelerator,
-            "network": self.machine.network,
-            "framework": self.machine.framework,
+            **asdict(self.machine),
             "factors": {item.name: item.factor for item in sorted(self.factors, key=lambda item: item.name)},
             "memory_factor": round(self.memory_factor, 4),
             "spread": round(self.spread, 4),
@@ -150,5 +141,5 @@ class CalibrationReport:
                 "memory": None if self.memory is None else self.memory.to_dict(),
             },
             "runs": [run.to_dict() for run in self.runs],
-            "left_out": [{"name": item.name, "reason": item.reason} for item in self.excluded],
+            "left_out": [asdict(item) for item in self.excluded],
         }

@@ -10,10 +10,6 @@ import numpy as np
 from ..job.records import Job
 from .rates import rates
 
-#: What a ring that crosses the link between the sockets reaches of one under a single socket: 0.42 for eight PCIe
-#: cards, 0.69 for two and four (SimuMax configs/system/a100_pcie.json). Rings side by side share that link.
-_CROSS_SOCKET = 0.61
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
@@ -46,7 +42,7 @@ def link_bytes_per_s(job: Job, ring: Group) -> Any:
         return inside * np.minimum(np.maximum(ring.per_node - 1, 1), peers) / peers
     if cluster.intra_node == "pcie":
         crosses = 2 * ring.per_node * ring.stride > cluster.accelerators_per_node
-        return inside * np.where(crosses & (ring.per_node > 1), _CROSS_SOCKET / ring.stride, 1.0)
+        return inside * np.where(crosses & (ring.per_node > 1), rates(job).cross_socket_share / ring.stride, 1.0)
     return inside
 
 

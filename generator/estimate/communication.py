@@ -16,8 +16,6 @@ from .rates import rates
 from .stages import StageParameters
 from .states import sums_gradients_in_fp32, weight_bytes
 
-#: Share of a run of messages that overlap never hides, the first and the last of them; assumed.
-_EXPOSED = 0.1
 #: ZeRO-3 gathers and reduces each matrix by itself: query-key-value, output, and the MLP's two.
 _MATRICES_PER_LAYER = 4
 #: Bytes of a gradient summed in fp32.
@@ -53,7 +51,7 @@ def tensor_s(job: Job, layout: LayoutLike, backward_s: Any) -> Any:
 
 
 def context_s(job: Job, layout: LayoutLike, attention_core_s: Any) -> Any:
-    """Ring (Megatron-LM) hidden behind attention, or Ulysses' all-to-alls (DeepSpeed), which are not.
+    """Ring hidden behind attention, or Ulysses' all-to-alls, which are not.
 
     **Source**: ring: `(c-1)` sends of the local keys and values forward, twice that backward; Ulysses (2309.14509):
     queries, keys, values and output, each way.
@@ -62,11 +60,11 @@ def context_s(job: Job, layout: LayoutLike, attention_core_s: Any) -> Any:
     tokens, element = local_tokens(job, layout), weight_bytes(job)
     queries, keys, _ = attention_widths(job.model)
     passes = np.where(layout.recompute == Recompute.FULL, 3, 2)
-    if job.framework.runs("Megatron-LM"):
+    if job.framework.rings_context:
         crosses = ring.size > ring.per_node
         one = send_s(job, element * tokens * 2 * keys / layout.tensor, crosses)
         rounds = (layout.context - 1) * one
-        exposed = 3 * np.maximum(rounds - attention_core_s, _EXPOSED * rounds)
+        exposed = 3 * np.maximum(rounds - attention_core_s, rates(job).ring_exposed_share * rounds)
     else:
         exposed = passes * all_to_all_s(job, ring, element * tokens * (2 * queries + 2 * keys))
     return np.where(layout.context > 1, exposed, 0.0)
@@ -80,8 +78,8 @@ def expert_s(job: Job, layout: LayoutLike) -> Any:
     if not job.model.is_moe:
         return 0.0 * layout.expert
     ring = group(job, layout.expert, layout.tensor)
-    # ContextFlags tensor parallelism Megatron-LM routes tokens only when the sequence is cut.
-    tokens = local_tokens(job, layout) / (layout.tensor if job.framework.runs("Megatron-LM") else sequence_cut(layout))
+    cut = layout.tensor if job.framework.routes_cut_sequences else sequence_cut(layout)
+    tokens = local_tokens(job, layout) / cut
     size, copies = weight_bytes(job) * tokens * job.model.hidden, job.model.experts_per_token
     passes = np.where(layout.recompute == Recompute.FULL, 6, 4)
     once = sends_tokens_once_per_node(job, layout)
@@ -90,12 +88,9 @@ def expert_s(job: Job, layout: LayoutLike) -> Any:
 
 
 def sends_tokens_once_per_node(job: Job, layout: LayoutLike) -> Any:
-    """Whether experts on several nodes are reached by Megatron-LM's flex dispatcher, which needs DeepEP in the image.
-
-    **Source**: Megatron-LM core/transformer/moe/token_dispatcher.py (--moe-enable-deepep, Hopper and later).
-    """
+    """Whether experts on several nodes are reached by the flex dispatcher, which needs DeepEP in the image."""
     ring = group(job, layout.expert, layout.tensor)
-    possible = job.framework.runs("Megatron-LM") and job.cluster.accelerator.generation in _DEEPEP_GENERATIONS
+    possible = job.framework.dispatches_by_node and job.cluster.accelerator.generation in _DEEPEP_GENERATIONS
     return possible & (ring.size > ring.per_node)
 
 

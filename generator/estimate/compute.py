@@ -14,7 +14,6 @@ from .products import Passes, linear, tile_use
 from .rates import rates
 from .stages import vocabulary_rows
 from .states import weight_bytes
-from .traits import loss_traffic_bytes
 
 #: 16-bit transfers of one attention score in a forward pass: written and read by product, softmax and dropout. Eager
 #: mode scales and masks by themselves and has its softmax in fp32; counted from the operators, not measured.
@@ -167,6 +166,7 @@ def head_time_s(job: Job, layout: LayoutLike) -> Any:
     The head stays in 16 bit under fp8.
     """
     tokens, rows = local_tokens(job, layout), vocabulary_rows(job, layout)
-    loss = stream_s(job, tokens * rows * loss_traffic_bytes(job))
+    traffic, usual = job.framework.loss_traffic_bytes, job.framework.cross_entropy
+    loss = stream_s(job, tokens * rows * traffic.get(job.training.cross_entropy or usual, traffic[usual]))
     product = linear(job, tokens, job.model.hidden, rows, fp8=False)
     return product.forward_s + product.backward_s + loss

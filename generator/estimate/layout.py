@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from typing import Any, Protocol
@@ -83,6 +83,12 @@ class Layout:
     recompute: Recompute = Recompute.NONE
     offload: Offload = Offload.NONE
 
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Layout:
+        """The layout of column values, where recomputation and offload are their codes."""
+        kinds = {"recompute": Recompute, "offload": Offload, "sequence_parallel": bool}
+        return cls(**{**values, **{name: kind(values.get(name, 0)) for name, kind in kinds.items()}})
+
     @property
     def world(self) -> int:
         """Accelerators used."""
@@ -124,8 +130,7 @@ class Layouts:
 
     def __getitem__(self, index: int) -> Layout:
         """Row `index` as a `Layout`."""
-        row = {f.name: getattr(self, f.name)[index].item() for f in fields(self)}
-        return Layout(**{**row, "recompute": Recompute(row["recompute"]), "offload": Offload(row["offload"])})
+        return Layout.of({f.name: getattr(self, f.name)[index].item() for f in fields(self)})
 
     def __iter__(self) -> Iterator[Layout]:
         return (self[i] for i in range(len(self)))

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
-
-def _plain(record: Any) -> dict[str, int | float]:
-    """Fields of a scalar ledger as plain Python numbers, bytes as whole numbers."""
-    plain: dict[str, int | float] = {}
-    for f in fields(record):
-        value = float(getattr(record, f.name))
-        plain[f.name] = round(value) if f.name.endswith(("_bytes", "_per_node", "stage")) else value
-    return plain
+_Ledger = TypeVar("_Ledger", bound="Ledger")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class Ledger:
+    """What every ledger can do."""
+
+    @property
+    def scalar(self: _Ledger) -> _Ledger:
+        """One layout's ledger with plain numbers: formulae on scalars give 0-d arrays."""
+        kinds = {f.name: int if f.name == "stage" else float for f in fields(self)}
+        return type(self)(**{name: kind(getattr(self, name)) for name, kind in kinds.items()})
+
+    def to_dict(self) -> dict[str, int | float]:
+        """One layout's fields as plain numbers, bytes as integers."""
+        plain: dict[str, int | float] = {}
+        for f in fields(self):
+            value = float(getattr(self, f.name))
+            plain[f.name] = round(value) if f.name.endswith(("_bytes", "_per_node", "stage")) else value
+        return plain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory(Ledger):
     """Bytes per GPU of the fullest pipeline stage, and of host memory per node."""
 
     parameters_bytes: Any
@@ -33,13 +45,24 @@ class Memory:
     host_bytes_per_node: Any
     stage: Any  #: 0-based, the fullest
 
-    def to_dict(self) -> dict[str, int | float]:
-        """Plain numbers, for a scalar ledger."""
-        return _plain(self)
+    def corrected(self, factor: float) -> Memory:
+        """This ledger, or columns of them, with what isn't model states (activations, logits, buffers) times `factor`.
+
+        States follow from the optimizer and the precision; how much else a framework keeps depends on its version and
+        kernels, as a cluster's own peaks show. What comes on top of the allocated peak (cached blocks, context, NCCL)
+        stays as it is.
+        """
+        if factor == 1.0:
+            return self
+        scaled = {name: factor * getattr(self, name) for name in ("activations_bytes", "output_bytes", "buffers_bytes")}
+        states = self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes
+        more = (factor - 1.0) * (self.allocated_bytes - states)
+        peaks = ("allocated_bytes", "reserved_bytes", "device_bytes", "required_bytes")
+        return replace(self, **scaled, **{name: getattr(self, name) + more for name in peaks})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepTime:
+class StepTime(Ledger):
     """Seconds of one optimizer step by cause, each the exposed part; they sum to `total_s`."""
 
     compute_s: Any
@@ -54,13 +77,9 @@ class StepTime:
     offload_s: Any
     total_s: Any
 
-    def to_dict(self) -> dict[str, int | float]:
-        """Plain numbers, for a scalar ledger."""
-        return _plain(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Throughput:
+class Throughput(Ledger):
     """Rates that follow from a step time. MFU counts causal attention as half and no recompute."""
 
     tokens_per_s: float
@@ -70,7 +89,3 @@ class Throughput:
     hardware_tflops_per_gpu: float
     mfu: float
     hfu: float
-
-    def to_dict(self) -> dict[str, int | float]:
-        """Plain numbers."""
-        return _plain(self)

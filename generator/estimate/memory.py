@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from ..job.records import Job
-from ..units import GIB
 from . import activations, model_size, workspace
 from .buckets import bucket_elements, layer_elements
 from .layout import Layout, LayoutLike, Offload
 from .ledgers import Memory
-from .memory_correction import corrected
+from .rates import rates
 from .stages import StageParameters, in_flight, stage_layers, stage_parameters, vocabulary_rows
 from .states import host_bytes, state_bytes, step_bytes, weight_bytes
-from .traits import context_bytes
-
-#: NCCL's buffers: half a GiB for each set of communicators (0.5-1 GiB is reported).
-_NCCL_BYTES = 0.5 * GIB
-#: What the allocator holds over the sum of all phases' needs. Phases share few blocks: states come to lie between
-#: those of an earlier phase, which then can't be joined again. The published reserved and allocated peaks of Llama
-#: 70B on B200 are 1.03 apart, and so are sums and device memory of BigScience's runs.
-_FRAGMENTATION = 1.03
-#: Fields of `Memory` that belong to one stage and are picked together.
-_STAGED = (
-    "parameters_bytes",
-    "gradients_bytes",
-    "optimizer_bytes",
-    "activations_bytes",
-    "output_bytes",
-    "buffers_bytes",
-    "allocated_bytes",
-)
 
 
 def memory(job: Job, layout: LayoutLike) -> Memory:
@@ -44,13 +26,13 @@ def memory(job: Job, layout: LayoutLike) -> Memory:
     """
     parts = [stage_memory(job, layout, stage) for stage in _candidate_stages(job, layout)]
     fullest = reduce(_fuller, parts)
-    return corrected(_whole(job, layout, fullest), job.calibration.memory_factor)
+    return _whole(job, layout, fullest).corrected(job.calibration.memory_factor)
 
 
 def every_stage(job: Job, layout: Layout) -> tuple[Memory, ...]:
     """Memory of each pipeline stage, first to last."""
     ledgers = (_whole(job, layout, stage_memory(job, layout, i)) for i in range(layout.pipeline))
-    return tuple(corrected(ledger, job.calibration.memory_factor) for ledger in ledgers)
+    return tuple(ledger.corrected(job.calibration.memory_factor) for ledger in ledgers)
 
 
 def _candidate_stages(job: Job, layout: LayoutLike) -> list[Any]:
@@ -132,18 +114,19 @@ def _buffer_bytes(job: Job, layout: LayoutLike, parameters: Any) -> Any:
 def _whole(job: Job, layout: LayoutLike, staged: dict[str, Any]) -> Memory:
     """A stage's bytes completed with what the allocator caches, context, capacity and the host's side."""
     world = layout.data * layout.tensor * layout.pipeline * layout.context
-    context = context_bytes(job.cluster.accelerator) + _NCCL_BYTES * (world > 1)
-    # The allocator caches what the device has to spare, and frees its cache before it runs out.
+    constants = rates(job)
+    context = constants.context_bytes + constants.nccl_bytes * (world > 1)
+    # The allocator caches what the device has to spare, and frees its cache before it runs out. States come to lie
+    # between blocks of an earlier phase, which then can't be joined again.
     spare = np.maximum(job.cluster.accelerator.memory_bytes - context, staged["allocated_bytes"])
-    reserved = np.minimum(staged["held_bytes"] * _FRAGMENTATION, spare)
+    reserved = np.minimum(staged["held_bytes"] * constants.fragmentation_factor, spare)
     return Memory(
-        **{name: staged[name] for name in _STAGED},
+        **{f.name: staged[f.name] for f in fields(Memory) if f.name in staged},
         reserved_bytes=reserved,
         device_bytes=reserved + context,
         required_bytes=staged["allocated_bytes"] + context,
         capacity_bytes=job.cluster.accelerator.memory_bytes + 0 * reserved,
         host_bytes_per_node=_host_bytes_per_node(job, layout),
-        stage=staged["stage"],
     )
 
 

@@ -11,9 +11,6 @@ from __future__ import annotations
 from typing import Any
 
 from ..catalog.records import Model
-from ..job.framework import Framework
-
-_MEGATRON_VOCAB_MULTIPLE = 128
 
 
 def parameter_count(model: Model) -> int:
@@ -99,17 +96,11 @@ def final_parameters(model: Model) -> int:
     return _norm(model, model.final_norms * model.hidden) + bias + pooler + transform + _width_projection(model)
 
 
-def padded_vocab(vocab: Any, tensor: Any, framework: Framework) -> Any:
-    """Rows of the token table as trained; `tensor` may be a column.
-
-    Megatron pads to a multiple of 128 × tensor, so that every rank's share suits the matrix units; the others don't.
-
-    **Source:** NVIDIA/Megatron-LM megatron/training/tokenizer, `--make-vocab-size-divisible-by` (default 128).
-    """
-    if not framework.runs("Megatron layers"):
+def padded_vocab(vocab: int, tensor: Any, multiple: int | None) -> Any:
+    """Rows of the token table as trained: padded to `multiple` × tensor, if any. `tensor` may be a column."""
+    if multiple is None:
         return vocab + 0 * tensor
-    multiple = _MEGATRON_VOCAB_MULTIPLE * tensor
-    return -(-vocab // multiple) * multiple
+    return -(-vocab // (multiple * tensor)) * (multiple * tensor)
 
 
 def _outside_layers(model: Model) -> int:

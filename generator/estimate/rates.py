@@ -1,4 +1,4 @@
-"""`Rates`: the constants of the time model that hold for one job, calibrated to its cluster where that was measured."""
+"""`Rates`: the constants of the estimates that hold for one job, calibrated to its cluster where that was measured."""
 
 from __future__ import annotations
 
@@ -15,9 +15,6 @@ _BY = ("any", "generation", "fabric", "network", "framework", "kernels")
 _AT_MOST_ONE = ("_fraction", "_share", "_overlap")
 #: Constants whose `default` is a share of the part's own best measured product.
 _OF_ACHIEVABLE = ("product_fraction", "product_fp8_fraction")
-#: What the best product reaches of the datasheet on parts that nobody measured; the middle of 0.71 to 0.87
-#: (ml-engineering, compute/accelerator).
-_USUAL_ACHIEVABLE = 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +46,18 @@ class Rates:
     full_sharding_share: float
     accumulation_bytes: float
     step_start_s: float
+    usual_achievable_fraction: float
+    cross_socket_share: float
+    ring_exposed_share: float
+    send_exposed_share: float
+    fetch_overlap: float
+    fetch_exposed_share: float
+    pcie_fraction: float
+    cpu_adam_s: float
+    context_bytes: float
+    nccl_bytes: float
+    fragmentation_factor: float
+    pinned_memory_factor: float
 
 
 NAMES: tuple[str, ...] = tuple(f.name for f in fields(Rates))
@@ -121,11 +130,13 @@ def _rates(
     keys: tuple[tuple[str, str], ...], achievable: float | None, factors: tuple[tuple[str, float], ...]
 ) -> Rates:
     chosen, calibrated = dict(keys), dict(factors)
+    if achievable is None:
+        achievable = constants()["usual_achievable_fraction"].by_key["default"].value
     values: dict[str, float] = {}
     for name, family in constants().items():
         key, constant = family.pick(chosen[family.by])
         value = constant.value * calibrated.get(name, 1.0)
         if name in _OF_ACHIEVABLE and key == "default":
-            value *= _USUAL_ACHIEVABLE if achievable is None else achievable
+            value *= achievable
         values[name] = min(value, 1.0) if name.endswith(_AT_MOST_ONE) else value
     return Rates(**values)

@@ -47,7 +47,7 @@ def shortens_last_stage(job: Job, layout: LayoutLike) -> Any:
     """
     share, rest = _divided(job, layout)
     uneven = (rest > 0) & (rest != layout.pipeline - 2)
-    return uneven & ((share + 1) * (layout.pipeline - 1) < job.model.layers) & (job.framework.runs("Megatron-LM"))
+    return uneven & ((share + 1) * (layout.pipeline - 1) < job.model.layers) & job.framework.shortens_last_stage
 
 
 def _divided(job: Job, layout: LayoutLike) -> tuple[Any, Any]:
@@ -96,7 +96,7 @@ def stage_parameters(job: Job, layout: LayoutLike, stage: Any) -> StageParameter
 
 def vocabulary_rows(job: Job, layout: LayoutLike) -> Any:
     """Rows of the embedding (and of the head) on one rank, padding included."""
-    rows = model_size.padded_vocab(job.model.vocab, layout.tensor, job.framework)
+    rows = model_size.padded_vocab(job.model.vocab, layout.tensor, job.framework.vocabulary_multiple)
     return rows / layout.tensor if job.framework.shards_vocabulary else rows
 
 

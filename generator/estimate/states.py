@@ -9,6 +9,7 @@ import numpy as np
 
 from ..job.records import Job
 from .layout import LayoutLike, Offload
+from .rates import rates
 
 #: Optimizer moments in bytes per parameter: two fp32 moments, or SGD's one momentum.
 MOMENT_BYTES = {"adamw": 8, "adam": 8, "lamb": 8, "sgd": 4, "adamw-foreach": 8}
@@ -146,10 +147,6 @@ def step_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> Any:
     return np.where(layout.offload >= Offload.OPTIMIZER, 0, bytes_)
 
 
-#: DeepSpeed's estimators multiply host memory by 1.5 for pinned buffers (stage3.py:3755-3772).
-_PINNED_BUFFERS = 1.5
-
-
 def host_bytes(job: Job, layout: LayoutLike, parameters: Any) -> Any:
     """Host bytes for one rank's share `parameters` (already divided by the sharding group).
 
@@ -162,4 +159,4 @@ def host_bytes(job: Job, layout: LayoutLike, parameters: Any) -> Any:
         optimizer + weight_bytes(job),
         np.where(layout.offload == Offload.OPTIMIZER, optimizer, 0),
     )
-    return parameters * per_parameter * _PINNED_BUFFERS
+    return parameters * per_parameter * rates(job).pinned_memory_factor

@@ -14,16 +14,6 @@ from .rates import rates
 from .stages import StageParameters, stage_layers, stage_parameters
 from .states import moment_bytes, weight_bytes
 
-#: CPU Adam on a two-socket node: 0.25 s per 10^9 parameters and socket (ZeRO-Offload, 2101.06840; not re-measured).
-_CPU_ADAM_S_PER_PARAMETER_PER_NODE = 0.125e-9
-#: Parameter fetches from the host: share of a micro-batch's compute that hides them, and of a fetch that nothing does.
-#: Interleaved sends: share that compute doesn't hide. All assumed.
-_FETCH_OVERLAP = 0.5
-_FETCH_EXPOSED = 0.2
-_SEND_EXPOSED = 0.1
-#: Share of the host link's rate that pinned copies reach: 22-25 GB/s of 31 on PCIe 4.
-_PCIE_FRACTION = 0.75
-
 
 def step_time(job: Job, layout: LayoutLike) -> StepTime:
     """Seconds of one step.
@@ -111,7 +101,7 @@ def _pipeline_s(job: Job, layout: LayoutLike, pace_s: Any) -> Any:
     m, p, v = layout.gradient_accumulation, layout.pipeline, layout.virtual_pipeline
     send = communication.boundary_s(job, layout)
     plain = 2 * (m + p - 1) * send
-    hidden = 2 * m * v * np.maximum(send - pace_s / (2 * v), _SEND_EXPOSED * send) + 2 * (p - 1) * send
+    hidden = 2 * m * v * np.maximum(send - pace_s / (2 * v), rates(job).send_exposed_share * send) + 2 * (p - 1) * send
     return np.where(p > 1, np.where(v > 1, hidden, plain), 0.0)
 
 
@@ -140,16 +130,16 @@ def _gradient_sum_s(job: Job, layout: LayoutLike, held: StageParameters) -> Any:
 
 def _offload_s(job: Job, layout: LayoutLike, held: StageParameters, micro_batch_s: Any) -> Any:
     """Copies over the host link and the CPU's optimizer step, and parameter fetches that compute doesn't hide."""
-    own = _own_parameters(layout, held)
-    link = job.cluster.accelerator.pcie_bytes_per_s * _PCIE_FRACTION
+    own, constants = _own_parameters(layout, held), rates(job)
+    link = job.cluster.accelerator.pcie_bytes_per_s * constants.pcie_fraction
     copy = own * weight_bytes(job) / link
     world = layout.data * layout.tensor * layout.pipeline * layout.context
     per_node = np.minimum(job.cluster.accelerators_per_node, world)
-    update = own * per_node * _CPU_ADAM_S_PER_PARAMETER_PER_NODE
+    update = own * per_node * constants.cpu_adam_s
     m = layout.gradient_accumulation
     gradients = np.where(layout.zero_stage >= 2, m, 1) * copy
     optimizer = np.where(layout.offload >= Offload.OPTIMIZER, gradients + copy + update, 0.0)
-    fetches = m * np.maximum(2 * copy - _FETCH_OVERLAP * micro_batch_s, _FETCH_EXPOSED * copy)
+    fetches = m * np.maximum(2 * copy - constants.fetch_overlap * micro_batch_s, constants.fetch_exposed_share * copy)
     return optimizer + np.where(layout.offload == Offload.OPTIMIZER_AND_PARAMETERS, fetches, 0.0)
 
 

@@ -27,6 +27,7 @@ _DEVIATIONS = 1.2816
 TIME_REGIMES = ("unknown", "moe", "recent", "sharded", "dense")
 #: What memory is measured as: the allocator's own peak, or what nvidia-smi shows, which holds its cache as well.
 MEMORY_KINDS = ("allocated", "device")
+_BANDS = {"step_time": TIME_REGIMES, "memory": MEMORY_KINDS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,19 +67,16 @@ class Uncertainty:
         return document
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """Measured over estimated at both ends of the band: of time by regime, of memory by what is measured."""
-
-    step_time: Mapping[str, Band]
-    memory: Mapping[str, Band]
-
-
 @cache
-def table() -> Table:
-    """The bands of the package. Raises `ValueError` when one is missing."""
-    document = _document()
-    return Table(step_time=_bands(document["step_time"], TIME_REGIMES), memory=_bands(document["memory"], MEMORY_KINDS))
+def bands(of: str) -> Mapping[str, Band]:
+    """Measured over estimated at both ends of each band: of `step_time` by regime, of `memory` by what is measured.
+
+    Raises `ValueError` when one is missing.
+    """
+    factors: dict[str, float] = _document()[of]
+    if set(factors) != set(_BANDS[of]):
+        raise ValueError(f"uncertainty.yaml and the regimes differ in {sorted(set(factors) ^ set(_BANDS[of]))}")
+    return {name: _within(float(factor)) for name, factor in factors.items()}
 
 
 def ordering_band() -> float:
@@ -89,12 +87,6 @@ def ordering_band() -> float:
 @cache
 def _document() -> dict[str, Any]:
     return read_yaml(__package__, "uncertainty.yaml")
-
-
-def _bands(factors: dict[str, float], names: tuple[str, ...]) -> dict[str, Band]:
-    if set(factors) != set(names):
-        raise ValueError(f"uncertainty.yaml and the regimes differ in {sorted(set(factors) ^ set(names))}")
-    return {name: _within(float(factor)) for name, factor in factors.items()}
 
 
 def _within(factor: float) -> Band:
@@ -117,13 +109,13 @@ def time_shares(job: Job, layout: Layout) -> Band:
     """Measured over estimated step time: that of the regime, or what the job's calibration left between runs."""
     spread = job.calibration.spread
     if spread is None:
-        return table().step_time[time_regime(job, layout)]
+        return bands("step_time")[time_regime(job, layout)]
     return _within(exp(_DEVIATIONS * spread))
 
 
 def memory_shares(kind: str) -> Band:
     """Measured over estimated memory of one kind, one of `MEMORY_KINDS`."""
-    return table().memory[kind]
+    return bands("memory")[kind]
 
 
 def uncertainty(job: Job, layout: Layout, memory: Memory, step_time: StepTime) -> Uncertainty:

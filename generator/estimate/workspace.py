@@ -10,7 +10,6 @@ from ..job.records import Job
 from .activations import layer_bytes_per_token, local_tokens, mlp_bytes_per_token, score_bytes, sequence_cut
 from .layout import LayoutLike, Recompute
 from .states import weight_bytes
-from .traits import uses_fused_kernels
 
 #: Bytes a logit at the loss's peak. Eager: the fp32 logits, their softmax and its gradient live at once; an encoder's
 #: loss stays in 16 bit (both counted by tests/estimate/test_memory_tracker.py). Megatron: 16-bit logits and an fp32
@@ -46,7 +45,7 @@ def workspace_bytes(job: Job, layout: LayoutLike) -> Any:
 
 def _mlp_gradients(job: Job) -> int:
     """Gradients of MLP width alive at once: of gate and up, and in eager mode their product; else in and out."""
-    return 3 if job.model.gated_mlp and not uses_fused_kernels(job) and not job.model.is_moe else 2
+    return 3 if job.model.gated_mlp and not job.fuses_kernels and not job.model.is_moe else 2
 
 
 def _score_gradient_bytes(job: Job) -> float:
@@ -63,7 +62,7 @@ def _weight_gradient_bytes(job: Job, layout: LayoutLike) -> Any:
     (megatron/core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication).
     """
     model = job.model
-    ups = 2 if model.gated_mlp and uses_fused_kernels(job) else 1
+    ups = 2 if model.gated_mlp and job.fuses_kernels else 1
     if model.is_moe:
         widest = ups * model.moe_ffn * model.experts / layout.expert
     else:
@@ -82,7 +81,7 @@ def logit_bytes(job: Job) -> float:
     kind = job.training.cross_entropy or job.framework.cross_entropy
     if kind == "fused":
         return _FUSED_LOGIT_BYTES * wide
-    if uses_fused_kernels(job):
+    if job.fuses_kernels:
         return _UNFUSED_LOGIT_BYTES * wide
     return _EAGER_LOGIT_BYTES if job.model.causal else _EAGER_ENCODER_LOGIT_BYTES * wide
 
@@ -95,7 +94,7 @@ def output_bytes(job: Job, layout: LayoutLike, rows: Any) -> Any:
     linear cross-entropy, ops/fused_linear_cross_entropy.py).
     """
     model, element = job.model, weight_bytes(job)
-    fused = uses_fused_kernels(job)
+    fused = job.fuses_kernels
     chunked = (job.training.cross_entropy or "") == "chunked" or (fused and not job.framework.fused)
     logits = local_tokens(job, layout) * (model.hidden if chunked else rows)
     head = 2 * element * logits + table_gradient_bytes(job, rows)

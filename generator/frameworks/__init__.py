@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..job.framework import Framework, Frameworks
+from ..job.framework import Frameworks
 from ..search.plan import Plan
 from . import deepspeed, huggingface, megatron_deepspeed, megatron_lm
 from .program import ArgumentGroup, ConfigPath, Program, RenderedFile
 
-_ALL: Final[tuple[Framework, ...]] = (
-    deepspeed.FRAMEWORK,
-    huggingface.FRAMEWORK,
-    megatron_deepspeed.FRAMEWORK,
-    megatron_lm.FRAMEWORK,
-)
-FRAMEWORKS: Final[Frameworks] = {framework.name: framework for framework in _ALL}
+_MODULES: Final = (deepspeed, huggingface, megatron_deepspeed, megatron_lm)
+FRAMEWORKS: Final[Frameworks] = {module.FRAMEWORK.name: module.FRAMEWORK for module in _MODULES}
 
 
 def program_for(plan: Plan) -> Program:

@@ -1,27 +1,35 @@
-"""Arguments from mappings: `{"--num-layers": 96, "--swiglu": True}` to the flat strings of a command line."""
+"""Programs from mappings of arguments: `{"--num-layers": 96, "--swiglu": True}` to the strings of a command line."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ..job.records import Training
-from .program import ArgumentGroup, ConfigPath
+from ..job.records import Job, Training
+from .program import ArgumentGroup, ConfigPath, Program, RenderedFile
 
-Value = str | int | float | bool | ConfigPath | tuple[str, ...] | None
+Value = str | int | float | bool | ConfigPath | None
 
-DEFAULT_STEPS = 1000  #: optimizer steps when the job gives no duration, and the script insists on one
+DEFAULT_STEPS = 1000  #: optimizer steps when the job gives no duration, and the script requires one
+
+
+BETA1 = 0.9  #: of Adam, as the other constants: spelled differently everywhere, so that one plan trains alike
+EPSILON = 1e-8
+
+
+def beta2(job: Job) -> float:
+    """Decay of the second moment.
+
+    **Source**: 0.95 for language models (GPT-3, arXiv 2005.14165, appendix B); 0.999 for encoders (BERT, 1810.04805).
+    """
+    return 0.95 if job.model.causal else 0.999
 
 
 def _words(option: str, value: Value) -> tuple[str | ConfigPath, ...]:
     """One option: True is a bare flag; False and None leave it out."""
-    if value is None or value is False:
-        return ()
-    if value is True:
-        return (option,)
+    if value is None or isinstance(value, bool):
+        return (option,) if value else ()
     if isinstance(value, ConfigPath):
         return (option, value)
-    if isinstance(value, tuple):
-        return (option, *value)
     return (option, format(value, "g") if isinstance(value, float) else str(value))
 
 
@@ -30,14 +38,21 @@ def group(comment: str, options: Mapping[str, Value]) -> ArgumentGroup:
     return ArgumentGroup(comment=comment, arguments=tuple(w for o, v in options.items() for w in _words(o, v)))
 
 
-def user_group(arguments: tuple[str, ...]) -> ArgumentGroup:
-    """The job's own arguments. They come last, so that they win where the script's parser lets the last one win."""
-    return ArgumentGroup(comment="from the job's launch.arguments", arguments=arguments)
+def make_program(
+    job: Job,
+    groups: Iterable[ArgumentGroup],
+    *,
+    environment: Mapping[str, str] | None = None,
+    files: tuple[RenderedFile, ...] = (),
+    notes: tuple[str, ...] = (),
+) -> Program:
+    """The job's script with the groups that hold any argument.
 
-
-def without_empty(groups: Iterable[ArgumentGroup]) -> tuple[ArgumentGroup, ...]:
-    """The groups that hold any argument."""
-    return tuple(g for g in groups if g.arguments)
+    The job's own arguments come last, so that they win where the script's parser lets the last one win.
+    """
+    own = ArgumentGroup(comment="from the job's launch.arguments", arguments=job.launch.arguments)
+    filled = tuple(g for g in (*groups, own) if g.arguments)
+    return Program(script=job.launch.script, groups=filled, environment=environment or {}, files=files, notes=notes)
 
 
 def gives(arguments: Iterable[str], *options: str) -> bool:

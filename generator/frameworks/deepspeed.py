@@ -9,34 +9,19 @@ from ..job.framework import Framework
 from ..job.records import Job
 from ..search.plan import Plan
 from . import ds_config
-from .arguments import Value, group, training_steps, user_group, without_empty
+from .arguments import Value, group, make_program, training_steps
 from .program import ConfigPath, Program
-
-
-def _context_keys(job: Job, layout: Layout) -> ds_config.Config:
-    """Ulysses: from these two keys `deepspeed.initialize` builds the mesh, whose data size is the batch check's."""
-    if layout.context == 1:
-        return {}
-    return {"sequence_parallel_size": layout.context, "data_parallel_size": layout.data * layout.tensor}
-
-
-def _recompute_block(layout: Layout) -> ds_config.Config:
-    """Read by `deepspeed.checkpointing.configure`, if the script calls it."""
-    if layout.recompute != Recompute.FULL:
-        return {}
-    return {"activation_checkpointing": {"partition_activations": False, "cpu_checkpointing": False}}
 
 
 def config(job: Job, layout: Layout) -> ds_config.Config:
     """The whole `ds_config.json`."""
-    return {
-        **ds_config.common_config(job, layout),
-        **ds_config.optimizer_block(job, layout),
-        **ds_config.tensor_block(job, layout),
-        **_context_keys(job, layout),
-        **_recompute_block(layout),
-        **ds_config.logging_block(),
-    }
+    own: ds_config.Config = {}
+    if layout.context > 1:  # Ulysses: `deepspeed.initialize` builds the mesh, whose data size is the batch check's
+        own["sequence_parallel_size"] = layout.context
+        own["data_parallel_size"] = layout.data * layout.tensor
+    if layout.recompute == Recompute.FULL:  # read by `deepspeed.checkpointing.configure`, if the script calls it
+        own["activation_checkpointing"] = {"partition_activations": False, "cpu_checkpointing": False}
+    return ds_config.script_config(job, layout, own)
 
 
 def notes(job: Job, layout: Layout) -> tuple[str, ...]:
@@ -63,12 +48,10 @@ def notes(job: Job, layout: Layout) -> tuple[str, ...]:
 def program(plan: Plan) -> Program:
     """The user's script with `--deepspeed_config`, as `deepspeed.add_config_arguments` defines it."""
     job, layout = plan.job, plan.layout
-    options: dict[str, Value] = {"--deepspeed": True, "--deepspeed_config": ConfigPath(ds_config.FILE_NAME)}
-    groups = (group("batch, precision, optimizer and ZeRO are in the JSON", options), user_group(job.launch.arguments))
-    return Program(
-        script=job.launch.script,
-        groups=without_empty(groups),
-        environment={},
+    reads: dict[str, Value] = {"--deepspeed": True, "--deepspeed_config": ConfigPath(ds_config.FILE_NAME)}
+    return make_program(
+        job,
+        (group("batch, precision, optimizer and ZeRO are in the JSON", reads),),
         files=(ds_config.rendered(config(job, layout)),),
         notes=notes(job, layout),
     )
@@ -79,12 +62,8 @@ FRAMEWORK: Final = Framework(
     software=frozenset({"own script", "AutoTP", "DeepSpeed engine"}),
     script="train.py",
     only={"cross_entropy": "unfused"},
-    fused=False,
-    packs_attention=False,
     cross_entropy="unfused",
-    shards_vocabulary=False,
-    sums_in_product=False,
-    loss_traffic_bytes=32,
+    loss_traffic_bytes={"unfused": 32},
     kernels_per_layer=40,
     program=program,
 )

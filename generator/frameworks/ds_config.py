@@ -13,7 +13,7 @@ from ..estimate.buckets import bucket_elements, max_live_elements, persistence_t
 from ..estimate.layout import Layout, Offload
 from ..estimate.states import sums_gradients_in_fp32
 from ..job.records import Job
-from .optimizer import BETA1, EPSILON, beta2
+from .arguments import BETA1, EPSILON, beta2
 from .program import RenderedFile
 
 FILE_NAME = "ds_config.json"
@@ -24,6 +24,9 @@ _UNTESTED_WITH_ZERO = frozenset({"lamb", "sgd"})  #: not in runtime/zero/utils.p
 
 Config = dict[str, Any]
 
+#: What DeepSpeed prints. The wall-clock breakdown synchronises the device and is for profiling only.
+LOGGING: Config = {"steps_per_print": 10, "wall_clock_breakdown": False}
+
 
 def batch_ranks(job: Job, layout: Layout) -> int:
     """Ranks by which DeepSpeed multiplies the micro batch to check `train_batch_size`.
@@ -33,17 +36,17 @@ def batch_ranks(job: Job, layout: Layout) -> int:
 
     **Source**: DeepSpeed 0.19.8, runtime/config.py, `DeepSpeedConfig.__init__`.
     """
-    has_mpu = job.framework.runs("Megatron-DeepSpeed") or layout.pipeline > 1
+    has_mpu = job.framework.passes_mpu or layout.pipeline > 1
     return layout.data if has_mpu else layout.data * layout.tensor
 
 
 def uses_autotp(job: Job, layout: Layout) -> bool:
-    """Whether tensor parallelism is DeepSpeed's own: no Megatron, no PipelineModule."""
-    return layout.tensor > 1 and layout.pipeline == 1 and not job.framework.runs("Megatron-DeepSpeed")
+    """Whether tensor parallelism is DeepSpeed's own: not a Megatron's, nor a PipelineModule's."""
+    return layout.tensor > 1 and layout.pipeline == 1 and job.framework.runs("AutoTP")
 
 
 def derives_train_batch(job: Job, layout: Layout) -> bool:
-    """Whether `train_batch_size` has to be left to DeepSpeed, because two checks want different numbers.
+    """Whether `train_batch_size` has to be left to DeepSpeed, because two checks require different numbers.
 
     With AutoTP, `deepspeed.initialize` compares it with all ranks and stage 3's `zero.Init`, later, with the replicas.
     With Ulysses, the Trainer compares it with all ranks and DeepSpeed with the replicas.
@@ -95,17 +98,6 @@ def precision_block(job: Job, layout: Layout) -> Config:
     return {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
 
 
-def _offload_blocks(layout: Layout) -> Config:
-    """Where the optimizer states, and under stage 3 the parameters, live in host memory."""
-    host = {"device": "cpu", "pin_memory": True}
-    blocks: Config = {}
-    if layout.offload >= Offload.OPTIMIZER:
-        blocks["offload_optimizer"] = host
-    if layout.offload >= Offload.OPTIMIZER_AND_PARAMETERS:
-        blocks["offload_param"] = host
-    return blocks
-
-
 def zero_block(job: Job, layout: Layout) -> Config:
     """`zero_optimization`, with only the keys that act at the plan's stage."""
     if layout.zero_stage == 0:
@@ -126,7 +118,12 @@ def zero_block(job: Job, layout: Layout) -> Config:
         block.update(dict.fromkeys(MAX_LIVE_KEYS, int(max_live_elements(job, layout))))
         if job.framework.runs("Trainer"):  # Trainer.save_model would write a model without weights
             block["stage3_gather_16bit_weights_on_model_save"] = True
-    return {**block, **_offload_blocks(layout)}
+    host = {"device": "cpu", "pin_memory": True}
+    if layout.offload >= Offload.OPTIMIZER:
+        block["offload_optimizer"] = host
+    if layout.offload >= Offload.OPTIMIZER_AND_PARAMETERS:
+        block["offload_param"] = host
+    return block
 
 
 def optimizer_block(job: Job, layout: Layout) -> Config:
@@ -153,14 +150,10 @@ def common_config(job: Job, layout: Layout) -> Config:
     }
 
 
-def tensor_block(job: Job, layout: Layout) -> Config:
-    """AutoTP, DeepSpeed's own tensor parallelism for Hugging Face models."""
-    return {"tensor_parallel": {"autotp_size": layout.tensor}} if uses_autotp(job, layout) else {}
-
-
-def logging_block() -> Config:
-    """What DeepSpeed prints. The wall-clock breakdown synchronises the device and is for profiling only."""
-    return {"steps_per_print": 10, "wall_clock_breakdown": False}
+def script_config(job: Job, layout: Layout, own: Config) -> Config:
+    """The config where DeepSpeed makes the optimizer and tensor parallelism is AutoTP; `own` is the framework's."""
+    tensor = {"tensor_parallel": {"autotp_size": layout.tensor}} if uses_autotp(job, layout) else {}
+    return {**common_config(job, layout), **optimizer_block(job, layout), **tensor, **own, **LOGGING}
 
 
 def rendered(config: Config) -> RenderedFile:

@@ -17,58 +17,53 @@ from ..job.framework import Framework
 from ..job.records import Job
 from ..search.plan import Plan
 from . import ds_config
-from .arguments import Value, group, training_steps, user_group, without_empty
-from .optimizer import BETA1, EPSILON, beta2
+from .arguments import BETA1, EPSILON, beta2, group, make_program, training_steps
 from .program import ArgumentGroup, ConfigPath, Program
 
 
 def config(job: Job, layout: Layout) -> ds_config.Config:
     """The whole `ds_config.json`."""
     # Without a mesh or an mpu, as when the model is built under zero.Init, this is what divides the world.
-    context: ds_config.Config = {"sequence_parallel_size": layout.context} if layout.context > 1 else {}
-    return {
-        **ds_config.common_config(job, layout),
-        **ds_config.optimizer_block(job, layout),
-        **ds_config.tensor_block(job, layout),
-        **context,
-        **ds_config.logging_block(),
-    }
-
-
-def _precision(precision: str) -> dict[str, Value]:
-    """The Trainer's flags; fp8 is bf16 to the Trainer and to DeepSpeed."""
-    if precision == "fp32":
-        return {}
-    return {"--fp16" if precision == "fp16" else "--bf16": "true"}
+    own: ds_config.Config = {"sequence_parallel_size": layout.context} if layout.context > 1 else {}
+    return ds_config.script_config(job, layout, own)
 
 
 def _groups(job: Job, layout: Layout) -> tuple[ArgumentGroup, ...]:
     """TrainingArguments, by subject."""
     training = job.training
-    batch: dict[str, Value] = {
-        "--per_device_train_batch_size": layout.micro_batch,
-        "--gradient_accumulation_steps": layout.gradient_accumulation,
-    }
-    optimizer: dict[str, Value] = {
-        "--learning_rate": training.learning_rate,
-        "--weight_decay": training.weight_decay,
-        "--adam_beta1": BETA1,
-        "--adam_beta2": beta2(job),
-        "--adam_epsilon": EPSILON,
-        "--max_grad_norm": training.gradient_clipping,
-    }
-    checkpointing = "true" if layout.recompute == Recompute.FULL else "false"
-    memory: dict[str, Value] = {**_precision(training.precision), "--gradient_checkpointing": checkpointing}
-    if training.kernels == "fused":
-        memory["--use_liger_kernel"] = "true"
-    zero: dict[str, Value] = {"--deepspeed": ConfigPath(ds_config.FILE_NAME)}
     return (
-        group("ZeRO and the optimizer; the arguments below repeat its numbers", zero),
-        group("batch per device and pass, and passes per step", batch),
-        group("precision and recomputation", memory),
-        group("optimizer: the same as in the JSON, or the Trainer refuses to start", optimizer),
+        group(
+            "ZeRO and the optimizer; the arguments below repeat its numbers",
+            {"--deepspeed": ConfigPath(ds_config.FILE_NAME)},
+        ),
+        group(
+            "batch per device and pass, and passes per step",
+            {
+                "--per_device_train_batch_size": layout.micro_batch,
+                "--gradient_accumulation_steps": layout.gradient_accumulation,
+            },
+        ),
+        group(
+            "precision and recomputation",
+            {
+                "--fp16": "true" if training.precision == "fp16" else None,
+                "--bf16": "true" if training.precision in ("bf16", "fp8") else None,  # fp8 is bf16 to the Trainer
+                "--gradient_checkpointing": "true" if layout.recompute == Recompute.FULL else "false",
+                "--use_liger_kernel": "true" if training.kernels == "fused" else None,
+            },
+        ),
+        group(
+            "optimizer: the same as in the JSON, or the Trainer refuses to start",
+            {
+                "--learning_rate": training.learning_rate,
+                "--weight_decay": training.weight_decay,
+                "--adam_beta1": BETA1,
+                "--adam_beta2": beta2(job),
+                "--adam_epsilon": EPSILON,
+                "--max_grad_norm": training.gradient_clipping,
+            },
+        ),
         group("duration", {"--max_steps": training_steps(training)}),
-        user_group(job.launch.arguments),
     )
 
 
@@ -111,9 +106,9 @@ def notes(job: Job, layout: Layout) -> tuple[str, ...]:
 def program(plan: Plan) -> Program:
     """The Trainer script, its arguments and the JSON they agree with."""
     job, layout = plan.job, plan.layout
-    return Program(
-        script=job.launch.script,
-        groups=without_empty(_groups(job, layout)),
+    return make_program(
+        job,
+        _groups(job, layout),
         environment=_environment(job, layout),
         files=(ds_config.rendered(config(job, layout)),),
         notes=notes(job, layout),
@@ -125,12 +120,8 @@ FRAMEWORK: Final = Framework(
     software=frozenset({"Trainer", "AutoTP", "DeepSpeed engine"}),
     script="train.py",
     only={"cross_entropy": "unfused"},
-    fused=False,
-    packs_attention=False,
     cross_entropy="unfused",
-    shards_vocabulary=False,
-    sums_in_product=False,
-    loss_traffic_bytes=32,
+    loss_traffic_bytes={"unfused": 32},
     kernels_per_layer=40,
     program=program,
 )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from ..estimate.layout import Layout
 from ..job.records import Job
 from ..rules.job.parts import missing_parts
-from .arguments import DEFAULT_STEPS, Value, gives, group, training_steps
-from .optimizer import BETA1, EPSILON, beta2
+from .arguments import BETA1, DEFAULT_STEPS, EPSILON, Value, beta2, gives, group, training_steps
 from .program import ArgumentGroup
 
 WARMUP_FRACTION = 0.01
 MIN_LR_FRACTION = 0.1
+EXIT_OPTION = "--exit-signal-handler"
 
 _WARMUP_OPTIONS = ("--lr-warmup-fraction", "--lr-warmup-iters", "--lr-warmup-samples", "--lr-warmup-tokens")
 _OPTIMIZERS = {"adamw": "adam", "adam": "adam", "sgd": "sgd"}
@@ -81,16 +81,12 @@ def shape_options(job: Job) -> Options:
     }
 
 
-def activation_options(job: Job) -> Options:
-    """SwiGLU, squared ReLU, or Megatron's own GELU."""
-    model = job.model
-    return {"--swiglu": model.gated_mlp, "--squared-relu": not model.gated_mlp and model.activation == "relu2"}
-
-
-def regularisation_options(job: Job) -> Options:
-    """Biases, tying and dropout; Megatron's own dropout default is 0.1, so it is always given."""
+def block_options(job: Job) -> Options:
+    """Activation (GELU where no option says otherwise), biases, tying, and dropout, whose own default is 0.1."""
     model = job.model
     return {
+        "--swiglu": model.gated_mlp,
+        "--squared-relu": not model.gated_mlp and model.activation == "relu2",
         "--untie-embeddings-and-output-weights": not model.tied_embeddings,
         "--disable-bias-linear": not has_linear_bias(job),
         "--hidden-dropout": model.dropout,
@@ -99,13 +95,13 @@ def regularisation_options(job: Job) -> Options:
 
 
 def common_notes(job: Job, name: str) -> list[str]:
-    """What the plan takes from nowhere, and what neither tree can do; `name` is the tree's."""
+    """What the user has to supply, and what neither tree can do; `name` is the tree's."""
     texts = [
         f"Tokenizer and data options come from launch.arguments; the plan counts a vocabulary of {job.model.vocab}."
     ]
     own_length = gives(job.launch.arguments, *_LENGTH_OPTIONS)
     if job.training.duration_tokens is None and not own_length:
-        texts.append(f"The job gives no training.duration and the script insists on one: {DEFAULT_STEPS} steps.")
+        texts.append(f"The job gives no training.duration and the script requires one: {DEFAULT_STEPS} steps.")
     if missing := missing_parts(job):
         texts.append(f"{name} has no option for {', '.join(missing)}; the estimates count them.")
     if job.model.position_embedding == "alibi":

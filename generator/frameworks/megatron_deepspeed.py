@@ -9,7 +9,6 @@ megatron/optimizer/__init__.py, megatron/model/gpt_model.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from ..estimate.layout import Layout, Offload, Recompute
@@ -17,13 +16,13 @@ from ..job.framework import Framework
 from ..job.records import Job
 from ..search.plan import Plan
 from . import ds_config, megatron
-from .arguments import Value, group, user_group, without_empty
+from .arguments import group, make_program
 from .program import ArgumentGroup, ConfigPath, Program
 
 
 def config(job: Job, layout: Layout) -> ds_config.Config:
     """The whole `ds_config.json`."""
-    return {**ds_config.common_config(job, layout), **ds_config.logging_block()}
+    return {**ds_config.common_config(job, layout), **ds_config.LOGGING}
 
 
 def _model_group(job: Job) -> ArgumentGroup:
@@ -32,34 +31,22 @@ def _model_group(job: Job) -> ArgumentGroup:
     shape = megatron.shape_options(job)
     if model.is_moe:  # every MLP of this tree has one width
         shape["--ffn-hidden-size"] = model.moe_ffn
-    position = {"rotary": "--use-rotary-position-embeddings", "learned": None}.get(
-        model.position_embedding, "--no-position-embedding"
-    )
+    rotary = model.position_embedding == "rotary"
     return group(
         f"model: {model.name}",
         {
             **shape,
             "--num-key-value-heads": model.kv_heads if model.kv_heads != model.heads else None,
             "--kv-channels": model.head_dim,
-            **({position: True} if position else {}),
-            **_rotary_options(job),
+            "--use-rotary-position-embeddings": rotary,
+            "--no-position-embedding": model.position_embedding not in ("rotary", "learned"),
+            "--rotary-position-embeddings-theta": round(model.rotary_base) if rotary else None,
+            "--rotary-percent": model.rotary_fraction if rotary and model.rotary_fraction != 1 else None,
             "--normalization": "rmsnorm" if model.norm == "rmsnorm" else "layernorm",
             "--layernorm-epsilon": model.norm_epsilon,
-            **megatron.activation_options(job),
-            **megatron.regularisation_options(job),
+            **megatron.block_options(job),
         },
     )
-
-
-def _rotary_options(job: Job) -> Mapping[str, Value]:
-    """Theta and the rotating share of a head."""
-    model = job.model
-    if model.position_embedding != "rotary":
-        return {}
-    return {
-        "--rotary-position-embeddings-theta": round(model.rotary_base),
-        "--rotary-percent": model.rotary_fraction if model.rotary_fraction != 1 else None,
-    }
 
 
 def _expert_group(job: Job, layout: Layout) -> ArgumentGroup:
@@ -134,7 +121,7 @@ def _memory_group(layout: Layout) -> ArgumentGroup:
 
 
 def _deepspeed_group(layout: Layout) -> ArgumentGroup:
-    """ZeRO: the stage is told twice, and the script doesn't compare."""
+    """ZeRO: the stage is in both places, and the script doesn't compare them."""
     return group(
         "DeepSpeed: the stage must be the JSON's",
         {"--deepspeed": True, "--deepspeed_config": ConfigPath(ds_config.FILE_NAME), "--zero-stage": layout.zero_stage},
@@ -168,17 +155,11 @@ def program(plan: Plan) -> Program:
         megatron.optimizer_group(job),
         megatron.length_group(job),
         _deepspeed_group(layout),
-        user_group(job.launch.arguments),
     )
     # The script refuses sequence parallelism without it: one queue keeps communication ahead of the GEMM it feeds.
     environment = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if layout.sequence_parallel else {}
-    return Program(
-        script=job.launch.script,
-        groups=without_empty(groups),
-        environment=environment,
-        files=(ds_config.rendered(config(job, layout)),),
-        notes=notes(job, layout),
-    )
+    config_file = ds_config.rendered(config(job, layout))
+    return make_program(job, groups, environment=environment, files=(config_file,), notes=notes(job, layout))
 
 
 FRAMEWORK: Final = Framework(
@@ -186,12 +167,14 @@ FRAMEWORK: Final = Framework(
     software=frozenset({"Megatron-DeepSpeed", "Megatron layers", "DeepSpeed engine"}),
     script="pretrain_gpt.py",
     only={"kernels": "fused", "cross_entropy": "unfused"},
+    exit_option=megatron.EXIT_OPTION,
     fused=True,
     packs_attention=True,
-    cross_entropy="unfused",
-    shards_vocabulary=True,
-    sums_in_product=False,
-    loss_traffic_bytes=54,
     kernels_per_layer=24,
+    cross_entropy="unfused",
+    loss_traffic_bytes={"unfused": 54},
+    shards_vocabulary=True,
+    vocabulary_multiple=128,
+    passes_mpu=True,
     program=program,
 )

@@ -16,7 +16,7 @@ from ..job.framework import Framework
 from ..job.records import Job
 from ..search.plan import Plan
 from . import megatron
-from .arguments import Value, group, user_group, without_empty
+from .arguments import group, make_program
 from .program import ArgumentGroup, Program
 
 _POSITION = {"rotary": "rope", "learned": "learned_absolute"}  #: what is not here is `none`
@@ -34,6 +34,8 @@ def _model_group(job: Job) -> ArgumentGroup:
     """The model's shape in this tree's spelling."""
     model = job.model
     grouped = model.kv_heads != model.heads and not model.is_mla
+    rotary = model.position_embedding == "rotary"  # its options are always given: the defaults are another model's
+    scaled = rotary and model.rotary_scaling == "llama3"
     window = f"({model.sliding_window - 1},0)" if model.sliding_window else None  # keys before and after the query's
     return group(
         f"model: {model.name}",
@@ -43,31 +45,19 @@ def _model_group(job: Job) -> ArgumentGroup:
             "--num-query-groups": model.kv_heads if grouped else None,
             "--kv-channels": model.v_head_dim if model.is_mla else model.head_dim,
             "--position-embedding-type": _POSITION.get(model.position_embedding, "none"),
-            **_rotary_options(job),
+            "--rotary-base": round(model.rotary_base) if rotary else None,
+            "--rotary-percent": model.rotary_fraction if rotary and model.rotary_fraction != 1 else None,
+            "--use-rope-scaling": scaled,
+            "--rope-scaling-factor": model.rotary_scaling_factor if scaled else None,
             "--normalization": "RMSNorm" if model.norm == "rmsnorm" else "LayerNorm",
             "--norm-epsilon": model.norm_epsilon,
             "--qk-layernorm": model.qk_norm != "none" or model.is_mla,  # MLA: of the latents
             "--add-qkv-bias": model.qkv_bias and not megatron.has_linear_bias(job),
             "--softmax-type": "learnable" if model.attention_sinks else None,
             "--window-size": window,
-            **megatron.activation_options(job),
-            **megatron.regularisation_options(job),
+            **megatron.block_options(job),
         },
     )
-
-
-def _rotary_options(job: Job) -> Mapping[str, Value]:
-    """Theta, the rotating share of a head, and Llama 3.1's scaling: the script's defaults are another model's."""
-    model = job.model
-    if model.position_embedding != "rotary":
-        return {}
-    scaled = model.rotary_scaling == "llama3"
-    return {
-        "--rotary-base": round(model.rotary_base),
-        "--rotary-percent": model.rotary_fraction if model.rotary_fraction != 1 else None,
-        "--use-rope-scaling": scaled,
-        "--rope-scaling-factor": model.rotary_scaling_factor if scaled else None,
-    }
 
 
 def _latent_group(job: Job) -> ArgumentGroup:
@@ -132,9 +122,7 @@ def _expert_group(job: Job, layout: Layout) -> ArgumentGroup:
 def _parallel_group(job: Job, layout: Layout) -> ArgumentGroup:
     """How the model is cut up."""
     ends = bool(counts_embedding_as_layer(job, layout))
-    last = None
-    if shortens_last_stage(job, layout):
-        last = int(stage_layers(job, layout, layout.pipeline - 1).layers)
+    last = int(stage_layers(job, layout, layout.pipeline - 1).layers) if shortens_last_stage(job, layout) else None
     why = f"{layout.world} GPUs = {layout.data} data × {layout.tensor} tensor × {layout.pipeline} pipeline"
     if layout.context > 1:
         why += f" × {layout.context} context"
@@ -248,15 +236,8 @@ def program(plan: Plan) -> Program:
         _memory_group(layout),
         megatron.optimizer_group(job),
         megatron.length_group(job),
-        user_group(job.launch.arguments),
     )
-    return Program(
-        script=job.launch.script,
-        groups=without_empty(groups),
-        environment=_environment(job, layout),
-        files=(),
-        notes=notes(job, layout),
-    )
+    return make_program(job, groups, environment=_environment(job, layout), notes=notes(job, layout))
 
 
 FRAMEWORK: Final = Framework(
@@ -264,12 +245,18 @@ FRAMEWORK: Final = Framework(
     software=frozenset({"Megatron-LM", "Megatron layers"}),
     script="pretrain_gpt.py",
     only={"kernels": "fused", "gradient_dtype": "fp32"},
+    exit_option=megatron.EXIT_OPTION,
     fused=True,
     packs_attention=True,
-    cross_entropy="fused",
-    shards_vocabulary=True,
     sums_in_product=True,
-    loss_traffic_bytes=30,
     kernels_per_layer=20,
+    cross_entropy="fused",
+    loss_traffic_bytes={"fused": 30, "unfused": 54},
+    shards_vocabulary=True,
+    vocabulary_multiple=128,
+    shortens_last_stage=True,
+    rings_context=True,
+    routes_cut_sequences=True,
+    dispatches_by_node=True,
     program=program,
 )

@@ -2,16 +2,5 @@
 
 from .load import load, load_with_findings
 from .overrides import parse_value
-from .records import Cluster, Job, Launch, Origin, Pins, Training
 
-__all__ = [
-    "Cluster",
-    "Job",
-    "Launch",
-    "Origin",
-    "Pins",
-    "Training",
-    "load",
-    "load_with_findings",
-    "parse_value",
-]
+__all__ = ["load", "load_with_findings", "parse_value"]

@@ -11,7 +11,7 @@ from .yaml_core import resolve_scalar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """What differs between the readers of YAML, and the words for what is wrong."""
+    """What differs between the readers of YAML, and the hints on what is wrong."""
 
     #: A scalar's value, by text, `plain` (not quoted) and `tag`; raises `ValueError` for what can't be read.
     scalar: Callable[..., object] = resolve_scalar

@@ -13,22 +13,43 @@ Software = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Framework:
-    """One framework: its traits, and the function that writes for it."""
+    """One framework: its traits, and the function that writes for it. A trait that is left out is plain PyTorch's."""
 
     name: str  #: as in a job spec
     software: frozenset[Software]
     script: str  #: the training script that a job starts by default
     only: Mapping[str, str]  #: keys of `training` that have one value here, with the value
+    exit_option: str | None = None  #: the script's argument that makes workers save and exit on TERM
 
-    fused: bool  #: fused normalisation, activation and softmax kernels, as in Megatron; eager PyTorch otherwise
-    packs_attention: bool  #: queries, keys and values come from one product and stay in its memory
-    cross_entropy: str  #: fused | unfused
-    shards_vocabulary: bool  #: embedding and head are cut by tensor parallelism
-    sums_in_product: bool  #: the weight gradient's product adds to the fp32 sum itself
-    loss_traffic_bytes: float  #: device memory traffic a logit of its own loss, forward and backward
-    kernels_per_layer: int  #: launches of one layer's forward pass
+    fused: bool = False  #: fused normalisation, activation and softmax kernels; eager PyTorch otherwise
+    #: Queries, keys and values come from one product and stay in its memory. Source: Megatron's linear_qkv.
+    packs_attention: bool = False
+    #: The product of a weight gradient adds to the fp32 sum itself. Source: gradient_accumulation_fusion, Megatron-LM's
+    #: default.
+    sums_in_product: bool = False
+    #: Launches of one layer's forward pass, counted from the modules' operators.
+    kernels_per_layer: int
+    #: fused | unfused: what the launch files ask for (Megatron-LM: --cross-entropy-loss-fusion).
+    cross_entropy: str
+    #: Bytes of device memory traffic a logit, forward and backward, by kind of loss. Source: counted from the operators
+    #: of Megatron-LM's vocab_parallel_cross_entropy (54, and 30 with its fusion) and of PyTorch's cross_entropy on an
+    #: fp32 copy (32).
+    loss_traffic_bytes: Mapping[str, float]
+
+    shards_vocabulary: bool = False  #: embedding and head are cut by tensor parallelism
+    #: Rows of the token table are padded to a multiple of this × tensor, so that every rank's share suits the matrix
+    #: units. Source: --make-vocab-size-divisible-by (default 128), NVIDIA/Megatron-LM megatron/training/tokenizer.
+    vocabulary_multiple: int | None = None
+    shortens_last_stage: bool = False  #: where layers don't divide, the last stage may hold fewer than the others
+    rings_context: bool = False  #: context parallelism sends keys and values around a ring; else Ulysses' all-to-alls
+    #: A tensor rank routes its part of the sequence only: with experts, sequence parallelism is required.
+    routes_cut_sequences: bool = False
+    #: Tokens for experts cross nodes once each, where DeepEP runs. Source: --moe-enable-deepep, Megatron-LM
+    #: core/transformer/moe/token_dispatcher.py.
+    dispatches_by_node: bool = False
+    passes_mpu: bool = False  #: DeepSpeed gets the script's mpu, and counts model replicas instead of ranks
 
     program: Callable[[Any], Any] = field(repr=False)  #: from a plan to the program that every process runs
 

@@ -2,162 +2,149 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Final
+
 from .hf_reader import ConfigReader
-from .hf_shape import BIASED, Shape, read_kv_heads, read_positions, read_rotary, split_heads
+from .hf_shape import Shape, gpt_block, read_kv_heads, read_positions, read_rotary, split_heads
+
+
+def _heads(read: ConfigReader, hidden: int, *keys: str, default: int) -> Shape:
+    """As many key and value heads as query heads."""
+    heads = read.integer(*keys, default=default)
+    return {"heads": heads, "kv_heads": heads, "head_dim": split_heads(read, hidden, heads)}
+
+
+def _learned(positions: int, extra_rows: int = 0) -> Shape:
+    """Positions from a table."""
+    return {"max_positions": positions, "position_embedding": "learned", "position_rows": positions + extra_rows}
+
+
+def _regularisation(read: ConfigReader, dropout: str, attention: str, *defaults: float) -> Shape:
+    """Tied embeddings, as was usual, and the dropout under these two keys with their defaults."""
+    first, second = defaults or (0.0, 0.0)
+    return {
+        "tied_embeddings": read.boolean("tie_word_embeddings", True),
+        "dropout": read.fraction(dropout, default=first),
+        "attention_dropout": read.fraction(attention, default=second),
+    }
 
 
 def read_gpt2(read: ConfigReader) -> Shape:
     """The shape that transformers' `GPT2Config` and its model describe."""
     hidden = read.integer("n_embd", "hidden_size", default=768)
-    heads = read.integer("n_head", "num_attention_heads", default=12)
-    positions = read.integer("n_positions", "max_position_embeddings", default=1024)
     return {
-        **BIASED,
+        **gpt_block(),
+        **_heads(read, hidden, "n_head", "num_attention_heads", default=12),
+        **_learned(read.integer("n_positions", "max_position_embeddings", default=1024)),
         "vocab": read.integer("vocab_size", default=50257),
         "hidden": hidden,
         "ffn": read.optional_integer("n_inner") or 4 * hidden,
         "layers": read.integer("n_layer", "num_hidden_layers", default=12),
-        "heads": heads,
-        "kv_heads": heads,
-        "head_dim": split_heads(read, hidden, heads),
-        "max_positions": positions,
-        "position_embedding": "learned",
-        "position_rows": positions,
         "activation": read.text("activation_function", default="gelu_new"),
         "norm_epsilon": read.positive("layer_norm_epsilon", default=1e-5),
-        "tied_embeddings": read.boolean("tie_word_embeddings", True),
-        "dropout": read.fraction("resid_pdrop", default=0.1),
-        "attention_dropout": read.fraction("attn_pdrop", default=0.1),
+        **_regularisation(read, "resid_pdrop", "attn_pdrop", 0.1, 0.1),
     }
 
 
 def read_opt(read: ConfigReader) -> Shape:
     """The shape that transformers' `OPTConfig` and its model describe."""
     hidden = read.integer("hidden_size", default=768)
-    heads = read.integer("num_attention_heads", default=12)
-    positions = read.integer("max_position_embeddings", default=2048)
     width = read.optional_integer("word_embed_proj_dim")
-    bias = read.boolean("enable_bias", True)
     final = read.boolean("do_layer_norm_before", True) and not read.boolean("_remove_final_layer_norm", False)
     return {
-        "gated_mlp": False,
+        **gpt_block(read.boolean("enable_bias", True)),
+        **_heads(read, hidden, "num_attention_heads", default=12),
+        # OPTLearnedPositionalEmbedding starts at row 2.
+        **_learned(read.integer("max_position_embeddings", default=2048), extra_rows=2),
         "norm": "layernorm" if read.boolean("layer_norm_elementwise_affine", True) else "none",
-        "qkv_bias": bias,
-        "output_bias": bias,
-        "mlp_bias": bias,
         "vocab": read.integer("vocab_size", default=50272),
         "hidden": hidden,
         "ffn": read.integer("ffn_dim", default=3072),
         "layers": read.integer("num_hidden_layers", default=12),
-        "heads": heads,
-        "kv_heads": heads,
-        "head_dim": split_heads(read, hidden, heads),
-        "max_positions": positions,
-        "position_embedding": "learned",
-        "position_rows": positions + 2,  # OPTLearnedPositionalEmbedding starts at row 2
         "embedding_width": None if width == hidden else width,
         "final_norms": int(final),
         "activation": read.text("activation_function", default="relu"),
-        "tied_embeddings": read.boolean("tie_word_embeddings", True),
-        "dropout": read.fraction("dropout", default=0.1),
-        "attention_dropout": read.fraction("attention_dropout"),
+        **_regularisation(read, "dropout", "attention_dropout", 0.1, 0.0),
     }
 
 
 def read_bloom(read: ConfigReader) -> Shape:
     """The shape that transformers' `BloomConfig` and its model describe."""
     hidden = read.integer("n_embed", "hidden_size", default=64)
-    heads = read.integer("n_head", "num_attention_heads", default=8)
     return {
-        **BIASED,
+        **gpt_block(),
+        **_heads(read, hidden, "n_head", "num_attention_heads", default=8),
         "vocab": read.integer("vocab_size", default=250880),
         "hidden": hidden,
         "ffn": 4 * hidden,
         "layers": read.integer("n_layer", "num_hidden_layers", default=2),
-        "heads": heads,
-        "kv_heads": heads,
-        "head_dim": split_heads(read, hidden, heads),
         "max_positions": read_positions(read, 2048, "seq_length"),
         "position_embedding": "alibi",
         "embedding_norms": 1,
         "norm_epsilon": read.positive("layer_norm_epsilon", default=1e-5),
-        "tied_embeddings": read.boolean("tie_word_embeddings", True),
-        "dropout": read.fraction("hidden_dropout"),
-        "attention_dropout": read.fraction("attention_dropout"),
+        **_regularisation(read, "hidden_dropout", "attention_dropout"),
     }
 
 
 def read_falcon(read: ConfigReader) -> Shape:
     """The shape that transformers' `FalconConfig` and its model describe."""
     hidden = read.integer("n_embed", "hidden_size", default=4544)
-    heads = read.integer("num_attention_heads", "n_head", default=71)
-    bias = read.boolean("bias", False)
+    heads = _heads(read, hidden, "num_attention_heads", "n_head", default=71)
+    new = read.boolean("new_decoder_architecture", False)
+    shared = 1 if read.boolean("multi_query", True) else heads["heads"]
     return {
-        "gated_mlp": False,
-        "norm": "layernorm",
-        "qkv_bias": bias,
-        "output_bias": bias,
-        "mlp_bias": bias,
+        **gpt_block(read.boolean("bias", False)),
+        **heads,
         "vocab": read.integer("vocab_size", default=65024),
         "hidden": hidden,
         "ffn": read.optional_integer("ffn_hidden_size") or 4 * hidden,
         "layers": read.integer("num_hidden_layers", "n_layer", default=32),
-        "heads": heads,
-        "kv_heads": _falcon_kv_heads(read, heads),
-        "head_dim": split_heads(read, hidden, heads),
+        "kv_heads": read_kv_heads(read, heads["heads"], None, "num_kv_heads") if new else shared,
         "max_positions": read_positions(read, 2048),
         "position_embedding": "alibi" if read.boolean("alibi", False) else "rotary",
         **read_rotary(read),
         "norm_epsilon": read.positive("layer_norm_epsilon", default=1e-5),
-        "norms_per_layer": _falcon_norms(read),
+        "norms_per_layer": _falcon_norms(read, new),
         "activation": read.text("activation", default="gelu"),
-        "tied_embeddings": read.boolean("tie_word_embeddings", True),
-        "dropout": read.fraction("hidden_dropout"),
-        "attention_dropout": read.fraction("attention_dropout"),
+        **_regularisation(read, "hidden_dropout", "attention_dropout"),
     }
 
 
-def _falcon_kv_heads(read: ConfigReader, heads: int) -> int:
-    if read.boolean("new_decoder_architecture", False):
-        return read_kv_heads(read, heads, None, "num_kv_heads")
-    return 1 if read.boolean("multi_query", True) else heads
-
-
-def _falcon_norms(read: ConfigReader) -> int:
+def _falcon_norms(read: ConfigReader, new: bool) -> int:
     if not read.boolean("parallel_attn", True):
         return 2
     # One norm before attention and MLP together, or, as in Falcon-40B, one before each.
-    default = 2 if read.boolean("new_decoder_architecture", False) else 1
+    default = 2 if new else 1
     return 2 if (read.optional_integer("num_ln_in_parallel_attn") or default) == 2 else 1
 
 
 def read_bert(read: ConfigReader) -> Shape:
     """The shape that transformers' `BertConfig` and its model describe."""
     hidden = read.integer("hidden_size", default=768)
-    heads = read.integer("num_attention_heads", default=12)
-    positions = read.integer("max_position_embeddings", default=512)
     return {
-        **BIASED,
+        **gpt_block(),
+        **_heads(read, hidden, "num_attention_heads", default=12),
+        **_learned(read.integer("max_position_embeddings", default=512)),
         "vocab": read.integer("vocab_size", default=30522),
         "hidden": hidden,
         "ffn": read.integer("intermediate_size", default=3072),
         "layers": read.integer("num_hidden_layers", default=12),
-        "heads": heads,
-        "kv_heads": heads,
-        "head_dim": split_heads(read, hidden, heads),
-        "max_positions": positions,
-        "position_embedding": "learned",
-        "position_rows": positions,
         "norm_epsilon": read.positive("layer_norm_eps", default=1e-12),
         "type_rows": read.integer("type_vocab_size", default=2),
         "embedding_norms": 1,
         "final_norms": 0,
-        "head_bias": True,
-        "pooler": True,
-        "mlm_head": True,
+        **dict.fromkeys(("head_bias", "pooler", "mlm_head"), True),
         "causal": False,
         "activation": read.text("hidden_act", default="gelu"),
-        "tied_embeddings": read.boolean("tie_word_embeddings", True),
-        "dropout": read.fraction("hidden_dropout_prob", default=0.1),
-        "attention_dropout": read.fraction("attention_probs_dropout_prob", default=0.1),
+        **_regularisation(read, "hidden_dropout_prob", "attention_probs_dropout_prob", 0.1, 0.1),
     }
+
+
+CLASSIC: Final[Mapping[str, Callable[[ConfigReader], Shape]]] = {
+    "bert": read_bert,
+    "bloom": read_bloom,
+    "falcon": read_falcon,
+    "gpt2": read_gpt2,
+    "opt": read_opt,
+}

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from ..catalog.loader import closest
 from ..catalog.records import Model
-from .hf_families import FAMILIES
-from .hf_inline import read_inline
+from .hf_classic import CLASSIC
+from .hf_dense import DENSE
+from .hf_moe import MOE, latent_attention, read_top_k
 from .hf_reader import ConfigReader, Problem
-from .hf_shape import Shape
+from .hf_shape import LONG, Shape, gpt_block, read_head_dim, read_kv_heads, read_rotary
 from .wording import show
+
+#: How each Hugging Face `model_type` spells a transformer's shape.
+_READERS: Final[Mapping[str, Callable[[ConfigReader], Shape]]] = {**CLASSIC, **DENSE, **MOE}
+FAMILIES: Final = dict(sorted(_READERS.items()))
+
+_ACTIVATION_KEYS = ("hidden_act", "hidden_activation", "activation_function")
+_EXPERT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts")
+_LATENT_KEYS = ("q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+_ROUTING_KEYS = ("num_experts_per_tok", "moe_intermediate_size", "n_shared_experts", "first_k_dense_replace")
+_POSITIONS_WITHOUT_TABLE = 131072  # what Llama 3.1 and its contemporaries are trained for
+_POSITIONS = ("learned", "rotary", "alibi", "none")
 
 
 class ConfigError(ValueError):
@@ -28,7 +41,7 @@ def model_from_config(config: Mapping[str, object], *, name: str, source: str) -
     Raises `ConfigError` with every problem at once.
     """
     read = ConfigReader(config)
-    family, shape = _read_family(read) if "model_type" in config else read_inline(read)
+    family, shape = _read_family(read) if "model_type" in config else _read_inline(read)
     if read.problems:
         raise ConfigError(tuple(dict.fromkeys(read.problems)))
     return Model(name=name, family=family, source=source, **shape)
@@ -39,6 +52,91 @@ def _read_family(read: ConfigReader) -> tuple[str, Shape]:
     if isinstance(family, str) and family in FAMILIES:
         return family, FAMILIES[family](read)
     nearest = closest(family, FAMILIES) if isinstance(family, str) else None
-    hint = f"model_type: {nearest}" if nearest else f"one of {', '.join(FAMILIES)}"
-    read.report("model_type", f"model_type is {show(family)}, which dsgen doesn't know", hint)
+    hint = f"did you mean {nearest}?" if nearest else f"use one of {', '.join(FAMILIES)}"
+    read.report("model_type", f"unknown model_type {show(family)}", hint)
     return "", {}
+
+
+def _read_inline(read: ConfigReader) -> tuple[str, Shape]:
+    """Of a model described in the job spec itself, with Hugging Face's keys: the nearest `model_type`, and the shape.
+
+    `gated_mlp` stands for Llama's block (RMSNorm, no biases, untied head) and its absence for GPT's (LayerNorm,
+    biases, tied head); `attention_bias`, `mlp_bias` and `tie_word_embeddings` say otherwise.
+    """
+    gated = read.boolean("gated_mlp", read.config.get("position_embedding") != "learned")
+    shape = {**_block(read, gated), **_width(read, gated), **_positions(read, gated)}
+    if read.has("kv_lora_rank"):
+        shape.update(latent_attention(read, 0))
+    else:
+        _refuse_orphans(read, _LATENT_KEYS, "kv_lora_rank: 512")
+    if any(read.has(key) for key in _EXPERT_KEYS):
+        shape.update(_experts(read, shape))
+    else:
+        _refuse_orphans(read, _ROUTING_KEYS, "num_experts: 8")
+    return _family(shape), shape
+
+
+def _block(read: ConfigReader, gated: bool) -> Shape:
+    bias = read.boolean("attention_bias", not gated)
+    return {
+        **({"gated_mlp": True} if gated else gpt_block()),
+        "qkv_bias": bias,
+        "output_bias": bias,
+        "mlp_bias": read.boolean("mlp_bias", not gated),
+        "norm_epsilon": read.positive("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", default=1e-5),
+        "activation": read.text(*_ACTIVATION_KEYS, default="silu" if gated else "gelu"),
+        "tied_embeddings": read.boolean("tie_word_embeddings", not gated),
+        "dropout": read.fraction("hidden_dropout", "hidden_dropout_prob", "resid_pdrop", "dropout"),
+        "attention_dropout": read.fraction("attention_dropout", "attention_probs_dropout_prob", "attn_pdrop"),
+    }
+
+
+def _width(read: ConfigReader, gated: bool) -> Shape:
+    hidden = read.integer("hidden_size", example=4096)
+    heads = read.integer("num_attention_heads", example=32)
+    return {
+        "vocab": read.integer("vocab_size", example=32000),
+        "hidden": hidden,
+        "layers": read.integer("num_hidden_layers", example=32),
+        "heads": heads,
+        "kv_heads": read_kv_heads(read, heads, None),
+        "head_dim": read_head_dim(read, hidden, heads),
+        "ffn": read.integer("intermediate_size", default=None if gated else 4 * hidden, example=11008),
+    }
+
+
+def _positions(read: ConfigReader, gated: bool) -> Shape:
+    kind = read.choice("position_embedding", _POSITIONS, "rotary" if gated else "learned")
+    if kind == "learned":
+        rows = read.integer("max_position_embeddings", example=2048)
+        return {"position_embedding": kind, "position_rows": rows, "max_positions": rows}
+    limit = read.integer("max_position_embeddings", default=_POSITIONS_WITHOUT_TABLE, high=LONG)
+    rotary = read_rotary(read) if kind == "rotary" else {}
+    return {"position_embedding": kind, "max_positions": limit, **rotary}
+
+
+def _experts(read: ConfigReader, shape: Shape) -> Shape:
+    experts = read.integer(*_EXPERT_KEYS)
+    width = read.integer("moe_intermediate_size", default=shape["ffn"])
+    shared = read.integer("n_shared_experts", default=0, low=0)
+    return {
+        "experts": experts,
+        "experts_per_token": read_top_k(read, experts, None),
+        "moe_ffn": width,
+        "shared_experts": shared,
+        "shared_ffn": shared * width,
+        "dense_layers": min(shape["layers"], read.integer("first_k_dense_replace", default=0, low=0)),
+    }
+
+
+def _refuse_orphans(read: ConfigReader, keys: tuple[str, ...], needed: str) -> None:
+    for key in keys:
+        if read.has(key):
+            message = f"{key} is {show(read.config[key])}, but has no effect without {needed.partition(':')[0]}"
+            read.report(key, message, f"add {needed}, or remove {key}")
+
+
+def _family(shape: Shape) -> str:
+    if shape.get("kv_lora_rank") or shape.get("experts"):
+        return "deepseek_v3" if shape.get("kv_lora_rank") else "mixtral"
+    return "llama" if shape["gated_mlp"] else "gpt2"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from ..catalog.loader import closest
 from .wording import show
@@ -12,11 +13,14 @@ Problem = tuple[str, str, "str | None"]  #: key, what is wrong, hint
 _LARGEST_NUMBER = 1e12  # of a base or a factor
 _LARGEST = 10_000_000  # of a width or a count; products of such still fit 64-bit columns
 
+_Value = TypeVar("_Value")
+
 
 class ConfigReader:
     """Reads keys of `config` with transformers' defaults; `problems` collects what is wrong, in reading order.
 
-    A value that is wrong is replaced by the default (else 1), so that one mistake doesn't hide the next.
+    Of several keys the first that is present counts. A value that is wrong is replaced by the default (else 1), so that
+    one mistake doesn't hide the next.
     """
 
     def __init__(self, config: Mapping[str, object]) -> None:
@@ -34,7 +38,7 @@ class ConfigReader:
     def integer(
         self, *keys: str, default: int | None = None, example: int | None = None, low: int = 1, high: int = _LARGEST
     ) -> int:
-        """A whole number from `low` to `high`, under the first of `keys` that is present; no default: required.
+        """An integer from `low` to `high`; no default: required.
 
         `example` is a value to name in the hint where there is no default.
         """
@@ -43,106 +47,99 @@ class ConfigReader:
         key = self._present(keys)
         if key is None:
             if default is None:
-                self._report_missing(keys[0], suggested)
+                self.report(keys[0], f"{keys[0]} is missing", f"add {keys[0]}: {suggested}")
             return fallback
         value = self.config[key]
         if isinstance(value, bool) or not isinstance(value, int):
-            self.report(key, f"{key} is {show(value)}, not a whole number", f"{key}: {suggested}")
+            self.report(key, f"{key} is {show(value)}, not an integer", f"set {key}: {suggested}")
         elif not low <= value <= high:
-            wanted = f"at least {low}" if value < low else f"at most {high}"
-            self.report(key, f"{key} is {show(value)}, but must be {wanted}", f"{key}: {suggested}")
+            bound = f"at least {low}" if value < low else f"at most {high}"
+            self.report(key, f"{key} is {show(value)}, but must be {bound}", f"set {key}: {suggested}")
         else:
             return value
         return fallback
 
     def optional_integer(self, *keys: str, low: int = 1, high: int = _LARGEST) -> int | None:
         """As `integer`, where null or no key is an answer: `None`."""
-        present = next((key for key in keys if self.has(key)), None)
+        present = self._given(keys)
         return None if present is None else self.integer(present, low=low, high=high)
 
     def boolean(self, key: str, default: bool) -> bool:
         """true or false; null counts as the default."""
-        value = self.config.get(key)
-        if value is None:
-            return default
-        if not isinstance(value, bool):
-            self.report(key, f"{key} is {show(value)}, not true or false", f"{key}: {str(default).lower()}")
-            return default
-        return value
-
-    def fraction(self, *keys: str, default: float = 0.0) -> float:
-        """A probability, 0 up to but not including 1; null counts as the default."""
-        key = next((key for key in keys if self.has(key)), None)
-        if key is None:
-            return default
-        value = self.config[key]
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            self.report(key, f"{key} is {show(value)}, not a number", f"{key}: {default}")
-        elif not 0 <= value < 1:
-            self.report(key, f"{key} is {value}, but must be at least 0 and below 1", f"{key}: {default}")
-        else:
-            return float(value)
-        return default
-
-    def positive(self, *keys: str, default: float) -> float:
-        """A finite number above 0; null counts as the default."""
-        key = next((key for key in keys if self.has(key)), None)
-        if key is None:
-            return default
-        value = self.config[key]
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            self.report(key, f"{key} is {show(value)}, not a number", f"{key}: {default:g}")
-        elif not 0 < value < _LARGEST_NUMBER:
-            wanted = "above 0" if value < 1 else f"below {_LARGEST_NUMBER:g}"
-            self.report(key, f"{key} is {show(value)}, but must be {wanted}", f"{key}: {default:g}")
-        else:
-            return float(value)
-        return default
-
-    def mapping(self, *keys: str) -> Mapping[str, object]:
-        """A mapping; null or no key is an empty one."""
-        key = next((key for key in keys if self.has(key)), None)
-        if key is None:
-            return {}
-        value = self.config[key]
-        if not isinstance(value, Mapping):
-            self.report(key, f"{key} is {show(value)}, not a mapping", f"{key}: null")
-            return {}
-        return value
+        return self._typed((key,), bool, default, "true or false", str(default).lower())
 
     def text(self, *keys: str, default: str) -> str:
         """A string; null counts as the default."""
-        key = next((key for key in keys if self.has(key)), None)
-        if key is None:
-            return default
-        value = self.config[key]
-        if not isinstance(value, str):
-            self.report(key, f"{key} is {show(value)}, not a text", f"{key}: {default}")
-            return default
-        return value
+        return self._typed(keys, str, default, "text", default)
+
+    def mapping(self, *keys: str) -> Mapping[str, object]:
+        """A mapping; null or no key is an empty one."""
+        empty: dict[str, object] = {}
+        return self._typed(keys, dict, empty, "a mapping", "null")
+
+    def fraction(self, *keys: str, default: float = 0.0) -> float:
+        """A probability, 0 up to but not including 1; null counts as the default."""
+        return self._number(keys, default, lambda value: "" if 0 <= value < 1 else "at least 0 and below 1")
+
+    def positive(self, *keys: str, default: float) -> float:
+        """A finite number above 0; null counts as the default."""
+
+        def bound(value: float) -> str:
+            if 0 < value < _LARGEST_NUMBER:
+                return ""
+            return "above 0" if value < 1 else f"below {_LARGEST_NUMBER:g}"
+
+        return self._number(keys, default, bound)
 
     def choice(self, key: str, choices: tuple[str, ...], default: str) -> str:
         """One of `choices`; null counts as the default."""
         value = self.text(key, default=default)
         if value not in choices:
             nearest = closest(value, choices) or default
-            self.report(key, f"{key} is {show(value)}, not one of {', '.join(choices)}", f"{key}: {nearest}")
+            self.report(key, f"{key} is {show(value)}, not one of {', '.join(choices)}", f"set {key}: {nearest}")
             return default
         return value
 
     def layer_indices(self, key: str) -> frozenset[int]:
-        """A list of whole numbers; null or no key is the empty list."""
+        """A list of integers; null or no key is the empty list."""
         value = self.config.get(key)
         if value is None:
             return frozenset()
         if not isinstance(value, (list, tuple)) or any(isinstance(i, bool) or not isinstance(i, int) for i in value):
-            self.report(key, f"{key} is {show(value)}, not a list of layer numbers", f"{key}: []")
+            self.report(key, f"{key} is {show(value)}, not a list of layer numbers", f"set {key}: []")
             return frozenset()
         return frozenset(value)
 
     def _present(self, keys: tuple[str, ...]) -> str | None:
-        present = [key for key in keys if key in self.config]
-        return next((key for key in present if self.has(key)), present[0] if present else None)
+        """The first of `keys` with a value, else the first that is null."""
+        return self._given(keys) or next((key for key in keys if key in self.config), None)
 
-    def _report_missing(self, key: str, suggested: int) -> None:
-        self.report(key, f"{key} is missing", f"add {key}: {suggested}")
+    def _given(self, keys: tuple[str, ...]) -> str | None:
+        """The first of `keys` with a value."""
+        return next((key for key in keys if self.has(key)), None)
+
+    def _typed(self, keys: tuple[str, ...], kind: type[_Value], default: _Value, what: str, shown: str) -> _Value:
+        """The value, if it is a `kind`: `what` it is called, and how the default is `shown`."""
+        key = self._given(keys)
+        if key is None:
+            return default
+        value = self.config[key]
+        if isinstance(value, kind):
+            return value
+        self.report(key, f"{key} is {show(value)}, not {what}", f"set {key}: {shown}")
+        return default
+
+    def _number(self, keys: tuple[str, ...], default: float, bound: Callable[[float], str]) -> float:
+        """The value, if it is a number that `bound` has nothing to say about."""
+        key = self._given(keys)
+        if key is None:
+            return default
+        value = self.config[key]
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            problem = "not a number"
+        elif wanted := bound(value):
+            problem = f"but must be {wanted}"
+        else:
+            return float(value)
+        self.report(key, f"{key} is {show(value)}, {problem}", f"set {key}: {default:g}")
+        return default

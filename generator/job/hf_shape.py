@@ -5,7 +5,8 @@ Source: the configuration and modeling modules of huggingface/transformers 5.23,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from .hf_reader import ConfigReader
@@ -16,8 +17,10 @@ _ROTARY_KEYS = ("rope_theta", "rotary_emb_base", "partial_rotary_factor", "rotar
 
 LONG = 2**30  #: positions need no table, so only absurd values are refused
 
-#: GPT's block: LayerNorm, a plain MLP, biases everywhere.
-BIASED: Shape = {"gated_mlp": False, "norm": "layernorm", "qkv_bias": True, "output_bias": True, "mlp_bias": True}
+
+def gpt_block(bias: bool = True) -> Shape:
+    """GPT's block: LayerNorm, a plain MLP, biases everywhere or nowhere."""
+    return {"gated_mlp": False, "norm": "layernorm", "qkv_bias": bias, "output_bias": bias, "mlp_bias": bias}
 
 
 def read_positions(read: ConfigReader, default: int, *keys: str) -> int:
@@ -36,7 +39,7 @@ def split_heads(read: ConfigReader, hidden: int, heads: int) -> int:
     if hidden % heads:
         key = next((k for k in ("hidden_size", "n_embd", "n_embed") if k in read.config), "hidden_size")
         multiple = max(1, round(hidden / heads)) * heads
-        read.report(key, f"{key} is {hidden}, not a multiple of the {heads} attention heads", f"{key}: {multiple}")
+        read.report(key, f"{key} is {hidden}, not a multiple of the {heads} attention heads", f"set {key}: {multiple}")
     return max(1, hidden // heads)
 
 
@@ -48,48 +51,81 @@ def read_kv_heads(read: ConfigReader, heads: int, default: int | None, *keys: st
     kv_heads = absent if given is None else given
     if heads % kv_heads:
         lower = max(d for d in range(1, min(kv_heads, heads) + 1) if heads % d == 0)
-        read.report(key, f"{key} is {kv_heads}, which doesn't divide the {heads} attention heads", f"{key}: {lower}")
+        message = f"{key} is {kv_heads}, which doesn't divide the {heads} attention heads"
+        read.report(key, message, f"set {key}: {lower}")
         return heads
     return kv_heads
 
 
-def read_common(
-    read: ConfigReader,
-    *,
-    vocab: int,
-    hidden: int,
-    ffn: int,
-    layers: int,
-    heads: int,
-    kv_heads: int | None,
-    positions: int,
-    head_dim: int | None = None,
-    activation: str = "silu",
-    tied: bool = False,
-    rotary_base: float = 10000.0,
-    rotary_fraction: float = 1.0,
-    epsilon: float = 1e-6,
-) -> Shape:
-    """What Llama and its many relatives share: rotary positions, gated MLP, RMSNorm, grouped queries."""
-    width = read.integer("hidden_size", default=hidden)
-    count = read.integer("num_attention_heads", default=heads)
-    return {
-        "vocab": read.integer("vocab_size", default=vocab),
-        "hidden": width,
-        "ffn": read.integer("intermediate_size", default=ffn),
-        "layers": read.integer("num_hidden_layers", default=layers),
-        "heads": count,
-        "kv_heads": read_kv_heads(read, count, kv_heads),
-        "head_dim": read.integer("head_dim", default=head_dim) if head_dim else read_head_dim(read, width, count),
-        "max_positions": read_positions(read, positions),
-        "gated_mlp": True,
-        "activation": read.text("hidden_act", "hidden_activation", default=activation),
-        "tied_embeddings": read.boolean("tie_word_embeddings", tied),
-        "position_embedding": "rotary",
-        **read_rotary(read, rotary_base, rotary_fraction),
-        "norm_epsilon": read.positive("rms_norm_eps", "layer_norm_eps", default=epsilon),
-        "attention_dropout": read.fraction("attention_dropout"),
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LlamaLike:
+    """Llama or one of its many relatives: what its config class takes a missing key for.
+
+    They share rotary positions, a gated MLP, RMSNorm and grouped queries. Calling it reads a config.
+    """
+
+    vocab: int
+    hidden: int
+    ffn: int
+    layers: int
+    heads: int
+    kv_heads: int | None  #: None: as many as heads
+    positions: int
+    head_dim: int | None = None  #: None: hidden over heads
+    activation: str = "silu"
+    tied: bool = False
+    rotary_base: float = 10000.0
+    rotary_fraction: float = 1.0
+    epsilon: float = 1e-6
+    attention_bias: bool | None = None  #: of the key; None: the class has no such key, as below
+    mlp_bias: bool | None = None
+    window: int | None = None  #: of `sliding_window`
+    has_window: bool = False
+    dropout: str | None = None  #: the key
+    fixed: Shape = field(default_factory=dict)  #: what the model's code decides, whatever the config says
+    more: Callable[[ConfigReader, Shape], Shape] = lambda read, shape: {}  #: keys that no other class has
+
+    def __call__(self, read: ConfigReader) -> Shape:
+        """The shape that a config of this class describes."""
+        shape = {**self._widths(read), **self._block(read), **self.fixed}
+        return {**shape, **self.more(read, shape)}
+
+    def _widths(self, read: ConfigReader) -> Shape:
+        hidden = read.integer("hidden_size", default=self.hidden)
+        heads = read.integer("num_attention_heads", default=self.heads)
+        own = read.integer("head_dim", default=self.head_dim) if self.head_dim else None
+        return {
+            "vocab": read.integer("vocab_size", default=self.vocab),
+            "hidden": hidden,
+            "ffn": read.integer("intermediate_size", default=self.ffn),
+            "layers": read.integer("num_hidden_layers", default=self.layers),
+            "heads": heads,
+            "kv_heads": read_kv_heads(read, heads, self.kv_heads),
+            "head_dim": own or read_head_dim(read, hidden, heads),
+            "max_positions": read_positions(read, self.positions),
+        }
+
+    def _block(self, read: ConfigReader) -> Shape:
+        block: Shape = {
+            "gated_mlp": True,
+            "activation": read.text("hidden_act", "hidden_activation", default=self.activation),
+            "tied_embeddings": read.boolean("tie_word_embeddings", self.tied),
+            "position_embedding": "rotary",
+            **read_rotary(read, self.rotary_base, self.rotary_fraction),
+            "norm_epsilon": read.positive("rms_norm_eps", "layer_norm_eps", default=self.epsilon),
+            "attention_dropout": read.fraction("attention_dropout"),
+        }
+        if self.attention_bias is not None:  # of the query, key, value and output projections
+            block["qkv_bias"] = block["output_bias"] = read.boolean("attention_bias", self.attention_bias)
+        if self.mlp_bias is not None:
+            block["mlp_bias"] = read.boolean("mlp_bias", self.mlp_bias)
+        if self.dropout is not None:
+            block["dropout"] = read.fraction(self.dropout)
+        if self.has_window:  # null in the file means none
+            block["sliding_window"] = self.window
+            if "sliding_window" in read.config:
+                block["sliding_window"] = read.optional_integer("sliding_window", high=LONG)
+        return block
 
 
 def read_rotary(read: ConfigReader, base: float = 10000.0, fraction: float = 1.0) -> Shape:
@@ -110,9 +146,3 @@ def read_rotary(read: ConfigReader, base: float = 10000.0, fraction: float = 1.0
     }
     read.problems.extend(found.problems)
     return shape
-
-
-def read_attention_bias(read: ConfigReader, default: bool = False) -> Shape:
-    """`attention_bias`, which covers the query, key, value and output projections."""
-    bias = read.boolean("attention_bias", default)
-    return {"qkv_bias": bias, "output_bias": bias}

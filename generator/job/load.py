@@ -9,6 +9,7 @@ from typing import Final, TextIO
 
 from ..findings import Finding, InvalidJob, Location, Severity, in_file_order
 from .codes import DUPLICATE_KEY, MISSING_KEY, WRONG_TYPE, error
+from .dialect import STRICT
 from .framework import Frameworks
 from .overrides import apply_overrides
 from .plain import plain_source
@@ -21,7 +22,7 @@ from .text import UnreadableText, read_path, read_stream
 from .text_check import check_environment, check_text
 from .wording import show
 
-# Where an empty value means something; elsewhere `key:` without a value is as good as no key.
+# Where an empty value means something; elsewhere `key:` without a value is the same as no key.
 _KEPT_EMPTY: Final = frozenset({"model", "environment", "tags"})
 
 SpecSource = str | os.PathLike[str] | TextIO | Mapping[str, object]
@@ -59,12 +60,12 @@ def load_with_findings(
 def _check(source: Source, frameworks: Frameworks) -> tuple[Job | None, tuple[Finding, ...]]:
     """The job, if nothing is wrong with it, and every finding."""
     textual = (*source.findings, *check_text(source), *check_environment(source), *check_model_keys(source))
-    told = {
+    reported = {
         finding.where.pointer
         for finding in textual
-        if finding.where.pointer and finding.severity is Severity.ERROR and finding.rule != DUPLICATE_KEY
+        if finding.where.pointer and finding.severity is Severity.ERROR and finding.rule != DUPLICATE_KEY.id
     }
-    shape = tuple(finding for finding in check_schema(source) if finding.where.pointer not in told)
+    shape = tuple(finding for finding in check_schema(source) if finding.where.pointer not in reported)
     errors = [finding for finding in (*textual, *shape) if finding.severity is Severity.ERROR]
     job, unresolved = resolve(source, (finding.where.pointer for finding in errors), frameworks)
     findings = (*textual, *shape, *unresolved)
@@ -74,16 +75,13 @@ def _check(source: Source, frameworks: Frameworks) -> tuple[Job | None, tuple[Fi
 def _read(source: SpecSource) -> Source:
     if isinstance(source, Mapping):
         return plain_source(source)
-    if isinstance(source, (str, os.PathLike)):
-        return parse(read_path(source))
-    return parse(read_stream(source))
+    return parse(read_path(source) if isinstance(source, (str, os.PathLike)) else read_stream(source))
 
 
 def _not_a_mapping(source: Source) -> Finding:
     where = source.locations.get("", Location(path=source.path))
     if source.data is None:
-        hint = "write at least model, cluster, gpus and training.global_batch"
-        return error(MISSING_KEY, where, "the job spec is empty", hint)
+        return error(MISSING_KEY, where, "the job spec is empty", STRICT.empty_hint)
     message = f"a job spec is a mapping of keys to values; this is {show(source.data)}"
     return error(WRONG_TYPE, where, message, "write `model: gpt3-175b` and so on, one key a line")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from ..findings import Finding, Location
+from ..findings import Location
 from .codes import OVERRIDE, error
 from .plain import plain_value
 from .schema_check import takes_text
@@ -51,13 +51,14 @@ def apply_overrides(source: Source, overrides: Mapping[str, object]) -> Source:
     for path, value in zip(paths, overrides.values(), strict=True):
         pointer = "".join(f"/{escape(part)}" for part in path)
         where = Location(path=PATH, pointer=pointer)
-        for other in _alternatives(path) - set(paths):
+        for other in {other for group in _ALTERNATIVES if path in group for other in group} - set(paths):
             _drop(data, other)
             dropped = "".join(f"/{escape(part)}" for part in other)
             locations, keys = _outside(dropped, locations), _outside(dropped, keys)
-        problem = _set(data, path, _read(path, value))
+        problem = _set(data, path, _read(path, pointer, value))
         if problem is not None:
-            findings.append(_refuse(where, path, problem))
+            message = f"`{'.'.join(path)}` can't be set: {problem}"
+            findings.append(error(OVERRIDE, where, message, "name a key as in layout.zero_stage=1"))
             continue
         made = {parent: replace(where, pointer=parent) for parent in _parents(pointer) if parent not in locations}
         locations = {**_outside(pointer, locations), **made, pointer: where}
@@ -68,9 +69,7 @@ def apply_overrides(source: Source, overrides: Mapping[str, object]) -> Source:
 
 def _parents(pointer: str) -> Iterator[str]:
     """Pointers of the mappings that hold `pointer`, without the root."""
-    for index, char in enumerate(pointer):
-        if char == "/" and index:
-            yield pointer[:index]
+    return (pointer[:index] for index, char in enumerate(pointer) if char == "/" and index)
 
 
 def _outside(pointer: str, places: Mapping[str, _Value]) -> dict[str, _Value]:
@@ -78,21 +77,12 @@ def _outside(pointer: str, places: Mapping[str, _Value]) -> dict[str, _Value]:
     return {known: value for known, value in places.items() if not f"{known}/".startswith(f"{pointer}/")}
 
 
-def _read(path: tuple[str, ...], value: object) -> object:
+def _read(path: tuple[str, ...], pointer: str, value: object) -> object:
     if not isinstance(value, str):
-        pointer = "".join(f"/{escape(part)}" for part in path)
         return plain_value(value, PATH, pointer)
     if value in ("null", "~"):
         return None
     return value if takes_text(path) else parse_value(value)
-
-
-def _alternatives(path: tuple[str, ...]) -> set[tuple[str, ...]]:
-    return {other for group in _ALTERNATIVES if path in group for other in group if other != path}
-
-
-def _refuse(where: Location, path: tuple[str, ...], problem: str) -> Finding:
-    return error(OVERRIDE, where, f"`{'.'.join(path)}` can't be set: {problem}", "name a key as in layout.zero_stage=1")
 
 
 def _set(data: object, path: tuple[str, ...], value: object) -> str | None:

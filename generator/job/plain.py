@@ -34,15 +34,16 @@ class _Plain:
     def convert(self, value: object, pointer: str, depth: int) -> object:
         """`value`, which is at `pointer` and `depth` levels down, copied."""
         self._nodes += 1
+        where = Location(path=self._path, pointer=pointer)
         if depth > MAX_DEPTH or self._nodes > MAX_NODES:
             message = f"the mapping is nested more than {MAX_DEPTH} deep, or has more than {MAX_NODES:,} values"
-            raise UnreadableText(error(TOO_LARGE, Location(path=self._path, pointer=pointer), message, "give less"))
+            raise UnreadableText(error(TOO_LARGE, where, message, "pass a smaller mapping"))
         if isinstance(value, Mapping):
             items = ((str(key), inner) for key, inner in value.items())
             return {key: self.convert(inner, f"{pointer}/{escape(key)}", depth + 1) for key, inner in items}
         if isinstance(value, (list, tuple)):
             return [self.convert(inner, f"{pointer}/{index}", depth + 1) for index, inner in enumerate(value)]
-        return _scalar(value, Location(path=self._path, pointer=pointer))
+        return _scalar(value, where)
 
 
 def _scalar(value: object, where: Location) -> object:
@@ -57,4 +58,4 @@ def _scalar(value: object, where: Location) -> object:
     if isinstance(value, os.PathLike):
         return os.fsdecode(value)
     message = f"a value of type {type(value).__name__} can't be part of a job spec"
-    raise UnreadableText(error(WRONG_TYPE, where, message, "give text, numbers, true or false, lists or mappings"))
+    raise UnreadableText(error(WRONG_TYPE, where, message, "pass text, numbers, true or false, lists or mappings"))

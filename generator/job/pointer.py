@@ -13,7 +13,7 @@ def escape(key: str) -> str:
 
 
 def whole_number(value: object) -> int | None:
-    """A whole number, which true and false are not."""
+    """An integer, which true and false are not."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 

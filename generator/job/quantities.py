@@ -11,7 +11,7 @@ _SUFFIXES: Final = {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 def read_tokens(value: int | float | str) -> int:
     """Tokens of `4000000`, `4e6` or `4M`; K, M, B, T are powers of a thousand.
 
-    Raises `ValueError` when it is no whole number of at least 1.
+    Raises `ValueError` when it is no integer of at least 1.
     """
     if isinstance(value, str):
         text = value.strip().lower()
@@ -20,12 +20,12 @@ def read_tokens(value: int | float | str) -> int:
     else:
         exact = Fraction(value)
     if exact.denominator != 1 or exact < 1:
-        raise ValueError(f"{value} is no whole number of tokens of at least 1")
+        raise ValueError(f"{value} is not an integer number of tokens, at least 1")
     return int(exact)
 
 
 def read_time_limit(value: int | float | str) -> int:
-    """Seconds of a time as Slurm takes it.
+    """Seconds of a time as Slurm reads it.
 
     `MINUTES`, `MINUTES:SECONDS`, `HOURS:MINUTES:SECONDS`, `DAYS-HOURS`, `DAYS-HOURS:MINUTES` and
     `DAYS-HOURS:MINUTES:SECONDS`. Raises `ValueError` for anything else, and for less than a minute, Slurm's resolution.
@@ -34,7 +34,7 @@ def read_time_limit(value: int | float | str) -> int:
     days, dash, clock = str(int(value) if isinstance(value, float) else value).rpartition("-")
     parts = [int(part) for part in clock.split(":")]
     if len(parts) > 3:
-        raise ValueError(f"{value} has {len(parts)} parts, at most 3 go between colons")
+        raise ValueError(f"{value} has {len(parts)} parts between colons; at most 3 are allowed")
     if dash:
         hours, minutes, seconds = (*parts, 0, 0)[:3]
     elif len(parts) == 3:
@@ -43,5 +43,5 @@ def read_time_limit(value: int | float | str) -> int:
         hours, minutes, seconds = 0, *(*parts, 0)[:2]
     total = ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
     if total < 60:
-        raise ValueError(f"{value} is {total} s; at least a minute")
+        raise ValueError(f"{value} is {total} s, less than a minute")
     return total

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from ..catalog.records import Accelerator, Model
 from ..findings import Location
 from .framework import Framework
+from .vocabulary import OF_SPECS, Vocabulary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,7 @@ class Origin:
 
     path: str
     locations: Mapping[str, Location] = field(default_factory=dict)  #: by JSON pointer, of each value
+    vocabulary: Vocabulary = OF_SPECS  #: what its reader calls the keys
 
     def locate(self, pointer: str) -> Location:
         """The place of `pointer`, else of the nearest mapping around it, else the file as a whole."""
@@ -129,7 +131,16 @@ class Job:
     origin: Origin
     calibration: Calibration = Calibration()
 
+    def says(self, key: str, *values: object) -> str:
+        """A key with a value, or with a choice of values, as the reader writes it: `tensor: 3` in a spec."""
+        return self.origin.vocabulary.says(key, *values)
+
     @property
     def nodes(self) -> int:
         """Nodes, rounded up when the GPUs don't fill the last one (a rule refuses that)."""
         return -(-self.gpus // self.cluster.accelerators_per_node)
+
+    @property
+    def fuses_kernels(self) -> bool:
+        """Whether normalisation and activation are one kernel each and keep their input only."""
+        return self.framework.fused if self.training.kernels is None else self.training.kernels == "fused"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ..catalog import Accelerator, Model
-from ..findings import Finding, Severity
+from ..findings import Finding, Location, Severity
 from .codes import MISSING_KEY, PARTIAL_SEQUENCES, WRONG_VALUE, error
 from .framework import Framework, Frameworks
 from .quantities import read_time_limit, read_tokens
@@ -25,6 +25,7 @@ DEFAULT_HEADROOM: Final = 0.05
 DEFAULT_FRAMEWORK: Final = "megatron-deepspeed"
 
 Data = Mapping[str, Any]
+_Fact = TypeVar("_Fact")
 
 
 def resolve(source: Source, broken: Iterable[str], frameworks: Frameworks) -> tuple[Job | None, tuple[Finding, ...]]:
@@ -32,26 +33,23 @@ def resolve(source: Source, broken: Iterable[str], frameworks: Frameworks) -> tu
     pointers = tuple(broken)
     data: Data = source.data if isinstance(source.data, dict) else {}
     findings: list[Finding] = []
-    model: Model | None = None
-    cluster: Cluster | None = None
-    if "model" in data and _sound("/model", pointers):
-        model, problems = resolve_model(source, data["model"])
+
+    def resolved(key: str, how: Callable[..., tuple[_Fact | None, tuple[Finding, ...]]], *rest: object) -> _Fact | None:
+        """The fact that `key` names, if it can be looked up."""
+        if key not in data or not _sound(f"/{key}", pointers):
+            return None
+        fact, problems = how(source, data[key], *rest)
         findings.extend(problems)
-    if "cluster" in data and _sound("/cluster", pointers):
-        cluster, problems = resolve_cluster(source, data["cluster"])
-        findings.extend(problems)
-    if _sound("/training/duration", pointers):
-        findings.extend(_check_duration(source, data))
-    if _sound("/training/global_batch", pointers) and _sound("/training/sequence_length", pointers):
-        findings.extend(_check_batch(source, data, model))
+        return fact
+
+    model, cluster = resolved("model", resolve_model), resolved("cluster", resolve_cluster)
+    findings.extend(_check_training(source, data, model, pointers))
     findings.extend(_check_choices(source, data, pointers, frameworks))
-    if _sound("/launch/time_limit", pointers):
-        findings.extend(_check_time_limit(source, data))
+    findings.extend(_check_time_limit(source, pointers))
     calibration: Calibration | None = Calibration()
-    if "calibration" in data and cluster is not None and _sound("/calibration", pointers):
+    if "calibration" in data and cluster is not None:
         framework = data.get("framework", DEFAULT_FRAMEWORK) if _sound("/framework", pointers) else None
-        calibration, problems = resolve_calibration(source, data["calibration"], cluster, framework)
-        findings.extend(problems)
+        calibration = resolved("calibration", resolve_calibration, cluster, framework)
     wrong = any(finding.severity is Severity.ERROR for finding in findings)
     if pointers or wrong or model is None or cluster is None or calibration is None:
         return None, tuple(findings)
@@ -64,76 +62,67 @@ def _sound(pointer: str, broken: tuple[str, ...]) -> bool:
     return not any(path.startswith(f"{pointer}/") or f"{pointer}/".startswith(path) for path in paths)
 
 
-def _check_duration(source: Source, data: Data) -> tuple[Finding, ...]:
-    tokens = data.get("training", {}).get("duration", {}).get("tokens")
-    problem = None if tokens is None else _token_problem(tokens)
-    if problem is None:
-        return ()
-    return (error(WRONG_VALUE, source.locate("/training/duration/tokens"), problem, "such as `tokens: 300B`"),)
-
-
-def _check_batch(source: Source, data: Data, model: Model | None) -> tuple[Finding, ...]:
-    """What the schema can't say of the global batch: it is there, and makes whole sequences."""
+def _check_training(source: Source, data: Data, model: Model | None, broken: tuple[str, ...]) -> Iterator[Finding]:
+    """What the schema can't say of the duration and the global batch: tokens are whole, and make whole sequences."""
     training: Data = data.get("training", {})
-    batch = training.get("global_batch")
-    if batch is None:
+    duration, batch = "/training/duration", "/training/global_batch"
+    if _sound(duration, broken):
+        tokens = training.get("duration", {}).get("tokens", 1)
+        yield from _check_tokens(source, f"{duration}/tokens", tokens, "300B")
+    if not _sound(batch, broken) or not _sound("/training/sequence_length", broken):
+        return
+    if training.get("global_batch") is None:
         hint = "add `global_batch: 512`, in sequences, or `global_batch: {tokens: 4194304}`"
-        return (error(MISSING_KEY, source.locate("/training"), "`training.global_batch` is missing", hint),)
-    if not isinstance(batch, Mapping):
-        return ()
-    where = source.locate("/training/global_batch/tokens")
-    if problem := _token_problem(batch["tokens"]):
-        return (error(WRONG_VALUE, where, problem, "such as `tokens: 4194304`"),)
-    if "sequence_length" not in training and model is None:
-        return ()
-    length, tokens = _sequence_length(training, model), read_tokens(batch["tokens"])
-    return (error(PARTIAL_SEQUENCES, where, *_partial_sequences(tokens, length)),) if tokens % length else ()
+        yield error(MISSING_KEY, source.locate("/training"), "`training.global_batch` is missing", hint)
+    elif isinstance(training["global_batch"], Mapping):
+        tokens = training["global_batch"]["tokens"]
+        problems = tuple(_check_tokens(source, f"{batch}/tokens", tokens, "4194304"))
+        yield from problems
+        if not problems and ("sequence_length" in training or model is not None):
+            where = source.locate(f"{batch}/tokens")
+            yield from _check_sequences(where, read_tokens(tokens), _sequence_length(training, model))
 
 
-def _token_problem(value: int | float | str) -> str | None:
+def _check_tokens(source: Source, pointer: str, value: int | float | str, example: str) -> Iterator[Finding]:
     try:
         read_tokens(value)
     except ValueError as problem:
-        return str(problem)
-    return None
+        yield error(WRONG_VALUE, source.locate(pointer), str(problem), f"write a value such as `tokens: {example}`")
 
 
-def _partial_sequences(tokens: int, length: int) -> tuple[str, str]:
-    """Message and hint for a batch of `tokens` that is no multiple of `length`."""
-    message = f"{tokens} tokens make {tokens / length:.2f} sequences of {length} tokens"
+def _check_sequences(where: Location, tokens: int, length: int) -> Iterator[Finding]:
     below = tokens // length
     choices = [f"tokens: {n * length} ({n} sequence{'s' if n > 1 else ''})" for n in (below, below + 1) if n]
-    return message, f"the nearest that fit: {' or '.join(choices)}"
+    if tokens % length:
+        message = f"{tokens} tokens are {tokens / length:.2f} sequences of {length} tokens"
+        yield error(PARTIAL_SEQUENCES, where, message, f"use {' or '.join(choices)}")
 
 
-def _check_choices(source: Source, data: Data, broken: tuple[str, ...], frameworks: Frameworks) -> tuple[Finding, ...]:
+def _check_choices(source: Source, data: Data, broken: tuple[str, ...], frameworks: Frameworks) -> Iterator[Finding]:
     """Choices that the framework's launch files can't say: each has one value there, or one in fp16."""
     name, training = data.get("framework", DEFAULT_FRAMEWORK), data.get("training")
-    framework = frameworks.get(name) if isinstance(name, str) else None
     if not isinstance(training, Mapping):
-        return ()
-    only_values = dict(framework.only) if framework is not None else {}
-    if training.get("precision") == "fp16":
+        return
+    only_values = dict(frameworks[name].only) if isinstance(name, str) and name in frameworks else {}
+    half = training.get("precision") == "fp16"
+    if half:
         only_values["gradient_dtype"] = "same"
-    findings: list[Finding] = []
     for key, only in only_values.items():
         value, where = training.get(key), f"/training/{key}"
-        half = key == "gradient_dtype" and training.get("precision") == "fp16"
         if value not in (None, only) and _sound(where, broken):
-            problem = f"`training.{key}: {value}` is not available with framework: {name}" + " in fp16" * half
-            findings.append(error(WRONG_VALUE, source.locate(where), problem, f"`{key}: {only}`, or leave it out"))
-    return tuple(findings)
+            in_half = " in fp16" if half and key == "gradient_dtype" else ""
+            problem = f"`training.{key}: {value}` is not available with framework: {name}{in_half}"
+            yield error(WRONG_VALUE, source.locate(where), problem, f"write `{key}: {only}`, or remove the key")
 
 
-def _check_time_limit(source: Source, data: Data) -> tuple[Finding, ...]:
-    limit = data["launch"].get("time_limit") if isinstance(data.get("launch"), Mapping) else None
+def _check_time_limit(source: Source, broken: tuple[str, ...]) -> Iterator[Finding]:
+    limit: Any = source.value("/launch/time_limit")
     try:
-        if limit is not None:
+        if limit is not None and _sound("/launch/time_limit", broken):
             read_time_limit(limit)
     except ValueError as problem:
-        where = source.locate("/launch/time_limit")
-        return (error(WRONG_VALUE, where, f"`launch.time_limit`: {problem}", "such as `time_limit: 2-00:00:00`"),)
-    return ()
+        hint = "write a value such as `time_limit: 2-00:00:00`"
+        yield error(WRONG_VALUE, source.locate("/launch/time_limit"), f"`launch.time_limit`: {problem}", hint)
 
 
 def _job(source: Source, data: Data, model: Model, cluster: Cluster, frameworks: Frameworks) -> Job:
@@ -159,19 +148,18 @@ def _training(training: Data, model: Model, accelerator: Accelerator) -> Trainin
     length = _sequence_length(training, model)
     batch = training["global_batch"]
     sequences = read_tokens(batch["tokens"]) // length if isinstance(batch, Mapping) else int(batch)
+    precision = next((name for name in ("bf16", "fp16") if accelerator.supports(name)), "fp32")
     return Training(
         sequence_length=length,
         global_batch=sequences,
-        precision=training.get("precision", _best_precision(accelerator)),
+        precision=training.get("precision", precision),
         optimizer=training.get("optimizer", "adamw"),
         attention=training.get("attention", "unfused" if accelerator.generation == "volta" else "flash"),
         duration_tokens=_duration_tokens(training.get("duration", {}), length, sequences),
         learning_rate=float(training.get("learning_rate", 1e-4)),
         weight_decay=float(training.get("weight_decay", 0.1)),
         gradient_clipping=float(training.get("gradient_clipping", 1.0)),
-        kernels=training.get("kernels"),
-        cross_entropy=training.get("cross_entropy"),
-        gradient_dtype=training.get("gradient_dtype"),
+        **{key: training.get(key) for key in ("kernels", "cross_entropy", "gradient_dtype")},
     )
 
 
@@ -182,10 +170,6 @@ def _sequence_length(training: Data, model: Model | None) -> int:
     if model.position_embedding == "learned":
         return model.max_positions
     return min(model.max_positions, DEFAULT_SEQUENCE_LENGTH)
-
-
-def _best_precision(accelerator: Accelerator) -> str:
-    return next((precision for precision in ("bf16", "fp16") if accelerator.supports(precision)), "fp32")
 
 
 def _duration_tokens(duration: Data, length: int, sequences: int) -> float | None:
@@ -220,7 +204,7 @@ def _launch(source: Source, launch: Data, framework: Framework) -> Launch:
 
 
 def _whole(value: Any) -> Any:
-    """`1e3` is a whole number to the schema; to Python it is a float."""
+    """`1e3` is an integer to the schema; to Python it is a float."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

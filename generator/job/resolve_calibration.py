@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +11,7 @@ from ..version import __version__
 from .codes import CALIBRATION, CALIBRATION_AGE, CALIBRATION_MACHINE, error, warning
 from .overrides import PATH as FLAGS
 from .records import Calibration, Cluster
+from .schema_check import violations
 from .source import Source, escape, parse
 from .text import UnreadableText, read_path
 from .wording import dotted, show
@@ -33,16 +31,21 @@ def resolve_calibration(
     except UnreadableText as problem:
         message = f"the calibration {show(value)}: {problem.finding.message}"
         return None, (error(CALIBRATION, where, message, _HINT),)
-    problems = tuple(document.findings) or tuple(_breaches(document))
+    problems = tuple(document.findings) or tuple(_violations(document))
     if problems:
         return None, problems
     data: Any = document.data
     foreign = _foreign(data, cluster, framework)
     if foreign:
         message = f"the calibration {show(value)} was fitted on {' and '.join(was for was, _ in foreign)}; the job has "
-        hint = "calibrate with runs of this machine, or leave the calibration out"
+        hint = "calibrate with runs of this machine, or remove the calibration"
         return None, (error(CALIBRATION_MACHINE, where, message + " and ".join(now for _, now in foreign), hint),)
-    return _calibration(data, value), tuple(_age(source, data, value))
+    written = data.get("dsgen_version", __version__)
+    if written == __version__:
+        return _calibration(data, value), ()
+    # The factors multiply constants, which another version may have changed.
+    message = f"the calibration {show(value)} was fitted with dsgen {written}; this is {__version__}"
+    return _calibration(data, value), (warning(CALIBRATION_AGE, where, message, "run `dsgen calibrate` again"),)
 
 
 def _calibration(data: Mapping[str, Any], value: str) -> Calibration:
@@ -56,7 +59,7 @@ def _calibration(data: Mapping[str, Any], value: str) -> Calibration:
 
 
 def _foreign(data: Mapping[str, Any], cluster: Cluster, framework: str | None) -> list[tuple[str, str]]:
-    """What the calibration was fitted on and the job has, in words, where they differ."""
+    """What the calibration was fitted on and what the job has, where they differ."""
     now = {
         "accelerator": cluster.accelerator.name,
         "network": cluster.network,
@@ -65,32 +68,13 @@ def _foreign(data: Mapping[str, Any], cluster: Cluster, framework: str | None) -
     return [(f"{key} {data[key]}", f"{key} {name}") for key, name in now.items() if data[key] != name]
 
 
-def _age(source: Source, data: Mapping[str, Any], value: str) -> Iterator[Finding]:
-    """The factors multiply constants, which another version may have changed."""
-    written = data.get("dsgen_version", __version__)
-    if written != __version__:
-        message = f"the calibration {show(value)} was fitted with dsgen {written}; this is {__version__}"
-        yield warning(CALIBRATION_AGE, source.locate("/calibration"), message, "run `dsgen calibrate` again")
-
-
-@cache
-def _schema() -> dict[str, Any]:
-    schemas = __package__.split(".")[0] + ".schemas"
-    schema: dict[str, Any] = json.loads(files(schemas).joinpath("calibration.schema.json").read_text(encoding="utf-8"))
-    return schema
-
-
-def _breaches(document: Source) -> Iterator[Finding]:
+def _violations(document: Source) -> Iterator[Finding]:
     """Every violation of the schema."""
-    from jsonschema import Draft202012Validator  # takes a tenth of a second to import
-
-    for problem in Draft202012Validator(_schema()).iter_errors(document.data):
-        pointer = "".join(f"/{escape(str(part))}" for part in problem.absolute_path)
+    for pointer, problem in violations(document, "calibration"):
         if problem.validator == "additionalProperties":
-            for key in problem.instance:
-                if key not in problem.schema["properties"]:
-                    where = document.locate_key(f"{pointer}/{escape(key)}")
-                    yield error(CALIBRATION, where, f"{show(key)} is no key of a calibration", "take it out")
+            for key in (key for key in problem.instance if key not in problem.schema["properties"]):
+                where = document.locate_key(f"{pointer}/{escape(key)}")
+                yield error(CALIBRATION, where, f"unknown key {show(key)} in a calibration", f"remove {key}")
         else:
             name = f"`{dotted(pointer)}`: " if pointer else ""
             yield error(CALIBRATION, document.locate(pointer), f"{name}{problem.message[:_LONGEST]}", _HINT)

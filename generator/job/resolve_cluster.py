@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any, Final
 
 from ..catalog import Accelerator, NodeType, closest, find_accelerator, find_node_type, load_catalog
@@ -25,26 +26,14 @@ def resolve_cluster(source: Source, value: str | Mapping[str, Any]) -> Resolved:
         return _unknown_node_type(source, value) if node_type is None else (_from_node_type(node_type), ())
     accelerator = find_accelerator(value["accelerator"])
     if accelerator is None:
-        return _unknown_accelerator(source, value["accelerator"])
+        known = load_catalog().accelerators
+        return None, (unknown_name(source, "/cluster/accelerator", value["accelerator"], "accelerator", known),)
     return _from_mapping(value, accelerator), ()
 
 
 def _from_node_type(node: NodeType) -> Cluster:
-    return Cluster(
-        name=node.name,
-        provider=node.provider,
-        accelerator=load_catalog().accelerators[node.accelerator],
-        accelerators_per_node=node.accelerators_per_node,
-        intra_node=node.intra_node,
-        link_domain=node.link_domain,
-        network=node.network,
-        network_bytes_per_s_per_node=node.network_bytes_per_s_per_node,
-        host_memory_bytes=node.host_memory_bytes,
-        cpu_cores=node.cpu_cores,
-        local_nvme_bytes=node.local_nvme_bytes,
-        price_per_node_hour=node.price_per_node_hour,
-        source=node.source,
-    )
+    shared = {f.name: getattr(node, f.name) for f in fields(Cluster) if f.name != "accelerator"}
+    return Cluster(accelerator=load_catalog().accelerators[node.accelerator], **shared)
 
 
 def _from_mapping(value: Mapping[str, Any], accelerator: Accelerator) -> Cluster:
@@ -76,31 +65,27 @@ def _usual_intra_node(accelerator: Accelerator) -> str:
 
 
 def _usual_network(gbits_per_s: float) -> str:
-    if not gbits_per_s:
-        return "none"
-    return "infiniband" if gbits_per_s >= _FAST_NETWORK_GBITS_PER_S else "ethernet"
+    fast = gbits_per_s >= _FAST_NETWORK_GBITS_PER_S
+    return "none" if not gbits_per_s else "infiniband" if fast else "ethernet"
 
 
 def _unknown_node_type(source: Source, value: str) -> Resolved:
-    catalog = load_catalog()
-    accelerator = find_accelerator(value)
-    if accelerator is not None:
-        nodes = [name for name, node in catalog.node_types.items() if node.accelerator == accelerator.name]
-        hint = f"nodes with it: {', '.join(nodes)}" if nodes else "describe the node: {accelerator: ...}"
-        message = f"{show(value)} is an accelerator; `cluster` is a node type"
-        return None, (error(UNKNOWN_NAME, source.locate("/cluster"), message, hint),)
-    aliases = [alias for alias, name in catalog.aliases.items() if name in catalog.node_types]
-    near = closest(value, [*catalog.node_types, *aliases])
-    hint = f"did you mean `{near}`?" if near else f"such as `cluster: {next(iter(catalog.node_types))}`"
-    message = f"{show(value)} is no node type of the catalog"
-    where = source.locate("/cluster")
-    return None, (error(UNKNOWN_NAME, where, message, f"{hint} (`dsgen catalog` lists all)"),)
+    catalog, accelerator = load_catalog(), find_accelerator(value)
+    if accelerator is None:
+        return None, (unknown_name(source, "/cluster", value, "node type", catalog.node_types),)
+    nodes = [name for name, node in catalog.node_types.items() if node.accelerator == accelerator.name]
+    hint = f"use a node type with it: {', '.join(nodes)}" if nodes else "describe the node: {accelerator: ...}"
+    message = f"{show(value)} is an accelerator; `cluster` is a node type"
+    return None, (error(UNKNOWN_NAME, source.locate("/cluster"), message, hint),)
 
 
-def _unknown_accelerator(source: Source, value: str) -> Resolved:
-    catalog = load_catalog()
-    aliases = [alias for alias, name in catalog.aliases.items() if name in catalog.accelerators]
-    near = closest(value, [*catalog.accelerators, *aliases])
-    hint = f"did you mean `{near}`?" if near else f"such as `accelerator: {next(iter(catalog.accelerators))}`"
-    where = source.locate("/cluster/accelerator")
-    return None, (error(UNKNOWN_NAME, where, f"{show(value)} is no accelerator of the catalog", hint),)
+def unknown_name(
+    source: Source, pointer: str, value: str, kind: str, known: Mapping[str, object], rest: str = ""
+) -> Finding:
+    """That the catalog has no `kind` called `value`, with the name of `known` that is most like it."""
+    aliases = [alias for alias, name in load_catalog().aliases.items() if name in known]
+    near = closest(value, [*known, *aliases])
+    example = f"{pointer.rpartition('/')[2]}: {next(iter(known))}"
+    hint = f"did you mean `{near}`?" if near else f"write a name such as `{example}`"
+    message = f"unknown {kind} {show(value)}{rest}"
+    return error(UNKNOWN_NAME, source.locate(pointer), message, f"{hint} (`dsgen catalog` lists all)")

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from ..catalog import Model, closest, find_model, load_catalog
+from ..catalog import Model, find_model, load_catalog
 from ..findings import Finding
-from .codes import UNKNOWN_KEY, UNKNOWN_NAME, UNUSABLE_MODEL, error, warning
+from .codes import UNKNOWN_KEY, UNUSABLE_MODEL, error, warning
 from .hf_config import ConfigError, model_from_config
 from .overrides import PATH as FLAGS
+from .resolve_cluster import unknown_name
 from .schema_check import load_schema
 from .source import Source, escape
 from .text import UnreadableText, read_path
@@ -33,12 +34,15 @@ def resolve_model(source: Source, value: str | Mapping[str, object]) -> Resolved
     if preset is not None:
         return _build(source, preset.config, name=preset.name, origin=preset.source, file="the catalog's entry")
     path = _config_path(source, value)
-    return _unknown(source, value) if path is None else _from_file(source, value, path)
+    if path is None:
+        presets = load_catalog().models
+        return None, (unknown_name(source, "/model", value, "model", presets, ", and no such config.json"),)
+    return _from_file(source, value, path)
 
 
 def check_model_keys(source: Source) -> Iterator[Finding]:
     """A warning for every key of an inline model that is nearly one of those read: others may stay, a slip may not."""
-    model = source.data.get("model") if isinstance(source.data, dict) else None
+    model = source.value("/model")
     if not isinstance(model, dict):
         return
     known = load_schema()["$defs"]["model"]["properties"]
@@ -46,7 +50,7 @@ def check_model_keys(source: Source) -> Iterator[Finding]:
         near = None if key in known else next(iter(difflib.get_close_matches(key, known, n=1, cutoff=_SLIP)), None)
         if near is not None and near not in model:
             where = source.locate_key(f"/model/{escape(key)}")
-            yield warning(UNKNOWN_KEY, where, f"{show(key)} is no key that `model` reads", f"did you mean `{near}`?")
+            yield warning(UNKNOWN_KEY, where, f"unknown key {show(key)} in `model`", f"did you mean `{near}`?")
 
 
 def _config_path(source: Source, value: str) -> Path | None:
@@ -54,7 +58,9 @@ def _config_path(source: Source, value: str) -> Path | None:
     is_json = value.lower().endswith(".json")
     if not is_json and "/" not in value and os.sep not in value:
         return None
-    path = _folder(source) / value
+    # A spec's own path starts at the spec, a flag's where the command runs.
+    folder = None if source.locate("/model").path == FLAGS else source.folder
+    path = (folder or Path()) / value
     try:
         if path.is_dir():
             path = path / "config.json"
@@ -63,37 +69,21 @@ def _config_path(source: Source, value: str) -> Path | None:
         return None
 
 
-def _folder(source: Source) -> Path:
-    """Where the path starts: a spec's own at the spec, a flag's where the command runs."""
-    if source.locate("/model").path == FLAGS or source.folder is None:
-        return Path()
-    return source.folder
-
-
-def _unknown(source: Source, value: str) -> Resolved:
-    catalog = load_catalog()
-    aliases = [alias for alias, name in catalog.aliases.items() if name in catalog.models]
-    near = closest(value, [*catalog.models, *aliases])
-    hint = f"did you mean `{near}`?" if near else f"such as `model: {next(iter(catalog.models))}`"
-    message = f"{show(value)} is no model of the catalog, and no config.json"
-    return None, (error(UNKNOWN_NAME, source.locate("/model"), message, f"{hint} (`dsgen catalog` lists all)"),)
-
-
 def _from_file(source: Source, value: str, path: Path) -> Resolved:
-    where = source.locate("/model")
+    config: object = None
+    hint = "give the path of a Hugging Face config.json, relative to the job spec"
     try:
         config = json.loads(read_path(path).content)
-    except UnreadableText as problem:
-        message = f"the model's config {show(value)}: {problem.finding.message}"
-        hint = "give the path of a Hugging Face config.json, from the job spec's folder"
-        return None, (error(UNUSABLE_MODEL, where, message, hint),)
-    except (ValueError, RecursionError) as problem:
-        reason = "it is nested too deeply" if isinstance(problem, RecursionError) else str(problem)
-        message = f"the model's config {show(value)} is not JSON: {reason}"
-        return None, (error(UNUSABLE_MODEL, where, message, "give the config.json of a Hugging Face model"),)
+    except UnreadableText as unreadable:
+        problem = f"the model's config {show(value)}: {unreadable.finding.message}"
+    except RecursionError:
+        problem = f"the model's config {show(value)} is not JSON: it is nested too deeply"
+    except ValueError as syntax:
+        problem = f"the model's config {show(value)} is not JSON: {syntax}"
+    else:
+        problem = f"the model's config {show(value)} is {show(config)}, not a mapping"
     if not isinstance(config, dict):
-        message = f"the model's config {show(value)} is {show(config)}, not a mapping"
-        return None, (error(UNUSABLE_MODEL, where, message, "give the config.json of a Hugging Face model"),)
+        return None, (error(UNUSABLE_MODEL, source.locate("/model"), problem, hint),)
     stem = path.resolve().parent.name if path.name == "config.json" else path.stem
     return _build(source, config, name=stem or "custom", origin=value, file=value)
 

@@ -1,16 +1,16 @@
-"""The spec's shape against `schemas/job.schema.json`, with every violation told in the user's terms."""
+"""The spec's shape against `schemas/job.schema.json`, with every violation reported in the user's terms."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
 from ..catalog import closest
 from ..findings import Finding
+from ..rule import Rule
 from . import codes
 from .codes import error
 from .source import Source, escape
@@ -21,7 +21,7 @@ _TYPE_NAMES: Final = {
     "object": "a mapping",
     "array": "a list",
     "string": "text",
-    "integer": "a whole number",
+    "integer": "an integer",
     "number": "a number",
     "boolean": "true or false",
 }
@@ -35,36 +35,27 @@ _SIZES: Final = {"maxLength": "characters", "maxItems": "items", "maxProperties"
 _ONE_OF: Final = {"": ("gpus", "nodes"), "/training/duration": ("tokens", "steps", "samples")}
 _FALSE_WORDS: Final = ("no", "No", "NO", "off", "Off", "OFF", "n", "N", "0", 0, "False")
 _KEY_KEYWORDS: Final = frozenset({"additionalProperties", "required", "oneOf", "dependentRequired"})
-_NOT_YET: Final = {"kubernetes": "jobs for Kubernetes are not written yet"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Breach:
-    """One error of the validator: `keyword: wanted` of `schema` refuses `value`, at `pointer`."""
-
-    pointer: str
-    keyword: str
-    wanted: Any
-    value: Any
-    shown: str  #: the value as it was written
-    schema: Mapping[str, Any]
-    message: str
-
-    @property
-    def name(self) -> str:
-        return dotted(self.pointer)
+_NOT_YET: Final = {"kubernetes": "Kubernetes is not supported yet"}
 
 
 @cache
-def load_schema() -> dict[str, Any]:
-    """The published schema of the job spec."""
+def load_schema(name: str = "job") -> dict[str, Any]:
+    """A published schema: of the job spec, or of another document."""
     schemas = __package__.split(".")[0] + ".schemas"
-    schema: dict[str, Any] = json.loads(files(schemas).joinpath("job.schema.json").read_text(encoding="utf-8"))
+    schema: dict[str, Any] = json.loads(files(schemas).joinpath(f"{name}.schema.json").read_text(encoding="utf-8"))
     return schema
 
 
+def violations(source: Source, name: str = "job") -> Iterator[tuple[str, Any]]:
+    """Every error of the schema's validator, with the pointer of the value that it refuses."""
+    from jsonschema import Draft202012Validator  # here, for it takes a tenth of a second to import
+
+    for problem in Draft202012Validator(load_schema(name)).iter_errors(source.data):
+        yield "".join(f"/{escape(str(part))}" for part in problem.absolute_path), problem
+
+
 def takes_text(path: tuple[str, ...]) -> bool:
-    """Whether the key at `path` takes text, or text and numbers alike, so that text needs no reading as YAML."""
+    """Whether the key at `path` accepts text, or text and numbers alike, so that text needs no reading as YAML."""
     node = load_schema()
     for part in path:
         node = load_schema()["$defs"][node["$ref"].rpartition("/")[2]] if "$ref" in node else node
@@ -76,65 +67,48 @@ def takes_text(path: tuple[str, ...]) -> bool:
 
 def check_schema(source: Source) -> tuple[Finding, ...]:
     """Every violation of the schema by `source.data`, one finding for each."""
-    from jsonschema import Draft202012Validator  # takes a tenth of a second to import
-
     findings: list[Finding] = []
     refused: set[str] = set()
-    for problem in Draft202012Validator(load_schema()).iter_errors(source.data):
-        violation = _breach(source, problem)
-        if violation.keyword in _KEY_KEYWORDS:
-            findings.extend(_key_breach(source, violation))
-        elif violation.pointer not in refused:  # a value's first violation is the most general
-            refused.add(violation.pointer)
-            rule, message, hint = _value_breach(violation)
-            findings.append(error(rule, source.locate(violation.pointer), message, hint))
+    for pointer, problem in violations(source):
+        if problem.validator in _KEY_KEYWORDS:
+            findings.extend(_key_findings(source, pointer, problem))
+        elif pointer not in refused:  # a value's first violation is the most general
+            refused.add(pointer)
+            shown = source.texts.get(pointer) or show(problem.instance)
+            rule, message, hint = _value_problem(dotted(pointer), shown, problem)
+            findings.append(error(rule, source.locate(pointer), message, hint))
     return tuple(findings)
 
 
-def _breach(source: Source, problem: Any) -> _Breach:
-    pointer = "".join(f"/{escape(str(part))}" for part in problem.absolute_path)
-    return _Breach(
-        pointer=pointer,
-        keyword=problem.validator,
-        wanted=problem.validator_value,
-        value=problem.instance,
-        shown=source.texts.get(pointer) or show(problem.instance),
-        schema=problem.schema,
-        message=problem.message,
-    )
-
-
-def _key_breach(source: Source, violation: _Breach) -> Iterator[Finding]:
-    if violation.keyword == "additionalProperties":
-        yield from _unknown_keys(source, violation)
-    elif violation.keyword == "required":
-        yield _missing_key(source, violation)
-    elif violation.keyword == "oneOf":
+def _key_findings(source: Source, pointer: str, problem: Any) -> Iterator[Finding]:
+    if problem.validator == "additionalProperties":
+        yield from _unknown_keys(source, pointer, problem)
+    elif problem.validator == "required":
+        yield _missing_key(source, pointer, problem)
+    elif problem.validator == "oneOf":
         # Of what is no mapping `type` says it better, and of epochs alone `dependentRequired`.
-        if isinstance(violation.value, dict) and set(violation.value) != {"epochs"}:
-            yield _alternatives(source, violation)
+        if isinstance(problem.instance, dict) and set(problem.instance) != {"epochs"}:
+            yield _alternatives(source, pointer, problem)
     else:
-        where = source.locate_key(f"{violation.pointer}/epochs")
-        message = f"`{violation.name}.epochs` counts times through `samples`, which is missing"
-        yield error(codes.MISSING_KEY, where, message, "add `samples: 1000000`, or take epochs out")
+        where = source.locate_key(f"{pointer}/epochs")
+        message = f"`{dotted(pointer)}.epochs` counts passes over `samples`, which is missing"
+        yield error(codes.MISSING_KEY, where, message, "add `samples: 1000000`, or remove epochs")
 
 
-def _unknown_keys(source: Source, violation: _Breach) -> Iterator[Finding]:
-    known = tuple(violation.schema["properties"])
-    place = f"`{violation.name}`" if violation.pointer else "a job spec"
-    for key in violation.value:
-        if key in known:
-            continue
-        hint = _key_hint(key, known)
-        where = source.locate_key(f"{violation.pointer}/{escape(key)}")
-        yield error(codes.UNKNOWN_KEY, where, f"{show(key)} is no key of {place}", hint)
+def _unknown_keys(source: Source, pointer: str, problem: Any) -> Iterator[Finding]:
+    known = tuple(problem.schema["properties"])
+    place = f"`{dotted(pointer)}`" if pointer else "the job spec"
+    for key in problem.instance:
+        if key not in known:
+            where = source.locate_key(f"{pointer}/{escape(key)}")
+            yield error(codes.UNKNOWN_KEY, where, f"unknown key {show(key)} in {place}", _key_hint(key, known))
 
 
 def _key_hint(key: str, known: tuple[str, ...]) -> str:
     near, home = closest(key, known), _sections().get(key)
     if home is not None:
         return f"write it under `{home}`"
-    return f"did you mean `{near}`?" if near else f"its keys are {', '.join(known)}"
+    return f"did you mean `{near}`?" if near else f"use one of {', '.join(known)}"
 
 
 @cache
@@ -144,93 +118,87 @@ def _sections() -> dict[str, str]:
     sections = {name: parts[name]["properties"] for name in ("training", "layout", "launch")}
     sections["memory"] = properties["memory"]["properties"]
     sections["training.duration"] = parts["training"]["properties"]["duration"]["properties"]
-    sections |= {
-        f"launch.{name}": parts["launch"]["properties"][name]["properties"] for name in ("slurm", "azureml", "shell")
-    }
+    launch = parts["launch"]["properties"]
+    sections |= {f"launch.{name}": part["properties"] for name, part in launch.items() if "properties" in part}
     homes = [(key, section) for section, keys in sections.items() for key in keys]
     return {key: section for key, section in homes if [other for other, _ in homes].count(key) == 1}
 
 
-def _missing_key(source: Source, violation: _Breach) -> Finding:
+def _missing_key(source: Source, pointer: str, problem: Any) -> Finding:
     # jsonschema reports one missing key at a time, and names it only in its message.
-    key = next(name for name in violation.wanted if violation.message.startswith(repr(name)))
-    pointer = f"{violation.pointer}/{key}"
-    hint = f"add `{key}: {_example(violation.schema['properties'][key])}`"
-    empty = source.keys.get(pointer)  # there, but without a value
-    message = f"`{dotted(pointer)}` is {'empty' if empty else 'missing'}"
-    return error(codes.MISSING_KEY, empty or source.locate(violation.pointer), message, hint)
+    key = next(name for name in problem.validator_value if problem.message.startswith(repr(name)))
+    hint = f"add `{key}: {_example(problem.schema['properties'][key])}`"
+    empty = source.keys.get(f"{pointer}/{key}")  # there, but without a value
+    message = f"`{dotted(f'{pointer}/{key}')}` is {'empty' if empty else 'missing'}"
+    return error(codes.MISSING_KEY, empty or source.locate(pointer), message, hint)
 
 
-def _alternatives(source: Source, violation: _Breach) -> Finding:
-    choices = _ONE_OF[violation.pointer]
-    given = [key for key in choices if key in violation.value]
-    prefix = f"{violation.name}." if violation.pointer else ""
+def _alternatives(source: Source, pointer: str, problem: Any) -> Finding:
+    choices = _ONE_OF[pointer]
+    given = [key for key in choices if key in problem.instance]
+    prefix = f"{dotted(pointer)}." if pointer else ""
     if not given:
-        hint = f"add `{choices[0]}: {_example(violation.schema['properties'][choices[0]])}`"
+        hint = f"add `{choices[0]}: {_example(problem.schema['properties'][choices[0]])}`"
         message = f"{' or '.join(f'`{prefix}{key}`' for key in choices)} is missing"
-        return error(codes.MISSING_KEY, source.locate(violation.pointer), message, hint)
-    message = f"{' and '.join(f'`{prefix}{key}`' for key in given)} are given together; one of them decides"
-    where = source.locate_key(f"{violation.pointer}/{given[-1]}")
-    kept = str(source.texts.get(f"{violation.pointer}/{given[0]}", violation.value[given[0]]))
+        return error(codes.MISSING_KEY, source.locate(pointer), message, hint)
+    message = f"{' and '.join(f'`{prefix}{key}`' for key in given)} exclude each other"
+    where = source.locate_key(f"{pointer}/{given[-1]}")
+    kept = str(source.texts.get(f"{pointer}/{given[0]}", problem.instance[given[0]]))
     return error(codes.CONFLICTING_KEYS, where, message, f"keep `{given[0]}: {kept[:60]}`")
 
 
-def _value_breach(violation: _Breach) -> tuple[str, str, str | None]:
+def _value_problem(name: str, shown: str, problem: Any) -> tuple[Rule, str, str | None]:
     """Rule, message and hint for one value that the schema refuses."""
-    name, shown, wanted, keyword = violation.name, violation.shown, violation.wanted, violation.keyword
+    wanted, keyword = problem.validator_value, problem.validator
     key = name.rpartition(".")[2]
-    hint = _such_as(key, violation.schema)
+    hint = _such_as(key, problem.schema)
     if keyword == "type":
         types = [wanted] if isinstance(wanted, str) else wanted
-        return (
-            codes.WRONG_TYPE,
-            f"`{name}` is {shown}; it takes {_types(types)}",
-            _type_hint(violation, types, key, hint),
-        )
+        expected = f"`{name}` is {shown}; expected {_types(types)}"
+        return codes.WRONG_TYPE, expected, _type_hint(problem.instance, shown, types, key, hint)
     if keyword == "enum":
-        return _enum_breach(violation, key)
+        return codes.WRONG_VALUE, *_enum_problem(f"`{name}` is {shown}", key, problem)
     if keyword in _BOUNDS:
-        return codes.WRONG_VALUE, f"`{name}` is {shown}; it takes {_BOUNDS[keyword]} {wanted}", hint
-    if keyword == "pattern" and violation.value:
-        return codes.WRONG_VALUE, f"`{name}` is {shown}; it takes {violation.schema['patternErrorMessage']}", hint
+        return codes.WRONG_VALUE, f"`{name}` is {shown}; expected {_BOUNDS[keyword]} {wanted}", hint
+    if keyword == "pattern" and problem.instance:
+        return codes.WRONG_VALUE, f"`{name}` is {shown}; expected {problem.schema['patternErrorMessage']}", hint
     if keyword in _SIZES:
-        message = f"`{name}` has {len(violation.value)} {_SIZES[keyword]}; at most {wanted}"
+        message = f"`{name}` has {len(problem.instance)} {_SIZES[keyword]}; expected at most {wanted}"
         return codes.WRONG_VALUE, message, "shorten it"
-    return codes.WRONG_VALUE, f"`{name}` is empty", hint or "give it a value, or leave it out"
+    return codes.WRONG_VALUE, f"`{name}` is empty", hint or "give it a value, or remove the key"
 
 
 def _such_as(key: str, schema: Mapping[str, Any]) -> str | None:
     if "examples" not in schema:
         return None
-    return f"such as `{_example(schema)}`" if key.endswith("]") else f"such as `{key}: {_example(schema)}`"
+    value = _example(schema) if key.endswith("]") else f"{key}: {_example(schema)}"
+    return f"write a value such as `{value}`"
 
 
 def _types(types: list[str]) -> str:
     return " or ".join(_TYPE_NAMES[kind] for kind in types if kind != "null")
 
 
-def _type_hint(violation: _Breach, types: list[str], key: str, hint: str | None) -> str:
-    value = violation.value
+def _type_hint(value: object, shown: str, types: list[str], key: str, hint: str | None) -> str:
     if "string" in types and "object" not in types and (value is None or isinstance(value, (bool, int, float))):
-        text = f'"{"" if value is None else violation.shown}"'
+        text = f'"{"" if value is None else shown}"'
         return f"write it in quotes: `{text if key.endswith(']') else f'{key}: {text}'}`"
     if types == ["boolean"]:
         return f"write `{key}: {'false' if value in _FALSE_WORDS else 'true'}`"
     if isinstance(value, str) and "string" not in types and isinstance(resolve_plain(value[:20]), (int, float)):
         return f"write it without quotes: `{key}: {value[:20]}`"
-    return hint or ("write its keys below it, indented" if types == ["object"] else f"it takes {_types(types)}")
+    return hint or ("write its keys below it, indented" if types == ["object"] else f"write {_types(types)}")
 
 
-def _enum_breach(violation: _Breach, key: str) -> tuple[str, str, str]:
-    """Rule, message and hint for a value that is none of the key's."""
-    value, name = violation.value, violation.name
-    choices = [str(choice) for choice in violation.wanted]
-    listed = f"it takes {', '.join(choices[:-1])} or {choices[-1]}"
+def _enum_problem(refused: str, key: str, problem: Any) -> tuple[str, str]:
+    """Message and hint for a value that is none of the key's."""
+    value, choices = problem.instance, [str(choice) for choice in problem.validator_value]
+    listed = f"{', '.join(choices[:-1])} or {choices[-1]}"
     if isinstance(value, str) and value.lower() in _NOT_YET:
-        return codes.WRONG_VALUE, f"`{name}` is {violation.shown}; {_NOT_YET[value.lower()]}", listed
+        return f"{refused}; {_NOT_YET[value.lower()]}", f"use {listed}"
     near = closest(value, choices) if isinstance(value, str) else None
-    hint = f"did you mean `{near}`?" if near else f"such as `{key}: {choices[0]}`"
-    return codes.WRONG_VALUE, f"`{name}` is {violation.shown}; {listed}", hint
+    hint = f"did you mean `{near}`?" if near else f"write `{key}: {choices[0]}`, for instance"
+    return f"{refused}; expected {listed}", hint
 
 
 def _example(schema: Mapping[str, Any]) -> str:

@@ -15,14 +15,14 @@ from typing import Any, Final
 import yaml
 
 from ..findings import Finding, Location
+from ..rule import Rule
 from .codes import DUPLICATE_KEY, SYNTAX, TOO_LARGE, UNREADABLE, UNSUPPORTED_YAML, error
 from .dialect import STRICT, Dialect
 from .open_collection import Open
 from .pointer import NOTHING, value_at, whole_number
 from .pointer import escape as escape
 from .text import Text
-from .yaml_core import collection_tag_fits, short_tag
-from .yaml_json import syntax_message, yaml_text
+from .yaml_core import collection_tag_fits, short_tag, syntax_message, yaml_text
 
 MAX_DEPTH: Final = 32
 MAX_NODES: Final = 20_000  # values after aliases are expanded
@@ -61,7 +61,7 @@ class Source:
         return value_at(self.data, pointer, default)
 
     def integer(self, pointer: str) -> int | None:
-        """The whole number at `pointer`; None where there is none, or something else."""
+        """The integer at `pointer`; None where there is none, or something else."""
         return whole_number(self.value(pointer))
 
     def has(self, pointer: str) -> bool:
@@ -77,17 +77,9 @@ def parse(text: Text, dialect: Dialect = STRICT) -> Source:
         reader.findings.append(error(UNREADABLE, Location(path=text.path), "the file is empty", dialect.empty_hint))
     else:
         reader.run()
-    return Source(
-        path=text.path,
-        data=reader.root,
-        locations=reader.locations,
-        keys=reader.keys,
-        findings=tuple(reader.findings),
-        texts=reader.texts,
-        complete=reader.complete,
-        folder=text.folder,
-        odd_keys=reader.odd_keys,
-    )
+    places: dict[str, Any] = {"locations": reader.locations, "keys": reader.keys, "odd_keys": reader.odd_keys}
+    read: dict[str, Any] = {"data": reader.root, "texts": reader.texts, "complete": reader.complete}
+    return Source(path=text.path, folder=text.folder, findings=tuple(reader.findings), **places, **read)
 
 
 class _Stop(Exception):
@@ -131,12 +123,12 @@ class _Reader:
             raise _Stop from None
         except (yaml.YAMLError, ValueError) as problem:  # escapes that name no character
             reason = str(problem).splitlines()[0]
-            self.findings.append(error(SYNTAX, Location(path=self.text.path), f"this is not YAML: {reason}"))
+            self.findings.append(error(SYNTAX, Location(path=self.text.path), f"invalid YAML: {reason}"))
             raise _Stop from None
 
     def _syntax_hint(self, where: Location) -> str:
         if where.excerpt and "\t" in where.excerpt[: where.column]:
-            return "indent with spaces; YAML takes no tabs there"
+            return "indent with spaces; YAML doesn't allow tabs there"
         return "quote text that has `: `, ` #` or starts with one of [ ] { } & * ! | > % @ `"
 
     def _take(self, event: Any) -> None:
@@ -154,7 +146,7 @@ class _Reader:
                 self._refuse(event, UNSUPPORTED_YAML, "a second document starts here", self.dialect.single)
                 raise _Stop
 
-    def _refuse(self, event: Any, rule: str, message: str, hint: str | None = None) -> None:
+    def _refuse(self, event: Any, rule: Rule, message: str, hint: str | None = None) -> None:
         where = self.text.locate(event.start_mark.line, event.start_mark.column, self._pointer())
         self.findings.append(error(rule, where, message, hint))
 
@@ -194,16 +186,18 @@ class _Reader:
             return
         if key == "<<" and event.implicit[0]:
             top.dropped = True
-            self._refuse(event, UNSUPPORTED_YAML, "merge keys (`<<`) are not read", "write the keys out")
+            self._refuse(event, UNSUPPORTED_YAML, "merge keys (`<<`) are not supported", "write the keys out")
         elif key in top.key_lines:
             top.dropped = not self.dialect.last_wins
             first = top.key_lines[key]
-            message = f"`{key}` is here twice; the first is on line {first}"
+            message = f"duplicate key `{key}`, first on line {first}"
             self._refuse(event, DUPLICATE_KEY, message, "keep one of them")
         elif self.dialect.typed_keys:
             self._note_odd(event, where)
         elif event.tag not in (None, "!", "tag:yaml.org,2002:str"):
-            self._refuse(event, UNSUPPORTED_YAML, f"this key has the tag {short_tag(event.tag)}", "write a plain key")
+            self._refuse(
+                event, UNSUPPORTED_YAML, f"unsupported tag {short_tag(event.tag)} on a key", "write a plain key"
+            )
         if not top.dropped:
             top.key_lines[key] = line
             if not top.unplaced:
@@ -224,10 +218,9 @@ class _Reader:
             self._refuse(event, UNSUPPORTED_YAML, "a key is text, not a list or a mapping", "quote it if it is text")
             raise _Stop
         if not collection_tag_fits(event.tag, kind):
-            message = f"this has the tag {short_tag(event.tag)}, which dsgen doesn't read"
-            self._refuse(event, UNSUPPORTED_YAML, message, "take the tag out")
+            self._refuse(event, UNSUPPORTED_YAML, f"unsupported tag {short_tag(event.tag)}", "remove the tag")
         if len(self._stack) >= MAX_DEPTH:
-            self._refuse(event, TOO_LARGE, f"this is nested more than {MAX_DEPTH} deep", self.dialect.deep_hint)
+            self._refuse(event, TOO_LARGE, f"nested more than {MAX_DEPTH} levels deep", self.dialect.deep_hint)
             raise _Stop
         self._count(event, 1)
         if event.anchor:
@@ -255,13 +248,13 @@ class _Reader:
         for pointer, where in taken.items():
             self.locations[pointer] = self.keys[pointer] = replace(where, pointer=pointer)
         for where in bad:
-            message = "`<<` takes in mappings, and this is none"
-            self.findings.append(error(SYNTAX, where, message, "name an anchor of a mapping, such as *common"))
+            hint = "name an anchor of a mapping, such as *common"
+            self.findings.append(error(SYNTAX, where, "`<<` merges mappings, and this is not one", hint))
 
     def _alias(self, event: Any) -> None:
         known = self._anchors.get(event.anchor)
         if self._expects_key() or known is None:
-            problem = "can't be a key" if known else "stands before the end of what it repeats, or repeats nothing"
+            problem = "can't be a key" if known else "refers to no anchor, or to one that is still open"
             self._refuse(event, UNSUPPORTED_YAML, f"the alias *{event.anchor} {problem}", "write the value out")
             raise _Stop
         value, nodes = known
@@ -271,7 +264,7 @@ class _Reader:
     def _count(self, event: Any, nodes: int) -> None:
         self._nodes += nodes
         if self._nodes > MAX_NODES:
-            message = f"aliases included, the file has more than {MAX_NODES:,} values"
+            message = f"more than {MAX_NODES:,} values, with aliases expanded"
             self._refuse(event, TOO_LARGE, message, self.dialect.many_hint)
             raise _Stop
 

@@ -74,14 +74,14 @@ def read_path(path: str | os.PathLike[str], *, limit: int = MAX_BYTES) -> Text:
             content = stream.read(limit + 1)
     except IsADirectoryError:
         hint = f"name a file in it, such as {name.rstrip('/')}/dsgen.yaml"
-        raise _unreadable(name, "this is a directory", hint) from None
+        raise _unreadable(name, "is a directory", hint) from None
     except FileNotFoundError:
-        raise _unreadable(name, "there is no such file", "check the path") from None
+        raise _unreadable(name, "no such file", "check the path") from None
     except OSError as problem:
         reason = (problem.strerror or "input error").lower()
         raise _unreadable(name, f"the file can't be read: {reason}", "check the path and its permissions") from None
     except ValueError:  # empty, or with a NUL in it
-        raise _unreadable(name, "this is not a path", "give the path of a file") from None
+        raise _unreadable(name, "not a path", "give the path of a file") from None
     return text_of(_decode(content, name, limit), name, Path(raw).parent)
 
 
@@ -117,5 +117,5 @@ def _unreadable(path: str, message: str, hint: str | None = None) -> UnreadableT
 
 
 def _too_large(path: str, limit: int) -> UnreadableText:
-    message = f"the file is larger than {limit:,} bytes, the most that is read"
+    message = f"the file is larger than {limit:,} bytes, the limit"
     return UnreadableText(error(TOO_LARGE, Location(path=path), message, "name the job's own files, not its data"))

@@ -25,8 +25,8 @@ def check_text(source: Source) -> Iterator[Finding]:
     """A finding for every text and number that can't be used, whatever its key."""
     for pointer, value in _walk("", source.data):
         if isinstance(value, float) and not math.isfinite(value):
-            message = f"`{dotted(pointer)}` is {value}; numbers are finite"
-            yield error(codes.WRONG_VALUE, source.locate(pointer), message, "write a number, or leave the key out")
+            message = f"`{dotted(pointer)}` is {value}; expected a finite number"
+            yield error(codes.WRONG_VALUE, source.locate(pointer), message, "write a number, or remove the key")
         elif isinstance(value, str):
             yield from _text(source, pointer, value)
         elif isinstance(value, Mapping):
@@ -34,16 +34,16 @@ def check_text(source: Source) -> Iterator[Finding]:
                 if _CONTROL.search(key):
                     where = source.locate_key(f"{pointer}/{escape(key)}")
                     message = f"the key {show(key)} has a control character"
-                    yield error(codes.FORBIDDEN_CHARACTER, where, message, "take it out")
+                    yield error(codes.FORBIDDEN_CHARACTER, where, message, "remove it")
 
 
 def _text(source: Source, pointer: str, value: str) -> Iterator[Finding]:
     control = _CONTROL.search(value)
     if control:
         message = f"`{dotted(pointer)}` has the control character U+{ord(control.group()):04X}"
-        yield error(codes.FORBIDDEN_CHARACTER, source.locate(pointer), message, "take it out")
+        yield error(codes.FORBIDDEN_CHARACTER, source.locate(pointer), message, "remove it")
     elif _LINE_BREAK.search(value) and not pointer.startswith(_MANY_LINES):
-        message = f"`{dotted(pointer)}` has a line break or tab; it is one line of text"
+        message = f"`{dotted(pointer)}` has a line break or tab; expected one line of text"
         yield error(codes.FORBIDDEN_CHARACTER, source.locate(pointer), message, "write it on one line")
 
 
@@ -66,16 +66,15 @@ def is_secret(name: str) -> bool:
 
 def check_environment(source: Source) -> Iterator[Finding]:
     """A finding for every variable that no shell can set, and a warning for every one that looks like a secret."""
-    launch = source.data.get("launch") if isinstance(source.data, dict) else None
-    environment = launch.get("environment") if isinstance(launch, dict) else None
+    environment = source.value("/launch/environment")
     for name in environment if isinstance(environment, dict) else ():
         where = source.locate_key(f"/launch/environment/{escape(name)}")
         if not _IDENTIFIER.match(name):
-            message = f"{show(name)} can't be the name of an environment variable"
+            message = f"invalid name of an environment variable: {show(name)}"
             plain = re.sub(r"[^A-Za-z0-9_]", "_", name) or "NAME"
-            hint = f"letters, digits and underscores, such as {plain if not plain[0].isdigit() else f'_{plain}'}"
+            hint = f"use letters, digits and underscores, such as {plain if not plain[0].isdigit() else f'_{plain}'}"
             yield error(codes.ENVIRONMENT_NAME, where, message, hint)
         elif is_secret(name):
             message = f"`{name}` looks like a secret, so it is left out of the launch files"
-            hint = "take it out; set it where you submit the job, or let the script read it from a private file"
+            hint = "remove it; set it where you submit the job, or let the script read it from a private file"
             yield warning(codes.SECRET, where, message, hint)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 def printable(text: str) -> str:
     """`text` with an escape for every character that could move a terminal's cursor or can't be encoded."""
@@ -30,3 +32,9 @@ def show(value: object) -> str:
     if isinstance(value, str):
         return repr(value if len(value) <= 60 else f"{value[:57]}...")
     return str(value)
+
+
+def listed(values: Iterable[object]) -> str:
+    """`1`, `1 or 2`, `1, 2 or 4`."""
+    words = [str(v) for v in values]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"

@@ -1,9 +1,14 @@
-"""Plain scalars as YAML 1.2's core schema reads them. PyYAML's own resolver is YAML 1.1: `no` false, `12:30` 750."""
+"""What PyYAML's parser leaves to do: scalars of YAML 1.2's core schema, JSON that it refuses, its messages.
+
+PyYAML's own resolver is YAML 1.1: `no` is false, `12:30` is 750.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import Final
+
+import yaml
 
 from .wording import printable
 
@@ -30,11 +35,14 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
     f"{_TAG}null": (type(None),),
 }
 
+_JSON_TOKEN: Final = re.compile(r'"(?:\\.|[^"\\])*"|\t')
+_SURROGATE_PAIR: Final = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+
 
 def resolve_plain(text: str) -> Scalar:
     """The value of an unquoted, untagged scalar. Raises `ValueError` for a number of too many digits."""
     if len(text) > MAX_DIGITS and (_INTEGER.match(text) or _HEXADECIMAL.match(text) or _OCTAL.match(text)):
-        raise ValueError(f"this is a number of {len(text)} digits; at most {MAX_DIGITS} are read")
+        raise ValueError(f"a number of {len(text)} digits; at most {MAX_DIGITS} are supported")
     if _NULL.match(text):
         return None
     if _TRUE.match(text) or _FALSE.match(text):
@@ -64,10 +72,10 @@ def resolve_scalar(text: str, *, plain: bool, tag: str | None) -> Scalar:
         return text
     types = _TYPES.get(tag)
     if types is None:
-        raise ValueError(f"this has the tag {short_tag(tag)}, which dsgen doesn't read")
+        raise ValueError(f"unsupported tag {short_tag(tag)}")
     value = resolve_plain(text)
     if type(value) not in types:
-        raise ValueError(f"this has the tag {short_tag(tag)}, but {text!r} is none")
+        raise ValueError(f"the tag {short_tag(tag)} doesn't fit {text!r}")
     return value
 
 
@@ -79,3 +87,22 @@ def collection_tag_fits(tag: str | None, kind: str) -> bool:
 def short_tag(tag: str) -> str:
     """A tag as it is written: `!!int` for YAML's own."""
     return printable(f"!!{tag[len(_TAG) :]}" if tag.startswith(_TAG) else tag)
+
+
+def yaml_text(content: str) -> str:
+    """JSON with what YAML refuses taken out, every character kept in its place: tabs and surrogate pairs."""
+    if not content.lstrip().startswith(("{", "[")):
+        return content
+    spaced = _JSON_TOKEN.sub(lambda token: " " if token.group() == "\t" else token.group(), content)
+    return _SURROGATE_PAIR.sub(_join_pair, spaced)
+
+
+def _join_pair(pair: re.Match[str]) -> str:
+    high, low = (int(half, 16) for half in pair.groups())
+    return f"\\U{0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00):08X}"
+
+
+def syntax_message(problem: yaml.MarkedYAMLError) -> str:
+    """What the parser reports, in a sentence."""
+    what = problem.problem or "syntax error"
+    return f"invalid YAML: {what}" + (f" {problem.context}" if problem.context else "")

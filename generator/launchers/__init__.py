@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import Final
 
 from ..frameworks.program import Program, RenderedFile
 from ..search.plan import Plan
 from . import azureml, shell, slurm
 from .call import arguments_file
+from .launcher import Launcher
 
-DEFAULT_COMMAND = "dsgen generate"
+DEFAULT_COMMAND: Final = "dsgen generate"
 
-LAUNCHERS: Mapping[str, Callable[[Plan, Program, str], tuple[RenderedFile, ...]]] = {
-    "slurm": slurm.launch_files,
-    "azureml": azureml.launch_files,
-    "shell": shell.launch_files,
-}
+_MODULES: Final = (slurm, azureml, shell)
+LAUNCHERS: Final[Mapping[str, Launcher]] = {module.LAUNCHER.name: module.LAUNCHER for module in _MODULES}
 
 
 def launch_files(plan: Plan, program: Program, command: str = DEFAULT_COMMAND) -> tuple[RenderedFile, ...]:
     """The target's launch files and `arguments.txt`. `command` is named in the headers as what made them."""
-    return (*LAUNCHERS[plan.job.launch.target](plan, program, command), arguments_file(plan, program, command))
+    launcher = LAUNCHERS[plan.job.launch.target]
+    return (*launcher.files(plan, program, command), arguments_file(plan, program, command))

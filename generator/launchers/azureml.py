@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import PurePosixPath
-from typing import Any
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
 
 import yaml
 
 from ..frameworks.program import ConfigPath, Program, RenderedFile
+from ..job.records import Launch
 from ..search.plan import Plan
 from ..version import __version__
 from .call import environment, header, launch_options, processes_per_node
+from .launcher import Launcher
 from .quoting import shell_word
 
 _SCHEMA = "https://azuremlschemas.azureedge.net/latest/commandJob.schema.json"
@@ -23,14 +25,13 @@ _NOTES = (
     "Configuration files travel as inputs, so they arrive whatever folder `code` is. "
     "Paths here are relative to this file.",
 )
+_EXPRESSION = "${{"  #: starts what the service replaces
 _OWN_FOLDER = "."  #: uploaded unless the spec names another: what lies above it may be anything
 
 
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
     """`job.yml`, to be submitted with `az ml job create --file job.yml`."""
-    top = "\n".join(
-        line.text for line in header(plan, program, command, (*_NOTES, _code_note(plan), *_node_notes(plan)))
-    )
+    top = "\n".join(line.text for line in header(plan, program, command, tuple(_notes(plan))))
     body = yaml.dump(
         _job(plan, program), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=False
     )
@@ -40,7 +41,7 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
 def _job(plan: Plan, program: Program) -> dict[str, object]:
     options: Mapping[str, Any] = launch_options(plan)
     job = plan.job
-    variables = environment(plan, program)
+    variables, compute = environment(plan, program), str(options.get("compute", ""))
     entries: dict[str, object] = {
         "$schema": _SCHEMA,
         "type": "command",
@@ -50,8 +51,8 @@ def _job(plan: Plan, program: Program) -> dict[str, object]:
         "command": _Folded(_command(program, variables)),
         "inputs": {_input(file.path): {"type": "uri_file", "path": f"./{file.path}"} for file in program.files},
         "environment": _environment_reference(str(options.get("environment", _ENVIRONMENT))),
-        "environment_variables": {k: v for k, v in variables.items() if not _is_expression(v)},
-        "compute": _compute(options),
+        "environment_variables": {k: v for k, v in variables.items() if _EXPRESSION not in v},
+        "compute": f"azureml:{compute.removeprefix('azureml:')}" if compute else None,
         "distribution": {"type": "pytorch", "process_count_per_instance": processes_per_node(plan)},
         "resources": _resources(plan, options),
         "limits": {"timeout": job.launch.time_limit_s} if job.launch.time_limit_s is not None else None,
@@ -62,20 +63,15 @@ def _job(plan: Plan, program: Program) -> dict[str, object]:
 
 def _command(program: Program, variables: Mapping[str, str]) -> str:
     """The command, which a shell on each node runs after the service has replaced its own `${{...}}` in it."""
-    held_back = (f"{name}={value}" for name, value in variables.items() if _is_expression(value))
-    prefix = [_word(word) for word in held_back]
-    words = [*(["env", *prefix] if prefix else []), "python", _word(program.script)]
-    return " ".join([*words, *map(_word, program.arguments)])
+    held_back = [f"{name}={value}" for name, value in variables.items() if _EXPRESSION in value]
+    prefix = ["env", *held_back] if held_back else []
+    return " ".join(map(_word, (*prefix, "python", program.script, *program.arguments)))
 
 
 def _word(value: str | ConfigPath) -> str:
     if isinstance(value, ConfigPath):
         return f"${{{{inputs.{_input(value.name)}}}}}"
-    return shell_word(value).replace("${{", "$''{{")  # the same word to the shell, no expression to the service
-
-
-def _is_expression(value: str) -> bool:
-    return "${{" in value
+    return shell_word(value).replace(_EXPRESSION, "$''{{")  # the same word to the shell, no expression to the service
 
 
 def _input(path: str) -> str:
@@ -98,11 +94,6 @@ def _environment_reference(name: str) -> str | dict[str, str]:
     return f"azureml:{bare}" if ":" in bare or "@" in bare else f"azureml:{bare}@latest"
 
 
-def _compute(options: Mapping[str, Any]) -> str | None:
-    name = options.get("compute")
-    return None if name is None else f"azureml:{str(name).removeprefix('azureml:')}"
-
-
 def _resources(plan: Plan, options: Mapping[str, Any]) -> dict[str, object]:
     """Without a compute the job is serverless, and the instance type says what to run on."""
     provider, _, size = plan.job.cluster.name.partition("/")
@@ -114,19 +105,26 @@ def _resources(plan: Plan, options: Mapping[str, Any]) -> dict[str, object]:
     }
 
 
-def _code_note(plan: Plan) -> str:
+def _notes(plan: Plan) -> Iterator[str]:
+    yield from _NOTES
     code, script = launch_options(plan).get("code", _OWN_FOLDER), plan.job.launch.script
     if code == _OWN_FOLDER:
-        return f"`code` is this folder and all that is uploaded: put {script} and its modules here, or name another."
-    return f"`code` is all that is uploaded: it holds {script} and its modules."
-
-
-def _node_notes(plan: Plan) -> Iterator[str]:
+        yield f"`code` is this folder and all that is uploaded: put {script} and its modules here, or name another."
+    else:
+        yield f"`code` is all that is uploaded: it holds {script} and its modules."
     if plan.job.cluster.name == "azure/standard_nd96amsr_a100_v4" and plan.job.nodes > 1:
         yield (
             "ND A100 v4 images set NCCL_TOPO_FILE; in an image of your own, set it and "
             "NCCL_IB_PCI_RELAXED_ORDERING=1, or all-reduce is slow."
         )
+
+
+def _before(launch: Launch, folder: Path) -> str:
+    """What is uploaded, which has to hold the script."""
+    if "code" in launch.options:
+        return f"Start the job, which uploads {folder / str(launch.options['code'])}:"
+    uploaded = f"{folder}, which is uploaded (or set launch.azureml.code)"
+    return f"Put {launch.script} and its modules into {uploaded}, and start it:"
 
 
 class _Folded(str):
@@ -143,3 +141,12 @@ def _represent_folded(dumper: yaml.SafeDumper, text: _Folded) -> yaml.ScalarNode
 
 
 _Dumper.add_representer(_Folded, _represent_folded)
+
+
+LAUNCHER: Final = Launcher(
+    name="azureml",
+    keys=frozenset({"compute", "environment", "experiment_name", "display_name", "code", "shm_size", "tags"}),
+    files=launch_files,
+    start="az ml job create --file {}/job.yml",
+    before=_before,
+)

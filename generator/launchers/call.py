@@ -1,10 +1,14 @@
-"""What every launcher needs from a plan and its program: environment, argument lines, header comments."""
+"""What every launcher needs from a plan and its program: environment, argument lines, header comments, templates."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
 
-from ..frameworks.program import ArgumentGroup, Program, RenderedFile
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+from ..frameworks.program import Program, RenderedFile
 from ..search.plan import Plan
 from ..version import __version__
 from .quoting import Raw, comment, option_lines, shell_word
@@ -22,13 +26,13 @@ def cores_per_node(plan: Plan) -> int | None:
     asked = launch_options(plan).get("cpus_per_task")
     if isinstance(asked, int):
         return asked
-    cores = plan.job.cluster.cpu_cores
-    return (
-        cores if cores is None else max(1, cores * processes_per_node(plan) // plan.job.cluster.accelerators_per_node)
-    )
+    cluster = plan.job.cluster
+    if cluster.cpu_cores is None:
+        return None
+    return max(1, cluster.cpu_cores * processes_per_node(plan) // cluster.accelerators_per_node)
 
 
-def shares_cores(plan: Plan, program: Program) -> bool:
+def _shares_cores(plan: Plan, program: Program) -> bool:
     """Whether OMP_NUM_THREADS is the launcher's own: a process's share of the node's cores."""
     named = {*program.environment, *plan.job.launch.environment}
     return cores_per_node(plan) is not None and "OMP_NUM_THREADS" not in named
@@ -41,35 +45,28 @@ def processes_per_node(plan: Plan) -> int:
 
 def header(plan: Plan, program: Program, command: str, notes: tuple[str, ...] = ()) -> tuple[Raw, ...]:
     """Comment lines for the top of a file: what made it, what it runs, and the choices a reader would question."""
-    lines = (f"Written by dsgen {__version__}: {command}", *_summary(plan), *notes, *program.notes)
-    return tuple(comment(line) for line in lines)
-
-
-def _summary(plan: Plan) -> tuple[str, ...]:
     job, layout = plan.job, plan.layout
-    return (
+    lines = (
+        f"Written by dsgen {__version__}: {command}",
         f"Job {job.name}: {job.framework} trains {job.model.name} on {job.nodes} × {job.cluster.name}.",
         f"{job.gpus} GPUs = {layout.data} data × {layout.tensor} tensor × {layout.pipeline} pipeline × "
         f"{layout.context} context; ZeRO {layout.zero_stage}, recompute {layout.recompute.label}, "
         f"offload {layout.offload.label}.",
         f"{layout.global_batch} sequences a step = {layout.micro_batch} micro batch × "
         f"{layout.gradient_accumulation} accumulated × {layout.data} data. plan.json has the estimates and reasons.",
+        *notes,
+        *program.notes,
     )
+    return tuple(comment(line) for line in lines)
 
 
 def argument_lines(program: Program, indent: str = "") -> tuple[Raw, ...]:
     """Shell text of the program's arguments: a comment a group, then one option with its values a line."""
-    return tuple(line for group in program.groups for line in _group_lines(group, indent))
-
-
-def _group_lines(group: ArgumentGroup, indent: str) -> tuple[Raw, ...]:
-    options = tuple(Raw(indent + " ".join(map(shell_word, words))) for words in option_lines(group.arguments))
-    return (comment(group.comment, indent=indent), *options) if options else ()
-
-
-def file_names(program: Program) -> tuple[str, ...]:
-    """Names of the configuration files that the processes read at run time."""
-    return tuple(file.path for file in program.files)
+    lines: list[Raw] = []
+    for group in program.groups:
+        lines.append(comment(group.comment, indent=indent))
+        lines += [Raw(indent + " ".join(map(shell_word, words))) for words in option_lines(group.arguments)]
+    return tuple(lines)
 
 
 def launch_options(plan: Plan) -> Mapping[str, object]:
@@ -85,3 +82,32 @@ def arguments_file(plan: Plan, program: Program, command: str) -> RenderedFile:
     )
     lines = (*header(plan, program, command, notes), Raw(""), *argument_lines(program))
     return RenderedFile(path="arguments.txt", text="".join(f"{line.text}\n" for line in lines))
+
+
+@cache
+def _templates() -> Environment:
+    """Undefined names fail, and every value is quoted for a shell unless it is `Raw`."""
+    return Environment(
+        loader=FunctionLoader(lambda name: (files("dsgen.templates") / name).read_text(encoding="utf-8")),
+        undefined=StrictUndefined,
+        finalize=shell_word,
+        autoescape=False,
+        comment_start_string="{##",  # bash has {# in ${#array[@]}
+        comment_end_string="##}",
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+
+def fill(name: str, plan: Plan, program: Program, **values: object) -> str:
+    """The text of template `name`: what every script needs of plan and program, and `values`."""
+    common: dict[str, object] = {
+        "nodes": plan.job.nodes,
+        "processes": processes_per_node(plan),
+        "shares_cores": _shares_cores(plan, program),
+        "config_files": tuple(file.path for file in program.files),
+        "script": program.script,
+        "arguments": argument_lines(program, indent="  "),
+    }
+    return _templates().get_template(name).render(**common, **values)

@@ -52,9 +52,8 @@ def _is_option(argument: str | ConfigPath) -> bool:
 
 def comment(text: str, *, indent: str = "", width: int = 110) -> Raw:
     """`text` as comment lines of at most `width` characters; line breaks in it can't end the comment."""
-    lines = textwrap.wrap(_UNPRINTABLE.sub(" ", text), width=width, break_long_words=False, break_on_hyphens=False) or [
-        ""
-    ]
+    plain = _UNPRINTABLE.sub(" ", text)
+    lines = textwrap.wrap(plain, width=width, break_long_words=False, break_on_hyphens=False) or [""]
     return Raw("\n".join(f"{indent}# {line}".rstrip() for line in lines))
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from ..frameworks.program import Program, RenderedFile
 from ..search.plan import Plan
-from .call import argument_lines, environment, file_names, header, launch_options, processes_per_node, shares_cores
-from .template import fill
+from .call import environment, fill, header, launch_options, processes_per_node
+from .launcher import Launcher
 
 
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
@@ -16,14 +16,10 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
     options: Mapping[str, Any] = launch_options(plan)
     text = fill(
         "shell.sh.j2",
+        plan,
+        program,
         header=header(plan, program, command),
-        nodes=plan.job.nodes,
-        processes=processes_per_node(plan),
         environment=tuple(f"{name}={value}" for name, value in environment(plan, program).items()),
-        shares_cores=shares_cores(plan, program),
-        config_files=file_names(program),
-        script=program.script,
-        arguments=argument_lines(program, indent="  "),
         pdsh=options.get("launcher", "ssh") == "pdsh",
         ssh_port=int(options.get("ssh_port", 22)),
         master_port=int(options.get("master_port", 29500)),
@@ -38,3 +34,11 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
 def _hostfile(hosts: Sequence[str], slots: int) -> str:
     """DeepSpeed's form, one `host slots=N` a line; the first host is the master."""
     return "".join(f"{host} slots={slots}\n" for host in hosts)
+
+
+LAUNCHER: Final = Launcher(
+    name="shell",
+    keys=frozenset({"hosts", "launcher", "ssh_port", "master_port"}),
+    files=launch_files,
+    start="{}/launch.sh",
+)

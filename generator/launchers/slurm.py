@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from ..frameworks.program import Program, RenderedFile
 from ..search.plan import Plan
 from ..units import GIB
-from .call import (
-    argument_lines,
-    cores_per_node,
-    environment,
-    file_names,
-    header,
-    launch_options,
-    processes_per_node,
-    shares_cores,
-)
+from .call import cores_per_node, environment, fill, header, launch_options, processes_per_node
+from .launcher import Launcher
 from .quoting import Raw, plain_name, sbatch_word, shell_word
-from .template import fill
 
 _PASSED_ON = ("partition", "account", "qos", "constraint", "reservation")
-_MEGATRON_HANDLER = "--exit-signal-handler"  # makes either Megatron save and exit on TERM
+_USUAL_EXIT_OPTION = "--exit-signal-handler"  # Megatron's, which other scripts have taken over
 _FOR_JOBS = 0.9  # of a node's memory; the system keeps the rest, and Slurm's figure leaves it out
 _SECONDS_TO_STOP = 30  # what scontrol requeue and the epilogue need before the time limit
 
@@ -33,23 +24,19 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
     signal_s = int(options.get("signal_seconds", 0))
     text = fill(
         "slurm.sbatch.j2",
+        plan,
+        program,
         directives=tuple(_directive(*pair) for pair in _directives(plan, options)),
         header=header(plan, program, command, tuple(_notes(plan, options))),
-        nodes=plan.job.nodes,
-        processes=processes_per_node(plan),
         modules=tuple(options.get("modules", ())),
         virtual_environment="" if "container_image" in options else options.get("virtual_environment", ""),
         torchrun=_torchrun(options),
         environment=tuple((Raw(name), value) for name, value in environment(plan, program).items()),
-        shares_cores=shares_cores(plan, program),
-        config_files=file_names(program),
-        script=program.script,
-        arguments=argument_lines(program, indent="  "),
-        container=_container(options),
+        container=options.get("container_runtime", "pyxis") if "container_image" in options else "none",
         image=options.get("container_image", ""),
         mounts=tuple(options.get("container_mounts", ())),
         signal=signal_s > 0,
-        worker_signal=Raw("TERM" if _MEGATRON_HANDLER in plan.job.launch.arguments else "USR1"),
+        worker_signal=Raw("TERM" if _saves_on_term(plan) else "USR1"),
         grace_s=max(signal_s - _SECONDS_TO_STOP, signal_s // 2),
         requeue=bool(options.get("requeue", False)),
     )
@@ -99,24 +86,25 @@ def _directives(plan: Plan, options: Mapping[str, Any]) -> Iterator[tuple[str, o
 
 def _notes(plan: Plan, options: Mapping[str, Any]) -> Iterator[str]:
     if not _takes_nodes(plan, options) and "memory" not in options and _shared_memory(plan) is None:
-        yield "The node's memory is not known, so Slurm's default limit holds: launch.slurm.memory sets another."
-    megatron = plan.job.framework.runs("Megatron layers")
-    if options.get("signal_seconds") and megatron and _MEGATRON_HANDLER not in plan.job.launch.arguments:
+        yield "The node's memory is unknown, so Slurm's default limit applies: launch.slurm.memory sets another."
+    framework = plan.job.framework
+    if options.get("signal_seconds") and framework.exit_option is not None and not _saves_on_term(plan):
         yield (
-            f"Megatron does not handle USR1: with {_MEGATRON_HANDLER} among launch.arguments the workers get TERM "
+            f"{framework} does not handle USR1: with {framework.exit_option} in launch.arguments the workers get TERM "
             "instead, save and exit."
         )
 
 
+def _saves_on_term(plan: Plan) -> bool:
+    """Whether the script is asked to save and exit when it gets TERM."""
+    return (plan.job.framework.exit_option or _USUAL_EXIT_OPTION) in plan.job.launch.arguments
+
+
 def _takes_nodes(plan: Plan, options: Mapping[str, Any]) -> bool:
     """Whether nobody else may use the nodes: as asked for, else when nothing of them is left."""
-    return bool(options.get("exclusive", not _leaves_room(plan)))
-
-
-def _leaves_room(plan: Plan) -> bool:
-    """Whether others can use the rest of the node."""
     cluster = plan.job.cluster
-    return plan.job.gpus < cluster.accelerators_per_node or cluster.accelerator.is_slice
+    leaves_room = plan.job.gpus < cluster.accelerators_per_node or cluster.accelerator.is_slice
+    return bool(options.get("exclusive", not leaves_room))
 
 
 def _shared_memory(plan: Plan) -> str | None:
@@ -137,12 +125,19 @@ def _gpu_directives(gpus: int, options: Mapping[str, Any]) -> Iterator[tuple[str
         yield "gpus-per-node", typed
 
 
-def _container(options: Mapping[str, Any]) -> str:
-    return str(options.get("container_runtime", "pyxis")) if "container_image" in options else "none"
-
-
 def _torchrun(options: Mapping[str, Any]) -> Raw:
     """torchrun by PATH; in a container, which has its own PATH, from the virtual environment if there is one."""
     if "container_image" in options and "virtual_environment" in options:
         return Raw(shell_word(f"{options['virtual_environment']}/bin/torchrun"))
     return Raw("torchrun")
+
+
+LAUNCHER: Final = Launcher(
+    name="slurm",
+    keys=frozenset({
+        *_PASSED_ON, "exclusive", "gpu_request", "gres_type", "cpus_per_task", "memory", "requeue", "signal_seconds",
+        "container_image", "container_runtime", "container_mounts", "modules", "virtual_environment", "mail_user",
+    }),
+    files=launch_files,
+    start="sbatch {}/launch.sbatch",
+)  # fmt: skip

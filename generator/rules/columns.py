@@ -1,4 +1,4 @@
-"""The logic that rules share; every function takes numbers and numpy columns alike."""
+"""The logic that rules share; every function accepts numbers and numpy columns alike."""
 
 from __future__ import annotations
 

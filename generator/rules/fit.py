@@ -7,28 +7,17 @@ from typing import Any
 from ..estimate.layout import Layout, LayoutLike, Offload, Recompute
 from ..estimate.ledgers import Memory
 from ..estimate.uncertainty import required_band
-from ..findings import Severity
+from ..findings import ERROR
 from ..job.records import Job
 from ..units import GIB
 from .layout.offload import HOST_OPTIMIZERS
-from .planning_rule import FitRule
+from .planned import Judgement, layouts
 from .sources import deepspeed
 
 
 def device_limit_bytes(job: Job, memory: Memory) -> Any:
     """Device memory a plan may use: the capacity less the job's headroom."""
     return memory.capacity_bytes * (1 - job.headroom)
-
-
-def fits_device(job: Job, _: LayoutLike, memory: Memory) -> Any:
-    """The fullest stage fits in device memory at the upper end of its estimate, with the job's headroom kept free."""
-    return required_band(memory).high <= device_limit_bytes(job, memory)
-
-
-def fits_host(job: Job, _: LayoutLike, memory: Memory) -> Any:
-    """What is offloaded fits in the node's memory, where that is known."""
-    capacity = job.cluster.host_memory_bytes
-    return memory.host_bytes_per_node <= (float("inf") if capacity is None else capacity)
 
 
 def _gib(count: Any) -> str:
@@ -53,50 +42,44 @@ def _can_offload(job: Job, layout: Layout) -> bool:
 def _smaller(job: Job, layout: Layout) -> list[str]:
     """Changes to a layout that need less device memory and break no rule."""
     changes = {
-        "micro_batch: 1": layout.micro_batch > 1,
-        "recompute: full": layout.recompute != Recompute.FULL,
-        f"zero_stage: {layout.zero_stage + 1}": _can_shard_more(job, layout),
-        "offload: optimizer": _can_offload(job, layout),
+        job.says("micro_batch", 1): layout.micro_batch > 1,
+        job.says("recompute", Recompute.FULL): layout.recompute != Recompute.FULL,
+        job.says("zero_stage", layout.zero_stage + 1): _can_shard_more(job, layout),
+        job.says("offload", Offload.OPTIMIZER): _can_offload(job, layout),
         "more tensor parallelism": job.framework.runs("AutoTP"),
         "more tensor or pipeline parallelism": not job.framework.runs("AutoTP"),
     }
     return [change for change, possible in changes.items() if possible]
 
 
-def _explain_device(job: Job, layout: Layout, memory: Memory) -> tuple[str, str]:
-    limit = device_limit_bytes(job, memory)
-    return (
-        f"stage {int(memory.stage)} needs up to {_gib(required_band(memory).high)} (estimate"
-        f" {_gib(memory.required_bytes)}) of {_gib(limit)} device memory ({_gib(memory.capacity_bytes)} less"
-        f" {job.headroom:.0%} headroom)",
-        ", or ".join(_smaller(job, layout)),
+@layouts(checks="fit").rule("MEM001", ERROR, "training", deepspeed("runtime/zero/stage_1_and_2.py:3081"))
+def fits_device(job: Job, layout: Layout, memory: Memory) -> Judgement:
+    """The fullest stage fits in device memory at the upper end of its estimate, with the job's headroom kept free.
+
+    Prevents: CUDA out of memory, at the first step or hours later when a long batch or a checkpoint comes.
+    Fix: use more GPUs, a higher zero_stage, recompute: full, offload, or a smaller micro_batch, as `dsgen plan` does
+    """
+    limit, high = device_limit_bytes(job, memory), required_band(memory).high
+    yield high <= limit
+    message = (
+        f"stage {int(memory.stage)} needs up to {_gib(high)} (estimate {_gib(memory.required_bytes)}) of {_gib(limit)}"
+        f" device memory ({_gib(memory.capacity_bytes)} less {job.headroom:.0%} headroom)"
     )
+    yield message, f"use {', or '.join(_smaller(job, layout))}"
 
 
-def _explain_host(job: Job, layout: Layout, memory: Memory) -> tuple[str, str]:
-    less = "none" if layout.offload == Offload.OPTIMIZER else "optimizer"
-    return (
-        f"offload: {layout.offload.label} needs {_gib(memory.host_bytes_per_node)} of host memory a node;"
-        f" {job.cluster.name} has {_gib(job.cluster.host_memory_bytes or 0)}",
-        f"offload: {less}, or more nodes",
+@layouts("offload", checks="fit").rule("MEM002", ERROR, "training", deepspeed("runtime/zero/stage3.py:3755"))
+def fits_host(job: Job, layout: LayoutLike, memory: Memory) -> Judgement:
+    """What is offloaded fits in the node's memory, where that is known.
+
+    Prevents: The kernel kills the process (exit code -9) or Slurm ends the step out of memory, without a Python error.
+    Fix: use more nodes, nodes with more memory, or offload: none
+    """
+    capacity = job.cluster.host_memory_bytes
+    yield memory.host_bytes_per_node <= (float("inf") if capacity is None else capacity)
+    less = Offload.NONE if layout.offload == Offload.OPTIMIZER else Offload.OPTIMIZER
+    message = (
+        f"{job.says('offload', layout.offload)} needs {_gib(memory.host_bytes_per_node)} of host memory a node;"
+        f" {job.cluster.name} has {_gib(capacity or 0)}"
     )
-
-
-FIT_RULES: tuple[FitRule, ...] = (
-    FitRule(
-        id="MEM001",
-        severity=Severity.ERROR,
-        source=deepspeed("runtime/zero/stage_1_and_2.py:3081"),
-        pointer="/layout",
-        holds=fits_device,
-        explain=_explain_device,
-    ),
-    FitRule(
-        id="MEM002",
-        severity=Severity.ERROR,
-        source=deepspeed("runtime/zero/stage3.py:3755"),
-        pointer="/layout/offload",
-        holds=fits_host,
-        explain=_explain_host,
-    ),
-)
+    yield message, f"use {job.says('offload', less)}, or more nodes"

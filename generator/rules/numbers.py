@@ -1,9 +1,13 @@
-"""Numbers in the words of a message: lists, divisors, nearest multiples."""
+"""Numbers that a message names: divisors, nearest multiples, lists of choices."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from math import isqrt
+
+from ..job.wording import listed
+
+__all__ = ["divisors", "listed", "nearest", "neighbours"]
 
 
 def divisors(number: int, limit: int | None = None) -> list[int]:
@@ -11,12 +15,6 @@ def divisors(number: int, limit: int | None = None) -> list[int]:
     small = [d for d in range(1, isqrt(number) + 1) if number % d == 0]
     found = sorted({*small, *(number // d for d in small)})
     return found if limit is None else [d for d in found if d <= limit]
-
-
-def listed(values: Iterable[object]) -> str:
-    """`1`, `1 or 2`, `1, 2 or 4`."""
-    words = [str(v) for v in values]
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 def nearest(values: Iterable[int], target: int, count: int = 6) -> list[int]:

@@ -1,30 +1,18 @@
-"""Every rule, in explicit tuples."""
+"""The modules of the rules of planning, and their rules."""
 
 from __future__ import annotations
 
-from .fit import FIT_RULES
-from .job.rules import JOB_RULES
-from .layout.expert import EXPERT_RULES
-from .layout.identities import IDENTITY_RULES
-from .layout.offload import OFFLOAD_RULES
-from .layout.pipeline import PIPELINE_RULES
-from .layout.recompute import RECOMPUTE_RULES
-from .layout.sequence import SEQUENCE_RULES
-from .layout.tensor import TENSOR_RULES
-from .layout.zero import ZERO_RULES
-from .planning_rule import FitRule, JobRule, LayoutRule
+from typing import Final
 
-LAYOUT_RULES: tuple[LayoutRule, ...] = (
-    *TENSOR_RULES,
-    *SEQUENCE_RULES,
-    *PIPELINE_RULES,
-    *EXPERT_RULES,
-    *ZERO_RULES,
-    *OFFLOAD_RULES,
-    *RECOMPUTE_RULES,
-)
+from ..rule import rules_in
+from . import fit
+from .job import calibration, cluster, launch, model, parts
+from .layout import expert, identities, offload, pipeline, recompute, sequence, tensor, zero
 
-#: Everything that `dsgen rules` prints.
-ALL_RULES: tuple[JobRule | LayoutRule | FitRule, ...] = (*JOB_RULES, *IDENTITY_RULES, *LAYOUT_RULES, *FIT_RULES)
+JOB_RULES: Final = rules_in(calibration, cluster, launch, model, parts)
+IDENTITY_RULES: Final = rules_in(identities)
+LAYOUT_RULES: Final = rules_in(tensor, sequence, pipeline, expert, zero, offload, recompute)
+FIT_RULES: Final = rules_in(fit)
 
-__all__ = ["ALL_RULES", "FIT_RULES", "IDENTITY_RULES", "JOB_RULES", "LAYOUT_RULES"]
+#: Everything but the rules on files, and those on the text of specs and files.
+PLANNING_RULES: Final = (*JOB_RULES, *IDENTITY_RULES, *LAYOUT_RULES, *FIT_RULES)

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from ..estimate.layout import FIELDS, LayoutLike, Layouts, Offload, Recompute
 from ..findings import Severity
 from ..job.records import Job, Pins
-from ..rules import LAYOUT_RULES
-from ..rules.planning_rule import LayoutRule
+from ..rule import Rule
+from ..rules.run import binding_rules
 
 Column = NDArray[np.int64]
 #: Values that one variable may take, given the row's mesh (`data`, `tensor`, `pipeline`, `context`).
@@ -93,9 +93,7 @@ def enumerate_legal(job: Job, *, without: str | None = None) -> Legal:
     for size in sizes:
         table.weight = table.weight * size
     considered = int(table.weight.sum())
-    rules = [
-        rule for rule in LAYOUT_RULES if rule.severity is Severity.ERROR and rule.binds(job) and rule.id != without
-    ]
+    rules = [rule for rule in binding_rules(job) if rule.severity is Severity.ERROR and rule.id != without]
     table.columns["_row"] = np.arange(len(table.weight))
     rules = _apply(job, table, rules)
     for (name, _), domain, size in zip(_DOMAINS, domains, sizes, strict=True):
@@ -160,15 +158,15 @@ def _grow(job: Job, table: _Table, name: str, domain: list[tuple[int, ...]], siz
         table.columns["gradient_accumulation"] = job.training.global_batch // replicas
 
 
-def _apply(job: Job, table: _Table, rules: list[LayoutRule]) -> list[LayoutRule]:
+def _apply(job: Job, table: _Table, rules: list[Rule]) -> list[Rule]:
     """Apply the rules whose columns exist; return the others."""
-    later: list[LayoutRule] = []
+    later: list[Rule] = []
     for rule in rules:
-        if not set(rule.variables) <= set(table.columns):
+        if not set(rule.columns.reads) <= set(table.columns):
             later.append(rule)
             continue
-        partial = cast(LayoutLike, SimpleNamespace(**{name: table.columns[name] for name in rule.variables}))
-        holds = np.broadcast_to(np.asarray(rule.holds(job, partial), np.bool_), table.weight.shape)
+        partial = cast(LayoutLike, SimpleNamespace(**{name: table.columns[name] for name in rule.columns.reads}))
+        holds = np.broadcast_to(np.asarray(rule.columns.holds(job, partial), np.bool_), table.weight.shape)
         removed = int(table.weight[~holds].sum())
         if removed:
             table.rejected_by[rule.id] = table.rejected_by.get(rule.id, 0) + removed

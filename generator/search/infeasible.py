@@ -5,10 +5,9 @@ Every suggestion is found by searching the changed job, so it is true.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 from ..estimate.layout import FIELDS
 from ..estimate.uncertainty import required_band
@@ -16,11 +15,9 @@ from ..findings import Severity
 from ..job.records import Job
 from ..rules.run import check_pins
 from .enumerate import divisors, enumerate_legal
+from .feasible import Feasible, feasible_layouts, make_plan
 from .plan import Infeasible, Plan, Suggestion
 from .rank import ranking
-
-if TYPE_CHECKING:
-    from .search import Feasible
 
 #: How far up the GPU count is tried, in times the job's own, before single nodes in between are.
 _GROWTH = (1.125, 1.25, 1.5, 2, 3, 4, 6, 8, 12, 16, 32, 64)
@@ -32,8 +29,6 @@ _MOST_PAIRS = 3
 
 def explain_infeasible(job: Job, found: Feasible) -> Infeasible:
     """The answer for a job without a plan."""
-    from .search import make_plan
-
     nearest = make_plan(job, found.nearest) if found.nearest is not None else None
     if nearest is None:
         binding = _broken_pin(job) or _lone_obstacle(job, found)
@@ -62,8 +57,6 @@ def _lone_obstacle(job: Job, found: Feasible) -> str:
 
 def _best(job: Job) -> Plan | None:
     """The best plan of a changed job, without explanations."""
-    from .search import feasible_layouts, make_plan
-
     found = feasible_layouts(job)
     if not len(found.layouts):
         return None
@@ -113,9 +106,8 @@ def _other_gpu_counts(job: Job) -> Iterator[Suggestion]:
     unit = job.cluster.accelerators_per_node
     if job.cluster.accelerator.is_slice:
         return
-    below = _first_feasible(job, _smaller_counts(job.gpus, unit))
-    above = _first_feasible(job, _larger_counts(job.gpus, unit))
-    for plan in (below, above):
+    for counts in (_smaller_counts(job.gpus, unit), _larger_counts(job.gpus, unit)):
+        plan = _first_plan(replace(job, gpus=gpus) for gpus in counts)
         if plan is not None:
             gpus = plan.job.gpus
             yield Suggestion(path="gpus", value=gpus, text=f"gpus: {gpus}", plan=plan)
@@ -136,12 +128,9 @@ def _larger_counts(gpus: int, unit: int) -> Iterator[int]:
     return (count for count in sorted({*divisors(unit), *(n * unit for n in whole)}) if count > gpus)
 
 
-def _first_feasible(job: Job, gpu_counts: Iterator[int]) -> Plan | None:
-    for gpus in gpu_counts:
-        plan = _best(replace(job, gpus=gpus))
-        if plan is not None:
-            return plan
-    return None
+def _first_plan(jobs: Iterable[Job]) -> Plan | None:
+    """The best plan of the first job that has one."""
+    return next((plan for job in jobs if (plan := _best(job)) is not None), None)
 
 
 def _other_batches(job: Job) -> Iterator[Suggestion]:
@@ -151,12 +140,11 @@ def _other_batches(job: Job) -> Iterator[Suggestion]:
     below = sorted({batch // d * d for d in replicas} - {0, batch}, reverse=True)
     above = sorted({-(-batch // d) * d for d in replicas} - {batch})
     for candidates in (below, above):
-        for value in candidates[:_NEIGHBOURS]:
-            plan = _best(replace(job, training=replace(job.training, global_batch=value)))
-            if plan is not None:
-                path = "training.global_batch"
-                yield Suggestion(path=path, value=value, text=f"{path}: {value}", plan=plan)
-                break
+        trainings = (replace(job.training, global_batch=value) for value in candidates[:_NEIGHBOURS])
+        plan = _first_plan(replace(job, training=training) for training in trainings)
+        if plan is not None:
+            path, value = "training.global_batch", plan.job.training.global_batch
+            yield Suggestion(path=path, value=value, text=f"{path}: {value}", plan=plan)
 
 
 def _less_headroom(job: Job) -> Iterator[Suggestion]:

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from ..estimate.layout import Layout
 from ..estimate.ledgers import Memory, StepTime, Throughput
 from ..estimate.uncertainty import Uncertainty
 from ..findings import Finding
 from ..job.records import Job
+from ..version import __version__
+from .job_document import calibration_document, finding_document, job_document
+
+MFU_CONVENTION = "model FLOPs count causal attention as half and no recomputation; over the dense datasheet peak"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """The whole run, from its length in tokens and the estimated step time; without restarts or evaluation."""
+
+    tokens: float
+    steps: int
+    duration_s: float
+    gpu_hours: float
+    cost: float | None  #: in the currency of the cluster's price; `None` when that isn't known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,9 +42,51 @@ class Plan:
 
     def to_dict(self) -> dict[str, object]:
         """The form of `plan.json`, described by `schemas/plan.schema.json`."""
-        from .plan_document import plan_document
+        run = self.run
+        return {
+            "dsgen_version": __version__,
+            "job": job_document(self.job),
+            "layout": self.layout.to_dict(),
+            "batch": self._batch,
+            "memory": {**self.memory.to_dict(), "headroom_fraction": self.job.headroom},
+            "step_time": self.step_time.to_dict(),
+            "uncertainty": self.uncertainty.to_dict(),
+            "calibration": calibration_document(self.job.calibration),
+            "throughput": {**self.throughput.to_dict(), "mfu_convention": MFU_CONVENTION},
+            "run": None if run is None else asdict(run),
+            "reasons": list(self.reasons),
+            "findings": [finding_document(finding) for finding in self.findings],
+        }
 
-        return plan_document(self)
+    @property
+    def run(self) -> Run | None:
+        """How long the plan trains and what it costs; `None` when the job doesn't say how many tokens."""
+        job, tokens = self.job, self.job.training.duration_tokens
+        if tokens is None:
+            return None
+        steps = -(-round(tokens) // job.training.tokens_per_step)
+        hours = steps * float(self.step_time.total_s) / 3600
+        price = job.cluster.price_per_node_hour
+        return Run(
+            tokens=tokens,
+            steps=steps,
+            duration_s=hours * 3600,
+            gpu_hours=hours * job.gpus,
+            cost=None if price is None else hours * price * job.nodes,
+        )
+
+    @property
+    def _batch(self) -> dict[str, int]:
+        """Both product identities, with their factors."""
+        layout = self.layout
+        return {
+            "global_batch": layout.global_batch,
+            "micro_batch": layout.micro_batch,
+            "gradient_accumulation": layout.gradient_accumulation,
+            "data": layout.data,
+            "world": layout.world,
+            "tokens_per_step": layout.global_batch * self.job.training.sequence_length,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +101,16 @@ class SearchResult:
     rejected_by: Mapping[str, int]  #: rule id to the number of layouts it removed (each counted once)
     search_s: float  #: wall time of the search; never written to a file
 
+    def to_dict(self) -> dict[str, object]:
+        """The form of `dsgen plan --format json`, described by `schemas/plan.schema.json`."""
+        return {
+            "considered": self.considered,
+            "rejected_by": by_count(self.rejected_by),
+            "feasible": self.feasible,
+            "plans": [plan.to_dict() for plan in self.plans],
+            "alternatives": {name: plan.to_dict() for name, plan in self.alternatives.items()},
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suggestion:
@@ -51,8 +118,12 @@ class Suggestion:
 
     path: str  #: dotted path of the spec key, e.g. `gpus` or `layout.recompute`
     value: int | str | float
-    text: str  #: `gpus: 160`, with what it brings
+    text: str  #: as in the spec: `gpus: 160`
     plan: Plan
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain data."""
+        return {"path": self.path, "value": self.value, "text": self.text, "plan": self.plan.to_dict()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,3 +141,19 @@ class Infeasible:
     def plans(self) -> tuple[Plan, ...]:
         """Always empty."""
         return ()
+
+    def to_dict(self) -> dict[str, object]:
+        """The form of `dsgen plan --format json`, described by `schemas/plan.schema.json`."""
+        answer = {
+            "considered": self.considered,
+            "rejected_by": by_count(self.rejected_by),
+            "binding_rule": self.binding_rule,
+            "nearest": None if self.nearest is None else self.nearest.to_dict(),
+            "suggestions": [suggestion.to_dict() for suggestion in self.suggestions],
+        }
+        return {"infeasible": answer}
+
+
+def by_count(rejected_by: Mapping[str, int]) -> dict[str, int]:
+    """Rule ids, that which removed most layouts first."""
+    return dict(sorted(rejected_by.items(), key=lambda item: (-item[1], item[0])))

@@ -5,43 +5,21 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..estimate.layout import Layout, Layouts, Offload, Recompute
+from ..estimate.layout import FIELDS, Layout, Layouts, Offload, Recompute
 from ..job.records import Job
 from .rank import OFFLOAD_MARGIN, TIME_BAND
 
-_DECISIONS = (
-    "tensor",
-    "pipeline",
-    "virtual_pipeline",
-    "context",
-    "expert",
-    "sequence_parallel",
-    "zero_stage",
-    "micro_batch",
-    "recompute",
-    "offload",
-)
+#: The data parallel size and the accumulation follow from the others.
+_DECISIONS = tuple(name for name in FIELDS if name not in ("data", "gradient_accumulation"))
 
 
-def reasons(job: Job, chosen: Layout, feasible: Layouts, total_s: NDArray[np.float64]) -> tuple[str, ...]:
-    """One sentence per decision that had an alternative, and one on the choice as a whole."""
-    index = _row_of(chosen, feasible)
-    own, fastest = float(total_s[index]), float(total_s.min())
-    lines = [_overall(own, fastest, len(total_s))]
-    if chosen.offload == Offload.NONE and own > fastest * (1 + TIME_BAND):
-        lines[0] = _without_offload(own, fastest, len(total_s))
-    for name in _DECISIONS:
-        line = _decision(job, name, chosen, feasible, total_s, own)
-        if line:
-            lines.append(line)
-    return tuple(lines)
-
-
-def _row_of(chosen: Layout, layouts: Layouts) -> int:
-    same = np.ones(len(layouts), np.bool_)
-    for name in (*_DECISIONS, "data"):
-        same &= getattr(layouts, name) == getattr(chosen, name)
-    return int(np.argmax(same))
+def reasons(job: Job, feasible: Layouts, row: int, total_s: NDArray[np.float64]) -> tuple[str, ...]:
+    """Why `row` was chosen: a sentence on the choice as a whole, and one per decision that had an alternative."""
+    chosen, own, fastest = feasible[row], float(total_s[row]), float(total_s.min())
+    kept = chosen.offload == Offload.NONE and own > fastest * (1 + TIME_BAND)
+    overall = (_without_offload if kept else _overall)(own, fastest, len(total_s))
+    decisions = (_decision(job, name, chosen, feasible, total_s, own) for name in _DECISIONS)
+    return (overall, *(line for line in decisions if line))
 
 
 def _overall(own: float, fastest: float, count: int) -> str:

@@ -1,4 +1,4 @@
-"""What the installed DeepSpeed says of a submission's configs, as findings."""
+"""What the installed DeepSpeed reports of a submission's configs, as findings."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, Final
 from ..documents import codes
 from ..documents.deepspeed_config import BATCH_KEYS, Config
 from ..documents.submission import FILLERS, Submission
-from ..documents.world import FLAGS
+from ..documents.world import FLAGS, world_of
 from ..findings import Finding, Location, Severity
 from .engine import NoEngine, installed_version, parse, quiet, read
 
-_MAX_MESSAGE: Final = 500  # characters of DeepSpeed's own words
+_MAX_MESSAGE: Final = 500  # characters of DeepSpeed's own message
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -24,9 +24,8 @@ def ask_engine(submission: Submission, findings: Iterable[Finding]) -> Iterator[
     wanted = ".".join(map(str, submission.deepspeed_version))
     if version.split("+")[0] != wanted:
         message = f"the DeepSpeed installed here is {version}, and the files are checked for {wanted}"
-        hint = f"--deepspeed-version {version.split('+')[0]}, or install that version"
-        where = Location(path=FLAGS)
-        yield Finding(rule=codes.ENGINE_VERSION, severity=Severity.NOTE, where=where, message=message, hint=hint)
+        hint = f"set --deepspeed-version {version.split('+')[0]}, or install DeepSpeed {wanted}"
+        yield codes.ENGINE_VERSION.at(Location(path=FLAGS), message, hint)
     broken = {finding.where.path for finding in findings if finding.severity is Severity.ERROR}
     for config in submission.configs:
         if config.path not in broken:
@@ -44,15 +43,11 @@ def _ask(submission: Submission, config: Config, version: str) -> Iterator[Findi
     except NoEngine:
         raise
     except Exception as problem:  # whatever DeepSpeed raises is its answer
-        said = " ".join(_words(problem).split())
-        said = said if len(said) <= _MAX_MESSAGE else f"{said[:_MAX_MESSAGE]}..."
+        text = " ".join(_message(problem).split())
+        text = text if len(text) <= _MAX_MESSAGE else f"{text[:_MAX_MESSAGE]}..."
         offset = problem.pos if isinstance(problem, JSONDecodeError) else None
-        yield Finding(
-            rule=codes.ENGINE_REFUSES,
-            severity=Severity.ERROR,
-            where=_place(config, said) if offset is None else config.json.locate_offset(offset),
-            message=f"{reader} refuses this config{_on(submission)}: {said}",
-        )
+        where = _place(config, text) if offset is None else config.json.locate_offset(offset)
+        yield codes.ENGINE_REFUSES.at(where, f"{reader} refuses this config{_on(submission)}: {text}")
 
 
 def _as_given_to_deepspeed(submission: Submission, config: Config) -> Any:
@@ -67,14 +62,14 @@ def _as_given_to_deepspeed(submission: Submission, config: Config) -> Any:
 
 
 def _filled(block: dict[str, Any]) -> dict[str, Any]:
-    """The block without its `auto` values: DeepSpeed's defaults stand for what would be filled in."""
+    """The block without its `auto` values: DeepSpeed's defaults replace what would be filled in."""
     kept = {key: value for key, value in block.items() if value != "auto"}
     return {key: _filled(value) if isinstance(value, dict) else value for key, value in kept.items()}
 
 
 def _world(submission: Submission, config: Config) -> tuple[int, int | None]:
-    """Ranks, and the replicas that an mpu tells, where the script passes one: Megatron's, and that of pipelines."""
-    world = submission.world
+    """Ranks, and the replicas of the mpu that the script passes, if any: Megatron's, and that of pipelines."""
+    world = world_of(submission)
     parallel = world.model_parallel
     passes_mpu = submission.consumer == "megatron-deepspeed" or world.pipeline > 1
     if not passes_mpu:
@@ -86,7 +81,7 @@ def _world(submission: Submission, config: Config) -> tuple[int, int | None]:
 
 
 def _replicas(config: Config) -> int:
-    """As many replicas as the batch sizes say, where they are whole; else 1, which the parser holds least against."""
+    """As many replicas as the batch sizes give, where that is an integer; else 1, which the parser refuses least."""
     total, micro, steps = (config.whole(f"/{key}") or 0 for key in BATCH_KEYS)
     if min(total, micro, steps) < 1:
         return 1
@@ -95,12 +90,12 @@ def _replicas(config: Config) -> int:
 
 
 def _on(submission: Submission) -> str:
-    gpus = submission.world.gpus
+    gpus = world_of(submission).gpus
     return "" if gpus is None else f" on {gpus:,} GPUs"
 
 
-def _words(problem: Exception) -> str:
-    """The problem in DeepSpeed's words; of pydantic's, the first with its key."""
+def _message(problem: Exception) -> str:
+    """DeepSpeed's own message; of pydantic's, the first with its key."""
     errors = getattr(problem, "errors", None)
     if callable(errors):
         first = errors()[0]
@@ -108,10 +103,10 @@ def _words(problem: Exception) -> str:
     return str(problem) or type(problem).__name__
 
 
-def _place(config: Config, said: str) -> Location:
-    """The first key that the words name and the config has, else the file."""
+def _place(config: Config, text: str) -> Location:
+    """The first key that the message names and the config has, else the file."""
     by_name: dict[str, str] = {}
     for pointer in config.json.spans:
         by_name.setdefault(pointer.rpartition("/")[2], pointer)
-    named = next((by_name[name] for name in _NAME.findall(said) if name in by_name), None)
+    named = next((by_name[name] for name in _NAME.findall(text) if name in by_name), None)
     return Location(path=config.path) if named is None else config.locate_key(named)

@@ -1,6 +1,6 @@
 """The installed DeepSpeed's own parser, asked about every DeepSpeed config: `--engine`. No GPU, no launch.
 
-torch's `fake` process group says that the world has as many ranks as the submission; DeepSpeed then checks the config
+torch's `fake` process group has as many ranks as the submission; DeepSpeed then checks the config
 as it would there. DeepSpeed is imported into this process; without `DS_ACCELERATOR` in the environment that is set to
 `cpu`, so that no device is touched.
 """
@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from importlib import import_module
 from importlib.util import find_spec
+from types import SimpleNamespace
 from typing import Any, Final
 
 ACCELERATOR: Final = "DS_ACCELERATOR"
@@ -24,29 +25,7 @@ _LOGGER: Final = "DeepSpeed"
 
 
 class NoEngine(ModuleNotFoundError):
-    """DeepSpeed can't be imported here; the text says what to install."""
-
-
-class _DataMpu:
-    """What a script's mpu tells the parser: the number of model replicas."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-
-    def get_data_parallel_world_size(self) -> int:
-        """Model replicas."""
-        return self._size
-
-
-class _SequenceMpu:
-    """What the Ulysses set-up of Transformers tells the parser: the sequence-parallel size, and nothing else."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-
-    def get_sequence_parallel_world_size(self) -> int:
-        """Ranks of one Ulysses group."""
-        return self._size
+    """DeepSpeed can't be imported here; the message names what to install."""
 
 
 def installed_version() -> str:
@@ -68,7 +47,11 @@ def parse(config: Mapping[str, Any], world: int, *, dp: int | None = None, sp: i
 
     `dp`: the script passes an mpu with so many replicas. `sp`: it passes Transformers' Ulysses mpu. Neither: no mpu.
     """
-    mpu = _DataMpu(dp) if dp is not None else _SequenceMpu(sp) if sp is not None else None
+    mpu = None
+    if dp is not None:
+        mpu = SimpleNamespace(get_data_parallel_world_size=lambda: dp)
+    elif sp is not None:
+        mpu = SimpleNamespace(get_sequence_parallel_world_size=lambda: sp)
     with _fake_world(world):
         return _imported("deepspeed.runtime.config").DeepSpeedConfig(copy.deepcopy(config), mpu=mpu)
 

@@ -11,13 +11,15 @@ from typing import Final
 
 from ..documents import codes
 from ..documents.comments import comments
-from ..findings import Finding, Location, Severity
-from ..job.text import LINE_BREAK, Text
+from ..documents.lines import Lines
+from ..findings import Finding, Location
+from ..job.text import Text
+from ..rule import rules_in
 
 _IGNORE: Final = re.compile(r"dsgen:\s*ignore(-file)?(?:\s*\[([^\]\n]*)\])?")
 #: Found after the comments are looked at, or with --engine only.
 _NEVER_USELESS: Final = frozenset(
-    {codes.USELESS_IGNORE, codes.UNKNOWN_IGNORE, codes.ENGINE_REFUSES, codes.ENGINE_VERSION}
+    {codes.USELESS_IGNORE.id, codes.UNKNOWN_IGNORE.id, codes.ENGINE_REFUSES.id, codes.ENGINE_VERSION.id}
 )
 _MAX_SHOWN: Final = 60  # characters of an id that isn't one
 _MAX_IDS: Final = 200  # of a file's comments; who needs more wants --ignore
@@ -41,51 +43,40 @@ class _Ignore:
 def without_ignored(findings: Iterable[Finding], texts: Mapping[str, Text]) -> tuple[Finding, ...]:
     """What the comments of the files leave, with a note for each that ignores nothing, or a rule that isn't there."""
     found = tuple(findings)
-    ignores: list[_Ignore] = []
-    problems: list[Finding] = []
-    for text in texts.values():
-        if "dsgen:" in text.content:
-            for ignore in _read(text):
-                (ignores if isinstance(ignore, _Ignore) else problems).append(ignore)  # type: ignore[arg-type]
-    if not ignores and not problems:
-        return found
+    read = [one for text in texts.values() if "dsgen:" in text.content for one in _read(text)]
+    ignores = [one for one in read if isinstance(one, _Ignore)]
+    problems = [one for one in read if isinstance(one, Finding)]
     useless = [i for i in ignores if i.rule not in _NEVER_USELESS and not any(i.covers(f) for f in found)]
     problems += map(_useless, useless)
     return tuple(f for f in (*found, *problems) if not any(ignore.covers(f) for ignore in ignores))
 
 
 def _read(text: Text) -> Iterator[_Ignore | Finding]:
-    """The ignores of a file's comments; a finding for each that can't be taken."""
-    told = list(_told(text))
-    alone = {where.line for where, _ in told if _stands_alone(text, where)}
+    """The ignores of a file's comments; a finding for each that has no effect."""
+    found = list(_comments(text))
+    alone = {where.line for where, _ in found if _stands_alone(text, where)}
     room = _MAX_IDS
-    for where, match in told:
+    for where, match in found:
         rules = [name.strip() for name in (match[2] or "").split(",") if name.strip()]
         if len(rules) > room:
-            hint = "give the rules with --ignore"
-            yield _problem(where, f"from here on more than {_MAX_IDS} rules are ignored: these don't count", hint)
+            message = f"more than {_MAX_IDS} ids in the comments of this file: those from here on have no effect"
+            yield codes.UNKNOWN_IGNORE.at(where, message, "give the ids with --ignore")
             return
         room -= len(rules)
         lines = None if match[1] else _lines(text, where, alone)
         if not rules:
-            yield _problem(where, "the comment names no rule to ignore", "write the rule's id: `dsgen: ignore[ID]`")
+            message = "the comment names no rule to ignore"
+            yield codes.UNKNOWN_IGNORE.at(where, message, "write the rule's id: `dsgen: ignore[ID]`")
         for rule in rules:
-            if rule in _known():
-                yield _Ignore(rule=rule, lines=lines, where=where)
-            else:
-                yield _unknown(where, rule)
+            yield _Ignore(rule=rule, lines=lines, where=where) if rule in _known() else _unknown(where, rule)
 
 
-def _told(text: Text) -> Iterator[tuple[Location, re.Match[str]]]:
-    """Every comment that speaks to dsgen, with its place, in order."""
-    line = begin = read = 0
+def _comments(text: Text) -> Iterator[tuple[Location, re.Match[str]]]:
+    """Every comment that is for dsgen, with its place, in order."""
+    lines = Lines(text)
     for start, end in sorted(comments(text)):
-        match = _IGNORE.search(text.content, start, end)
-        if match:
-            for line_break in LINE_BREAK.finditer(text.content, read, match.start()):
-                line, begin = line + 1, line_break.end()
-            read = match.start()
-            yield text.locate(line, match.start() - begin), match
+        if match := _IGNORE.search(text.content, start, end):
+            yield lines.locate(match.start()), match
 
 
 def _stands_alone(text: Text, where: Location) -> bool:
@@ -95,12 +86,10 @@ def _stands_alone(text: Text, where: Location) -> bool:
 
 def _lines(text: Text, where: Location, alone: set[int | None]) -> range:
     """The comment's own line; of one alone on its line, the next; with a command's lines that a backslash joins."""
-    first = last = where.line or 1
-    if first in alone:
+    first = where.line or 1
+    while first in alone:
         first += 1
-        while first in alone:
-            first += 1
-        last = first
+    last = first
     while first > 1 and last - first < _MAX_JOINED and _continues(text, first - 1):
         first -= 1
     while last - first < _MAX_JOINED and _continues(text, last):
@@ -116,31 +105,22 @@ def _continues(text: Text, line: int) -> bool:
 @lru_cache(maxsize=1)
 def _known() -> frozenset[str]:
     """Every id that a finding can have."""
-    from ..job.codes import TITLES
+    from ..job import codes as of_specs  # most files have no such comment, and the rules take long to import
     from ..rules.files.registry import all_file_rules
-    from ..rules.registry import ALL_RULES
+    from ..rules.registry import PLANNING_RULES
 
-    rules = (rule.id for rules in (ALL_RULES, all_file_rules()) for rule in rules)
-    return frozenset((*rules, *TITLES, *codes.TITLES))
+    rules = (*rules_in(of_specs, codes), *PLANNING_RULES, *all_file_rules())
+    return frozenset(rule.id for rule in rules)
 
 
 def _useless(ignore: _Ignore) -> Finding:
     place = "in this file" if ignore.lines is None else "at this line"
-    return Finding(
-        rule=codes.USELESS_IGNORE,
-        severity=Severity.NOTE,
-        where=ignore.where,
-        message=f"{ignore.rule} is ignored here, but it finds nothing {place}",
-        hint="take the comment out",
-    )
+    message = f"{ignore.rule} is ignored here, but it reports nothing {place}"
+    return codes.USELESS_IGNORE.at(ignore.where, message, "remove the comment")
 
 
 def _unknown(where: Location, rule: str) -> Finding:
     shown = rule if len(rule) <= _MAX_SHOWN else f"{rule[:_MAX_SHOWN]}..."
     close = difflib.get_close_matches(rule[:_MAX_SHOWN].upper(), sorted(_known()), n=1, cutoff=0.4)
-    hint = f"did you mean `{close[0]}`?" if close else "`dsgen rules` lists them"
-    return _problem(where, f"{shown!r} is no rule that could be ignored", hint)
-
-
-def _problem(where: Location, message: str, hint: str) -> Finding:
-    return Finding(rule=codes.UNKNOWN_IGNORE, severity=Severity.WARNING, where=where, message=message, hint=hint)
+    hint = f"did you mean `{close[0]}`?" if close else "run `dsgen rules` for the list"
+    return codes.UNKNOWN_IGNORE.at(where, f"unknown rule {shown!r}", hint)

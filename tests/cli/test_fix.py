@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,19 +10,20 @@ from pathlib import Path
 import pytest
 
 import dsgen
-from dsgen.cli.fixing import MAX_ROUNDS, Mended, mend, unified_diff, write_mended
+from dsgen.cli.fixing import MAX_ROUNDS, FixedFile, fix_files, unified_diff, write_fixed
 from dsgen.cli.status import ExitStatus
 from dsgen.findings import Edit, Finding, Location, Severity
 from dsgen.job.text import text_of
-from dsgen.validate.submissions import Answer
+from dsgen.validate.validate import Answer
 from dsgen.write import CannotWrite
+from tests.case import NAMES, files_of, read_case
 from tests.cli.running import run
 from tests.needs import needs_deepspeed
-from tests.rules.files.test_cases import CASES, FOLDER, findings_of, flags_of, keywords_of
+from tests.rules.files.test_cases import keywords_of
 
 
 def finding(*edits: tuple[str, int, int, str], rule: str = "ZERO001") -> Finding:
-    """A finding that these edits mend."""
+    """A finding that these edits fix."""
     return Finding(
         rule=rule,
         severity=Severity.ERROR,
@@ -48,13 +48,13 @@ class Checks:
 
 
 def after(check: Checks) -> str:
-    """What `a` holds when it is mended."""
-    files, _ = mend(check, lambda finding: True)
+    """What `a` holds when it is fixed."""
+    files, _ = fix_files(check, lambda finding: True)
     return files[0].after if files else check.text
 
 
 def test_edits_go_on_until_nothing_changes() -> None:
-    """What one round mends may let the next find more; the last answer is on what is left."""
+    """What one round fixes may let the next find more; the last answer is on what is left."""
     check = Checks("abc", ("abc", (("a", 0, 1, "x"),)), ("xbc", (("a", 1, 3, ""),)))
     assert after(check) == "x"
     assert check.asked == 3
@@ -82,13 +82,13 @@ def test_edits_of_a_finding_are_made_together_or_not_at_all() -> None:
     def check(instead: Mapping[str, str]) -> Answer:
         return Answer(findings=(lost, past, twice), documents=1, texts={"a": text_of("abc", "a")})
 
-    files, answer = mend(check, lambda finding: True)
+    files, answer = fix_files(check, lambda finding: True)
     assert files == ()
     assert answer.findings == (lost, past, twice)
 
 
 def test_edits_that_undo_each_other_come_to_rest() -> None:
-    """Two rules that each mend what the other breaks don't go round for ever."""
+    """Two rules that each fix what the other breaks don't go round for ever."""
     check = Checks("a", ("a", (("a", 0, 1, "b"),)), ("b", (("a", 0, 1, "a"),)))
     assert after(check) in ("a", "b")
     assert check.asked <= 3
@@ -106,13 +106,13 @@ def test_rounds_are_limited() -> None:
             findings=(finding(("a", len(text), len(text), "a")),), documents=1, texts={"a": text_of(text, "a")}
         )
 
-    mend(check, lambda finding: True)
+    fix_files(check, lambda finding: True)
     assert asked == MAX_ROUNDS + 1
 
 
-def test_only_what_is_selected_is_mended() -> None:
-    """A finding that isn't told is not mended either."""
-    files, _ = mend(Checks("abc", ("abc", (("a", 0, 1, "x"),))), lambda finding: False)
+def test_only_what_is_selected_is_fixed() -> None:
+    """A finding that isn't told is not fixed either."""
+    files, _ = fix_files(Checks("abc", ("abc", (("a", 0, 1, "x"),))), lambda finding: False)
     assert files == ()
 
 
@@ -129,15 +129,15 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-MENDED = (
-    Mended(path="run.sh", before="one\r\ntwo", after="one\r\n2"),
-    Mended(path="other", before="x\n", after="y\n"),
+FIXED = (
+    FixedFile(path="run.sh", before="one\r\ntwo", after="one\r\n2"),
+    FixedFile(path="other", before="x\n", after="y\n"),
 )
 
 
-def test_files_keep_what_is_not_mended(script: Path) -> None:
+def test_files_keep_what_is_not_fixed(script: Path) -> None:
     """Line ends, byte order mark, permissions and links stay as they are; nothing else is left in the folder."""
-    write_mended(MENDED)
+    write_fixed(FIXED)
     assert script.read_bytes() == b"\xef\xbb\xbfone\r\n2"
     assert stat.S_IMODE(script.stat().st_mode) == 0o710
     assert Path("run.sh").is_symlink()
@@ -149,66 +149,56 @@ def test_a_file_that_changed_meanwhile_is_not_overwritten(script: Path) -> None:
     """When a file is no longer what was checked, nothing is written at all."""
     Path("other").write_text("changed\n")
     with pytest.raises(CannotWrite):
-        write_mended(MENDED)
+        write_fixed(FIXED)
     assert script.read_bytes().endswith(b"two")
 
 
 def test_the_diff_is_one_that_patch_takes() -> None:
     """The diff names the files and marks a last line without an end."""
-    assert unified_diff(MENDED[1:]) == "--- other\n+++ other\n@@ -1 +1 @@\n-x\n+y\n"
-    assert unified_diff(MENDED[:1]).count("\\ No newline at end of file\n") == 2
-
-
-def has_edits(case: str) -> bool:
-    """Whether a finding of the case's bad folder can be mended."""
-    with pytest.MonkeyPatch.context() as patch:
-        return any(found.edits for found in findings_of(case, "bad", patch))
-
-
-def texts_of(folder: Path) -> dict[str, bytes]:
-    """Every file with its bytes."""
-    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    assert unified_diff(FIXED[1:]) == "--- other\n+++ other\n@@ -1 +1 @@\n-x\n+y\n"
+    assert unified_diff(FIXED[:1]).count("\\ No newline at end of file\n") == 2
 
 
 @pytest.fixture
 def bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
-    """A copy of the bad folder of the case that the test is for, as the working directory."""
-    folder = tmp_path / "bad"
-    shutil.copytree(FOLDER / request.getfixturevalue("case") / "bad", folder)
-    monkeypatch.chdir(folder)
-    return folder
+    """The bad submission of the case that the test is for, as the working directory."""
+    read_case(request.getfixturevalue("name")).write("bad", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
-MENDABLE = [case for case in CASES if has_edits(case)]
-
-
-@pytest.mark.parametrize("case", MENDABLE)
-def test_mending_comes_to_rest_and_breaks_nothing(case: str, bad: Path) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_fixing_comes_to_rest_and_breaks_nothing(name: str, bad: Path) -> None:
     """After `--fix` the same command changes nothing more, and no rule finds an error that it didn't find before."""
-    flags = flags_of(case)
-    before = texts_of(bad)
-    errors = {found.rule for found in dsgen.validate(".", **keywords_of(flags)) if found.severity is Severity.ERROR}
+    flags = read_case(name).flags
+    before = files_of(bad)
+    found_before = dsgen.validate(".", **keywords_of(flags))
+    if not any(found.edits for found in found_before):
+        return
+    errors = {found.rule for found in found_before if found.severity is Severity.ERROR}
     shown = run("validate", ".", "--fix", "--diff", *flags)
-    assert texts_of(bad) == before
+    assert files_of(bad) == before
     first = run("validate", ".", "--fix", *flags)
     assert first.stdout == shown.stdout
-    mended = texts_of(bad)
-    assert mended.keys() == before.keys()
-    assert mended != before
+    fixed = files_of(bad)
+    assert fixed.keys() == before.keys()
+    assert fixed != before
     again = run("validate", ".", "--fix", *flags)
-    assert texts_of(bad) == mended
+    assert files_of(bad) == fixed
     assert "@@" not in again.stdout
     left = dsgen.validate(".", **keywords_of(flags))
     assert {found.rule for found in left if found.severity is Severity.ERROR} <= errors
-    assert not [found for found in left if found.edits], "what can be mended is mended"
+    assert not [found for found in left if found.edits], "what can be fixed is fixed"
 
 
 @needs_deepspeed
 @pytest.mark.integration
-@pytest.mark.parametrize("case", MENDABLE)
-def test_deepspeed_takes_what_is_mended(case: str, bad: Path) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_deepspeed_takes_what_is_fixed(name: str, bad: Path) -> None:
     """A config in which `--fix` left no error is one that DeepSpeed's own parser takes, of its newest version."""
-    flags = flags_of(case)
+    flags = list(read_case(name).flags)
+    if not any(found.edits for found in dsgen.validate(".", **keywords_of(read_case(name).flags))):
+        return
     if "--deepspeed-version" in flags:
         flags = [word for word in flags if not word[0].isdigit() or "." not in word]
         flags.remove("--deepspeed-version")
@@ -218,10 +208,10 @@ def test_deepspeed_takes_what_is_mended(case: str, bad: Path) -> None:
 
 
 def test_the_diff_alone_writes_nothing_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`--fix` on files with nothing to mend writes nothing, and its status is that of what is left."""
+    """`--fix` on files with nothing to fix writes nothing, and its status is that of what is left."""
     monkeypatch.chdir(tmp_path)
     Path("job.yaml").write_text("colour: blue\n")
-    before = texts_of(tmp_path)
+    before = files_of(tmp_path)
     for words in ("--fix", "--fix --diff"):
         assert run("validate", ".", *shlex.split(words)).exit_code == ExitStatus.FINDINGS
-    assert texts_of(tmp_path) == before
+    assert files_of(tmp_path) == before

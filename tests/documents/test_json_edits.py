@@ -167,7 +167,7 @@ def test_hjson_becomes_strict_json() -> None:
 
 
 def test_moving_a_triple_quoted_text_keeps_its_meaning() -> None:
-    """A `'''` text means another one in another column, so it becomes a text in quotes when its column changes."""
+    """A `'''` string means another one in another column, so it becomes a text in quotes when its column changes."""
     content = "{\n  a: '''\n       x\n         y\n       '''\n}"
     doc = _read(content)
     for edits in (rename_key(doc, "/a", "a_longer_name"), move_member(doc, "/a", "/b", "c")):

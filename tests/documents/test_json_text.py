@@ -138,9 +138,9 @@ def test_hjson_is_read_with_all_its_departures_from_json() -> None:
         (2, "the key `train_batch_size` without quotes"),
         (2, "a missing comma"),
         (5, "the key `cpu_offload` in single quotes"),
-        (6, "text without quotes"),
+        (6, "string without quotes"),
         (8, "a trailing comma"),
-        (9, "a `'''` text"),
+        (9, "a `'''` string"),
     } <= seen
 
 
@@ -148,10 +148,10 @@ def test_hjson_is_read_with_all_its_departures_from_json() -> None:
     ("content", "pointer", "value", "what"),
     [
         ('{"a": 1,}', "/a", 1, ["a trailing comma"]),
-        ("{'a': 'x'}", "/a", "x", ["the key `a` in single quotes", "text in single quotes"]),
+        ("{'a': 'x'}", "/a", "x", ["the key `a` in single quotes", "string in single quotes"]),
         ('{"a": "x" "b": 2}', "/b", 2, ["a missing comma"]),
-        ("{\n\"a\": '''\n  x\n  '''}", "/a", "x", ["a `'''` text"]),
-        ('{"a": yes\n}', "/a", "yes", ["text without quotes"]),
+        ("{\n\"a\": '''\n  x\n  '''}", "/a", "x", ["a `'''` string"]),
+        ('{"a": yes\n}', "/a", "yes", ["string without quotes"]),
         ('{"a": "it\\\'s"}', "/a", "it's", ["the escape `\\'`"]),
         ("", "", {}, ["no value at all"]),
         ('\ufeff{"a": 1}', "/a", 1, ["a byte order mark"]),
@@ -199,12 +199,12 @@ def test_first_of_duplicate_keys_is_kept() -> None:
 @pytest.mark.parametrize(
     ("content", "line", "column", "message"),
     [
-        ('{"a": 1', 1, 8, "the text ends where a key was expected; the `{` in line 1 is not closed"),
-        ('{"a": True, "b": 1}', 1, 20, "the text without quotes in line 1 goes on to the end of its line"),
+        ('{"a": 1', 1, 8, "expected a key, but the text ends; the `{` in line 1 is not closed"),
+        ('{"a": True, "b": 1}', 1, 20, "the string without quotes in line 1 goes on to the end of its line"),
         ('{"a": 1}\nmore', 2, 1, "the document ends before this, but more text follows"),
         ('{"a" 1}', 1, 6, "`:` is missing after a key"),
-        ('{"a":,}', 1, 6, "`,` stands where a value was expected"),
-        ('{"a": "x\n"}', 1, 7, "this text is not closed on its line"),
+        ('{"a":,}', 1, 6, "expected a value, not `,`"),
+        ('{"a": "x\n"}', 1, 7, "this string is not closed on its line"),
         ('{"a": "\\q"}', 1, 8, "`\\q` is no escape"),
         ('{/* "a": 1}', 1, 2, "this comment is not closed"),
         ("[" * 65, 1, 65, "this is nested more than 64 deep"),

@@ -187,7 +187,7 @@ def test_what_a_variable_hides_is_not_known() -> None:
     [arguments] = script_arguments(line)
     assert arguments.has("--num-layers") and arguments.integer("--num-layers", 5) is None
     assert not arguments.complete
-    assert not arguments.lacks("--fp16") and arguments.flag("--fp16") is None
+    assert not arguments.lacks("--fp16") and not arguments.sure("--fp16")
     assert arguments.setting("--tensor-model-parallel-size", 1) is None
 
 
@@ -197,7 +197,7 @@ def test_options_on_a_condition_are_neither_given_nor_missing() -> None:
     [arguments] = script_arguments(script + "torchrun pretrain_gpt.py $ARGS --hidden-size 64\n")
     assert (arguments.complete, arguments.unsure) == (True, {"--fp16"})
     assert not arguments.has("--fp16") and not arguments.lacks("--fp16") and arguments.may_have("--fp16")
-    assert arguments.flag("--fp16") is None and not arguments.sure("--bf16", "--fp16")
+    assert not arguments.sure("--fp16") and not arguments.sure("--bf16", "--fp16")
     assert arguments.lacks("--bf16") and arguments.integer("--hidden-size") == 64
 
 

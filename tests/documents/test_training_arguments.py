@@ -11,12 +11,12 @@ import pytest
 import dsgen
 from dsgen.documents.document import DsConfig
 from dsgen.documents.hjson.text import read_json
+from dsgen.documents.links import ds_config_of
 from dsgen.documents.shell.launch_line import launches
 from dsgen.documents.shell.script import read_script
 from dsgen.documents.submission import Submission
 from dsgen.documents.training_arguments import (
     TrainingArguments,
-    ds_config_of,
     from_launches,
     known_arguments,
     read_value,
@@ -93,9 +93,22 @@ def test_what_cannot_be_known_has_a_place_and_no_value() -> None:
     """A variable's value is not known: the argument is given, its value is absent."""
     found = read("--per_device_train_batch_size $BATCH --bf16")
     assert found is not None
-    assert found.given("per_device_train_batch_size")
+    assert found.has("per_device_train_batch_size")
     assert found.value("per_device_train_batch_size") is None
     assert found.complete
+
+
+def test_the_batch_is_stated_with_its_defaults() -> None:
+    """What is left out has its default, which is said; with a batch that is searched for, there is none."""
+    found = read("--per_device_train_batch_size 4")
+    assert found is not None
+    assert found.batch is not None
+    assert (found.batch.sequences, found.batch.written) == (4, False)
+    assert found.batch.text.endswith("gradient_accumulation_steps 1 (the default)")
+    assert found.kind("per_device_train_batch_size") == "int"
+    searched = read("--per_device_train_batch_size 4 --auto_find_batch_size")
+    assert searched is not None
+    assert searched.batch is None
 
 
 def test_words_that_may_be_options_leave_the_line_open() -> None:

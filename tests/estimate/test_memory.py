@@ -95,7 +95,7 @@ def test_states_per_parameter(framework: str, precision: str, stage: int, expect
 
 def _padding(job: Job) -> int:
     """Rows that Megatron adds to embedding and head."""
-    rows = int(model_size.padded_vocab(job.model.vocab, 1, job.framework)) - job.model.vocab
+    rows = int(model_size.padded_vocab(job.model.vocab, 1, job.framework.vocabulary_multiple)) - job.model.vocab
     return 2 * rows * job.model.hidden
 
 
@@ -105,7 +105,9 @@ def test_tensor_and_pipeline_share_all_parameters_out() -> None:
     layout = Layout(data=1, tensor=4, pipeline=4)
     held = sum(float(stage_parameters(small, layout, stage).shared) for stage in range(4)) * 4
     norms = small.model.layers * model_size.norm_parameters(small.model) + model_size.final_parameters(small.model)
-    padded = 2 * (int(model_size.padded_vocab(32000, 4, "megatron-lm")) - 32000) * small.model.hidden
+    padded = (
+        2 * (int(model_size.padded_vocab(32000, 4, small.framework.vocabulary_multiple)) - 32000) * small.model.hidden
+    )
     assert held == model_size.parameter_count(small.model) + 3 * norms + padded
 
 

@@ -26,6 +26,7 @@ from dsgen.estimate.model_size import (
     router_parameters,
     shared_expert_parameters,
 )
+from dsgen.frameworks import FRAMEWORKS
 from dsgen.job.hf_config import model_from_config
 from tests.needs import needs_transformers
 
@@ -263,14 +264,16 @@ def test_tied_head_has_no_parameters() -> None:
 )
 def test_megatron_pads_the_vocabulary(vocab: int, tensor: int, padded: int) -> None:
     """Megatron pads to the next multiple of 128 × tensor; the others keep the vocabulary."""
-    assert padded_vocab(vocab, tensor, "megatron-lm") == padded_vocab(vocab, tensor, "megatron-deepspeed") == padded
-    assert padded_vocab(vocab, tensor, "deepspeed") == padded_vocab(vocab, tensor, "huggingface") == vocab
+    rows = {name: padded_vocab(vocab, tensor, known.vocabulary_multiple) for name, known in FRAMEWORKS.items()}
+    assert rows["megatron-lm"] == rows["megatron-deepspeed"] == padded
+    assert rows["deepspeed"] == rows["huggingface"] == vocab
 
 
 @pytest.mark.parametrize("framework", ["megatron-lm", "deepspeed"])
 def test_padding_is_columnar(framework: str) -> None:
     """A column of tensor degrees gives a column of as many vocabularies, each that of its row."""
     tensor = np.array([1, 2, 4, 8])
-    column = padded_vocab(50257, tensor, framework)
+    multiple = FRAMEWORKS[framework].vocabulary_multiple
+    column = padded_vocab(50257, tensor, multiple)
     assert column.shape == tensor.shape
-    assert column.tolist() == [padded_vocab(50257, int(t), framework) for t in tensor]
+    assert column.tolist() == [padded_vocab(50257, int(t), multiple) for t in tensor]

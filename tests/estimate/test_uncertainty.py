@@ -15,10 +15,10 @@ from dsgen.estimate.uncertainty import (
     MEMORY_KINDS,
     TIME_REGIMES,
     Band,
+    bands,
     memory_shares,
     ordering_band,
     required_band,
-    table,
     time_regime,
     time_shares,
 )
@@ -39,23 +39,23 @@ def on_generation(generation: str) -> Job:
 @pytest.mark.parametrize("regime", TIME_REGIMES)
 def test_every_regime_holds_the_estimate(regime: str) -> None:
     """No band excludes what it is around, or is wider than a factor of three."""
-    band = table().step_time[regime]
+    band = bands("step_time")[regime]
     assert 1 / 3 < band.low <= 1 <= band.high < 3
 
 
 @pytest.mark.parametrize("kind", MEMORY_KINDS)
 def test_memory_is_more_certain_than_time(kind: str) -> None:
     """The band of memory holds the estimate and is narrower than any of time."""
-    band = table().memory[kind]
-    assert 1 <= band.high < min(other.high for other in table().step_time.values())
+    band = bands("memory")[kind]
+    assert 1 <= band.high < min(other.high for other in bands("step_time").values())
     assert band.low == pytest.approx(1 / band.high)
 
 
 def test_unknown_generations_are_the_least_certain() -> None:
     """No regime's band reaches beyond that of generations nobody measured."""
-    bands = table().step_time
-    assert bands["unknown"].low == min(band.low for band in bands.values())
-    assert bands["unknown"].high == max(band.high for band in bands.values())
+    regimes = bands("step_time")
+    assert regimes["unknown"].low == min(band.low for band in regimes.values())
+    assert regimes["unknown"].high == max(band.high for band in regimes.values())
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_a_plan_carries_its_band() -> None:
 
 def test_layouts_are_told_apart_better_than_times_are_known() -> None:
     """What two layouts of a job share doesn't matter to their order: the ranking's band is narrower than any other."""
-    narrowest = min(log(band.high / band.low) / 2 for band in table().step_time.values())
+    narrowest = min(log(band.high / band.low) / 2 for band in bands("step_time").values())
     assert 0 <= ordering_band() < narrowest
 
 

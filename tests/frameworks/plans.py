@@ -8,7 +8,7 @@ from typing import Any
 from dsgen.catalog.records import Accelerator, Model
 from dsgen.estimate.layout import Layout
 from dsgen.estimate.ledgers import Memory, StepTime, Throughput
-from dsgen.frameworks import ConfigPath, Program
+from dsgen.frameworks import FRAMEWORKS, ConfigPath, Program
 from dsgen.job.records import Cluster, Job, Launch, Origin, Pins, Training
 from dsgen.search.plan import Plan
 from tests.jobs import NO_UNCERTAINTY
@@ -58,7 +58,7 @@ def make_job(framework: str, model: Model = GPT, *, generation: str = "ampere", 
         host_memory_bytes=None, cpu_cores=None, local_nvme_bytes=None, price_per_node_hour=None, source="test",
     )  # fmt: skip
     return Job(
-        name="test", framework=framework, deepspeed_version=(0, 19, 8), model=model, cluster=cluster,
+        name="test", framework=FRAMEWORKS[framework], deepspeed_version=(0, 19, 8), model=model, cluster=cluster,
         gpus=changes.get("gpus", 1024), training=replace(training, **in_training), pins=Pins(), headroom=0.08,
         launch=replace(launch, **in_launch), origin=Origin(path="test.yaml"),
     )  # fmt: skip

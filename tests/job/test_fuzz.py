@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsgen.findings import InvalidJob
+from dsgen.frameworks import FRAMEWORKS
 from dsgen.job import load
 from dsgen.job.schema_check import load_schema
 
@@ -68,7 +69,7 @@ WORDS = ("null", "true", "0", "-1", "1e400", ".nan", "1e18", "0.1", "[]", "{}", 
 def try_load(source: Any, overrides: dict[str, object]) -> None:
     """Load; `InvalidJob` with at least one finding is a fair answer."""
     try:
-        load(source, overrides=overrides)
+        load(source, FRAMEWORKS, overrides=overrides)
     except InvalidJob as invalid:
         assert invalid.findings
         assert all(finding.message and finding.rule.startswith("SPEC") for finding in invalid.findings)
@@ -99,7 +100,7 @@ def mutate(text: str, rng: random.Random) -> str:
 def test_damaged_text_is_told_not_raised() -> None:
     """Two thousand random damages of a whole spec load or raise `InvalidJob`."""
     rng = random.Random(20_26)
-    load(io.StringIO(TEXT))
+    load(io.StringIO(TEXT), FRAMEWORKS)
     for _ in range(2000):
         try_load(io.StringIO(mutate(TEXT, rng)), {})
 

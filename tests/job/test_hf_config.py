@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from dsgen.catalog import Model
 from dsgen.estimate.model_size import parameter_count
-from dsgen.job.hf_config import ConfigError, model_from_config
-from dsgen.job.hf_families import FAMILIES
+from dsgen.job.hf_config import FAMILIES, ConfigError, model_from_config
 
 INLINE: dict[str, object] = {
     "hidden_size": 1024,
@@ -65,7 +64,7 @@ def test_null_is_a_problem_only_where_the_class_takes_none() -> None:
     model = convert(model_type="llama", head_dim=None, num_key_value_heads=None)
     assert (model.head_dim, model.kv_heads) == (128, 32)
     assert problems(model_type="llama", hidden_size=None) == (
-        ("hidden_size", "hidden_size is empty, not a whole number", "hidden_size: 4096"),
+        ("hidden_size", "hidden_size is empty, not an integer", "set hidden_size: 4096"),
     )
 
 
@@ -88,14 +87,14 @@ def test_every_problem_is_reported_at_once() -> None:
     [
         (
             {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 33},
-            ("hidden_size", "hidden_size is 4096, not a multiple of the 33 attention heads", "hidden_size: 4092"),
+            ("hidden_size", "hidden_size is 4096, not a multiple of the 33 attention heads", "set hidden_size: 4092"),
         ),
         (
             {"model_type": "llama", "num_key_value_heads": 5},
             (
                 "num_key_value_heads",
                 "num_key_value_heads is 5, which doesn't divide the 32 attention heads",
-                "num_key_value_heads: 4",
+                "set num_key_value_heads: 4",
             ),
         ),
         (
@@ -103,43 +102,43 @@ def test_every_problem_is_reported_at_once() -> None:
             (
                 "num_experts_per_tok",
                 "num_experts_per_tok is 9, more than the 8 experts",
-                "num_experts_per_tok: 8",
+                "set num_experts_per_tok: 8",
             ),
         ),
         (
             {"model_type": "gpt2", "n_embd": 100},
-            ("n_embd", "n_embd is 100, not a multiple of the 12 attention heads", "n_embd: 96"),
+            ("n_embd", "n_embd is 100, not a multiple of the 12 attention heads", "set n_embd: 96"),
         ),
         (
             {"model_type": "qwen4"},
-            ("model_type", "model_type is 'qwen4', which dsgen doesn't know", "model_type: qwen3"),
+            ("model_type", "unknown model_type 'qwen4'", "did you mean qwen3?"),
         ),
         (
             {"model_type": "qwen3_moe", "mlp_only_layers": "all"},
-            ("mlp_only_layers", "mlp_only_layers is 'all', not a list of layer numbers", "mlp_only_layers: []"),
+            ("mlp_only_layers", "mlp_only_layers is 'all', not a list of layer numbers", "set mlp_only_layers: []"),
         ),
         (
             {**INLINE, "position_embedding": "rotray"},
             (
                 "position_embedding",
                 "position_embedding is 'rotray', not one of learned, rotary, alibi, none",
-                "position_embedding: rotary",
+                "set position_embedding: rotary",
             ),
         ),
         (
             {**INLINE, "num_experts_per_tok": 2},
             (
                 "num_experts_per_tok",
-                "num_experts_per_tok is 2, but means nothing without num_experts",
-                "add num_experts: 8, or leave num_experts_per_tok out",
+                "num_experts_per_tok is 2, but has no effect without num_experts",
+                "add num_experts: 8, or remove num_experts_per_tok",
             ),
         ),
         (
             {**INLINE, "q_lora_rank": 64},
             (
                 "q_lora_rank",
-                "q_lora_rank is 64, but means nothing without kv_lora_rank",
-                "add kv_lora_rank: 512, or leave q_lora_rank out",
+                "q_lora_rank is 64, but has no effect without kv_lora_rank",
+                "add kv_lora_rank: 512, or remove q_lora_rank",
             ),
         ),
     ],

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from dsgen import job as spec
 from dsgen.findings import InvalidJob, Severity
-from dsgen.job import load, load_with_findings
+from dsgen.frameworks import FRAMEWORKS
+from dsgen.job.records import Job
 from dsgen.job.resolve import DEFAULT_HEADROOM
 from dsgen.units import GBIT_PER_S, GIB
 
@@ -32,6 +34,11 @@ SHAPE: dict[str, Any] = {
 }
 
 
+def load(source: Any, **overrides: object) -> Job:
+    """The job of a spec in any form."""
+    return spec.load(source, FRAMEWORKS, overrides=overrides)
+
+
 def with_(**changes: Any) -> dict[str, Any]:
     """The plain spec with some keys changed."""
     return {**SPEC, **changes}
@@ -40,14 +47,14 @@ def with_(**changes: Any) -> dict[str, Any]:
 def rules(source: Any, **overrides: object) -> list[str]:
     """The ids of what is wrong with a spec."""
     with pytest.raises(InvalidJob) as caught:
-        load(source, overrides=overrides)
+        load(source, **overrides)
     return [finding.rule for finding in caught.value.findings]
 
 
 def test_what_is_left_out_has_its_default() -> None:
     """The shortest spec gives a whole job."""
     job = load(SPEC)
-    assert (job.name, job.framework, job.deepspeed_version) == ("gpt3-175b", "megatron-deepspeed", (0, 19, 8))
+    assert (job.name, job.framework.name, job.deepspeed_version) == ("gpt3-175b", "megatron-deepspeed", (0, 19, 8))
     assert (job.gpus, job.nodes, job.headroom) == (1024, 128, DEFAULT_HEADROOM)
     assert (job.training.sequence_length, job.training.precision, job.training.attention) == (2048, "bf16", "flash")
     assert (job.training.optimizer, job.training.learning_rate, job.training.duration_tokens) == ("adamw", 1e-4, None)
@@ -110,7 +117,7 @@ def test_a_flags_path_starts_where_the_command_runs(tmp_path: Path, monkeypatch:
     (tmp_path / "specs" / "job.json").write_text(json.dumps(SPEC), encoding="utf-8")
     (tmp_path / "tiny.json").write_text(json.dumps({"model_type": "llama", **SHAPE}), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    assert load("specs/job.json", overrides={"model": "tiny.json"}).name == "tiny"
+    assert load("specs/job.json", model="tiny.json").name == "tiny"
 
 
 @pytest.mark.parametrize("content", ["", "[1]", "{", "[" * 100_000, '{"model_type": "nothing"}', "\0", "x" * 2_000_000])
@@ -155,7 +162,9 @@ def test_hostile_text_comes_through_as_data() -> None:
 
 def test_warnings_do_not_stop_a_job() -> None:
     """A secret in the environment is told, and the job loads."""
-    _, findings = load_with_findings(with_(launch={"environment": {"HF_TOKEN": "x", "NCCL_DEBUG": "INFO"}}))
+    _, findings = spec.load_with_findings(
+        with_(launch={"environment": {"HF_TOKEN": "x", "NCCL_DEBUG": "INFO"}}), FRAMEWORKS
+    )
     assert [(finding.rule, finding.severity) for finding in findings] == [("SPEC016", Severity.WARNING)]
 
 

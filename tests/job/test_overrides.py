@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dsgen.findings import InvalidJob
+from dsgen.frameworks import FRAMEWORKS
 from dsgen.job import load, parse_value
 
 TEXT = """\
@@ -26,7 +27,9 @@ launch:
 
 def job(**overrides: Any) -> Any:
     """The job with overrides; two underscores stand for a dot."""
-    return load(io.StringIO(TEXT), overrides={key.replace("__", "."): value for key, value in overrides.items()})
+    return load(
+        io.StringIO(TEXT), FRAMEWORKS, overrides={key.replace("__", "."): value for key, value in overrides.items()}
+    )
 
 
 def test_an_override_goes_over_the_file() -> None:
@@ -75,7 +78,7 @@ def test_text_stays_text_where_text_is_taken() -> None:
 def test_a_bad_override_is_located_at_the_flags(overrides: dict[str, object], pointer: str, rule: str) -> None:
     """What is wrong with a flag's value is a finding at `<flags>` that names the key."""
     with pytest.raises(InvalidJob) as caught:
-        load(io.StringIO(TEXT), overrides=overrides)
+        load(io.StringIO(TEXT), FRAMEWORKS, overrides=overrides)
     found = [(finding.where.path, finding.where.pointer, finding.rule) for finding in caught.value.findings]
     assert found == [("<flags>", pointer, rule)]
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from dsgen.catalog.records import Accelerator, Model
 from dsgen.estimate.layout import Layout
 from dsgen.estimate.ledgers import Memory, StepTime, Throughput
+from dsgen.frameworks import FRAMEWORKS
 from dsgen.frameworks.program import ArgumentGroup, ConfigPath, Program, RenderedFile
 from dsgen.job.records import Cluster, Job, Launch, Origin, Pins, Training
 from dsgen.search.plan import Plan
@@ -100,7 +101,7 @@ def plan(
     """A plan whose figures are zero: launchers read the job and the layout only."""
     job = Job(
         name=name,
-        framework="deepspeed",
+        framework=FRAMEWORKS["deepspeed"],
         deepspeed_version=(0, 19, 8),
         model=model(),
         cluster=cluster(gpus_per_node=gpus_per_node, cpu_cores=cpu_cores),

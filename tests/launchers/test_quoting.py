@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsgen.frameworks.program import ConfigPath
+from dsgen.launchers import call
 from dsgen.launchers.quoting import Raw, comment, option_lines, plain_name, sbatch_word, shell_word
-from dsgen.launchers.template import fill
-from tests.launchers.hand_built import HOSTILE
+from tests.launchers.hand_built import HOSTILE, plan, program
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
 
@@ -80,4 +80,4 @@ def test_a_missing_value_is_an_error() -> None:
     from jinja2 import UndefinedError
 
     with pytest.raises(UndefinedError):
-        fill("slurm.sbatch.j2")
+        call.fill("slurm.sbatch.j2", plan("slurm"), program())

@@ -8,6 +8,7 @@ from typing import Any
 
 from dsgen.catalog.records import Accelerator, Model
 from dsgen.findings import Location
+from dsgen.frameworks import FRAMEWORKS
 from dsgen.job.records import Calibration, Cluster, Job, Launch, Origin, Pins, Training
 from dsgen.units import GB, GIB
 
@@ -93,7 +94,7 @@ def job(
     pinned = dict(pins or {})
     return Job(
         name="test",
-        framework=framework,
+        framework=FRAMEWORKS[framework],
         deepspeed_version=deepspeed_version,
         model=replace(MODEL, **(model or {})),
         cluster=replace(CLUSTER, accelerator=replace(A100, **(accelerator or {})), **(cluster or {})),

@@ -90,8 +90,8 @@ PIPELINE = {
         job(),
         {"pipeline": 4, "virtual_pipeline": 2, "gradient_accumulation": 8},
         {"pipeline": 4, "virtual_pipeline": 2, "gradient_accumulation": 6},
-        "6 micro-batches",
-        "4 pipeline stages",
+        "gradient_accumulation: 6",
+        "pipeline: 4",
     ),
     "BATCH011": case(
         job(),

@@ -10,7 +10,7 @@ from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.estimate.ledgers import Memory
 from dsgen.findings import Finding, Severity
 from dsgen.job.records import Job
-from dsgen.rules import binding_rules, check_layout, check_pins
+from dsgen.rules.run import binding_rules, check_layout, check_pins
 from dsgen.units import GIB
 from tests.rules.jobs import MOE, job
 
@@ -42,7 +42,7 @@ def test_pinned_tensor_gets_the_rules_own_message() -> None:
     found = errors(job(gpus=96, model={"heads": 128, "kv_heads": 128}, pins={"tensor": 3}))
     assert set(found) == {"MLM004"}
     assert found["MLM004"].message == "tensor: 3 does not divide the 128 attention heads"
-    assert found["MLM004"].hint == "tensor: 1, 2, 4 or 8"
+    assert found["MLM004"].hint == "use tensor: 1, 2, 4 or 8"
     assert found["MLM004"].where.line == 10
 
 
@@ -69,7 +69,7 @@ def test_partial_world_must_divide_the_gpus() -> None:
     """Known factors of the world that don't divide it are refused, with the nearest sizes and GPU counts."""
     found = errors(job(pins={"data": 3, "tensor": 8}))
     assert found["MLM001"].message == "data: 3 × tensor: 8 = 24 does not divide gpus: 1024"
-    assert found["MLM001"].hint == "data: 1, 2 or 4, or gpus: 1008 or 1032"
+    assert found["MLM001"].hint == "use data: 1, 2 or 4, or gpus: 1008 or 1032"
     assert found["MLM001"].where.pointer == "/layout/data"
 
 
@@ -77,20 +77,20 @@ def test_whole_world_must_equal_the_gpus() -> None:
     """When every factor of the world is known, the product has to be the number of GPUs."""
     found = errors(job(pins={"data": 8, "tensor": 8, "pipeline": 8, "context": 1}))
     assert found["MLM001"].message == "data: 8 × tensor: 8 × pipeline: 8 × context: 1 = 512 is not gpus: 1024"
-    assert found["MLM001"].hint == "data: 16, or gpus: 512"
+    assert found["MLM001"].hint == "use data: 16, or gpus: 512"
 
 
 def test_hinted_data_divides_gpus_and_batch() -> None:
     """`data` is a factor of both products, so 97 replicas are no way out of a batch of 97 on 64 GPUs."""
     found = errors(job(gpus=64, training={"global_batch": 97}, pins={"data": 8}))
-    assert found["MLM002"].hint == "data: 1, or global_batch: 96 or 104"
+    assert found["MLM002"].hint == "use data: 1, or global_batch: 96 or 104"
 
 
 def test_partial_batch_must_divide_the_global_batch() -> None:
     """Known factors of the batch that don't divide it are refused, with the nearest values that do."""
     found = errors(job("megatron-deepspeed", pins={"micro_batch": 5}))
     assert found["MDS008"].message == "micro_batch: 5 does not divide global_batch: 1536"
-    assert found["MDS008"].hint == "micro_batch: 3, 4 or 6, or global_batch: 1535 or 1540"
+    assert found["MDS008"].hint == "use micro_batch: 3, 4 or 6, or global_batch: 1535 or 1540"
 
 
 def test_data_that_follows_counts_in_the_batch() -> None:

@@ -9,7 +9,8 @@ import numpy as np
 from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.estimate.ledgers import Memory
 from dsgen.estimate.uncertainty import memory_shares
-from dsgen.rules import FIT_RULES, check_fit
+from dsgen.rules.registry import FIT_RULES
+from dsgen.rules.run import check_fit
 from dsgen.units import GIB
 from tests.rules.jobs import job
 
@@ -43,9 +44,9 @@ def test_hint_names_changes_that_are_left() -> None:
     over = replace(EMPTY, capacity_bytes=1 * GIB, required_bytes=2 * GIB)
     (finding,) = check_fit(job(), LAYOUT, over)
     assert finding.hint is not None
-    assert finding.hint.startswith("micro_batch: 1, or recompute: full, or")
+    assert finding.hint.startswith("use micro_batch: 1, or recompute: full, or")
     (finding,) = check_fit(job(), replace(LAYOUT, micro_batch=1, recompute=Recompute.FULL, zero_stage=3), over)
-    assert finding.hint == "more tensor or pipeline parallelism"
+    assert finding.hint == "use more tensor or pipeline parallelism"
 
 
 def test_hint_breaks_no_rule() -> None:
@@ -53,9 +54,9 @@ def test_hint_breaks_no_rule() -> None:
     over = replace(EMPTY, capacity_bytes=1 * GIB, required_bytes=2 * GIB)
     plain = Layout(data=8, recompute=Recompute.FULL)
     lamb = job("deepspeed", training={"optimizer": "lamb"})
-    assert [f.hint for f in check_fit(lamb, plain, over)] == ["more tensor parallelism"]
+    assert [f.hint for f in check_fit(lamb, plain, over)] == ["use more tensor parallelism"]
     assert [f.hint for f in check_fit(job("huggingface"), replace(plain, zero_stage=3), over)] == [
-        "offload: optimizer, or more tensor parallelism"
+        "use offload: optimizer, or more tensor parallelism"
     ]
 
 
@@ -67,7 +68,7 @@ def test_host_memory_is_a_nodes() -> None:
     assert finding.rule == "MEM002"
     assert "101.0 GiB" in finding.message
     assert "100.0 GiB" in finding.message
-    assert finding.hint == "offload: none, or more nodes"
+    assert finding.hint == "use offload: none, or more nodes"
 
 
 def test_unknown_host_memory_allows_offload() -> None:
@@ -81,6 +82,6 @@ def test_columns_equal_numbers() -> None:
     bytes_ = np.array([1, 91, 92, 93, 200]) * GIB
     columns = replace(EMPTY, required_bytes=bytes_, capacity_bytes=100 * GIB, host_bytes_per_node=bytes_ * 20)
     for rule in FIT_RULES:
-        for i, holds in enumerate(np.asarray(rule.holds(job(), LAYOUT, columns)).tolist()):
+        for i, holds in enumerate(np.asarray(rule.columns.holds(job(), LAYOUT, columns)).tolist()):
             row = replace(columns, required_bytes=bytes_[i], host_bytes_per_node=bytes_[i] * 20)
-            assert holds == bool(rule.holds(job(), LAYOUT, row))
+            assert holds == bool(rule.columns.holds(job(), LAYOUT, row))

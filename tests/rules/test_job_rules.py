@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from dsgen.job.records import Job
-from dsgen.rules import JOB_RULES, check_job
+from dsgen.rules.registry import JOB_RULES
+from dsgen.rules.run import check_job
 from tests.rules.jobs import MOE, job
 
 MDS = "megatron-deepspeed"

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import re
 
+from dsgen.documents import codes as of_files
+from dsgen.documents.runs import measurement
 from dsgen.estimate.layout import FIELDS
 from dsgen.findings import Severity
-from dsgen.rules import ALL_RULES, IDENTITY_RULES, LAYOUT_RULES
+from dsgen.job import codes
+from dsgen.rule import rules_in
+from dsgen.rules.registry import IDENTITY_RULES, LAYOUT_RULES, PLANNING_RULES
+
+ALL_RULES = (*PLANNING_RULES, *rules_in(codes, of_files, measurement))
 
 
 def test_ids_are_unique_and_well_formed() -> None:
@@ -17,23 +23,19 @@ def test_ids_are_unique_and_well_formed() -> None:
 
 
 def test_every_rule_says_what_it_requires_and_why() -> None:
-    """Every rule has a title that is a sentence, a source and a severity."""
+    """Every rule has a title that is a sentence, a source, a severity, what it prevents and a fix."""
     for rule in ALL_RULES:
         assert re.fullmatch(r"[A-Z].+\.", rule.title), rule.id
         assert len(rule.title) <= 120, rule.id
         assert len(rule.source) > 10, rule.id
         assert isinstance(rule.severity, Severity), rule.id
+        assert len(rule.prevents) > 10, rule.id
+        assert re.fullmatch(r"[^A-Z].+[^.]", rule.fix), rule.id
 
 
 def test_layout_rules_read_known_variables() -> None:
     """The variables of a layout rule are fields of a layout, each named once."""
     for rule in (*LAYOUT_RULES, *IDENTITY_RULES):
-        assert rule.variables
-        assert len(set(rule.variables)) == len(rule.variables)
-        assert set(rule.variables) <= set(FIELDS)
-
-
-def test_frameworks_are_known() -> None:
-    """A rule's frameworks are spelled as in the job spec."""
-    known = {"deepspeed", "huggingface", "megatron-deepspeed", "megatron-lm"}
-    assert all(set(rule.frameworks) <= known for rule in LAYOUT_RULES)
+        assert rule.columns.reads
+        assert len(set(rule.columns.reads)) == len(rule.columns.reads)
+        assert set(rule.columns.reads) <= set(FIELDS)

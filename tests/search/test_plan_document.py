@@ -10,7 +10,6 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import dsgen
-from dsgen.search.plan_document import search_document
 
 SCHEMA: dict[str, Any] = json.loads(files("dsgen.schemas").joinpath("plan.schema.json").read_text(encoding="utf-8"))
 DEFINITIONS = SCHEMA["$defs"]
@@ -59,7 +58,7 @@ def test_plans_keep_to_the_schema(result: dsgen.SearchResult) -> None:
 
 def test_search_document_keeps_to_the_schema(result: dsgen.SearchResult) -> None:
     """The answer of a search is valid, and survives JSON unchanged."""
-    document = search_document(result)
+    document = result.to_dict()
     Draft202012Validator(SCHEMA).validate(document)
     assert json.loads(json.dumps(document)) == document
     assert document["feasible"] == result.feasible
@@ -69,7 +68,7 @@ def test_infeasible_document_keeps_to_the_schema() -> None:
     """An infeasible answer is valid too, with its nearest miss and its suggestions."""
     answer = dsgen.search(dsgen.load_job({**JOB, "model": "gpt3-175b", "gpus": 8}))
     assert isinstance(answer, dsgen.Infeasible)
-    document = search_document(answer)
+    document = answer.to_dict()
     Draft202012Validator({"$ref": "#/$defs/infeasible", "$defs": DEFINITIONS}).validate(document)
     assert document["infeasible"]["suggestions"], document  # type: ignore[index]
 

@@ -16,11 +16,11 @@ from dsgen.estimate.memory import memory
 from dsgen.estimate.step_time import step_time
 from dsgen.findings import Severity
 from dsgen.job.records import Job
-from dsgen.rules import FIT_RULES, LAYOUT_RULES
+from dsgen.rules.registry import FIT_RULES, LAYOUT_RULES
 from dsgen.search.enumerate import _DOMAINS, divisors, enumerate_legal
+from dsgen.search.feasible import feasible_layouts
 from dsgen.search.plan import Infeasible, SearchResult
 from dsgen.search.rank import TIME_BAND, judged_time
-from dsgen.search.search import feasible_layouts
 from tests.jobs import job
 
 JOBS = {
@@ -29,7 +29,7 @@ JOBS = {
     "megatron-deepspeed": {"framework": "megatron-deepspeed", "gpus": 8},
     "deepspeed with offload": {"framework": "deepspeed", "gpus": 4, "training__global_batch": 12},
     "huggingface": {"framework": "huggingface", "gpus": 8},
-    "moe": {"model": "mixtral-8x7b", "gpus": 16, "training__global_batch": 16},
+    "moe": {"model": "mixtral-8x7b", "gpus": 8, "training__global_batch": 16},
     "pinned": {"layout__tensor": 2, "layout__zero_stage": 1, "layout__gradient_accumulation": 3},
 }
 
@@ -66,19 +66,15 @@ def every_layout(job: Job) -> list[Layout]:
                     offload=offload,
                 )
             )
-    return [layout for layout in layouts if _pinned(job, layout)]
-
-
-def _pinned(job: Job, layout: Layout) -> bool:
-    cells = layout.to_dict()
     pins = {f.name: getattr(job.pins, f.name) for f in fields(job.pins)}
-    return all(value is None or cells[name] == value for name, value in pins.items())
+    pins = {name: value for name, value in pins.items() if value is not None}
+    return [layout for layout in layouts if all(getattr(layout, name) == value for name, value in pins.items())]
 
 
-def breaks_no_rule(job: Job, layout: Layout) -> bool:
-    """Whether a single layout passes every rule that removes layouts."""
-    rules = [rule for rule in LAYOUT_RULES if rule.severity is Severity.ERROR and rule.binds(job)]
-    return all(bool(rule.holds(job, layout)) for rule in rules)
+def legal_layouts(job: Job, layouts: list[Layout]) -> list[Layout]:
+    """The layouts that pass every rule that removes layouts, one by one."""
+    rules = [rule.columns for rule in LAYOUT_RULES if rule.severity is Severity.ERROR and rule.columns.binds(job)]
+    return [layout for layout in layouts if all(bool(rule.holds(job, layout)) for rule in rules)]
 
 
 def cells(layouts: Layouts) -> set[tuple[Any, ...]]:
@@ -91,7 +87,7 @@ def test_search_equals_brute_force(name: str) -> None:
     """The staged columns keep exactly the layouts that a plain loop over rules and estimates keeps, and count all."""
     small = job(**JOBS[name])
     everything = every_layout(small)
-    legal = [layout for layout in everything if breaks_no_rule(small, layout)]
+    legal = legal_layouts(small, everything)
     found = enumerate_legal(small)
     assert found.considered == len(everything)
     assert sum(found.rejected_by.values()) == len(everything) - len(legal)
@@ -102,7 +98,7 @@ def test_search_equals_brute_force(name: str) -> None:
     kept = cells(feasible.layouts)
     for layout in sample:
         ledger = memory(small, layout)
-        fits = all(bool(rule.holds(small, layout, ledger)) for rule in FIT_RULES)
+        fits = all(bool(rule.columns.holds(small, layout, ledger)) for rule in FIT_RULES)
         assert fits == (tuple(layout.to_dict().values()) in kept)
 
 
@@ -201,11 +197,11 @@ def test_rejections_are_counted_by_the_first_rule_in_the_tables_order() -> None:
     order = dict.fromkeys(("data", "tensor", "pipeline", "context"), 0)
     order |= {name: step for step, (name, _) in enumerate(_DOMAINS, start=1)}
     order["gradient_accumulation"] = order["micro_batch"]
-    rules = [rule for rule in LAYOUT_RULES if rule.severity is Severity.ERROR and rule.binds(small)]
-    rules.sort(key=lambda rule: max(order[name] for name in rule.variables))
+    rules = [rule for rule in LAYOUT_RULES if rule.severity is Severity.ERROR and rule.columns.binds(small)]
+    rules.sort(key=lambda rule: max(order[name] for name in rule.columns.reads))
     counts: Counter[str] = Counter()
     for layout in every_layout(small):
-        counts.update([rule.id for rule in rules if not bool(rule.holds(small, layout))][:1])
+        counts.update([rule.id for rule in rules if not bool(rule.columns.holds(small, layout))][:1])
     assert dict(enumerate_legal(small).rejected_by) == dict(counts)
 
 

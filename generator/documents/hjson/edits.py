@@ -13,9 +13,9 @@ from copy import deepcopy
 from typing import Any, Final
 
 from ...findings import Edit
-from ...job.source import escape
+from ...job.pointer import escape, value_at
 from ...job.text import Text
-from .layout import Change, insertions, line_indent, removals, starts_line, unit
+from .layout import Change, insertions, line_end, line_indent, removals, starts_line, unit
 from .text import JsonText, read_json
 from .tokens import MULTILINE, dump
 
@@ -46,8 +46,10 @@ def rename_key(doc: JsonText, pointer: str, name: str) -> tuple[Edit, ...]:
         return ()
 
     def renamed(data: Any) -> Any:
-        members = _at(data, parent)
-        _refill(members, {name if old == key else old: value for old, value in members.items()})
+        members: Any = value_at(data, parent)
+        renamed_members = {name if old == key else old: value for old, value in members.items()}
+        members.clear()
+        members.update(renamed_members)
         return data
 
     changes = [Change(span.key_start, span.key_end, _key_like(doc, span.key_start, name))]
@@ -61,7 +63,7 @@ def remove_member(doc: JsonText, pointer: str) -> tuple[Edit, ...]:
         return ()
 
     def removed(data: Any) -> Any:
-        holder = _at(data, parent)
+        holder: Any = value_at(data, parent)
         del holder[int(key) if isinstance(holder, list) else key]
         return data
 
@@ -84,7 +86,7 @@ def replace_value(doc: JsonText, pointer: str, value: object) -> tuple[Edit, ...
     def replaced(data: Any) -> Any:
         if not pointer:
             return value
-        holder = _at(data, parent)
+        holder: Any = value_at(data, parent)
         holder[int(key) if isinstance(holder, list) else key] = value
         return data
 
@@ -107,8 +109,9 @@ def move_member(doc: JsonText, pointer: str, parent_pointer: str, name: str) -> 
     holder, new_key = _split(parent_pointer)
 
     def moved(data: Any) -> Any:
-        value = _at(data, parent).pop(key)
-        members = _at(data, parent_pointer) if doc.has(parent_pointer) else data.setdefault(new_key, {})
+        held: Any = value_at(data, parent)
+        value = held.pop(key)
+        members: Any = value_at(data, parent_pointer) if doc.has(parent_pointer) else data.setdefault(new_key, {})
         members[name] = value
         return data
 
@@ -130,7 +133,7 @@ def to_strict(doc: JsonText) -> tuple[Edit, ...]:
     """The same document as strict JSON, in the same order and layout; comments are lost."""
     if doc.broken or doc.hjson_broken or doc.duplicates:
         return ()
-    content, end_of_line = doc.text.content, _end_of_line(doc)
+    content, end_of_line = doc.text.content, line_end(doc)
     changes: list[Change] = []
     for mark in doc.marks:
         start, end, text = mark.start, mark.end, mark.strict
@@ -146,7 +149,7 @@ def to_strict(doc: JsonText) -> tuple[Edit, ...]:
 
 
 def _is_safe(doc: JsonText, pointer: str) -> bool:
-    """Whether what stands at `pointer` and beside it is known for certain: no key is twice there."""
+    """Whether what is at `pointer` and next to it is known for certain: no key is there twice."""
     parent = _split(pointer)[0]
     return doc.broken is None and not any(
         f"{pointer}/".startswith(f"{twice.pointer}/") or (pointer and _split(twice.pointer)[0] == parent)
@@ -165,7 +168,7 @@ def _checked(
 ) -> tuple[Edit, ...]:
     """The changes as edits, if they give what `change` makes of the data.
 
-    Strict JSON isn't read again. In HJSON a `'''` text loses as much indentation as stands before it: where a change
+    Strict JSON isn't read again. In HJSON a `'''` string loses as much indentation as it has: where a change
     would move one, all of them become texts in quotes.
     """
     edits = _edits(doc, changes)
@@ -198,21 +201,6 @@ def _split(pointer: str) -> tuple[str, str]:
     return parent, part.replace("~1", "/").replace("~0", "~")
 
 
-def _at(data: Any, pointer: str) -> Any:
-    for part in pointer.split("/")[1:]:
-        data = data[int(part) if isinstance(data, list) else part.replace("~1", "/").replace("~0", "~")]
-    return data
-
-
-def _refill(members: dict[str, Any], new: dict[str, Any]) -> None:
-    members.clear()
-    members.update(new)
-
-
-def _end_of_line(doc: JsonText) -> str:
-    return "\r\n" if "\r\n" in doc.text.content else "\n"
-
-
 def _key_like(doc: JsonText, key_start: int, name: str) -> str:
     """`name` as a key, without quotes if the key at `key_start` has none."""
     bare = doc.text.content[key_start] not in "\"'" and _BARE_NAME.fullmatch(name)
@@ -227,17 +215,14 @@ def _writer(doc: JsonText, pointer: str, names: list[str]) -> Callable[[str | No
     span = doc.spans[pointer]
     key_start = span.start if span.key_start is None else span.key_start
     text, value = doc.text.content[span.start : span.end], doc.value(pointer)
-    if (
-        not isinstance(value, (dict, list))
-        and not text.startswith('"')
-        and (isinstance(value, str) or not text.isascii())
-    ):
-        text = dump(value)  # as a text without quotes it would take in what follows
+    quoted = text.startswith('"') or isinstance(value, (dict, list))
+    if not quoted and (isinstance(value, str) or not text.isascii()):
+        text = dump(value)  # as a string without quotes it would take in what follows
     elif "'''" in text:  # such a text means another one in another column
         text = apply_edits(text, _edits(doc, _multiline_within(doc, span.start, span.end)))
     old_indent = line_indent(doc, key_start)
     keys = [_key_like(doc, key_start, name) for name in names]
-    end_of_line, one_level = _end_of_line(doc), unit(doc)
+    end_of_line, one_level = line_end(doc), unit(doc)
 
     def write(indent: str | None) -> str:
         if indent is None:
@@ -252,7 +237,7 @@ def _writer(doc: JsonText, pointer: str, names: list[str]) -> Callable[[str | No
 
 
 def _multiline_within(doc: JsonText, start: int, end: int) -> list[Change]:
-    """The `'''` texts between two offsets as texts in quotes; offsets count from `start`."""
+    """The `'''` strings between two offsets as texts in quotes; offsets count from `start`."""
     marks = (mark for mark in doc.marks if mark.what == MULTILINE and start <= mark.start < end)
     return [Change(mark.start - start, mark.end - start, mark.strict) for mark in marks]
 

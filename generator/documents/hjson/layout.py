@@ -1,4 +1,4 @@
-"""Where members stand in the lines of a JSON or HJSON text: what goes with a removed one, where a new one fits."""
+"""The lines of the members of a JSON or HJSON text: what goes with a removed one, where a new one fits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from ...job.source import escape
+from ...job.pointer import escape
 from .text import JsonText
 from .tokens import Tokens
 
@@ -27,8 +27,13 @@ def line_start(content: str, pos: int) -> int:
     return max(content.rfind("\n", 0, pos), content.rfind("\r", 0, pos)) + 1
 
 
+def line_end(doc: JsonText) -> str:
+    """The line break that the document uses."""
+    return "\r\n" if "\r\n" in doc.text.content else "\n"
+
+
 def starts_line(doc: JsonText, pos: int) -> bool:
-    """Whether only blanks stand before `pos` on its line."""
+    """Whether only blanks are before `pos` on its line."""
     return not doc.text.content[line_start(doc.text.content, pos) : pos].strip(" \t")
 
 
@@ -51,11 +56,8 @@ def removals(doc: JsonText, pointer: str) -> list[Change]:
     start, end = span.start if span.key_start is None else span.key_start, span.end
     siblings = _children(doc, pointer.rpartition("/")[0])
     place = siblings.index(pointer)
-    before = after = None
-    comma = _comma_after(content, end)
-    if comma is not None:
-        after = comma
-    elif place > 0 and place == len(siblings) - 1:
+    before, after = None, _comma_after(content, end)
+    if after is None and 0 < place == len(siblings) - 1:
         before = _comma_after(content, doc.spans[siblings[place - 1]].end)
     changes: list[Change] = []
     if after is not None and not content[end:after].strip():
@@ -72,7 +74,7 @@ def removals(doc: JsonText, pointer: str) -> list[Change]:
 
 
 def _widened(doc: JsonText, start: int, end: int) -> Change:
-    """A removal with its whole line, if nothing else is on it, else with the blanks beside it."""
+    """A removal with its whole line, if nothing else is on it, else with the blanks next to it."""
     content = doc.text.content
     rest = _REST.match(content, end)
     if rest and starts_line(doc, start):
@@ -93,7 +95,7 @@ def insertions(doc: JsonText, pointer: str, write: Callable[[str | None], str]) 
         return [_only_member(doc, span.start + 1, closer, write)]
     last = doc.spans[children[-1]]
     comma = _comma_after(content, last.end)
-    # A text without quotes takes in all of its line, a comma too; nothing is needed after it.
+    # A string without quotes takes in all of its line, a comma too; nothing is needed after it.
     needed = comma is None and not without and not _ends_with_line(doc, last.start)
     changes = [Change(last.end, last.end, ",")] if needed else []
     done = last.end if comma is None else comma + 1
@@ -102,7 +104,7 @@ def insertions(doc: JsonText, pointer: str, write: Callable[[str | None], str]) 
         if changes and at == last.end:
             return [Change(at, at, ", " + write(None))]
         return [*changes, Change(at, at, " " + write(None))]
-    end_of_line = "\r\n" if "\r\n" in content else "\n"
+    end_of_line = line_end(doc)
     start = last.start if last.key_start is None else last.key_start
     indent = line_indent(doc, start) if starts_line(doc, start) else line_indent(doc, closer) + unit(doc)
     text = indent + write(indent) + end_of_line
@@ -118,10 +120,8 @@ def _only_member(doc: JsonText, start: int, closer: int, write: Callable[[str | 
     content = doc.text.content
     inner = content[start:closer]
     if starts_line(doc, closer) and ("\n" in inner or "\r" in inner):
-        end_of_line = "\r\n" if "\r\n" in content else "\n"
-        indent = line_indent(doc, closer) + unit(doc)
-        at = line_start(content, closer)
-        return Change(at, at, indent + write(indent) + end_of_line)
+        indent, at = line_indent(doc, closer) + unit(doc), line_start(content, closer)
+        return Change(at, at, indent + write(indent) + line_end(doc))
     return Change(start, start if inner.strip() else closer, write(None))
 
 
@@ -143,4 +143,4 @@ def _without_braces(doc: JsonText) -> bool:
 
 
 def _ends_with_line(doc: JsonText, start: int) -> bool:
-    return any(mark.start == start and mark.what == "text without quotes" for mark in doc.marks)
+    return any(mark.start == start and mark.what == "string without quotes" for mark in doc.marks)

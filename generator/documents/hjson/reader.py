@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from ...job.source import escape
 from .tokens import Mark, Refused, Tokens
@@ -22,6 +22,15 @@ _WORD: Final = re.compile(
 )
 _BLANK: Final = re.compile(r"[ \t\n\r]*")
 _BYTE_ORDER_MARKS: Final = ("\ufeff", "\xef\xbb\xbf")
+
+
+class Span(NamedTuple):
+    """The place of a value: characters `start` up to `end` of the text; `key_*`: its key, quotes included."""
+
+    start: int
+    end: int
+    key_start: int | None = None
+    key_end: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +85,7 @@ class Reader:
     def __init__(self, content: str, line_of: Callable[[int], int], constants: bool, start: int) -> None:
         self.tokens = Tokens(content=content, constants=constants)
         self.root: object = None
-        self.places: dict[str, tuple[int, int, int | None, int | None]] = {}
+        self.places: dict[str, Span] = {}
         self.duplicates: list[Duplicate] = []
         self.broken: Broken | None = None
         self.twice = False  #: an object that is closed has a key twice
@@ -112,7 +121,7 @@ class Reader:
         if pos == len(content) and not self._start:
             marks.append(Mark("no value at all", pos, pos, "{}"))
             self.root = {}
-            self.places[""] = (pos, pos, None, None)
+            self.places[""] = Span(pos, pos)
             return
         if braces is None and content[pos : pos + 1] not in ("{", "["):
             marks.append(Mark("no braces around the whole", pos, pos, "{"))
@@ -166,12 +175,11 @@ class Reader:
         pos += len(comes)
         self._stack.pop()
         self.twice = self.twice or opened.twice
-        if not opened.closer:
-            end = comma if comma < pos else value_end
-            self.tokens.marks.append(Mark("", pos, pos, "}"))
-            self._place(opened, end)
-        else:
+        if opened.closer:
             self._place(opened, pos)
+        else:
+            self.tokens.marks.append(Mark("", pos, pos, "}"))
+            self._place(opened, comma if comma < pos else value_end)
         return pos, True
 
     def _skip(self, pos: int) -> int:
@@ -193,14 +201,13 @@ class Reader:
         opened = self._stack[-1]
         plain = _KEY.match(self._content, pos)
         if plain:
-            key, end = plain.group(1), plain.end(1) + 1
-            value = self._skip(plain.end())
+            key, end, behind = plain.group(1), plain.end(1) + 1, plain.end()
         else:
             key, end = self.tokens.key(pos)
-            colon = self.tokens.skip(end)
-            if not self._content.startswith(":", colon):
-                raise Refused(colon, "`:` is missing after a key")
-            value = self._skip(colon + 1)
+            behind = self.tokens.skip(end) + 1
+            if not self._content.startswith(":", behind - 1):
+                raise Refused(behind - 1, "`:` is missing after a key")
+        value = self._skip(behind)
         self._key, self._key_start, self._key_end = key, pos, end
         self._pointer = f"{opened.pointer}/{escape(key)}"
         self._hidden = opened.hidden
@@ -217,32 +224,24 @@ class Reader:
             value, end = self.tokens.word(pos)
         else:
             end, kind = word.end(), word.lastindex
-            if kind == 1:
-                value = word.group(1)
-            elif kind == 2:
-                value = int(word.group(2))
-            else:
-                value = None if kind is None else kind == 3
+            value = word[1] if kind == 1 else int(word[2]) if kind == 2 else None if kind is None else kind == 3
         self._keep(value)
         if not self._hidden:
-            self.places[self._pointer] = (pos, end, self._key_start, self._key_end)
+            self.places[self._pointer] = Span(pos, end, self._key_start, self._key_end)
         return end
 
     def _keep(self, value: object) -> None:
         self._room -= len(self._pointer)
         if self._room < 0:
-            offset = self._key_start or 0
-            raise Refused(
-                offset, f"the paths to here have {MAX_POINTER_CHARACTERS:,} characters: keys are too long", final=True
-            )
+            message = f"the paths to here have {MAX_POINTER_CHARACTERS:,} characters: keys are too long"
+            raise Refused(self._key_start or 0, message, final=True)
+        target = self._stack[-1].value if self._stack else None
         if self._hidden:
             return
-        if not self._stack:
-            self.root = value
-            return
-        target = self._stack[-1].value
         if isinstance(target, list):
             target.append(value)
+        elif target is None:
+            self.root = value
         else:
             target[self._key or ""] = value
 
@@ -256,7 +255,7 @@ class Reader:
 
     def _place(self, opened: _Open, end: int) -> None:
         if not opened.hidden:
-            self.places[opened.pointer] = (opened.start, end, opened.key_start, opened.key_end)
+            self.places[opened.pointer] = Span(opened.start, end, opened.key_start, opened.key_end)
 
     def _hint(self, offset: int) -> str:
         """What else may be the cause, where the text breaks off."""
@@ -266,5 +265,5 @@ class Reader:
             hints += f"; the `{self._content[opened.start]}` in line {self._line(opened.start)} is not closed"
         if self.tokens.swallowed is not None:
             line = self._line(self.tokens.swallowed)
-            hints += f"; the text without quotes in line {line} goes on to the end of its line, brackets included"
+            hints += f"; the string without quotes in line {line} goes on to the end of its line, brackets included"
         return hints

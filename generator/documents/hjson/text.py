@@ -1,31 +1,23 @@
 """DeepSpeed's JSON with the place of every key and value, as both of its readers see it.
 
-DeepSpeed reads its config with hjson, which takes comments, bare keys and much more; accelerate, Hugging Face and
-Megatron-DeepSpeed read the same file with Python's strict `json`. A `JsonText` says what each of them makes of it.
+DeepSpeed reads its config with hjson, which accepts comments, bare keys and much more; accelerate, Hugging Face and
+Megatron-DeepSpeed read the same file with Python's strict `json`. A `JsonText` has what each of them reads.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ...findings import Location
+from ...job.pointer import value_at
 from ...job.text import Text
+from ..lines import Lines
 from .reader import Broken as Broken
 from .reader import Duplicate as Duplicate
+from .reader import Span as Span
 from .reader import read_document
 from .tokens import Mark
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """Where a value stands: characters `start` up to `end` of the text; `key_*`: its key, quotes included."""
-
-    start: int
-    end: int
-    key_start: int | None = None
-    key_end: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,55 +25,7 @@ class Deviation:
     """One place where the text is HJSON but not strict JSON."""
 
     offset: int
-    what: str  #: such as "a comment", "a trailing comma", "text without quotes"
-
-
-class _Lines:
-    """Where the lines of a text start; counted once, when first asked for."""
-
-    __slots__ = ("_starts", "_text")
-
-    def __init__(self, text: Text) -> None:
-        self._text = text
-        self._starts: list[int] = []
-
-    def locate(self, offset: int, pointer: str = "") -> Location:
-        if not self._starts:
-            self._starts = list(self._count()) or [0]
-        line = bisect_right(self._starts, offset) - 1
-        return self._text.locate(line, offset - self._starts[line], pointer)
-
-    def line_of(self, offset: int) -> int:
-        return self.locate(offset).line or 1
-
-    def _count(self) -> Iterator[int]:
-        content, start = self._text.content, 0
-        for line in self._text.lines:
-            yield start
-            start += len(line)
-            start += 2 if content.startswith("\r\n", start) else 1
-
-
-class _Spans(Mapping[str, Span]):
-    """Spans by pointer, in the order of the text; kept as plain tuples, because there may be hundreds of thousands."""
-
-    __slots__ = ("_places",)
-
-    def __init__(self, places: dict[str, tuple[int, int, int | None, int | None]]) -> None:
-        self._places = places
-
-    def __getitem__(self, pointer: str) -> Span:
-        start, end, key_start, key_end = self._places[pointer]
-        return Span(start=start, end=end, key_start=key_start, key_end=key_end)
-
-    def __contains__(self, pointer: object) -> bool:
-        return pointer in self._places
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
+    what: str  #: such as "a comment", "a trailing comma", "string without quotes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +46,7 @@ class JsonText:
     json_only: tuple[Deviation, ...] = ()  #: NaN, Infinity, 1e999: `json` reads floats, hjson text or nothing
     hjson_broken: Broken | None = None  #: why hjson doesn't read it; `broken` unless `json` does
     marks: tuple[Mark, ...] = field(default=(), repr=False)  #: the deviations with what strict JSON has there
-    lines: _Lines = field(repr=False, compare=False)
+    lines: Lines = field(repr=False, compare=False)
 
     @property
     def json_reads(self) -> bool:
@@ -120,15 +64,7 @@ class JsonText:
 
     def value(self, pointer: str, default: object = None) -> object:
         """The value at `pointer`, else `default`."""
-        if pointer not in self.spans:
-            return default
-        value = self.data
-        for part in pointer.split("/")[1:]:
-            if isinstance(value, dict):
-                value = value[part.replace("~1", "/").replace("~0", "~")]
-            elif isinstance(value, list):
-                value = value[int(part)]
-        return value
+        return value_at(self.data, pointer, default) if pointer in self.spans else default
 
     def locate(self, pointer: str) -> Location:
         """The place of a value, else of the nearest thing around it."""
@@ -154,12 +90,11 @@ class JsonText:
 
 def read_json(text: Text) -> JsonText:
     """`text` as data. Never raises: what is wrong with it is in `broken`, `duplicates` and `deviations`."""
-    lines = _Lines(text)
-    line_of = lines.line_of
-    read = read_document(text.content, line_of)
+    lines = Lines(text)
+    read = read_document(text.content, lines.line_of)
     strict = None
     if read.tokens.json_only:
-        strict = read_document(text.content, line_of, constants=True)
+        strict = read_document(text.content, lines.line_of, constants=True)
         if strict.broken or strict.tokens.marks:
             strict = None  # not JSON for another reason as well
     shown = strict if strict and read.broken else read
@@ -167,7 +102,7 @@ def read_json(text: Text) -> JsonText:
     return JsonText(
         text=text,
         data=shown.root,
-        spans=_Spans(shown.places),
+        spans=shown.places,
         duplicates=tuple(shown.duplicates),
         deviations=tuple(Deviation(offset=mark.start, what=mark.what) for mark in marks if mark.what),
         broken=None if strict else read.broken,

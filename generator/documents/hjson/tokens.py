@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 MAX_DIGITS: Final = 4300  # of an int: sys.int_info.default_max_str_digits; both libraries fail past it
-MULTILINE: Final = "a `'''` text"  #: what a `Mark` says of one
+MULTILINE: Final = "a `'''` string"  #: the `what` of its mark
 
 _BLANK: Final = re.compile(r"[ \t\n\r]*")
 _LINE_COMMENT: Final = re.compile(r"(?:#|//)[^\r\n]*")
@@ -63,7 +63,7 @@ class Tokens:
     constants: bool = False  #: read NaN, Infinity and floats that overflow as Python's json does, not as hjson does
     marks: list[Mark] = field(default_factory=list)
     json_only: list[Mark] = field(default_factory=list)  #: what only Python's json reads, or reads otherwise than hjson
-    swallowed: int | None = None  #: start of the first text without quotes that has a bracket or a brace in it
+    swallowed: int | None = None  #: start of the first string without quotes that has a bracket or a brace in it
     _breaks: list[int] | None = None
 
     def skip(self, pos: int) -> int:
@@ -100,11 +100,9 @@ class Tokens:
         after = blank.end() if blank else end
         stop = self.content[after : after + 1]
         if not stop:
-            raise Refused(
-                pos, "the text ends where a key was expected" if not bare else "this key has no `:` and value"
-            )
+            raise Refused(pos, "expected a key, but the text ends" if not bare else "this key has no `:` and value")
         if not bare:
-            raise Refused(pos, f"`{stop}` stands where a key was expected")
+            raise Refused(pos, f"expected a key, not `{stop}`")
         if stop != ":":
             raise Refused(pos, f"`:` is missing after the key {_shown(bare.group())}")
         key = bare.group() if after == end else bare.group().rstrip()
@@ -121,13 +119,13 @@ class Tokens:
             known = len(self.marks)
             value, end = self._multiline(pos) if multiline else self._quoted(pos)
             del self.marks[known:]
-            what = MULTILINE if multiline else "text in single quotes"
+            what = MULTILINE if multiline else "string in single quotes"
             self.marks.append(Mark(what, pos, end, dump(value)))
             return Word(value, end)
         if not first:
-            raise Refused(pos, "the text ends where a value was expected")
+            raise Refused(pos, "expected a value, but the text ends")
         if first in "{}[],:":
-            raise Refused(pos, f"`{first}` stands where a value was expected")
+            raise Refused(pos, f"expected a value, not `{first}`")
         return self._bare(pos, first)
 
     def _bare(self, pos: int, first: str) -> Word:
@@ -158,7 +156,7 @@ class Tokens:
         value = text.strip()
         if self.swallowed is None and ("}" in value or "]" in value):
             self.swallowed = pos
-        self.marks.append(Mark("text without quotes", pos, end, dump(value)))
+        self.marks.append(Mark("string without quotes", pos, end, dump(value)))
         return Word(value, end)
 
     def _number(self, pos: int, number: re.Match[str]) -> Word:
@@ -202,7 +200,7 @@ class Tokens:
         """What the backslash at `pos` stands for, and where that ends."""
         letter = self.content[pos + 1 : pos + 2]
         if not letter:
-            raise Refused(begin, "this text is not closed")
+            raise Refused(begin, "this string is not closed")
         if letter != "u":
             if letter not in _ESCAPES:
                 raise Refused(pos, f"`\\{letter}` is no escape" if letter.isprintable() else "`\\` before no escape")
@@ -236,15 +234,15 @@ class Tokens:
         return code, four.end()
 
     def _multiline(self, pos: int) -> tuple[str, int]:
-        """A text between `'''`; each line loses as much indentation as stands before the opening quotes."""
+        """A text between `'''`; each line loses as much indentation as the opening quotes have."""
         content = self.content
         indent = self._column(pos)
         start = pos + 3 + _leading(content, pos + 3)
         if start == len(content):
-            raise Refused(pos, "this `'''` text is not closed", final=True)
+            raise Refused(pos, "this `'''` string is not closed", final=True)
         end = content.find("'''", start)
         if end < 0:
-            raise Refused(pos, "this `'''` text is not closed")
+            raise Refused(pos, "this `'''` string is not closed")
         lines = _BREAK.split(content[start:end])
         text = "\n".join([lines[0], *(line[min(_leading(line, 0), indent) :] for line in lines[1:])])
         if _BREAK.match(content, start):  # the line of the opening quotes is empty: it doesn't count
@@ -252,14 +250,14 @@ class Tokens:
         return text.removesuffix("\n"), end + 3
 
     def _column(self, pos: int) -> int:
-        """How many characters stand before `pos` on its line; as hjson counts, on line 1 with those of the last."""
+        """How many characters are before `pos` on its line; as hjson counts, on line 1 with those of the last."""
         if self._breaks is None:
             self._breaks = [match.end() for match in _BREAK.finditer(self.content)]
         before = bisect_left(self._breaks, pos + 1)
         if before:
             return pos - self._breaks[before - 1]
         if not self._breaks:
-            raise Refused(pos, "a `'''` text in a file of one line: hjson fails on it", final=True)
+            raise Refused(pos, "a `'''` string in a file of one line: hjson fails on it", final=True)
         return pos + len(self.content) - self._breaks[-1]
 
 
@@ -270,7 +268,7 @@ def dump(value: object) -> str:
 
 
 def _leading(line: str, pos: int) -> int:
-    """How many blanks and tabs stand in `line` from `pos`."""
+    """How many blanks and tabs `line` has from `pos`."""
     end = pos
     while line[end : end + 1] in (" ", "\t"):
         end += 1
@@ -279,10 +277,10 @@ def _leading(line: str, pos: int) -> int:
 
 def _why_unclosed(stop: str, begin: int, end: int) -> tuple[int, str]:
     if not stop:
-        return begin, "this text is not closed: a quote is missing"
+        return begin, "this string is not closed: a quote is missing"
     if stop in "\r\n":
-        return begin, "this text is not closed on its line: a quote is missing, or write its line breaks as `\\n`"
-    return end, f"the control character U+{ord(stop):04X} stands in a text: write it as an escape"
+        return begin, "this string is not closed on its line: a quote is missing, or write its line breaks as `\\n`"
+    return end, f"the control character U+{ord(stop):04X} in a string: write it as an escape"
 
 
 def _shown(key: str) -> str:

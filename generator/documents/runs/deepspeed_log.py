@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ...units import GIB
-from .log_facts import NUMBER, LogFacts, positive, whole
+from .log_facts import NUMBER, LogFacts, positive, spec_keys, whole
 
 _PIPELINE: Final = re.compile(rf"\bsteps: \d+ loss: .*?iter time \(s\): {NUMBER} samples/sec: {NUMBER}")
 _THROUGHPUT: Final = re.compile(rf"CurrSamplesPerSec={NUMBER}")
@@ -19,16 +19,13 @@ _TIMERS: Final = re.compile(rf"time \(ms\) \| fwd: {NUMBER}.*?\| bwd: {NUMBER}.*
 _PEAKS: Final = (re.compile(rf"MaxMemAllocated={NUMBER} ?GB"), re.compile(rf"\bMax_MA {NUMBER} GB"))
 _SETTING: Final = re.compile(r"\[config\.py:\d+:print\]\s+([a-z]\w{0,80}) \.* ?(\S{1,60})")
 _AUTOTP: Final = re.compile(r"tensor_parallel_config .*\bautotp_size=(\d{1,6})\b")
-_JSON_SETTING: Final = re.compile(
-    r'"(train_batch_size|train_micro_batch_size_per_gpu|gradient_accumulation_steps)": (\d+)'
-)
-
 _PLAIN: Final = {
     "train_batch_size": "training.global_batch",
     "train_micro_batch_size_per_gpu": "layout.micro_batch",
     "gradient_accumulation_steps": "layout.gradient_accumulation",
     "world_size": "layout.data",  # ranks among which DeepSpeed splits the batch
 }
+_JSON_SETTING: Final = re.compile(rf'"({"|".join(list(_PLAIN)[:3])})": (\d+)')
 #: Setting, value and precision: as sections of the configuration, and as older versions have it.
 _PRECISIONS: Final = (
     ("bfloat16_config", "enabled=True", "bf16"),
@@ -41,7 +38,7 @@ _EXACT_FROM_S: Final = 0.5
 
 
 def read(lines: Sequence[str]) -> LogFacts | None:
-    """What the log says; `None` when it isn't one of DeepSpeed's."""
+    """What the log has; `None` when it isn't one of DeepSpeed's."""
     settings, places = _settings(lines)
     keys = _keys(settings)
     pipeline = [found.groups() for line in lines if "iter time" in line and (found := _PIPELINE.search(line))]
@@ -49,8 +46,8 @@ def read(lines: Sequence[str]) -> LogFacts | None:
     timers = [found.groups() for line in lines if "time (ms)" in line and (found := _TIMERS.search(line))]
     if not (pipeline or samples or timers or "train_batch_size" in settings):
         return None
-    if "training.global_batch" not in keys and (told := _batch(pipeline)) is not None:
-        keys["training.global_batch"] = told
+    if "training.global_batch" not in keys and (printed := _batch(pipeline)) is not None:
+        keys["training.global_batch"] = printed
     batch = keys.get("training.global_batch")
     steps: list[float] = []
     if pipeline:
@@ -99,9 +96,7 @@ def _settings(lines: Sequence[str]) -> tuple[dict[str, str], dict[str, int]]:
 
 
 def _keys(settings: dict[str, str]) -> dict[str, object]:
-    keys: dict[str, object] = {
-        key: value for name, key in _PLAIN.items() if (value := whole(settings.get(name, ""))) is not None
-    }
+    keys = spec_keys(settings, _PLAIN)
     if "autotp_size" in settings:
         keys["layout.tensor"] = int(settings["autotp_size"])
         keys.pop("layout.data", None)  # without an mpu the ranks of a tensor group count one by one

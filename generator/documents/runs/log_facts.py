@@ -1,4 +1,4 @@
-"""What one training log says: the record that the readers of logs fill, and how they look for numbers."""
+"""What one training log has: the record that the readers of logs fill, and how they look for numbers."""
 
 from __future__ import annotations
 
@@ -20,10 +20,15 @@ class LogFacts:
     keys: Mapping[str, object] = field(default_factory=dict)  #: value by dotted path of the job spec
     lines: Mapping[str, int] = field(default_factory=dict)  #: where a key was read, from 1
     peak_bytes: float | None = None
-    peak_kind: str = "allocated"
     shape: Mapping[str, int] = field(default_factory=dict)  #: of the model, by field of `Model`
     notes: tuple[str, ...] = ()
     hint: str = "give a log that reaches a few steps"  #: how to get step times, when there are none
+
+
+def spec_keys(settings: Mapping[str, str], names: Mapping[str, str]) -> dict[str, object]:
+    """The keys of the job spec, by the names that the settings of a log have for them."""
+    found = ((key, whole(settings.get(name, ""))) for name, key in names.items())
+    return {key: value for key, value in found if value is not None}
 
 
 def positive(text: str) -> float | None:

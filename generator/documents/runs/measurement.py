@@ -1,34 +1,62 @@
-"""A measured run as a document tells it, before it is known what job it belongs to; and what can be wrong with one."""
+"""A measured run as a document has it, before it is known what job it belongs to; and what can be wrong with one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Final
 
-from ...findings import Finding, Location, Severity
+from ...findings import WARNING, Finding, Location
+from ...rule import Rule, rule_of_reader
 
-RUNS_UNREADABLE: Final = "RUN001"
-RUNS_COLUMN: Final = "RUN002"
-RUNS_VALUE: Final = "RUN003"
-RUNS_NO_STEPS: Final = "RUN004"
-RUNS_OTHER_MODEL: Final = "RUN005"
-RUNS_UNUSED: Final = "RUN006"
+_SOURCE: Final = "the documented form of runs that dsgen calibrate reads"
+_runs = partial(rule_of_reader, checks="runs", source=_SOURCE)
 
-TITLES: Final[dict[str, str]] = {
-    RUNS_UNREADABLE: "A file of runs is a readable CSV table or training log.",
-    RUNS_COLUMN: "Every column of a table of runs is a key of the job spec or a measurement, and is there once.",
-    RUNS_VALUE: "A measurement is a number above zero, of a kind that dsgen knows.",
-    RUNS_NO_STEPS: "A training log says how long its steps took.",
-    RUNS_OTHER_MODEL: "The job given with --job is the one that a log was written by.",
-    RUNS_UNUSED: "A run is of the same machine as the others, and near enough to its estimate to say something.",
-}
+RUNS_UNREADABLE: Final = _runs(
+    "RUN001",
+    "A file of runs is a readable CSV table or training log.",
+    "Nothing can be read from the file.",
+    "give a CSV table with a step_time_s column, or a log of Megatron-LM, DeepSpeed or the Hugging Face Trainer",
+)
+RUNS_COLUMN: Final = _runs(
+    "RUN002",
+    "Every column of a table of runs is a key of the job spec or a measurement, and is present once.",
+    "A column that isn't read would silently be left out of the job that was measured.",
+    "name columns like the keys of the job spec: gpus, global_batch, tensor, recompute",
+)
+RUNS_VALUE: Final = _runs(
+    "RUN003",
+    "A measurement is a number above zero, of a kind that dsgen knows.",
+    "A step time of zero, or in another unit, would spoil the fit.",
+    "write seconds, as in step_time_s: 2.35",
+)
+RUNS_NO_STEPS: Final = _runs(
+    "RUN004",
+    "A training log has the duration of its steps.",
+    "There is nothing to compare the estimate with.",
+    "give a log of a few hundred steps, written with --log-interval 1 or steps_per_print 1",
+)
+RUNS_OTHER_MODEL: Final = _runs(
+    "RUN005",
+    "The job of --job is the one that wrote the log.",
+    "The estimate of another model would be fitted to this run.",
+    "pass --job with the spec of the run that wrote the log",
+)
+RUNS_UNUSED: Final = _runs(
+    "RUN006",
+    "A run is of the same machine as the others, and close enough to its estimate to be of use.",
+    "A run of another machine, or in another unit, would change constants that it has no bearing on.",
+    "make one calibration for each machine and framework",
+    severity=WARNING,
+)
 PEAK_KINDS: Final = ("allocated", "reserved", "device")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """One run: what it took, and the keys of its job that the document says."""
+    """One run: what it took, and the keys of its job that the document has."""
 
     name: str  #: how the run is called in answers
     where: Location
@@ -49,6 +77,11 @@ class Read:
     findings: tuple[Finding, ...] = ()
 
 
-def error(rule: str, where: Location, message: str, hint: str | None = None) -> Finding:
+def error(rule: Rule, where: Location, message: str, hint: str | None = None) -> Finding:
     """A finding that keeps the run from being used."""
-    return Finding(rule=rule, severity=Severity.ERROR, where=where, message=message, hint=hint)
+    return rule.at(where, message, hint)
+
+
+def short_name(path: str) -> str:
+    """How a file is called where it is written down: without folders that only this machine has."""
+    return Path(path).name if Path(path).is_absolute() else path

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ...units import MIB
-from .log_facts import NUMBER, LogFacts, positive, whole
+from .log_facts import NUMBER, LogFacts, positive, spec_keys, whole
 
 _STEP: Final = re.compile(rf"\biteration\s+\d+/.*?elapsed time per iteration \(ms\):\s*{NUMBER}")
 _BATCH: Final = re.compile(r"global batch size:\s*(\d{1,9})\b")
@@ -41,7 +41,7 @@ _SHAPE: Final = {"num_layers": "layers", "hidden_size": "hidden", "num_attention
 
 
 def read(lines: Sequence[str]) -> LogFacts | None:
-    """What the log says; `None` when it isn't one of Megatron's."""
+    """What the log has; `None` when it isn't one of Megatron's."""
     arguments, places = _arguments(lines)
     steps: list[tuple[float, int | None]] = []
     peaks: list[float] = []
@@ -105,10 +105,8 @@ def _one_batch(steps: Sequence[tuple[float, int | None]]) -> tuple[int | None, l
 
 
 def _keys(arguments: dict[str, str]) -> dict[str, object]:
-    """The keys of the spec that the arguments say."""
-    keys: dict[str, object] = {
-        key: value for name, key in _PLAIN.items() if (value := whole(arguments.get(name, ""))) is not None
-    }
+    """The keys of the spec that the arguments set."""
+    keys = spec_keys(arguments, _PLAIN)
     if not arguments:
         return keys
     on = {name for name, value in arguments.items() if value == "True"}

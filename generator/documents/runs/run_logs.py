@@ -9,10 +9,9 @@ from dataclasses import replace
 from ...findings import Location
 from . import deepspeed_log, megatron_log, trainer_log
 from .log_facts import LogFacts
-from .measurement import RUNS_NO_STEPS, RUNS_UNREADABLE, Measurement, Read, error
-from .run_text import short_name
+from .measurement import RUNS_NO_STEPS, RUNS_UNREADABLE, Measurement, Read, error, short_name
 
-#: Readers, the most telling first: Megatron-DeepSpeed also writes what DeepSpeed writes, and the Trainer may.
+#: Readers, the most specific first: Megatron-DeepSpeed also writes what DeepSpeed writes, and the Trainer may.
 _READERS = (megatron_log.read, deepspeed_log.read, trainer_log.read)
 #: Steps at the start that compile kernels, fill caches and open connections: a tenth of the log, at least one, at most
 #: ten; assumed.
@@ -23,14 +22,14 @@ _SLOW = 1.5
 
 
 def read_log(path: str, lines: Sequence[str]) -> Read:
-    """The run that a log tells of, or why it tells of none. `path` is how the user named it."""
+    """The run that a log reports, or why it reports none. `path` is how the user named it."""
     facts = _facts(lines)
     where = Location(path=path)
     if facts is None:
         hint = "dsgen reads logs of Megatron-LM, Megatron-DeepSpeed, DeepSpeed and the Hugging Face Trainer, and CSV"
         return Read(findings=(error(RUNS_UNREADABLE, where, "no training log that dsgen knows", hint),))
     if not facts.steps:
-        message = f"this log of {facts.writer} doesn't say how long a step took"
+        message = f"this log of {facts.writer} has no step times"
         return Read(findings=(error(RUNS_NO_STEPS, where, message, facts.hint),))
     seconds, note = typical(facts)
     run = Measurement(
@@ -40,7 +39,6 @@ def read_log(path: str, lines: Sequence[str]) -> Read:
         keys=facts.keys,
         places={key: Location(path=path, line=line) for key, line in facts.lines.items()},
         peak_bytes=facts.peak_bytes,
-        peak_kind=facts.peak_kind,
         shape=facts.shape,
         notes=(note, *facts.notes),
     )
@@ -48,11 +46,11 @@ def read_log(path: str, lines: Sequence[str]) -> Read:
 
 
 def _facts(lines: Sequence[str]) -> LogFacts | None:
-    """What the log says: the steps of the first that has them, the keys and the peak of all."""
+    """What the readers find: the steps of the first that has them, the keys and the peak of all."""
     found = [facts for reader in _READERS if (facts := reader(lines)) is not None]
-    if not found:
+    chosen = next((facts for facts in found if facts.steps), found[0] if found else None)
+    if chosen is None:
         return None
-    chosen = next((facts for facts in found if facts.steps), found[0])
     others = [facts for facts in found if facts is not chosen]
     keys = {key: value for facts in reversed(others) for key, value in facts.keys.items()}
     places = {key: line for facts in reversed(others) for key, line in facts.lines.items()}

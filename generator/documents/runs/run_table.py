@@ -2,25 +2,24 @@
 
 Columns: `step_time_s` (seconds of an optimizer step), optionally `peak_memory_gib` with `peak_memory_kind` (allocated,
 reserved or device) and `name`; every other column is a key of the spec's top level, `training` or `layout` with a
-single value: `gpus`, `global_batch`, `tensor`, `recompute` and so on. An empty cell says nothing: the job's own value
+single value: `gpus`, `global_batch`, `tensor`, `recompute` and so on. An empty cell is left out: the job's own value
 counts.
 """
 
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 from ...catalog import closest
 from ...findings import Finding, Location
 from ...job.schema_check import load_schema
 from ...units import GIB
-from .measurement import PEAK_KINDS, RUNS_COLUMN, RUNS_UNREADABLE, RUNS_VALUE, Measurement, Read, error
-from .run_text import short_name
+from .log_facts import positive
+from .measurement import PEAK_KINDS, RUNS_COLUMN, RUNS_UNREADABLE, RUNS_VALUE, Measurement, Read, error, short_name
 
 STEP_TIME: Final = "step_time_s"
 PEAK: Final = "peak_memory_gib"
@@ -36,13 +35,10 @@ def spec_columns() -> Mapping[str, str]:
     """Dotted path of the job spec by column name."""
     schema = load_schema()
     parts = {name: schema["$defs"][name]["properties"] for name in ("training", "layout")}
-    keys = {key: f"{part}.{key}" for part, known in parts.items() for key in known if _single(known[key])}
+    # What is an object itself doesn't fit into a cell.
+    names = [(part, key) for part, known in parts.items() for key in known if known[key].get("type") != "object"]
+    keys = {key: f"{part}.{key}" for part, key in names}
     return {**{key: key for key in _TOP}, **keys, **{path: path for path in keys.values()}}
-
-
-def _single(schema: Mapping[str, Any]) -> bool:
-    """Whether a key's value fits into a cell."""
-    return schema.get("type") != "object"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +77,9 @@ def read_table(path: str, lines: Sequence[str]) -> Read:
         findings.append(error(RUNS_UNREADABLE, where, f"the table has more than {MAX_ROWS:,} rows", "cut it"))
     if findings:
         return Read(findings=tuple(findings))
-    runs: list[Measurement] = []
-    for line, cells, text in body:
-        found = _read_row(path, names, line, cells, text)
-        runs.extend(found.runs)
-        findings.extend(found.findings)
-    return Read(runs=tuple(runs), findings=tuple(findings))
+    read = [_read_row(path, names, line, cells, text) for line, cells, text in body]
+    runs = tuple(run for row in read for run in row.runs)
+    return Read(runs=runs, findings=tuple(finding for row in read for finding in row.findings))
 
 
 def _cells(lines: Sequence[str]) -> Iterator[tuple[int, list[str], str]]:
@@ -119,20 +112,15 @@ def _check_header(path: str, text: str, names: Sequence[str]) -> Iterator[Findin
         elif name not in known:
             near = closest(name, known)
             hint = f"did you mean `{near}`?" if near else f"columns are {', '.join(_MEASURED)} and keys of the job spec"
-            yield error(RUNS_COLUMN, where, f"{name!r} is no column of a table of runs", hint)
+            yield error(RUNS_COLUMN, where, f"{name!r} is an unknown column in a table of runs", hint)
     if STEP_TIME not in names:
         message = f"the column `{STEP_TIME}` is missing"
         yield error(RUNS_COLUMN, Location(path=path, line=1), message, "add it: seconds of an optimizer step")
 
 
 def _read_row(path: str, names: Sequence[str], line: int, cells: Sequence[str], text: str) -> Read:
-    row = _Row(
-        path=path,
-        line=line,
-        text=text,
-        cells={name: cell.strip() for name, cell in zip(names, cells, strict=False)},
-        columns=_starts(names, text),
-    )
+    named = {name: cell.strip() for name, cell in zip(names, cells, strict=False)}
+    row = _Row(path=path, line=line, text=text, cells=named, columns=_starts(names, text))
     findings: list[Finding] = []
     if len(cells) > len(names):
         where = Location(path=path, line=line)
@@ -142,8 +130,10 @@ def _read_row(path: str, names: Sequence[str], line: int, cells: Sequence[str], 
     peak = _positive(row, PEAK, findings)
     kind = row.cells.get(KIND) or "allocated"
     if kind not in PEAK_KINDS:
-        message = f"`{KIND}` is {kind[:40]!r}; it takes {', '.join(PEAK_KINDS[:-1])} or {PEAK_KINDS[-1]}"
-        findings.append(error(RUNS_VALUE, row.locate(KIND), message, "allocated is what torch's allocator reports"))
+        message = f"`{KIND}` is {kind[:40]!r}; it must be {', '.join(PEAK_KINDS[:-1])} or {PEAK_KINDS[-1]}"
+        findings.append(
+            error(RUNS_VALUE, row.locate(KIND), message, "write allocated for what torch's allocator reports")
+        )
     if findings or seconds is None:
         return Read(findings=tuple(findings))
     columns = spec_columns()
@@ -163,16 +153,12 @@ def _read_row(path: str, names: Sequence[str], line: int, cells: Sequence[str], 
 def _positive(row: _Row, name: str, findings: list[Finding], *, needed: bool = False) -> float | None:
     """A cell as a finite number above zero; what is wrong with it goes to `findings`."""
     text = row.cells.get(name, "")
-    if not text:
-        if needed:
-            findings.append(error(RUNS_VALUE, row.locate(name), f"`{name}` is empty", "give it, or take the row out"))
-        return None
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if math.isfinite(value) and value > 0:
-        return value
-    message = f"`{name}` is {text[:40]!r}; it takes a number above zero"
-    findings.append(error(RUNS_VALUE, row.locate(name), message, f"such as {'2.35' if needed else '61.4'}"))
-    return None
+    value = positive(text)
+    if not text and needed:
+        findings.append(error(RUNS_VALUE, row.locate(name), f"`{name}` is empty", "give it, or remove the row"))
+    elif text and value is None:
+        message = f"`{name}` is {text[:40]!r}; it must be a number above zero"
+        findings.append(
+            error(RUNS_VALUE, row.locate(name), message, f"write a number such as {'2.35' if needed else '61.4'}")
+        )
+    return value

@@ -1,4 +1,4 @@
-"""Logs of the Hugging Face Trainer, which says its speed once, at the end.
+"""Logs of the Hugging Face Trainer, which prints its speed once, at the end.
 
 **Source**: transformers 5.23: trainer_utils.py, speed_metrics; trainer.py, the lines under `Running training`;
 trainer_pt_utils.py, log_metrics. Numbers are text from version 5 on.
@@ -14,14 +14,18 @@ from .log_facts import NUMBER, LogFacts, positive, whole
 
 _STEPS: Final = re.compile(rf"train_steps_per_second'?\s*[:=] '?{NUMBER}")
 _SAMPLES: Final = re.compile(rf"train_samples_per_second'?\s*[:=] '?{NUMBER}")
-_BATCH: Final = re.compile(r"Total train batch size \(w\. parallel, distributed & accumulation\) = (\d{1,9})\b")
-_MICRO: Final = re.compile(r"Instantaneous batch size per device = (\d{1,9})\b")
-_ACCUMULATION: Final = re.compile(r"Gradient Accumulation steps = (\d{1,9})\b")
+_KEYS: Final = {
+    "training.global_batch": re.compile(
+        r"Total train batch size \(w\. parallel, distributed & accumulation\) = (\d{1,9})\b"
+    ),
+    "layout.micro_batch": re.compile(r"Instantaneous batch size per device = (\d{1,9})\b"),
+    "layout.gradient_accumulation": re.compile(r"Gradient Accumulation steps = (\d{1,9})\b"),
+}
 _LOSS: Final = re.compile(r"\{'loss': .*'epoch': ")
 
 
 def read(lines: Sequence[str]) -> LogFacts | None:
-    """What the log says; `None` when it isn't one of the Trainer's."""
+    """What the log has; `None` when it isn't one of the Trainer's."""
     rates, keys, places = [], {}, {}
     ours = False
     samples = None
@@ -47,10 +51,3 @@ def read(lines: Sequence[str]) -> LogFacts | None:
         notes=("start of the run included: give a run of a few hundred steps",) if rate else (),
         hint="the Trainer writes `train_steps_per_second` when it has finished: let the run end, with --max_steps",
     )
-
-
-_KEYS: Final = {
-    "training.global_batch": _BATCH,
-    "layout.micro_batch": _MICRO,
-    "layout.gradient_accumulation": _ACCUMULATION,
-}

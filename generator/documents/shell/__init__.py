@@ -1,1 +1,1 @@
-"""Launch scripts: what bash makes of them, and what they launch."""
+"""Launch scripts: how bash reads them, and what they launch."""

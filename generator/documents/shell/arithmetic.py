@@ -23,9 +23,9 @@ def evaluate(text: str, value_of: Callable[[str], str | None]) -> int | None:
     try:
         parser = _Parser(text, value_of)
         result = parser.expression(0)
-        return result if not parser.tokens else None
     except _Unknown:
         return None
+    return None if parser.tokens else result
 
 
 class _Parser:
@@ -55,9 +55,7 @@ class _Parser:
         return left
 
     def _operand(self) -> int:
-        if not self.tokens:
-            raise _Unknown
-        token = self.tokens.pop()
+        token = self.tokens.pop() if self.tokens else ""
         if isinstance(token, int):
             return token
         if token in ("-", "+"):

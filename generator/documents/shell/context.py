@@ -1,4 +1,4 @@
-"""What the reading of one shell's text goes by: the document, the text, its variables, and where it stands."""
+"""The state of reading one shell's text: the document, the text, its variables, and the shells around it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 from .expander import Expander
 from .pieces import Element, Source
-from .records import Assignment, Command, Directive, Heredoc
+from .records import Assignment, Command, Directive, Heredoc, Word, word_of
 from .state import Budget, State
 from .tokens import ARRAY, ASSIGNMENT, TEST, WORD, Token
-from .words import Word, word_of
 
 
 @dataclass(slots=True)
@@ -28,7 +27,7 @@ class Reading:
 
 
 class Outer(NamedTuple):
-    """The `bash -c` that a text stands in."""
+    """The `bash -c` around a text."""
 
     text: str | None = None  #: as written
     single_quoted: bool = False
@@ -62,7 +61,7 @@ class Context:
         return token.text or self.source.text[token.start : token.end]
 
     def assigns(self, token: Token) -> bool:
-        """Whether a token is an assignment where it stands before a command."""
+        """Whether a token is an assignment when it is before a command."""
         if token.kind != WORD:
             return token.kind == ARRAY
         if token.text and "=" not in token.text:
@@ -77,9 +76,8 @@ class Context:
             if token.kind not in (WORD, TEST):
                 continue
             start, end = source.region(token.start, token.end)
-            known = token.text or (
-                token.value if source.direct else ""
-            )  # else parts of it may have come from variables
+            # A quoted text of a shell within the document may hold what came from variables.
+            known = token.text or (token.value if source.direct else "")
             if known:
                 words.append(tuple.__new__(Word, (content[start:end], known, start, (known,), ())))
             else:

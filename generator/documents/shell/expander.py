@@ -21,17 +21,7 @@ _QUOTED: Final = re.compile(rf'([^\\"$`{HOLE}]+)|{_VARIABLE}')
 _BODY: Final = re.compile(rf"([^\\$`{HOLE}]+)|{_VARIABLE}")
 _BRACES: Final = re.compile(r"\{|,|\.\.|\}")  # `{a,b}` and `{1..3}` have one of the middle two
 _ESCAPE: Final = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3})|u([0-9a-fA-F]{1,4})|(.))", re.DOTALL)
-_ESCAPED: Final = {
-    "n": "\n",
-    "t": "\t",
-    "r": "\r",
-    "a": "\a",
-    "b": "\b",
-    "f": "\f",
-    "v": "\v",
-    "e": "\x1b",
-    "E": "\x1b",
-}
+_ESCAPED: Final = dict(zip("ntrabfveE\\'\"?", "\n\t\r\a\b\f\v\x1b\x1b\\'\"?", strict=True))
 
 
 class Expander:
@@ -63,18 +53,13 @@ class Expander:
         else:
             self._unquoted(start, end)
         self._out.end_field()
-        found = self._out.found
-        return tuple(found[0].pieces) if len(found) == 1 else tuple(piece for one in found for piece in one.pieces)
+        return tuple(piece for found in self._out.found for piece in found.pieces)
 
     def _inner(self, start: int, end: int) -> tuple[Piece, ...]:
         """The value of a default within what is being expanded."""
         if self._deeper is None:
             self._deeper = Expander(self.source, self.state, self.positional, self._depth + 1)
         return self._deeper.pieces(start, end)
-
-    def _text_of(self, name: str) -> str | None:
-        value = self.state.get(name)
-        return value.text if value else None
 
     def _unquoted(self, start: int, end: int) -> None:
         text, position, out = self.source.text, start, self._out
@@ -165,8 +150,8 @@ class Expander:
                 position += 1
                 continue
             hexadecimal, octal, wide, letter = match.groups()
-            code = int(hexadecimal or wide or "0", 16) if not octal else int(octal, 8)
-            character = _ESCAPED.get(letter, letter if letter in "\\'\"?" else "\\" + letter) if letter else chr(code)
+            code = int(octal, 8) if octal else int(hexadecimal or wide or "0", 16)
+            character = _ESCAPED.get(letter, "\\" + letter) if letter else chr(code)
             self._out.literal(character, position, match.end())
             position = match.end()
         return position + 1
@@ -175,12 +160,14 @@ class Expander:
         """What begins with `$`, a backtick, `<(` or a hole; where it ends."""
         text, character = self.source.text, self.source.text[position]
         if character == HOLE:
-            self._out.add(self.source.pieces(position, position + 1) or (Piece(None, position, position + 1),))
-            return position + 1
-        if character in "<>" or (character == "$" and not _begins_expansion(text, position + 1)):
             self._out.source(position, position + 1)
             return position + 1
         simple = _SIMPLE.match(text, position + 1, end) if character == "$" else None
+        if character in "<>" or (
+            character == "$" and not simple and text[position + 1 : position + 2] not in ("{", "(")
+        ):
+            self._out.source(position, position + 1)
+            return position + 1
         if simple:
             self._parameters.plain(simple[0], None, position, simple.end(), quoted)
             return simple.end()
@@ -188,7 +175,7 @@ class Expander:
         if text.startswith("${", position) and text[close - 1] == "}" and not text.startswith("${{", position):
             self._parameters.braces(position, close, quoted)
         elif text.startswith("$((", position) and text.endswith("))", position, close):
-            number = evaluate(text[position + 3 : close - 2], self._text_of)
+            number = evaluate(text[position + 3 : close - 2], self.state.text)
             self._out.computed(None if number is None else str(number), position, close)
         else:
             self._out.unknown(position, close)
@@ -196,16 +183,11 @@ class Expander:
 
 
 def _expands_to_names(bare: str) -> bool:
-    """Whether bash looks for file names, or makes several words of braces, in what stands outside quotes."""
+    """Whether bash looks for file names, or expands braces, in what is outside quotes."""
     if GLOB.search(bare):
         return True
     found = set(_BRACES.findall(bare)) if "{" in bare else set()
     return {"{", "}"} <= found and len(found) > 2
-
-
-def _begins_expansion(text: str, position: int) -> bool:
-    following = text[position : position + 1]
-    return following in ("{", "(") or bool(_SIMPLE.match(following))
 
 
 def _expansion_end(text: str, position: int, quoted: bool) -> int:

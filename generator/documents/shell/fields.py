@@ -53,12 +53,11 @@ class Fields:
 
     def put(self, piece: Piece) -> None:
         """Adds what was written here to the word."""
-        current = self.current
-        if current is None:
+        if self.current is None:
             self.current = Field([piece])
         else:
-            current.foreign = False
-            current.pieces.append(piece)
+            self.current.foreign = False
+            self.current.pieces.append(piece)
 
     def add(self, pieces: Sequence[Piece]) -> None:
         """As `put`, for several."""
@@ -87,9 +86,14 @@ class Fields:
             start, end = self._source.region(start, end)
         self.put(_new(Piece, (None, start, end, names)))
 
-    def list(self, elements: Sequence[Element], joined: bool, quoted: bool) -> None:
-        """Array elements: one word each, or one for all (`joined`, or where nothing is split)."""
-        characters = sum(len(piece.text or "") for element in elements for piece in element.pieces)
+    def list(
+        self, elements: Sequence[Element] | None, name: str, start: int, end: int, joined: bool, quoted: bool
+    ) -> None:
+        """Array elements, if known: one word each, or one for all (`joined`, or where nothing is split)."""
+        if elements is None:
+            self.unknown(start, end, (name,))
+            return
+        characters = sum(_characters(element.pieces) for element in elements)
         if not self._budget.spend(len(elements) + characters // 2):
             self.add((Piece(None, 0, 0),))
             return
@@ -107,18 +111,18 @@ class Fields:
                 if foreign and not field.region and self.splits and not joined:
                     field.region, field.foreign = (element.start, element.end), True
 
-    def embed(self, pieces: Sequence[Piece], name: str, start: int, end: int, quoted: bool) -> None:
-        """A variable's value. A single word counts as written where it is used, an option or several where set."""
-        size = len(pieces) + _characters(pieces) // 2
-        if not self._budget.spend(size):
+    def embed(self, pieces: Sequence[Piece] | None, name: str, start: int, end: int, quoted: bool) -> None:
+        """A variable's value, if known. One word counts as written where it is used, an option or several where set."""
+        if pieces is None or not self._budget.spend(len(pieces) + _characters(pieces) // 2):
             self.unknown(start, end, (name,))
             return
         first = pieces[0].text if pieces else None
         several = any(piece.text is not None and _BLANK.search(piece.text) for piece in pieces)
-        if not several and not (first and _OPTION.match(first)):
+        elsewhere = several or bool(first and _OPTION.match(first))
+        if not elsewhere:
             pieces = at_site(pieces, name, *self._source.region(start, end))
         if not quoted and self.splits:
-            self._split_into_fields(pieces, elsewhere=several or bool(first and _OPTION.match(first)))
+            self._split_into_fields(pieces, elsewhere)
         else:
             self.add(pieces)
 
@@ -143,6 +147,4 @@ class Fields:
 
 
 def _characters(pieces: Sequence[Piece]) -> int:
-    if len(pieces) == 1:
-        return len(pieces[0].text or "")
-    return sum(len(piece.text or "") for piece in pieces)
+    return sum([len(piece.text or "") for piece in pieces])

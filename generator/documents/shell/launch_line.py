@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from .launch_options import Option, OptionReader, Options
 from .launch_walk import TAKES_SCRIPT, Call, Walk, basename, follow, looks_like_program
-from .launcher_options import TABLES
+from .launcher_options import TABLES, Option, OptionReader, Options
+from .records import Word
 from .script import Assignment, Command, ShellScript
-from .words import Word
 
 __all__ = ["Call", "Launch", "Option", "Options", "launches", "sbatch_options"]
 
@@ -41,7 +40,7 @@ class Launch:
 
     script: ShellScript = field(repr=False)
     calls: tuple[Call, ...]  #: outermost first
-    program: Word | None  #: the script or module; None where it can't be told
+    program: Word | None  #: the script or module; None where it can't be known
     arguments: tuple[Word, ...]  #: those of the training program
     environment: Mapping[str, Assignment]
 
@@ -52,9 +51,7 @@ class Launch:
 
 def launches(script: ShellScript) -> tuple[Launch, ...]:
     """Every training program that the script starts, in order."""
-    return tuple(
-        _launches_of(script, script.commands, _Exports(script)) or _launches_of(script, _kept(script), _Exports(script))
-    )
+    return tuple(_launches_of(script, script.commands) or _launches_of(script, _kept(script)))
 
 
 def _kept(script: ShellScript) -> list[Command]:
@@ -66,9 +63,8 @@ def _kept(script: ShellScript) -> list[Command]:
     ]
 
 
-def _launches_of(script: ShellScript, commands: Iterable[Command], exports: _Exports) -> list[Launch]:
-    found: list[Launch] = []
-    walks: dict[int, Walk] = {}
+def _launches_of(script: ShellScript, commands: Iterable[Command]) -> list[Launch]:
+    found, walks, exports = list[Launch](), dict[int, Walk](), _Exports(script)
     for command in commands:
         outer = walks.get(command.inside) if command.inside is not None else None
         walk = Walk(command=command)
@@ -80,14 +76,13 @@ def _launches_of(script: ShellScript, commands: Iterable[Command], exports: _Exp
         if walk.in_shell:
             walks[command.index] = walk
         elif len(found) < _MOST_LAUNCHES and _is_launch(walk):
-            environment = {**exports.before(command), **walk.environment}
             found.append(
                 Launch(
                     script=script,
                     calls=tuple(walk.calls),
                     program=walk.program,
                     arguments=walk.arguments,
-                    environment=environment,
+                    environment={**exports.before(command), **walk.environment},
                 )
             )
     return found
@@ -107,7 +102,7 @@ class _Exports:
         prefixes = {id(assignment) for command in script.commands for assignment in command.environment}
         self._assignments = [a for a in script.assignments if id(a) not in prefixes]
         self._next = 0
-        self._now: dict[int | None, dict[str, Assignment]] = {None: {}}  # by the `bash -c` that they stand in
+        self._now: dict[int | None, dict[str, Assignment]] = {None: {}}  # by the `bash -c` that they are in
 
     def before(self, command: Command) -> dict[str, Assignment]:
         """The last export of each name before a command; asked in order."""
@@ -131,8 +126,6 @@ def _is_launch(walk: Walk) -> bool:
     programs = {call.program for call in walk.calls}
     if "sbatch" in programs:
         return walk.program is not None
-    if not programs & _STARTS_JOBS:
-        return False
     if walk.program is None:
         return bool(programs & TAKES_SCRIPT)
-    return basename(walk.program) not in _TOOLS | _TOOL_MODULES
+    return bool(programs & _STARTS_JOBS) and basename(walk.program) not in _TOOLS | _TOOL_MODULES

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from .launch_options import OptionReader, Options
-from .launcher_options import TABLES
-from .records import Assignment, Command
-from .words import Word
+from .launcher_options import TABLES, OptionReader, Options
+from .nested import SHELLS, TEXT_FOLLOWS
+from .records import Assignment, Command, Word
 
 _NAMES: Final = {
     "mpiexec": "mpirun",
@@ -25,7 +24,6 @@ _NAMES: Final = {
     "accelerate.commands.launch": "accelerate",
 }
 _PYTHON: Final = re.compile(r"(python|pypy)[0-9.]*")
-_SHELLS: Final = frozenset({"bash", "sh", "zsh", "dash"})
 _NO_OPTIONS: Final = frozenset({"nohup", "command", "setsid", "builtin", "sudo", "shifter"})
 _SUBCOMMANDS: Final = {
     "accelerate": {"launch"},
@@ -34,7 +32,7 @@ _SUBCOMMANDS: Final = {
     "enroot": {"start"},
     "nsys": {"profile"},
 }
-#: How many words stand between a wrapper's options and the command that it starts.
+#: How many words are between a wrapper's options and the command that it starts.
 _OPERANDS: Final = {"singularity": 1, "docker": 1, "enroot": 1, "timeout": 1, "taskset": 1, "ssh": 1}
 _WRAPPERS: Final = frozenset({"numactl", "nice", "timeout", "stdbuf", "time", "taskset", "exec", "nsys"})
 TAKES_SCRIPT: Final = frozenset({"torchrun", "deepspeed", "accelerate"})
@@ -71,71 +69,64 @@ def basename(word: Word) -> str:
 def _name(word: Word) -> str:
     """The canonical name of the program that a word names, or an empty text."""
     name = basename(word)
-    if _PYTHON.fullmatch(name):
-        return "python"
-    return _NAMES.get(name, name) if not name.count(".") or name in _NAMES else name
+    return "python" if _PYTHON.fullmatch(name) else _NAMES.get(name, name)
 
 
 def looks_like_program(word: Word) -> bool:
     """Whether a word is more likely a program than an option's value."""
     name = _name(word)
-    return name.endswith((".py", ".sh")) or name in TABLES or name in _SHELLS or name in _NO_OPTIONS
+    return name.endswith((".py", ".sh")) or name in TABLES or name in SHELLS or name in _NO_OPTIONS
 
 
 def follow(walk: Walk, words: Sequence[Word]) -> None:
     """Goes from program to program until the training program is found, or nothing is."""
     for _ in range(_MOST_WRAPPERS):
-        if not words:
-            return
-        name = _name(words[0])
-        if name == "eval":
-            return  # what it runs is read on its own
-        if name in _SHELLS:
-            _shell(walk, words)
-            return
-        if name in _NO_OPTIONS:
-            words = words[1:]
-        elif name == "python":
-            following = _python(walk, words)
-            if following is None:
-                return
-            words = following
-        elif name in TABLES:
-            following = _launcher(walk, name, words)
-            if following is None:
-                return
-            words = following
-        elif words[0].value is None and not name.endswith(".py") and any(map(looks_like_program, words[1:3])):
-            words = words[1:]  # `$PREFIX torchrun ...`
-        else:
-            _program(walk, words)
-            return
+        words = _next(walk, words) if words else ()
 
 
-def _program(walk: Walk, words: Sequence[Word]) -> None:
-    if walk.calls or basename(words[0]).endswith(".py"):
+def _next(walk: Walk, words: Sequence[Word]) -> Sequence[Word]:
+    """The command that the first of the words starts; none where the line ends here."""
+    name = _name(words[0])
+    if name == "eval":
+        return ()  # what it runs is read on its own
+    if name in SHELLS:
+        return _shell(walk, words)
+    if name in _NO_OPTIONS:
+        return words[1:]
+    if name == "python":
+        return _python(walk, words)
+    if name in TABLES:
+        return _launcher(walk, name, words)
+    if words[0].value is None and not name.endswith(".py") and any(map(looks_like_program, words[1:3])):
+        return words[1:]  # `$PREFIX torchrun ...`
+    return _program(walk, words) if walk.calls or basename(words[0]).endswith(".py") else ()
+
+
+def _program(walk: Walk, words: Sequence[Word]) -> Sequence[Word]:
+    """Notes the training program, at which the line ends."""
+    if words:
         walk.program, walk.arguments = words[0], tuple(words[1:])
+    return ()
 
 
-def _shell(walk: Walk, words: Sequence[Word]) -> None:
+def _shell(walk: Walk, words: Sequence[Word]) -> Sequence[Word]:
     """`bash -c TEXT`, whose commands follow in the script, or `bash SCRIPT`."""
     for index, word in enumerate(words[1:], 1):
         value = word.value or ""
-        if re.fullmatch(r"-[a-z]*c[a-z]*", value):
+        if TEXT_FOLLOWS.fullmatch(value):
             walk.in_shell = True
-            return
+            break
         if not value.startswith("-"):
-            _program(walk, words[index:])
-            return
+            return _program(walk, words[index:]) if walk.calls or basename(word).endswith(".py") else ()
+    return ()
 
 
-def _launcher(walk: Walk, name: str, words: Sequence[Word]) -> Sequence[Word] | None:
-    """The command that a launcher or wrapper starts; None where the line ends here."""
-    first = words[0]
-    words = words[1:]
+def _launcher(walk: Walk, name: str, words: Sequence[Word]) -> Sequence[Word]:
+    """The command that a launcher or wrapper starts."""
+    first, words = words[0], words[1:]
     if name in _SUBCOMMANDS and not first.raw.endswith("accelerate.commands.launch"):
         if not words or words[0].value not in _SUBCOMMANDS[name]:
-            return None
+            return ()
         words = words[1:]
     options = OptionReader(TABLES[name], words, looks_like_program).read()
     if name not in _WRAPPERS and name != "env":
@@ -143,14 +134,9 @@ def _launcher(walk: Walk, name: str, words: Sequence[Word]) -> Sequence[Word] | 
     rest = options.rest
     if name == "env":
         return _environment(walk, rest)
-    if name in TAKES_SCRIPT and not any(options.has(flag) for flag in ("--no-python", "--no_python")):
-        if rest:
-            walk.program, walk.arguments = rest[0], rest[1:]
-        return None
-    if name == "sbatch":
-        if rest:
-            walk.program, walk.arguments = rest[0], rest[1:]
-        return None
+    no_python = options.has("--no-python") or options.has("--no_python")
+    if name == "sbatch" or (name in TAKES_SCRIPT and not no_python):
+        return _program(walk, rest)
     return rest[_OPERANDS.get(name, 0) :]
 
 
@@ -175,24 +161,16 @@ def _environment(walk: Walk, words: Sequence[Word]) -> Sequence[Word]:
     return ()
 
 
-def _python(walk: Walk, words: Sequence[Word]) -> Sequence[Word] | None:
-    """Python's own options; the words of a launcher that it runs as a module, else None."""
+def _python(walk: Walk, words: Sequence[Word]) -> Sequence[Word]:
+    """Python's own options; the words of a launcher that it runs as a module."""
     reader_words, module = _until_module(words[1:])
     options = OptionReader(TABLES["python"], reader_words, looks_like_program).read()
-    if module:
-        target = _NAMES.get(module[0].value or "")
-        if target is not None:
-            return module
-        walk.calls.append(Call(program="python", options=options, command=walk.command, word=words[0]))
-        walk.program, walk.arguments = module[0], tuple(module[1:])
-        return None
+    if module and module[0].value in _NAMES:
+        return module
+    if not module and options.has("-c"):
+        return ()
     walk.calls.append(Call(program="python", options=options, command=walk.command, word=words[0]))
-    if options.has("-c"):
-        walk.calls.pop()
-        return None
-    if options.rest:
-        walk.program, walk.arguments = options.rest[0], options.rest[1:]
-    return None
+    return _program(walk, module or options.rest)
 
 
 def _until_module(words: Sequence[Word]) -> tuple[Sequence[Word], Sequence[Word]]:

@@ -1,14 +1,20 @@
-"""The options of the programs that start training: names, short forms, and whether a value follows.
+"""Reads the options of the programs that start training from their words, as getopt and argparse do.
 
-Each table says where it is from. An entry is its names, the first of which is the one we call it by, and a mark: `=` a
-value follows, `?` a value may be attached, `==` two values follow, none: a flag. `X:` before a long name is its letter.
+Each table of launcher_options.json has its source. An option is its names, the first of which is the one we call
+it by, and a mark: `=` a value follows, `?` a value may be attached, `==` two values follow, none: a flag. `X:` before
+a long name is its letter. A table that `includes` others has their options too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from importlib.resources import files
+from typing import Any, Final
+
+from .records import Word
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +32,8 @@ class Table:
 
     source: str
     options: Mapping[str, Known]
-    abbreviates: bool = True  #: whether an unambiguous beginning of a long name will do
-    single_dash: bool = False  #: `-hostfile` is a long name, not letters
+    abbreviates: bool  #: whether an unambiguous beginning of a long name will do
+    single_dash: bool  #: `-hostfile` is a long name, not letters
 
     def find(self, written: str) -> Known | None:
         """The option of a spelling, which may be abbreviated; None where there is none or more than one."""
@@ -41,187 +47,173 @@ class Table:
 def _entry(text: str) -> tuple[list[str], Known]:
     body = text.rstrip("=?")
     mark = text[len(body) :]
-    letter, colon, rest = body.partition(":")
-    names = [
-        f"-{n}" if len(n) == 1 else n if n.startswith("-") else f"--{n}" for n in (rest if colon else body).split("|")
-    ]
-    letters = [f"-{letter}"] if colon else []
-    return [*names, *letters], Known(name=names[0], values=0 if mark == "?" else len(mark), optional=mark == "?")
+    letter, colon, rest = body.rpartition(":")
+    names = [f"-{n}" if len(n) == 1 else n if n.startswith("-") else f"--{n}" for n in rest.split("|")]
+    spellings = [*names, f"-{letter}"] if colon else names
+    return spellings, Known(name=names[0], values=0 if mark == "?" else len(mark), optional=mark == "?")
 
 
-def _table(
-    source: str, entries: str, abbreviates: bool = True, single_dash: bool = False, dashes: bool = False
-) -> Table:
-    """A table from entries. With `dashes`, names with underscores are accepted with dashes as well."""
+def _table(tables: Mapping[str, Any], entry: Mapping[str, Any]) -> Table:
+    """A table from its entry. With `dashes`, names with underscores are accepted with dashes as well."""
     options: dict[str, Known] = {}
-    for text in entries.split():
+    included = [text for name in entry.get("includes", ()) for text in tables[name]["options"]]
+    for text in (*included, *entry["options"]):
         spellings, known = _entry(text)
-        if dashes:
+        if entry.get("dashes"):
             spellings += [name.replace("_", "-") for name in spellings]
         options.update(dict.fromkeys(spellings, known))
-    return Table(source=source, options=options, abbreviates=abbreviates, single_dash=single_dash)
+    return Table(
+        source=entry["source"],
+        options=options,
+        abbreviates=entry.get("abbreviates", True),
+        single_dash=entry.get("single_dash", False),
+    )
 
 
-#: What sbatch, salloc and srun share: srun(1) and sbatch(1), Slurm 22.05.8; later ones from srun(1) of 24.11.
-_SLURM: Final = """
-    A:account= acctg-freq= bb= bbf= b:begin= D:chdir= cluster-constraint= M:clusters|cluster= comment=
-    C:constraint= container= container-id= contiguous S:core-spec= cores-per-socket= cpu-freq= cpus-per-gpu=
-    c:cpus-per-task= deadline= delay-boot= d:dependency= m:distribution= e:error= x:exclude= exclusive?
-    B:extra-node-info= gid= gpu-bind= gpu-freq= G:gpus= gpus-per-node= gpus-per-socket= gpus-per-task= gres=
-    gres-flags= h:help hint= H:hold i:input= J:job-name= k:no-kill? L:licenses= mail-type= mail-user= mcs-label=
-    mem= mem-bind= mem-per-cpu= mem-per-gpu= mincpus= network= nice? F:nodefile= w:nodelist= N:nodes= n:ntasks=
-    ntasks-per-core= ntasks-per-gpu= ntasks-per-tres= ntasks-per-node|tasks-per-node= ntasks-per-socket=
-    oom-kill-step? open-mode= o:output= O:overcommit s:oversubscribe p:partition= power= prefer= priority=
-    profile= propagate? q:qos= Q:quiet reboot reservation= segment= consolidate-segments spread-segments
-    container-type= context= extra= mem-update= resources= autocomplete= signal= sockets-per-node= spread-job
-    stepmgr switches= test-only thread-spec= threads-per-core= t:time= time-min= tmp= tres-bind= tres-per-task=
-    uid= usage use-min-nodes v:verbose V:version wckey=
-"""
-_SBATCH: Final = """
-    resv-ports? external a:array= batch= export= export-file= get-user-env? ignore-pbs kill-on-invalid-dep=
-    no-requeue parsable requeue W:wait wait-all-nodes= wrap=
-"""
-_SALLOC: Final = """
-    bell get-user-env? I:immediate? K:kill-command? no-bell no-shell W:wait= wait-all-nodes= x11?
-"""
-_SRUN: Final = """
-    accel-bind= bcast? bcast-exclude= compress? cpu-bind|cpu_bind= X:disable-status epilog= exact export=
-    external external-launcher? wait-for-children async ignore-signals= parsable interactive whole
-    het-group|pack-group= I:immediate? jobid= K:kill-on-bad-exit? l:label mpi= msg-timeout= multi-prog
-    Z:no-allocate overlap E:preserve-env prolog= pty? quit-on-interrupt r:relative= resv-ports? send-libs?
-    slurmd-debug= task-epilog= task-prolog= T:threads= tree-width|treewidth= u:unbuffered W:wait= x11?
-"""
-#: NVIDIA pyxis' README, v0.20: options that the plug-in adds to srun, sbatch and salloc.
-_PYXIS: Final = """
-    container-image= container-mounts= container-workdir= container-name= container-save= container-mount-home
-    no-container-mount-home container-remap-root no-container-remap-root container-entrypoint
-    no-container-entrypoint container-entrypoint-log container-writable container-readonly container-env=
-"""
-_SLURM_SOURCE: Final = "srun(1), sbatch(1) and salloc(1) of Slurm 22.05.8 to 24.11; pyxis v0.20"
+def _tables() -> dict[str, Table]:
+    entries = json.loads(files(__package__).joinpath("launcher_options.json").read_text(encoding="utf-8"))
+    shared = {name for entry in entries.values() for name in entry.get("includes", ())}
+    return {name: _table(entries, entry) for name, entry in entries.items() if name not in shared}
 
-#: torch.distributed.run.get_args_parser of torch 2.13.0.
-_TORCHRUN: Final = """
-    h:help nnodes= nproc-per-node|nproc_per_node= rdzv-backend|rdzv_backend= rdzv-endpoint|rdzv_endpoint=
-    rdzv-id|rdzv_id= rdzv-conf|rdzv_conf= standalone max-restarts|max_restarts=
-    monitor-interval|monitor_interval= start-method|start_method= event-log-handler|event_log_handler= role=
-    m:module no-python|no_python run-path|run_path log-dir|log_dir= r:redirects= t:tee=
-    local-ranks-filter|local_ranks_filter= duplicate-stdout-filters|duplicate_stdout_filters=
-    duplicate-stderr-filters|duplicate_stderr_filters= node-rank|node_rank= master-addr|master_addr=
-    master-port|master_port= local-addr|local_addr= logs-specs|logs_specs= numa-binding|numa_binding=
-    signals-to-handle|signals_to_handle= shutdown-timeout|shutdown_timeout=
-    virtual-local-rank|virtual_local_rank
-"""
 
-#: deepspeed/launcher/runner.py of DeepSpeed 0.19.8.
-_DEEPSPEED: Final = """
-    h:help H:hostfile= i:include= e:exclude= num_nodes= num_gpus|num_accelerators= master_port= master_addr=
-    node_rank= launcher= launcher_args= module no_python no_local_rank no_ssh no_ssh_check force_multi save_pid
-    enable_each_rank_log= autotuning= bind_cores_to_rank bind_core_list= ssh_port= venv_script= log_level=
-    q:quiet elastic_training min_elastic_nodes= max_elastic_nodes=
-"""
+TABLES: Final[Mapping[str, Table]] = _tables()
 
-#: accelerate.commands.launch.launch_command_parser of accelerate 1.15.0.
-_ACCELERATE: Final = """
-    h:help q:quiet t:tee= m:module config_file= cpu multi_gpu tpu mixed_precision= num_processes= num_machines=
-    num_cpu_threads_per_process= enable_cpu_affinity dynamo_backend= dynamo_mode= dynamo_use_fullgraph
-    dynamo_use_dynamic dynamo_use_regional_compilation use_deepspeed use_fsdp use_parallelism_config
-    use_megatron_lm gpu_ids= same_network machine_rank= main_process_ip= main_process_port= log_dir= role=
-    rdzv_backend= rdzv_conf= max_restarts= monitor_interval= no_python tpu_cluster no_tpu_cluster tpu_use_sudo
-    vm= env= main_training_function= downcast_bf16 deepspeed_config_file= zero_stage= offload_optimizer_device=
-    offload_param_device= offload_optimizer_nvme_path= offload_param_nvme_path= gradient_accumulation_steps=
-    gradient_clipping= zero3_init_flag= zero3_save_16bit_model= deepspeed_hostfile= deepspeed_exclusion_filter=
-    deepspeed_inclusion_filter= deepspeed_multinode_launcher= deepspeed_moe_layer_cls_names= fsdp_version=
-    fsdp_offload_params= fsdp_min_num_params= fsdp_sharding_strategy= fsdp_reshard_after_forward=
-    fsdp_auto_wrap_policy= fsdp_transformer_layer_cls_to_wrap= fsdp_backward_prefetch= fsdp_state_dict_type=
-    fsdp_forward_prefetch= fsdp_use_orig_params= fsdp_cpu_ram_efficient_loading= fsdp_sync_module_states=
-    fsdp_activation_checkpointing= fsdp_activation_checkpointing_offload= megatron_lm_tp_degree=
-    megatron_lm_use_custom_fsdp= megatron_lm_no_load_optim= megatron_lm_eod_mask_loss=
-    megatron_lm_overlap_cpu_optimizer_d2h_h2d= megatron_lm_no_save_optim= megatron_lm_optimizer_cpu_offload=
-    megatron_lm_use_precision_aware_optimizer= megatron_lm_decoder_last_pipeline_num_layers=
-    megatron_lm_pp_degree= megatron_lm_num_micro_batches= megatron_lm_sequence_parallelism=
-    megatron_lm_recompute_activations= megatron_lm_use_distributed_optimizer= megatron_lm_gradient_clipping=
-    megatron_lm_recompute_granularity= megatron_lm_recompute_method= megatron_lm_recompute_num_layers=
-    megatron_lm_attention_backend= megatron_lm_expert_model_parallel_size= megatron_lm_context_parallel_size=
-    megatron_lm_attention_dropout= megatron_lm_hidden_dropout= megatron_lm_attention_softmax_in_fp32=
-    megatron_lm_expert_tensor_parallel_size= megatron_lm_calculate_per_token_loss=
-    megatron_lm_use_rotary_position_embeddings= fp8_backend= fp8_use_autocast_during_eval fp8_margin=
-    fp8_interval= fp8_format= fp8_amax_history_len= fp8_amax_compute_algo= fp8_override_linear_precision=
-    fp8_opt_level= fp8_enable_fsdp_float8_all_gather= fp8_pad_inner_dim= aws_access_key_id=
-    aws_secret_access_key= debug mpirun_hostfile= parallelism_config_dp_replicate_size=
-    parallelism_config_dp_shard_size= parallelism_config_tp_size= parallelism_config_cp_size=
-    parallelism_config_cp_backend= parallelism_config_cp_comm_strategy= parallelism_config_sp_size=
-    parallelism_config_sp_backend= parallelism_config_sp_seq_length=
-    parallelism_config_sp_seq_length_is_variable= parallelism_config_sp_attn_implementation=
-"""
 
-#: mpirun(1) of Open MPI 4.1 and 5.0; the last two lines are those of Hydra (MPICH 4, Intel MPI).
-_MPIRUN: Final = """
-    np|-np|n|-n|c= npernode|N|-npernode= pernode hostfile|-hostfile|machinefile|-machinefile= host|H|-host= x=
-    mca|-mca|omca== gmca|pmixmca|prtemca== am|tune= bind-to|-bind-to= map-by|-map-by= rank-by|-rank-by=
-    rankfile|-rankfile|-rf= oversubscribe|-oversubscribe nooversubscribe allow-run-as-root tag-output
-    timestamp-output report-bindings|-report-bindings display-map display output= output-filename= prefix= path=
-    wdir|-wdir|-wd= timeout= cpus-per-proc|-cpus-per-proc= cpu-set= quiet|q verbose|v version|V help|h
-    bind-to-core bynode byslot bycore personality= enable-recovery novm stdin= xterm= merge-stderr-to-stdout
-    ppn|-ppn|perhost|-perhost= hosts|-hosts= configfile|-configfile|f|-f= iface|-iface=
-    launcher|-launcher|-bootstrap= genv|-genv==
-    env|-env== genvlist|-genvlist= genvall|-genvall prepend-rank outfile-pattern=
-"""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """An option as written, by the name its program calls it."""
 
-_PYTHON: Final = """
-    b B c= d E h i I m= O OO P q s S u v V W= x X=
-"""  # python3 --help, 3.13
+    name: str  #: canonical, such as `--nodes` for `-N`
+    written: Word
+    values: tuple[Word, ...] = ()
+    known: bool = True  #: whether the program has it
 
-TABLES: Final[Mapping[str, Table]] = {
-    "sbatch": _table(_SLURM_SOURCE, _SLURM + _SBATCH + _PYXIS),
-    "salloc": _table(_SLURM_SOURCE, _SLURM + _SALLOC + _PYXIS),
-    "srun": _table(_SLURM_SOURCE, _SLURM + _SRUN + _PYXIS),
-    "torchrun": _table("torch 2.13.0", _TORCHRUN + "use_env|use-env"),
-    "deepspeed": _table("DeepSpeed 0.19.8", _DEEPSPEED),
-    "accelerate": _table("accelerate 1.15.0", _ACCELERATE, abbreviates=False, dashes=True),
-    "mpirun": _table("mpirun(1) of Open MPI 4.1 and 5.0, Hydra of MPICH 4", _MPIRUN, single_dash=True),
-    "python": _table("python3 --help, 3.13", _PYTHON, abbreviates=False),
-    "pdsh": _table("pdsh(1) 2.34", "w= x= g= X= R= f= l= t= u= S N n= d q h V b", abbreviates=False),
-    "ssh": _table(
-        "ssh(1) of OpenSSH 9.2",
-        ("b= c= D= E= e= F= I= i= J= L= l= m= O= o= p= Q= R= S= W= w= t n N f q v x X Y A a C g K k M T V 4 6 s G y"),
-        abbreviates=False,
-    ),
-    "env": _table("env(1) of coreutils 9.1", "i:ignore-environment u:unset= C:chdir= S:split-string= 0:null v:debug"),
-    "numactl": _table(
-        "numactl(8) 2.0.16",
-        ("i:interleave= N:cpunodebind= m:membind= C:physcpubind= p:preferred= l:localalloc a:all b:balancing"),
-    ),
-    "nice": _table("nice(1) of coreutils 9.1", "n:adjustment="),
-    "timeout": _table("timeout(1) of coreutils 9.1", "s:signal= k:kill-after= foreground preserve-status v:verbose"),
-    "stdbuf": _table("stdbuf(1) of coreutils 9.1", "i:input= o:output= e:error="),
-    "time": _table("time(1) 1.9", "p:portability v:verbose a:append o:output= f:format="),
-    "taskset": _table("taskset(1) of util-linux 2.38", "a:all-tasks c:cpu-list"),
-    "exec": _table("bash(1) 5.2", "a= c l"),
-    "singularity": _table(
-        "apptainer exec --help, 1.3; singularity 3.11",
-        (
-            "B:bind= mount= e:cleanenv c:contain C:containall nv nvccli rocm env= env-file= H:home= pwd|cwd= "
-            "w:writable writable-tmpfs W:workdir= S:scratch= overlay= no-home f:fakeroot u:userns i:ipc p:pid "
-            "n:net network= hostname= no-mount= add-caps= drop-caps= security= apply-cgroups= app= no-init "
-            "allow-setuid keep-privs no-privs"
-        ),
-    ),
-    "docker": _table(
-        "docker run --help, 27",
-        (
-            "d:detach i:interactive t:tty rm gpus= v:volume= mount= w:workdir= e:env= env-file= u:user= name= "
-            "network|net= ipc= shm-size= ulimit= h:hostname= p:publish= privileged cap-add= device= runtime= "
-            "entrypoint= init m:memory= cpus= cpuset-cpus= security-opt= pid= platform= pull= restart= "
-            "l:label= add-host= tmpfs= group-add= log-driver="
-        ),
-    ),
-    "enroot": _table("enroot start --help, 3.5", "c:conf= e:env= m:mount= rc= r:root w:rw"),
-    "nsys": _table(
-        "nsys profile --help, 2024",
-        (
-            "t:trace= o:output= f:force-overwrite= s:sample= c:capture-range= capture-range-end= "
-            "w:show-output= stats= x:stop-on-exit= y:delay= d:duration= e:env-var= gpu-metrics-device= "
-            "cuda-memory-usage= cudabacktrace= python-backtrace= kill="
-        ),
-    ),
-}
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """A program's options in order, and the words that follow them."""
+
+    entries: tuple[Option, ...] = ()
+    rest: tuple[Word, ...] = ()
+    opaque: tuple[Word, ...] = ()  #: words among them that can't be known: there may be more options in these
+
+    def get(self, name: str) -> Option | None:
+        """The last option of a canonical name."""
+        return next((entry for entry in reversed(self.entries) if entry.name == name), None)
+
+    def has(self, name: str) -> bool:
+        """Whether an option is there."""
+        return self.get(name) is not None
+
+    def text(self, name: str) -> str | None:
+        """The value of an option; None where it isn't there, has none or can't be known."""
+        entry = self.get(name)
+        return entry.values[0].value if entry and entry.values else None
+
+    def integer(self, name: str) -> int | None:
+        """The value of an option as an integer; None where it is none."""
+        text = self.text(name)
+        return int(text) if text is not None and re.fullmatch(r"[+-]?[0-9]{1,18}", text.strip()) else None
+
+    @property
+    def unknown(self) -> tuple[Option, ...]:
+        """The options that the program doesn't have."""
+        return tuple(entry for entry in self.entries if not entry.known)
+
+
+def value_part(word: Word, after: int) -> Word:
+    """The part of a word behind its first `after` known characters, such as `2` of `--nodes=2`."""
+    raw, offset = word.raw, word.offset
+    mark = word.prefix[:after]
+    if raw.startswith(mark):
+        raw, offset = raw[after:], offset + after
+    elif raw[:1] in "'\"" and raw[1:].startswith(mark):
+        closed = raw[-1] == raw[0] and len(raw) > after + 1
+        raw, offset = raw[after + 1 : -1 if closed else None], offset + after + 1
+    if word.value is not None:
+        value = word.value[after:]
+        return word._replace(raw=raw, offset=offset, value=value, parts=(value,))
+    parts = (word.prefix[after:] or None, *word.parts[1:])
+    # A cut may leave an empty part in front of an unknown one.
+    return word._replace(raw=raw, offset=offset, parts=parts[1:] if parts[:2] == (None, None) else parts)
+
+
+class OptionReader:
+    """Reads options from words until the first that is none."""
+
+    def __init__(self, table: Table, words: Sequence[Word], looks_like_program: Callable[[Word], bool]) -> None:
+        self._table = table
+        self._words = words
+        self._is_program = looks_like_program
+        self._entries: list[Option] = []
+        self._opaque: list[Word] = []
+        self._at = 0
+
+    def read(self, everywhere: bool = False) -> Options:
+        """The options; with `everywhere`, options after other words count as well."""
+        rest: list[Word] = []
+        while self._at < len(self._words):
+            word = self._words[self._at]
+            self._at += 1
+            if word.value == "--":
+                break
+            if word.prefix.startswith("-") and len(word.prefix) > 1:
+                self._option(word, word.prefix)
+            elif word.value is None and not word.prefix and self._may_be_options(word):
+                self._opaque.append(word)
+            elif everywhere:
+                rest.append(word)
+            else:
+                self._at -= 1
+                break
+        return Options(entries=tuple(self._entries), rest=(*rest, *self._words[self._at :]), opaque=tuple(self._opaque))
+
+    def _may_be_options(self, word: Word) -> bool:
+        """Whether an unknown word is likely to stand for options: a known program comes later."""
+        is_script = (word.parts[-1] or "").endswith((".py", ".sh"))
+        return not is_script and any(map(self._is_program, self._words[self._at :]))
+
+    def _option(self, word: Word, prefix: str) -> None:
+        name, equals, _ = prefix.partition("=")
+        known = self._table.find(name)
+        if known is None and not name.startswith("--"):
+            if not self._table.single_dash:
+                self._letters(word, prefix)
+                return
+            known = self._table.find("-" + name)
+        if word.value is None and not equals:  # `--$NAME` can be any option
+            self._opaque.append(word)
+        elif equals:
+            self._add(known, name, word, (value_part(word, len(name) + 1),))
+        else:
+            self._add(known, name, word, self._following(known))
+
+    def _following(self, known: Known | None) -> tuple[Word, ...]:
+        count = known.values if known is not None else self._guess()
+        values = tuple(self._words[self._at : self._at + count])
+        self._at += len(values)
+        return values
+
+    def _guess(self) -> int:
+        """How many values an unknown option may take: one, if a word that is no program comes and isn't last."""
+        following = self._words[self._at : self._at + 2]
+        none = len(following) < 2 or following[0].prefix.startswith("-") or self._is_program(following[0])
+        return 0 if none else 1
+
+    def _letters(self, word: Word, prefix: str) -> None:
+        """`-vN2`: letters in one word, the last of which may have its value attached."""
+        for index in range(1, len(prefix)):
+            letter = f"-{prefix[index]}"
+            known = self._table.options.get(letter)
+            attached = len(prefix) > index + 1 or word.value is None
+            if known is None:
+                self._add(None, prefix if index == 1 else letter, word, ())
+                return
+            if (known.values or known.optional) and attached:
+                self._add(known, letter, word, (value_part(word, index + 1),))
+                return
+            self._add(known, letter, word, self._following(known))
+
+    def _add(self, known: Known | None, name: str, word: Word, values: tuple[Word, ...]) -> None:
+        name = known.name if known else name
+        self._entries.append(Option(name=name, written=word, values=values, known=known is not None))

@@ -67,9 +67,8 @@ class Parameters:
         if value is None:
             return None
         if index in ("@", "*"):
-            elements = value.elements if value.elements is not None else (Element(value.pieces, 0, 0),)
-            unknown = any(text_of(element.pieces) is None for element in elements)
-            return None if unknown else str(len(elements))
+            unknown = any(text_of(element.pieces) is None for element in value.words)
+            return None if unknown else str(len(value.words))
         return None if value.text is None else str(len(value.text))
 
     def _elements(self, name: str, index: str | None) -> Sequence[Element] | None:
@@ -77,38 +76,24 @@ class Parameters:
         if name in ("@", "*"):
             return self._positional[1:] if self._positional is not None else None
         value = self._state.get(name) if index in ("@", "*") else None
-        if value is None:
-            return None
-        return value.elements if value.elements is not None else (Element(value.pieces, 0, 0),)
+        return value.words if value else None
 
     def variable(self, name: str, start: int, end: int, quoted: bool) -> None:
         """`$NAME` or `${NAME}` of a variable."""
         value = self._state.get(name)
-        if value is None:
-            self._out.unknown(start, end, (name,))
-        else:
-            self._out.embed(value.scalar, name, start, end, quoted)
+        self._out.embed(value.scalar if value else None, name, start, end, quoted)
 
     def plain(self, name: str, index: str | None, start: int, end: int, quoted: bool) -> None:
         """`$NAME`, `${NAME}`, `${NAME[i]}`, `$1`, `$@`."""
         if name in ("@", "*") or index in ("@", "*"):
-            elements = self._elements(name, index)
-            if elements is None:
-                self._out.unknown(start, end, (name,))
-            else:
-                self._out.list(elements, "*" in (name, index), quoted)
-            return
-        pieces = self._scalar(name, index)
-        if pieces is None:
-            self._out.unknown(start, end, (name,))
+            self._out.list(self._elements(name, index), name, start, end, "*" in (name, index), quoted)
         else:
-            self._out.embed(pieces, name, start, end, quoted)
+            self._out.embed(self._scalar(name, index), name, start, end, quoted)
 
     def _scalar(self, name: str, index: str | None) -> Sequence[Piece] | None:
         if name.isdigit():
-            number = int(name[:4])
-            known = self._positional is not None and number < len(self._positional)
-            return self._positional[number].pieces if known and self._positional is not None else None
+            number, given = int(name[:4]), self._positional or ()
+            return given[number].pieces if number < len(given) else None
         value = self._state.get(name)
         if value is None or index is None:
             return value.scalar if value else None
@@ -119,14 +104,8 @@ class Parameters:
         return elements[-1].pieces if known else None
 
     def _slice(self, name: str, index: str | None, first: int, start: int, end: int, quoted: bool) -> None:
-        if name == "@" and self._positional is not None:
-            self._out.list(self._positional[first:], False, quoted)
-            return
-        elements = self._elements(name, index)
-        if elements is None or name in ("@", "*"):
-            self._out.unknown(start, end, (name,))
-        else:
-            self._out.list(elements[first:], index == "*", quoted)
+        elements = self._positional if name == "@" else None if name == "*" else self._elements(name, index)
+        self._out.list(None if elements is None else elements[first:], name, start, end, index == "*", quoted)
 
     def _changed(self, name: str, index: str | None, operation: int, start: int, end: int, quoted: bool) -> None:
         """`${NAME:-default}` and its kin; operations on the text are unknown unless simple."""

@@ -23,7 +23,7 @@ class Piece(NamedTuple):
 
     @property
     def mapped(self) -> bool:
-        """Whether the text stands in the document character by character."""
+        """Whether the text is in the document character by character."""
         return self.text is not None and not self.names and self.end - self.start == len(self.text)
 
     def cut(self, start: int, end: int) -> Piece:
@@ -54,6 +54,11 @@ class Value(NamedTuple):
         return text_of_pieces(self.scalar)
 
     @property
+    def words(self) -> tuple[Element, ...]:
+        """The elements that `${NAME[@]}` stands for."""
+        return self.elements if self.elements is not None else (Element(self.pieces, 0, 0),)
+
+    @property
     def scalar(self) -> tuple[Piece, ...]:
         """The pieces that `$NAME` stands for."""
         if self.elements is None:
@@ -63,9 +68,7 @@ class Value(NamedTuple):
     @property
     def size(self) -> int:
         """How much it costs to keep: its pieces, and its characters in units of 64."""
-        pieces: Sequence[Piece] = self.pieces
-        if self.elements is not None:
-            pieces = [*pieces, *(piece for element in self.elements for piece in element.pieces)]
+        pieces = self.pieces if self.elements is None else [piece for word in self.elements for piece in word.pieces]
         return len(pieces) + sum([len(piece.text) for piece in pieces if piece.text]) // 64
 
 
@@ -83,19 +86,12 @@ def parts_of_pieces(pieces: Iterable[Piece]) -> tuple[str | None, ...]:
     """The known and unknown parts in order; neighbours of one kind are one part."""
     parts: list[str | None] = []
     for piece in pieces:
-        if parts and piece.text is None and parts[-1] is None:
-            continue
         last = parts[-1] if parts else None
         if piece.text is not None and last is not None:
             parts[-1] = last + piece.text
-        else:
+        elif piece.text is not None or last is not None or not parts:
             parts.append(piece.text)
     return tuple(parts)
-
-
-def names_of_pieces(pieces: Iterable[Piece]) -> tuple[str, ...]:
-    """The variables whose expansion gave the pieces, in order, each once."""
-    return tuple(dict.fromkeys(name for piece in pieces for name in piece.names))
 
 
 def at_site(pieces: Sequence[Piece], name: str, start: int, end: int) -> tuple[Piece, ...]:
@@ -104,7 +100,7 @@ def at_site(pieces: Sequence[Piece], name: str, start: int, end: int) -> tuple[P
 
 
 def region_of(pieces: Sequence[Piece]) -> tuple[int, int]:
-    """The place in the document of pieces that make one word: all of them where they stand side by side."""
+    """The place in the document of pieces that make one word: all of them where they are side by side."""
     start, end = pieces[0].start, pieces[0].end
     for piece in pieces[1:]:
         if piece.start == start and piece.end == end:

@@ -1,10 +1,49 @@
-"""The parts of a shell script, each with the offset where it stands."""
+"""The parts of a shell script, each with its offset."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from .words import Word
+from .fields import Field
+from .pieces import parts_of_pieces, region_of, text_of_pieces
+
+
+class Word(NamedTuple):
+    """One word of a command or an array, as the program would get it."""
+
+    raw: str  #: as written
+    value: str | None  #: after quotes and expansion; None where a part can't be known
+    offset: int  #: of `raw`, in characters from the start of the document
+    parts: tuple[str | None, ...] = ()  #: the known and the unknown parts (None) in order
+    variables: tuple[str, ...] = ()  #: the variables that the shell expands in it
+
+    @property
+    def prefix(self) -> str:
+        """What it is known to begin with."""
+        return (self.parts[0] or "") if self.parts else ""
+
+
+def word_of(found: Field, raw_region: tuple[int, int], content: str) -> Word:
+    """The finished word of a field that came from the raw word at `raw_region` of the document."""
+    start, end = raw_region
+    if found.foreign:
+        if found.region is not None:
+            start, end = found.region
+        elif found.pieces:
+            start, end = region_of(found.pieces)
+    if len(found.pieces) == 1:  # most words are: the same as below, sooner
+        text, _, _, names = found.pieces[0]
+        variables = tuple(name for name in dict.fromkeys(names) if name) if names else ()
+        return tuple.__new__(Word, (content[start:end], text, start, (text,), variables))
+    value = text_of_pieces(found.pieces)
+    return Word(
+        raw=content[start:end],
+        value=value,
+        offset=start,
+        parts=(value,) if value is not None else parts_of_pieces(found.pieces),
+        variables=tuple(dict.fromkeys(name for piece in found.pieces for name in piece.names if name)),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,14 +52,14 @@ class Assignment:
 
     name: str
     value: str | None  #: after expansion; of `NAME+=` the whole value; None where it can't be known
-    raw: str  #: what stands after the equals sign, as written
+    raw: str  #: what is behind the equals sign, as written
     exported: bool
     offset: int  #: of the name
     value_offset: int  #: of `raw`
     command_index: int  #: the index of the command that follows it or that it belongs to
     words: tuple[Word, ...] | None = None  #: of an array, all its words
     parts: tuple[str | None, ...] = ()  #: the known and the unknown parts of the value, as in `Word`
-    inside: int | None = None  #: the index of the command whose `bash -c` it stands in
+    inside: int | None = None  #: the index of the command whose `bash -c` it is in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +70,9 @@ class Command:
     environment: tuple[Assignment, ...]  #: `A=b` before the command
     offset: int
     index: int  #: its place among the script's commands
-    shell: str | None = None  #: the text of the `bash -c` that it stands in, None in the script itself
+    shell: str | None = None  #: the text of the `bash -c` that it is in, None in the script itself
     single_quoted: bool = False  #: whether that text is in single quotes, so that the outer shell expands nothing in it
-    inside: int | None = None  #: the index of the command whose `bash -c` it stands in
+    inside: int | None = None  #: the index of the command whose `bash -c` it is in
     guarded: bool = False  #: in a branch, loop or function: it may not run, or run often
 
 
@@ -43,7 +82,7 @@ class Directive:
 
     words: tuple[Word, ...]
     offset: int
-    ignored: bool  #: a command stands before it, so sbatch doesn't read it
+    ignored: bool  #: a command is before it, so sbatch doesn't read it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,13 +22,11 @@ _RUNS: Final = re.compile(r"[ \t\n]+|[^ \t\n]+")
 UNKNOWN: Final = Value(pieces=(Piece(None, 0, 0),))
 
 
+@dataclass(slots=True)
 class Budget:
     """What expansions may still cost in one script."""
 
-    __slots__ = ("left",)
-
-    def __init__(self) -> None:
-        self.left = MOST_PER_SCRIPT
+    left: int = MOST_PER_SCRIPT
 
     def spend(self, cost: int) -> bool:
         """Takes `cost`; whether there was enough."""
@@ -68,6 +66,11 @@ class State:
         if value is None and self._parent is not None and name in self._parent.exported:
             return self._parent.get(name)
         return value
+
+    def text(self, name: str) -> str | None:
+        """The text that a variable holds; None where it can't be known."""
+        value = self.get(name)
+        return value.text if value else None
 
     def set(self, name: str, value: Value) -> None:
         """Gives a variable a value; one that is too large becomes unknown."""
@@ -121,15 +124,15 @@ class State:
         """Closes the innermost block and merges what its branches left."""
         frame = self.frames.pop()
         self.guards -= frame.kind in _GUARDS
-        if frame.kind in ("{", "pipeline"):  # the commands of a group always run
-            self._hand_up(frame)
-            return
         if frame.kind == "(":
             for name in frame.touched:
                 self._put(name, frame.before[name])
             return
-        self._merge(frame)
-        self._hand_up(frame)
+        if frame.kind != "{":  # the commands of a group always run
+            self._merge(frame)
+        for name, before in frame.before.items() if self.frames else ():
+            self.frames[-1].before.setdefault(name, before)
+            self.frames[-1].touched.add(name)
 
     def _merge(self, frame: Frame) -> None:
         branches = list(frame.branches)
@@ -141,12 +144,6 @@ class State:
         for name, before in frame.before.items():
             ends = [] if too_many else [branch.get(name, before) for branch in branches]
             self._put(name, merged(ends))
-
-    def _hand_up(self, frame: Frame) -> None:
-        if self.frames:
-            for name, before in frame.before.items():
-                self.frames[-1].before.setdefault(name, before)
-                self.frames[-1].touched.add(name)
 
 
 def merged(values: Sequence[Value | None]) -> Value:
@@ -162,19 +159,13 @@ def merged(values: Sequence[Value | None]) -> Value:
     if any(value.elements is not None for value in known):
         return UNKNOWN
     words = _common([split_pieces(value.pieces) for value in known])
-    spaced: list[Piece] = []
-    for word in words:
-        if spaced:
-            spaced.append(Piece(" ", word.start, word.start))
-        spaced.extend(word.pieces)
-    return Value(pieces=tuple(spaced))
+    spaced = [piece for word in words for piece in (Piece(" ", word.start, word.start), *word.pieces)]
+    return Value(pieces=tuple(spaced[1:]))
 
 
 def _same(one: Value, other: Value) -> bool:
-    if (one.elements is None) != (other.elements is None):
-        return False
-    mine, theirs = ([_identity(e.pieces) for e in value.elements or ()] for value in (one, other))
-    return mine == theirs and _identity(one.pieces) == _identity(other.pieces)
+    mine, theirs = ([_identity(word.pieces) for word in value.words] for value in (one, other))
+    return (one.elements is None) == (other.elements is None) and mine == theirs
 
 
 def _common(lists: Sequence[Sequence[Element]]) -> tuple[Element, ...]:
@@ -193,8 +184,7 @@ def _common(lists: Sequence[Sequence[Element]]) -> tuple[Element, ...]:
 
 
 def _equal(elements: Sequence[Element]) -> bool:
-    first = _identity(elements[0].pieces)
-    return all(_identity(element.pieces) == first for element in elements[1:])
+    return len({_identity(element.pieces) for element in elements}) == 1
 
 
 def _identity(pieces: Sequence[Piece]) -> tuple[object, ...] | str:

@@ -30,9 +30,9 @@ _USUAL: Final = re.compile(
 _IS_PLAIN, _IS_DOUBLE, _IS_SINGLE, _IS_NEWLINE, _IS_COMMENT, _IS_OPERATOR, _GOES_ON, _IS_EASY = range(1, 9)
 _OPERATOR: Final = re.compile(r";;&|;;|;&|&&|\|\||\|&|[;&|()]")
 _REDIRECT: Final = re.compile(r"(?:[0-9]+|\{[A-Za-z_]\w*\})?(<<<|<<-|<<|<>|<&|>>|>&|>\||<(?!\()|>(?!\())|(&>>|&>)")
-_HEREDOC_WORD: Final = re.compile(r"[ \t]*")
+_BLANKS: Final = re.compile(r"[ \t]*")
 #: After these a command begins, so `[[` and `((` are what they seem.
-_BEFORE_COMMAND: Final = frozenset({"if", "then", "elif", "else", "while", "until", "do", "{", "!", "time"})
+_BEFORE_COMMAND: Final = frozenset({"if", "then", "elif", "else", "while", "until", "do", "{", "!", "time", "for"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,6 @@ class Tokens:
         self.unterminated: int | None = None
         self._text = text
         self._waiting: list[tuple[Token, str, bool, bool]] = []  # here-documents whose bodies begin at the next line
-        self._read()
-
-    def _read(self) -> None:
         position: int | None = 0
         while position is not None:
             position = self._usual(position)
@@ -111,17 +108,9 @@ class Tokens:
 
     def _unusual(self, position: int) -> int:
         plain = _PLAIN_WORD.match(self._text, position)
-        return self._after_plain(plain) if plain else self._other(position)
-
-    def _after_plain(self, match: re.Match[str]) -> int:
-        start, end = match.span()
-        following = self._text[end : end + 1]
-        if following in ("<", ">") and self._text[start:end].isdigit():
-            return self._other(start)
-        if following == "(" and self._text[end - 1] == "=" and ASSIGNMENT.fullmatch(self._text, start, end):
-            return self._array(start, end)
-        self.found.append(Token(WORD, start, end, match[0]))
-        return end
+        if plain is None or (plain[0].isdigit() and self._text[plain.end() : plain.end() + 1] in ("<", ">")):
+            return self._other(position)
+        return self._word(position, plain.end(), plain[0])
 
     def _comment(self, start: int, end: int) -> None:
         if self._text.startswith("#SBATCH", start) and (start == 0 or self._text[start - 1] == "\n"):
@@ -143,27 +132,27 @@ class Tokens:
         if text.startswith("[[", position) and text[position + 2 : position + 3].isspace() and self._begins_command():
             return self._test(position)
         end = self._word_end(position)
-        if text[end : end + 1] == "(" and text[end - 1] == "=" and ASSIGNMENT.fullmatch(text, position, end):
-            return self._array(position, end)
-        if end == position:  # a character that begins nothing: skipped
-            return position + 1
-        self.found.append(Token(WORD, position, end))
+        return self._word(position, end) if end > position else position + 1  # what begins nothing is skipped
+
+    def _word(self, start: int, end: int, plain: str = "") -> int:
+        """A word, or an array where it is `NAME=` with a bracket behind it."""
+        text = self._text
+        if text[end : end + 1] == "(" and text[end - 1] == "=" and ASSIGNMENT.fullmatch(text, start, end):
+            return self._array(start, end)
+        self.found.append(Token(WORD, start, end, plain))
         return end
 
     def _begins_command(self) -> bool:
-        if not self.found or self.found[-1].kind in (OPERATOR, NEWLINE, COMMENT):
-            return True
-        last = self.found[-1]
-        return self._text[last.start : last.end] in _BEFORE_COMMAND | {"for"}
+        last = self.found[-1] if self.found else _NEWLINE
+        return last.kind in (OPERATOR, NEWLINE, COMMENT) or self._text[last.start : last.end] in _BEFORE_COMMAND
 
     def _test(self, position: int) -> int:
         start = position
         position += 2
-        while position < len(self._text):
+        last = ""
+        while position < len(self._text) and last != "]]":
             end = self._word_end(position)
-            if self._text[position:end] == "]]":
-                self.found.append(Token(TEST, start, end))
-                return end
+            last = self._text[position:end]
             position = max(end, position + 1)
         self.found.append(Token(TEST, start, position))
         return position
@@ -173,8 +162,8 @@ class Tokens:
         self.found.append(token)
         if token.text not in ("<<", "<<-"):
             return match.end()
-        blank = _HEREDOC_WORD.match(self._text, match.end())
-        start = blank.end() if blank else match.end()
+        blanks = _BLANKS.match(self._text, match.end())
+        start = blanks.end() if blanks else match.end()
         end = self._word_end(start)
         raw = self._text[start:end]
         delimiter = re.sub(r"\\(.)|['\"]", r"\1", raw)
@@ -195,7 +184,7 @@ class Tokens:
         return position
 
     def _array(self, start: int, bracket: int) -> int:
-        """Reads `NAME=(words)`; comments and line ends may stand between the words."""
+        """Reads `NAME=(words)`; comments and line ends may be between the words."""
         text, position, words = self._text, bracket + 1, list[tuple[int, int]]()
         while position < len(text):
             character = text[position]
@@ -212,16 +201,13 @@ class Tokens:
                 if end > position:
                     words.append((position, end))
                 position = max(end, position + 1)
-        self._open(bracket)
+        if self.unterminated is None:
+            self.unterminated = bracket
         self.found.append(Token(ARRAY, start, position, words=tuple(words)))
         return position
 
-    def _open(self, position: int) -> None:
-        if self.unterminated is None:
-            self.unterminated = position
-
     def _word_end(self, position: int, closers: tuple[str, ...] = ()) -> int:
         end, terminated = scan(self._text, position, closers) if closers else word_end(self._text, position)
-        if not terminated:
-            self._open(position)
+        if not terminated and self.unterminated is None:
+            self.unterminated = position
         return end

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from ..rule import Rule, rules_in
-from . import across, against_job
+from ...rule import Rule, rules_in
+from . import against_job, consistency, memory_places
 from .azureml import registry as azureml
 from .deepspeed import registry as deepspeed
 from .huggingface import registry as huggingface
@@ -21,7 +21,8 @@ MODULES: Final = (
     *azureml.MODULES,
     *huggingface.MODULES,
     *megatron.MODULES,
-    across,
+    memory_places,
+    consistency,
     against_job,
 )
 
@@ -35,6 +36,7 @@ def file_rules() -> tuple[Rule, ...]:
 @lru_cache(maxsize=1)
 def all_file_rules() -> tuple[Rule, ...]:
     """Every rule on files."""
-    from .megatron import as_job, fits  # these need numpy
+    from . import fits  # here, to save start-up time: these need numpy
+    from .megatron import as_job
 
     return (*file_rules(), *as_job.RULES, *rules_in(fits))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 from ...documents.submission import Submission
 from ...findings import Finding, in_file_order
-from ..rule import Rule
+from ..rule import findings_of
 from .registry import all_file_rules, file_rules
 
 
@@ -18,17 +17,8 @@ def check_submission(submission: Submission) -> tuple[Finding, ...]:
     # numpy is then not loaded.
     estimated = submission.megatron or (submission.model and submission.cluster and submission.configs)
     rules = all_file_rules() if estimated else file_rules()
-    found = _findings((rule for rule in rules if rule.holds_for(version)), submission)
+    found = findings_of((rule for rule in rules if rule.holds_for(version)), submission)
     return in_file_order(_without_repeats(found))
-
-
-def _findings(rules: Iterable[Rule], submission: Submission) -> Iterator[Finding]:
-    subjects: dict[Callable[..., Iterable[Any]], tuple[Any, ...]] = {}  # each way to divide it is walked once
-    for rule in rules:
-        if rule.subjects not in subjects:
-            subjects[rule.subjects] = tuple(rule.subjects(submission))
-        for subject in subjects[rule.subjects]:
-            yield from map(rule.finding, rule.check(subject))
 
 
 def _without_repeats(findings: Iterator[Finding]) -> Iterator[Finding]:

@@ -2,106 +2,112 @@
 
 from __future__ import annotations
 
-from ...findings import Severity
+from ...findings import ERROR, WARNING, Violations
 from ...job.records import Job
-from ..numbers import listed, neighbours
-from ..planning_rule import JobRule
+from ...rule import Arguments
+from ..numbers import neighbours
+from ..planned import jobs, jobs_of, violation
 from ..sources import deepspeed, derived
 
-Violations = tuple[tuple[str, str, str | None], ...]
 
-
+@jobs.rule("NODE003", ERROR, "launcher", derived("torchrun starts the same number of ranks on every node"))
 def gpus_fill_nodes(job: Job) -> Violations:
-    """A job on more than one node takes whole nodes."""
+    """A job on more than one node uses whole nodes.
+
+    Prevents: torchrun waits for ranks that never come, until the rendezvous times out.
+    Fix: set gpus to a multiple of a node's, or set `nodes`
+    """
     node = job.cluster.accelerators_per_node
-    if job.gpus <= node or job.gpus % node == 0:
-        return ()
-    message = f"{job.gpus} GPUs don't fill nodes of {node}: the last one would have {job.gpus % node}"
-    return (("/gpus", message, f"gpus: {listed(neighbours(node, job.gpus))}"),)
+    if job.gpus > node and job.gpus % node:
+        message = f"{job.gpus} GPUs don't fill nodes of {node}: the last one would have {job.gpus % node}"
+        yield violation(job, "/gpus", message, f"use {job.says('gpus', *neighbours(node, job.gpus))}")
 
 
-def slices_work_alone(job: Job) -> Violations:
-    """A job runs on one MIG slice: slices have neither NVLink nor peer-to-peer, so NCCL has no path between them."""
-    accelerator = job.cluster.accelerator
-    if not accelerator.is_slice or job.gpus == 1:
-        return ()
-    reason = "MIG has no NVLink and no peer-to-peer between slices"
-    message = f"{job.gpus} slices ({accelerator.name}) cannot work together: {reason}"
-    return (("/gpus", message, "gpus: 1, or a cluster of whole accelerators"),)
-
-
-def nodes_are_connected(job: Job) -> Violations:
-    """A job on more than one node needs a network between them."""
-    if job.nodes == 1 or job.cluster.network_bytes_per_s_per_node > 0:
-        return ()
-    node = job.cluster.accelerators_per_node
-    message = f"{job.gpus} GPUs need {job.nodes} nodes of {job.cluster.name}, which has no network between nodes"
-    return (("/cluster", message, f"gpus: {node} or fewer, or cluster.network_gbits_per_s_per_node if there is one"),)
-
-
-def hardware_computes_precision(job: Job) -> Violations:
-    """The accelerator computes in the precision asked for."""
-    accelerator = job.cluster.accelerator
-    precision = job.training.precision
-    if accelerator.supports(precision):
-        return ()
-    able = [p for p in ("bf16", "fp16", "fp32") if accelerator.supports(p)]
-    message = f"precision: {precision} is not what {accelerator.name} ({accelerator.generation}) computes in"
-    return (("/training/precision", message, f"precision: {listed(able)}"),)
-
-
-def framework_computes_fp8(job: Job) -> Violations:
-    """FP8 runs in Transformer Engine's layers, which the Megatrons have; to DeepSpeed itself it is bf16."""
-    if job.training.precision != "fp8" or not job.framework.runs("AutoTP"):
-        return ()
-    message = f"precision: fp8 is bf16 to framework: {job.framework}, unless the script's own layers compute in fp8"
-    return (("/training/precision", message, "precision: bf16, or framework: megatron-lm"),)
-
-
-def hardware_runs_flash_attention(job: Job) -> Violations:
-    """FlashAttention-2 needs tensor cores of Ampere or later."""
-    accelerator = job.cluster.accelerator
-    if job.training.attention != "flash" or accelerator.generation != "volta":
-        return ()
-    message = f"attention: flash does not run on {accelerator.name}: FlashAttention-2 needs Ampere or later, not Volta"
-    return (("/training/attention", message, "attention: unfused"),)
-
-
-CLUSTER_RULES: tuple[JobRule, ...] = (
-    JobRule(
-        id="NODE003",
-        severity=Severity.ERROR,
-        source=derived("torchrun starts the same number of ranks on every node"),
-        check=gpus_fill_nodes,
-    ),
-    JobRule(
-        id="NODE004",
-        severity=Severity.ERROR,
-        source=derived("NVIDIA's MIG user guide: no CUDA IPC and no peer-to-peer across GPU instances"),
-        check=slices_work_alone,
-    ),
-    JobRule(
-        id="NODE005",
-        severity=Severity.ERROR,
-        source=derived("collectives between nodes need a network"),
-        check=nodes_are_connected,
-    ),
-    JobRule(
-        id="PREC002",
-        severity=Severity.ERROR,
-        source=deepspeed("runtime/engine.py:1679"),
-        check=hardware_computes_precision,
-    ),
-    JobRule(
-        id="PREC020",
-        severity=Severity.WARNING,
-        source=derived("DeepSpeed's configuration has fp16 and bf16 blocks only"),
-        check=framework_computes_fp8,
-    ),
-    JobRule(
-        id="ATT001",
-        severity=Severity.ERROR,
-        source=derived("FlashAttention-2's README: Ampere, Ada or Hopper GPUs"),
-        check=hardware_runs_flash_attention,
-    ),
+@jobs.rule(
+    "NODE004",
+    ERROR,
+    "init",
+    derived("NVIDIA's MIG user guide: no CUDA IPC and no peer-to-peer across GPU instances"),
 )
+def slices_work_alone(job: Job) -> Violations:
+    """A job uses one MIG slice: NCCL has no path between slices, without NVLink and peer-to-peer.
+
+    Prevents: NCCL fails at its first collective: there is no path between the slices.
+    Fix: set gpus to 1, or use whole accelerators
+    """
+    accelerator = job.cluster.accelerator
+    if accelerator.is_slice and job.gpus > 1:
+        reason = "MIG has no NVLink and no peer-to-peer between slices"
+        message = f"{job.gpus} slices ({accelerator.name}) cannot work together: {reason}"
+        yield violation(job, "/gpus", message, f"use {job.says('gpus', 1)}, or a cluster of whole accelerators")
+
+
+@jobs.rule("NODE005", ERROR, "init", derived("collectives between nodes need a network"))
+def nodes_are_connected(job: Job) -> Violations:
+    """A job on more than one node has a network between them.
+
+    Prevents: NCCL fails or falls back to a network a thousand times too slow.
+    Fix: use at most the gpus of one node, or a cluster with a network
+    """
+    if job.nodes > 1 and job.cluster.network_bytes_per_s_per_node <= 0:
+        message = f"{job.gpus} GPUs need {job.nodes} nodes of {job.cluster.name}, which has no network between nodes"
+        fewer = job.says("gpus", f"{job.cluster.accelerators_per_node} or fewer")
+        hint = f"use {fewer}, or set cluster.network_gbits_per_s_per_node if there is one"
+        yield violation(job, "/cluster", message, hint)
+
+
+@jobs.rule(
+    "PREC002",
+    ERROR,
+    "init",
+    deepspeed("runtime/engine.py:1679"),
+    arguments=Arguments(facts=("precision", "cluster")),
+)
+def hardware_computes_precision(job: Job) -> Violations:
+    """The accelerator supports the precision of the job.
+
+    Prevents: DeepSpeed stops at start: the type is not supported on your device; elsewhere it runs, many times slower.
+    Fix: set training.precision to fp16 on Volta, bf16 from Ampere on, fp8 from Hopper on
+    """
+    accelerator, precision = job.cluster.accelerator, job.training.precision
+    if not accelerator.supports(precision):
+        able = [p for p in ("bf16", "fp16", "fp32") if accelerator.supports(p)]
+        message = f"{job.says('precision', precision)} is not supported by {accelerator.name}"
+        message += f" ({accelerator.generation})"
+        yield violation(job, "/training/precision", message, f"use {job.says('precision', *able)}")
+
+
+@jobs_of("AutoTP").rule(
+    "PREC020", WARNING, "silent", derived("DeepSpeed's configuration has fp16 and bf16 blocks only")
+)
+def framework_computes_fp8(job: Job) -> Violations:
+    """FP8 needs Transformer Engine's layers, which the Megatrons have; DeepSpeed itself computes in bf16.
+
+    Prevents: No error: the job computes in bf16, at half the speed of fp8.
+    Fix: set training.precision to bf16, or use framework: megatron-lm
+    """
+    if job.training.precision == "fp8":
+        fp8, framework = job.says("precision", "fp8"), job.says("framework", job.framework)
+        message = f"{fp8} is bf16 to {framework}, unless the script's own layers compute in fp8"
+        hint = f"use {job.says('precision', 'bf16')}, or {job.says('framework', 'megatron-lm')}"
+        yield violation(job, "/training/precision", message, hint)
+
+
+@jobs.rule(
+    "ATT001",
+    ERROR,
+    "training",
+    derived("FlashAttention-2's README: Ampere, Ada or Hopper GPUs"),
+    arguments=Arguments(facts=("attention", "cluster")),
+)
+def hardware_runs_flash_attention(job: Job) -> Violations:
+    """FlashAttention-2 runs on Ampere or later.
+
+    Prevents: FlashAttention-2 stops at the first forward pass: it only supports Ampere GPUs or newer.
+    Fix: set training.attention to unfused
+    """
+    accelerator = job.cluster.accelerator
+    if job.training.attention == "flash" and accelerator.generation == "volta":
+        flash = job.says("attention", "flash")
+        message = f"{flash} does not run on {accelerator.name}: FlashAttention-2 needs Ampere or later, not Volta"
+        yield violation(job, "/training/attention", message, f"use {job.says('attention', 'unfused')}")

@@ -4,71 +4,62 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ...findings import Severity
+from ...findings import ERROR, Violations
 from ...job.records import Job
-from ..planning_rule import JobRule
+from ..planned import jobs, violation
 from ..sources import derived
 
-Violations = tuple[tuple[str, str, str | None], ...]
 
-
-def hosts_are_the_nodes(job: Job) -> Violations:
-    """Named hosts are as many as the job's nodes, each once."""
-    hosts, where = job.launch.options.get("hosts"), "/launch/shell/hosts"
-    if job.launch.target != "shell" or not isinstance(hosts, (list, tuple)):
-        return ()
-    twice = [host for host, times in Counter(hosts).items() if times > 1]
-    if twice:
-        message = f"{twice[0]} is named {hosts.count(twice[0])} times in {len(hosts)} hosts"
-        return ((where, message, f"name {job.nodes} different hosts"),)
-    if len(hosts) == job.nodes:
-        return ()
-    message = f"{len(hosts)} hosts are named, but {job.gpus} GPUs are {job.nodes} nodes of {job.cluster.name}"
-    gpus = len(hosts) * job.cluster.accelerators_per_node
-    return ((where, message, f"name {job.nodes}, or none and write the hostfile later; or gpus: {gpus}"),)
-
-
-def _slurm_number(job: Job, key: str) -> int | None:
-    value = job.launch.options.get(key) if job.launch.target == "slurm" else None
+def _number(job: Job, key: str) -> int | None:
+    value = job.launch.options.get(key)
     return value if isinstance(value, int) else None
 
 
+@jobs.rule("HOST001", ERROR, "launcher", derived("the launch script starts one torchrun on each host of its hostfile"))
+def hosts_are_the_nodes(job: Job) -> Violations:
+    """As many hosts are named as the job has nodes, each once.
+
+    Prevents: The launch script stops, or starts more ranks on a host than it has GPUs.
+    Fix: name as many different hosts as nodes, or none: the hostfile can be written later
+    """
+    hosts, where = job.launch.options.get("hosts"), f"/launch/{job.launch.target}/hosts"
+    if not isinstance(hosts, (list, tuple)):
+        return
+    twice = [host for host, times in Counter(hosts).items() if times > 1]
+    if twice:
+        message = f"{twice[0]} is named {hosts.count(twice[0])} times in {len(hosts)} hosts"
+        yield violation(job, where, message, f"name {job.nodes} different hosts")
+    elif len(hosts) != job.nodes:
+        message = f"{len(hosts)} hosts are named, but {job.gpus} GPUs are {job.nodes} nodes of {job.cluster.name}"
+        gpus = job.says("gpus", len(hosts) * job.cluster.accelerators_per_node)
+        yield violation(job, where, message, f"name {job.nodes}, or none and write the hostfile later, or use {gpus}")
+
+
+@jobs.rule("SLM016", ERROR, "submit", derived("sbatch(1): the node configuration is not available"))
 def node_has_the_cores(job: Job) -> Violations:
-    """A task gets no more cores than its node has."""
-    asked, cores = _slurm_number(job, "cpus_per_task"), job.cluster.cpu_cores
-    if asked is None or cores is None or asked <= cores:
-        return ()
-    message = f"cpus_per_task: {asked} is more than the {cores} cores of {job.cluster.name}"
-    return (("/launch/slurm/cpus_per_task", message, f"cpus_per_task: {cores}, or leave it out"),)
+    """A task requests at most the cores of its node.
+
+    Prevents: sbatch refuses the job, or it waits forever: the requested node configuration is not available.
+    Fix: set launch.slurm.cpus_per_task to at most a node's cores, or leave it out
+    """
+    asked, cores = _number(job, "cpus_per_task"), job.cluster.cpu_cores
+    if asked is not None and cores is not None and asked > cores:
+        message = f"cpus_per_task: {asked} is more than the {cores} cores of {job.cluster.name}"
+        hint = f"use cpus_per_task: {cores}, or leave it out"
+        yield violation(job, f"/launch/{job.launch.target}/cpus_per_task", message, hint)
 
 
-def signal_comes_during_the_run(job: Job) -> Violations:
-    """The signal before the time limit comes after the job's start."""
-    before_s, limit_s = _slurm_number(job, "signal_seconds"), job.launch.time_limit_s
-    if not before_s or limit_s is None or before_s < limit_s:
-        return ()
-    message = f"signal_seconds: {before_s} is no less than the time limit of {limit_s} s: the signal comes at the start"
-    hint = f"signal_seconds: {max(1, limit_s // 10)}, or a longer time_limit"
-    return (("/launch/slurm/signal_seconds", message, hint),)
-
-
-LAUNCH_RULES: tuple[JobRule, ...] = (
-    JobRule(
-        id="HOST001",
-        severity=Severity.ERROR,
-        source=derived("the launch script starts one torchrun on each host of its hostfile"),
-        check=hosts_are_the_nodes,
-    ),
-    JobRule(
-        id="SLM016",
-        severity=Severity.ERROR,
-        source=derived("sbatch(1): the node configuration is not available"),
-        check=node_has_the_cores,
-    ),
-    JobRule(
-        id="SLM030",
-        severity=Severity.ERROR,
-        source=derived("sbatch(1), --signal: the signal is sent so many seconds before the time limit"),
-        check=signal_comes_during_the_run,
-    ),
+@jobs.rule(
+    "SLM030", ERROR, "silent", derived("sbatch(1), --signal: the signal is sent so many seconds before the time limit")
 )
+def signal_comes_during_the_run(job: Job) -> Violations:
+    """The signal before the time limit comes after the job's start.
+
+    Prevents: No error: the job saves, stops or queues again as soon as it has started.
+    Fix: set launch.slurm.signal_seconds well below launch.time_limit
+    """
+    before_s, limit_s = _number(job, "signal_seconds"), job.launch.time_limit_s
+    if before_s and limit_s is not None and before_s >= limit_s:
+        message = f"signal_seconds: {before_s} is not less than the time limit of {limit_s} s: it is sent at the start"
+        hint = f"use signal_seconds: {max(1, limit_s // 10)}, or a longer time_limit"
+        yield violation(job, f"/launch/{job.launch.target}/signal_seconds", message, hint)

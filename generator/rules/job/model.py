@@ -2,138 +2,138 @@
 
 from __future__ import annotations
 
-from ...findings import Severity
+from ...findings import ERROR, WARNING, Violations
 from ...job.records import Job
-from ..planning_rule import JobRule
+from ..planned import jobs, jobs_of, violation
 from ..sources import derived, megatron_deepspeed, megatron_lm
 
 _MOST_SEQUENCES = 100_000
 
-Violations = tuple[tuple[str, str, str | None], ...]
+
+def _has_longer_sequences(job: Job, position_embedding: str) -> bool:
+    longer = job.training.sequence_length > job.model.max_positions
+    return longer and job.model.position_embedding == position_embedding
 
 
-def _beyond_positions(job: Job) -> bool:
-    return job.training.sequence_length > job.model.max_positions
-
-
+@jobs.rule("MLM009", ERROR, "init", megatron_lm("training/arguments.py:1353"))
 def sequence_fits_position_table(job: Job) -> Violations:
-    """A learned position table has a row for every token of the sequence."""
-    if job.model.position_embedding != "learned" or not _beyond_positions(job):
-        return ()
-    rows = job.model.max_positions
-    tokens = job.training.sequence_length
-    message = f"sequence_length: {tokens} is more than the {rows} positions that {job.model.name} learns"
-    return (("/training/sequence_length", message, f"sequence_length: {rows}"),)
+    """A learned position table has a row for every token of the sequence.
+
+    Prevents: Megatron stops at start on an assertion; elsewhere the position lookup fails on the device, without a
+    place.
+    Fix: set sequence_length to at most max_position_embeddings, or use rotary positions
+    """
+    if _has_longer_sequences(job, "learned"):
+        rows, says = job.model.max_positions, job.says("sequence_length", job.training.sequence_length)
+        message = f"{says} is more than the {rows} positions that {job.model.name} learns"
+        yield violation(job, "/training/sequence_length", message, f"use {job.says('sequence_length', rows)}")
 
 
+@jobs.rule("SEQ003", WARNING, "silent", derived("positions past max_position_embeddings are extrapolated"))
 def sequence_within_trained_positions(job: Job) -> Violations:
-    """Rotary positions beyond the model's maximum work, but the model has not seen them."""
-    if job.model.position_embedding != "rotary" or not _beyond_positions(job):
-        return ()
-    top = job.model.max_positions
-    message = f"sequence_length: {job.training.sequence_length} is more than {job.model.name}'s {top} positions"
-    return (("/training/sequence_length", message, f"sequence_length: {top}, or a larger max_position_embeddings"),)
+    """The sequence is within the rotary positions that the model was trained on.
+
+    Prevents: No error: the loss is worse beyond the length that the model was trained on.
+    Fix: use a shorter sequence_length, or a config with rope scaling and its max_position_embeddings
+    """
+    if _has_longer_sequences(job, "rotary"):
+        top, says = job.model.max_positions, job.says("sequence_length", job.training.sequence_length)
+        message = f"{says} is more than the {top} positions of {job.model.name}"
+        hint = f"use {job.says('sequence_length', top)}, or a larger max_position_embeddings"
+        yield violation(job, "/training/sequence_length", message, hint)
 
 
+@jobs_of("Megatron-DeepSpeed").rule(
+    "MDS019", ERROR, "silent", derived("megatron/arguments.py of Megatron-DeepSpeed has no option for it")
+)
 def megatron_deepspeed_has_attention(job: Job) -> Violations:
-    """Megatron-DeepSpeed has no multi-head latent attention."""
-    if not job.framework.runs("Megatron-DeepSpeed") or not job.model.is_mla:
-        return ()
-    message = f"{job.model.name} has latent attention (MLA), which framework: megatron-deepspeed has not"
-    return (("/model", message, "framework: megatron-lm"),)
+    """A model with latent attention (MLA) is not trained with Megatron-DeepSpeed.
+
+    Prevents: No error: another model would be trained, whose attention has no compressed keys and values.
+    Fix: use framework: megatron-lm
+    """
+    if job.model.is_mla:
+        message = f"{job.model.name} has latent attention (MLA), which {job.says('framework', job.framework)} lacks"
+        yield violation(job, "/model", message, f"use {job.says('framework', 'megatron-lm')}")
 
 
+@jobs_of("Megatron-DeepSpeed").rule(
+    "MDS020", ERROR, "silent", derived("megatron/arguments.py of Megatron-DeepSpeed has no option for either")
+)
 def megatron_deepspeed_has_experts(job: Job) -> Violations:
-    """Megatron-DeepSpeed's MoE models have neither shared experts nor dense first layers."""
+    """A MoE model for Megatron-DeepSpeed has neither shared experts nor dense first layers.
+
+    Prevents: No error: another model would be trained, with routed experts only in every layer.
+    Fix: use framework: megatron-lm
+    """
     model = job.model
     extras = {"shared experts": model.shared_experts, "dense first layers": model.dense_layers}
     named = " and ".join(f"{count} {name}" for name, count in extras.items() if count)
-    if not job.framework.runs("Megatron-DeepSpeed") or not model.is_moe or not named:
-        return ()
-    message = f"{model.name} has {named}, which framework: megatron-deepspeed cannot express"
-    return (("/model", message, "framework: megatron-lm"),)
+    if model.is_moe and named:
+        message = f"{model.name} has {named}, which {job.says('framework', job.framework)} cannot express"
+        yield violation(job, "/model", message, f"use {job.says('framework', 'megatron-lm')}")
 
 
-def megatron_deepspeed_has_positions(job: Job) -> Violations:
-    """Megatron-DeepSpeed's own layers have learned and rotary positions; ALiBi is in the BigScience fork."""
-    if not job.framework.runs("Megatron-DeepSpeed") or job.model.position_embedding != "alibi":
-        return ()
-    message = f"{job.model.name} has ALiBi positions, which deepspeedai/Megatron-DeepSpeed has not"
-    return (("/model", message, "launch.script: a script of bigscience-workshop/Megatron-DeepSpeed"),)
-
-
-def megatron_lm_has_positions(job: Job) -> Violations:
-    """Megatron-LM has learned, rotary and no positions; not ALiBi."""
-    if not job.framework.runs("Megatron-LM") or job.model.position_embedding != "alibi":
-        return ()
-    message = f"{job.model.name} has ALiBi positions, which framework: megatron-lm has not"
-    return (("/framework", message, "framework: megatron-deepspeed (the BigScience fork has ALiBi)"),)
-
-
-def megatron_has_optimizer(job: Job) -> Violations:
-    """The Megatrons build Adam or SGD."""
-    if not job.framework.runs("Megatron layers") or job.training.optimizer != "lamb":
-        return ()
-    message = f"optimizer: lamb is not available with framework: {job.framework}"
-    return (("/training/optimizer", message, "optimizer: adamw, or framework: deepspeed"),)
-
-
-def batch_counts_sequences(job: Job) -> Violations:
-    """A global batch is in sequences; as many as this are usually tokens."""
-    batch, tokens = job.training.global_batch, job.training.sequence_length
-    if batch <= _MOST_SEQUENCES or batch % tokens:
-        return ()
-    message = f"global_batch: {batch} sequences of {tokens} tokens are {batch * tokens:.3g} tokens a step"
-    return (("/training/global_batch", message, f"global_batch: {batch // tokens}, or {{tokens: {batch}}}"),)
-
-
-MODEL_RULES: tuple[JobRule, ...] = (
-    JobRule(
-        id="MLM009",
-        severity=Severity.ERROR,
-        source=megatron_lm("training/arguments.py:1353"),
-        check=sequence_fits_position_table,
-    ),
-    JobRule(
-        id="SEQ003",
-        severity=Severity.WARNING,
-        source=derived("positions past max_position_embeddings are extrapolated"),
-        check=sequence_within_trained_positions,
-    ),
-    JobRule(
-        id="MDS019",
-        severity=Severity.ERROR,
-        source=derived("megatron/arguments.py of Megatron-DeepSpeed has no option for it"),
-        check=megatron_deepspeed_has_attention,
-    ),
-    JobRule(
-        id="MDS020",
-        severity=Severity.ERROR,
-        source=derived("megatron/arguments.py of Megatron-DeepSpeed has no option for either"),
-        check=megatron_deepspeed_has_experts,
-    ),
-    JobRule(
-        id="MDS022",
-        severity=Severity.WARNING,
-        source=megatron_deepspeed("megatron/enums.py:34 (named there and used nowhere)"),
-        check=megatron_deepspeed_has_positions,
-    ),
-    JobRule(
-        id="MLM044",
-        severity=Severity.ERROR,
-        source=megatron_lm("training/arguments.py (--position-embedding-type)"),
-        check=megatron_lm_has_positions,
-    ),
-    JobRule(
-        id="OPT016",
-        severity=Severity.ERROR,
-        source=megatron_deepspeed("megatron/arguments.py (--optimizer: adam or sgd)"),
-        check=megatron_has_optimizer,
-    ),
-    JobRule(
-        id="BATCH010",
-        severity=Severity.WARNING,
-        source=derived("a power of two of tokens is a multiple of the sequence length; real batches are below 100,000"),
-        check=batch_counts_sequences,
-    ),
+@jobs_of("Megatron-DeepSpeed").rule(
+    "MDS022", WARNING, "silent", megatron_deepspeed("megatron/enums.py:34 (named there and used nowhere)")
 )
+def megatron_deepspeed_has_positions(job: Job) -> Violations:
+    """A model for Megatron-DeepSpeed has learned or rotary positions; ALiBi is in the BigScience fork.
+
+    Prevents: No error: another model would be trained, without ALiBi positions.
+    Fix: train it with bigscience-workshop's fork of Megatron-DeepSpeed, which the arguments are for
+    """
+    if job.model.position_embedding == "alibi":
+        message = f"{job.model.name} has ALiBi positions, which deepspeedai/Megatron-DeepSpeed lacks"
+        hint = "set launch.script to a script of bigscience-workshop/Megatron-DeepSpeed"
+        yield violation(job, "/model", message, hint)
+
+
+@jobs_of("Megatron-LM").rule(
+    "MLM044", ERROR, "silent", megatron_lm("training/arguments.py (--position-embedding-type)")
+)
+def megatron_lm_has_positions(job: Job) -> Violations:
+    """A model for Megatron-LM has learned, rotary or no positions, not ALiBi.
+
+    Prevents: No error: another model would be trained, because the option doesn't accept ALiBi.
+    Fix: use framework: megatron-deepspeed, with the fork that has it
+    """
+    if job.model.position_embedding == "alibi":
+        message = f"{job.model.name} has ALiBi positions, which {job.says('framework', job.framework)} lacks"
+        hint = f"use {job.says('framework', 'megatron-deepspeed')} (the BigScience fork has ALiBi)"
+        yield violation(job, "/framework", message, hint)
+
+
+@jobs_of("Megatron layers").rule(
+    "OPT016", ERROR, "init", megatron_deepspeed("megatron/arguments.py (--optimizer: adam or sgd)")
+)
+def megatron_has_optimizer(job: Job) -> Violations:
+    """The optimizer of a Megatron is Adam or SGD.
+
+    Prevents: Megatron stops at start: the optimizer is not one of its choices.
+    Fix: set training.optimizer to adamw or sgd, or use framework: deepspeed
+    """
+    if job.training.optimizer == "lamb":
+        message = f"{job.says('optimizer', 'lamb')} is not available with {job.says('framework', job.framework)}"
+        hint = f"use {job.says('optimizer', 'adamw')}, or {job.says('framework', 'deepspeed')}"
+        yield violation(job, "/training/optimizer", message, hint)
+
+
+@jobs.rule(
+    "BATCH010",
+    WARNING,
+    "parse",
+    derived("a power of two of tokens is a multiple of the sequence length; real batches are below 100,000"),
+)
+def batch_counts_sequences(job: Job) -> Violations:
+    """A global batch counts sequences, not tokens.
+
+    Prevents: No error: a batch of millions of sequences that was meant in tokens trains thousands of times too slowly.
+    Fix: write training.global_batch: {tokens: N} if tokens were meant
+    """
+    batch, tokens = job.training.global_batch, job.training.sequence_length
+    if batch > _MOST_SEQUENCES and batch % tokens == 0:
+        says = job.says("global_batch", batch)
+        message = f"{says} sequences of {tokens} tokens are {batch * tokens:.3g} tokens a step"
+        hint = f"use {job.says('global_batch', batch // tokens)}, or {{tokens: {batch}}}"
+        yield violation(job, "/training/global_batch", message, hint)

@@ -1,21 +1,20 @@
-"""Parts of a model that a Megatron has no option for: the run would train another model than the one named."""
+"""Parts of a model that a Megatron has no option for: another model than the one named would be trained."""
 
 from __future__ import annotations
 
-from ...findings import Severity
+from ...findings import ERROR, WARNING, Violations
 from ...job.records import Job
-from ..planning_rule import JobRule
+from ...rule import Arguments
+from ..planned import jobs_of, violation
 from ..sources import derived, megatron_deepspeed
 
-Violations = tuple[tuple[str, str, str | None], ...]
-
 _SILU = ("silu", "swish", "swiglu")
-#: Rotary scalings that an option of Megatron-LM makes; latent attention has YaRN of its own.
+#: Rotary scalings that Megatron-LM has an option for; latent attention has YaRN of its own.
 _MEGATRON_LM_SCALINGS = ("none", "llama3")
 
 
 def missing_parts(job: Job) -> tuple[str, ...]:
-    """What `job.model` has and no option of the job's Megatron makes, in words; empty for the other frameworks."""
+    """What `job.model` has and the job's Megatron has no option for, as in messages; empty for the other frameworks."""
     if not job.framework.runs("Megatron layers"):
         return ()
     if job.framework.runs("Megatron-LM"):
@@ -26,7 +25,7 @@ def missing_parts(job: Job) -> tuple[str, ...]:
 
 
 def _missing(job: Job, scalings: tuple[str, ...]) -> dict[str, bool]:
-    """What neither Megatron has, where options make these rotary scalings."""
+    """What neither Megatron has, but for these rotary scalings."""
     model = job.model
     return {
         f"MLPs gated by {model.activation}": model.gated_mlp and model.activation not in _SILU,
@@ -39,7 +38,7 @@ def _missing(job: Job, scalings: tuple[str, ...]) -> dict[str, bool]:
 
 
 def _missing_here(job: Job) -> dict[str, bool]:
-    """What Megatron-LM has and Megatron-DeepSpeed has not, beyond what rules of its own refuse."""
+    """What Megatron-LM has and Megatron-DeepSpeed lacks, beyond what rules of its own refuse."""
     model = job.model
     others = model.output_bias or model.mlp_bias or model.expert_bias
     return {
@@ -51,39 +50,40 @@ def _missing_here(job: Job) -> dict[str, bool]:
     }
 
 
-def megatron_makes_every_part(job: Job) -> Violations:
-    """Every part of the model is one that the framework's options make."""
-    missing = missing_parts(job)
-    if not missing:
-        return ()
-    message = f"{job.model.name} has {', '.join(missing)}, for which framework: {job.framework} has no option"
-    other = "huggingface" if any(_missing(job, _MEGATRON_LM_SCALINGS).values()) else "megatron-lm"
-    return (("/model", f"{message}: it would train without", f"framework: {other}, or a change to the script"),)
-
-
-def megatron_deepspeed_computes_fp8_with_equal_heads(job: Job) -> Violations:
-    """Megatron-DeepSpeed's FP8 layers want as many key-value heads as attention heads."""
-    model = job.model
-    if not job.framework.runs("Megatron-DeepSpeed") or job.training.precision != "fp8" or model.kv_heads == model.heads:
-        return ()
-    message = (
-        f"precision: fp8 with the {model.kv_heads} key-value heads of {model.name}, which has {model.heads} attention"
-        f" heads, is refused by framework: {job.framework}"
-    )
-    return (("/training/precision", message, "precision: bf16, or framework: megatron-lm"),)
-
-
-PART_RULES: tuple[JobRule, ...] = (
-    JobRule(
-        id="MLM045",
-        severity=Severity.WARNING,
-        source=derived("the options of either Megatron's arguments.py, core_v0.16.1 and 4efb479d"),
-        check=megatron_makes_every_part,
-    ),
-    JobRule(
-        id="MDS023",
-        severity=Severity.ERROR,
-        source=megatron_deepspeed("megatron/model/transformer.py:1772"),
-        check=megatron_deepspeed_computes_fp8_with_equal_heads,
-    ),
+@jobs_of("Megatron layers").rule(
+    "MLM045", WARNING, "silent", derived("the options of either Megatron's arguments.py, core_v0.16.1 and 4efb479d")
 )
+def megatron_has_every_part(job: Job) -> Violations:
+    """The framework's options can express every part of the model.
+
+    Prevents: No error: another model would be trained, without the parts named.
+    Fix: use framework: huggingface, or a script that has them
+    """
+    missing = missing_parts(job)
+    if missing:
+        parts, framework = ", ".join(missing), job.says("framework", job.framework)
+        message = f"{job.model.name} has {parts}, for which {framework} has no option: it would train without"
+        other = "huggingface" if any(_missing(job, _MEGATRON_LM_SCALINGS).values()) else "megatron-lm"
+        hint = f"use {job.says('framework', other)}, or change the script"
+        yield violation(job, "/model", message, hint)
+
+
+@jobs_of("Megatron-DeepSpeed").rule(
+    "MDS023",
+    ERROR,
+    "init",
+    megatron_deepspeed("megatron/model/transformer.py:1772"),
+    arguments=Arguments(facts=("precision", "heads", "kv_heads")),
+)
+def fp8_layers_have_equal_heads(job: Job) -> Violations:
+    """With FP8 in Megatron-DeepSpeed, there are as many key-value heads as attention heads.
+
+    Prevents: Megatron-DeepSpeed stops on an assertion when it builds the FP8 layers.
+    Fix: set training.precision to bf16, or use framework: megatron-lm
+    """
+    model = job.model
+    if job.training.precision == "fp8" and model.kv_heads != model.heads:
+        message = f"{job.says('precision', 'fp8')} with {job.says('framework', job.framework)} requires equal heads:"
+        message += f" {model.name} has {model.kv_heads} key-value heads and {model.heads} attention heads"
+        hint = f"use {job.says('precision', 'bf16')}, or {job.says('framework', 'megatron-lm')}"
+        yield violation(job, "/training/precision", message, hint)

@@ -2,222 +2,156 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ...estimate.layout import Layout, LayoutLike
-from ...findings import Severity
+from ...estimate.layout import LayoutLike
+from ...findings import ERROR
 from ...job.records import Job
+from ...rule import Arguments
 from ..columns import divides
-from ..numbers import divisors, listed, nearest
-from ..planning_rule import LayoutRule
+from ..numbers import divisors, nearest
+from ..planned import Judgement, layouts
 from ..sources import deepspeed, derived, megatron_deepspeed, megatron_lm
-
-
-def expert_divides_experts(job: Job, layout: LayoutLike) -> Any:
-    """Expert parallelism gives every rank the same number of experts."""
-    return divides(layout.expert, job.model.experts)
-
-
-def _explain_experts(job: Job, layout: Layout) -> tuple[str, str]:
-    return (
-        f"expert: {layout.expert} does not divide the {job.model.experts} experts",
-        f"expert: {listed(nearest(divisors(job.model.experts), layout.expert))}",
-    )
-
-
-def dense_models_have_no_experts(_: Job, layout: LayoutLike) -> Any:
-    """A dense model has no experts to spread."""
-    return layout.expert == 1
-
-
-def _explain_dense(job: Job, layout: Layout) -> tuple[str, str]:
-    return f"expert: {layout.expert} with {job.model.name}, a dense model (0 experts)", "expert: 1"
-
-
-def expert_divides_replicas(_: Job, layout: LayoutLike) -> Any:
-    """Expert parallel groups are cut out of the data and context parallel ranks."""
-    return divides(layout.expert, layout.data * layout.context)
-
-
-def _explain_replicas(job: Job, layout: Layout) -> tuple[str, str]:
-    ranks = layout.data * layout.context
-    fitting = [e for e in divisors(ranks) if not job.model.is_moe or job.model.experts % e == 0]
-    return (
-        f"expert: {layout.expert} does not divide the {ranks} ranks of data: {layout.data} × context: {layout.context}",
-        f"expert: {listed(nearest(fitting, layout.expert))}",
-    )
-
-
-def native_experts_stop_at_stage_2(job: Job, layout: LayoutLike) -> Any:
-    """DeepSpeed's MoE layers run with ZeRO up to stage 2."""
-    if job.framework.runs("Megatron-DeepSpeed"):  # its MoE layers are DeepSpeed's at any expert parallel size
-        return layout.zero_stage <= 2
-    return (layout.zero_stage <= 2) | (layout.expert == 1)
-
-
-def _explain_stage_2(job: Job, layout: Layout) -> tuple[str, str]:
-    return (
-        f"zero_stage: {layout.zero_stage} with expert: {layout.expert} of {job.model.experts} experts is refused by"
-        " DeepSpeed's MoE layers: at most 2",
-        "zero_stage: 2",
-    )
-
-
-def experts_are_pinned(_: Job, layout: LayoutLike) -> Any:
-    """A script for DeepSpeed must build DeepSpeed's MoE layers to spread experts: only the user knows."""
-    return layout.expert == 1
-
-
-def _explain_pinned(_: Job, layout: Layout) -> tuple[str, str]:
-    return (
-        f"expert: {layout.expert} needs a script that builds deepspeed.moe.layer.MoE layers",
-        f"expert: 1, or pin layout.expert: {layout.expert} if the script does",
-    )
-
-
-def trainer_spreads_no_experts(_: Job, layout: LayoutLike) -> Any:
-    """The Trainer keeps every expert on every rank."""
-    return layout.expert == 1
-
-
-def _explain_trainer(_: Job, layout: Layout) -> tuple[str, str]:
-    return (
-        f"expert: {layout.expert} is not available with framework: huggingface",
-        "expert: 1 (or framework: megatron-lm)",
-    )
-
-
-def native_experts_avoid_pipeline(_: Job, layout: LayoutLike) -> Any:
-    """Megatron-DeepSpeed pipelines a MoE model only with partitioned activations switched off, so only when pinned."""
-    return layout.pipeline == 1
-
-
-def _explain_pipeline(job: Job, layout: Layout) -> tuple[str, str]:
-    return (
-        f"pipeline: {layout.pipeline} with the {job.model.experts} experts of {job.model.name} is fragile with"
-        " framework: megatron-deepspeed, whose stages pass two tensors then",
-        f"pipeline: 1, framework: megatron-lm, or pin layout.pipeline: {layout.pipeline}",
-    )
-
-
-def biased_experts_stay_whole(_: Job, layout: LayoutLike) -> Any:
-    """Megatron-LM's experts have biases only when tensor parallelism doesn't cut them."""
-    return layout.tensor == 1
-
-
-def _explain_biased(job: Job, layout: Layout) -> tuple[str, str]:
-    return (
-        f"tensor: {layout.tensor} cuts the {job.model.experts} experts of {job.model.name}, a model with biases, which"
-        " is refused",
-        "tensor: 1 (expert: N spreads them whole)",
-    )
-
-
-def _has_biased_experts(job: Job) -> bool:
-    """Whether `--disable-bias-linear` is not given for a MoE model: the option is one for all layers."""
-    model = job.model
-    return model.is_moe and (model.output_bias or model.mlp_bias or model.expert_bias)
 
 
 def _is_moe(job: Job) -> bool:
     return job.model.is_moe
 
 
-EXPERT_RULES: tuple[LayoutRule, ...] = (
-    LayoutRule(
-        id="MLM017",
-        severity=Severity.ERROR,
-        source=megatron_lm("training/arguments.py:1655"),
-        variables=("expert",),
-        holds=expert_divides_experts,
-        explain=_explain_experts,
-        of=("Megatron-LM",),
-        applies=_is_moe,
-    ),
-    LayoutRule(
-        id="MOE001",
-        severity=Severity.ERROR,
-        source=deepspeed("moe/layer.py:59"),
-        variables=("expert",),
-        holds=expert_divides_experts,
-        explain=_explain_experts,
-        of=("DeepSpeed engine",),
-        applies=_is_moe,
-    ),
-    LayoutRule(
-        id="MOE005",
-        severity=Severity.ERROR,
-        source=megatron_lm("core/transformer/transformer_config.py:1595"),
-        variables=("expert",),
-        holds=dense_models_have_no_experts,
-        explain=_explain_dense,
-        applies=lambda job: not job.model.is_moe,
-    ),
-    LayoutRule(
-        id="MLM018",
-        severity=Severity.ERROR,
-        source=megatron_lm("core/parallel_state.py:882"),
-        variables=("expert", "data", "context"),
-        holds=expert_divides_replicas,
-        explain=_explain_replicas,
-        of=("Megatron-LM",),
-    ),
-    LayoutRule(
-        id="MOE006",
-        severity=Severity.ERROR,
-        source=deepspeed("utils/groups.py:100"),
-        variables=("expert", "data", "context"),
-        holds=expert_divides_replicas,
-        explain=_explain_replicas,
-        of=("DeepSpeed engine",),
-    ),
-    LayoutRule(
-        id="MOE002",
-        severity=Severity.ERROR,
-        source=deepspeed("runtime/engine.py:1890"),
-        variables=("zero_stage", "expert"),
-        holds=native_experts_stop_at_stage_2,
-        explain=_explain_stage_2,
-        of=("own script", "Megatron-DeepSpeed"),
-        applies=_is_moe,
-    ),
-    LayoutRule(
-        id="MOE007",
-        severity=Severity.ERROR,
-        source=derived("deepspeed.initialize spreads only the experts of its own MoE layers"),
-        variables=("expert",),
-        holds=experts_are_pinned,
-        explain=_explain_pinned,
-        of=("own script",),
-        applies=lambda job: job.pins.expert is None,
-    ),
-    LayoutRule(
-        id="HF021",
-        severity=Severity.ERROR,
-        source=derived("transformers' MoE layers are not DeepSpeed's"),
-        variables=("expert",),
-        holds=trainer_spreads_no_experts,
-        explain=_explain_trainer,
-        of=("Trainer",),
-    ),
-    LayoutRule(
-        id="MLM046",
-        severity=Severity.ERROR,
-        source="NVIDIA/Megatron-LM megatron/core/transformer/transformer_config.py @ core_v0.16.1 (an assertion)",
-        variables=("tensor",),
-        holds=biased_experts_stay_whole,
-        explain=_explain_biased,
-        of=("Megatron-LM",),
-        applies=_has_biased_experts,
-    ),
-    LayoutRule(
-        id="MDS018",
-        severity=Severity.ERROR,
-        source=megatron_deepspeed("megatron/model/gpt_model.py:379"),
-        variables=("pipeline",),
-        holds=native_experts_avoid_pipeline,
-        explain=_explain_pipeline,
-        of=("Megatron-DeepSpeed",),
-        applies=lambda job: job.model.is_moe and job.pins.pipeline is None,
-    ),
+def _has_biased_experts(job: Job) -> bool:
+    """Whether `--disable-bias-linear` is not set for a MoE model: the option is one for all layers."""
+    model = job.model
+    return model.is_moe and (model.output_bias or model.mlp_bias or model.expert_bias)
+
+
+@layouts(of=("Megatron-LM",), applies=_is_moe).rule("MLM017", ERROR, "init", megatron_lm("training/arguments.py:1655"))
+@layouts("expert", "experts", of=("DeepSpeed engine",), applies=_is_moe).rule(
+    "MOE001", ERROR, "init", deepspeed("moe/layer.py:59"), arguments=Arguments()
 )
+def expert_divides_experts(job: Job, layout: LayoutLike) -> Judgement:
+    """The expert parallel size divides the experts.
+
+    Prevents: The framework stops at start: the number of experts should be a multiple of the expert parallel size.
+    Fix: set layout.expert to a divisor of the experts
+    """
+    experts = job.model.experts
+    yield divides(layout.expert, experts)
+    message = f"{job.says('expert', layout.expert)} does not divide the {experts} experts"
+    yield message, f"use {job.says('expert', *nearest(divisors(experts), layout.expert))}"
+
+
+@layouts("expert", "experts", applies=lambda job: not job.model.is_moe).rule(
+    "MOE005",
+    ERROR,
+    "init",
+    megatron_lm("core/transformer/transformer_config.py:1595"),
+    arguments=Arguments(only=("Megatron-DeepSpeed",)),
+)
+def dense_models_have_no_experts(job: Job, layout: LayoutLike) -> Judgement:
+    """A dense model has an expert parallel size of 1.
+
+    Prevents: Megatron-LM stops at start: expert parallelism needs experts.
+    Fix: set layout.expert to 1
+    """
+    yield layout.expert == 1
+    message = f"{job.says('expert', layout.expert)} with 0 experts: {job.model.name} is dense"
+    yield message, f"use {job.says('expert', 1)}"
+
+
+@layouts(of=("Megatron-LM",)).rule("MLM018", ERROR, "init", megatron_lm("core/parallel_state.py:882"))
+@layouts("expert", "data", "context", "gpus", "experts", of=("DeepSpeed engine",)).rule(
+    "MOE006", ERROR, "init", deepspeed("utils/groups.py:100"), arguments=Arguments()
+)
+def expert_divides_replicas(job: Job, layout: LayoutLike) -> Judgement:
+    """The expert parallel size divides data × context.
+
+    Prevents: The framework stops when it builds its groups: the world size is not divisible by the expert groups.
+    Fix: set layout.expert to a divisor of data × context
+    """
+    ranks = layout.data * layout.context
+    yield divides(layout.expert, ranks)
+    fitting = [e for e in divisors(ranks) if not job.model.is_moe or job.model.experts % e == 0]
+    product = f"{job.says('data', layout.data)} × {job.says('context', layout.context)}"
+    message = f"{job.says('expert', layout.expert)} does not divide the {ranks} ranks of {product}"
+    yield message, f"use {job.says('expert', *nearest(fitting, layout.expert))}"
+
+
+@layouts("zero_stage", "expert", of=("own script", "Megatron-DeepSpeed"), applies=_is_moe).rule(
+    "MOE002", ERROR, "init", deepspeed("runtime/engine.py:1890")
+)
+def native_experts_stop_at_stage_2(job: Job, layout: LayoutLike) -> Judgement:
+    """With DeepSpeed's MoE layers, the ZeRO stage is at most 2.
+
+    Prevents: DeepSpeed stops at start: native MoE is not supported with ZeRO stage 3.
+    Fix: set layout.zero_stage to 2 or lower
+    """
+    # The MoE layers of Megatron-DeepSpeed are DeepSpeed's at any expert parallel size.
+    has_other_layers = False if job.framework.runs("Megatron-DeepSpeed") else layout.expert == 1
+    yield (layout.zero_stage <= 2) | has_other_layers
+    stage, expert = job.says("zero_stage", layout.zero_stage), job.says("expert", layout.expert)
+    message = f"{stage} with {expert} of {job.model.experts} experts is refused by DeepSpeed's MoE layers: at most 2"
+    yield message, f"use {job.says('zero_stage', 2)}"
+
+
+@layouts("expert", of=("own script",), applies=lambda job: job.pins.expert is None).rule(
+    "MOE007", ERROR, "silent", derived("deepspeed.initialize spreads only the experts of its own MoE layers")
+)
+def experts_are_pinned(job: Job, layout: LayoutLike) -> Judgement:
+    """Expert parallelism in a script for DeepSpeed is pinned: only the user knows whether it builds MoE layers.
+
+    Prevents: No error: without DeepSpeed's own MoE layers every rank holds all experts.
+    Fix: set layout.expert to 1; pin another value if the script builds DeepSpeed's MoE layers
+    """
+    yield layout.expert == 1
+    expert = job.says("expert", layout.expert)
+    message = f"{expert} needs a script that builds deepspeed.moe.layer.MoE layers"
+    yield message, f"use {job.says('expert', 1)}, or pin layout.{expert} if the script does"
+
+
+@layouts("expert", of=("Trainer",)).rule(
+    "HF021", ERROR, "silent", derived("transformers' MoE layers are not DeepSpeed's")
+)
+def trainer_keeps_experts_whole(job: Job, layout: LayoutLike) -> Judgement:
+    """The Trainer keeps every expert on every rank.
+
+    Prevents: No error: each rank would hold all experts, and memory would not be what was planned.
+    Fix: set layout.expert to 1, or use framework: megatron-lm
+    """
+    yield layout.expert == 1
+    message = f"{job.says('expert', layout.expert)} is not available with {job.says('framework', job.framework)}"
+    yield message, f"use {job.says('expert', 1)}, or {job.says('framework', 'megatron-lm')}"
+
+
+@layouts("tensor", of=("Megatron-LM",), applies=_has_biased_experts).rule(
+    "MLM046",
+    ERROR,
+    "init",
+    "NVIDIA/Megatron-LM megatron/core/transformer/transformer_config.py @ core_v0.16.1 (an assertion)",
+)
+def biased_experts_stay_whole(job: Job, layout: LayoutLike) -> Judgement:
+    """Experts with biases are not cut by tensor parallelism in Megatron-LM.
+
+    Prevents: Megatron-LM stops at start on an assertion.
+    Fix: set layout.tensor to 1, and use expert parallelism instead
+    """
+    yield layout.tensor == 1
+    tensor, model = job.says("tensor", layout.tensor), job.model
+    message = f"{tensor} cuts the {model.experts} experts of {model.name}, which have biases: this is refused"
+    yield message, f"use {job.says('tensor', 1)}; {job.says('expert', 'N')} distributes whole experts"
+
+
+@layouts(
+    "pipeline", of=("Megatron-DeepSpeed",), applies=lambda job: job.model.is_moe and job.pins.pipeline is None
+).rule("MDS018", ERROR, "training", megatron_deepspeed("megatron/model/gpt_model.py:379"))
+def native_experts_avoid_pipeline(job: Job, layout: LayoutLike) -> Judgement:
+    """A pipeline of a MoE model is pinned in Megatron-DeepSpeed: it needs partitioned activations switched off.
+
+    Prevents: Training fails between the stages unless partitioned activations, which are the default, are switched off.
+    Fix: set layout.pipeline to 1, or pin the pipeline if your copy has them switched off
+    """
+    yield layout.pipeline == 1
+    pipeline, model = job.says("pipeline", layout.pipeline), job.model
+    message = (
+        f"{pipeline} with the {model.experts} experts of {model.name} is fragile with"
+        f" {job.says('framework', job.framework)}, whose stages then pass two tensors"
+    )
+    other = job.says("framework", "megatron-lm")
+    yield message, f"use {job.says('pipeline', 1)}, {other}, or pin layout.{pipeline}"

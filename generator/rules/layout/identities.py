@@ -5,16 +5,17 @@ The search meets them by construction; a layout that the user pinned may not.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import lcm, prod
-from typing import Any
 
-from ...estimate.layout import Layout, LayoutLike
-from ...findings import Severity
-from ...job.framework import Software
+from ...estimate.layout import LayoutLike
+from ...findings import ERROR
 from ...job.records import Job
-from ..numbers import divisors, listed, nearest, neighbours
-from ..planning_rule import LayoutRule
+from ...job.vocabulary import Vocabulary
+from ...rule import Arguments, Rule
+from ..numbers import divisors, nearest, neighbours
+from ..planned import Judgement, layouts
 from ..sources import deepspeed, megatron_deepspeed, megatron_lm
 
 WORLD_FACTORS = ("data", "tensor", "pipeline", "context")
@@ -27,9 +28,10 @@ class Product:
 
     factors: dict[str, int]  #: by layout key, in the order of a message
     total: int
-    key: str  #: the job's key for the total, as written in a spec
+    key: str  #: the job's key for the total
     step: int = 1  #: totals come in multiples of this (whole nodes)
     data_divides: int  #: the other product's total: `data` is a factor of both
+    vocabulary: Vocabulary
 
     @property
     def known(self) -> int:
@@ -38,18 +40,21 @@ class Product:
 
     def describe(self) -> str:
         """`data: 3 × tensor: 8 = 24`, or `data: 3` for one factor."""
-        terms = " × ".join(f"{name}: {value}" for name, value in self.factors.items())
+        terms = " × ".join(self.vocabulary.says(name, value) for name, value in self.factors.items())
         return terms if len(self.factors) == 1 else f"{terms} = {self.known}"
 
     def hint(self, whole: bool) -> str:
         """Values of one factor, and of the total, that pass; `whole` when the factors must make the total exactly."""
-        choices = [self._factor_hint(whole), f"{self.key}: {self._total_hint(whole)}"]
-        return ", or ".join(choice for choice in choices if choice)
+        totals = [self.known] if whole else neighbours(lcm(self.known, self.step), self.total)
+        choices = [self._factors(whole), self.vocabulary.says(self.key, *totals)]
+        return f"use {', or '.join(choice for choice in choices if choice)}"
 
-    def _total_hint(self, whole: bool) -> str:
-        return str(self.known) if whole else listed(neighbours(lcm(self.known, self.step), self.total))
+    def explain(self, *, whole: bool) -> tuple[str, str]:
+        """Message and hint, where the product is not the total, or where its known factors don't divide it."""
+        relation = "is not" if whole else "does not divide"
+        return f"{self.describe()} {relation} {self.vocabulary.says(self.key, self.total)}", self.hint(whole)
 
-    def _factor_hint(self, whole: bool) -> str | None:
+    def _factors(self, whole: bool) -> str | None:
         """The first factor that can be changed alone, with the nearest values that pass."""
         for name, value in self.factors.items():
             rest = self.known // value
@@ -59,80 +64,82 @@ class Product:
                 if name == "data":
                     passing = [size for size in passing if self.data_divides % size == 0]
                 if passing:
-                    return f"{name}: {listed(nearest(passing, value, 3))}"
+                    return self.vocabulary.says(name, *nearest(passing, value, 3))
         return None
 
 
-def world_product(job: Job, values: dict[str, Any]) -> Product:
+def world_product(job: Job, values: Mapping[str, int]) -> Product:
     """The factors of the world that `values` holds, against `gpus`."""
     node = job.cluster.accelerators_per_node
-    factors = {name: values[name] for name in WORLD_FACTORS if name in values}
-    step = node if job.gpus > node else 1
-    batch = job.training.global_batch
-    return Product(factors=factors, total=job.gpus, key="gpus", step=step, data_divides=batch)
+    return Product(
+        factors={name: values[name] for name in WORLD_FACTORS if name in values},
+        total=job.gpus,
+        key="gpus",
+        step=node if job.gpus > node else 1,
+        data_divides=job.training.global_batch,
+        vocabulary=job.origin.vocabulary,
+    )
 
 
-def batch_product(job: Job, values: dict[str, Any]) -> Product:
+def batch_product(job: Job, values: Mapping[str, int]) -> Product:
     """The factors of the batch that `values` holds, against `global_batch`."""
-    factors = {name: values[name] for name in BATCH_FACTORS if name in values}
-    total = job.training.global_batch
-    return Product(factors=factors, total=total, key="global_batch", data_divides=job.gpus)
-
-
-def world_is_product(job: Job, layout: LayoutLike) -> Any:
-    """The product data × tensor × pipeline × context is the number of GPUs."""
-    return layout.data * layout.tensor * layout.pipeline * layout.context == job.gpus
-
-
-def batch_is_product(job: Job, layout: LayoutLike) -> Any:
-    """The product micro_batch × gradient_accumulation × data is the global batch."""
-    return layout.micro_batch * layout.gradient_accumulation * layout.data == job.training.global_batch
-
-
-def _explain_world(job: Job, layout: Layout) -> tuple[str, str]:
-    product = world_product(job, layout.to_dict())
-    return f"{product.describe()} is not gpus: {job.gpus}", product.hint(whole=True)
-
-
-def _explain_batch(job: Job, layout: Layout) -> tuple[str, str]:
-    product = batch_product(job, layout.to_dict())
-    return f"{product.describe()} is not global_batch: {job.training.global_batch}", product.hint(whole=True)
-
-
-def _world_rule(name: str, source: str, of: tuple[Software, ...]) -> LayoutRule:
-    return LayoutRule(
-        id=name,
-        severity=Severity.ERROR,
-        source=source,
-        variables=WORLD_FACTORS,
-        holds=world_is_product,
-        explain=_explain_world,
-        of=of,
+    return Product(
+        factors={name: values[name] for name in BATCH_FACTORS if name in values},
+        total=job.training.global_batch,
+        key="global_batch",
+        data_divides=job.gpus,
+        vocabulary=job.origin.vocabulary,
     )
 
 
-def _batch_rule(name: str, source: str, of: tuple[Software, ...]) -> LayoutRule:
-    return LayoutRule(
-        id=name,
-        severity=Severity.ERROR,
-        source=source,
-        variables=BATCH_FACTORS,
-        holds=batch_is_product,
-        explain=_explain_batch,
-        of=of,
-    )
+def _factors(layout: LayoutLike, names: tuple[str, ...]) -> dict[str, int]:
+    return {name: getattr(layout, name) for name in names}
 
 
-WORLD_RULES: tuple[LayoutRule, ...] = (
-    _world_rule("MLM001", megatron_lm("training/arguments.py:432"), ("Megatron-LM",)),
-    _world_rule("MDS002", megatron_deepspeed("megatron/arguments.py:104"), ("Megatron-DeepSpeed",)),
-    _world_rule("TP002", deepspeed("utils/groups.py:105"), ("AutoTP",)),
+@layouts(of=("Megatron-LM",)).rule(
+    "MLM001", ERROR, "init", megatron_lm("training/arguments.py:432"), arguments=Arguments()
 )
-
-BATCH_RULES: tuple[LayoutRule, ...] = (
-    _batch_rule("MLM002", megatron_lm("core/num_microbatches_calculator.py:381"), ("Megatron-LM",)),
-    _batch_rule("MDS008", megatron_deepspeed("megatron/microbatches.py:64"), ("Megatron-DeepSpeed",)),
-    _batch_rule("BATCH001", deepspeed("runtime/config.py:937"), ("AutoTP",)),
+@layouts(of=("Megatron-DeepSpeed",)).rule(
+    "MDS002", ERROR, "init", megatron_deepspeed("megatron/arguments.py:104"), arguments=Arguments()
 )
+@layouts(*WORLD_FACTORS, of=("AutoTP",)).rule("TP002", ERROR, "init", deepspeed("utils/groups.py:105"))
+def world_is_product(job: Job, layout: LayoutLike) -> Judgement:
+    """The product data × tensor × pipeline × context is the number of GPUs.
 
-IDENTITY_RULES: tuple[LayoutRule, ...] = (*WORLD_RULES, *BATCH_RULES)
+    Prevents: The framework stops at start: the world size is not divisible by the product of the parallel sizes.
+    Fix: leave out one of data, tensor, pipeline and context, which then follows from the others
+    """
+    yield layout.data * layout.tensor * layout.pipeline * layout.context == job.gpus
+    yield world_product(job, _factors(layout, WORLD_FACTORS)).explain(whole=True)
+
+
+@layouts(of=("Megatron-LM",)).rule(
+    "MLM002",
+    ERROR,
+    "init",
+    megatron_lm("core/num_microbatches_calculator.py:381"),
+    arguments=Arguments(
+        unless=("--decrease-batch-size-if-needed", "--rampup-batch-size", "--step-batch-size-schedule")
+    ),
+)
+@layouts(of=("Megatron-DeepSpeed",)).rule(
+    "MDS008",
+    ERROR,
+    "init",
+    megatron_deepspeed("megatron/microbatches.py:64"),
+    arguments=Arguments(unless=("--rampup-batch-size",)),
+)
+@layouts(*BATCH_FACTORS, of=("AutoTP",)).rule("BATCH001", ERROR, "parse", deepspeed("runtime/config.py:937"))
+def batch_is_product(job: Job, layout: LayoutLike) -> Judgement:
+    """The product micro_batch × gradient_accumulation × data is the global batch.
+
+    Prevents: Megatron stops at start: the global batch size is not divisible by micro batch size times data parallel
+    size; DeepSpeed: train_batch_size is not equal to micro_batch_per_gpu * gradient_acc_step * world_size.
+    Fix: leave out gradient_accumulation, which then follows from the others; micro_batch × data divides global_batch
+    """
+    yield layout.micro_batch * layout.gradient_accumulation * layout.data == job.training.global_batch
+    yield batch_product(job, _factors(layout, BATCH_FACTORS)).explain(whole=True)
+
+
+WORLD_RULES: tuple[Rule, ...] = (world_is_product, *world_is_product.also)
+BATCH_RULES: tuple[Rule, ...] = (batch_is_product, *batch_is_product.also)

@@ -2,140 +2,103 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ...estimate.layout import Layout, LayoutLike, Offload
-from ...findings import Severity
+from ...estimate.layout import LayoutLike, Offload
+from ...findings import ERROR
 from ...job.records import Job
-from ..planning_rule import LayoutRule
+from ...rule import Arguments
+from ..planned import Judgement, layouts
 from ..sources import deepspeed, derived, megatron_lm
 
 #: Optimizers that DeepSpeed can run on the host.
 HOST_OPTIMIZERS = ("adam", "adamw")
 
 
-def offload_needs_sharding(_: Job, layout: LayoutLike) -> Any:
-    """Offload is a part of ZeRO: it starts at stage 1."""
-    return (layout.offload == Offload.NONE) | (layout.zero_stage >= 1)
+def _both(job: Job, layout: LayoutLike) -> str:
+    return f"{job.says('offload', layout.offload)} with {job.says('zero_stage', layout.zero_stage)}"
 
 
-def _explain_sharding(_: Job, layout: Layout) -> tuple[str, str]:
-    return (
-        f"offload: {layout.offload.label} with zero_stage: {layout.zero_stage}: it needs at least 1",
-        "zero_stage: 1, or offload: none",
-    )
-
-
-def parameter_offload_needs_stage_3(_: Job, layout: LayoutLike) -> Any:
-    """Parameters leave the device only when ZeRO shards them, at stage 3; below, the key is silently unused."""
-    return (layout.offload != Offload.OPTIMIZER_AND_PARAMETERS) | (layout.zero_stage == 3)
-
-
-def _explain_stage_3(_: Job, layout: Layout) -> tuple[str, str]:
-    return (
-        f"offload: {layout.offload.label} with zero_stage: {layout.zero_stage}: parameters need 3",
-        "zero_stage: 3, or offload: optimizer",
-    )
-
-
-def offload_excludes_pipeline(_: Job, layout: LayoutLike) -> Any:
-    """DeepSpeed's pipeline engine runs without offload."""
-    return (layout.offload == Offload.NONE) | (layout.pipeline == 1)
-
-
-def _explain_offload_pipeline(_: Job, layout: Layout) -> tuple[str, str]:
-    return (
-        f"offload: {layout.offload.label} with pipeline: {layout.pipeline} fails in DeepSpeed's pipeline engine",
-        "offload: none, or pipeline: 1",
-    )
-
-
-def offload_needs_host_optimizer(_: Job, layout: LayoutLike) -> Any:
-    """What is offloaded is stepped on the host: DeepSpeed has Adam there."""
-    return layout.offload == Offload.NONE
-
-
-def _explain_host_optimizer(job: Job, layout: Layout) -> tuple[str, str]:
-    return (
-        f"offload: {layout.offload.label} with optimizer: {job.training.optimizer}, which has no host version",
-        "offload: none, or training.optimizer: adamw",
-    )
-
-
-def megatron_offload_needs_distributed_optimizer(_: Job, layout: LayoutLike) -> Any:
-    """Megatron-LM offloads a precision-aware optimizer, which is the distributed one."""
-    return (layout.offload == Offload.NONE) | (layout.zero_stage == 1)
-
-
-def _explain_distributed(_: Job, layout: Layout) -> tuple[str, str]:
-    return (
-        f"offload: {layout.offload.label} with zero_stage: {layout.zero_stage}: it needs the distributed optimizer, 1",
-        "zero_stage: 1, or offload: none",
-    )
-
-
-def megatron_keeps_parameters(_: Job, layout: LayoutLike) -> Any:
-    """Megatron-LM offloads optimizer states, never parameters."""
-    return layout.offload != Offload.OPTIMIZER_AND_PARAMETERS
-
-
-def _explain_keeps(_: Job, layout: Layout) -> tuple[str, str]:
-    return f"offload: {layout.offload.label} is not available with framework: megatron-lm", "offload: optimizer"
-
-
-OFFLOAD_RULES: tuple[LayoutRule, ...] = (
-    LayoutRule(
-        id="ZERO043",
-        severity=Severity.ERROR,
-        source=derived("offload_optimizer is a key of zero_optimization and is read by stages 1 to 3"),
-        variables=("offload", "zero_stage"),
-        holds=offload_needs_sharding,
-        explain=_explain_sharding,
-        of=("DeepSpeed engine",),
-    ),
-    LayoutRule(
-        id="ZERO006",
-        severity=Severity.ERROR,
-        source=deepspeed("runtime/zero/config.py:157"),
-        variables=("offload", "zero_stage"),
-        holds=parameter_offload_needs_stage_3,
-        explain=_explain_stage_3,
-        of=("DeepSpeed engine",),
-    ),
-    LayoutRule(
-        id="PIPE016",
-        severity=Severity.ERROR,
-        source="deepspeedai/Megatron-DeepSpeed issue 369",
-        variables=("offload", "pipeline"),
-        holds=offload_excludes_pipeline,
-        explain=_explain_offload_pipeline,
-        of=("DeepSpeed engine",),
-    ),
-    LayoutRule(
-        id="ZERO044",
-        severity=Severity.ERROR,
-        source=deepspeed("runtime/engine.py:2040"),
-        variables=("offload",),
-        holds=offload_needs_host_optimizer,
-        explain=_explain_host_optimizer,
-        applies=lambda job: job.training.optimizer not in HOST_OPTIMIZERS,
-    ),
-    LayoutRule(
-        id="MLM028",
-        severity=Severity.ERROR,
-        source=megatron_lm("training/arguments.py:1884"),
-        variables=("offload", "zero_stage"),
-        holds=megatron_offload_needs_distributed_optimizer,
-        explain=_explain_distributed,
-        of=("Megatron-LM",),
-    ),
-    LayoutRule(
-        id="MLM043",
-        severity=Severity.ERROR,
-        source=derived("--optimizer-cpu-offload moves optimizer states only"),
-        variables=("offload",),
-        holds=megatron_keeps_parameters,
-        explain=_explain_keeps,
-        of=("Megatron-LM",),
-    ),
+@layouts("offload", "zero_stage", of=("DeepSpeed engine",)).rule(
+    "ZERO043", ERROR, "silent", derived("offload_optimizer is a key of zero_optimization and is read by stages 1 to 3")
 )
+def offload_needs_sharding(job: Job, layout: LayoutLike) -> Judgement:
+    """Offload needs ZeRO stage 1 or higher.
+
+    Prevents: No error: the key has no effect, and the optimizer stays on the device.
+    Fix: set layout.zero_stage to 1 or higher, or offload to none
+    """
+    yield (layout.offload == Offload.NONE) | (layout.zero_stage >= 1)
+    message = f"{_both(job, layout)} has no effect: offload requires at least stage 1"
+    yield message, f"use {job.says('zero_stage', 1)}, or {job.says('offload', Offload.NONE)}"
+
+
+@layouts("offload", "zero_stage", of=("DeepSpeed engine",)).rule(
+    "ZERO006", ERROR, "silent", deepspeed("runtime/zero/config.py:157")
+)
+def parameter_offload_needs_stage_3(job: Job, layout: LayoutLike) -> Judgement:
+    """Offload of parameters needs ZeRO stage 3.
+
+    Prevents: No error: offload_param is silently ignored, and the job could run out of memory.
+    Fix: set layout.zero_stage to 3, or offload to optimizer
+    """
+    yield (layout.offload != Offload.OPTIMIZER_AND_PARAMETERS) | (layout.zero_stage == 3)
+    message = f"{_both(job, layout)} keeps the parameters on the device: their offload requires stage 3"
+    yield message, f"use {job.says('zero_stage', 3)}, or {job.says('offload', Offload.OPTIMIZER)}"
+
+
+@layouts("offload", "pipeline", of=("DeepSpeed engine",)).rule(
+    "PIPE016", ERROR, "init", "deepspeedai/Megatron-DeepSpeed issue 369", arguments=Arguments()
+)
+def offload_excludes_pipeline(job: Job, layout: LayoutLike) -> Judgement:
+    """Offload is not combined with DeepSpeed's pipeline engine.
+
+    Prevents: Training is known to fail in the pipeline engine when optimizer states are on the host.
+    Fix: set layout.offload to none, or pipeline to 1
+    """
+    yield (layout.offload == Offload.NONE) | (layout.pipeline == 1)
+    offload, pipeline = job.says("offload", layout.offload), job.says("pipeline", layout.pipeline)
+    message = f"{offload} with {pipeline} fails in DeepSpeed's pipeline engine"
+    yield message, f"use {job.says('offload', Offload.NONE)}, or {job.says('pipeline', 1)}"
+
+
+@layouts("offload", applies=lambda job: job.training.optimizer not in HOST_OPTIMIZERS).rule(
+    "ZERO044", ERROR, "training", deepspeed("runtime/engine.py:2040")
+)
+def offload_needs_host_optimizer(job: Job, layout: LayoutLike) -> Judgement:
+    """An offloaded optimizer is one that runs on the host: Adam or AdamW.
+
+    Prevents: DeepSpeed stops at start: with offload the optimizer has to be its own for the CPU.
+    Fix: set training.optimizer to adamw, or offload to none
+    """
+    yield layout.offload == Offload.NONE
+    optimizer = job.says("optimizer", job.training.optimizer)
+    message = f"{job.says('offload', layout.offload)} with {optimizer}, which has no host version"
+    yield message, f"use {job.says('offload', Offload.NONE)}, or training.{job.says('optimizer', 'adamw')}"
+
+
+@layouts("offload", "zero_stage", of=("Megatron-LM",)).rule(
+    "MLM028", ERROR, "init", megatron_lm("training/arguments.py:1884")
+)
+def megatron_offload_needs_distributed_optimizer(job: Job, layout: LayoutLike) -> Judgement:
+    """Offload in Megatron-LM needs the distributed optimizer.
+
+    Prevents: Megatron-LM stops at start on an assertion: the optimizer on the host has to be precision-aware.
+    Fix: set layout.zero_stage to 1, or offload to none
+    """
+    yield (layout.offload == Offload.NONE) | (layout.zero_stage == 1)
+    message = f"{_both(job, layout)} is refused: offload requires the distributed optimizer, stage 1"
+    yield message, f"use {job.says('zero_stage', 1)}, or {job.says('offload', Offload.NONE)}"
+
+
+@layouts("offload", of=("Megatron-LM",)).rule(
+    "MLM043", ERROR, "silent", derived("--optimizer-cpu-offload moves optimizer states only")
+)
+def megatron_keeps_parameters(job: Job, layout: LayoutLike) -> Judgement:
+    """Megatron-LM offloads optimizer states, never parameters.
+
+    Prevents: No error: parameters would stay on the device, and the job could run out of memory.
+    Fix: set layout.offload to optimizer
+    """
+    yield layout.offload != Offload.OPTIMIZER_AND_PARAMETERS
+    framework = job.says("framework", job.framework)
+    message = f"{job.says('offload', layout.offload)} is not available with {framework}"
+    yield message, f"use {job.says('offload', Offload.OPTIMIZER)}"

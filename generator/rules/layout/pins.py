@@ -29,9 +29,7 @@ def implied_values(job: Job) -> dict[str, Any]:
     if job.gpus == 1:
         implied.update(dict.fromkeys(("data", "tensor", "pipeline", "context", "expert", "virtual_pipeline"), 1))
     if job.framework.runs("AutoTP"):
-        implied.update(pipeline=1, expert=1)
-    if job.framework.runs("AutoTP"):
-        implied["sequence_parallel"] = False
+        implied.update(pipeline=1, expert=1, sequence_parallel=False)
     if not job.framework.runs("Megatron-LM"):
         implied["virtual_pipeline"] = 1
     if not job.model.is_moe:

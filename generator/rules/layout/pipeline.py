@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...estimate.layout import Layout, LayoutLike
 from ...estimate.stages import shortens_last_stage
-from ...findings import Severity
+from ...findings import ERROR, WARNING
 from ...job.records import Job
+from ...rule import Arguments
 from ..columns import divides, implies
-from ..numbers import divisors, listed, nearest, neighbours
-from ..planning_rule import LayoutRule
+from ..numbers import divisors, nearest, neighbours
+from ..planned import Judgement, layouts
 from ..sources import deepspeed, derived, megatron_lm
 
 #: The embedding and the loss, when they count as layers of the first and the last stage.
@@ -30,275 +29,209 @@ def pipeline_values(job: Job) -> list[int]:
 
 def _hint(job: Job, pipeline: int) -> str:
     useful = [p for p in pipeline_values(job) if job.gpus % p == 0]
-    return f"pipeline: {listed(nearest(useful, pipeline))}"
+    return f"use {job.says('pipeline', *nearest(useful, pipeline))}"
 
 
-def pipeline_divides_layers_and_ends(job: Job, layout: LayoutLike) -> Any:
-    """Stages hold equal numbers of layers, if need be with embedding and loss counted or the last stage shortened."""
-    layers = job.model.layers
-    even = divides(layout.pipeline, layers) | divides(layout.pipeline, layers + END_LAYERS)
-    return even | shortens_last_stage(job, layout)
+@layouts("pipeline", of=("Megatron layers",)).rule("MLM003", ERROR, "init", megatron_lm("training/arguments.py:997"))
+def pipeline_divides_layers_and_ends(job: Job, layout: LayoutLike) -> Judgement:
+    """Stages hold equal numbers of layers, if necessary with embedding and loss counted or a shorter last stage.
 
-
-def _explain_layers_and_ends(job: Job, layout: Layout) -> tuple[str, str]:
-    layers = job.model.layers
+    Prevents: Megatron-LM stops at start: the number of layers is not divisible by the pipeline size.
+    Fix: set layout.pipeline to a divisor of the layers
+    """
+    layers, ends = job.model.layers, job.model.layers + END_LAYERS
+    even = divides(layout.pipeline, layers) | divides(layout.pipeline, ends)
+    yield even | shortens_last_stage(job, layout)
     shorter = ", nor leaves layers for a shorter last stage" if job.framework.runs("Megatron-LM") else ""
-    return (
-        f"pipeline: {layout.pipeline} divides neither the {layers} layers nor {layers + END_LAYERS}"
-        f" (embedding and loss counted as layers){shorter}",
-        _hint(job, layout.pipeline),
+    message = (
+        f"{job.says('pipeline', layout.pipeline)} divides neither the {layers} layers nor {ends}"
+        f" (embedding and loss counted as layers){shorter}"
     )
+    yield message, _hint(job, layout.pipeline)
 
 
-def pipeline_divides_layers(job: Job, layout: LayoutLike) -> Any:
-    """Stages hold equal numbers of layers."""
-    return divides(layout.pipeline, job.model.layers)
+@layouts("pipeline", of=("own script",)).rule("PIPE012", ERROR, "silent", derived("uneven stages wait for the fullest"))
+def pipeline_divides_layers(job: Job, layout: LayoutLike) -> Judgement:
+    """The pipeline size divides the layers.
+
+    Prevents: No error: every step waits for the fullest stage, which may also run out of memory.
+    Fix: set layout.pipeline to a divisor of the layers
+    """
+    yield divides(layout.pipeline, job.model.layers)
+    message = f"{job.says('pipeline', layout.pipeline)} does not divide the {job.model.layers} layers"
+    yield message, _hint(job, layout.pipeline)
 
 
-def _explain_layers(job: Job, layout: Layout) -> tuple[str, str]:
-    return f"pipeline: {layout.pipeline} does not divide the {job.model.layers} layers", _hint(job, layout.pipeline)
-
-
-def pipeline_within_layers(job: Job, layout: LayoutLike) -> Any:
-    """Every stage holds at least one layer."""
-    return layout.pipeline <= job.model.layers
-
-
-def _explain_within(job: Job, layout: Layout) -> tuple[str, str]:
-    return (
-        f"pipeline: {layout.pipeline} stages are more than the {job.model.layers} layers",
-        _hint(job, layout.pipeline),
-    )
-
-
-def chunks_divide_layers(job: Job, layout: LayoutLike) -> Any:
-    """With interleaving, every chunk of every stage holds the same number of layers."""
-    chunks = layout.pipeline * layout.virtual_pipeline
-    return implies(layout.virtual_pipeline > 1, divides(chunks, job.model.layers))
-
-
-def _explain_chunks(job: Job, layout: Layout) -> tuple[str, str]:
-    layers = job.model.layers
-    chunks = layout.pipeline * layout.virtual_pipeline
-    fitting = divisors(layers // layout.pipeline) if layers % layout.pipeline == 0 else [1]
-    return (
-        f"virtual_pipeline: {layout.virtual_pipeline} × pipeline: {layout.pipeline} makes {chunks} chunks,"
-        f" which does not divide the {layers} layers",
-        f"virtual_pipeline: {listed(fitting)}",
-    )
-
-
-def chunks_need_stages(_: Job, layout: LayoutLike) -> Any:
-    """Interleaving needs a pipeline."""
-    return (layout.virtual_pipeline == 1) | (layout.pipeline > 1)
-
-
-def _explain_need_stages(_: Job, layout: Layout) -> tuple[str, str]:
-    return (
-        f"virtual_pipeline: {layout.virtual_pipeline} with pipeline: {layout.pipeline} has no stages to interleave",
-        "virtual_pipeline: 1",
-    )
-
-
-def engine_has_no_chunks(_: Job, layout: LayoutLike) -> Any:
-    """DeepSpeed's pipeline engine runs one chunk a stage."""
-    return layout.virtual_pipeline == 1
-
-
-def _explain_no_chunks(job: Job, layout: Layout) -> tuple[str, str]:
-    return (
-        f"virtual_pipeline: {layout.virtual_pipeline} is not available with framework: {job.framework},"
-        " whose schedule is not interleaved",
-        "virtual_pipeline: 1 (or framework: megatron-lm)",
-    )
-
-
-def interleaved_micro_batches_fill_stages(_: Job, layout: LayoutLike) -> Any:
-    """The interleaved schedule runs micro-batches in groups of as many as there are stages."""
-    return (layout.virtual_pipeline == 1) | divides(layout.pipeline, layout.gradient_accumulation)
-
-
-def _explain_fill(_: Job, layout: Layout) -> tuple[str, str]:
-    fitting = neighbours(layout.pipeline, layout.gradient_accumulation)
-    return (
-        f"gradient_accumulation: {layout.gradient_accumulation} micro-batches are not a multiple of the"
-        f" {layout.pipeline} pipeline stages, as interleaving needs",
-        f"gradient_accumulation: {listed(fitting)}, or virtual_pipeline: 1",
-    )
-
-
-def micro_batches_fill_pipeline(_: Job, layout: LayoutLike) -> Any:
-    """A pipeline needs at least as many micro-batches as stages, or the bubble is longer than the work."""
-    return layout.gradient_accumulation >= layout.pipeline
-
-
-def _explain_bubble(_: Job, layout: Layout) -> tuple[str, str]:
-    steps = layout.pipeline + layout.gradient_accumulation - 1
-    idle = round(100 * (layout.pipeline - 1) / steps)
-    return (
-        f"gradient_accumulation: {layout.gradient_accumulation} is less than pipeline: {layout.pipeline}:"
-        f" every stage idles {idle}% of the step",
-        f"gradient_accumulation: {layout.pipeline} or more, or a smaller pipeline",
-    )
-
-
-def pipeline_is_pinned(_: Job, layout: LayoutLike) -> Any:
-    """A script for DeepSpeed must build a PipelineModule to have stages: only the user knows whether it does."""
-    return layout.pipeline == 1
-
-
-def _explain_pinned(_: Job, layout: Layout) -> tuple[str, str]:
-    return (
-        f"pipeline: {layout.pipeline} needs a script that builds a deepspeed.pipe.PipelineModule",
-        f"pipeline: 1, or pin layout.pipeline: {layout.pipeline} if the script does",
-    )
-
-
-def trainer_has_no_pipeline(_: Job, layout: LayoutLike) -> Any:
-    """The Trainer runs one pipeline stage."""
-    return layout.pipeline == 1
-
-
-def _explain_trainer(_: Job, layout: Layout) -> tuple[str, str]:
-    return (
-        f"pipeline: {layout.pipeline} is not available with framework: huggingface",
-        "pipeline: 1 (or framework: megatron-deepspeed or megatron-lm)",
-    )
-
-
-def zero_shards_states_only_in_pipeline(_: Job, layout: LayoutLike) -> Any:
-    """Under a pipeline ZeRO stops at stage 1: gradients accumulate over micro-batches in place."""
-    return (layout.zero_stage <= 1) | (layout.pipeline == 1)
-
-
-def _explain_zero(_: Job, layout: Layout) -> tuple[str, str]:
-    return (
-        f"zero_stage: {layout.zero_stage} with pipeline: {layout.pipeline} is refused: at most 1 under a pipeline",
-        "zero_stage: 1 or 0, or pipeline: 1",
-    )
-
-
-def one_model_parallelism(_: Job, layout: LayoutLike) -> Any:
-    """Of tensor, pipeline and context parallelism, DeepSpeed without Megatron combines no two."""
-    kinds = (layout.tensor > 1) * 1 + (layout.pipeline > 1) * 1 + (layout.context > 1) * 1
-    return kinds <= 1
-
-
-def _explain_one(job: Job, layout: Layout) -> tuple[str, str]:
-    return (
-        f"tensor: {layout.tensor}, pipeline: {layout.pipeline} and context: {layout.context} are not combined by"
-        f" framework: {job.framework}: at most one may be more than 1",
-        "set all but one of tensor, pipeline and context to 1 (or use a Megatron framework)",
-    )
-
-
-PIPELINE_RULES: tuple[LayoutRule, ...] = (
-    LayoutRule(
-        id="MLM003",
-        severity=Severity.ERROR,
-        source=megatron_lm("training/arguments.py:997"),
-        variables=("pipeline",),
-        holds=pipeline_divides_layers_and_ends,
-        explain=_explain_layers_and_ends,
-        of=("Megatron layers",),
-    ),
-    LayoutRule(
-        id="PIPE012",
-        severity=Severity.ERROR,
-        source=derived("uneven stages wait for the fullest"),
-        variables=("pipeline",),
-        holds=pipeline_divides_layers,
-        explain=_explain_layers,
-        of=("own script",),
-    ),
-    LayoutRule(
-        id="PIPE013",
-        severity=Severity.ERROR,
-        source=derived("a stage without layers has nothing to compute"),
-        variables=("pipeline",),
-        holds=pipeline_within_layers,
-        explain=_explain_within,
-        of=("Megatron layers",),
-    ),
-    LayoutRule(
-        id="MLM015",
-        severity=Severity.ERROR,
-        source=megatron_lm("training/arguments.py:968"),
-        variables=("virtual_pipeline", "pipeline"),
-        holds=chunks_divide_layers,
-        explain=_explain_chunks,
-        of=("Megatron-LM",),
-    ),
-    LayoutRule(
-        id="MLM014",
-        severity=Severity.ERROR,
-        source=megatron_lm("training/arguments.py:1000"),
-        variables=("virtual_pipeline", "pipeline"),
-        holds=chunks_need_stages,
-        explain=_explain_need_stages,
-        of=("Megatron-LM",),
-    ),
-    LayoutRule(
-        id="PIPE011",
-        severity=Severity.ERROR,
-        source=derived("deepspeed/runtime/pipe/schedule.py has no interleaved schedule"),
-        variables=("virtual_pipeline",),
-        holds=engine_has_no_chunks,
-        explain=_explain_no_chunks,
-        of=("DeepSpeed engine",),
-    ),
-    LayoutRule(
-        id="MLM016",
-        severity=Severity.ERROR,
-        source=megatron_lm("core/pipeline_parallel/schedules.py:1160"),
-        variables=("gradient_accumulation", "virtual_pipeline", "pipeline"),
-        holds=interleaved_micro_batches_fill_stages,
-        explain=_explain_fill,
-        of=("Megatron-LM",),
-    ),
-    LayoutRule(
-        id="BATCH011",
-        severity=Severity.WARNING,
-        source=derived("bubble of (stages - 1) / (micro-batches + stages - 1)"),
-        variables=("gradient_accumulation", "pipeline"),
-        holds=micro_batches_fill_pipeline,
-        explain=_explain_bubble,
-    ),
-    LayoutRule(
-        id="PIPE014",
-        severity=Severity.ERROR,
-        source=derived("deepspeed.initialize pipelines only a PipelineModule"),
-        variables=("pipeline",),
-        holds=pipeline_is_pinned,
-        explain=_explain_pinned,
-        of=("own script",),
-        applies=lambda job: job.pins.pipeline is None,
-    ),
-    LayoutRule(
-        id="HF020",
-        severity=Severity.ERROR,
-        source=derived("the Trainer passes a plain module to deepspeed.initialize, never a PipelineModule"),
-        variables=("pipeline",),
-        holds=trainer_has_no_pipeline,
-        explain=_explain_trainer,
-        of=("Trainer",),
-    ),
-    LayoutRule(
-        id="PIPE001",
-        severity=Severity.ERROR,
-        source=deepspeed("runtime/pipe/engine.py:76"),
-        variables=("zero_stage", "pipeline"),
-        holds=zero_shards_states_only_in_pipeline,
-        explain=_explain_zero,
-        of=("own script", "Megatron-DeepSpeed"),
-    ),
-    LayoutRule(
-        id="PIPE015",
-        severity=Severity.ERROR,
-        source=derived("AutoTP and Ulysses each build their own process groups and know no pipeline topology"),
-        variables=("tensor", "pipeline", "context"),
-        holds=one_model_parallelism,
-        explain=_explain_one,
-        of=("AutoTP",),
-    ),
+@layouts("pipeline", "layers", of=("Megatron layers",)).rule(
+    "PIPE013",
+    ERROR,
+    "init",
+    derived("a stage without layers has nothing to compute"),
+    arguments=Arguments(only=("Megatron-DeepSpeed",)),
 )
+def pipeline_within_layers(job: Job, layout: LayoutLike) -> Judgement:
+    """Every stage holds at least one layer.
+
+    Prevents: The framework stops when it builds an empty stage.
+    Fix: set layout.pipeline to at most the number of layers
+    """
+    yield layout.pipeline <= job.model.layers
+    message = f"{job.says('pipeline', layout.pipeline)} is more than the {job.model.layers} layers"
+    yield message, _hint(job, layout.pipeline)
+
+
+@layouts("virtual_pipeline", "pipeline", of=("Megatron-LM",)).rule(
+    "MLM015", ERROR, "init", megatron_lm("training/arguments.py:968")
+)
+def chunks_divide_layers(job: Job, layout: LayoutLike) -> Judgement:
+    """With interleaving, stages × chunks per stage divides the layers.
+
+    Prevents: Megatron stops at start: the layers of a stage are not divisible by its chunks.
+    Fix: set layout.virtual_pipeline to a divisor of the layers of a stage
+    """
+    layers, chunks = job.model.layers, layout.pipeline * layout.virtual_pipeline
+    yield implies(layout.virtual_pipeline > 1, divides(chunks, layers))
+    fitting = divisors(layers // layout.pipeline) if layers % layout.pipeline == 0 else [1]
+    product = f"{job.says('virtual_pipeline', layout.virtual_pipeline)} × {job.says('pipeline', layout.pipeline)}"
+    message = f"{product} is {chunks} chunks, which does not divide the {layers} layers"
+    yield message, f"use {job.says('virtual_pipeline', *fitting)}"
+
+
+@layouts("virtual_pipeline", "pipeline", of=("Megatron-LM",)).rule(
+    "MLM014", ERROR, "init", megatron_lm("training/arguments.py:1000")
+)
+def chunks_need_stages(job: Job, layout: LayoutLike) -> Judgement:
+    """Interleaving needs a pipeline.
+
+    Prevents: Megatron stops at start: interleaving one stage makes no sense.
+    Fix: set layout.virtual_pipeline to 1, or increase pipeline
+    """
+    yield (layout.virtual_pipeline == 1) | (layout.pipeline > 1)
+    chunks, pipeline = job.says("virtual_pipeline", layout.virtual_pipeline), job.says("pipeline", layout.pipeline)
+    yield f"{chunks} with {pipeline} has no stages to interleave", f"use {job.says('virtual_pipeline', 1)}"
+
+
+@layouts("virtual_pipeline", of=("DeepSpeed engine",)).rule(
+    "PIPE011", ERROR, "silent", derived("deepspeed/runtime/pipe/schedule.py has no interleaved schedule")
+)
+def engine_has_no_chunks(job: Job, layout: LayoutLike) -> Judgement:
+    """With DeepSpeed's pipeline engine, a stage is one chunk.
+
+    Prevents: No error: the chunks would be ignored, and the bubble would be larger than planned.
+    Fix: set layout.virtual_pipeline to 1, or use framework: megatron-lm
+    """
+    yield layout.virtual_pipeline == 1
+    message = (
+        f"{job.says('virtual_pipeline', layout.virtual_pipeline)} is not available with"
+        f" {job.says('framework', job.framework)}, whose schedule is not interleaved"
+    )
+    yield message, f"use {job.says('virtual_pipeline', 1)}, or {job.says('framework', 'megatron-lm')}"
+
+
+@layouts("gradient_accumulation", "virtual_pipeline", "pipeline", "gpus", of=("Megatron-LM",)).rule(
+    "MLM016",
+    ERROR,
+    "init",
+    megatron_lm("core/pipeline_parallel/schedules.py:1160"),
+    arguments=Arguments(unless=("--microbatch-group-size-per-virtual-pipeline-stage", "--rampup-batch-size")),
+)
+def interleaved_micro_batches_fill_stages(job: Job, layout: LayoutLike) -> Judgement:
+    """With interleaving, the number of micro-batches is a multiple of the number of stages.
+
+    Prevents: The first step fails: micro-batches are scheduled in groups of the pipeline size.
+    Fix: set gradient_accumulation to a multiple of pipeline
+    """
+    steps, stages = layout.gradient_accumulation, layout.pipeline
+    yield (layout.virtual_pipeline == 1) | divides(stages, steps)
+    fitting = job.origin.vocabulary.micro_batches(neighbours(stages, steps), layout.micro_batch * layout.data)
+    message = f"interleaving requires a multiple of {job.says('pipeline', stages)}, not"
+    message += f" {job.says('gradient_accumulation', steps)}"
+    yield message, f"use {fitting}, or {job.says('virtual_pipeline', 1)}"
+
+
+@layouts("gradient_accumulation", "pipeline", "gpus").rule(
+    "BATCH011",
+    WARNING,
+    "silent",
+    derived("bubble of (stages - 1) / (micro-batches + stages - 1)"),
+    arguments=Arguments(unless=("--rampup-batch-size", "--step-batch-size-schedule")),
+)
+def micro_batches_fill_pipeline(job: Job, layout: LayoutLike) -> Judgement:
+    """A pipeline has at least as many micro-batches as stages.
+
+    Prevents: No error: with fewer micro-batches than stages most GPUs wait most of the time.
+    Fix: use a smaller micro_batch or data, a larger global_batch, or fewer stages
+    """
+    steps, stages = layout.gradient_accumulation, layout.pipeline
+    yield steps >= stages
+    bubble = round(100 * (stages - 1) / (stages + steps - 1))
+    both = f"{job.says('gradient_accumulation', steps)} and {job.says('pipeline', stages)}"
+    fitting = job.origin.vocabulary.micro_batches([stages], layout.micro_batch * layout.data)
+    yield f"every stage waits {bubble}% of the step with {both}", f"use {fitting} or more, or a smaller pipeline"
+
+
+@layouts("pipeline", of=("own script",), applies=lambda job: job.pins.pipeline is None).rule(
+    "PIPE014", ERROR, "silent", derived("deepspeed.initialize pipelines only a PipelineModule")
+)
+def pipeline_is_pinned(job: Job, layout: LayoutLike) -> Judgement:
+    """A pipeline in a script for DeepSpeed is pinned: only the user knows whether it builds a PipelineModule.
+
+    Prevents: No error: without a PipelineModule every rank trains the whole model.
+    Fix: set layout.pipeline to 1; pin another value if the script builds a PipelineModule
+    """
+    yield layout.pipeline == 1
+    pipeline = job.says("pipeline", layout.pipeline)
+    message = f"{pipeline} needs a script that builds a deepspeed.pipe.PipelineModule"
+    yield message, f"use {job.says('pipeline', 1)}, or pin layout.{pipeline} if the script does"
+
+
+@layouts("pipeline", of=("Trainer",)).rule(
+    "HF020",
+    ERROR,
+    "silent",
+    derived("the Trainer passes a plain module to deepspeed.initialize, never a PipelineModule"),
+)
+def trainer_has_no_pipeline(job: Job, layout: LayoutLike) -> Judgement:
+    """The Trainer runs one pipeline stage.
+
+    Prevents: No error: each rank would train the whole model, and memory would not be what was planned.
+    Fix: set layout.pipeline to 1, or use a Megatron framework
+    """
+    yield layout.pipeline == 1
+    message = f"{job.says('pipeline', layout.pipeline)} is not available with {job.says('framework', job.framework)}"
+    others = job.says("framework", "megatron-deepspeed", "megatron-lm")
+    yield message, f"use {job.says('pipeline', 1)}, or {others}"
+
+
+@layouts("zero_stage", "pipeline", of=("own script", "Megatron-DeepSpeed")).rule(
+    "PIPE001", ERROR, "init", deepspeed("runtime/pipe/engine.py:76")
+)
+def zero_shards_states_only_in_pipeline(job: Job, layout: LayoutLike) -> Judgement:
+    """With a pipeline, the ZeRO stage is 0 or 1: gradients accumulate over micro-batches in place.
+
+    Prevents: DeepSpeed stops at start: ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism.
+    Fix: set layout.zero_stage to 1 or 0, or pipeline to 1
+    """
+    yield (layout.zero_stage <= 1) | (layout.pipeline == 1)
+    stage, pipeline = job.says("zero_stage", layout.zero_stage), job.says("pipeline", layout.pipeline)
+    message = f"{stage} with {pipeline} is refused: at most 1 with a pipeline"
+    yield message, f"use {job.says('zero_stage', 1, 0)}, or {job.says('pipeline', 1)}"
+
+
+@layouts("tensor", "pipeline", "context", of=("AutoTP",)).rule(
+    "PIPE015",
+    ERROR,
+    "init",
+    derived("AutoTP and Ulysses each build their own process groups and know no pipeline topology"),
+)
+def one_model_parallelism(job: Job, layout: LayoutLike) -> Judgement:
+    """DeepSpeed without Megatron combines no two of tensor, pipeline and context parallelism.
+
+    Prevents: DeepSpeed's process groups would overlap, and ranks would reduce over the wrong partners.
+    Fix: keep only one of tensor, pipeline and context above 1, or use a Megatron framework
+    """
+    yield (layout.tensor > 1) * 1 + (layout.pipeline > 1) * 1 + (layout.context > 1) * 1 <= 1
+    tensor, pipeline, context = (job.says(key, getattr(layout, key)) for key in ("tensor", "pipeline", "context"))
+    framework = job.says("framework", job.framework)
+    message = f"{tensor}, {pipeline} and {context} are not combined by {framework}: at most one may be more than 1"
+    yield message, "set all but one of tensor, pipeline and context to 1, or use a Megatron framework"

@@ -2,80 +2,72 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ...estimate.layout import Layout, LayoutLike, Recompute
-from ...findings import Severity
+from ...estimate.layout import LayoutLike, Recompute
+from ...findings import ERROR, WARNING
 from ...job.records import Job
+from ...rule import Arguments
 from ..columns import implies
-from ..planning_rule import LayoutRule
+from ..planned import Judgement, layouts
 from ..sources import derived, megatron_deepspeed, megatron_lm
 
 
-def recompute_is_all_or_nothing(_: Job, layout: LayoutLike) -> Any:
-    """Gradient checkpointing of a plain module repeats whole layers."""
-    return layout.recompute != Recompute.SELECTIVE
+def _hint(job: Job) -> str:
+    return f"use {job.says('recompute', 'none', 'full')}"
 
 
-def _explain_recompute(job: Job, _: Layout) -> tuple[str, str]:
-    return (
-        f"recompute: selective is not available with framework: {job.framework}",
-        "recompute: none or full",
-    )
-
-
-def recompute_reaches_attention(job: Job, layout: LayoutLike) -> Any:
-    """Megatron-DeepSpeed repeats core attention only where it is unfused and without Ulysses."""
-    honoured = (layout.context == 1) & (job.training.attention == "unfused")
-    return implies(layout.recompute == Recompute.SELECTIVE, honoured)
-
-
-def _explain_reaches(job: Job, layout: Layout) -> tuple[str, str]:
-    return (
-        f"recompute: selective has no effect with attention: {job.training.attention} and context: {layout.context}",
-        "recompute: none or full",
-    )
-
-
-def recompute_saves_memory(_: Job, layout: LayoutLike) -> Any:
-    """Fused attention keeps no scores, so repeating core attention costs time and saves nothing."""
-    return layout.recompute != Recompute.SELECTIVE
-
-
-def _explain_saves(job: Job, _: Layout) -> tuple[str, str]:
-    return (
-        f"recompute: selective saves no memory with attention: {job.training.attention}",
-        "recompute: none or full (or pin layout.recompute: selective)",
-    )
-
-
-RECOMPUTE_RULES: tuple[LayoutRule, ...] = (
-    LayoutRule(
-        id="ACT006",
-        severity=Severity.ERROR,
-        source=derived("gradient_checkpointing and deepspeed.checkpointing repeat what they wrap: a layer"),
-        variables=("recompute",),
-        holds=recompute_is_all_or_nothing,
-        explain=_explain_recompute,
-        of=("AutoTP",),
-    ),
-    LayoutRule(
-        id="MDS021",
-        severity=Severity.ERROR,
-        source=megatron_deepspeed("megatron/model/transformer.py:629"),
-        variables=("recompute", "context"),
-        holds=recompute_reaches_attention,
-        explain=_explain_reaches,
-        of=("Megatron-DeepSpeed",),
-    ),
-    LayoutRule(
-        id="ACT007",
-        severity=Severity.ERROR,
-        source=megatron_lm("core/transformer/transformer_config.py (a warning: no need to recompute core_attn)"),
-        variables=("recompute",),
-        holds=recompute_saves_memory,
-        explain=_explain_saves,
-        of=("Megatron-LM",),
-        applies=lambda job: job.training.attention == "flash" and job.pins.recompute is None,
-    ),
+@layouts("recompute", of=("AutoTP",)).rule(
+    "ACT006",
+    ERROR,
+    "silent",
+    derived("gradient_checkpointing and deepspeed.checkpointing repeat what they wrap: a layer"),
 )
+def recompute_is_all_or_nothing(job: Job, layout: LayoutLike) -> Judgement:
+    """Recomputation outside of Megatron's layers is none or full: checkpointing repeats whole layers.
+
+    Prevents: No error: the script's checkpointing wraps whole layers, so memory would not be what was planned.
+    Fix: set layout.recompute to full or none, or use a Megatron framework, which can repeat attention alone
+    """
+    yield layout.recompute != Recompute.SELECTIVE
+    says = job.says("recompute", Recompute.SELECTIVE)
+    yield f"{says} is not available with {job.says('framework', job.framework)}", _hint(job)
+
+
+@layouts("recompute", "context", "attention", of=("Megatron-DeepSpeed",)).rule(
+    "MDS021",
+    ERROR,
+    "silent",
+    megatron_deepspeed("megatron/model/transformer.py:629"),
+    arguments=Arguments(severity=WARNING),
+)
+def recompute_reaches_attention(job: Job, layout: LayoutLike) -> Judgement:
+    """Selective recomputation in Megatron-DeepSpeed needs unfused attention without Ulysses.
+
+    Prevents: No error: the option would be ignored, activations would stay, and the job could run out of memory.
+    Fix: set layout.recompute to full or none, or training.attention to unfused without context parallelism
+    """
+    attention = job.training.attention
+    yield implies(layout.recompute == Recompute.SELECTIVE, (layout.context == 1) & (attention == "unfused"))
+    others = f"{job.says('attention', attention)} and {job.says('context', layout.context)}"
+    yield f"{job.says('recompute', Recompute.SELECTIVE)} has no effect with {others}", _hint(job)
+
+
+@layouts(
+    "recompute",
+    of=("Megatron-LM",),
+    applies=lambda job: job.training.attention == "flash" and job.pins.recompute is None,
+).rule(
+    "ACT007",
+    ERROR,
+    "silent",
+    megatron_lm("core/transformer/transformer_config.py (a warning: no need to recompute core_attn)"),
+)
+def recompute_saves_memory(job: Job, layout: LayoutLike) -> Judgement:
+    """Selective recomputation is not combined with fused attention, which keeps no scores to save.
+
+    Prevents: No error: steps take longer and memory stays the same, and Megatron-LM warns.
+    Fix: set layout.recompute to none or full; pin selective to have it anyway
+    """
+    yield layout.recompute != Recompute.SELECTIVE
+    selective = job.says("recompute", Recompute.SELECTIVE)
+    message = f"{selective} saves no memory with {job.says('attention', job.training.attention)}"
+    yield message, f"{_hint(job)}, or pin layout.{selective}"

@@ -2,256 +2,178 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ...estimate.layout import Layout, LayoutLike
-from ...findings import Severity
+from ...estimate.layout import LayoutLike
+from ...findings import ERROR, WARNING
 from ...job.records import Job
+from ...rule import Arguments
 from ..columns import divide_either_way, divides, implies
-from ..numbers import divisors, listed, nearest
-from ..planning_rule import LayoutRule
+from ..numbers import divisors, nearest
+from ..planned import Judgement, layouts
 from ..sources import deepspeed, derived, megatron_deepspeed, megatron_lm
 from .tensor import has_grouped_heads, tensor_values
 
 
-def sequence_parallel_needs_tensor(_: Job, layout: LayoutLike) -> Any:
-    """Sequence parallelism runs along tensor ranks: without them Megatron switches it off.
-
-    An error, though Megatron only warns: the layout would be the same as the one without it.
-    """
-    return implies(layout.sequence_parallel, layout.tensor > 1)
-
-
-def _explain_needs_tensor(_: Job, layout: Layout) -> tuple[str, str]:
-    return (
-        f"sequence_parallel: true with tensor: {layout.tensor} has no ranks to run along",
-        "sequence_parallel: false, or tensor: 2 or more",
-    )
-
-
-def sequence_parallel_is_megatrons(_: Job, layout: LayoutLike) -> Any:
-    """Only the Megatrons' layers run sequence parallelism."""
-    return implies(layout.sequence_parallel, False)
-
-
-def _explain_megatrons(job: Job, _: Layout) -> tuple[str, str]:
-    return (
-        f"sequence_parallel: true is not available with framework: {job.framework}",
-        "sequence_parallel: false (context: N splits the sequence by Ulysses)",
-    )
-
-
-def sequence_divides_over_ranks(job: Job, layout: LayoutLike) -> Any:
-    """With sequence parallelism, every tensor rank holds an equal piece of its context rank's sequence."""
-    return implies(layout.sequence_parallel, divides(layout.tensor * layout.context, job.training.sequence_length))
-
-
-def _explain_over_ranks(job: Job, layout: Layout) -> tuple[str, str]:
-    tokens = job.training.sequence_length
-    ranks = layout.tensor * layout.context
-    fitting = [t for t in tensor_values(job) if t > 1 and tokens % (t * layout.context) == 0]
-    instead = f", or tensor: {listed(fitting)}" if fitting else ""
-    return (
-        f"sequence_parallel: true cuts a sequence of {tokens} tokens over {ranks} ranks"
-        f" (tensor {layout.tensor} × context {layout.context}), which does not divide it",
-        f"sequence_parallel: false{instead}",
-    )
-
-
-def moe_tensor_needs_sequence_parallel(_: Job, layout: LayoutLike) -> Any:
-    """Megatron-LM trains MoE layers with tensor parallelism only when sequence parallelism is on."""
-    return implies(layout.tensor > 1, layout.sequence_parallel)
-
-
-def _explain_moe_tensor(_: Job, layout: Layout) -> tuple[str, str]:
-    return (
-        f"tensor: {layout.tensor} with a MoE model and sequence_parallel: false is refused in training",
-        "sequence_parallel: true",
-    )
-
-
-def sequence_divides_over_ring(job: Job, layout: LayoutLike) -> Any:
-    """Ring context parallelism gives every rank two equal chunks, one early and one late."""
-    return implies(layout.context > 1, divides(2 * layout.context, job.training.sequence_length))
-
-
-def _explain_ring(job: Job, layout: Layout) -> tuple[str, str]:
-    tokens = job.training.sequence_length
-    fitting = [c for c in divisors(tokens) if c == 1 or tokens % (2 * c) == 0]
-    return (
-        f"context: {layout.context} cuts a sequence of {tokens} tokens into {2 * layout.context} chunks,"
-        " which does not divide it",
-        f"context: {listed(nearest(fitting, layout.context))}",
-    )
-
-
-def sequence_divides_over_ulysses(job: Job, layout: LayoutLike) -> Any:
-    """Ulysses gives every rank an equal piece of the sequence."""
-    return divides(layout.context, job.training.sequence_length)
-
-
-def _explain_ulysses(job: Job, layout: Layout) -> tuple[str, str]:
-    tokens = job.training.sequence_length
-    return (
-        f"context: {layout.context} does not divide the sequence of {tokens} tokens",
-        f"context: {listed(nearest(divisors(tokens), layout.context))}",
-    )
-
-
-def heads_divide_over_ulysses(job: Job, layout: LayoutLike) -> Any:
-    """Ulysses gives every rank the same number of attention heads."""
-    return divides(layout.context, job.model.heads)
-
-
-def _ulysses_values(job: Job) -> list[int]:
-    fitting = [c for c in divisors(job.model.heads) if job.training.sequence_length % c == 0]
-    return [c for c in fitting if divide_either_way(c, job.model.kv_heads)]
-
-
-def _explain_heads(job: Job, layout: Layout) -> tuple[str, str]:
-    return (
-        f"context: {layout.context} does not divide the {job.model.heads} attention heads",
-        f"context: {listed(_ulysses_values(job))}",
-    )
-
-
-def kv_heads_match_ulysses(job: Job, layout: LayoutLike) -> Any:
-    """The number of key-value heads is a multiple or a divisor of the Ulysses size."""
-    return divide_either_way(layout.context, job.model.kv_heads)
-
-
-def _explain_kv_heads(job: Job, layout: Layout) -> tuple[str, str]:
-    return (
-        f"context: {layout.context} is neither a multiple nor a divisor of the {job.model.kv_heads} key-value heads",
-        f"context: {listed(_ulysses_values(job))}",
-    )
-
-
-def ulysses_stands_alone(_: Job, layout: LayoutLike) -> Any:
-    """Megatron-DeepSpeed's Ulysses runs without tensor and pipeline parallelism."""
-    return (layout.context == 1) | ((layout.tensor == 1) & (layout.pipeline == 1))
-
-
-def _explain_alone(_: Job, layout: Layout) -> tuple[str, str]:
-    return (
-        f"context: {layout.context} (Ulysses) with tensor: {layout.tensor} and pipeline: {layout.pipeline}"
-        " is refused: both have to be 1",
-        "context: 1, or tensor: 1 and pipeline: 1",
-    )
-
-
-def ulysses_excludes_sequence_parallel(_: Job, layout: LayoutLike) -> Any:
-    """Megatron-DeepSpeed runs Ulysses or Megatron's sequence parallelism, not both."""
-    return implies(layout.context > 1, implies(layout.sequence_parallel, False))
-
-
-def _explain_excludes(_: Job, layout: Layout) -> tuple[str, str]:
-    return (
-        f"context: {layout.context} (Ulysses) and sequence_parallel: true exclude each other",
-        "sequence_parallel: false",
-    )
-
-
-SEQUENCE_RULES: tuple[LayoutRule, ...] = (
-    LayoutRule(
-        id="MLM010",
-        severity=Severity.ERROR,
-        source=megatron_lm("training/arguments.py:1433"),
-        variables=("sequence_parallel", "tensor"),
-        holds=sequence_parallel_needs_tensor,
-        explain=_explain_needs_tensor,
-        of=("Megatron layers",),
-    ),
-    LayoutRule(
-        id="SEQ001",
-        severity=Severity.ERROR,
-        source=derived("scatter along the sequence needs equal pieces"),
-        variables=("sequence_parallel", "tensor", "context"),
-        holds=sequence_divides_over_ranks,
-        explain=_explain_over_ranks,
-        of=("Megatron layers",),
-    ),
-    LayoutRule(
-        id="SEQ002",
-        severity=Severity.ERROR,
-        source=derived("AutoTP has no sequence parallel layers"),
-        variables=("sequence_parallel",),
-        holds=sequence_parallel_is_megatrons,
-        explain=_explain_megatrons,
-        of=("AutoTP",),
-    ),
-    LayoutRule(
-        id="MLM035",
-        severity=Severity.ERROR,
-        source=megatron_lm("core/transformer/moe/moe_layer.py:636"),
-        variables=("sequence_parallel", "tensor"),
-        holds=moe_tensor_needs_sequence_parallel,
-        explain=_explain_moe_tensor,
-        of=("Megatron-LM",),
-        applies=lambda job: job.model.is_moe,
-    ),
-    LayoutRule(
-        id="MLM008",
-        severity=Severity.ERROR,
-        source=megatron_lm("training/arguments.py:1335"),
-        variables=("context",),
-        holds=sequence_divides_over_ring,
-        explain=_explain_ring,
-        of=("Megatron-LM",),
-    ),
-    LayoutRule(
-        id="SP004",
-        severity=Severity.ERROR,
-        source=deepspeed("runtime/sequence_parallel/ulysses_sp.py:698"),
-        variables=("context",),
-        holds=sequence_divides_over_ulysses,
-        explain=_explain_ulysses,
-        of=("AutoTP",),
-    ),
-    LayoutRule(
-        id="MDS006",
-        severity=Severity.ERROR,
-        source=megatron_deepspeed("pretrain_gpt.py:138"),
-        variables=("context",),
-        holds=sequence_divides_over_ulysses,
-        explain=_explain_ulysses,
-        of=("Megatron-DeepSpeed",),
-    ),
-    LayoutRule(
-        id="SP001",
-        severity=Severity.ERROR,
-        source=deepspeed("sequence/layer.py:40"),
-        variables=("context",),
-        holds=heads_divide_over_ulysses,
-        explain=_explain_heads,
-        of=("DeepSpeed engine",),
-    ),
-    LayoutRule(
-        id="SP003",
-        severity=Severity.ERROR,
-        source=deepspeed("runtime/sequence_parallel/ulysses_sp.py:145"),
-        variables=("context",),
-        holds=kv_heads_match_ulysses,
-        explain=_explain_kv_heads,
-        of=("DeepSpeed engine",),
-        applies=has_grouped_heads,
-    ),
-    LayoutRule(
-        id="MDS004",
-        severity=Severity.ERROR,
-        source=megatron_deepspeed("megatron/core/parallel_state.py:146"),
-        variables=("context", "tensor", "pipeline"),
-        holds=ulysses_stands_alone,
-        explain=_explain_alone,
-        of=("Megatron-DeepSpeed",),
-    ),
-    LayoutRule(
-        id="MDS005",
-        severity=Severity.ERROR,
-        source=megatron_deepspeed("megatron/initialize.py:247"),
-        variables=("context", "sequence_parallel"),
-        holds=ulysses_excludes_sequence_parallel,
-        explain=_explain_excludes,
-        of=("Megatron-DeepSpeed",),
-    ),
+@layouts("sequence_parallel", "tensor", of=("Megatron layers",)).rule(
+    "MLM010",
+    ERROR,  # though Megatron only warns: the layout would be the same as the one without it
+    "silent",
+    megatron_lm("training/arguments.py:1433"),
+    arguments=Arguments(severity=WARNING),
 )
+def sequence_parallel_needs_tensor(job: Job, layout: LayoutLike) -> Judgement:
+    """Sequence parallelism needs a tensor parallel size above 1.
+
+    Prevents: No error: Megatron switches it off with a warning, and activations take more memory than planned.
+    Fix: set layout.sequence_parallel to false, or increase tensor
+    """
+    yield implies(layout.sequence_parallel, layout.tensor > 1)
+    message = f"{job.says('sequence_parallel', True)} has no effect with {job.says('tensor', layout.tensor)}"
+    hint = f"{job.origin.vocabulary.without('sequence_parallel')}, or use {job.says('tensor', '2 or more')}"
+    yield message, hint
+
+
+@layouts("sequence_parallel", "tensor", "context", "sequence", of=("Megatron layers",)).rule(
+    "SEQ001", ERROR, "training", derived("scatter along the sequence needs equal pieces"), arguments=Arguments()
+)
+def sequence_divides_over_ranks(job: Job, layout: LayoutLike) -> Judgement:
+    """With sequence parallelism, tensor × context divides the sequence length.
+
+    Prevents: The first layer fails: the scatter along the sequence has pieces of different sizes.
+    Fix: set layout.tensor to a divisor of the sequence, or sequence_parallel to false
+    """
+    tokens, ranks = job.training.sequence_length, layout.tensor * layout.context
+    yield implies(layout.sequence_parallel, divides(ranks, tokens))
+    fitting = [t for t in tensor_values(job) if t > 1 and tokens % (t * layout.context) == 0]
+    message = (
+        f"{job.says('sequence_parallel', True)} cuts a sequence of {tokens} tokens over {ranks} ranks"
+        f" (tensor {layout.tensor} × context {layout.context}), which does not divide it"
+    )
+    instead = f", or use {job.says('tensor', *fitting)}" if fitting else ""
+    yield message, f"{job.origin.vocabulary.without('sequence_parallel')}{instead}"
+
+
+@layouts("sequence_parallel", of=("AutoTP",)).rule(
+    "SEQ002", ERROR, "silent", derived("AutoTP has no sequence parallel layers")
+)
+def sequence_parallel_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
+    """Sequence parallelism needs Megatron's layers.
+
+    Prevents: No error: the key would be ignored, and activations would take more memory than planned.
+    Fix: set layout.sequence_parallel to false, or use a Megatron framework
+    """
+    yield implies(layout.sequence_parallel, False)
+    message = f"{job.says('sequence_parallel', True)} is not available with {job.says('framework', job.framework)}"
+    yield (
+        message,
+        (f"use {job.says('sequence_parallel', False)} ({job.says('context', 'N')} splits the sequence by Ulysses)"),
+    )
+
+
+@layouts("sequence_parallel", "tensor", "experts", of=("Megatron-LM",), applies=lambda job: job.model.is_moe).rule(
+    "MLM035", ERROR, "training", megatron_lm("core/transformer/moe/moe_layer.py:636"), arguments=Arguments()
+)
+def moe_tensor_needs_sequence_parallel(job: Job, layout: LayoutLike) -> Judgement:
+    """A MoE model with tensor parallelism needs sequence parallelism in Megatron-LM.
+
+    Prevents: Training stops at the first MoE layer, which requires sequence parallelism with tensor parallelism.
+    Fix: set layout.sequence_parallel to true, or tensor to 1
+    """
+    yield implies(layout.tensor > 1, layout.sequence_parallel)
+    message = f"{job.says('tensor', layout.tensor)} of a MoE model requires {job.says('sequence_parallel', True)}"
+    yield message, f"use {job.says('sequence_parallel', True)}"
+
+
+@layouts("context", "sequence", of=("Megatron-LM",)).rule(
+    "MLM008", ERROR, "init", megatron_lm("training/arguments.py:1335"), arguments=Arguments()
+)
+def sequence_divides_over_ring(job: Job, layout: LayoutLike) -> Judgement:
+    """Twice the context parallel size divides the sequence length: a rank holds an early and a late chunk.
+
+    Prevents: Megatron stops at start: seq-length should be a multiple of 2 * context-parallel-size.
+    Fix: set layout.context to a divisor of half the sequence_length
+    """
+    tokens, chunks = job.training.sequence_length, 2 * layout.context
+    yield implies(layout.context > 1, divides(chunks, tokens))
+    fitting = [c for c in divisors(tokens) if c == 1 or tokens % (2 * c) == 0]
+    says = job.says("context", layout.context)
+    message = f"{says} cuts a sequence of {tokens} tokens into {chunks} chunks, which does not divide it"
+    yield message, f"use {job.says('context', *nearest(fitting, layout.context))}"
+
+
+@layouts(of=("AutoTP",)).rule("SP004", ERROR, "training", deepspeed("runtime/sequence_parallel/ulysses_sp.py:698"))
+@layouts("context", "sequence", of=("Megatron-DeepSpeed",)).rule(
+    "MDS006", ERROR, "training", megatron_deepspeed("pretrain_gpt.py:138"), arguments=Arguments()
+)
+def sequence_divides_over_ulysses(job: Job, layout: LayoutLike) -> Judgement:
+    """The Ulysses size divides the sequence length.
+
+    Prevents: The first batch fails: the sequence length is not divisible by the sequence parallel size.
+    Fix: set layout.context to a divisor of sequence_length, or pad the sequences
+    """
+    tokens = job.training.sequence_length
+    yield divides(layout.context, tokens)
+    message = f"{job.says('context', layout.context)} does not divide the sequence of {tokens} tokens"
+    yield message, f"use {job.says('context', *nearest(divisors(tokens), layout.context))}"
+
+
+def _ulysses_hint(job: Job) -> str:
+    fitting = [c for c in divisors(job.model.heads) if job.training.sequence_length % c == 0]
+    return f"use {job.says('context', *(c for c in fitting if divide_either_way(c, job.model.kv_heads)))}"
+
+
+@layouts("context", "heads", of=("DeepSpeed engine",)).rule(
+    "SP001", ERROR, "training", deepspeed("sequence/layer.py:40"), arguments=Arguments()
+)
+def heads_divide_over_ulysses(job: Job, layout: LayoutLike) -> Judgement:
+    """The Ulysses size divides the attention heads.
+
+    Prevents: The first attention fails: the number of heads must be divisible by the sequence parallel size.
+    Fix: set layout.context to a divisor of the heads
+    """
+    yield divides(layout.context, job.model.heads)
+    message = f"{job.says('context', layout.context)} does not divide the {job.model.heads} attention heads"
+    yield message, _ulysses_hint(job)
+
+
+@layouts("context", "heads", "kv_heads", of=("DeepSpeed engine",), applies=has_grouped_heads).rule(
+    "SP003", ERROR, "init", deepspeed("runtime/sequence_parallel/ulysses_sp.py:145"), arguments=Arguments()
+)
+def kv_heads_match_ulysses(job: Job, layout: LayoutLike) -> Judgement:
+    """The number of key-value heads is a multiple or a divisor of the Ulysses size.
+
+    Prevents: The Trainer stops at start: key-value heads can be neither split nor repeated evenly.
+    Fix: set layout.context to a divisor of the key-value heads
+    """
+    kv_heads = job.model.kv_heads
+    yield divide_either_way(layout.context, kv_heads)
+    says = job.says("context", layout.context)
+    yield f"{says} is neither a multiple nor a divisor of the {kv_heads} key-value heads", _ulysses_hint(job)
+
+
+@layouts("context", "tensor", "pipeline", of=("Megatron-DeepSpeed",)).rule(
+    "MDS004", ERROR, "init", megatron_deepspeed("megatron/core/parallel_state.py:146"), arguments=Arguments()
+)
+def ulysses_excludes_model_parallelism(job: Job, layout: LayoutLike) -> Judgement:
+    """Ulysses in Megatron-DeepSpeed is not combined with tensor or pipeline parallelism.
+
+    Prevents: Megatron-DeepSpeed stops when it builds its groups, on an assertion that tensor and pipeline sizes are 1.
+    Fix: set layout.context to 1, or tensor and pipeline to 1; framework: megatron-lm combines all three
+    """
+    yield (layout.context == 1) | ((layout.tensor == 1) & (layout.pipeline == 1))
+    context, tensor, pipeline = (job.says(key, getattr(layout, key)) for key in ("context", "tensor", "pipeline"))
+    message = f"{context} (Ulysses) is refused with {tensor} and {pipeline}: both have to be 1"
+    yield message, f"use {job.says('context', 1)}, or {job.says('tensor', 1)} and {job.says('pipeline', 1)}"
+
+
+@layouts("context", "sequence_parallel", of=("Megatron-DeepSpeed",)).rule(
+    "MDS005", ERROR, "init", megatron_deepspeed("megatron/initialize.py:247"), arguments=Arguments()
+)
+def ulysses_excludes_sequence_parallel(job: Job, layout: LayoutLike) -> Judgement:
+    """Ulysses in Megatron-DeepSpeed is not combined with Megatron's sequence parallelism.
+
+    Prevents: Megatron-DeepSpeed stops at start on an assertion: the two split the same sequence.
+    Fix: set layout.sequence_parallel to false, or context to 1
+    """
+    yield implies(layout.context > 1, implies(layout.sequence_parallel, False))
+    message = f"{job.says('context', layout.context)} (Ulysses) excludes {job.says('sequence_parallel', True)}"
+    yield message, job.origin.vocabulary.without("sequence_parallel")

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from math import gcd
-from typing import Any
 
-from ...estimate.layout import Layout, LayoutLike
-from ...findings import Severity
+from ...estimate.layout import LayoutLike
+from ...findings import ERROR, NOTE, WARNING
 from ...job.records import Job
+from ...rule import Arguments
 from ..columns import divide_either_way, divides
-from ..numbers import divisors, listed
-from ..planning_rule import LayoutRule
+from ..numbers import divisors
+from ..planned import Judgement, layouts
 from ..sources import deepspeed, derived, megatron_deepspeed, megatron_lm, transformers
-
-#: Megatron pads the vocabulary to a multiple of this times the tensor parallel size (its default).
-VOCABULARY_MULTIPLE = 128
 
 
 def tensor_domain(job: Job) -> int:
@@ -45,214 +42,171 @@ def tensor_values(job: Job) -> list[int]:
 
 
 def has_grouped_heads(job: Job) -> bool:
-    """Whether several attention heads share a key-value head; otherwise the rule on heads says it all."""
+    """Whether several attention heads share a key-value head; otherwise the rule on heads is enough."""
     return job.model.kv_heads != job.model.heads
 
 
 def _hint(job: Job) -> str:
-    return f"tensor: {listed(tensor_values(job))}"
+    return f"use {job.says('tensor', *tensor_values(job))}"
 
 
 def _undivided(tensor: int, named: dict[str, int]) -> str:
     return " and ".join(f"the {name} of {width}" for name, width in named.items() if width % tensor)
 
 
-def tensor_divides_heads(job: Job, layout: LayoutLike) -> Any:
-    """Tensor parallelism gives every rank the same number of attention heads."""
-    return divides(layout.tensor, job.model.heads)
-
-
-def _explain_heads(job: Job, layout: Layout) -> tuple[str, str]:
-    return f"tensor: {layout.tensor} does not divide the {job.model.heads} attention heads", _hint(job)
-
-
-def tensor_matches_kv_heads(job: Job, layout: LayoutLike) -> Any:
-    """The number of key-value heads is a multiple or a divisor of the tensor parallel size."""
-    return divide_either_way(layout.tensor, job.model.kv_heads)
-
-
-def _explain_kv_heads(job: Job, layout: Layout) -> tuple[str, str]:
-    kv_heads = job.model.kv_heads
-    return f"tensor: {layout.tensor} is neither a multiple nor a divisor of the {kv_heads} key-value heads", _hint(job)
-
-
-def tensor_divides_kv_heads(job: Job, layout: LayoutLike) -> Any:
-    """Megatron-DeepSpeed cuts key-value heads evenly and never replicates them."""
-    return divides(layout.tensor, job.model.kv_heads)
-
-
-def _explain_divided_kv_heads(job: Job, layout: Layout) -> tuple[str, str]:
-    fitting = [t for t in tensor_values(job) if job.model.kv_heads % t == 0]
-    return (
-        f"tensor: {layout.tensor} does not divide the {job.model.kv_heads} key-value heads",
-        f"tensor: {listed(fitting)}",
-    )
-
-
-def tensor_within_kv_heads(job: Job, layout: LayoutLike) -> Any:
-    """AutoTP replicates key-value heads when there are more ranks than heads, which costs memory."""
-    return layout.tensor <= job.model.kv_heads
-
-
-def _explain_within_kv_heads(job: Job, layout: Layout) -> tuple[str, str]:
-    kv_heads = job.model.kv_heads
-    return (
-        f"tensor: {layout.tensor} is more than the {kv_heads} key-value heads, which AutoTP then replicates",
-        f"tensor: {listed([t for t in tensor_values(job) if t <= kv_heads])}",
-    )
-
-
-def tensor_divides_widths(job: Job, layout: LayoutLike) -> Any:
-    """Tensor parallelism cuts the hidden and feed-forward widths evenly."""
-    return divides(layout.tensor, gcd(*widths(job).values()))
-
-
-def _explain_widths(job: Job, layout: Layout) -> tuple[str, str]:
-    return f"tensor: {layout.tensor} does not divide {_undivided(layout.tensor, widths(job))}", _hint(job)
-
-
-def tensor_divides_expert_widths(job: Job, layout: LayoutLike) -> Any:
-    """Tensor parallelism cuts the experts' widths evenly."""
-    return divides(layout.tensor, gcd(*expert_widths(job).values()))
-
-
-def _explain_expert_widths(job: Job, layout: Layout) -> tuple[str, str]:
-    return f"tensor: {layout.tensor} does not divide {_undivided(layout.tensor, expert_widths(job))}", _hint(job)
-
-
-def tensor_divides_vocabulary(job: Job, layout: LayoutLike) -> Any:
-    """Megatron pads the vocabulary silently, which changes the embedding's memory and the checkpoint's shape."""
-    return divides(VOCABULARY_MULTIPLE * layout.tensor, job.model.vocab)
-
-
-def _explain_vocabulary(job: Job, layout: Layout) -> tuple[str, str]:
-    multiple = VOCABULARY_MULTIPLE * layout.tensor
-    padded = -(-job.model.vocab // multiple) * multiple
-    return (
-        f"the vocabulary of {job.model.vocab} is not a multiple of {VOCABULARY_MULTIPLE} × tensor {layout.tensor}:"
-        f" Megatron pads it to {padded}",
-        f"vocab_size: {padded} makes the padding explicit; nothing else is needed",
-    )
-
-
-def tensor_stays_in_node(job: Job, layout: LayoutLike) -> Any:
-    """Tensor parallel ranks share the fast fabric of a node or rack: four collectives a layer wait for it."""
-    return divides(layout.tensor, tensor_domain(job))
-
-
-def _explain_node(job: Job, layout: Layout) -> tuple[str, str]:
-    return (
-        f"tensor: {layout.tensor} does not divide the {tensor_domain(job)} accelerators that share the fast fabric",
-        _hint(job),
-    )
-
-
-def tensor_has_convertible_weights(_: Job, layout: LayoutLike) -> Any:
-    """AutoTP doesn't take MoE models: their experts' weights are converted while loading."""
-    return layout.tensor == 1
-
-
-def _explain_convertible(job: Job, layout: Layout) -> tuple[str, str]:
-    return (
-        f"tensor: {layout.tensor} needs AutoTP, which cannot cut the {job.model.experts} experts of {job.model.name}",
-        "tensor: 1 (or framework: megatron-lm)",
-    )
-
-
-TENSOR_RULES: tuple[LayoutRule, ...] = (
-    LayoutRule(
-        id="MLM004",
-        severity=Severity.ERROR,
-        source=megatron_lm("core/transformer/transformer_config.py:1446"),
-        variables=("tensor",),
-        holds=tensor_divides_heads,
-        explain=_explain_heads,
-    ),
-    LayoutRule(
-        id="MLM005",
-        severity=Severity.ERROR,
-        source=megatron_lm("core/transformer/transformer_config.py:1463"),
-        variables=("tensor",),
-        holds=tensor_matches_kv_heads,
-        explain=_explain_kv_heads,
-        of=("Megatron-LM", "AutoTP"),
-        applies=has_grouped_heads,
-    ),
-    LayoutRule(
-        id="MDS017",
-        severity=Severity.ERROR,
-        source=megatron_deepspeed("megatron/model/transformer.py:566"),
-        variables=("tensor",),
-        holds=tensor_divides_kv_heads,
-        explain=_explain_divided_kv_heads,
-        of=("Megatron-DeepSpeed",),
-        applies=has_grouped_heads,
-    ),
-    LayoutRule(
-        id="TP004",
-        severity=Severity.WARNING,
-        source=deepspeed("runtime/engine.py:761"),
-        variables=("tensor",),
-        holds=tensor_within_kv_heads,
-        explain=_explain_within_kv_heads,
-        of=("AutoTP",),
-        applies=has_grouped_heads,
-    ),
-    LayoutRule(
-        id="MLM006",
-        severity=Severity.ERROR,
-        source=megatron_lm("core/utils.py:590"),
-        variables=("tensor",),
-        holds=tensor_divides_widths,
-        explain=_explain_widths,
-    ),
-    LayoutRule(
-        id="MLM041",
-        severity=Severity.ERROR,
-        source=derived(
-            "experts are cut by the same layers as the dense MLP, NVIDIA/Megatron-LM megatron/core/utils.py"
-        ),
-        variables=("tensor",),
-        holds=tensor_divides_expert_widths,
-        explain=_explain_expert_widths,
-        of=("Megatron layers",),
-        applies=lambda job: bool(expert_widths(job)),
-    ),
-    LayoutRule(
-        id="MLM040",
-        severity=Severity.NOTE,  # padding is what everyone trains with: worth knowing, nothing to mend
-        source=megatron_lm("training/vocab_utils.py:11"),
-        variables=("tensor",),
-        holds=tensor_divides_vocabulary,
-        explain=_explain_vocabulary,
-        of=("Megatron layers",),
-    ),
-    LayoutRule(
-        id="NODE001",
-        severity=Severity.ERROR,
-        source=derived("tensor parallelism between nodes is an order of magnitude slower; pin it to have it anyway"),
-        variables=("tensor",),
-        holds=tensor_stays_in_node,
-        explain=_explain_node,
-        applies=lambda job: job.pins.tensor is None,
-    ),
-    LayoutRule(
-        id="NODE002",
-        severity=Severity.WARNING,
-        source=derived("tensor parallelism between nodes is an order of magnitude slower"),
-        variables=("tensor",),
-        holds=tensor_stays_in_node,
-        explain=_explain_node,
-        applies=lambda job: job.pins.tensor is not None,
-    ),
-    LayoutRule(
-        id="HF019",
-        severity=Severity.ERROR,
-        source=transformers("integrations/deepspeed.py:350"),
-        variables=("tensor",),
-        holds=tensor_has_convertible_weights,
-        explain=_explain_convertible,
-        of=("AutoTP",),
-        applies=lambda job: job.model.is_moe,
-    ),
+@layouts("tensor", "heads").rule(
+    "MLM004", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:1446"), arguments=Arguments()
 )
+def tensor_divides_heads(job: Job, layout: LayoutLike) -> Judgement:
+    """The tensor parallel size divides the attention heads.
+
+    Prevents: Megatron stops at start: num_attention_heads must be a multiple of tensor_model_parallel_size.
+    Fix: set layout.tensor to a divisor of the heads
+    """
+    yield divides(layout.tensor, job.model.heads)
+    yield f"{job.says('tensor', layout.tensor)} does not divide the {job.model.heads} attention heads", _hint(job)
+
+
+@layouts("tensor", "heads", "kv_heads", of=("Megatron-LM", "AutoTP"), applies=has_grouped_heads).rule(
+    "MLM005",
+    ERROR,
+    "init",
+    megatron_lm("core/transformer/transformer_config.py:1463"),
+    arguments=Arguments(unless=("--multi-latent-attention",)),
+)
+def tensor_matches_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
+    """The number of key-value heads is a multiple or a divisor of the tensor parallel size.
+
+    Prevents: Megatron stops at start: num_query_groups must be a multiple or divisor of tensor_model_parallel_size.
+    Fix: set layout.tensor to a divisor of the key-value heads
+    """
+    kv_heads = job.model.kv_heads
+    yield divide_either_way(layout.tensor, kv_heads)
+    says = job.says("tensor", layout.tensor)
+    yield f"{says} is neither a multiple nor a divisor of the {kv_heads} key-value heads", _hint(job)
+
+
+@layouts("tensor", "heads", "kv_heads", of=("Megatron-DeepSpeed",), applies=has_grouped_heads).rule(
+    "MDS017", ERROR, "init", megatron_deepspeed("megatron/model/transformer.py:566"), arguments=Arguments()
+)
+def tensor_divides_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
+    """The tensor parallel size divides the key-value heads, which Megatron-DeepSpeed never replicates.
+
+    Prevents: Key-value heads would be cut unevenly, and the shapes of the attention layer would disagree.
+    Fix: set layout.tensor to a divisor of the key-value heads
+    """
+    kv_heads = job.model.kv_heads
+    yield divides(layout.tensor, kv_heads)
+    fitting = [t for t in tensor_values(job) if kv_heads % t == 0]
+    message = f"{job.says('tensor', layout.tensor)} does not divide the {kv_heads} key-value heads"
+    yield message, f"use {job.says('tensor', *fitting)}"
+
+
+@layouts("tensor", of=("AutoTP",), applies=has_grouped_heads).rule(
+    "TP004", WARNING, "silent", deepspeed("runtime/engine.py:761")
+)
+def tensor_within_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
+    """The tensor parallel size is at most the number of key-value heads, which AutoTP replicates otherwise.
+
+    Prevents: No error: DeepSpeed warns and repeats key-value heads, which costs memory.
+    Fix: set layout.tensor to at most the number of key-value heads
+    """
+    kv_heads = job.model.kv_heads
+    yield layout.tensor <= kv_heads
+    message = f"{job.says('tensor', layout.tensor)} is more than the {kv_heads} key-value heads: AutoTP replicates them"
+    yield message, f"use {job.says('tensor', *(t for t in tensor_values(job) if t <= kv_heads))}"
+
+
+@layouts("tensor", "hidden", "ffn", "experts").rule(
+    "MLM006",
+    ERROR,
+    "init",
+    megatron_lm("core/utils.py:590"),
+    arguments=Arguments(unless=("--heterogeneous-layers-config-path", "--hybrid-layer-pattern")),
+)
+def tensor_divides_widths(job: Job, layout: LayoutLike) -> Judgement:
+    """The tensor parallel size divides the hidden and feed-forward sizes.
+
+    Prevents: Building the layers fails on a division: the width is not divisible by the tensor parallel size.
+    Fix: set layout.tensor to a divisor of hidden_size and intermediate_size
+    """
+    yield divides(layout.tensor, gcd(*widths(job).values()))
+    undivided = _undivided(layout.tensor, widths(job))
+    yield f"{job.says('tensor', layout.tensor)} does not divide {undivided}", _hint(job)
+
+
+@layouts("tensor", "experts", "moe_ffn", of=("Megatron layers",), applies=lambda job: bool(expert_widths(job))).rule(
+    "MLM041",
+    ERROR,
+    "init",
+    derived("experts are cut by the same layers as the dense MLP, NVIDIA/Megatron-LM megatron/core/utils.py"),
+    arguments=Arguments(),
+)
+def tensor_divides_expert_widths(job: Job, layout: LayoutLike) -> Judgement:
+    """The tensor parallel size divides the experts' feed-forward sizes.
+
+    Prevents: Building the experts fails on a division: the width is not divisible by the tensor parallel size.
+    Fix: set layout.tensor to a divisor of moe_intermediate_size
+    """
+    yield divides(layout.tensor, gcd(*expert_widths(job).values()))
+    undivided = _undivided(layout.tensor, expert_widths(job))
+    yield f"{job.says('tensor', layout.tensor)} does not divide {undivided}", _hint(job)
+
+
+@layouts("tensor", "vocab", of=("Megatron layers",)).rule(
+    "MLM040", NOTE, "silent", megatron_lm("training/vocab_utils.py:11"), arguments=Arguments()
+)  # a note: padding is what everyone trains with
+def tensor_divides_vocabulary(job: Job, layout: LayoutLike) -> Judgement:
+    """The vocabulary is a multiple of 128 × the tensor parallel size; Megatron pads it otherwise.
+
+    Prevents: No error: checkpoints of different tensor sizes have different shapes.
+    Fix: expect the padded shape; a vocabulary that is a multiple of 128 × tensor needs no padding
+    """
+    unit = job.framework.vocabulary_multiple or 1
+    multiple = unit * layout.tensor
+    yield divides(multiple, job.model.vocab)
+    padded = -(-job.model.vocab // multiple) * multiple
+    message = f"Megatron pads the vocabulary of {job.model.vocab} to {padded}, a multiple of {unit} ×"
+    message += f" {job.says('tensor', layout.tensor)}"
+    yield message, f"expect {padded} rows in the embeddings of checkpoints; nothing else is needed"
+
+
+@layouts(applies=lambda job: job.pins.tensor is None).rule(
+    "NODE001",
+    ERROR,
+    "silent",
+    derived("tensor parallelism between nodes is an order of magnitude slower; pin it to have it anyway"),
+)
+@layouts("tensor", "cluster", applies=lambda job: job.pins.tensor is not None).rule(
+    "NODE002",
+    WARNING,
+    "silent",
+    derived("tensor parallelism between nodes is an order of magnitude slower"),
+    arguments=Arguments(),
+)
+def tensor_stays_in_node(job: Job, layout: LayoutLike) -> Judgement:
+    """Tensor parallel ranks share the fast fabric of a node or rack, which carries four collectives a layer.
+
+    Prevents: No error: steps several times slower than planned, because four collectives a layer cross the network.
+    Fix: set layout.tensor to a divisor of the accelerators of a node
+    """
+    domain = tensor_domain(job)
+    yield divides(layout.tensor, domain)
+    says = job.says("tensor", layout.tensor)
+    yield f"{says} does not divide the {domain} accelerators that share the fast fabric", _hint(job)
+
+
+@layouts("tensor", of=("AutoTP",), applies=lambda job: job.model.is_moe).rule(
+    "HF019", ERROR, "init", transformers("integrations/deepspeed.py:350")
+)
+def tensor_has_convertible_weights(job: Job, layout: LayoutLike) -> Judgement:
+    """A MoE model is trained without AutoTP, because its experts' weights are converted while loading.
+
+    Prevents: transformers stops while loading: weight conversions with DeepSpeed tensor parallelism are not
+    implemented.
+    Fix: set layout.tensor to 1, with ZeRO 3 to shard the model, or use a Megatron framework
+    """
+    yield layout.tensor == 1
+    says, model = job.says("tensor", layout.tensor), job.model
+    message = f"{says} needs AutoTP, which cannot cut the {model.experts} experts of {model.name}"
+    yield message, f"use {job.says('tensor', 1)}, or {job.says('framework', 'megatron-lm')}"

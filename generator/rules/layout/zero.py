@@ -2,104 +2,81 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ...estimate.layout import Layout, LayoutLike
-from ...findings import Severity
+from ...estimate.layout import LayoutLike
+from ...findings import ERROR, WARNING
 from ...job.records import Job
-from ..planning_rule import LayoutRule
+from ..planned import Judgement, layouts
 from ..sources import deepspeed, derived
 
-#: The first DeepSpeed whose engine takes AutoTP with ZeRO stage 3; 0.19.3 and earlier assert at most 2.
+#: The first DeepSpeed whose engine accepts AutoTP with ZeRO stage 3; 0.19.3 and earlier assert at most 2.
 FIRST_AUTOTP_WITH_STAGE_3 = (0, 19, 4)
+_ASSERTION_OF_0_19_3 = "deepspeedai/DeepSpeed deepspeed/runtime/engine.py:634 @ 0.19.3 (an assertion, gone in 0.19.4)"
 
 
-def megatron_shards_states_only(_: Job, layout: LayoutLike) -> Any:
-    """Megatron-LM's distributed optimizer shards optimizer states, as ZeRO stage 1 does, and no more."""
-    return layout.zero_stage <= 1
-
-
-def _explain_megatron(_: Job, layout: Layout) -> tuple[str, str]:
-    return (
-        f"zero_stage: {layout.zero_stage} is not available with framework: megatron-lm: at most 1",
-        "zero_stage: 1 (the distributed optimizer)",
-    )
-
-
-def autotp_stops_at_stage_2(_: Job, layout: LayoutLike) -> Any:
-    """This version of DeepSpeed runs AutoTP with ZeRO up to stage 2."""
-    return (layout.zero_stage <= 2) | (layout.tensor == 1)
-
-
-def _explain_autotp(job: Job, layout: Layout) -> tuple[str, str]:
-    mine, first = (".".join(map(str, v)) for v in (job.deepspeed_version, FIRST_AUTOTP_WITH_STAGE_3))
-    return (
-        f"zero_stage: {layout.zero_stage} with tensor: {layout.tensor} is refused by DeepSpeed {mine}: at most 2",
-        f"zero_stage: 2, tensor: 1, or DeepSpeed {first} or later",
-    )
-
-
-def sharding_needs_replicas(_: Job, layout: LayoutLike) -> Any:
-    """ZeRO saves nothing without ranks to shard over."""
-    return (layout.zero_stage == 0) | (layout.data * layout.context > 1)
-
-
-def _explain_replicas(_: Job, layout: Layout) -> tuple[str, str]:
-    return (
-        f"zero_stage: {layout.zero_stage} with data: {layout.data} × context: {layout.context} has nothing to shard"
-        " over: overhead without saving",
-        "zero_stage: 0, or data: 2 or more",
-    )
-
-
-def lamb_needs_whole_tensors(_: Job, layout: LayoutLike) -> Any:
-    """LAMB's trust ratio is a layer's norm, which ZeRO's flat partitions don't have."""
-    return layout.zero_stage == 0
-
-
-def _explain_lamb(_: Job, layout: Layout) -> tuple[str, str]:
-    return (
-        f"zero_stage: {layout.zero_stage} with optimizer: lamb is refused as untested: its trust ratio needs whole"
-        " layers, which only stage 0 keeps",
-        "zero_stage: 0, or training.optimizer: adamw",
-    )
-
-
-ZERO_RULES: tuple[LayoutRule, ...] = (
-    LayoutRule(
-        id="MLM042",
-        severity=Severity.ERROR,
-        source=derived("--use-distributed-optimizer shards optimizer states only"),
-        variables=("zero_stage",),
-        holds=megatron_shards_states_only,
-        explain=_explain_megatron,
-        of=("Megatron-LM",),
-    ),
-    LayoutRule(
-        id="ZERO041",
-        severity=Severity.ERROR,
-        source="deepspeedai/DeepSpeed deepspeed/runtime/engine.py:634 @ 0.19.3 (an assertion, gone in 0.19.4)",
-        variables=("zero_stage", "tensor"),
-        holds=autotp_stops_at_stage_2,
-        explain=_explain_autotp,
-        of=("AutoTP",),
-        applies=lambda job: job.deepspeed_version < FIRST_AUTOTP_WITH_STAGE_3,
-    ),
-    LayoutRule(
-        id="ZERO040",
-        severity=Severity.WARNING,
-        source=derived("nothing is sharded over one rank"),
-        variables=("zero_stage", "data", "context"),
-        holds=sharding_needs_replicas,
-        explain=_explain_replicas,
-    ),
-    LayoutRule(
-        id="ZERO042",
-        severity=Severity.ERROR,
-        source=deepspeed("runtime/zero/utils.py:45"),
-        variables=("zero_stage",),
-        holds=lamb_needs_whole_tensors,
-        explain=_explain_lamb,
-        applies=lambda job: job.training.optimizer == "lamb",
-    ),
+@layouts("zero_stage", of=("Megatron-LM",)).rule(
+    "MLM042", ERROR, "silent", derived("--use-distributed-optimizer shards optimizer states only")
 )
+def megatron_shards_states_only(job: Job, layout: LayoutLike) -> Judgement:
+    """The ZeRO stage is 0 or 1 in Megatron-LM, whose distributed optimizer shards optimizer states only.
+
+    Prevents: No error: the stage would be 1 all the same, and gradients and parameters would not be sharded as planned.
+    Fix: set layout.zero_stage to 1, or use framework: megatron-deepspeed
+    """
+    yield layout.zero_stage <= 1
+    says = job.says("zero_stage", layout.zero_stage)
+    message = f"{says} is not available with {job.says('framework', job.framework)}: at most 1"
+    yield message, f"use {job.says('zero_stage', 1)} (the distributed optimizer)"
+
+
+@layouts(
+    "zero_stage", "tensor", of=("AutoTP",), applies=lambda job: job.deepspeed_version < FIRST_AUTOTP_WITH_STAGE_3
+).rule(
+    "ZERO041",
+    ERROR,
+    "init",
+    _ASSERTION_OF_0_19_3,
+)
+def autotp_stops_at_stage_2(job: Job, layout: LayoutLike) -> Judgement:
+    """With AutoTP, the ZeRO stage is at most 2 before DeepSpeed 0.19.4.
+
+    Prevents: DeepSpeed 0.19.3 and earlier stop at start on an assertion.
+    Fix: set layout.zero_stage to 2 or lower, or use DeepSpeed 0.19.4 or later (`deepspeed_version`)
+    """
+    yield (layout.zero_stage <= 2) | (layout.tensor == 1)
+    mine, first = (".".join(map(str, v)) for v in (job.deepspeed_version, FIRST_AUTOTP_WITH_STAGE_3))
+    stage, tensor = job.says("zero_stage", layout.zero_stage), job.says("tensor", layout.tensor)
+    message = f"{stage} with {tensor} is refused by DeepSpeed {mine}: at most 2"
+    yield message, f"use {job.says('zero_stage', 2)}, {job.says('tensor', 1)}, or DeepSpeed {first} or later"
+
+
+@layouts("zero_stage", "data", "context").rule(
+    "ZERO040", WARNING, "silent", derived("nothing is sharded over one rank")
+)
+def sharding_needs_replicas(job: Job, layout: LayoutLike) -> Judgement:
+    """ZeRO has more than one rank to shard over.
+
+    Prevents: No error: overhead without any saving.
+    Fix: set layout.zero_stage to 0, or increase data
+    """
+    yield (layout.zero_stage == 0) | (layout.data * layout.context > 1)
+    ranks = f"{job.says('data', layout.data)} × {job.says('context', layout.context)}"
+    stage = job.says("zero_stage", layout.zero_stage)
+    message = f"{stage} with {ranks} has nothing to shard over: overhead without saving"
+    yield message, f"use {job.says('zero_stage', 0)}, or {job.says('data', '2 or more')}"
+
+
+@layouts("zero_stage", applies=lambda job: job.training.optimizer == "lamb").rule(
+    "ZERO042", ERROR, "init", deepspeed("runtime/zero/utils.py:45")
+)
+def lamb_needs_whole_tensors(job: Job, layout: LayoutLike) -> Judgement:
+    """LAMB runs at ZeRO stage 0: its trust ratio is the norm of a whole layer.
+
+    Prevents: DeepSpeed stops at start: the optimizer is untested with ZeRO; where it runs, the trust ratios are wrong.
+    Fix: set layout.zero_stage to 0, or training.optimizer to adamw
+    """
+    yield layout.zero_stage == 0
+    message = (
+        f"{job.says('zero_stage', layout.zero_stage)} with {job.says('optimizer', 'lamb')} is refused as untested: its"
+        " trust ratio needs whole layers, which only stage 0 keeps"
+    )
+    yield message, f"use {job.says('zero_stage', 0)}, or training.{job.says('optimizer', 'adamw')}"

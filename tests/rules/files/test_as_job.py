@@ -17,23 +17,25 @@ from dsgen.documents.document import DsConfig
 from dsgen.documents.hjson.text import read_json
 from dsgen.documents.megatron_arguments import MegatronArguments, read_argument_file
 from dsgen.documents.megatron_options import Flavour, option_table
+from dsgen.documents.megatron_run import megatron_runs
+from dsgen.documents.megatron_vocabulary import OF_OPTIONS
 from dsgen.documents.submission import Context, Submission
-from dsgen.estimate.layout import Layout, Recompute
-from dsgen.findings import Severity
+from dsgen.estimate.layout import Layout, Offload, Recompute
+from dsgen.findings import Severity, Violation
 from dsgen.frameworks import FRAMEWORKS, program_for
 from dsgen.job.records import Pins
 from dsgen.job.text import text_of
-from dsgen.rules import LAYOUT_RULES
-from dsgen.rules.files.megatron import as_job, fits
-from dsgen.rules.files.megatron import config as megatron_config
-from dsgen.rules.files.megatron.job_words import in_options
+from dsgen.rule import Rule, rules_in
+from dsgen.rules.files import fits
+from dsgen.rules.files.megatron import as_job
 from dsgen.rules.files.registry import all_file_rules
-from dsgen.rules.files.rule import Breach, Rule
+from dsgen.rules.registry import LAYOUT_RULES
+from tests.case import NAMES, read_case
 from tests.frameworks.plans import GPT, LLAMA, MIXTRAL, make_job, make_plan, words
 
 SHARED = {rule.id: rule for rule in as_job.RULES}
 MEGATRONS = ("megatron-lm", "megatron-deepspeed")
-MINE = tuple(rule for rule in all_file_rules() if ".documents.megatron." in rule.check.__module__)
+MINE = tuple(rule for rule in all_file_rules() if ".files.megatron." in rule.check.__module__)
 KEYS = re.compile(
     r"\b(data|tensor|pipeline|virtual_pipeline|context|expert|sequence_parallel|zero_stage|micro_batch"
     r"|gradient_accumulation|recompute|offload|global_batch|sequence_length|framework|gpus|vocab_size): "
@@ -53,9 +55,9 @@ def submission_of(lines: list[str], config: dict[str, object] | None = None, **g
     return Submission(documents=tuple(documents), context=Context(**given), frameworks=FRAMEWORKS)
 
 
-def breaches(rule: Rule, submission: Submission) -> list[Breach]:
-    """What a rule says."""
-    return list(rule.check(submission))
+def violations(rule: Rule, submission: Submission) -> list[Violation]:
+    """The violations of a rule in a submission."""
+    return [violation for subject in rule.subjects(submission) for violation in rule.check(subject)]
 
 
 def rendered(framework: str, model: Any, layout: Layout) -> Submission:
@@ -101,7 +103,7 @@ def test_arguments_break_the_rules_that_their_layout_breaks(framework: str, mode
     job = replace(job, pins=Pins(tensor=layout.tensor, pipeline=layout.pipeline))
     for rule in LAYOUT_RULES:
         document_rule = SHARED.get(rule.id)
-        if document_rule is None or not rule.binds(job) or rule.id in ("MLM040", "MOE005", "PIPE013"):
+        if document_rule is None or not rule.columns.binds(job) or rule.id in ("MLM040", "MOE005", "PIPE013"):
             continue
         if rule.id in ("MLM016", "MLM014") and (layout.pipeline == 1 or model.layers % layout.pipeline):
             continue  # chunks of stages that can't be cut
@@ -109,31 +111,38 @@ def test_arguments_break_the_rules_that_their_layout_breaks(framework: str, mode
             continue
         if rule.id == "MLM041":  # dsgen writes an expert tensor parallel size of its own
             continue
-        broken = not rule.holds(job, layout)
-        assert bool(breaches(document_rule, submission)) == broken, (rule.id, layout)
+        broken = not rule.columns.holds(job, layout)
+        assert bool(violations(document_rule, submission)) == broken, (rule.id, layout)
 
 
 def test_every_message_is_in_the_words_of_options() -> None:
     """Nothing of a job spec's keys is left in the messages and hints of the cases for arguments."""
-    folder = Path(__file__).parents[2] / "validate"
-    for rule_id in SHARED:
-        for case in folder.glob(f"{rule_id}*"):
-            told = (case / "bad.out").read_text(encoding="utf-8")
-            for line in told.splitlines() if not case.name.endswith("_spec") and "launch" in told else ():
-                if line.startswith(("launch", "hint:")):
-                    assert not KEYS.search(line), (case.name, line)
+    for case in map(read_case, NAMES):
+        told = case.expected
+        if case.rule in SHARED and not case.name.endswith("_spec") and "launch" in told:
+            lines = [line for line in told.splitlines() if line.startswith(("launch", "hint:"))]
+            assert not [line for line in lines if KEYS.search(line)], case.name
 
 
 @pytest.mark.parametrize("flavour", MEGATRONS)
-def test_explanations_of_shared_rules_are_translated(flavour: str) -> None:
-    """Every layout key in an explanation becomes an option, whatever the numbers."""
-    text = (
-        "tensor: 8 × pipeline: 2 of micro_batch: 3, data: 4 or 8; zero_stage: 1, sequence_parallel: true, context: 2,"
-        " expert: 4, global_batch: 12, gradient_accumulation: 2, 4 or 8; gpus: 16 or 32; offload: none, recompute: full"
-    )
-    translated = in_options(flavour)(text)
-    assert not KEYS.search(translated)
-    assert "4 or 8 replicas" in translated and "16 or 32 GPUs" in translated and "2, 4 or 8 micro-batches" in translated
+def test_every_decision_has_a_name_among_the_options(flavour: Flavour) -> None:
+    """Every layout key, with any value that a Megatron runs, is said in options or plain words."""
+    values: dict[str, tuple[object, ...]] = {
+        **dict.fromkeys(("data", "tensor", "pipeline", "virtual_pipeline", "context", "expert"), (1, 2)),
+        **dict.fromkeys(("micro_batch", "global_batch", "gpus", "gradient_accumulation", "sequence_length"), (1, 2)),
+        "sequence_parallel": (True, False),
+        "zero_stage": (0, 1, 2, 3),
+        "recompute": tuple(Recompute),
+        "offload": tuple(Offload),
+        "precision": ("fp32", "fp16", "bf16", "fp8"),
+        "attention": ("flash", "unfused"),
+    }
+    says = OF_OPTIONS[flavour].says
+    for key, choices in values.items():
+        for choice in choices:
+            assert not KEYS.search(says(key, choice)) and ":" not in says(key, choice), (key, choice)
+    assert says("data", 4, 8) == "4 or 8 replicas" and says("gpus", 16, 32) == "16 or 32 GPUs"
+    assert says("gradient_accumulation", 2, 4, 8) == "2, 4 or 8 micro-batches"
 
 
 def test_rules_keep_their_severity_and_requirement() -> None:
@@ -148,20 +157,20 @@ HEADS = ["--num-layers 32 --hidden-size 4096 --num-attention-heads 30 --kv-chann
 
 def test_a_rule_needs_no_more_than_its_own_facts() -> None:
     """Heads are held against tensor ranks although neither GPUs, machines nor batch are known."""
-    [breach] = breaches(SHARED["MLM004"], submission_of(HEADS))
-    assert breach.message == "--tensor-model-parallel-size 4 does not divide the 30 attention heads"
-    assert breach.hint == "--tensor-model-parallel-size 1 or 2"
-    assert (breach.where.line, breach.where.column) == (1, 79)
+    [violation] = violations(SHARED["MLM004"], submission_of(HEADS))
+    assert violation.message == "--tensor-model-parallel-size 4 does not divide the 30 attention heads"
+    assert violation.hint == "use --tensor-model-parallel-size 1 or 2"
+    assert (violation.where.line, violation.where.column) == (1, 79)
 
 
 def test_what_is_not_known_breaks_nothing() -> None:
     """With an unknown word among the options, or an unknown value, no rule guesses."""
     hidden = [HEADS[0].replace(" 30", " $HEADS")]
     for rule in MINE:
-        assert not breaches(rule, submission_of(hidden, gpus=8)), rule.id
+        assert not violations(rule, submission_of(hidden, gpus=8)), rule.id
     more = ["--num-layers 32 --hidden-size 4096 --num-attention-heads 32 $MORE"]
     for rule in MINE:
-        assert not breaches(rule, submission_of(more, gpus=8)), rule.id
+        assert not violations(rule, submission_of(more, gpus=8)), rule.id
 
 
 def test_several_jobs_have_gpus_of_their_own(tmp_path: Path) -> None:
@@ -208,10 +217,9 @@ def test_a_config_is_matched_by_name() -> None:
         DsConfig(json=read_json(text_file('{"zero_optimization": {"stage": 3}}', f"{name}.json"))) for name in "ab"
     )
     both = replace(own, documents=(*own.documents, *configs))
-    [arguments] = both.megatron
-    assert megatron_config.config_of(arguments, both) is None
+    assert [run.config for run in megatron_runs(both)] == [None]
     one = replace(own, documents=(*own.documents, configs[0]))
-    assert megatron_config.config_of(arguments, one) is configs[0]
+    assert [run.config and run.config.path for run in megatron_runs(one)] == ["a.json"]
 
 
 @st.composite
@@ -252,12 +260,13 @@ def test_no_arguments_make_a_rule_fail(case: tuple[Flavour, str], gpus: int | No
     cluster = make_job("megatron-lm").cluster
     submission = submission_of([case[1]], config, gpus=gpus, cluster=cluster, model=LLAMA)
     for rule in MINE:
-        for breach in breaches(rule, submission):
-            assert breach.message and breach.where.path
+        for violation in violations(rule, submission):
+            assert violation.message and violation.where.path
 
 
 def test_empty_arguments_say_nothing() -> None:
     """A file of arguments that is no Megatron's is not judged."""
-    submission = Submission(documents=(MegatronArguments(path="a", flavour="megatron-lm", values={}),))
-    assert not [breach for rule in MINE for breach in rule.check(submission)]
-    assert {rule.id for rule in fits.RULES} >= {"MEM001", "MEM002"}
+    arguments = MegatronArguments(path="a", flavour="megatron-lm", values={})
+    submission = Submission(documents=(arguments,), frameworks=FRAMEWORKS)
+    assert not [violation for rule in MINE for violation in violations(rule, submission)]
+    assert {rule.id for rule in rules_in(fits)} >= {"MEM001", "MEM002"}

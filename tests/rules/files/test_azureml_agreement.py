@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-import dsgen
 from benchmarks.agreement_azureml import BASES, compare_all, loader_says, quiet
 from dsgen.findings import Severity
 from dsgen.rules.files.registry import all_file_rules
+from tests.case import NAMES, read_case
 from tests.needs import needs_azure
+from tests.rules.files.test_cases import findings_of
 
-CASES = sorted((Path(__file__).parents[2] / "validate").glob("AML*"))
+CASES = [name for name in NAMES if name.startswith("AML")]
 #: What the loader refuses: these rules' bad cases don't load.
 REFUSED = {rule.id for rule in all_file_rules() if rule.id.startswith("AML") and rule.prevents.startswith("Validation")}
 
@@ -29,22 +30,19 @@ def test_the_loader_and_validate_agree() -> None:
 
 @pytest.mark.integration
 @needs_azure
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_bad_cases_fare_with_the_loader_as_their_rule_says(case: Path) -> None:
+@pytest.mark.parametrize("name", CASES)
+def test_bad_cases_fare_with_the_loader_as_their_rule_says(name: str, tmp_path: Path) -> None:
     """A rule that quotes azure-ai-ml's error is of a job that it refuses; every other case loads, bad and good."""
-    refused = case.name.partition("_")[0] in REFUSED
+    case = read_case(name)
+    refused = case.rule in REFUSED
     with quiet():
-        told = loader_says(case / "bad" / "job.yml")
-        assert (told is not None) == (refused or case.name == "AML008_number"), told
-        assert loader_says(case / "good" / "job.yml") is None
+        told = loader_says(case.write("bad", tmp_path / "bad") / "job.yml")
+        assert (told is not None) == (refused or name == "AML008_number"), told
+        assert loader_says(case.write("good", tmp_path / "good") / "job.yml") is None
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_good_cases_have_no_error(case: Path) -> None:
-    """What loads and is right draws no error."""
-    options = case / "options"
-    flags = options.read_text(encoding="utf-8").split() if options.exists() else []
-    said = {name[2:].replace("-", "_"): value for name, value in zip(flags[::2], flags[1::2], strict=True)}
-    gpus = int(said.pop("gpus_per_node", "0")) or None
-    found = dsgen.validate(case / "good", cluster=said.get("cluster"), gpus_per_node=gpus)
+@pytest.mark.parametrize("name", CASES)
+def test_good_cases_have_no_error(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What loads and is right causes no error."""
+    found = findings_of(read_case(name), "good", tmp_path, monkeypatch)
     assert not [finding for finding in found if finding.severity is Severity.ERROR]

@@ -1,9 +1,9 @@
-"""Every rule of documents fires on its bad case and not on its good one, through the API and the command line."""
+"""Every rule on files reports its bad case and not its good one, through the API and the command line."""
 
 from __future__ import annotations
 
 import json
-import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,60 +14,63 @@ import dsgen
 from dsgen.cli.findings_text import finding_text
 from dsgen.cli.validate import validate as command
 from dsgen.findings import Finding
+from tests.case import NAMES, Case, files_of, patched, read_case, update_expected
 from tests.cli.running import run
 
-FOLDER = Path(__file__).parents[2] / "validate"
-CASES = sorted(path.name for path in FOLDER.iterdir() if path.is_dir())
 
-
-def rule_of(case: str) -> str:
-    """The rule that a case is for."""
-    return case.partition("_")[0]
-
-
-def flags_of(case: str) -> list[str]:
-    """The case's options, as words of a command line."""
-    options = FOLDER / case / "options"
-    return shlex.split(options.read_text(encoding="utf-8")) if options.exists() else []
-
-
-def keywords_of(flags: list[str]) -> dict[str, Any]:
-    """The same as arguments of `dsgen.validate`."""
+def keywords_of(flags: Sequence[str]) -> dict[str, Any]:
+    """Options of `dsgen validate` as arguments of the function."""
     context = click.Context(command)
     values, _, _ = command.make_parser(context).parse_args(args=[*flags, "."])
     values.pop("paths")
     return {name: int(value) if name.startswith("gpus") else value for name, value in values.items()}
 
 
-def findings_of(case: str, part: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Finding, ...]:
-    """What the API says of the case's folder `part`."""
-    monkeypatch.chdir(FOLDER / case / part)
-    return dsgen.validate(".", **keywords_of(flags_of(case)))
+def findings_of(case: Case, part: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Finding, ...]:
+    """What the API finds in the case's `part`, written into `folder`, which becomes the working directory."""
+    monkeypatch.chdir(case.write(part, folder))
+    return dsgen.validate(".", **keywords_of(case.flags))
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_bad_submission_draws_what_is_written_beside_it(
-    case: str, monkeypatch: pytest.MonkeyPatch, update_golden: bool
+@pytest.mark.parametrize("name", NAMES)
+def test_a_bad_submission_has_the_expected_findings(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, update_golden: bool
 ) -> None:
-    """The findings of a bad case are those of its `bad.out`, its own rule among them."""
-    told = "\n".join(map(finding_text, findings_of(case, "bad", monkeypatch))) + "\n"
-    expected = FOLDER / case / "bad.out"
+    """API and command line give what the case expects, its own rule among it, and leave the files alone."""
+    case = read_case(name)
+    findings = findings_of(case, "bad", tmp_path, monkeypatch)
+    output = "\n".join(map(finding_text, findings)) + "\n"
     if update_golden:
-        expected.write_text(told, encoding="utf-8")
-    assert told == expected.read_text(encoding="utf-8")
-    assert f"[{rule_of(case)}]" in told
+        update_expected(name, output)
+    assert output == read_case(name).expected
+    assert f"[{case.rule}]" in output
+    printed = json.loads(run("validate", ".", "--format", "json", *case.flags).stdout)["findings"]
+    expected = [finding.to_dict() for finding in findings]
+    assert [{key: finding[key] for key in expected[0]} for finding in printed] == expected
+    assert files_of(tmp_path) == case.bad
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_good_submission_passes_the_rule(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_a_good_submission_passes_the_rule(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The good case doesn't break the rule that the bad one breaks."""
-    assert rule_of(case) not in {finding.rule for finding in findings_of(case, "good", monkeypatch)}
+    case = read_case(name)
+    assert case.rule not in {finding.rule for finding in findings_of(case, "good", tmp_path, monkeypatch)}
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_the_command_line_tells_the_same(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`dsgen validate --format json` prints what the API gives."""
-    expected = [finding.to_dict() for finding in findings_of(case, "bad", monkeypatch)]
-    answer = run("validate", ".", "--format", "json", *flags_of(case))
-    told = json.loads(answer.stdout)["findings"]
-    assert [{key: finding[key] for key in expected[0]} for finding in told] == expected
+def test_a_change_is_a_diff_whose_lines_are_found() -> None:
+    """Hunks replace their old lines, wherever they are; lines that are nowhere or in two places are an error."""
+    text = "a\n  b\n\nc\na\nd\n"
+    assert patched(text, "@@\n   b\n-\n+x\n c\n@@ -5,2 +5,1 @@\n a\n-d\n") == "a\n  b\nx\nc\na\n"
+    for change in ("@@\n-a\n", "@@\n-e\n", "@@\n+e\n", "@@\nb\n"):
+        with pytest.raises(AssertionError):
+            patched(text, change)
+
+
+def test_an_expected_output_is_replaced_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--update-golden` keeps every other byte of the case, its comments and its order."""
+    monkeypatch.setattr("tests.case.FOLDER", tmp_path)
+    before, after = "# Why.\nstart: {a: 'x'}  # so\nexpected: |\n  old\n\n    older\n", "# The end.\n"
+    (tmp_path / "A.yaml").write_text(before + after, encoding="utf-8")
+    update_expected("A", "a:1:1: é\n    new\n\nhint: x\n")
+    expected = "# Why.\nstart: {a: 'x'}  # so\nexpected: |\n  a:1:1: é\n      new\n\n  hint: x\n"
+    assert (tmp_path / "A.yaml").read_text(encoding="utf-8") == expected + after

@@ -13,9 +13,9 @@ import pytest
 
 from dsgen.findings import Severity
 from dsgen.rules.files.registry import all_file_rules
+from tests.case import read_case
 from tests.needs import needs_deepspeed
 
-CASES = Path(__file__).parents[2] / "validate"
 WORKER = Path(__file__).parents[2] / "engine_start_worker.py"
 
 #: Rules whose bad case the engine refuses, with a part of what it says. The good case starts and takes two steps.
@@ -109,7 +109,7 @@ def starts(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], di
     folder = tmp_path_factory.mktemp("engine")
     both = [(case, part) for case in (*REFUSED, *IGNORED) for part in ("bad", "good")]
     both += [(case, "bad") for case in IGNORED_ALONE]
-    configs = [json.loads((CASES / case / part / "ds_config.json").read_text(encoding="utf-8")) for case, part in both]
+    configs = [json.loads(getattr(read_case(case), part)["ds_config.json"]) for case, part in both]
     (folder / "configs.json").write_text(json.dumps(configs))
     command = [sys.executable, str(WORKER), "configs.json", "results.json"]
     environment = {**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}

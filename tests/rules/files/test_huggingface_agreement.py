@@ -11,12 +11,11 @@ import yaml
 
 import dsgen
 from benchmarks.agreement_huggingface import compare_all, transformers_says
-from dsgen.documents.training_arguments import known_arguments
+from dsgen.documents.training_arguments import gone_arguments, known_arguments
 from dsgen.findings import Severity
-from dsgen.rules.files.huggingface.gone import GONE
+from tests.case import NAMES, read_case
 from tests.needs import needs_transformers
 
-FOLDER = Path(__file__).parents[2] / "validate"
 #: Cases whose bad arguments, or whose config beside them, transformers refuses while it builds and finalises them.
 REFUSED = ["HF001", "HF001_dtype", "HF002", "HF013", "HF023", "HF026", "HF030", "HF031", "HF031_fractions"]
 REFUSED += ["HF032", "HF033", "HF034", "HF035", "HF036", "HF039"]
@@ -24,8 +23,9 @@ REFUSED += ["HF032", "HF033", "HF034", "HF035", "HF036", "HF039"]
 TAKEN = ["HF006_batch", "HF022", "HF027", "HF028", "HF037"]
 
 
-def read(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def read(case: str, part: str, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """A case's arguments and DeepSpeed config."""
+    read_case(case).write(part, folder)
     arguments = yaml.safe_load((folder / "train.yaml").read_text(encoding="utf-8"))
     config = folder / "ds_config.json"
     written = json.loads(config.read_text(encoding="utf-8")) if config.exists() else {"zero_optimization": {"stage": 0}}
@@ -48,9 +48,10 @@ def test_transformers_and_validate_agree() -> None:
 @pytest.mark.parametrize("case", [*REFUSED, *TAKEN])
 def test_cases_fare_with_transformers_as_they_say(case: str, tmp_path: Path) -> None:
     """What a case calls bad is refused with its DeepSpeed config, or as it says later; what it calls good is taken."""
-    told = transformers_says(*read(FOLDER / case / "bad"), tmp_path, world_size=8 if case == "HF039" else 1)
+    bad, good = (read(case, part, tmp_path / part) for part in ("bad", "good"))
+    told = transformers_says(*bad, tmp_path, world_size=8 if case == "HF039" else 1)
     assert (told is not None) == (case in REFUSED), told
-    assert transformers_says(*read(FOLDER / case / "good"), tmp_path, world_size=8 if case == "HF039" else 1) is None
+    assert transformers_says(*good, tmp_path, world_size=8 if case == "HF039" else 1) is None
 
 
 @pytest.mark.integration
@@ -62,16 +63,17 @@ def test_what_is_gone_is_gone() -> None:
     from transformers import TrainingArguments
 
     names = {field.name for field in dataclasses.fields(TrainingArguments)}
-    assert not GONE.keys() & names
-    assert not GONE.keys() & known_arguments().keys()
-    for _, instead in GONE.values():
-        word = instead.split()[0]
-        assert word in names or word.startswith(("nothing", "the"))
+    assert not gone_arguments().keys() & names
+    assert not gone_arguments().keys() & known_arguments().keys()
+    for argument in gone_arguments().values():
+        word = argument["instead"].split()[0]
+        assert word in names or word.startswith(("remove", "the"))
 
 
 @pytest.mark.parametrize(
-    "case", sorted(path.name for path in FOLDER.glob("HF0*") if (path / "good" / "train.yaml").exists())
+    "case", [name for name in NAMES if name.startswith("HF0") and "train.yaml" in read_case(name).good]
 )
-def test_good_cases_have_no_error(case: str) -> None:
-    """What transformers takes draws no error."""
-    assert not [item for item in dsgen.validate(FOLDER / case / "good") if item.severity is Severity.ERROR]
+def test_good_cases_have_no_error(case: str, tmp_path: Path) -> None:
+    """What transformers accepts causes no error."""
+    found = dsgen.validate(read_case(case).write("good", tmp_path))
+    assert not [item for item in found if item.severity is Severity.ERROR]

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.case import read_case
 from tests.needs import needs_deepspeed
 
-FOLDER = Path(__file__).parents[2] / "validate"
 #: Bad cases that DeepSpeed's launcher refuses before it starts anything.
 REFUSED_BY_DEEPSPEED = [
     "LNCH002",
@@ -57,10 +57,11 @@ def words_of(folder: Path) -> list[str]:
 
 @pytest.mark.integration
 @needs_deepspeed
-def test_deepspeed_refuses_what_we_call_an_error() -> None:
+def test_deepspeed_refuses_what_we_call_an_error(tmp_path: Path) -> None:
     """Each of these launch lines and hostfiles ends DeepSpeed's own launcher, before any process starts."""
     extra = ["--no_ssh_check", "--master_addr", "worker-0"]  # nobody is asked over the network
-    asked = [(str(FOLDER / case / "bad"), [*extra, *words_of(FOLDER / case / "bad")]) for case in REFUSED_BY_DEEPSPEED]
+    folders = [read_case(name).write("bad", tmp_path / name) for name in REFUSED_BY_DEEPSPEED]
+    asked = [(str(folder), [*extra, *words_of(folder)]) for folder in folders]
     done = subprocess.run(
         [sys.executable, "-c", ASK_DEEPSPEED],
         input=json.dumps(asked),
@@ -79,14 +80,14 @@ def test_deepspeed_refuses_what_we_call_an_error() -> None:
 @pytest.mark.integration
 @needs_deepspeed
 @pytest.mark.parametrize("case", READ_BY_TORCHRUN)
-def test_torchrun_reads_as_we_do(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_torchrun_reads_as_we_do(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """torchrun refuses the bad line of a case, and takes the good one but for a GPU that isn't here."""
     from torch.distributed.run import config_from_args, parse_args
 
     with pytest.raises((SystemExit, ValueError)):
-        config_from_args(parse_args(words_of(FOLDER / case / "bad")))
+        config_from_args(parse_args(words_of(read_case(case).write("bad", tmp_path / "bad"))))
     try:
-        config_from_args(parse_args(words_of(FOLDER / case / "good")))
+        config_from_args(parse_args(words_of(read_case(case).write("good", tmp_path / "good"))))
     except ValueError as problem:
         assert "Cuda is not available" in str(problem)
     capsys.readouterr()

@@ -7,17 +7,17 @@ from collections import Counter
 
 import pytest
 
-from dsgen.cli.known_rules import known_rules, rule_notes
+from dsgen.cli.known_rules import checks, known_rules
 from dsgen.documents import codes
 from dsgen.findings import Severity
-from dsgen.rules import ALL_RULES
+from dsgen.rule import Rule, rules_in
 from dsgen.rules.files.megatron.as_job import RULES as JOB_RULES_ON_FILES
 from dsgen.rules.files.registry import all_file_rules, file_rules
-from dsgen.rules.rule import Rule
-from tests.rules.files.test_cases import CASES, rule_of
+from dsgen.rules.registry import PLANNING_RULES
+from tests.case import NAMES, read_case
 
 #: Rules on texts that have tests of their own instead of a case: they need no file, or DeepSpeed.
-TESTED_ELSEWHERE = {codes.UNKNOWN_NAME, codes.ENGINE_REFUSES, codes.ENGINE_VERSION}
+TESTED_ELSEWHERE = {codes.UNKNOWN_NAME.id, codes.ENGINE_REFUSES.id, codes.ENGINE_VERSION.id}
 
 
 def test_ids_are_well_formed_and_unique() -> None:
@@ -45,15 +45,15 @@ def test_a_rule_says_what_it_requires_and_why(rule: Rule) -> None:
 
 def test_every_rule_has_a_case() -> None:
     """Every rule on documents, and on their texts, has a bad and a good submission."""
-    has = {rule_of(case) for case in CASES}
-    wanted = {rule.id for rule in all_file_rules()} | (set(codes.TITLES) - TESTED_ELSEWHERE)
+    has = {read_case(name).rule for name in NAMES}
+    wanted = {rule.id for rule in all_file_rules()} | ({rule.id for rule in rules_in(codes)} - TESTED_ELSEWHERE)
     missing = sorted(wanted - has)
-    assert not missing, f"{len(missing)} rules have no case in tests/validate: {', '.join(missing)}"
+    assert not missing, f"{len(missing)} rules have no case in tests/cases: {', '.join(missing)}"
 
 
 def test_rules_for_jobs_and_files_are_as_severe() -> None:
     """A rule on documents with the id of a rule on jobs or layouts has its severity."""
-    others = {rule.id: rule.severity for rule in ALL_RULES}
+    others = {rule.id: rule.severity for rule in PLANNING_RULES}
     shared = [rule for rule in all_file_rules() if rule.id in others]
     assert {rule.id: rule.severity for rule in shared} == {rule.id: others[rule.id] for rule in shared}
 
@@ -62,17 +62,14 @@ def test_rules_are_known_once() -> None:
     """`dsgen rules` has every rule once; one that checks jobs and files says both."""
     known = {rule.id: rule for rule in known_rules()}
     assert len(known) == len(known_rules())
-    others = {rule.id for rule in ALL_RULES}
+    others = {rule.id for rule in PLANNING_RULES}
     for rule in all_file_rules():
         entry = known[rule.id]
-        assert entry.checks.endswith(", files" if rule.id in others else "files")
+        assert checks(entry).endswith(", files" if rule.id in others else "files")
         assert entry.when
         assert set(rule.reads) <= set(entry.reads)
 
 
 def test_every_rule_is_explained() -> None:
-    """Every rule says what it prevents and what mends it: rules on documents themselves, the others in a note."""
+    """Every rule says what it prevents and what fixes it."""
     assert [rule.id for rule in known_rules() if not (rule.prevents and rule.fix)] == []
-    documents = {rule.id for rule in all_file_rules()}
-    others = {rule.id for rule in ALL_RULES}
-    assert [rule for rule in rule_notes() if rule in documents and rule not in others] == []

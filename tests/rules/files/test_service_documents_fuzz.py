@@ -9,19 +9,20 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dsgen.documents.accelerate import AccelerateConfig
 from dsgen.documents.azureml import read_azureml
-from dsgen.documents.document import AccelerateConfig, Document, DsConfig
+from dsgen.documents.azureml_schema import COMMAND_JOB
+from dsgen.documents.document import Document, DsConfig
 from dsgen.documents.foreign_yaml import read_yaml
 from dsgen.documents.hjson.text import read_json
+from dsgen.documents.shapes import Fields
 from dsgen.documents.submission import Context, Submission
 from dsgen.documents.training_arguments import from_launches, from_yaml, known_arguments
 from dsgen.frameworks import FRAMEWORKS
 from dsgen.job.text import text_of
-from dsgen.rules.files import check_submission
-from dsgen.rules.files.azureml.shape import COMMAND_JOB
 from dsgen.rules.files.huggingface.accelerate import TOP_KEYS
 from dsgen.rules.files.huggingface.accelerate_deepspeed import KEYS
-from dsgen.rules.files.megatron.model_shape import Fields
+from dsgen.rules.files.run import check_submission
 
 ODD = [
     None,

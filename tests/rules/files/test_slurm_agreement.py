@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
+import re
 from pathlib import Path
 
 import pytest
@@ -15,12 +15,11 @@ from dsgen.findings import Severity
 from dsgen.rules.files.registry import all_file_rules
 from dsgen.rules.files.slurm.variables import SET_BY
 from dsgen.units import MIB
+from tests.case import NAMES, Case, read_case
 from tests.needs import needs_slurm
 from tests.slurm_cluster import SlurmCluster, running_slurm, sbatch_test_only, slurm_for
 
-CASES = sorted(
-    path for path in (Path(__file__).parents[2] / "validate").glob("SLM*") if (path / "bad/job.sbatch").exists()
-)
+CASES = [case for case in map(read_case, filter(re.compile("SLM").match, NAMES)) if "job.sbatch" in case.bad]
 WHEN = {rule.id: rule.when for rule in all_file_rules() if rule.severity is Severity.ERROR}
 NODE = "azure/standard_nd96asr_v4"
 #: Cases of such a rule that sbatch takes, and torchrun fails on.
@@ -41,7 +40,7 @@ def test_sbatch_and_validate_agree() -> None:
 
 @pytest.mark.integration
 @needs_slurm
-def test_bad_cases_fare_with_sbatch_as_their_rule_says() -> None:
+def test_bad_cases_fare_with_sbatch_as_their_rule_says(tmp_path: Path) -> None:
     """sbatch refuses the bad case of a rule that says so, and takes the bad cases of the others and every good one."""
     node = find_node_type(NODE)
     assert node is not None
@@ -52,11 +51,12 @@ def test_bad_cases_fare_with_sbatch_as_their_rule_says() -> None:
         for case in CASES:
             if case.name in SITE:
                 continue
-            refused = case.name not in LATER and WHEN.get(case.name.partition("_")[0]) == "submit" and _has_error(case)
-            for part, expected in (("bad", refused), ("good", False)):
-                told = sbatch_test_only(case / part / "job.sbatch", slurm)
+            bad, good = (case.write(part, tmp_path / case.name / part) for part in ("bad", "good"))
+            refused = case.name not in LATER and WHEN.get(case.rule) == "submit" and _has_error(case, bad)
+            for folder, expected in ((bad, refused), (good, False)):
+                told = sbatch_test_only(folder / "job.sbatch", slurm)
                 if (told.returncode != 0) != expected:
-                    wrong.append(f"{case.name} {part}: {told.stderr.strip()[:200]}")
+                    wrong.append(f"{case.name} {folder.name}: {told.stderr.strip()[:200]}")
     assert wrong == []
 
 
@@ -66,12 +66,10 @@ SITE = frozenset(
 )
 
 
-def _has_error(case: Path) -> bool:
+def _has_error(case: Case, bad: Path) -> bool:
     """Whether the case's own rule finds an error in it, as some find warnings too."""
-    options = case / "options"
-    flags = shlex.split(options.read_text(encoding="utf-8")) if options.exists() else []
-    found = dsgen.validate(case / "bad", cluster=flags[1] if flags else None)
-    return any(f.rule == case.name.partition("_")[0] and f.severity is Severity.ERROR for f in found)
+    found = dsgen.validate(bad, cluster=case.flags[1] if case.flags else None)
+    return any(f.rule == case.rule and f.severity is Severity.ERROR for f in found)
 
 
 #: Options of real jobs; what each of them has Slurm set is looked up in the rule's table.
@@ -124,7 +122,7 @@ def test_sbatch_takes_what_is_mended(tmp_path: Path) -> None:
     mended: list[str] = []
     with slurm_for(cpus=96, gpus=8, memory_mib=900 * 1024, nodes=16) as slurm:
         for case in CASES:
-            script = case / "bad" / "job.sbatch"
+            script = case.write("bad", tmp_path / case.name) / "job.sbatch"
             edits = [edit for finding in dsgen.validate(script) for edit in finding.edits]
             if not edits:
                 continue

@@ -1,20 +1,21 @@
-"""Files and folders that an AzureML job names: they are taken from beside the job's file when it is submitted."""
+"""Files and folders that an AzureML job names: they are read relative to the job's file when it is submitted."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from ....documents.document import AzureMLJob, at_key
-from ....documents.links import Reference
+from ....documents.document import AzureMLJob
+from ....documents.links import Reference, references
 from ....documents.submission import Submission
 from ....findings import ERROR, Violation, Violations
-from ....job.source import escape
 from ....job.wording import show
-from ...rule import submissions
+from ...rule import subject
 from ...sources import azureml
-from .jobs import command_jobs
+from ..violations import violation
+from .jobs import jobs
 
 _URL: Final = re.compile(r"(?:https?|ftps?)://[^\s/.]+(?:\.[^\s/.]+)+\S*", re.IGNORECASE)
 _REMOTE_INPUT: Final = re.compile(r"(?:azureml|https?|wasbs?|abfss?|adl|s3|gs):|\$\{\{", re.IGNORECASE)
@@ -22,18 +23,19 @@ _VERSIONED: Final = re.compile(r"azureml:(?:/?subscriptions/.*/versions/.+|regis
 _MAX_PATH: Final = 4096  # Linux, PATH_MAX: a longer text is no path
 
 
-@command_jobs.rule("AML021", ERROR, "submit", azureml("_schema/core/fields.py:89-165 (LocalPathField), CodeField"))
+@jobs.rule("AML021", ERROR, "submit", azureml("_schema/core/fields.py:89-165 (LocalPathField), CodeField"))
 def code_is_there(job: AzureMLJob) -> Violations:
-    """code is a folder or file beside the job's file, a URL, a git+ path or a registered asset with its version.
+    """code is a folder or file relative to the job's file, a URL, a git+ path or a registered asset with its version.
 
     Prevents: ValidationError: Can't find directory or file in resolved absolute path
-    Fix: a folder relative to the job's file
+    Fix: name a folder relative to the job's file
     """
-    value = job.source.value("/code")
-    if isinstance(value, str) and not _is_remote_code(value) and _is_missing(job, value):
-        message = f"code is {show(value)}, and there is no such folder or file beside {Path(job.path).name}"
-        hint = "azureml:NAME:VERSION" if value.startswith("azureml:") else "code: ., or a folder relative to this file"
-        yield Violation(where=job.source.locate("/code"), message=message, hint=hint)
+    value = job.text("code")
+    if value is not None and not _is_remote_code(value) and _is_missing(job, value):
+        message = f"code is {show(value)}, and there is no such folder or file relative to {Path(job.path).name}"
+        registered = value.startswith("azureml:")
+        hint = "write azureml:NAME:VERSION" if registered else "set code to ., or to a folder relative to this file"
+        yield violation(job, "code", message, hint)
 
 
 def _is_remote_code(value: str) -> bool:
@@ -42,111 +44,97 @@ def _is_remote_code(value: str) -> bool:
     return bool(_URL.fullmatch(value) or _VERSIONED.fullmatch(value))
 
 
-@command_jobs.rule(
-    "AML022", ERROR, "submit", azureml("entities/_assets/environment.py:160-200, _schema/assets/environment.py")
-)
+@jobs.rule("AML022", ERROR, "submit", azureml("entities/_assets/environment.py:160-200, _schema/assets/environment.py"))
 def environment_files_are_there(job: AzureMLJob) -> Violations:
-    """The conda file and the build folder of an environment are beside the job's file.
+    """The conda file and the build folder of an environment exist, relative to the job's file.
 
     Prevents: ValidationException: No such file or directory, or the environment's build has no context.
-    Fix: a path relative to the job's file
+    Fix: write a path relative to the job's file
     """
-    for pointer in ("/environment/conda_file", "/environment/build/path"):
-        value = job.source.value(pointer)
-        remote = isinstance(value, str) and pointer.endswith("path") and _URL.fullmatch(value)
-        if isinstance(value, str) and not remote and _is_missing(job, value):
-            what = "conda file" if pointer.endswith("conda_file") else "build folder"
-            message = f"the {what} {show(value)} is not beside {Path(job.path).name}"
-            yield Violation(where=job.source.locate(pointer), message=message, hint="a path relative to this file")
+    for at, what in (("environment/conda_file", "conda file"), ("environment/build/path", "build folder")):
+        value = job.text(at)
+        remote = value is not None and what == "build folder" and _URL.fullmatch(value)
+        if value is not None and not remote and _is_missing(job, value):
+            message = f"the {what} {show(value)} doesn't exist relative to {Path(job.path).name}"
+            yield violation(job, at, message, "write a path relative to this file")
 
 
-@command_jobs.rule("AML024", ERROR, "submit", azureml("operations/_job_operations.py (_resolve_job_input)"))
+@jobs.rule("AML024", ERROR, "submit", azureml("operations/_job_operations.py (_resolve_job_input)"))
 def inputs_are_there(job: AzureMLJob) -> Violations:
-    """A local path of an input is there, relative to the job's file, so that it can be uploaded.
+    """A local path of an input exists, relative to the job's file, so that it can be uploaded.
 
     Prevents: azure-ai-ml accepts it; the upload at submission fails: Asset path is invalid.
-    Fix: a path relative to the job's file, or a registered asset
+    Fix: write a path relative to the job's file, or a registered asset
     """
-    inputs = job.source.value("/inputs")
-    for name in inputs if isinstance(inputs, dict) else ():
-        for key in ("path", "path_on_compute"):
-            pointer = f"/inputs/{escape(name)}/{key}"
-            value = job.source.value(pointer)
-            if not isinstance(value, str) or not value or _REMOTE_INPUT.match(value) or key == "path_on_compute":
-                continue
-            if _is_missing(job, value.removeprefix("file:")):
-                message = f"the input {name} is {show(value)}, and there is no such file beside {Path(job.path).name}"
-                hint = "a path relative to this file, azureml:NAME:VERSION, or a URL"
-                yield Violation(where=job.source.locate(pointer), message=message, hint=hint)
+    for name, at, _ in job.entries("inputs"):
+        value = job.text(f"{at}/path")
+        if value and not _REMOTE_INPUT.match(value) and _is_missing(job, value.removeprefix("file:")):
+            message = f"the input {name} is {show(value)}, and there is no such file relative to {Path(job.path).name}"
+            hint = "write a path relative to this file, azureml:NAME:VERSION, or a URL"
+            yield violation(job, f"{at}/path", message, hint)
 
 
-@command_jobs.rule("AML035", ERROR, "submit", azureml("operations/_job_operations.py (_resolve_job_input)"))
+@jobs.rule("AML035", ERROR, "submit", azureml("operations/_job_operations.py (_resolve_job_input)"))
 def inputs_have_paths(job: AzureMLJob) -> Violations:
     """An input that is a mapping has a path, and a registered one its version.
 
     Prevents: azure-ai-ml accepts it; the submission fails: Input path can't be empty for jobs.
-    Fix: path, with a version where it is a registered asset
+    Fix: add a path, with a version where it is a registered asset
     """
-    inputs = job.source.value("/inputs")
-    for name, value in inputs.items() if isinstance(inputs, dict) else ():
+    for name, at, value in job.entries("inputs"):
         if not isinstance(value, dict) or "value" in value:
             continue
-        pointer, path = f"/inputs/{escape(name)}", value.get("path")
+        path = value.get("path")
         if path in (None, "") and not value.get("path_on_compute"):
             message = f"the input {name} has no path"
-            yield Violation(where=at_key(job.source, pointer), message=message, hint="path: azureml:NAME:VERSION")
+            yield Violation(where=job.locate_key(at), message=message, hint="add path: azureml:NAME:VERSION")
         elif isinstance(path, str) and re.fullmatch(r"azureml:[^/:@]+", path):
             message = f"the input {name} is {show(path)}, without a version"
-            where = job.source.locate(f"{pointer}/path")
-            yield Violation(where=where, message=message, hint=f"path: {path}:1 or {path}@latest")
+            yield violation(job, f"{at}/path", message, f"write {path}:1 or {path}@latest")
 
 
-@submissions.rule(
-    "AML043",
-    ERROR,
-    "parse",
-    azureml("operations/_job_operations.py (code is uploaded, nothing else beside it)"),
-    reads=("AzureML job", "DeepSpeed config"),
+@subject("AzureML job", "DeepSpeed config")
+def _configs_of_commands(submission: Submission) -> Iterator[tuple[AzureMLJob, Reference]]:
+    """DeepSpeed configs that commands name by a path relative to the folder in which they start."""
+    for job in jobs(submission):
+        commands = job.script.shell.commands if job.script is not None else ()
+        moves = any(command.words and command.words[0].value in ("cd", "pushd") for command in commands)
+        for link in references(submission) if job.source.folder is not None and not moves else ():
+            own = link.where.path == job.path and not link.where.pointer.startswith("/inputs/")
+            if (
+                own
+                and link.kind == "DeepSpeed config"
+                and not link.path.startswith(("/", "~"))
+                and "$" not in link.path
+            ):
+                yield job, link
+
+
+@_configs_of_commands.rule(
+    "AML043", ERROR, "parse", azureml("operations/_job_operations.py (only code and inputs are uploaded)")
 )
-def configs_travel_with_the_code(submission: Submission) -> Violations:
+def configs_travel_with_the_code(named: tuple[AzureMLJob, Reference]) -> Violations:
     """A DeepSpeed config that the command names by its path is within the code folder.
 
     Prevents: FileNotFoundError on the node, after the queue: only the code folder and the inputs are there.
-    Fix: the config within code, or as an input of type uri_file
+    Fix: move the config into code, or pass it as an input of type uri_file
     """
-    for job in command_jobs(submission):
-        code, base = job.source.value("/code"), job.source.folder
-        names = [link for link in submission.references if link.kind == "DeepSpeed config" and _in_command(job, link)]
-        for link in names:
-            if base is None or not _is_local_name(link.path) or (isinstance(code, str) and _is_remote_code(code)):
-                continue
-            if code is None:
-                message = f"the command reads {link.path}, and the job has no code: nothing is uploaded to the node"
-                yield Violation(where=link.where, message=message, hint="code: ., or an input of type uri_file")
-            elif isinstance(code, str) and _exists(base / code) and not _exists(base / code / link.path):
-                message = f"the command reads {link.path}, which is not in the code folder {code}"
-                hint = f"move it there, or pass it as an input of type uri_file: ${{{{inputs.{_stem(link.path)}}}}}"
-                yield Violation(where=link.where, message=message, hint=hint)
-
-
-def _in_command(job: AzureMLJob, link: Reference) -> bool:
-    """Whether the command names a file from the folder that it starts in."""
-    moves = job.script is not None and any(
-        command.words and command.words[0].value in ("cd", "pushd") for command in job.script.shell.commands
-    )
-    return link.where.path == job.path and not link.where.pointer.startswith("/inputs/") and not moves
-
-
-def _is_local_name(path: str) -> bool:
-    return not path.startswith(("/", "~", "$")) and "$" not in path
-
-
-def _stem(path: str) -> str:
-    return re.sub(r"\W+", "_", Path(path).stem)[:40] or "config"
+    job, link = named
+    code, base = job.value("code"), job.source.folder
+    if code is None:
+        message = f"the command reads {link.path}, and the job has no code: nothing is uploaded to the node"
+        yield Violation(where=link.where, message=message, hint="set code to ., or add an input of type uri_file")
+    elif base is None or not isinstance(code, str) or _is_remote_code(code) or not _exists(base / code):
+        return
+    elif not _exists(base / code / link.path):
+        stem = re.sub(r"\W+", "_", Path(link.path).stem)[:40] or "config"
+        message = f"the command reads {link.path}, which is not in the code folder {code}"
+        hint = f"move it there, or pass it as an input of type uri_file: ${{{{inputs.{stem}}}}}"
+        yield Violation(where=link.where, message=message, hint=hint)
 
 
 def _is_missing(job: AzureMLJob, value: str) -> bool:
-    """Whether a path is known not to be there; of a job without a folder nothing is known."""
+    """Whether a path is known not to exist; of a job without a folder nothing is known."""
     return job.source.folder is not None and not _exists(job.source.folder / value)
 
 

@@ -6,10 +6,4 @@ from typing import Final
 
 from . import command, files, loading, processes, service
 
-MODULES: Final = (
-    loading,
-    service,
-    files,
-    processes,
-    command,
-)
+MODULES: Final = (loading, service, files, processes, command)

@@ -6,6 +6,7 @@ from typing import Final
 
 from ....documents.deepspeed_config import Config
 from ....documents.submission import Submission
+from ....documents.world import world_of
 from ....findings import NOTE, WARNING, Violation, Violations
 from ...rule import submissions
 from ...sources import deepspeed, deepspeed_now, derived
@@ -39,7 +40,7 @@ def _accumulation(submission: Submission, config: Config) -> int | None:
     if written is not None or config.has("/gradient_accumulation_steps"):
         return written
     batch, micro = (config.whole(key) for key in ("/train_batch_size", "/train_micro_batch_size_per_gpu"))
-    replicas = submission.world.replicas
+    replicas = world_of(submission).replicas
     if batch and micro and replicas and not batch % (micro * replicas):
         return batch // (micro * replicas)
     return None
@@ -76,7 +77,7 @@ def sums_are_meant(submission: Submission) -> Violations:
     Prevents: steps that are larger by the number of replicas
     Fix: mean
     """
-    replicas = submission.world.replicas
+    replicas = world_of(submission).replicas
     for config in configs(submission):
         operation = config.read("/gradient_allreduce_op")
         if isinstance(operation, str) and operation.lower() == "sum":

@@ -6,6 +6,7 @@ from typing import Final
 
 from ....documents.deepspeed_config import Config
 from ....documents.submission import FILLERS, Submission
+from ....documents.world import world_of
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...rule import submissions
 from ...sources import deepspeed, deepspeed_now, derived
@@ -70,7 +71,7 @@ def partitions_have_tensor_ranks(submission: Submission) -> Violations:
     Fix: leave it out
     """
     told = bool(submission.megatron) or submission.consumer in FILLERS
-    for config in configs(submission) if told and submission.world.tensor == 1 else ():
+    for config in configs(submission) if told and world_of(submission).tensor == 1 else ():
         if config.switch(PARTITIONED) and submission.consumer not in FILLERS:
             message = "partition_activations: true has no effect: there is one tensor rank to spread over"
             yield Violation(where=config.locate(PARTITIONED), message=message, hint="false")

@@ -8,6 +8,7 @@ from typing import Final
 
 from ....documents.deepspeed_config import BATCH_KEYS, Batch, Config, Number
 from ....documents.submission import Submission
+from ....documents.world import world_of
 from ....findings import ERROR, Violation, Violations
 from ...numbers import listed, neighbours
 from ...rule import subject
@@ -29,7 +30,7 @@ def replicas_of(config: Config, submission: Submission) -> Number | None:
 
     Tensor parallelism that the config asks for is not divided out: without an mpu the parser counts every GPU.
     """
-    world = submission.world
+    world = world_of(submission)
     if world.gpus is None:
         return None
     apart: Number = world.pipeline

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ....documents.deepspeed_config import Config
+from ....documents.world import world_of
 from ....findings import ERROR, WARNING, Violation, Violations
 from ...sources import deepspeed_now, derived
 from .subjects import Run, configs, runs
@@ -60,7 +61,7 @@ def stage_0_accumulates_as_it_computes(run: Run) -> Violations:
     if kind == "bf16" and version < _ACCUMULATES_AS_IT_COMPUTES:
         in_bf16 = version >= _ACCUMULATES_IN_BF16
         fits = "bf16" if in_bf16 else "fp32"
-        pipeline = run.submission.world.pipeline > 1
+        pipeline = world_of(run.submission).pipeline > 1
         refused = summed != "fp32" and not (summed == "bf16" and (in_bf16 or pipeline))
     if refused:
         message = f"grad_accum_dtype: {shown(config.accumulates_in)} with a model in {kind} is refused without ZeRO"
@@ -90,7 +91,7 @@ def pipelines_accumulate_in_fp32(run: Run) -> Violations:
     Prevents: Gradients lose bits in a long sum of bf16 numbers.
     Fix: set data_types.grad_accum_dtype to fp32
     """
-    config, stages = run.config, run.submission.world.pipeline
+    config, stages = run.config, world_of(run.submission).pipeline
     if config.precision == "bf16" and config.stage and stages > 1 and not config.accumulates_in:
         message = f"bf16 gradients of {stages} pipeline stages accumulate in bf16 over all micro-batches"
         hint = 'add "data_types": {"grad_accum_dtype": "fp32"}'

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Final
 
+from ....documents.links import used_config
 from ....documents.submission import Submission
 from ....findings import ERROR, Violation, Violations
 from ...rule import submissions
@@ -31,7 +32,7 @@ def scheduler_sees_the_same_elasticity(submission: Submission) -> Violations:
     Prevents: ElasticityConfigError: Elastic config ... seen by resource scheduler does not match config passed to
     Fix: The same block in both.
     """
-    config = submission.config
+    config = used_config(submission)
     block = {} if config is None or config.json.broken is not None else config.block("/elasticity")
     for setting, text in known(submission, VARIABLE) if block.get("enabled") else ():
         seen = _object(text)

@@ -7,6 +7,7 @@ from typing import Final
 
 from ....documents.deepspeed_config import Config
 from ....documents.submission import Submission
+from ....documents.world import world_of
 from ....findings import ERROR, WARNING, Violation, Violations
 from ...numbers import divisors, listed
 from ...rule import subject, submissions
@@ -67,7 +68,7 @@ def expert_ranks_divide_the_gpus(submission: Submission) -> Violations:
     Prevents: a ValueError when the groups are made
     Fix: a divisor of the GPUs
     """
-    world = submission.world
+    world = world_of(submission)
     for config in _autoep(submission):
         size = config.whole(f"{EXPERTS}/autoep_size")
         stage = world.gpus // world.pipeline if world.gpus and not world.gpus % world.pipeline else None

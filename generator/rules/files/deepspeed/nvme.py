@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ....documents.deepspeed_config import Config, whole_of
+from ....documents.world import world_of
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...sources import deepspeed_now, derived
 from .offload import OFFLOADS, OPTIMIZER, PARAM
@@ -110,7 +111,7 @@ def buffers_hold_a_parameter(run: Run) -> Violations:
     Prevents: a RuntimeError when the parameter is read, or one that overwrites its neighbour
     Fix: set buffer_size to the largest parameter's part on a rank
     """
-    config, model, world = run.config, run.submission.model, run.submission.world
+    config, model, world = run.config, run.submission.model, world_of(run.submission)
     if not model or not world.replicas or config.stage != 3 or config.offload("param") != "nvme":
         return
     pointer = f"{PARAM}/buffer_size"

@@ -6,6 +6,7 @@ from typing import Final
 
 from ....documents.deepspeed_config import Config
 from ....documents.submission import FILLERS, Submission
+from ....documents.world import world_of
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....job.source import escape
 from ...numbers import divisors, listed
@@ -30,7 +31,7 @@ def pipelines_stop_at_stage_1(submission: Submission) -> Violations:
     Prevents: `ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism`
     Fix: stage 1
     """
-    stages = submission.world.pipeline
+    stages = world_of(submission).pipeline
     for config in configs(submission):
         stage = config.stage
         if stages > 1 and stage in (2, 3):
@@ -49,8 +50,8 @@ def pipelines_reduce_at_the_end(submission: Submission) -> Violations:
     """
     for config in configs(submission):
         pointer = f"{ZERO}/overlap_comm"
-        if submission.world.pipeline > 1 and config.stage == 1 and config.switch(pointer):
-            message = f"overlap_comm: true is switched off under {submission.world.pipeline} pipeline stages"
+        if world_of(submission).pipeline > 1 and config.stage == 1 and config.switch(pointer):
+            message = f"overlap_comm: true is switched off under {world_of(submission).pipeline} pipeline stages"
             edits = removed(config, pointer)
             yield Violation(where=config.locate(pointer), message=message, hint="remove overlap_comm", edits=edits)
 
@@ -66,7 +67,7 @@ def pipeline_flags_are_flags(submission: Submission) -> Violations:
         for key in ("pipe_partitioned", "grad_partitioned"):
             value = config.value(f"/pipeline/{key}", True)
             if not isinstance(value, bool):
-                known = submission.world.pipeline > 1
+                known = world_of(submission).pipeline > 1
                 message = f"{key}: {shown(value)} is neither true nor false, which a PipelineModule's engine refuses"
                 severity = None if known else Severity.WARNING
                 where = config.locate(f"/pipeline/{key}")
@@ -97,7 +98,7 @@ def tensor_ranks_divide_the_gpus(submission: Submission) -> Violations:
     Prevents: `N is not divisible by M` when the groups are made
     Fix: a divisor of the GPUs
     """
-    gpus = submission.world.gpus
+    gpus = world_of(submission).gpus
     for config in configs(submission):
         size = config.whole(AUTOTP)
         if gpus and size and size > 1 and gpus % size:
@@ -166,7 +167,7 @@ def tensor_ranks_share_a_node(submission: Submission) -> Violations:
     Prevents: steps that wait for the network
     Fix: at most the GPUs of a node
     """
-    per_node = submission.world.gpus_per_node
+    per_node = world_of(submission).gpus_per_node
     for config in configs(submission):
         size = config.whole(AUTOTP)
         if per_node and size and size > per_node:
@@ -188,7 +189,7 @@ def tensor_ranks_read_one_batch(submission: Submission) -> Violations:
     Prevents: a batch smaller than the one written, by the tensor parallel size
     Fix: multiply, or pass an mpu
     """
-    gpus = submission.world.gpus
+    gpus = world_of(submission).gpus
     for config in configs(submission) if not submission.megatron else ():
         size, batch = config.whole(AUTOTP), config.whole("/train_batch_size")
         if size and size > 1 and submission.consumer in FILLERS and config.value("/train_batch_size") == "auto":
@@ -227,7 +228,7 @@ def elastic_jobs_have_no_stages(submission: Submission) -> Violations:
     Prevents: `Elasticity is not currently supported with pipeline parallelism`
     Fix: no elasticity
     """
-    stages = submission.world.pipeline
+    stages = world_of(submission).pipeline
     for config in configs(submission) if stages > 1 else ():
         if config.switch("/elasticity/enabled"):
             message = f"elasticity is enabled with {stages} pipeline stages, which DeepSpeed refuses"

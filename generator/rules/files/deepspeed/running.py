@@ -7,6 +7,7 @@ from typing import Final
 
 from ....documents.deepspeed_config import Config
 from ....documents.submission import Submission
+from ....documents.world import world_of
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ...rule import submissions
 from ...sources import deepspeed_now, derived
@@ -206,7 +207,7 @@ def node_local_checkpoints_are_gathered(submission: Submission) -> Violations:
     Prevents: parts of a checkpoint on disks that the next job may not have
     Fix: a shared file system
     """
-    nodes = submission.world.nodes
+    nodes = world_of(submission).nodes
     for config in configs(submission):
         if config.switch("/checkpoint/use_node_local_storage") and nodes and nodes > 1:
             message = f"use_node_local_storage: true spreads a checkpoint over the disks of {nodes} nodes"

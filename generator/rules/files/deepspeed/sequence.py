@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ....documents.submission import FILLERS, Submission
+from ....documents.world import world_of
 from ....findings import ERROR, WARNING, Violation, Violations
 from ...numbers import divisors, listed
 from ...rule import submissions
@@ -112,7 +113,7 @@ def mesh_fills_the_gpus(submission: Submission) -> Violations:
     Prevents: a mesh that is larger than the world, or ranks that are in none
     Fix: a product that is the number of GPUs
     """
-    gpus = submission.world.gpus
+    gpus = world_of(submission).gpus
     for config in configs(submission):
         data, sequence = (config.whole(key) for key in ("/data_parallel_size", ULYSSES))
         if gpus and data and sequence and data > 0 and sequence > 0 and data * sequence != gpus:

@@ -14,7 +14,8 @@ from ....documents.submission import Submission
 from ....findings import Edit, Severity, Version, Violation, Violations, When
 from ....job.pointer import escape
 from ....job.wording import printable
-from ...rule import Rule, subject
+from ....rule import Rule
+from ...rule import subject
 from .problem import Fix, Place, Problem, as_hjson
 from .templates import FILL, leftover
 from .unknown import unknown_keys

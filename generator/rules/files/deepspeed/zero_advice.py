@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ....documents.deepspeed_config import ZERO, Config
+from ....documents.world import world_of
 from ....findings import WARNING, Violation, Violations
 from ...sources import deepspeed, deepspeed_now, derived
 from .subjects import Run, configs, runs
@@ -40,7 +41,7 @@ def overlap_is_decided(run: Run) -> Violations:
     Fix: set "overlap_comm" to true
     """
     config, submission = run
-    if config.stage == 2 and not config.has(f"{ZERO}/overlap_comm") and submission.world.pipeline == 1:
+    if config.stage == 2 and not config.has(f"{ZERO}/overlap_comm") and world_of(submission).pipeline == 1:
         message = "overlap_comm is not set, and its default is true only at stage 3:"
         message += " gradients are reduced while nothing is computed"
         yield Violation(where=config.locate(_STAGE), message=message, hint='set "overlap_comm" to true')
@@ -53,7 +54,7 @@ def sharding_needs_replicas(run: Run) -> Violations:
     Prevents: Communication costs time, and no memory is saved.
     Fix: use stage 0, or more replicas
     """
-    config, world = run.config, run.submission.world
+    config, world = run.config, world_of(run.submission)
     offloads = config.offloads("optimizer") or config.offloads("param")
     if config.stage and world.replicas is not None and world.replicas * world.context == 1 and not offloads:
         gpus = f"{world.gpus} GPU{'' if world.gpus == 1 else 's'}"

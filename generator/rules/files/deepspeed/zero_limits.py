@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ....documents.deepspeed_config import ZERO, Config
+from ....documents.world import world_of
 from ....findings import ERROR, WARNING, Violation, Violations
 from ...sources import deepspeed, deepspeed_now
 from .subjects import Run, configs, runs
@@ -124,7 +125,7 @@ def callers_overlap_at_stage_2(run: Run) -> Violations:
     Prevents: `managed_gradient_accumulation=False supports ZeRO overlap_comm only with ZeRO stage 2`
     Fix: remove managed_gradient_accumulation
     """
-    config, stages, pointer = run.config, run.submission.world.pipeline, "/managed_gradient_accumulation"
+    config, stages, pointer = run.config, world_of(run.submission).pipeline, "/managed_gradient_accumulation"
     if config.switch(pointer) is not False:
         return
     overlaps = config.stage in (0, 1) and config.switch(f"{ZERO}/overlap_comm")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ....documents.deepspeed_config import ZERO, Config
+from ....documents.world import world_of
 from ....findings import ERROR, WARNING, Violation, Violations
 from ...numbers import divisors, listed, neighbours
 from ...sources import deepspeed, deepspeed_now
@@ -24,7 +25,7 @@ def second_partitions_divide_the_gpus(run: Run) -> Violations:
     Prevents: `N is not divisible by M` when the engine starts
     Fix: set it to a divisor of the GPUs
     """
-    config, gpus = run.config, run.submission.world.gpus
+    config, gpus = run.config, world_of(run.submission).gpus
     size = config.whole(_HPZ)
     if config.stage == 3 and gpus and size and 1 < size < gpus and gpus % size:
         message = f"zero_hpz_partition_size: {size} does not divide {gpus} GPUs"
@@ -40,7 +41,7 @@ def second_partitions_stay_in_a_node(run: Run) -> Violations:
     Prevents: training slower than without it, or more memory than needed
     Fix: set it to the GPUs per node
     """
-    config, per_node = run.config, run.submission.world.gpus_per_node
+    config, per_node = run.config, world_of(run.submission).gpus_per_node
     size = config.whole(_HPZ)
     if config.stage == 3 and per_node and size and size > 1 and size != per_node:
         crosses = size > per_node
@@ -57,7 +58,7 @@ def quantized_gradients_fill_nodes(run: Run) -> Violations:
     Prevents: `num_gpus not equal to device per node, cannot initialize All-To-All`, or ranks without a group
     Fix: use whole nodes
     """
-    config, gpus, per_node = run.config, run.submission.world.gpus, run.submission.world.gpus_per_node
+    config, gpus, per_node = run.config, world_of(run.submission).gpus, world_of(run.submission).gpus_per_node
     if config.switch(_GRADIENTS) and gpus and per_node and gpus > per_node and gpus % per_node:
         message = f"zero_quantized_gradients: {gpus} GPUs are not a multiple of the {per_node} GPUs per node"
         hint = f"use {listed(neighbours(per_node, gpus))} GPUs, or remove it"
@@ -132,7 +133,7 @@ def mics_shards_divide_the_gpus(run: Run) -> Violations:
     Prevents: an assertion when the groups are made
     Fix: set it to a divisor of the GPUs
     """
-    config, gpus, pointer = run.config, run.submission.world.gpus, f"{ZERO}/mics_shard_size"
+    config, gpus, pointer = run.config, world_of(run.submission).gpus, f"{ZERO}/mics_shard_size"
     size, where = config.whole(pointer), config.locate(pointer)
     if not size or size < 1 or config.stage != 3:
         return

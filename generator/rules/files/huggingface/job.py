@@ -2,86 +2,94 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
+from ....documents.accelerate import is_digits
 from ....documents.submission import Submission
-from ....findings import ERROR, WARNING, Severity, Violation, Violations
-from ...rule import submissions
+from ....documents.training_arguments import TrainingArguments
+from ....documents.world import world_of
+from ....findings import ERROR, WARNING, Severity, Violations
+from ....job.pointer import whole_number
+from ....job.records import Job
+from ...rule import subject
 from ...sources import derived
-from .match import stated
+from ..violations import violation
 
-_PLANNED: Final = derived("what is launched is what was planned only if both say the same")
+_PLANNED: Final = derived("what is launched is what was planned only if both are the same")
 
-#: What scripts call the sequence length: those of transformers' examples, TRL, LLaMA-Factory and axolotl.
+#: How scripts name the sequence length: those of transformers' examples, TRL, LLaMA-Factory and axolotl.
 _LENGTHS: Final = ("max_seq_length", "max_seq_len", "model_max_length", "cutoff_len", "block_size", "max_length")
 
 
-@submissions.rule("HF040", ERROR, "silent", _PLANNED, reads=("training arguments", "job spec"))
-def batch_is_the_jobs(submission: Submission) -> Violations:
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """TrainingArguments with the job that they are for."""
+
+    arguments: TrainingArguments
+    job: Job
+    replicas: int | None
+
+
+@subject("training arguments", "job spec")
+def planned(submission: Submission) -> Iterator[Planned]:
+    """TrainingArguments of a submission with a job."""
+    for arguments in submission.training_arguments if submission.job is not None else ():
+        if submission.job is not None:
+            yield Planned(arguments, submission.job, world_of(submission).replicas)
+
+
+@planned.rule("HF040", ERROR, "silent", _PLANNED)
+def batch_is_the_jobs(planned: Planned) -> Violations:
     """per_device_train_batch_size × gradient_accumulation_steps × the replicas is the job's global_batch.
 
     Prevents: No error: another batch than planned, so another learning curve and another number of steps.
-    Fix: gradient_accumulation_steps that make the job's global_batch
+    Fix: set gradient_accumulation_steps so that the product is the job's global_batch
     """
-    job = submission.job
-    for arguments in submission.training_arguments if job is not None else ():
-        micro, steps = (
-            stated(arguments, name) for name in ("per_device_train_batch_size", "gradient_accumulation_steps")
-        )
-        if job is None or micro is None or steps is None or arguments.value("auto_find_batch_size") is True:
-            continue
-        replicas = submission.world.replicas
-        if not isinstance(micro.value, int) or not isinstance(steps.value, int) or replicas is None:
-            continue
-        total, wanted = micro.value * steps.value * replicas, job.training.global_batch
-        if total != wanted and total > 0:
-            message = f"{micro.words} × {steps.words} × {replicas} replicas = {total}, the job's global_batch {wanted}"
-            severity = None if micro.written and steps.written else Severity.WARNING
-            each = micro.value * replicas
-            hint = f"gradient_accumulation_steps {wanted // each}" if wanted % each == 0 else f"global_batch {total}"
-            where = arguments.locate("gradient_accumulation_steps" if steps.written else "per_device_train_batch_size")
-            yield Violation(where=where, message=message, hint=hint, severity=severity)
+    arguments, batch, replicas = planned.arguments, planned.arguments.batch, planned.replicas
+    if batch is None or replicas is None:
+        return
+    total, wanted = batch.sequences * replicas, planned.job.training.global_batch
+    if total != wanted and total > 0:
+        message = f"{batch.text} × {replicas} replicas = {total}, but the job's global_batch is {wanted}"
+        each, exact = batch.micro * replicas, wanted % (batch.micro * replicas) == 0
+        hint = f"set gradient_accumulation_steps to {wanted // each}" if exact else f"set global_batch to {total}"
+        severity = None if batch.written else Severity.WARNING
+        yield violation(arguments, batch.name, message, hint, severity=severity)
 
 
-@submissions.rule("HF041", ERROR, "silent", _PLANNED, reads=("training arguments", "job spec"))
-def precision_is_the_jobs(submission: Submission) -> Violations:
-    """fp16 and bf16 are on and off as the job's precision says.
+@planned.rule("HF041", ERROR, "silent", _PLANNED)
+def precision_is_the_jobs(planned: Planned) -> Violations:
+    """fp16 and bf16 are on and off as the job's precision requires.
 
     Prevents: No error: training runs in another number format than planned.
-    Fix: the job's precision in the arguments
+    Fix: set the job's precision in the arguments
     """
-    job = submission.job
-    for arguments in submission.training_arguments if job is not None else ():
-        half, brain = stated(arguments, "fp16"), stated(arguments, "bf16")
-        if job is None or half is None or brain is None or job.training.precision not in ("fp16", "bf16", "fp32"):
-            continue
-        if not (half.written or brain.written) or (half.value is True and brain.value is True):
-            continue
-        said = "fp16" if half.value is True else "bf16" if brain.value is True else "fp32"
-        wanted = job.training.precision
-        if said != wanted:
-            where = arguments.locate(said if said != "fp32" else "bf16" if brain.written else "fp16")
-            hint = f"{wanted} true" if wanted != "fp32" else f"{said} false"
-            yield Violation(where=where, message=f"the arguments train in {said}, the job in {wanted}", hint=hint)
+    arguments, wanted = planned.arguments, planned.job.training.precision
+    half, brain = arguments.stated("fp16"), arguments.stated("bf16")
+    if half is None or brain is None or wanted not in ("fp16", "bf16", "fp32"):
+        return
+    if not (half.written or brain.written) or (half.value is True and brain.value is True):
+        return
+    stated = "fp16" if half.value is True else "bf16" if brain.value is True else "fp32"
+    if stated != wanted:
+        name = stated if stated != "fp32" else "bf16" if brain.written else "fp16"
+        hint = f"set {wanted} to true" if wanted != "fp32" else f"set {stated} to false"
+        yield violation(arguments, name, f"the arguments train in {stated}, the job in {wanted}", hint)
 
 
-@submissions.rule("HF029", WARNING, "silent", _PLANNED, reads=("training arguments", "job spec"))
-def sequence_is_the_jobs(submission: Submission) -> Violations:
+@planned.rule("HF029", WARNING, "silent", _PLANNED)
+def sequence_is_the_jobs(planned: Planned) -> Violations:
     """The sequence length that a script is given is the job's.
 
     Prevents: No error: another sequence length than planned, so another memory need and speed.
-    Fix: the job's sequence_length
+    Fix: set the job's sequence_length
     """
-    job = submission.job
-    for arguments in submission.training_arguments if job is not None else ():
-        for name in _LENGTHS:
-            value = arguments.value(name)
-            value = int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 10 else value
-            if isinstance(value, int) and job is not None and not isinstance(value, bool):
-                wanted = job.training.sequence_length
-                if value != wanted:
-                    message = f"{name} is {value}, the job's sequence_length {wanted}"
-                    yield Violation(where=arguments.locate(name), message=message, hint=f"{name} {wanted}")
-
-
-_READS: Final = ("training arguments", "job spec")
+    wanted = planned.job.training.sequence_length
+    for name in _LENGTHS:
+        value = planned.arguments.value(name)
+        length = int(value) if is_digits(value) else whole_number(value)
+        if length is not None and length != wanted:
+            message = f"{name} is {length}, but the job's sequence_length is {wanted}"
+            yield violation(planned.arguments, name, message, f"set {name} to {wanted}")

@@ -1,4 +1,4 @@
-"""The model that a training program is told to load, where the catalog has it."""
+"""The model that a training program loads, where the catalog has it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ....documents.training_arguments import TrainingArguments
 from ....job.plain import plain_source
 from ....job.resolve_model import resolve_model
 
-#: What Hugging Face names have behind the model's: versions, tunings, formats. The architecture is the same.
+#: Suffixes of Hugging Face names: versions, tunings, formats. The architecture is the same.
 _ENDING: Final = re.compile(r"-(?:hf|base|instruct|chat|it|v\d{1,2}(?:\.\d{1,2})?)\Z")
 _LONGEST: Final = 200  # characters of a name
 
 
 def model_of(submission: Submission, arguments: TrainingArguments | None = None) -> Model | None:
-    """The model as given or as the job's; else the one that the arguments name."""
+    """The model of the context or the job, else the one that the arguments name."""
     named = arguments.value("model_name_or_path") if arguments is not None else None
     return submission.model or (model_named(named) if isinstance(named, str) and len(named) < _LONGEST else None)
 

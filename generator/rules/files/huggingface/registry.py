@@ -7,7 +7,6 @@ from typing import Final
 from . import (
     accelerate,
     accelerate_deepspeed,
-    accelerate_launch,
     accelerate_machines,
     arguments,
     configs,
@@ -17,15 +16,5 @@ from . import (
     schedule,
 )
 
-MODULES: Final = (
-    match,
-    configs,
-    arguments,
-    schedule,
-    job,
-    accelerate,
-    accelerate_deepspeed,
-    accelerate_launch,
-    accelerate_machines,
-    parallelism,
-)
+_OF_ARGUMENTS: Final = (match, configs, arguments, schedule, job)
+MODULES: Final = (*_OF_ARGUMENTS, accelerate, accelerate_deepspeed, accelerate_machines, parallelism)

@@ -1,198 +1,159 @@
-"""Hostfiles as DeepSpeed's launcher reads them, and the launch lines that choose among their hosts."""
+"""Hostfiles as DeepSpeed's launcher reads them, and the launch lines that choose among their hosts, or need one."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path, PurePath
 from typing import Final
 
 from ....catalog.loader import closest
+from ....documents.command_line import Argument
 from ....documents.document import EnvironmentFile
 from ....documents.hostfile import Hostfile
-from ....documents.shell.launch_line import Call, Launch, Option
+from ....documents.launcher_call import ON_EVERY_NODE, LauncherCall
 from ....documents.submission import Submission
-from ....documents.world import FLAGS
-from ....findings import ERROR, NOTE, Severity, Violation, Violations
+from ....documents.world import FLAGS, world_of
+from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.wording import show
 from ...numbers import listed
 from ...rule import submissions
 from ...sources import deepspeed_now
-from ..subjects import environment_files, hostfiles
-from .launch_calls import at, at_value, calls_of, hostfile_of, nodes_of_launch, said
+from ..subjects import deepspeed_calls, deepspeed_calls_with_hostfiles, environment_files, hostfiles
 
 _EVEN: Final = ("mpich", "impi", "mvapich", "slurm")
+_DEFAULT: Final = "/job/hostfile"  # deepspeed/launcher/runner.py, DLTS_HOSTFILE @ 0.19.8: the cluster puts it there
+_MOST_HOSTFILES: Final = 20  # that are looked for; a submission has one
+_EVEN_RUNNERS: Final = deepspeed_now("launcher/multinode_runner.py:222, 294, 381 and 482")
+_FILTER: Final = deepspeed_now("launcher/runner.py:327 to 345, parse_resource_filter")
+_NUMBERS: Final = "launcher/runner.py:395, apply_num_nodes_and_gpus: nothing is reported when there are fewer"
+_SLOTS: Final = "launcher/runner.py:400, apply_num_nodes_and_gpus: not compared with the slots"
+_FETCH: Final = "launcher/runner.py:214, fetch_hostfile: a warning, and training on the local node"
 
 
 @hostfiles.rule("LNCH002", ERROR, "launcher", deepspeed_now("launcher/runner.py:229, _parse_hostfile"))
 def lines_are_hosts_with_slots(hostfile: Hostfile) -> Violations:
-    """Every line of a hostfile is HOST slots=N, and one line a host.
+    """Every line of a hostfile is HOST slots=N, and every host has one line.
 
     Prevents: ValueError: Hostfile contains a bad entry, or multiple entries for a host, or is empty.
-    Fix: worker-0 slots=8
+    Fix: write worker-0 slots=8
     """
-    for entry in hostfile.entries:
-        if entry.slots is None:
-            message = f"{show(entry.raw)} is not HOST slots=N: DeepSpeed's launcher refuses the hostfile"
-            yield Violation(
-                where=hostfile.locate(entry), message=message, hint=f"{entry.host.partition(':')[0]} slots=8"
-            )
+    refuses, seen = "DeepSpeed's launcher refuses the hostfile", set[str]()
     if not hostfile.entries:
-        yield Violation(where=hostfile.locate(0), message="the hostfile names no host", hint="worker-0 slots=8")
-    seen: set[str] = set()
+        message = "the hostfile names no host"
+        yield Violation(where=hostfile.locate(0), message=message, hint="write a line such as worker-0 slots=8")
     for entry in hostfile.entries:
+        where = hostfile.locate(entry)
+        if entry.slots is None:
+            message = f"{show(entry.raw)} is not HOST slots=N: {refuses}"
+            yield Violation(where=where, message=message, hint=f"write {entry.host.partition(':')[0]} slots=8")
         if entry.host in seen:
-            message = f"{entry.host} stands twice: DeepSpeed's launcher refuses the hostfile"
-            yield Violation(where=hostfile.locate(entry), message=message, hint="one line a host, with all its slots")
+            message, hint = f"{entry.host} has two lines: {refuses}", "write one line per host, with all its slots"
+            yield Violation(where=where, message=message, hint=hint)
         seen.add(entry.host)
 
 
-@submissions.rule(
-    "LNCH013",
-    ERROR,
-    "launcher",
-    deepspeed_now("launcher/multinode_runner.py:222, 294, 381 and 482"),
-    reads=("hostfile", "launch script"),
-)
+@submissions.rule("LNCH013", ERROR, "launcher", _EVEN_RUNNERS, reads=("hostfile", "launch script"))
 def slots_are_even(submission: Submission) -> Violations:
     """Every host of a job has the same number of slots.
 
-    Prevents: ValueError: MPICH requires same number of devices per node. Else a warning: layouts count on even
-    nodes.
-    Fix: The same slots on every host.
+    Prevents: ValueError: MPICH requires same number of devices per node. Else a warning: layouts assume even nodes.
+    Fix: write the same slots for every host
     """
-    backends = {(call.options.text("--launcher") or "pdsh").lower() for _, call in calls_of(submission, "deepspeed")}
+    backends = {call.backend for call in deepspeed_calls(submission)}
+    needs = next((backend for backend in _EVEN if backend in backends), None)
     for hostfile in submission.hostfiles:
-        counts = [entry.slots for entry in hostfile.entries if entry.slots is not None]
-        odd = next((e for e in hostfile.entries if e.slots is not None and counts and e.slots != counts[0]), None)
-        if odd is None:
-            continue
-        needs = [backend for backend in _EVEN if backend in backends]
-        tail = f": --launcher {needs[0]} takes no such hostfile" if needs else ""
-        message = f"{odd.host} has {odd.slots} slots, and {hostfile.entries[0].host} has {counts[0]}{tail}"
-        severity = Severity.ERROR if needs else Severity.WARNING
-        hint = f"{odd.host} slots={counts[0]}"
-        yield Violation(where=hostfile.locate(odd), message=message, hint=hint, severity=severity)
+        entries = [entry for entry in hostfile.entries if entry.slots is not None]
+        odd = next((entry for entry in entries if entry.slots != entries[0].slots), None)
+        if odd is not None:
+            tail = f": --launcher {needs} refuses such a hostfile" if needs else ""
+            first = f"{entries[0].host} has {entries[0].slots}"
+            message = f"{odd.host} has {odd.slots} slots, and {first}{tail}"
+            hint, severity = f"write {odd.host} slots={entries[0].slots}", ERROR if needs else WARNING
+            yield Violation(where=hostfile.locate(odd), message=message, hint=hint, severity=severity)
 
 
-@submissions.rule(
-    "LNCH004",
-    ERROR,
-    "launcher",
-    deepspeed_now("launcher/runner.py:327 to 345, parse_resource_filter"),
-    reads=("launch script", "hostfile"),
-)
-def chosen_hosts_are_in_the_hostfile(submission: Submission) -> Violations:
+@deepspeed_calls_with_hostfiles.rule("LNCH004", ERROR, "launcher", _FILTER)
+def chosen_hosts_are_in_the_hostfile(call: LauncherCall) -> Violations:
     """--include and --exclude name hosts and slots of the hostfile.
 
     Prevents: ValueError: Hostname 'x' not found in hostfile; No slot '8' specified on host.
-    Fix: Names and slots of the hostfile.
+    Fix: use names and slots of the hostfile
     """
-    for launch, call in calls_of(submission, "deepspeed"):
-        hostfile = hostfile_of(submission, call)
-        for name in ("--include", "--exclude"):
-            option, text = call.options.get(name), call.options.text(name)
-            if hostfile is not None and option is not None and text is not None:
-                yield from _not_there(launch, option, text, hostfile)
+    for chosen in (call.text("--include"), call.text("--exclude")):
+        if chosen is not None and call.hostfile is not None:
+            yield from _not_there(chosen, call.hostfile)
 
 
-def _not_there(launch: Launch, option: Option, text: str, hostfile: Hostfile) -> Violations:
-    slots = {entry.host: entry.slots for entry in hostfile.entries}
-    for part in text.split("@"):
+def _not_there(chosen: Argument[str], hostfile: Hostfile) -> Violations:
+    slots, name = {entry.host: entry.slots for entry in hostfile.entries}, chosen.option.name
+    for part in chosen.value.split("@"):
         host, _, numbers = part.strip().partition(":")
         if host not in slots:
             near = closest(host, slots)
-            message = f"{option.name}: {show(host)} is no host of {hostfile.text.path}"
-            hint = f"did you mean {near}?" if near else listed(list(slots)[:6]) if slots else None
-            yield Violation(where=at_value(launch, option), message=message, hint=hint)
+            hint = f"did you mean {near}?" if near else f"use {listed(list(slots)[:6])}" if slots else None
+            yield chosen.bad_value(f"{name}: {show(host)} is not a host of {hostfile.path}", hint)
             continue
         has = slots[host]
-        for number in numbers.split(",") if numbers else ():
-            number = number.strip()
-            if number.isascii() and number.isdigit() and has is not None and len(number) < 9 and int(number) >= has:
-                message = f"{option.name}: {host} has slots 0 to {has - 1}, and {number} is chosen"
-                yield Violation(where=at_value(launch, option), message=message, hint=f"{host}:0,...,{has - 1}")
+        for number in map(str.strip, numbers.split(",") if numbers else ()):
+            plain = number.isascii() and number.isdigit() and len(number) < 9
+            if plain and has is not None and int(number) >= has:
+                message = f"{name}: {host} has slots 0 to {has - 1}, and {number} is chosen"
+                yield chosen.bad_value(message, f"use {host}:0,...,{has - 1}")
 
 
-@submissions.rule(
-    "LNCH007",
-    ERROR,
-    "silent",
-    deepspeed_now("launcher/runner.py:395, apply_num_nodes_and_gpus: no word when there are fewer"),
-    reads=("launch script", "hostfile"),
-)
-def nodes_are_in_the_hostfile(submission: Submission) -> Violations:
+@deepspeed_calls_with_hostfiles.rule("LNCH007", ERROR, "silent", deepspeed_now(_NUMBERS))
+def nodes_are_in_the_hostfile(call: LauncherCall) -> Violations:
     """The hostfile has as many hosts as --num_nodes, and as the job has nodes.
 
     Prevents: Training on fewer nodes than are paid for.
-    Fix: As many hosts as nodes.
+    Fix: list as many hosts as the job has nodes
     """
-    for launch, call in calls_of(submission, "deepspeed"):
-        hostfile, nodes = hostfile_of(submission, call), call.options.integer("--num_nodes")
-        option = call.options.get("--num_nodes")
-        if hostfile is None:
-            continue
-        hosts = len(hostfile.entries)
-        if option is not None and nodes is not None and nodes > hosts:
-            message = (
-                f"{said(call, '--num_nodes')} is more than the {hosts} hosts of {hostfile.text.path}: {hosts} are taken"
-            )
-            yield Violation(where=at_value(launch, option), message=message, hint=f"--num_nodes {hosts}, or more hosts")
-        script = nodes_of_launch(submission, launch)
-        if script is not None and hosts < script and nodes is None and not _shortened(call):
-            message = f"{hostfile.text.path} names {hosts} hosts, and the job has {script} nodes: the others stand idle"
-            yield Violation(where=hostfile.locate(0), message=message, hint="write it from scontrol show hostnames")
+    nodes, hostfile, job = call.integer("--num_nodes"), call.hostfile, call.script_nodes
+    if hostfile is None:
+        return
+    hosts = len(hostfile.entries)
+    if nodes is not None and nodes.value > hosts:
+        message = f"{nodes} is more than the {hosts} hosts of {hostfile.path}: {hosts} are used"
+        yield nodes.bad_value(message, f"write --num_nodes {hosts}, or add hosts")
+    if nodes is None and job is not None and hosts < job and not call.has("--include", "--exclude"):
+        message = f"{hostfile.path} names {hosts} hosts, and the job has {job} nodes: the others are unused"
+        yield Violation(where=hostfile.locate(0), message=message, hint="write it from scontrol show hostnames")
 
 
-def _shortened(call: Call) -> bool:
-    return call.options.has("--include") or call.options.has("--exclude")
-
-
-@submissions.rule(
-    "LNCH008",
-    ERROR,
-    "training",
-    deepspeed_now("launcher/runner.py:400, apply_num_nodes_and_gpus: not compared with the slots"),
-    reads=("launch script", "hostfile"),
-)
-def gpus_are_in_the_hostfile(submission: Submission) -> Violations:
+@deepspeed_calls_with_hostfiles.rule("LNCH008", ERROR, "training", deepspeed_now(_SLOTS))
+def gpus_are_in_the_hostfile(call: LauncherCall) -> Violations:
     """--num_gpus is no more than the slots of every host, and the GPUs of a node.
 
     Prevents: CUDA error: invalid device ordinal, on the ranks beyond.
-    Fix: No more than the slots.
+    Fix: write no more than the slots
     """
-    for launch, call in calls_of(submission, "deepspeed"):
-        hostfile, gpus = hostfile_of(submission, call), call.options.integer("--num_gpus")
-        option = call.options.get("--num_gpus")
-        short = [e for e in hostfile.entries if e.slots is not None and gpus and gpus > e.slots] if hostfile else []
-        if option is not None and short:
-            message = f"{said(call, '--num_gpus')} is more than the {short[0].slots} slots of {short[0].host}"
-            yield Violation(where=at_value(launch, option), message=message, hint=f"--num_gpus {short[0].slots}")
-            continue
-        has = next((claim for claim in submission.world.said("GPUs per node") if claim.where.path == FLAGS), None)
-        if option is not None and gpus is not None and has is not None and gpus > has.value:
-            message = f"{said(call, '--num_gpus')} is more than {has.words}"
-            yield Violation(where=at_value(launch, option), message=message, hint=f"--num_gpus {has.value}")
+    gpus, entries = call.integer("--num_gpus"), call.hostfile.entries if call.hostfile else ()
+    if gpus is None:
+        return
+    claims = [claim for claim in world_of(call.submission).claims_on("GPUs per node") if claim.where.path == FLAGS]
+    limits = [
+        (e.slots, f"the {e.slots} slots of {e.host}") for e in entries if e.slots is not None and e.slots < gpus.value
+    ]
+    limits += [(claim.value, claim.text) for claim in claims[:1] if claim.value < gpus.value]
+    for has, text in limits[:1]:
+        message, hint = f"{gpus} is more than {text}", f"write --num_gpus {has}"
+        yield gpus.bad_value(message, hint)
 
 
-@submissions.rule("LNCH009", NOTE, "launcher", deepspeed_now("launcher/runner.py:483, main"), reads=("launch script",))
-def hosts_are_reached(submission: Submission) -> Violations:
+@deepspeed_calls.rule("LNCH009", NOTE, "launcher", deepspeed_now("launcher/runner.py:483, main"))
+def hosts_are_reached(call: LauncherCall) -> Violations:
     """deepspeed reaches the hosts of its hostfile by ssh without a password.
 
     Prevents: RuntimeError: Using hostfile, but host was not reachable via ssh.
-    Fix: srun torchrun.
+    Fix: use srun torchrun
     """
-    for launch, call in calls_of(submission, "deepspeed"):
-        options = call.options
-        if not options.has("--hostfile") or options.has("--no_ssh") or options.has("--no_ssh_check"):
-            continue
-        hostfile = hostfile_of(submission, call)
-        several = hostfile is not None and len(hostfile.entries) > 1 and options.integer("--num_nodes") != 1
-        known = several or nodes_of_launch(submission, launch) is not None
-        if known and (options.text("--launcher") or "pdsh") == "pdsh":
-            message = (
-                "deepspeed reaches the other nodes by pdsh and ssh without a password, which many clusters don't allow"
-            )
-            hint = "srun torchrun, which needs no ssh"
-            yield Violation(where=at(launch, call), message=message, hint=hint)
+    several = call.hostfile is not None and len(call.hostfile.entries) > 1 and call.nodes != 1
+    by_ssh = call.has("--hostfile") and not call.has("--no_ssh", "--no_ssh_check")
+    pdsh = (call.options.text("--launcher") or "pdsh") == "pdsh"
+    if by_ssh and pdsh and (several or call.script_nodes is not None):
+        how = "pdsh and ssh without a password, which many clusters don't allow"
+        message, hint = f"deepspeed reaches the other nodes by {how}", "use srun torchrun, which needs no ssh"
+        yield Violation(where=call.where, message=message, hint=hint)
 
 
 @environment_files.rule("LNCH011", ERROR, "launcher", deepspeed_now("launcher/runner.py:609, main"))
@@ -200,15 +161,95 @@ def environment_lines_are_pairs(file: EnvironmentFile) -> Violations:
     """Every line of .deepspeed_env is NAME=VALUE: no blank lines, no comments.
 
     Prevents: ValueError: not enough values to unpack.
-    Fix: NAME=VALUE lines only.
+    Fix: keep NAME=VALUE lines only
     """
     lines = file.lines[:-1] if file.lines and not file.lines[-1][0] else file.lines
     for line, where in lines:
-        if "=" not in line:
+        name, equals, value = line.partition("=")
+        if not equals:
             what = "a comment" if line.lstrip().startswith("#") else "blank" if not line.strip() else show(line)
             message = f"this line is {what}: DeepSpeed's launcher splits every line at an equals sign"
-            yield Violation(where=where, message=message, hint="take it out, or write NAME=VALUE")
-        elif re.match(r"\s*export\s", line) or line.partition("=")[0] != line.partition("=")[0].strip():
-            message = f"{show(line.partition('=')[0])} is taken for the variable's name"
-            hint = f"{line.partition('=')[0].replace('export', '').strip()}={line.partition('=')[2].strip()}"
-            yield Violation(where=where, message=message, hint=hint)
+            yield Violation(where=where, message=message, hint="remove it, or write NAME=VALUE")
+        elif re.match(r"\s*export\s", line) or name != name.strip():
+            hint = f"write {name.replace('export', '').strip()}={value.strip()}"
+            yield Violation(where=where, message=f"{show(name)} is taken for the variable's name", hint=hint)
+
+
+@submissions.rule("LNCH001", ERROR, "silent", deepspeed_now(_FETCH), reads=("launch script",))
+def several_nodes_have_a_hostfile(submission: Submission) -> Violations:
+    """deepspeed in a job over several nodes is given a hostfile that exists, or --no_ssh on each node.
+
+    Prevents: Training on one node while the others are paid for. A warning where the file may be on another machine.
+    Fix: add --hostfile, or use srun torchrun
+    """
+    asked: set[str] = set()
+    for call in deepspeed_calls(submission):
+        nodes = call.script_nodes if call.script_nodes is not None else _nodes_by_gpus(call)
+        several = nodes is not None and nodes > 1
+        if several and call.is_local and not call.has("--num_nodes"):
+            message, hint = _local(call, nodes)
+            yield Violation(where=call.where, message=message, hint=hint)
+        hostfile = call.text("--hostfile")
+        if hostfile is None or not hostfile.value or hostfile.value in asked or len(asked) >= _MOST_HOSTFILES:
+            continue
+        asked.add(hostfile.value)
+        if not _is_there(call, hostfile):
+            absolute = PurePath(hostfile.value).is_absolute()
+            place = hostfile.value if absolute else f"{hostfile.value} in the script's folder"
+            message = f"there is no hostfile {place}: without it deepspeed trains on the local node only"
+            severity = ERROR if several and not absolute else WARNING  # the job may run on another machine
+            hint = "write it before the job starts: a line HOST slots=8 for each node"
+            yield hostfile.bad_value(message, hint, severity=severity)
+
+
+def _local(call: LauncherCall, nodes: int | None) -> tuple[str, str]:
+    """What is said of a deepspeed that trains on its own node only, and what helps."""
+    if any(outer.program in ON_EVERY_NODE for outer in call.launch.calls):
+        message = f"srun starts deepspeed on each of {nodes} nodes, and without --no_ssh each trains by itself"
+        options = '--no_ssh --node_rank "$SLURM_NODEID" --master_addr "$MASTER_ADDR" --hostfile ...'
+        return message, f"write deepspeed {options}"
+    message = f"the job has {nodes} nodes, and deepspeed without a hostfile trains on the first one only"
+    return message, "write deepspeed --hostfile hostfile ..., or start torchrun by srun"
+
+
+def _in_a_file(call: LauncherCall) -> bool:
+    """Whether the call is in a script that is a file; a command of AzureML runs elsewhere."""
+    return any(script.shell is call.shell for script in call.submission.scripts)
+
+
+def _nodes_by_gpus(call: LauncherCall) -> int | None:
+    """The nodes of a script without a #SBATCH block, where the command line or the job spec has them."""
+    submission = call.submission
+    elsewhere = any(outer.program in ON_EVERY_NODE for outer in call.launch.calls)
+    if submission.azureml_jobs or elsewhere or not _in_a_file(call):
+        return None
+    context, cluster, job = submission.context, submission.cluster, submission.job
+    each = context.gpus_per_node or (cluster.accelerators_per_node if cluster else None)
+    gpus = context.gpus or (job.gpus if job else None)
+    return -(-gpus // each) if gpus and each else None
+
+
+def _is_there(call: LauncherCall, hostfile: Argument[str]) -> bool:
+    """Whether a hostfile exists, may exist elsewhere, or is made by what the submission runs."""
+    text, folder = hostfile.value, call.shell.text.folder
+    if text == _DEFAULT or call.submission.hostfiles or folder is None or not _in_a_file(call):
+        return True  # SUB011 reports names that differ
+    if "$" in text or "~" in text or _is_made(call.submission, hostfile):
+        return True
+    try:
+        return (Path(folder) / text).exists()
+    except (OSError, ValueError):
+        return True
+
+
+def _is_made(submission: Submission, hostfile: Argument[str]) -> bool:
+    """Whether a script has the file's name, or the variable that the option expands, also apart from the option."""
+    variables = [re.escape(variable) for word in hostfile.option.values for variable in word.variables]
+    forms = [re.escape(PurePath(hostfile.value).name), *(rf"\$\{{?{variable}\b" for variable in variables)]
+    for script in submission.commands:
+        for line in script.shell.text.content.replace("\\\n", " ").splitlines():
+            plain = re.sub(r"--?[\w-]*hostfile[ =]\S+", "", line)
+            sets = any(re.match(rf"\s*(?:export\s+)?{variable}=", plain) for variable in variables)
+            if not sets and not plain.lstrip().startswith("#") and any(re.search(form, plain) for form in forms):
+                return True
+    return False

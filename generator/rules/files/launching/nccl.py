@@ -3,199 +3,138 @@
 from __future__ import annotations
 
 import difflib
+import json
+from functools import lru_cache
+from importlib.resources import files
 from typing import Final
 
 from ....catalog.loader import closest
 from ....documents.document import Kind
 from ....documents.submission import Submission
-from ....findings import ERROR, WARNING, Severity, Violation, Violations
+from ....documents.world import world_of
+from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...numbers import listed
 from ...rule import submissions
 from ...sources import azureml_examples, ml_engineering, nccl
-from .nccl_variables import NCCL_VARIABLES
-from .settings import known, settings
+from .settings import Setting, known, nccl_settings
 
 _DEBUG: Final = ("VERSION", "WARN", "INFO", "ABORT", "TRACE", "NONE")
 _SUBSYSTEMS: Final = (
-    "INIT",
-    "COLL",
-    "P2P",
-    "SHM",
-    "NET",
-    "GRAPH",
-    "TUNING",
-    "ENV",
-    "ALLOC",
-    "ALLOC_HOST",
-    "CALL",
-    "DESTROY",
-    "PROXY",
-    "NVLS",
-    "BOOTSTRAP",
-    "REG",
-    "PROFILE",
-    "RAS",
-    "ALL",
+    *("INIT", "COLL", "P2P", "SHM", "NET", "GRAPH", "TUNING", "ENV", "ALLOC", "ALLOC_HOST", "CALL", "DESTROY"),
+    *("PROXY", "NVLS", "BOOTSTRAP", "REG", "PROFILE", "RAS", "ALL"),
 )
 #: Likeness of names of which one is taken for a slip of the other; plug-ins have names of their own.
 _SLIP: Final = 0.88
 _READS: Final[tuple[Kind, ...]] = ("launch script", "AzureML job", "environment file")
-_ON: Final = frozenset({"1"})
+_OLD_NAMES: Final = ("ASYNC_ERROR_HANDLING", "BLOCKING_WAIT", "DESYNC_DEBUG", "ENABLE_TIMING")
+_TORCH: Final = "pytorch/pytorch torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp, TORCH_NCCL_* @ 2.13.0"
+_EXAMPLE: Final = azureml_examples("cli/jobs/single-step/gpu_perf/gpu_perf_job.yml:22")
 
 
-@submissions.rule(
-    "NCCL001",
-    ERROR,
-    "init",
-    ml_engineering("network/debug/README.md:125"),
-    reads=("launch script", "AzureML job", "environment file"),
-)
+@lru_cache(maxsize=1)
+def _variables() -> tuple[str, ...]:
+    """The variables that NCCL reads, and such as are no slips; the file says where they are from."""
+    text = (files(__package__) / "nccl_variables.json").read_text(encoding="utf-8")
+    return tuple(sorted(json.loads(text)["variables"]))
+
+
+@submissions.rule("NCCL001", ERROR, "init", ml_engineering("network/debug/README.md:125"), reads=_READS)
 def interface_reaches_the_nodes(submission: Submission) -> Violations:
     """NCCL_SOCKET_IFNAME names a network interface that joins the nodes.
 
     Prevents: Bootstrap : no socket interface found; or a hang.
-    Fix: The cluster's interface.
+    Fix: write the cluster's interface
     """
+    several = (world_of(submission).nodes or 1) > 1
     for setting, value in known(submission, "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
-        if value.startswith("^"):
-            continue
-        names = [name.strip() for name in value.lstrip("=").split(",")]
-        if names and all(name in ("lo", "docker0", "") for name in names):
-            several = (submission.world.nodes or 1) > 1
+        names = {name.strip() for name in value.lstrip("=").split(",")}
+        if not value.startswith("^") and names <= {"lo", "docker0", ""}:
             message = f"{setting.name}={value} joins no two nodes"
-            hint = "the cluster's interface, such as eth0 or ib0, or ^lo,docker for all but these"
-            severity = Severity.ERROR if several else Severity.WARNING
-            where = setting.where_value
-            yield Violation(where=where, message=message, hint=hint, severity=severity)
+            hint = "write the cluster's interface, such as eth0 or ib0, or ^lo,docker for all but these"
+            severity = ERROR if several else WARNING
+            yield Violation(where=setting.where_value, message=message, hint=hint, severity=severity)
 
 
-@submissions.rule(
-    "NCCL002",
-    WARNING,
-    "silent",
-    azureml_examples("cli/jobs/single-step/gpu_perf/gpu_perf_job.yml:22"),
-    reads=("launch script", "AzureML job", "environment file"),
-)
+@submissions.rule("NCCL002", WARNING, "silent", _EXAMPLE, reads=_READS)
 def infiniband_is_used(submission: Submission) -> Violations:
     """NCCL_IB_DISABLE is not set where the nodes are joined by InfiniBand.
 
     Prevents: Gradients at a tenth of the network's speed.
-    Fix: Take it out.
+    Fix: remove it
     """
-    cluster = submission.cluster
+    cluster, nodes = submission.cluster, world_of(submission).nodes
+    if (nodes is not None and nodes <= 1) or (cluster and cluster.network.lower() not in ("infiniband", "roce")):
+        return
     for setting, value in known(submission, "NCCL_IB_DISABLE"):
-        several = submission.world.nodes is None or submission.world.nodes > 1
-        if value not in _ON or not several or (cluster and cluster.network.lower() not in ("infiniband", "roce")):
-            continue
-        tail = f", and {cluster.name} has {cluster.network}" if cluster else ", where there is InfiniBand too"
-        message = f"NCCL_IB_DISABLE=1 sends everything between nodes over TCP{tail}"
-        severity = None if cluster or (submission.world.nodes or 1) > 1 else Severity.NOTE
-        where = setting.where
-        yield Violation(where=where, message=message, hint="take it out", severity=severity)
+        if value == "1":
+            tail = f", and {cluster.name} has {cluster.network}" if cluster else ", also where there is InfiniBand"
+            message = f"NCCL_IB_DISABLE=1 sends everything between nodes over TCP{tail}"
+            severity = WARNING if cluster or nodes else NOTE
+            yield Violation(where=setting.where, message=message, hint="remove it", severity=severity)
 
 
-@submissions.rule(
-    "NCCL003",
-    WARNING,
-    "init",
-    "pytorch/pytorch torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp, TORCH_NCCL_* @ 2.13.0",
-    reads=("launch script", "AzureML job", "environment file"),
-)
-def names_are_todays(submission: Submission) -> Violations:
-    """Variables of PyTorch's process group have today's names: TORCH_NCCL_...
+@nccl_settings.rule("NCCL003", WARNING, "init", _TORCH)
+def names_are_todays(setting: Setting) -> Violations:
+    """Variables of PyTorch's process group have their current names: TORCH_NCCL_...
 
-    Prevents: A deprecation warning from every rank; later nothing.
-    Fix: TORCH_NCCL_ in front.
+    Prevents: A deprecation warning from every rank; later no effect at all.
+    Fix: put TORCH_ before the name
     """
-    old = {
-        "NCCL_ASYNC_ERROR_HANDLING": "TORCH_NCCL_ASYNC_ERROR_HANDLING",
-        "NCCL_BLOCKING_WAIT": "TORCH_NCCL_BLOCKING_WAIT",
-        "NCCL_DESYNC_DEBUG": "TORCH_NCCL_DESYNC_DEBUG",
-        "NCCL_ENABLE_TIMING": "TORCH_NCCL_ENABLE_TIMING",
-    }
-    for setting in settings(submission, old.__contains__):
-        message = f"{setting.name} is PyTorch's old name of {old[setting.name]}: it warns, or does nothing"
-        yield Violation(where=setting.where, message=message, hint=old[setting.name])
+    if setting.name.removeprefix("NCCL_") in _OLD_NAMES:
+        message = f"{setting.name} is PyTorch's old name of TORCH_{setting.name}: it warns, or has no effect"
+        yield Violation(where=setting.where, message=message, hint=f"use TORCH_{setting.name}")
 
 
-@submissions.rule(
-    "NCCL004",
-    WARNING,
-    "silent",
-    nccl("src/debug.cc:48 to 77"),
-    reads=("launch script", "AzureML job", "environment file"),
-)
-def subsystems_exist(submission: Submission) -> Violations:
-    """NCCL_DEBUG_SUBSYS lists parts of NCCL.
+@nccl_settings.rule("NCCL004", WARNING, "silent", nccl("src/debug.cc:48 to 77"))
+def subsystems_exist(setting: Setting) -> Violations:
+    """NCCL_DEBUG_SUBSYS lists subsystems of NCCL.
 
     Prevents: The messages one asked for are not printed.
-    Fix: Parts that NCCL has.
+    Fix: use subsystems that NCCL has
     """
-    for setting, value in known(submission, "NCCL_DEBUG_SUBSYS"):
-        for word in value.lstrip("^").split(","):
-            if word.strip() and word.strip().upper() not in _SUBSYSTEMS:
-                near = closest(word.strip(), [name.lower() for name in _SUBSYSTEMS])
-                message = f"NCCL_DEBUG_SUBSYS={value}: {word.strip()} is no part of NCCL, so it is passed over"
-                hint = f"did you mean {near.upper()}?" if near else "such as INIT,NET"
-                yield Violation(where=setting.where_value, message=message, hint=hint)
+    listed_names = setting.value or "" if setting.name == "NCCL_DEBUG_SUBSYS" else ""
+    for name in map(str.strip, listed_names.lstrip("^").split(",")):
+        if name and name.upper() not in _SUBSYSTEMS:
+            near = closest(name, [known.lower() for known in _SUBSYSTEMS])
+            message = f"NCCL_DEBUG_SUBSYS={setting.value}: {name} is not a subsystem of NCCL, so it is ignored"
+            hint = f"did you mean {near.upper()}?" if near else "use subsystems such as INIT,NET"
+            yield Violation(where=setting.where_value, message=message, hint=hint)
 
 
-@submissions.rule(
-    "NCCL005",
-    WARNING,
-    "silent",
-    nccl("src/debug.cc:48 to 77"),
-    reads=("launch script", "AzureML job", "environment file"),
-)
-def debug_level_exists(submission: Submission) -> Violations:
+@nccl_settings.rule("NCCL005", WARNING, "silent", nccl("src/debug.cc:48 to 77"))
+def debug_level_exists(setting: Setting) -> Violations:
     """NCCL_DEBUG is a level that NCCL has.
 
     Prevents: No messages at all.
-    Fix: WARN or INFO.
+    Fix: use WARN or INFO
     """
-    for setting, value in known(submission, "NCCL_DEBUG"):
-        if value and value.upper() not in _DEBUG:
-            message = f"NCCL_DEBUG={value} is no level of NCCL's: it prints nothing"
-            yield Violation(where=setting.where_value, message=message, hint=listed(_DEBUG[:3]))
+    if setting.name == "NCCL_DEBUG" and setting.value and setting.value.upper() not in _DEBUG:
+        message = f"NCCL_DEBUG={setting.value} is not a level of NCCL's: it prints nothing"
+        yield Violation(where=setting.where_value, message=message, hint=f"use {listed(_DEBUG[:3])}")
 
 
-@submissions.rule(
-    "NCCL006",
-    WARNING,
-    "silent",
-    nccl("src/**/*.cc, NCCL_PARAM and ncclGetEnv"),
-    reads=("launch script", "AzureML job", "environment file"),
-)
-def variables_of_nccl_exist(submission: Submission) -> Violations:
+@nccl_settings.rule("NCCL006", WARNING, "silent", nccl("src/**/*.cc, NCCL_PARAM and ncclGetEnv"))
+def variables_of_nccl_exist(setting: Setting) -> Violations:
     """A variable that begins with NCCL_ is one that NCCL reads.
 
     Prevents: A setting without effect.
-    Fix: Correct the name.
+    Fix: correct the name
     """
-    for setting in settings(submission, lambda name: name.startswith("NCCL_") and name not in NCCL_VARIABLES):
-        name = setting.name
-        near = difflib.get_close_matches(name, sorted(NCCL_VARIABLES), n=1, cutoff=_SLIP)
-        if near:
-            message = f"NCCL reads no {name}: it is passed over"
-            hint = f"did you mean {near[0]}?"
-            yield Violation(where=setting.where, message=message, hint=hint)
+    name, names = setting.name, _variables()
+    near = [] if name in names else difflib.get_close_matches(name, names, n=1, cutoff=_SLIP)
+    if near:
+        message = f"NCCL has no variable {name}, so it is ignored"
+        yield Violation(where=setting.where, message=message, hint=f"did you mean {near[0]}?")
 
 
-@submissions.rule(
-    "NCCL007",
-    WARNING,
-    "silent",
-    nccl("src/transport/p2p.cc and shm.cc"),
-    reads=("launch script", "AzureML job", "environment file"),
-)
-def fast_paths_are_on(submission: Submission) -> Violations:
+@nccl_settings.rule("NCCL007", WARNING, "silent", nccl("src/transport/p2p.cc and shm.cc"))
+def fast_paths_are_on(setting: Setting) -> Violations:
     """Peer-to-peer and shared memory of NCCL are not switched off.
 
     Prevents: Training at a fraction of its speed.
-    Fix: Take it out.
+    Fix: remove it
     """
-    for setting, value in known(submission, "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"):
-        if value in _ON:
-            way = "NVLink and PCIe" if "P2P" in setting.name else "shared memory"
-            message = f"{setting.name}=1 keeps NCCL from {way} within a node: slower, and meant for finding faults"
-            yield Violation(where=setting.where, message=message, hint="take it out")
+    way = {"NCCL_P2P_DISABLE": "NVLink and PCIe", "NCCL_SHM_DISABLE": "shared memory"}.get(setting.name)
+    if way and setting.value == "1":
+        message = f"{setting.name}=1 keeps NCCL from {way} within a node: slower, and meant for debugging"
+        yield Violation(where=setting.where, message=message, hint="remove it")

@@ -4,30 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from . import (
-    environment,
-    hostfiles,
-    launch_lines,
-    launch_ports,
-    launch_ranks,
-    launch_stacked,
-    launch_torchrun,
-    launchers,
-    local_only,
-    local_rank,
-    nccl,
-)
+from . import deepspeed_launcher, environment, hostfiles, lines, nccl, ranks, torchrun
 
-MODULES: Final = (
-    local_only,
-    launchers,
-    local_rank,
-    launch_torchrun,
-    launch_ranks,
-    launch_lines,
-    launch_ports,
-    launch_stacked,
-    hostfiles,
-    environment,
-    nccl,
-)
+MODULES: Final = (deepspeed_launcher, torchrun, ranks, lines, hostfiles, environment, nccl)

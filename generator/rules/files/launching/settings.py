@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from ....documents.document import AzureMLJob, EnvironmentFile, at_key
+from ....documents.document import AzureMLJob, EnvironmentFile
 from ....documents.submission import Submission
 from ....findings import Location
-from ....job.source import escape
+from ...rule import subject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,14 +26,9 @@ def settings(submission: Submission, wanted: Callable[[str], bool], *, with_azur
     for script in submission.commands:
         shell = script.shell
         for found in shell.assignments:
-            if not wanted(found.name):  # before places are looked up: long scripts have many others
-                continue
-            yield Setting(
-                name=found.name,
-                value=found.value,
-                where=shell.locate(found),
-                where_value=shell.locate(found.value_offset),
-            )
+            if wanted(found.name):  # before places are looked up: long scripts have many others
+                where, where_value = shell.locate(found), shell.locate(found.value_offset)
+                yield Setting(name=found.name, value=found.value, where=where, where_value=where_value)
     for job in submission.azureml_jobs if with_azureml else ():
         yield from (setting for setting in _of_azureml(job) if wanted(setting.name))
     for file in submission.environment_files:
@@ -41,14 +36,11 @@ def settings(submission: Submission, wanted: Callable[[str], bool], *, with_azur
 
 
 def _of_azureml(job: AzureMLJob) -> Iterator[Setting]:
-    variables = job.source.value("/environment_variables")
-    for name, value in variables.items() if isinstance(variables, dict) else ():
-        if not isinstance(name, str):
-            continue
-        pointer = f"/environment_variables/{escape(name)}"
-        plain = isinstance(value, (str, int)) and not isinstance(value, bool)
-        text = str(value) if plain and "${{" not in str(value) else None
-        yield Setting(name=name, value=text, where=at_key(job.source, pointer), where_value=job.source.locate(pointer))
+    for name, at, value in job.entries("environment_variables"):
+        if isinstance(name, str):
+            plain = isinstance(value, (str, int)) and not isinstance(value, bool)
+            text = str(value) if plain and "${{" not in str(value) else None
+            yield Setting(name=name, value=text, where=job.locate_key(at), where_value=job.locate(at))
 
 
 def _of_file(file: EnvironmentFile) -> Iterator[Setting]:
@@ -63,3 +55,9 @@ def known(submission: Submission, *names: str, with_azureml: bool = True) -> Ite
     for setting in settings(submission, names.__contains__, with_azureml=with_azureml):
         if setting.value is not None:
             yield setting, setting.value
+
+
+@subject("launch script", "AzureML job", "environment file")
+def nccl_settings(submission: Submission) -> Iterator[Setting]:
+    """Variables that begin with NCCL_, wherever they are set."""
+    return settings(submission, lambda name: name.startswith("NCCL_"))

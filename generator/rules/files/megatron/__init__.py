@@ -1,1 +1,1 @@
-"""Rules on Megatron arguments, and on what a run described by them needs."""
+"""Rules on Megatron arguments: on the options themselves, and on the job that is inferred from them."""

@@ -1,167 +1,136 @@
-"""Batches, lengths and schedules in Megatron arguments."""
+"""Batches, their ramp-ups, lengths and schedules in Megatron arguments."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
-from ....findings import ERROR, Violation, Violations
-from ...numbers import listed, neighbours
+from ....documents.megatron_run import GLOBAL, MICRO, MegatronRun
+from ....findings import ERROR, WARNING, Severity, Violations
+from ...numbers import divisors, listed, nearest, neighbours
 from ...sources import megatron_deepspeed, megatron_lm
-from .rule import (
-    GLOBAL,
-    LM,
-    MICRO,
-    Run,
-    excludes,
-    lm_runs,
-    mds_runs,
-    replicas_of,
-    sized,
-)
+from .rule import at, excludes, lm_runs, mds_runs
 
 _RAMP_UP: Final = "--rampup-batch-size"
+_SCHEDULE: Final = "--step-batch-size-schedule"
+_EXAMPLE: Final = f"use {_RAMP_UP} 16 8 300000"
 _STEPS: Final = ("--train-iters", "--lr-decay-iters", "--lr-warmup-iters")
 _SAMPLES: Final = ("--train-samples", "--lr-decay-samples", "--lr-warmup-samples")
+_WARMUP_SHARE: Final = "--lr-warmup-fraction"
 
 
 @lm_runs.rule("MLM030", ERROR, "init", megatron_lm("training/arguments.py:1276-1302"))
 @mds_runs.rule("MDS013", ERROR, "init", megatron_deepspeed("megatron/arguments.py:241-266"))
-def steps_or_samples(run: Run) -> Violations:
-    """A run is counted in steps or in samples, its warm-up and decay in the same.
+def steps_or_samples(run: MegatronRun) -> Violations:
+    """A run, its warm-up and its decay are counted in one unit: steps or samples.
 
     Prevents: AssertionError: expected iteration-based training
     Fix: count in steps alone, or in samples alone
     """
-    arguments = run.arguments
-    first = _STEPS[0] if arguments.has(_STEPS[0]) else _SAMPLES[0] if arguments.has(_SAMPLES[0]) else None
-    if first is None or arguments.has("--skip-train") or arguments.integer(first) == 0:
+    steps = run.has(_STEPS[0])
+    own, others = (_STEPS, _SAMPLES) if steps else (_SAMPLES, _STEPS)
+    first, warmup = own[0], own[2]
+    if not run.has(first) or run.has("--skip-train") or run.integer(first) == 0:
         return
-    own, others = (_STEPS, _SAMPLES) if first == _STEPS[0] else (_SAMPLES, _STEPS)
-    for other in others:
-        if arguments.has(other) and arguments.value(other) not in (None, 0):
-            message = f"{other} {arguments.value(other)} is given beside {first} {arguments.value(first)}"
-            hint = f"{own[others.index(other)]}, or no {other}"
-            yield Violation(where=arguments.locate(other), message=message, hint=hint)
-    warmup = own[2]
-    if arguments.has("--lr-warmup-fraction") and arguments.value(warmup) not in (None, 0):
-        message = f"{warmup} {arguments.value(warmup)} is given beside --lr-warmup-fraction"
-        yield Violation(where=arguments.locate(warmup), message=message, hint=f"no {warmup}")
-    if first == _STEPS[0]:  # newer versions of Megatron-LM ignore the ramp-up
-        yield from excludes(arguments, first, [_RAMP_UP], ", which ramps over samples: give --train-samples")
+    for instead, other in zip(own, others, strict=True):
+        if run.value(other) not in (None, 0):
+            message = f"{run.shown(other)} is given with {run.shown(first)}"
+            yield at(run, other, message, f"use {instead}, or remove {other}")
+    if run.has(_WARMUP_SHARE) and run.value(warmup) not in (None, 0):
+        yield at(run, warmup, f"{run.shown(warmup)} is given with {_WARMUP_SHARE}", f"remove {warmup}")
+    if steps:  # newer versions of Megatron-LM ignore the ramp-up
+        yield from excludes(run, first, [_RAMP_UP], ", which ramps over samples: give --train-samples")
 
 
 @lm_runs.rule("MLM057", ERROR, "init", megatron_lm("training/training.py:2586"))
 @mds_runs.rule("MDS031", ERROR, "init", megatron_deepspeed("megatron/training.py:277"))
-def length_is_given(run: Run) -> Violations:
-    """A training run says how long it is: --train-iters or --train-samples.
+def length_is_given(run: MegatronRun) -> Violations:
+    """A training run has a length: --train-iters or --train-samples.
 
     Prevents: Exception: either train-iters or train-samples should be provided
-    Fix: give --train-iters
+    Fix: add --train-iters
     """
-    arguments = run.arguments
-    others = (*_STEPS[:1], *_SAMPLES[:1], "--train-tokens", "--skip-train", "--yaml-cfg", "--eval-only", "--epochs")
-    trains = arguments.is_own_program and arguments.launch is not None
-    if trains and all(map(arguments.lacks, others)) and not arguments.has("--phase-transition-iterations"):
-        message = "neither --train-iters nor --train-samples is given"
-        yield Violation(where=arguments.locate(""), message=message, hint="--train-iters N")
+    others = (_STEPS[0], _SAMPLES[0], "--train-tokens", "--skip-train", "--yaml-cfg", "--eval-only", "--epochs")
+    trains = run.is_own_program and run.launch is not None
+    if trains and run.lacks_all(*others) and not run.has("--phase-transition-iterations"):
+        yield at(run, "", "neither --train-iters nor --train-samples is given", "add --train-iters N")
 
 
 @lm_runs.rule("MLM058", ERROR, "init", megatron_lm("core/optimizer_param_scheduler.py:160"))
 @mds_runs.rule("MDS032", ERROR, "init", megatron_deepspeed("megatron/optimizer_param_scheduler.py:30"))
-def warm_up_ends_before_decay(run: Run) -> Violations:
+def warm_up_ends_before_decay(run: MegatronRun) -> Violations:
     """The learning rate's warm-up is shorter than its decay, which by default is as long as the run.
 
     Prevents: AssertionError: lr_warmup_steps < lr_decay_steps
     Fix: shorten the warm-up
     """
-    arguments = run.arguments
     for total, decay, warmup in (_STEPS, _SAMPLES):
-        name = decay if arguments.has(decay) else total
-        steps, warm = arguments.integer(name), arguments.integer(warmup)
-        if steps and steps > 0 and warm is not None and warm >= steps and arguments.lacks("--lr-warmup-fraction"):
-            message = f"{warmup} {warm} is not less than {name} {steps}"
-            yield Violation(where=arguments.locate(warmup), message=message, hint=f"{warmup} {max(steps // 100, 0)}")
-    share = arguments.number("--lr-warmup-fraction")
+        name = decay if run.has(decay) else total
+        steps, warm = run.integer(name), run.integer(warmup)
+        if steps and steps > 0 and warm is not None and warm >= steps and run.lacks(_WARMUP_SHARE):
+            yield at(run, warmup, f"{warmup} {warm} is not less than {name} {steps}", f"use {warmup} {steps // 100}")
+    share = run.number(_WARMUP_SHARE)
     if share is not None and not 0 <= share < 1:
-        message = f"--lr-warmup-fraction {share:g} is no share of the run below 1"
-        yield Violation(
-            where=arguments.locate("--lr-warmup-fraction"), message=message, hint="--lr-warmup-fraction 0.01"
-        )
+        message = f"{_WARMUP_SHARE} {share:g} is not a fraction from 0 to below 1"
+        yield at(run, _WARMUP_SHARE, message, f"use {_WARMUP_SHARE} 0.01")
 
 
 @lm_runs.rule("MLM031", ERROR, "init", megatron_lm("training/arguments.py:1359-1361"))
 @mds_runs.rule("MDS016", ERROR, "init", megatron_deepspeed("megatron/arguments.py:319-321"))
-def saves_have_intervals(run: Run) -> Violations:
+def saves_have_intervals(run: MegatronRun) -> Violations:
     """--save comes with --save-interval, and the smallest learning rate is not above the largest.
 
     Prevents: AssertionError
-    Fix: give --save-interval; lower --min-lr
+    Fix: add --save-interval; lower --min-lr
     """
-    arguments = run.arguments
-    interval = arguments.integer("--save-interval")
-    if arguments.has("--save") and arguments.lacks("--save-interval"):
-        message = "--save is given without --save-interval"
-        yield Violation(where=arguments.locate("--save"), message=message, hint="--save-interval 1000")
-    if arguments.has("--save") and interval is not None and interval < 1 and arguments.flavour == LM:
-        message = f"--save-interval {interval} is less than 1"
-        yield Violation(where=arguments.locate("--save-interval"), message=message, hint="--save-interval 1000")
-    keep = arguments.integer("--save-retain-interval")
+    name, kept = "--save-interval", "--save-retain-interval"
+    interval, keep = run.integer(name), run.integer(kept)
+    if run.has("--save") and run.lacks(name):
+        yield at(run, "--save", f"--save is given without {name}", f"add {name} 1000")
+    if run.has("--save") and interval is not None and interval < 1 and run.is_lm:
+        yield at(run, name, f"{name} {interval} is less than 1", f"use {name} 1000")
     if keep is not None and interval and interval > 0 and (keep < 1 or keep % interval):
-        message = f"--save-retain-interval {keep} is no multiple of --save-interval {interval}"
-        hint = f"--save-retain-interval {listed(neighbours(interval, max(keep, 1)))}"
-        yield Violation(where=arguments.locate("--save-retain-interval"), message=message, hint=hint)
-    least, most = arguments.number("--min-lr"), arguments.number("--lr")
+        hint = f"use {kept} {listed(neighbours(interval, max(keep, 1)))}"
+        yield at(run, kept, f"{kept} {keep} is not a multiple of {name} {interval}", hint)
+    least, most = run.number("--min-lr"), run.number("--lr")
     if least is not None and most is not None and least > most:
-        message = f"--min-lr {least:g} is more than --lr {most:g}"
-        yield Violation(where=arguments.locate("--min-lr"), message=message, hint=f"--min-lr {most / 10:g}")
+        yield at(run, "--min-lr", f"--min-lr {least:g} is more than --lr {most:g}", f"use --min-lr {most / 10:g}")
 
 
 @lm_runs.rule("MLM038", ERROR, "init", megatron_lm("training/arguments.py:715"))
-def evaluation_batch_is_whole(run: Run) -> Violations:
-    """The evaluation's global batch is whole micro-batches of all replicas.
+def evaluation_batch_is_whole(run: MegatronRun) -> Violations:
+    """The evaluation's global batch is a multiple of micro-batch × replicas.
 
     Prevents: AssertionError: eval_global_batch_size must be divisible ...
-    Fix: a multiple of micro-batch × replicas
+    Fix: use a multiple of micro-batch × replicas
     """
-    arguments, submission = run
-    names = ("--eval-global-batch-size", "--eval-micro-batch-size")
-    if not any(map(arguments.has, names)):
+    whole, part = "--eval-global-batch-size", "--eval-micro-batch-size"
+    batch = run.size(whole) if run.has(whole) else run.global_batch
+    micro = run.size(part) if run.has(part) else run.micro_batch
+    if not run.has_any(whole, part) or not batch or not micro or not run.replicas:
         return
-    batch = sized(arguments, names[0] if arguments.has(names[0]) else GLOBAL)
-    micro = sized(arguments, names[1] if arguments.has(names[1]) else MICRO)
-    replicas = replicas_of(submission, arguments)
-    if not batch or not micro or not replicas or micro < 1 or batch % (micro * replicas) == 0:
-        return
-    unit, name = micro * replicas, names[0] if arguments.has(names[0]) else names[1]
-    message = (
-        f"an evaluation batch of {batch} is no multiple of micro-batches of {micro} × {replicas} replicas = {unit}"
-    )
-    yield Violation(where=arguments.locate(name), message=message, hint=f"{names[0]} {listed(neighbours(unit, batch))}")
+    unit = micro * run.replicas
+    if batch % unit:
+        message = f"an evaluation batch of {batch} is not a multiple of micro-batches of {micro} × {run.replicas}"
+        hint = f"use {whole} {listed(neighbours(unit, batch))}"
+        yield at(run, run.first_of(whole, part), f"{message} replicas = {unit}", hint)
 
 
 @lm_runs.rule("MLM059", ERROR, "init", megatron_lm("training/arguments.py:1391-1398"))
 @mds_runs.rule("MDS033", ERROR, "init", megatron_deepspeed("megatron/arguments.py:331-338"))
-def decay_style_has_its_ends(run: Run) -> Violations:
+def decay_style_has_its_ends(run: MegatronRun) -> Violations:
     """A weight decay that grows has a start and an end; a constant one has neither.
 
     Prevents: AssertionError
     Fix: give both ends, or neither
     """
-    arguments = run.arguments
-    ends = ("--start-weight-decay", "--end-weight-decay")
-    style = arguments.value(
-        "--weight-decay-incr-style", "constant" if arguments.sure("--weight-decay-incr-style") else None
-    )
-    for end in ends:
-        if style == "constant" and arguments.has(end):
-            message = f"{end} is given, but --weight-decay-incr-style is constant"
-            yield Violation(
-                where=arguments.locate(end), message=message, hint=f"no {end}, or --weight-decay-incr-style linear"
-            )
-        elif style in ("linear", "cosine") and arguments.lacks(end):
-            message = f"--weight-decay-incr-style {style} without {end}"
-            where = arguments.locate("--weight-decay-incr-style")
-            yield Violation(where=where, message=message, hint=f"{end} 0.1")
+    name = "--weight-decay-incr-style"
+    style = run.choice(name, "constant")
+    for end in ("--start-weight-decay", "--end-weight-decay"):
+        if style == "constant" and run.has(end):
+            yield at(run, end, f"{end} is given, but {name} is constant", f"remove {end}, or use {name} linear")
+        elif style in ("linear", "cosine") and run.lacks(end):
+            yield at(run, name, f"{name} {style} is given without {end}", f"add {end} 0.1")
 
 
 _TOKENIZERS: Final = {
@@ -180,17 +149,99 @@ _TOKENIZERS: Final = {
 
 @lm_runs.rule("MLM060", ERROR, "init", megatron_lm("training/tokenizer/tokenizer.py:20"))
 @mds_runs.rule("MDS034", ERROR, "init", megatron_deepspeed("megatron/tokenizer/tokenizer.py:12"))
-def tokenizers_have_their_files(run: Run) -> Violations:
-    """A tokenizer comes with the files, or the size, that it is made of.
+def tokenizers_have_their_files(run: MegatronRun) -> Violations:
+    """A tokenizer comes with the files, or the size, that it is built from.
 
     Prevents: AssertionError
     Fix: give the tokenizer's files
     """
-    arguments = run.arguments
-    kind = arguments.value("--tokenizer-type")
-    for name in _TOKENIZERS.get(kind, ()) if isinstance(kind, str) else ():
+    kind = run.value("--tokenizer-type")
+    for name in _TOKENIZERS.get(kind, ()) if isinstance(kind, str) and run.launch is not None else ():
         # newer versions take --tokenizer-model for every kind
-        if arguments.lacks(name) and arguments.lacks("--tokenizer-model") and arguments.launch is not None:
-            message = f"--tokenizer-type {kind} without {name}"
-            hint = f"{name} {'50257' if name == '--vocab-size' else 'PATH'}"
-            yield Violation(where=arguments.locate("--tokenizer-type"), message=message, hint=hint)
+        if run.lacks_all(name, "--tokenizer-model"):
+            hint = f"add {name} {'50257' if name == '--vocab-size' else 'PATH'}"
+            yield at(run, "--tokenizer-type", f"--tokenizer-type {kind} is given without {name}", hint)
+
+
+@mds_runs.rule("MDS009", ERROR, "init", megatron_deepspeed("megatron/microbatches.py:21-137"))
+def ramp_up_is_whole(run: MegatronRun) -> Violations:
+    """A batch ramp-up has a start, an increment that divides the rest of the global batch, and a number of samples.
+
+    Prevents: AssertionError: expected the following format ...
+    Fix: make every batch of the ramp-up whole
+    """
+    numbers, final = _numbers(run), run.global_batch
+    if numbers is None:
+        return
+    if len(numbers) != 3:
+        message = f"{_RAMP_UP} has {len(numbers)} values, not 3: start, increment, samples"
+        yield at(run, _RAMP_UP, message, _EXAMPLE)
+        return
+    start, step, samples = numbers
+    if min(numbers) < 1:
+        message = f"{_RAMP_UP} {start} {step} {samples}: start, increment and samples must be at least 1"
+        yield at(run, _RAMP_UP, message, _EXAMPLE)
+    elif final == start:
+        message = f"{_RAMP_UP} starts at {start}, which is {GLOBAL} already: its steps are divided by 0"
+        yield at(run, _RAMP_UP, message, f"use a start below {final}, or remove {_RAMP_UP}")
+    elif final is not None and final < start:
+        message = f"{_RAMP_UP} {start} {step}: {start} is more than {GLOBAL} {final}"
+        yield at(run, _RAMP_UP, message, f"use a start below {final}")
+    elif final is not None and (way := final - start) % step:
+        message = f"{_RAMP_UP} {start} {step}: {final} − {start} = {way} is not a multiple of {step}"
+        yield at(run, _RAMP_UP, message, f"use an increment of {listed(nearest(divisors(way), step, 3))}")
+    elif final is not None:
+        yield from _steps_of_ramp_up(run, start, step)
+
+
+def _numbers(run: MegatronRun) -> list[int] | None:
+    """The ramp-up's numbers; None where they can't be known."""
+    values = run.value(_RAMP_UP)
+    texts = [str(value) for value in values] if isinstance(values, tuple) else [""]
+    known = all(text.isascii() and text.isdigit() and len(text) < 16 for text in texts)
+    return [int(text) for text in texts] if known else None
+
+
+def _steps_of_ramp_up(run: MegatronRun, start: int, step: int) -> Violations:
+    """Every batch on the way is whole micro-batches of all replicas."""
+    if not run.micro_batch or not run.replicas or run.has("--decrease-batch-size-if-needed"):
+        return
+    unit = run.micro_batch * run.replicas
+    product = f"{MICRO} {run.micro_batch} × {run.replicas} replicas = {unit}"
+    for value, what in ((start, "start"), (step, "increment")):
+        if value % unit:
+            message = f"{_RAMP_UP}: the {what} of {value} is not a multiple of {product}"
+            article = "a" if what == "start" else "an"
+            yield at(run, _RAMP_UP, message, f"use {article} {what} of {listed(neighbours(unit, value))}")
+
+
+@lm_runs.rule(
+    "MLM029",
+    WARNING,
+    "init",
+    "NVIDIA/Megatron-LM megatron/core/num_microbatches_calculator.py:398-433 @ core_v0.16.1; "
+    + megatron_lm("core/num_microbatches_calculator.py:102, training/arguments.py:698"),
+)
+def lm_ramp_up(run: MegatronRun) -> Violations:
+    """A batch ramp-up has whole steps; newer versions use --step-batch-size-schedule instead.
+
+    Prevents: AssertionError, or ValueError; newer versions never ramp up the batch
+    Fix: use --step-batch-size-schedule; in older versions make every batch of the ramp-up whole
+    """
+    for violation in ramp_up_is_whole.check(run):
+        yield replace(violation, severity=Severity.ERROR)
+    if run.has(_RAMP_UP):
+        message = f"{_RAMP_UP} is deprecated: newer versions of Megatron-LM ignore it, and have {_SCHEDULE}"
+        yield at(run, _RAMP_UP, message, f"use {_SCHEDULE} {_as_schedule(run)}, without {GLOBAL}")
+    if run.has(_SCHEDULE) and run.has(GLOBAL):
+        message = f"{run.shown(GLOBAL)} is given with {_SCHEDULE}, which has the batches"
+        yield at(run, GLOBAL, message, f"remove {GLOBAL}", severity=Severity.ERROR)
+
+
+def _as_schedule(run: MegatronRun) -> str:
+    """The ramp-up as a schedule, which counts in tokens: its first batch and its last, where its numbers are known."""
+    numbers, final, tokens = _numbers(run), run.global_batch, run.size("--seq-length")
+    if numbers is None or len(numbers) != 3 or not final or not tokens:
+        return '"0:16 1B:32"'
+    start, _, samples = numbers
+    return f'"0:{start} {samples * tokens}:{final}"'

@@ -2,170 +2,139 @@
 
 from __future__ import annotations
 
-from pathlib import PurePath
+from collections.abc import Iterator
 from typing import Final
 
 from ....documents.deepspeed_config import Config
-from ....documents.links import references
-from ....documents.megatron_arguments import MegatronArguments
+from ....documents.megatron_run import GLOBAL, MICRO, MegatronRun
 from ....documents.submission import Submission
-from ....findings import ERROR, WARNING, Location, Severity, Violation, Violations
+from ....findings import ERROR, WARNING, Severity, Violation, Violations
+from ...rule import subject
 from ...sources import deepspeed_now, megatron_deepspeed
-from .rule import GLOBAL, MDS, MICRO, Run, mds_runs, replicas_of, sized
+from .rule import READS, at, mds_runs
 
 _STAGE: Final = "--zero-stage"
 _DEFAULT_STAGE: Final = 1  # megatron/arguments.py of Megatron-DeepSpeed @ 4efb479d
-_BATCHES: Final = ((GLOBAL, "/train_batch_size"), (MICRO, "/train_micro_batch_size_per_gpu"))
+_BATCHES: Final = ((GLOBAL, "train_batch_size"), (MICRO, "train_micro_batch_size_per_gpu"))
 
 
-def config_of(arguments: MegatronArguments, submission: Submission) -> Config | None:
-    """The DeepSpeed config of a run: the one it names, else the only one; None where that can't be told."""
-    configs = submission.configs
-    named = {link.name for link in references(submission) if link.where.path == arguments.path}
-    own = [config for config in configs if config.path == arguments.path or PurePath(config.path).name in named]
-    found = own or ([] if named else configs)
-    return found[0] if len(found) == 1 and arguments.flavour == MDS else None
+@subject(*READS)
+def configured_runs(submission: Submission) -> Iterator[tuple[MegatronRun, Config]]:
+    """Runs of Megatron-DeepSpeed, each with its DeepSpeed config."""
+    for run in mds_runs(submission):
+        if run.config is not None:
+            yield run, run.config
 
 
-def stage_of(arguments: MegatronArguments, submission: Submission) -> tuple[int, Location] | None:
-    """The ZeRO stage that the engine runs, and where it is said."""
-    config = config_of(arguments, submission)
-    if config is None:
-        return None
-    stage = config.stage
-    return None if stage is None else (stage, config.locate("/zero_optimization/stage"))
+@configured_runs.rule("MDS014", ERROR, "silent", megatron_deepspeed("pretrain_gpt.py:49"))
+def stage_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
+    """--zero-stage, which decides on zero.Init, equals the config's stage, which the engine runs.
 
-
-@mds_runs.rule("MDS014", ERROR, "silent", megatron_deepspeed("pretrain_gpt.py:49"))
-def stage_is_the_configs(run: Run) -> Violations:
-    """--zero-stage, which decides on zero.Init, is the config's stage, which the engine runs.
-
-    Prevents: zero.Init without stage 3, or stage 3 without it: nothing compares the two
+    Prevents: No error: zero.Init runs without stage 3, or stage 3 without it.
     Fix: give both the same stage
     """
-    arguments, submission = run
-    found, stage = stage_of(arguments, submission), arguments.setting(_STAGE, _DEFAULT_STAGE)
-    if found is None or stage is None or found[0] == stage:
+    run, config = configured
+    ours, theirs = run.setting(_STAGE, _DEFAULT_STAGE), config.stage
+    if theirs is None or ours is None or theirs == ours:
         return
-    said = f"{_STAGE} {stage}" if arguments.has(_STAGE) else f"{_STAGE} is {stage} by default"
-    message = f"{said}, but zero_optimization.stage is {found[0]}"
-    decides = arguments.has(_STAGE) or 3 in (stage, found[0])  # the default of 1 is as good as any other but 3
+    given = f"{_STAGE} {ours}" if run.has(_STAGE) else f"{_STAGE} is {ours} by default"
+    decides = run.has(_STAGE) or 3 in (ours, theirs)  # a default of 1 does what any stage but 3 does
     severity = None if decides else Severity.WARNING
-    yield Violation(where=arguments.locate(_STAGE), message=message, hint=f"{_STAGE} {found[0]}", severity=severity)
+    yield at(
+        run, _STAGE, f"{given}, but zero_optimization.stage is {theirs}", f"use {_STAGE} {theirs}", severity=severity
+    )
 
 
-@mds_runs.rule("MDS015", ERROR, "training", megatron_deepspeed("megatron/training.py:79"))
-def precision_is_the_configs(run: Run) -> Violations:
-    """The precision on the command line, which builds the model, is the config's, which runs it.
+@configured_runs.rule("MDS015", ERROR, "training", megatron_deepspeed("megatron/training.py:79"))
+def precision_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
+    """The precision on the command line, which builds the model, equals the config's, which runs it.
 
-    Prevents: a mismatch of types at the first product or all-reduce
+    Prevents: The first product or all-reduce fails: its operands differ in type.
     Fix: give both the same precision
     """
-    arguments, submission = run
-    config = config_of(arguments, submission)
-    if config is None or not arguments.sure("--bf16", "--fp16"):
+    run, config = configured
+    filled = any(config.value(f"/{name}/enabled") == "auto" for name in ("fp16", "bf16"))
+    if filled or config.has("/amp") or not run.sure("--bf16", "--fp16"):
         return
-    ours = next((name for name in ("bf16", "fp16") if arguments.has(f"--{name}")), None)
     theirs = None if config.precision == "fp32" else config.precision
-    if ours == theirs or config.has("/amp") or any(config.value(f"/{n}/enabled") == "auto" for n in ("fp16", "bf16")):
+    ours = next((name for name in ("bf16", "fp16") if run.has(f"--{name}")), None)
+    if ours == theirs:
         return
-    said = f"--{ours}" if ours else "neither --bf16 nor --fp16 is given"
-    message = f"{said}, but the config has {theirs or 'neither'} enabled"
-    if ours and theirs is None:
-        where, hint = arguments.locate(f"--{ours}"), f'"{ours}": {{"enabled": true}} in the config'
-    else:
-        where = arguments.locate(f"--{ours}") if ours else config.locate(f"/{theirs}/enabled")
-        hint = f"--{theirs}"
+    given = f"--{ours}" if ours else "neither --bf16 nor --fp16 is given"
+    message = f"{given}, but the config has {theirs or 'neither'} enabled"
+    where = run.locate(f"--{ours}") if ours else config.locate(f"/{theirs}/enabled")
+    hint = f"use --{theirs}" if theirs else f'add "{ours}": {{"enabled": true}} to the config'
     yield Violation(where=where, message=message, hint=hint)
 
 
-@mds_runs.rule("BATCH012", ERROR, "parse", megatron_deepspeed("megatron/microbatches.py:64; megatron/training.py:79"))
-def batch_is_the_configs(run: Run) -> Violations:
-    """The batches on the command line are the config's.
+@configured_runs.rule("BATCH012", ERROR, "parse", megatron_deepspeed("megatron/microbatches.py:64, training.py:79"))
+def batch_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
+    """The batches on the command line equal the config's.
 
-    Prevents: a batch that is another one to DeepSpeed than to Megatron
+    Prevents: DeepSpeed and Megatron train with different batches.
     Fix: give both the same batch
     """
-    arguments, submission = run
-    config = config_of(arguments, submission)
-    if config is None:
-        return
-    for name, pointer in _BATCHES:
-        ours, theirs = arguments.integer(name), config.whole(pointer)
+    run, config = configured
+    for name, key in _BATCHES:
+        ours, theirs = run.integer(name), config.whole(f"/{key}")
         if ours is not None and theirs is not None and ours != theirs:
-            message = f"{name} {ours}, but {pointer[1:]} is {theirs} in the config"
-            yield Violation(
-                where=arguments.locate(name), message=message, hint=f'"{pointer[1:]}": {ours} in the config'
-            )
-    steps, batch = config.whole("/gradient_accumulation_steps"), sized(arguments, GLOBAL)
-    micro, replicas = sized(arguments, MICRO), replicas_of(submission, arguments)
-    if not steps or not batch or not micro or not replicas or batch % (micro * replicas):
-        return
-    if batch // (micro * replicas) != steps:
-        message = (
-            f"gradient_accumulation_steps: {steps}, but {GLOBAL} {batch} over {MICRO} {micro} × {replicas} replicas"
-            f" is {batch // (micro * replicas)}"
-        )
-        where = config.locate("/gradient_accumulation_steps")
-        hint = f'"gradient_accumulation_steps": {batch // (micro * replicas)}, or leave it out'
-        yield Violation(where=where, message=message, hint=hint)
+            message = f"{name} {ours}, but {key} is {theirs} in the config"
+            yield at(run, name, message, f'set "{key}" to {ours} in the config')
+    key, batch, unit = "gradient_accumulation_steps", run.global_batch, (run.micro_batch or 0) * (run.replicas or 0)
+    steps, own = config.whole(f"/{key}"), batch // unit if batch and unit and batch % unit == 0 else None
+    if steps and own and steps != own:
+        product = f"{GLOBAL} {batch} over {MICRO} {run.micro_batch} × {run.replicas} replicas"
+        message, hint = f"{key}: {steps}, but {product} is {own}", f'set "{key}" to {own}, or remove it'
+        yield Violation(where=config.locate(f"/{key}"), message=message, hint=hint)
 
 
-@mds_runs.rule("MDS043", WARNING, "silent", megatron_deepspeed("megatron/optimizer/__init__.py:107"))
-def clipping_is_the_configs(run: Run) -> Violations:
-    """Gradients are clipped by the config's gradient_clipping; --clip-grad says the same, or is ignored.
+@configured_runs.rule("MDS043", WARNING, "silent", megatron_deepspeed("megatron/optimizer/__init__.py:107"))
+def clipping_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
+    """--clip-grad equals the config's gradient_clipping, which is the one in effect.
 
-    Prevents: another clipping than written, silently
+    Prevents: No error: gradients are clipped at another norm than the one written.
     Fix: give both the same clipping
     """
-    arguments, submission = run
-    config, ours = config_of(arguments, submission), arguments.number("--clip-grad")
-    if config is None or ours is None or not arguments.has("--deepspeed"):
-        return
-    theirs = config.value("/gradient_clipping")
-    if isinstance(theirs, (int, float)) and not isinstance(theirs, bool) and float(theirs) != float(ours):
+    run, config = configured
+    ours, theirs = run.number("--clip-grad"), config.value("/gradient_clipping")
+    given = isinstance(theirs, (int, float)) and not isinstance(theirs, bool)
+    if ours is not None and given and run.has("--deepspeed") and theirs != ours:
         message = f"--clip-grad {ours:g} is ignored: gradient_clipping is {theirs:g} in the config"
-        yield Violation(where=arguments.locate("--clip-grad"), message=message, hint=f'"gradient_clipping": {ours:g}')
+        yield at(run, "--clip-grad", message, f'set "gradient_clipping" to {ours:g}')
 
 
-@mds_runs.rule("PIPE002", ERROR, "init", megatron_deepspeed("pretrain_gpt.py:54"))
-def sharded_gradients_have_no_pipeline(run: Run) -> Violations:
+@configured_runs.rule("PIPE002", ERROR, "init", megatron_deepspeed("pretrain_gpt.py:54"))
+def sharded_gradients_have_no_pipeline(configured: tuple[MegatronRun, Config]) -> Violations:
     """ZeRO stages 2 and 3 need --no-pipeline-parallel: without it even one stage is a pipeline.
 
     Prevents: AssertionError: ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism
-    Fix: --no-pipeline-parallel
+    Fix: add --no-pipeline-parallel
     """
-    arguments, submission = run
-    found = stage_of(arguments, submission)
-    runs = arguments.program == "pretrain_gpt.py" and arguments.has("--deepspeed")
-    if found is None or found[0] < 2 or not runs or not arguments.lacks("--no-pipeline-parallel"):
+    run, config = configured
+    engine = run.program == "pretrain_gpt.py" and run.has("--deepspeed")
+    if not engine or (config.stage or 0) < 2 or not run.lacks("--no-pipeline-parallel"):
         return
-    if arguments.setting("--pipeline-model-parallel-size", 1) == 1:  # of more stages, another rule speaks
-        message = (
-            f"zero_optimization.stage is {found[0]} without --no-pipeline-parallel: one stage is a PipelineModule too"
-        )
-        yield Violation(where=arguments.locate("--deepspeed"), message=message, hint="--no-pipeline-parallel")
+    if run.pipeline == 1:  # more stages are reported by another rule
+        message = f"zero_optimization.stage is {config.stage} without --no-pipeline-parallel"
+        yield at(run, "--deepspeed", f"{message}: one stage is a PipelineModule too", "add --no-pipeline-parallel")
 
 
-@mds_runs.rule("MDS045", ERROR, "init", deepspeed_now("runtime/engine.py:2342; ops/adam/cpu_adam.py:148"))
-def offloaded_optimizer_is_on_the_host(run: Run) -> Violations:
-    """An optimizer that the config offloads is made by --cpu-optimizer, and the other way round.
+@configured_runs.rule("MDS045", ERROR, "init", deepspeed_now("runtime/engine.py:2342; ops/adam/cpu_adam.py:148"))
+def offloaded_optimizer_is_on_the_host(configured: tuple[MegatronRun, Config]) -> Violations:
+    """An optimizer that the config offloads comes with --cpu-optimizer, and the other way round.
 
     Prevents: ZeRORuntimeException: You are using ZeRO-Offload with a client provided optimizer
-    Fix: --cpu-optimizer with offload_optimizer
+    Fix: use --cpu-optimizer together with offload_optimizer
     """
-    arguments, submission = run
-    config = config_of(arguments, submission)
-    if config is None or config.has("/optimizer") or not arguments.has("--deepspeed"):
+    run, config = configured
+    own = "--cpu-optimizer"
+    if config.has("/optimizer") or not run.has("--deepspeed"):
         return
     device, forced = config.offload("optimizer"), config.switch("/zero_force_ds_cpu_optimizer")
-    offloads = device in ("cpu", "nvme") and config.stage != 0
-    if offloads and arguments.lacks("--cpu-optimizer") and forced:
-        message = f"offload_optimizer.device is {device} in the config, without --cpu-optimizer"
+    if device in ("cpu", "nvme") and config.stage != 0 and run.lacks(own) and forced:
+        message = f"offload_optimizer.device is {device} in the config, without {own}"
         where = config.locate("/zero_optimization/offload_optimizer/device")
-        yield Violation(where=where, message=message, hint="--cpu-optimizer")
-    whole = device == "none"
-    if arguments.has("--cpu-optimizer") and arguments.lacks("--cpu-torch-adam") and whole:
-        message = "--cpu-optimizer, but the config offloads no optimizer: its parameters are on the GPU"
-        hint = '"offload_optimizer": {"device": "cpu"} in zero_optimization, or no --cpu-optimizer'
-        yield Violation(where=arguments.locate("--cpu-optimizer"), message=message, hint=hint)
+        yield Violation(where=where, message=message, hint=f"add {own}")
+    if run.has(own) and run.lacks("--cpu-torch-adam") and device == "none":
+        message = f"{own}, but the config offloads no optimizer: its parameters are on the GPU"
+        yield at(run, own, message, f'set offload_optimizer.device to "cpu" in zero_optimization, or remove {own}')

@@ -4,176 +4,150 @@ from __future__ import annotations
 
 from typing import Final
 
-from ....findings import ERROR, Violation, Violations
+from ....documents.megatron_run import HEADS, PIPELINE, TENSOR, MegatronRun
+from ....findings import ERROR, Violations
 from ...numbers import divisors, listed, nearest
 from ...sources import megatron_deepspeed
-from .rule import PIPELINE, TENSOR, Run, degree, excludes, gpus_of, mds_runs, needs
+from .rule import at, excludes, mds_runs, needs, undivided
 
 _FP8: Final = ("--fp8-hybrid", "--fp8-e4m3")
-_NO_PIPELINE: Final = "--no-pipeline-parallel"
+_GRANULARITY: Final = "--recompute-granularity"
+_METHOD: Final = "--recompute-method"
+_ENGINE: Final = "--transformer-impl"
 
 
 @mds_runs.rule("MDS001", ERROR, "silent", megatron_deepspeed("megatron/arguments.py:73, 85"))
-def sizes_are_within_the_gpus(run: Run) -> Violations:
-    """Tensor and pipeline parallel sizes are at most the GPUs: larger ones are cut down without a word.
+def sizes_are_within_the_gpus(run: MegatronRun) -> Violations:
+    """Tensor and pipeline parallel sizes are at most the GPUs: larger ones are silently reduced.
 
-    Prevents: other sizes than those asked for, silently
-    Fix: sizes that the GPUs hold
+    Prevents: No error: the run uses other sizes than those asked for.
+    Fix: use sizes that the GPUs hold
     """
-    arguments, submission = run
-    gpus = gpus_of(submission, arguments)
-    tensor, stages = degree(arguments, TENSOR), degree(arguments, PIPELINE)
-    if not gpus or not tensor or not stages:
+    room = run.gpus
+    if not room or not run.tensor or not run.pipeline:
         return
-    room = gpus
-    for name, size in ((TENSOR, tensor), (PIPELINE, stages)):
+    for name, size in ((TENSOR, run.tensor), (PIPELINE, run.pipeline)):
         if size > room:
-            message = f"{name} {size} is more than the {room} GPUs that there are for it: {room} is taken instead"
-            hint = f"{name} {listed(nearest(divisors(room), size, 3))}"
-            yield Violation(where=arguments.locate(name), message=message, hint=hint)
+            message = f"{name} {size} is more than the {room} GPUs that there are for it: {room} is used instead"
+            yield at(run, name, message, f"use {name} {listed(nearest(divisors(room), size, 3))}")
         room = max(room // size, 1)
 
 
 @mds_runs.rule("MDS003", ERROR, "init", megatron_deepspeed("megatron/arguments.py:94-96"))
-def one_stage_without_pipeline(run: Run) -> Violations:
-    """--no-pipeline-parallel goes with one stage.
+def one_stage_without_pipeline(run: MegatronRun) -> Violations:
+    """--no-pipeline-parallel is used with one stage.
 
     Prevents: AssertionError: pipeline_model_parallel_size must be 1 if pipeline parallel is disabled
-    Fix: one stage, or no --no-pipeline-parallel
+    Fix: use one stage, or remove --no-pipeline-parallel
     """
-    arguments = run.arguments
-    stages = degree(arguments, PIPELINE)
-    if arguments.has(_NO_PIPELINE) and stages is not None and stages > 1:
-        message = f"{_NO_PIPELINE} with {PIPELINE} {stages}"
-        yield Violation(
-            where=arguments.locate(_NO_PIPELINE), message=message, hint=f"{PIPELINE} 1, or no {_NO_PIPELINE}"
-        )
+    yield from undivided(run, "--no-pipeline-parallel", PIPELINE)
 
 
 @mds_runs.rule("MDS035", ERROR, "init", megatron_deepspeed("megatron/arguments.py:186-190, 323"))
-def one_half_precision(run: Run) -> Violations:
+def one_half_precision(run: MegatronRun) -> Violations:
     """A run has one precision: fp16 or bf16; the options of a half precision go with it.
 
     Prevents: AssertionError
     Fix: keep one precision
     """
-    arguments = run.arguments
-    yield from excludes(arguments, "--bf16", ["--fp16"])
-    yield from needs(arguments, "--fp16-lm-cross-entropy", ["--fp16"])
-    yield from needs(arguments, "--fp32-residual-connection", ["--bf16", "--fp16"])
+    yield from excludes(run, "--bf16", ["--fp16"])
+    yield from needs(run, "--fp16-lm-cross-entropy", "--fp16")
+    yield from needs(run, "--fp32-residual-connection", "--bf16", "--fp16")
 
 
 @mds_runs.rule("MDS036", ERROR, "init", megatron_deepspeed("megatron/arguments.py:371"))
-def eight_bits_are_transformer_engines(run: Run) -> Violations:
+def eight_bits_are_transformer_engines(run: MegatronRun) -> Violations:
     """FP8 runs in Transformer Engine's layers, in one format.
 
     Prevents: AssertionError: transformer-engine required for fp8 training and inference
-    Fix: --transformer-impl transformer_engine
+    Fix: use --transformer-impl transformer_engine
     """
-    arguments = run.arguments
     for name in _FP8:
-        if arguments.has(name) and arguments.value("--transformer-impl", "local") == "local":
-            message = f"{name} with --transformer-impl local"
-            hint = "--transformer-impl transformer_engine"
-            if arguments.has("--transformer-impl") or arguments.sure("--transformer-impl"):
-                yield Violation(where=arguments.locate(name), message=message, hint=hint)
-    yield from excludes(arguments, _FP8[0], [_FP8[1]])
+        if run.has(name) and run.choice(_ENGINE, "local") == "local":
+            yield at(run, name, f"{name} with {_ENGINE} local", f"use {_ENGINE} transformer_engine")
+    yield from excludes(run, _FP8[0], [_FP8[1]])
 
 
 @mds_runs.rule("MDS037", ERROR, "init", megatron_deepspeed("megatron/arguments.py:349-382"))
-def recomputation_is_consistent(run: Run) -> Violations:
-    """What distributes activations goes with what recomputes them, and selective recomputation has no method.
+def recomputation_is_consistent(run: MegatronRun) -> Violations:
+    """Options that distribute activations come with full recomputation; selective recomputation has no method.
 
     Prevents: AssertionError
-    Fix: --recompute-granularity full with a method
+    Fix: use --recompute-granularity full with a method
     """
-    arguments = run.arguments
-    yield from needs(arguments, "--distribute-checkpointed-activations", ["--checkpoint-activations"])
-    distributed, kind = "--distribute-saved-activations", arguments.value("--recompute-granularity")
-    if arguments.has(distributed):
-        where = arguments.locate(distributed)
-        if degree(arguments, TENSOR) == 1:
-            yield Violation(where=where, message=f"{distributed} with {TENSOR} 1", hint=f"no {distributed}")
-        if arguments.lacks("--recompute-granularity") or kind == "selective":
-            hint = "--recompute-granularity full --recompute-method uniform"
-            yield Violation(where=where, message=f"{distributed} without --recompute-granularity full", hint=hint)
-        elif arguments.lacks("--recompute-method"):
-            message = f"{distributed} without --recompute-method"
-            yield Violation(where=where, message=message, hint="--recompute-method uniform")
-    if (kind == "selective" or arguments.has("--recompute-activations")) and arguments.has("--recompute-method"):
-        message = f"--recompute-method {arguments.value('--recompute-method')} with selective recomputation"
-        yield Violation(where=arguments.locate("--recompute-method"), message=message, hint="no --recompute-method")
+    yield from needs(run, "--distribute-checkpointed-activations", "--checkpoint-activations")
+    distributed, kind = "--distribute-saved-activations", run.value(_GRANULARITY)
+    if run.has(distributed) and run.tensor == 1:
+        yield at(run, distributed, f"{distributed} with {TENSOR} 1", f"remove {distributed}")
+    if run.has(distributed) and (run.lacks(_GRANULARITY) or kind == "selective"):
+        hint = f"use {_GRANULARITY} full {_METHOD} uniform"
+        yield at(run, distributed, f"{distributed} is given without {_GRANULARITY} full", hint)
+    elif run.has(distributed) and run.lacks(_METHOD):
+        yield at(run, distributed, f"{distributed} is given without {_METHOD}", f"add {_METHOD} uniform")
+    if run.has(_METHOD) and (kind == "selective" or run.has("--recompute-activations")):
+        yield at(run, _METHOD, f"{run.shown(_METHOD)} with selective recomputation", f"remove {_METHOD}")
 
 
 @mds_runs.rule("MDS038", ERROR, "init", megatron_deepspeed("megatron/arguments.py:206-216"))
-def gradients_add_up_in_local_ddp(run: Run) -> Violations:
+def gradients_add_up_in_local_ddp(run: MegatronRun) -> Violations:
     """Gradients in fp32, which bf16 brings, and the distributed optimizer need Megatron's own data parallelism.
 
     Prevents: AssertionError
-    Fix: --DDP-impl local
+    Fix: use --DDP-impl local
     """
-    arguments = run.arguments
-    if arguments.value("--DDP-impl", "local") != "torch" and not arguments.has("--no-contiguous-buffers-in-local-ddp"):
-        return
-    name = "--DDP-impl" if arguments.value("--DDP-impl") == "torch" else "--no-contiguous-buffers-in-local-ddp"
+    by_torch = run.value("--DDP-impl") == "torch"
+    name = "--DDP-impl" if by_torch else "--no-contiguous-buffers-in-local-ddp"
     causes = ("--bf16", "--accumulate-allreduce-grads-in-fp32", "--use-distributed-optimizer")
-    cause = next((cause for cause in causes if arguments.has(cause)), None)
-    if cause is not None:
-        given = f"{name} torch" if name == "--DDP-impl" else name
+    cause = next(filter(run.has, causes), None)
+    if run.has(name) and cause is not None:
+        given = f"{name} torch" if by_torch else name
         message = f"{given} with {cause}, which needs Megatron's own with contiguous buffers"
-        yield Violation(where=arguments.locate(name), message=message, hint=f"no {name}")
+        yield at(run, name, message, f"remove {name}")
 
 
 @mds_runs.rule("MDS039", ERROR, "init", megatron_deepspeed("megatron/arguments.py:79-83"))
-def zero_bubble_is_deepspeeds(run: Run) -> Violations:
+def zero_bubble_is_deepspeeds(run: MegatronRun) -> Violations:
     """The zero-bubble schedule is DeepSpeed's, and runs without sequence parallelism.
 
     Prevents: AssertionError: Use DeepSpeed to use zero-bubble H1 pipeline
-    Fix: --deepspeed, without --sequence-parallel
+    Fix: add --deepspeed, and remove --sequence-parallel
     """
-    arguments = run.arguments
-    name = "--enable-zbh1-pipeline"
-    yield from needs(arguments, name, ["--deepspeed"])
-    yield from excludes(arguments, name, ["--sequence-parallel"])
-    yield from needs(arguments, "--enable-zbh1-exact-semantics", [name])
+    yield from needs(run, "--enable-zbh1-pipeline", "--deepspeed")
+    yield from excludes(run, "--enable-zbh1-pipeline", ["--sequence-parallel"])
+    yield from needs(run, "--enable-zbh1-exact-semantics", "--enable-zbh1-pipeline")
 
 
 @mds_runs.rule("MDS040", ERROR, "init", megatron_deepspeed("megatron/training.py:75-80, 156"))
-def deepspeed_is_on_with_a_config(run: Run) -> Violations:
+def deepspeed_is_on_with_a_config(run: MegatronRun) -> Violations:
     """--deepspeed and --deepspeed_config go together: without the first, the config is never read.
 
     Prevents: TypeError from open(None); or training without DeepSpeed, silently
     Fix: give both
     """
-    arguments = run.arguments
-    yield from needs(arguments, "--deepspeed_config", ["--deepspeed"], ", so DeepSpeed is not used")
-    yield from needs(arguments, "--deepspeed", ["--deepspeed_config", "--deepspeed-config"])
+    yield from needs(run, "--deepspeed_config", "--deepspeed", why=", so DeepSpeed is not used")
+    yield from needs(run, "--deepspeed", "--deepspeed_config", "--deepspeed-config")
 
 
 @mds_runs.rule("MDS041", ERROR, "init", megatron_deepspeed("megatron/optimizer/__init__.py:82"))
-def host_optimizer_is_adam(run: Run) -> Violations:
-    """--cpu-optimizer is Adam.
+def host_optimizer_is_adam(run: MegatronRun) -> Violations:
+    """--cpu-optimizer is used with Adam.
 
     Prevents: AssertionError: CPU offloading is for Adam
-    Fix: --optimizer adam
+    Fix: use --optimizer adam
     """
-    arguments = run.arguments
-    kind = arguments.value("--optimizer", "adam")
-    if arguments.has("--cpu-optimizer") and kind not in (None, "adam"):
-        message = f"--cpu-optimizer with --optimizer {kind}"
-        yield Violation(where=arguments.locate("--cpu-optimizer"), message=message, hint="--optimizer adam")
+    name, kind = "--cpu-optimizer", run.value("--optimizer", "adam")
+    if run.has(name) and kind not in (None, "adam"):
+        yield at(run, name, f"{name} with --optimizer {kind}", "use --optimizer adam")
 
 
 @mds_runs.rule("MDS042", ERROR, "init", megatron_deepspeed("megatron/arguments.py:450"))
-def grouped_queries_are_not_distilled(run: Run) -> Violations:
+def grouped_queries_are_not_distilled(run: MegatronRun) -> Violations:
     """Distillation and mixture of students run without grouped queries.
 
     Prevents: AssertionError: GQA currently does not support args.mos
     Fix: remove the option
     """
-    arguments = run.arguments
-    groups, heads = arguments.integer("--num-key-value-heads"), arguments.integer("--num-attention-heads")
+    groups, heads = run.size("--num-key-value-heads"), run.heads
     for name in ("--mos", "--kd"):
-        if arguments.has(name) and groups and heads and groups != heads:
-            message = f"{name} with --num-key-value-heads {groups} of --num-attention-heads {heads}"
-            yield Violation(where=arguments.locate(name), message=message, hint=f"no {name}")
+        if run.has(name) and groups and heads and groups != heads:
+            yield at(run, name, f"{name} with --num-key-value-heads {groups} of {HEADS} {heads}", f"remove {name}")

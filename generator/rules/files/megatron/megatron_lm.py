@@ -5,205 +5,175 @@ from __future__ import annotations
 from math import prod
 from typing import Final
 
-from ....findings import ERROR, Violation, Violations
+from ....documents.megatron_run import CONTEXT, PIPELINE, TENSOR, MegatronRun
+from ....findings import ERROR, Violations
 from ...sources import megatron_lm
-from .rule import CONTEXT, PIPELINE, TENSOR, Run, degree, excludes, lm_runs, needs
+from .rule import CONFIG, at, excludes, lm_runs, needs, undivided
 
 _DISTRIBUTED: Final = "--use-distributed-optimizer"
 _SEQUENCE: Final = "--sequence-parallel"
-_POSITIONS: Final = ("--position-embedding-type", "--use-rotary-position-embeddings")
+_POSITIONS: Final = "--position-embedding-type"
+_ROTARY: Final = "--use-rotary-position-embeddings"
 _MEGATRON_FSDP: Final = "--use-megatron-fsdp"
+_GRAPHS: Final = ("--enable-cuda-graph", "--external-cuda-graph")
 
 
 @lm_runs.rule("MLM011", ERROR, "init", megatron_lm("training/arguments.py:1441"))
-def overlapped_tensor_parallelism_is_sequential(run: Run) -> Violations:
+def overlapped_tensor_parallelism_is_sequential(run: MegatronRun) -> Violations:
     """Tensor parallel communication overlaps with GEMMs only under sequence parallelism.
 
     Prevents: AssertionError: ... overlap can happen only when sequence parallelism is enabled
-    Fix: --sequence-parallel
+    Fix: add --sequence-parallel
     """
-    arguments = run.arguments
-    yield from needs(arguments, "--tp-comm-overlap", [_SEQUENCE])
-    if arguments.has("--tp-comm-overlap") and arguments.has(_SEQUENCE) and degree(arguments, TENSOR) == 1:
-        message = f"--tp-comm-overlap with {TENSOR} 1, which switches {_SEQUENCE} off"
-        yield Violation(where=arguments.locate("--tp-comm-overlap"), message=message, hint="no --tp-comm-overlap")
+    overlap = "--tp-comm-overlap"
+    yield from needs(run, overlap, _SEQUENCE)
+    if run.has(overlap) and run.has(_SEQUENCE) and run.tensor == 1:
+        yield at(run, overlap, f"{overlap} with {TENSOR} 1, which switches {_SEQUENCE} off", f"remove {overlap}")
 
 
 @lm_runs.rule("MLM020", ERROR, "init", megatron_lm("training/arguments.py:1024-1029"))
-def overlapped_gathers_have_their_optimizer(run: Run) -> Violations:
-    """Gathering parameters ahead needs the distributed optimizer, and gradients that are reduced ahead.
+def overlapped_gathers_have_their_optimizer(run: MegatronRun) -> Violations:
+    """--overlap-param-gather comes with the distributed optimizer and --overlap-grad-reduce.
 
     Prevents: AssertionError: Must use --overlap-param-gather with --overlap-grad-reduce
-    Fix: --use-distributed-optimizer --overlap-grad-reduce
+    Fix: add --use-distributed-optimizer --overlap-grad-reduce
     """
-    arguments = run.arguments
-    gather = "--overlap-param-gather"
-    if arguments.value("--optimizer", "adam") in ("adam", "sgd"):
-        yield from needs(arguments, gather, [_DISTRIBUTED, _MEGATRON_FSDP, "--use-custom-fsdp"])
-    yield from needs(arguments, gather, ["--overlap-grad-reduce"])
-    later = "--overlap-param-gather-with-optimizer-step"
-    yield from needs(arguments, later, [_DISTRIBUTED])
-    yield from needs(arguments, later, [gather])
+    gather, later = "--overlap-param-gather", "--overlap-param-gather-with-optimizer-step"
+    if run.value("--optimizer", "adam") in ("adam", "sgd"):
+        yield from needs(run, gather, _DISTRIBUTED, _MEGATRON_FSDP, "--use-custom-fsdp")
+    yield from needs(run, gather, "--overlap-grad-reduce")
+    yield from needs(run, later, _DISTRIBUTED)
+    yield from needs(run, later, gather)
 
 
 @lm_runs.rule("MLM023", ERROR, "init", megatron_lm("training/arguments.py:1095-1100"))
-def low_precision_is_one_kind(run: Run) -> Violations:
+def low_precision_is_one_kind(run: MegatronRun) -> Violations:
     """FP8 parameters are gathered under FP8 by a sharding optimizer, and FP8 and FP4 exclude each other.
 
     Prevents: AssertionError, or ValueError
-    Fix: --fp8-format hybrid with the distributed optimizer
+    Fix: use --fp8-format hybrid with the distributed optimizer
     """
-    arguments = run.arguments
-    sharded = [_DISTRIBUTED, "--use-torch-fsdp2", _MEGATRON_FSDP, "--use-custom-fsdp"]
-    yield from needs(arguments, "--fp8-param-gather", ["--fp8-format"])
-    yield from needs(arguments, "--fp8-param-gather", sharded)
-    yield from needs(arguments, "--fp4-param-gather", ["--fp4-format"])
-    yield from excludes(arguments, "--fp8-format", ["--fp4-format"])
+    yield from needs(run, "--fp8-param-gather", "--fp8-format")
+    yield from needs(run, "--fp8-param-gather", _DISTRIBUTED, "--use-torch-fsdp2", _MEGATRON_FSDP, "--use-custom-fsdp")
+    yield from needs(run, "--fp4-param-gather", "--fp4-format")
+    yield from excludes(run, "--fp8-format", ["--fp4-format"])
 
 
 @lm_runs.rule("MLM024", ERROR, "init", megatron_lm("training/arguments.py:1195-1205"))
-def one_half_precision(run: Run) -> Violations:
+def one_half_precision(run: MegatronRun) -> Violations:
     """A run has one precision: fp16 or bf16.
 
     Prevents: AssertionError
     Fix: keep one precision
     """
-    arguments = run.arguments
-    yield from excludes(arguments, "--bf16", ["--fp16"])
+    return excludes(run, "--bf16", ["--fp16"])
 
 
 @lm_runs.rule("MLM068", ERROR, "init", megatron_lm("training/arguments.py:1371"))
-def half_precision_options_have_it(run: Run) -> Violations:
-    """Cross-entropy in fp16 needs fp16, and residuals in fp32 a half precision to differ from.
+def half_precision_options_have_it(run: MegatronRun) -> Violations:
+    """--fp16-lm-cross-entropy comes with --fp16, and --fp32-residual-connection with a half precision.
 
     Prevents: AssertionError: lm cross entropy in fp16 only support in fp16 mode
     Fix: remove the option
     """
-    arguments = run.arguments
-    yield from needs(arguments, "--fp16-lm-cross-entropy", ["--fp16"])
-    yield from needs(arguments, "--fp32-residual-connection", ["--bf16", "--fp16"])
+    yield from needs(run, "--fp16-lm-cross-entropy", "--fp16")
+    yield from needs(run, "--fp32-residual-connection", "--bf16", "--fp16")
 
 
 @lm_runs.rule("MLM073", ERROR, "init", megatron_lm("training/arguments.py:1812"))
-def masters_are_loaded_without_the_optimizer(run: Run) -> Violations:
-    """Main parameters come from a checkpoint only where the optimizer's state does not.
+def masters_are_loaded_without_the_optimizer(run: MegatronRun) -> Violations:
+    """--load-main-params-from-ckpt comes with --no-load-optim.
 
     Prevents: AssertionError: --load-main-params-from-ckpt must be used with --no-load-optim
-    Fix: --no-load-optim
+    Fix: add --no-load-optim
     """
-    arguments = run.arguments
-    yield from needs(arguments, "--load-main-params-from-ckpt", ["--no-load-optim"])
+    return needs(run, "--load-main-params-from-ckpt", "--no-load-optim")
 
 
 @lm_runs.rule("MLM032", ERROR, "init", megatron_lm("training/arguments.py:1679"))
-def data_has_one_source(run: Run) -> Violations:
+def data_has_one_source(run: MegatronRun) -> Violations:
     """Data comes from one source: --data-path, --mock-data, or paths for each split.
 
     Prevents: AssertionError: A single data source must be provided in training mode
     Fix: keep one source
     """
-    arguments = run.arguments
     splits = ("--train-data-path", "--valid-data-path", "--test-data-path")
-    yield from excludes(arguments, "--mock-data", ["--data-path", *splits])
-    yield from excludes(arguments, "--data-path", [*splits, "--data-args-path"])
-    for split in splits:
-        yield from excludes(arguments, "--per-split-data-args-path", [split])
+    yield from excludes(run, "--mock-data", ["--data-path", *splits])
+    yield from excludes(run, "--data-path", [*splits, "--data-args-path"])
+    yield from excludes(run, "--per-split-data-args-path", splits)
 
 
 @lm_runs.rule("MLM036", ERROR, "init", megatron_lm("training/arguments.py:582-583"))
-def context_sizes_multiply(run: Run) -> Violations:
+def context_sizes_multiply(run: MegatronRun) -> Violations:
     """The sizes of hierarchical context parallelism multiply to the context parallel size, and a2a+p2p needs them.
 
     Prevents: AssertionError
-    Fix: sizes that multiply to --context-parallel-size
+    Fix: use sizes that multiply to --context-parallel-size
     """
-    arguments = run.arguments
-    name, size = "--hierarchical-context-parallel-sizes", degree(arguments, CONTEXT)
-    sizes, kinds = arguments.value(name), arguments.value("--cp-comm-type")
-    if isinstance(sizes, tuple) and all(isinstance(s, int) for s in sizes) and size and prod(sizes) != size:
+    name, communication = "--hierarchical-context-parallel-sizes", "--cp-comm-type"
+    sizes, kinds = run.value(name), run.value(communication)
+    known = isinstance(sizes, tuple) and all(isinstance(size, int) for size in sizes)
+    if isinstance(sizes, tuple) and known and run.context and prod(sizes) != run.context:
         product = f"{' × '.join(map(str, sizes))} = {prod(sizes)}" if len(sizes) > 1 else str(sizes[0])
-        message = f"{name}: {product} is not {CONTEXT} {size}"
-        yield Violation(where=arguments.locate(name), message=message, hint=f"{CONTEXT} {prod(sizes)}")
-    if isinstance(kinds, tuple) and "a2a+p2p" in kinds and arguments.lacks(name):
-        message = f"--cp-comm-type a2a+p2p without {name}"
-        yield Violation(
-            where=arguments.locate("--cp-comm-type"), message=message, hint=f"{name} N M, with N × M = {CONTEXT}"
-        )
+        yield at(run, name, f"{name}: {product} is not {CONTEXT} {run.context}", f"use {CONTEXT} {prod(sizes)}")
+    if isinstance(kinds, tuple) and "a2a+p2p" in kinds and run.lacks(name):
+        message = f"{communication} a2a+p2p is given without {name}"
+        yield at(run, communication, message, f"add {name} N M, with N × M = {CONTEXT}")
 
 
 @lm_runs.rule("MLM069", ERROR, "init", megatron_lm("training/arguments.py:1443"))
-def hybrid_context_parallelism_is_plain(run: Run) -> Violations:
+def hybrid_context_parallelism_is_plain(run: MegatronRun) -> Violations:
     """Hybrid context parallelism runs without pipeline, CUDA graphs and FSDP, with a loss per token.
 
     Prevents: AssertionError: Hybrid context parallelism not supported with ...
     Fix: remove what it isn't supported with
     """
-    arguments = run.arguments
-    name, stages = "--hybrid-context-parallel", degree(arguments, PIPELINE)
-    if arguments.has(name) and stages is not None and stages > 1:
-        yield Violation(where=arguments.locate(name), message=f"{name} with {PIPELINE} {stages}", hint=f"{PIPELINE} 1")
-    yield from excludes(arguments, name, ["--enable-cuda-graph", _MEGATRON_FSDP])
-    yield from needs(arguments, name, ["--calculate-per-token-loss"])
+    name = "--hybrid-context-parallel"
+    yield from undivided(run, name, PIPELINE)
+    yield from excludes(run, name, ["--enable-cuda-graph", _MEGATRON_FSDP])
+    yield from needs(run, name, "--calculate-per-token-loss")
 
 
 @lm_runs.rule("MLM070", ERROR, "init", megatron_lm("training/arguments.py:1634-1646"))
-def positions_have_their_options(run: Run) -> Violations:
+def positions_have_their_options(run: MegatronRun) -> Violations:
     """--no-position-embedding is gone, multimodal positions have sections, relative ones need Transformer Engine.
 
     Prevents: RuntimeError: --no-position-embedding is deprecated, use --position-embedding-type
-    Fix: --position-embedding-type
+    Fix: use --position-embedding-type
     """
-    arguments = run.arguments
-    kind = arguments.value("--position-embedding-type")
-    rotates = kind == "rope" or arguments.has("--use-rotary-position-embeddings")
-    gone = "--no-position-embedding"
-    if arguments.has(gone) and not rotates and arguments.sure(*_POSITIONS):
-        message = f"{gone} is refused without rotary positions"
-        yield Violation(where=arguments.locate(gone), message=message, hint="--position-embedding-type none")
-    where = arguments.locate("--position-embedding-type")
-    if kind == "mrope" and arguments.lacks("--mrope-section"):
-        message = "--position-embedding-type mrope without --mrope-section"
-        yield Violation(where=where, message=message, hint="--mrope-section 16 24 24")
-    if kind == "relative" and arguments.value("--transformer-impl") == "local":
-        message = "--position-embedding-type relative with --transformer-impl local"
-        yield Violation(where=where, message=message, hint="--transformer-impl transformer_engine")
+    kind, gone, sections = run.value(_POSITIONS), "--no-position-embedding", "--mrope-section"
+    if run.has(gone) and kind != "rope" and not run.has(_ROTARY) and run.sure(_POSITIONS, _ROTARY):
+        yield at(run, gone, f"{gone} is refused without rotary positions", f"use {_POSITIONS} none")
+    if kind == "mrope" and run.lacks(sections):
+        yield at(run, _POSITIONS, f"{_POSITIONS} mrope is given without {sections}", f"add {sections} 16 24 24")
+    if kind == "relative" and run.value("--transformer-impl") == "local":
+        message = f"{_POSITIONS} relative with --transformer-impl local"
+        yield at(run, _POSITIONS, message, "use --transformer-impl transformer_engine")
 
 
 @lm_runs.rule("MLM071", ERROR, "init", megatron_lm("training/arguments.py:883"))
-def further_tokens_have_rotary_positions(run: Run) -> Violations:
+def further_tokens_have_rotary_positions(run: MegatronRun) -> Violations:
     """Multi-token prediction runs with rotary positions, or none.
 
     Prevents: AssertionError: Multi-Token Prediction (MTP) is not supported with ...
-    Fix: --position-embedding-type rope
+    Fix: use --position-embedding-type rope
     """
-    arguments = run.arguments
-    count = arguments.integer("--mtp-num-layers")
-    if not count or arguments.has("--use-rotary-position-embeddings") or not arguments.sure(*_POSITIONS):
-        return
-    kind = arguments.value("--position-embedding-type", "learned_absolute")
-    if kind in ("learned_absolute", "relative"):
-        message = f"--mtp-num-layers {count} with --position-embedding-type {kind}"
-        yield Violation(
-            where=arguments.locate("--mtp-num-layers"), message=message, hint="--position-embedding-type rope"
-        )
+    name, count, kind = "--mtp-num-layers", run.integer("--mtp-num-layers"), run.value(_POSITIONS, "learned_absolute")
+    if count and not run.has(_ROTARY) and run.sure(_POSITIONS, _ROTARY) and kind in ("learned_absolute", "relative"):
+        yield at(run, name, f"{name} {count} with {_POSITIONS} {kind}", f"use {_POSITIONS} rope")
 
 
-@lm_runs.rule(
-    "MLM072", ERROR, "init", megatron_lm("training/arguments.py:609-620, core/transformer/transformer_config.py:2801")
-)
-def graphs_are_captured_one_way(run: Run) -> Violations:
+@lm_runs.rule("MLM072", ERROR, "init", megatron_lm(f"training/arguments.py:609-620, {CONFIG}:2801"))
+def graphs_are_captured_one_way(run: MegatronRun) -> Violations:
     """CUDA graphs are captured by one implementation, and hold no offloaded layers.
 
     Prevents: AssertionError
     Fix: keep one
     """
-    arguments = run.arguments
-    kind = arguments.value("--cuda-graph-impl")
-    if kind not in (None, "none"):
-        for name in ("--enable-cuda-graph", "--external-cuda-graph"):
-            yield from excludes(arguments, "--cuda-graph-impl", [name])
-    yield from excludes(arguments, "--enable-cuda-graph", ["--external-cuda-graph"])
-    graphs = ("--cuda-graph-impl",) if kind not in (None, "none") else ("--enable-cuda-graph", "--external-cuda-graph")
-    if (arguments.integer("--cpu-offloading-num-layers") or 0) > 0:
-        for name in graphs:
-            yield from excludes(arguments, "--cpu-offloading-num-layers", [name])
+    name, offloaded = "--cuda-graph-impl", "--cpu-offloading-num-layers"
+    chosen = run.value(name) not in (None, "none")
+    if chosen:
+        yield from excludes(run, name, _GRAPHS)
+    yield from excludes(run, _GRAPHS[0], _GRAPHS[1:])
+    if (run.integer(offloaded) or 0) > 0:
+        yield from excludes(run, offloaded, [name] if chosen else _GRAPHS)

@@ -4,227 +4,191 @@ from __future__ import annotations
 
 from typing import Final
 
-from ....documents.megatron_arguments import MegatronArguments
-from ....findings import ERROR, Severity, Violation, Violations
+from ....documents.megatron_run import (
+    EXPERT,
+    FIRST_STAGE,
+    LAST_STAGE,
+    LAYERS,
+    PIPELINE,
+    STAGE_LAYOUT,
+    TENSOR,
+    MegatronRun,
+)
+from ....findings import ERROR, Severity, Violations
 from ...sources import megatron_lm
-from .rule import EXPERT, PIPELINE, TENSOR, Run, degree, excludes, lm_runs, needs, sized
+from .rule import CONFIG, at, excludes, lm_runs, needs, undivided
 
 _DISTRIBUTED: Final = "--use-distributed-optimizer"
-_SEQUENCE: Final = "--sequence-parallel"
 _TORCH_FSDP: Final = "--use-torch-fsdp2"
 _MEGATRON_FSDP: Final = "--use-megatron-fsdp"
+_FORMAT: Final = "--ckpt-format"
+_GRANULARITY: Final = "--recompute-granularity"
+_ACTIVATIONS: Final = "--recompute-activations"
+_COUNT: Final = "--recompute-num-layers"
 #: Options that give stages different numbers of layers, or another number of layers.
 _UNEVEN: Final = (
-    *("--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers", "--pipeline-model-parallel-layout"),
+    *(FIRST_STAGE, LAST_STAGE, STAGE_LAYOUT),
     *("--hybrid-layer-pattern", "--hybrid-override-pattern", "--heterogeneous-layers-config-path"),
 )
 
 
 @lm_runs.rule("MLM021", ERROR, "init", megatron_lm("training/arguments.py:1031-1049"))
-def torch_fsdp_stands_alone(run: Run) -> Violations:
+def torch_fsdp_is_alone(run: MegatronRun) -> Violations:
     """PyTorch's FSDP2 runs without pipeline, experts, distributed optimizer, fp16 and tied embeddings.
 
     Prevents: AssertionError: --use-torch-fsdp2 is not supported with ...
     Fix: remove what it isn't supported with
     """
-    arguments = run.arguments
-    if not arguments.has(_TORCH_FSDP):
+    if not run.has(_TORCH_FSDP):
         return
-    for name in (PIPELINE, EXPERT):
-        size = degree(arguments, name)
+    for name, size in ((PIPELINE, run.pipeline), (EXPERT, run.expert)):
         if size is not None and size > 1:
-            message = f"{name} {size} is given beside {_TORCH_FSDP}"
-            yield Violation(where=arguments.locate(name), message=message, hint=f"{name} 1, or no {_TORCH_FSDP}")
-    yield from excludes(arguments, _TORCH_FSDP, [_DISTRIBUTED, "--fp16"])
-    yield from needs(arguments, _TORCH_FSDP, ["--no-gradient-accumulation-fusion"])
-    yield from needs(arguments, _TORCH_FSDP, ["--untie-embeddings-and-output-weights"])
-    form = arguments.value("--ckpt-format")
-    if form is not None and form not in ("torch_dist", "torch_dcp"):
-        message = f"--ckpt-format {form} is given beside {_TORCH_FSDP}"
-        yield Violation(where=arguments.locate("--ckpt-format"), message=message, hint="--ckpt-format torch_dist")
+            yield at(run, name, f"{name} {size} is given with {_TORCH_FSDP}", f"use {name} 1, or remove {_TORCH_FSDP}")
+    yield from excludes(run, _TORCH_FSDP, [_DISTRIBUTED, "--fp16"])
+    yield from needs(run, _TORCH_FSDP, "--no-gradient-accumulation-fusion")
+    yield from needs(run, _TORCH_FSDP, "--untie-embeddings-and-output-weights")
+    if run.value(_FORMAT) not in (None, "torch_dist", "torch_dcp"):
+        yield at(run, _FORMAT, f"{run.shown(_FORMAT)} is given with {_TORCH_FSDP}", f"use {_FORMAT} torch_dist")
 
 
 @lm_runs.rule("MLM022", ERROR, "init", megatron_lm("training/arguments.py:1167, 1674"))
-def megatron_fsdp_has_its_checkpoints(run: Run) -> Violations:
+def megatron_fsdp_has_its_checkpoints(run: MegatronRun) -> Violations:
     """Megatron FSDP writes checkpoints in the format fsdp_dtensor, and nothing else does.
 
     Prevents: AssertionError: Megatron-FSDP requires the `fsdp_dtensor` checkpointing format
-    Fix: --ckpt-format fsdp_dtensor
+    Fix: use --ckpt-format fsdp_dtensor
     """
-    arguments = run.arguments
-    form, default = arguments.value("--ckpt-format"), "the default of torch_dist"
-    if arguments.has(_MEGATRON_FSDP) and (arguments.lacks("--ckpt-format") or form not in (None, "fsdp_dtensor")):
-        given = f"--ckpt-format {form}" if form else f"--ckpt-format at {default}"
-        message = f"{_MEGATRON_FSDP} with {given}: it has one format, fsdp_dtensor"
-        yield Violation(where=arguments.locate(_MEGATRON_FSDP), message=message, hint="--ckpt-format fsdp_dtensor")
-    if form == "fsdp_dtensor" and arguments.lacks(_MEGATRON_FSDP):
-        message = f"--ckpt-format fsdp_dtensor without {_MEGATRON_FSDP}"
-        yield Violation(where=arguments.locate("--ckpt-format"), message=message, hint="--ckpt-format torch_dist")
+    if run.has(_MEGATRON_FSDP) and run.choice(_FORMAT, "torch_dist") not in (None, "fsdp_dtensor"):
+        message = f"{_MEGATRON_FSDP} with {run.shown(_FORMAT, 'torch_dist')}: it has one format, fsdp_dtensor"
+        yield at(run, _MEGATRON_FSDP, message, f"use {_FORMAT} fsdp_dtensor")
+    if run.value(_FORMAT) == "fsdp_dtensor" and run.lacks(_MEGATRON_FSDP):
+        yield at(run, _FORMAT, f"{_FORMAT} fsdp_dtensor is given without {_MEGATRON_FSDP}", f"use {_FORMAT} torch_dist")
 
 
 @lm_runs.rule("MLM065", ERROR, "init", megatron_lm("training/arguments.py:1663-1671"))
-def dcp_checkpoints_are_of_fsdp(run: Run) -> Violations:
+def dcp_checkpoints_are_of_fsdp(run: MegatronRun) -> Violations:
     """The checkpoint format torch_dcp is for FSDP2 without tensor and pipeline parallelism.
 
     Prevents: AssertionError: --ckpt-format torch_dcp is only tested with FSDP
-    Fix: --ckpt-format torch_dist
+    Fix: use --ckpt-format torch_dist
     """
-    arguments = run.arguments
-    if arguments.value("--ckpt-format") != "torch_dcp":
-        return
-    where = arguments.locate("--ckpt-format")
-    if arguments.lacks(_TORCH_FSDP):
-        yield Violation(
-            where=where, message=f"--ckpt-format torch_dcp without {_TORCH_FSDP}", hint="--ckpt-format torch_dist"
-        )
-    for name in (TENSOR, PIPELINE):
-        size = degree(arguments, name)
-        if size is not None and size > 1:
-            yield Violation(where=where, message=f"--ckpt-format torch_dcp with {name} {size}", hint=f"{name} 1")
+    if run.value(_FORMAT) == "torch_dcp":
+        if run.lacks(_TORCH_FSDP):
+            yield at(run, _FORMAT, f"{_FORMAT} torch_dcp is given without {_TORCH_FSDP}", f"use {_FORMAT} torch_dist")
+        yield from undivided(run, _FORMAT, TENSOR, PIPELINE)
 
 
 @lm_runs.rule(
     "MLM025",
     ERROR,
     "init",
-    megatron_lm("core/transformer/transformer_config.py:1901-1938; training/arguments.py:1425")
+    megatron_lm(f"{CONFIG}:1901-1938; training/arguments.py:1425")
     + "; core/transformer/transformer_block.py:536 @ core_v0.16.1",
 )
-def recomputation_is_complete(run: Run) -> Violations:
+def recomputation_is_complete(run: MegatronRun) -> Violations:
     """Full recomputation has a method and a number of layers; selective has neither.
 
-    Prevents: ValueError: recompute_method must be block or uniform; IndexError, or a loop without end
-    Fix: a method and a number of layers with full, neither with selective
+    Prevents: ValueError: recompute_method must be block or uniform; IndexError, or an endless loop
+    Fix: give a method and a number of layers with full, neither with selective
     """
-    arguments = run.arguments
-    kind = arguments.value("--recompute-granularity")
-    parts = ("--recompute-method", "--recompute-num-layers")
-    if kind == "selective" or (arguments.has("--recompute-activations") and kind is None):
-        for part in parts:
-            if arguments.has(part):
-                message = f"{part} {arguments.value(part)} is given, but recomputation is selective"
-                hint = f"no {part}, or --recompute-granularity full"
-                yield Violation(where=arguments.locate(part), message=message, hint=hint)
-    if kind != "full":
-        return
-    for part, value in zip(parts, ("uniform", "1"), strict=True):
-        if arguments.lacks(part):
-            message = f"--recompute-granularity full without {part}"
-            yield Violation(where=arguments.locate("--recompute-granularity"), message=message, hint=f"{part} {value}")
-    yield from _recomputed_layers_exist(arguments)
+    for part, value in (("--recompute-method", "uniform"), (_COUNT, "1")):
+        if run.recomputes == "selective" and run.has(part):
+            message = f"{run.shown(part)} is given, but recomputation is selective"
+            yield at(run, part, message, f"remove {part}, or use {_GRANULARITY} full")
+        elif run.recomputes == "full" and run.lacks(part):
+            yield at(run, _GRANULARITY, f"{_GRANULARITY} full is given without {part}", f"add {part} {value}")
+    if run.recomputes == "full":
+        yield from _recomputed_layers_exist(run)
 
 
-def _recomputed_layers_exist(arguments: MegatronArguments) -> Violations:
+def _recomputed_layers_exist(run: MegatronRun) -> Violations:
     """Units of uniform recomputation have a layer at least, and none has more layers than a stage."""
-    name, method = "--recompute-num-layers", arguments.value("--recompute-method")
-    count, layers, stages = arguments.integer(name), sized(arguments, "--num-layers"), degree(arguments, PIPELINE)
-    if count is None:
-        return
-    if count < 1:
-        message = f"{name} {count} is no number of layers"
-        yield Violation(where=arguments.locate(name), message=message, hint=f"{name} 1")
-    elif layers and stages and not any(map(arguments.has, _UNEVEN)) and count > -(-layers // stages):
-        room = -(-layers // stages)
-        message = f"{name} {count} is more than the {room} layers of a stage"
-        severity = Severity.WARNING if method == "block" else None  # it recomputes all of them
-        yield Violation(where=arguments.locate(name), message=message, hint=f"{name} {room}", severity=severity)
+    count = run.integer(_COUNT)
+    if count is not None and count < 1:
+        yield at(run, _COUNT, f"{_COUNT} {count} is less than 1", f"use {_COUNT} 1")
+    elif count is not None and run.layers and run.pipeline and not run.has_any(*_UNEVEN):
+        room = -(-run.layers // run.pipeline)
+        if count > room:
+            in_blocks = run.value("--recompute-method") == "block"  # it recomputes all of them
+            message = f"{_COUNT} {count} is more than the {room} layers of a stage"
+            yield at(run, _COUNT, message, f"use {_COUNT} {room}", severity=Severity.WARNING if in_blocks else None)
 
 
-@lm_runs.rule("MLM066", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:1960-1990"))
-def modules_to_recompute_exist(run: Run) -> Violations:
-    """What is recomputed is a part that the model has, and is chosen under selective recomputation.
+@lm_runs.rule("MLM066", ERROR, "init", megatron_lm(f"{CONFIG}:1960-1990"))
+def modules_to_recompute_exist(run: MegatronRun) -> Violations:
+    """--recompute-modules names parts that the model has, with selective recomputation.
 
     Prevents: ValueError: moe_act in recompute_modules is only supported with moe_grouped_gemm
-    Fix: remove the module, or give its option
+    Fix: remove the module, or add its option
     """
-    arguments = run.arguments
-    modules, where = arguments.value("--recompute-modules"), arguments.locate("--recompute-modules")
+    name, modules = "--recompute-modules", run.value("--recompute-modules")
     if not isinstance(modules, tuple):
         return
-    kind = arguments.value("--recompute-granularity")
-    selective = kind == "selective" or arguments.has("--recompute-activations")
-    parts = {"moe_act": "--moe-grouped-gemm", "mla_up_proj": "--multi-latent-attention"} if selective else {}
-    for module, needed in parts.items():
-        if module in modules and arguments.lacks(needed):
-            message = f"--recompute-modules {module} without {needed}"
-            yield Violation(where=where, message=message, hint=f"{needed}, or no {module}")
-    if kind == "full" and not selective:
-        message = f"--recompute-modules {' '.join(map(str, modules))} is ignored with --recompute-granularity full"
-        hint = "--recompute-granularity selective"
-        yield Violation(where=where, message=message, hint=hint, severity=Severity.WARNING)
+    selective = run.value(_GRANULARITY) == "selective" or run.has(_ACTIVATIONS)
+    for module, needed in (("moe_act", "--moe-grouped-gemm"), ("mla_up_proj", "--multi-latent-attention")):
+        if selective and module in modules and run.lacks(needed):
+            yield at(run, name, f"{name} {module} is given without {needed}", f"add {needed}, or remove {module}")
+    if run.value(_GRANULARITY) == "full" and not selective:
+        message = f"{name} {' '.join(map(str, modules))} is ignored with {_GRANULARITY} full"
+        yield at(run, name, message, f"use {_GRANULARITY} selective", severity=Severity.WARNING)
 
 
-@lm_runs.rule(
-    "MLM026", ERROR, "init", megatron_lm("training/arguments.py:1410; core/transformer/transformer_config.py:1933")
-)
-def saved_activations_are_distributed_when_full(run: Run) -> Violations:
-    """Saved activations are distributed over tensor ranks, under full recomputation, without sequence parallelism.
+@lm_runs.rule("MLM026", ERROR, "init", megatron_lm(f"training/arguments.py:1410; {CONFIG}:1933"))
+def saved_activations_are_distributed_when_full(run: MegatronRun) -> Violations:
+    """Saved activations are distributed over tensor ranks, with full recomputation, without sequence parallelism.
 
     Prevents: AssertionError
     Fix: remove --distribute-saved-activations
     """
-    arguments = run.arguments
     name = "--distribute-saved-activations"
-    if not arguments.has(name):
-        return
-    where, kind = arguments.locate(name), arguments.value("--recompute-granularity")
-    if degree(arguments, TENSOR) == 1:
-        yield Violation(where=where, message=f"{name} with {TENSOR} 1", hint=f"{TENSOR} 2, or no {name}")
-    if arguments.lacks("--recompute-granularity") or kind == "selective":
-        yield Violation(where=where, message=f"{name} without --recompute-granularity full", hint=f"no {name}")
-    yield from excludes(arguments, _SEQUENCE, [name])
+    if run.has(name) and run.tensor == 1:
+        yield at(run, name, f"{name} with {TENSOR} 1", f"use {TENSOR} 2, or remove {name}")
+    if run.has(name) and (run.lacks(_GRANULARITY) or run.value(_GRANULARITY) == "selective"):
+        yield at(run, name, f"{name} is given without {_GRANULARITY} full", f"remove {name}")
+    yield from excludes(run, "--sequence-parallel", [name])
 
 
-@lm_runs.rule("MLM027", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:1883-1896"))
-def layers_are_offloaded_alone(run: Run) -> Violations:
-    """Layers are offloaded without pipeline stages and without recomputation, and fewer than there are.
+@lm_runs.rule("MLM027", ERROR, "init", megatron_lm(f"{CONFIG}:1883-1896"))
+def layers_are_offloaded_alone(run: MegatronRun) -> Violations:
+    """Fewer layers are offloaded than there are, without pipeline stages and recomputation.
 
     Prevents: ValueError: Currently there is no support for Pipeline parallelism with CPU offloading
-    Fix: one stage, and no recomputation
+    Fix: use one stage, and no recomputation
     """
-    arguments = run.arguments
-    name, layers = "--cpu-offloading-num-layers", arguments.integer("--num-layers")
-    count, stages = arguments.integer(name), degree(arguments, PIPELINE)
-    if not count or count < 1:
+    name, count = "--cpu-offloading-num-layers", run.size("--cpu-offloading-num-layers")
+    if not count:
         return
-    where = arguments.locate(name)
-    if stages is not None and stages > 1:
-        yield Violation(where=where, message=f"{name} {count} with {PIPELINE} {stages}", hint=f"{PIPELINE} 1")
-    for other in ("--recompute-granularity", "--recompute-activations"):
-        yield from excludes(arguments, name, [other])
-    if layers and count >= layers:
-        message = f"{name} {count} is not less than --num-layers {layers}"
-        yield Violation(where=where, message=message, hint=f"{name} {layers - 1}")
+    yield from undivided(run, name, PIPELINE)
+    yield from excludes(run, name, [_GRANULARITY, _ACTIVATIONS])
+    if run.layers and count >= run.layers:
+        message = f"{name} {count} is not less than {LAYERS} {run.layers}"
+        yield at(run, name, message, f"use {name} {run.layers - 1}")
 
 
 @lm_runs.rule("MLM028", ERROR, "init", megatron_lm("training/arguments.py:1884"))
-def offloaded_optimizer_is_precision_aware(run: Run) -> Violations:
-    """The optimizer that is offloaded is the precision-aware one; FP8 parameters then have the delayed recipe.
+def offloaded_optimizer_is_precision_aware(run: MegatronRun) -> Violations:
+    """The offloaded optimizer is the precision-aware one; FP8 parameters then use the delayed recipe.
 
     Prevents: AssertionError
-    Fix: --use-precision-aware-optimizer
+    Fix: add --use-precision-aware-optimizer
     """
-    arguments = run.arguments
-    name, recipe = "--optimizer-cpu-offload", arguments.value("--fp8-recipe", "delayed")
-    yield from needs(arguments, name, ["--use-precision-aware-optimizer"])
-    if arguments.has(name) and arguments.has("--fp8-param-gather") and recipe not in (None, "delayed"):
+    name, recipe = "--optimizer-cpu-offload", run.value("--fp8-recipe", "delayed")
+    yield from needs(run, name, "--use-precision-aware-optimizer")
+    if run.has(name) and run.has("--fp8-param-gather") and recipe not in (None, "delayed"):
         message = f"{name} with --fp8-param-gather needs --fp8-recipe delayed, not {recipe}"
-        yield Violation(where=arguments.locate(name), message=message, hint="--fp8-recipe delayed")
+        yield at(run, name, message, "use --fp8-recipe delayed")
 
 
 @lm_runs.rule("MLM067", ERROR, "init", megatron_lm("core/optimizer/optimizer_config.py:433"))
-def optimizer_types_have_their_optimizer(run: Run) -> Violations:
+def optimizer_types_have_their_optimizer(run: MegatronRun) -> Violations:
     """The precision-aware optimizer is Adam, and only it keeps masters, gradients and moments in less than fp32.
 
     Prevents: AssertionError: main_grads_dtype can only be fp32 when not using precision-aware optimizer
-    Fix: --use-precision-aware-optimizer
+    Fix: add --use-precision-aware-optimizer
     """
-    arguments = run.arguments
-    aware, kind = "--use-precision-aware-optimizer", arguments.value("--optimizer", "adam")
-    if arguments.has(aware) and kind not in (None, "adam"):
-        message = f"{aware} with --optimizer {kind}: it is Adam's"
-        yield Violation(where=arguments.locate(aware), message=message, hint=f"no {aware}")
+    aware, kind = "--use-precision-aware-optimizer", run.value("--optimizer", "adam")
+    if run.has(aware) and kind not in (None, "adam"):
+        yield at(run, aware, f"{aware} with --optimizer {kind}: it exists for Adam only", f"remove {aware}")
     for name in ("--main-grads-dtype", "--main-params-dtype", "--exp-avg-dtype", "--exp-avg-sq-dtype"):
-        if arguments.value(name) not in (None, "fp32") and arguments.lacks(aware):
-            message = f"{name} {arguments.value(name)} without {aware}"
-            yield Violation(where=arguments.locate(name), message=message, hint=f"{aware}, or {name} fp32")
+        if run.value(name) not in (None, "fp32") and run.lacks(aware):
+            yield at(run, name, f"{run.shown(name)} is given without {aware}", f"add {aware}, or use {name} fp32")

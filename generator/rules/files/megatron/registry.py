@@ -1,35 +1,9 @@
-"""Every rule on Megatron arguments, but those of `as_job` and `fits`, which need numpy."""
+"""Every rule on Megatron arguments, but those of `as_job`, which need numpy."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from . import (
-    batch,
-    config,
-    environment,
-    experts,
-    megatron_deepspeed,
-    megatron_lm,
-    memory,
-    memory_places,
-    options,
-    ramp_up,
-    shape,
-    stages,
-)
+from . import batch, config, environment, experts, megatron_deepspeed, megatron_lm, memory, options, shape
 
-MODULES: Final = (
-    memory_places,
-    options,
-    shape,
-    stages,
-    batch,
-    ramp_up,
-    megatron_lm,
-    memory,
-    experts,
-    environment,
-    megatron_deepspeed,
-    config,
-)
+MODULES: Final = (options, shape, batch, megatron_lm, memory, experts, environment, megatron_deepspeed, config)

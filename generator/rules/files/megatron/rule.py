@@ -1,131 +1,69 @@
-"""What the rules on Megatron arguments share: how they are made, and the relations between options."""
+"""What the rules on Megatron arguments share: their subjects, and the relations between options."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
-from ....documents.megatron_arguments import MegatronArguments
 from ....documents.megatron_options import Flavour
+from ....documents.megatron_run import MegatronRun, megatron_runs
 from ....documents.submission import Submission
-from ....findings import Violation, Violations
+from ....findings import Violations
+from ...numbers import divisors, listed, nearest
 from ...rule import Subject
+from ..violations import violation
 
-LM: Final = "megatron-lm"
-MDS: Final = "megatron-deepspeed"
-
-TENSOR: Final = "--tensor-model-parallel-size"
-PIPELINE: Final = "--pipeline-model-parallel-size"
-CONTEXT: Final = "--context-parallel-size"
-ULYSSES: Final = "--ds-sequence-parallel-size"
-EXPERT: Final = "--expert-model-parallel-size"
-MICRO: Final = "--micro-batch-size"
-GLOBAL: Final = "--global-batch-size"
-
-#: No size is larger: what 32 bits hold.
-LARGEST: Final = 2**31 - 1
+#: Where Megatron-LM checks the model's shape.
+CONFIG: Final = "core/transformer/transformer_config.py"
+READS: Final = ("launch script", "AzureML job", "Megatron arguments")
 
 
-class Run(NamedTuple):
-    """The arguments of one program, and the submission that they stand in."""
-
-    arguments: MegatronArguments
-    submission: Submission
-
-
-def _of(flavour: Flavour, *, trains: bool) -> Subject[Run]:
+def _of(flavour: Flavour, *, trains: bool) -> Subject[MegatronRun]:
     """The arguments of one project's programs, of training runs alone or of all."""
 
-    def runs(submission: Submission) -> Iterator[Run]:
-        for arguments in submission.megatron:
-            if arguments.flavour == flavour and arguments.given and (arguments.trains or not trains):
-                yield Run(arguments, submission)
+    def runs(submission: Submission) -> Iterator[MegatronRun]:
+        for run in megatron_runs(submission):
+            if run.flavour == flavour and (run.trains or not trains):
+                yield run
 
-    return Subject(("launch script", "AzureML job", "Megatron arguments"), runs)
-
-
-lm_runs: Final = _of(LM, trains=True)
-lm_arguments: Final = _of(LM, trains=False)
-mds_runs: Final = _of(MDS, trains=True)
-mds_arguments: Final = _of(MDS, trains=False)
+    return Subject(READS, runs)
 
 
-def needs(arguments: MegatronArguments, option: str, others: Iterable[str], why: str = "") -> Violations:
+lm_runs: Final = _of("megatron-lm", trains=True)
+lm_arguments: Final = _of("megatron-lm", trains=False)
+mds_runs: Final = _of("megatron-deepspeed", trains=True)
+mds_arguments: Final = _of("megatron-deepspeed", trains=False)
+
+#: A violation at an option; at the program, where the option isn't given.
+at: Final = violation
+
+
+def needs(run: MegatronRun, option: str, *others: str, why: str = "") -> Violations:
     """A violation where `option` is given and surely none of `others` is."""
-    wanted = tuple(others)
-    if arguments.has(option) and all(arguments.lacks(other) for other in wanted):
-        message = f"{option} is given without {' or '.join(wanted)}{why}"
-        yield Violation(where=arguments.locate(option), message=message, hint=f"{wanted[0]}, or no {option}")
+    if run.has(option) and run.lacks_all(*others):
+        message = f"{option} is given without {' or '.join(others)}{why}"
+        yield at(run, option, message, f"add {others[0]}, or remove {option}")
 
 
-def excludes(arguments: MegatronArguments, option: str, others: Iterable[str], why: str = "") -> Violations:
-    """A violation for every one of `others` that is given beside `option`."""
+def excludes(run: MegatronRun, option: str, others: Iterable[str], why: str = "") -> Violations:
+    """A violation for every one of `others` that is given with `option`."""
     for other in others:
-        if arguments.has(option) and arguments.has(other):
-            message = f"{other} is given beside {option}{why}"
-            yield Violation(where=arguments.locate(other), message=message, hint=f"no {other}, or no {option}")
+        if run.has(option) and run.has(other):
+            yield at(run, other, f"{other} is given with {option}{why}", f"remove {other} or {option}")
 
 
-def shown(arguments: MegatronArguments, name: str, default: object = None) -> str:
-    """An option with its value, as in `--hidden-size 4096`; the default's where nothing is given."""
-    if arguments.has(name):
-        return f"{name} {arguments.value(name)}"
-    return f"{name} {default} (the default)"
+def divides(run: MegatronRun, name: str, number: int | None, what: str, count: int = 4) -> Violations:
+    """A violation where a size doesn't divide `number`, which is `what`; the hint has the `count` nearest that do."""
+    size = run.size(name)
+    if size and number and number % size:
+        hint = f"use {name} {listed(nearest(divisors(number), size, count))}"
+        yield at(run, name, f"{name} {size} does not divide {what}", hint)
 
 
-def one_of(arguments: MegatronArguments, *names: str) -> str:
-    """The first of the options that is given, else the first."""
-    return next((name for name in names if arguments.has(name)), names[0])
-
-
-def sized(arguments: MegatronArguments, name: str) -> int | None:
-    """A size that is given and can be one: from 1 to what 32 bits hold."""
-    value = arguments.integer(name)
-    return value if value is not None and 0 < value <= LARGEST else None
-
-
-def degree(arguments: MegatronArguments, name: str) -> int | None:
-    """A size of parallelism: 1 where nothing is given; None where it can't be known or is no size."""
-    value = arguments.setting(name, 1)
-    return value if value is not None and 0 < value <= LARGEST else None
-
-
-def model_parallel(arguments: MegatronArguments) -> int | None:
-    """GPUs that hold one replica."""
-    if _has_other_sizes(arguments):
-        return None
-    product = 1
-    for name in (TENSOR, PIPELINE, ULYSSES if arguments.flavour == MDS else CONTEXT):
-        value = degree(arguments, name)
-        if value is None:
-            return None
-        product *= value
-    return product
-
-
-def _has_other_sizes(arguments: MegatronArguments) -> bool:
-    """Whether GPUs are divided in ways beyond tensor × pipeline × context: encoders' own ranks, weight shards."""
-    return any(
-        arguments.has(name)
-        for name in (
-            "--encoder-tensor-model-parallel-size",
-            "--encoder-pipeline-model-parallel-size",
-            "--tensor-parallel-num-weight-shards",
-            "--yaml-cfg",
-        )
-    )
-
-
-def gpus_of(submission: Submission, arguments: MegatronArguments) -> int | None:
-    """The GPUs that these arguments run on; None where the submission has several jobs and none says it is theirs."""
-    paths = {script.path for script in submission.commands}
-    if len(paths) < 2:
-        return submission.world.gpus
-    own = tuple(document for document in submission.documents if getattr(document, "path", None) == arguments.path)
-    return Submission(documents=own, frameworks=submission.frameworks, context=submission.context).world.gpus
-
-
-def replicas_of(submission: Submission, arguments: MegatronArguments) -> int | None:
-    """Model replicas; None where the GPUs are not known or are no whole number of replicas."""
-    gpus, size = gpus_of(submission, arguments), model_parallel(arguments)
-    return gpus // size if gpus and size and gpus % size == 0 else None
+def undivided(run: MegatronRun, option: str, *sizes: str) -> Violations:
+    """A violation for every size of parallelism above 1 that is given with `option`."""
+    for name in sizes:
+        size = run.degree(name)
+        if run.has(option) and size is not None and size > 1:
+            given = option if run.value(option) is True else run.shown(option)
+            yield at(run, option, f"{given} with {name} {size}", f"use {name} 1, or remove {option}")

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from typing import Final
 
+from ....documents.command_line import Argument
 from ....documents.document import LaunchScript
-from ....documents.shell.launch_line import Option
-from ....findings import ERROR, WARNING, Edit, Severity, Violation, Violations
+from ....documents.shell.launcher_options import Table
+from ....documents.slurm_request import Request
+from ....findings import ERROR, WARNING, Edit, Violation, Violations
 from ....job.wording import show
 from ...sources import slurm, slurm_manual
-from ..subjects import scripts
-from .requests import Request, blocks, did_you_mean, requests
+from ..subjects import blocks, requests, scripts
 
 #: Hyphens and dashes that word processors put in the place of the plain one.
 _DASHES: Final = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
-#: What other schedulers, srun, and DeepSpeed's users call what sbatch calls otherwise.
+#: Names that other schedulers, srun, and DeepSpeed's users have for an option of sbatch.
 _OTHER_NAMES: Final = {
     "--walltime": "--time",
     "--queue": "--partition",
@@ -36,78 +38,63 @@ _OTHER_NAMES: Final = {
 _ADDED_UP: Final = frozenset({"--mail-type", "--gres-flags", "--container-mounts", "--container-env"})
 #: srun's, which sbatch refuses; they belong on the srun line.
 _OF_SRUN: Final = frozenset(
-    {
-        "--cpu-bind",
-        "--kill-on-bad-exit",
-        "--label",
-        "--unbuffered",
-        "--mpi",
-        "--overlap",
-        "--exact",
-        "--pty",
-        "--multi-prog",
-        "--task-prolog",
-        "--task-epilog",
-        "--het-group",
-    }
+    {"--cpu-bind", "--kill-on-bad-exit", "--label", "--unbuffered", "--mpi", "--overlap", "--exact", "--pty"}
+    | {"--multi-prog", "--task-prolog", "--task-epilog", "--het-group"}
 )
+#: Likeness of names of which one is taken for a slip of the other; plug-ins of a site add options of their own.
+_SLIP: Final = 0.75
+_SHORT_SLIP: Final = 0.6  # of names of up to five letters, where one letter makes a larger share
+_SHORT: Final = 5
+
+
+def _did_you_mean(name: str, table: Table) -> str | None:
+    """The option that a misspelt one is for."""
+    if name in _OTHER_NAMES:
+        return _OTHER_NAMES[name]
+    stem = name.lstrip("-").lower().replace("_", "-")
+    long = {known.lstrip("-"): known for known in table.options if known.startswith("--")}
+    cutoff = _SHORT_SLIP if len(stem) <= _SHORT else _SLIP
+    near = [stem] if stem in long else difflib.get_close_matches(stem, long, n=1, cutoff=cutoff)
+    return long[near[0]] if near else None
 
 
 @scripts.rule("SLM007", ERROR, "silent", slurm("sbatch/opt.c:578, _opt_batch_script"))
 def directives_come_first(script: LaunchScript) -> Violations:
-    """Every #SBATCH line stands before the script's first command.
+    """Every #SBATCH line is above the script's first command.
 
-    Prevents: The option is ignored without a word: a job of one node, or with the default time limit.
-    Fix: Move the line above the first command; even `set -e` is one.
+    Prevents: The option is ignored silently: a job of one node, or with the default time limit.
+    Fix: move the line above the first command; even `set -e` is one
     """
-    late = [directive for directive in script.shell.directives if directive.ignored]
-    first = script.shell.commands[0] if script.shell.commands else None
-    for directive in late:
-        if not directive.words:
-            continue
-        words = " ".join(word.raw for word in directive.words)
-        line = script.shell.locate(first).line if first else None
-        after = (
-            f"the command on line {line}"
-            if line is not None and first and first.offset < directive.offset
-            else "a command"
-        )
-        yield Violation(
-            where=script.shell.locate(directive),
-            message=f"#SBATCH {words} stands after {after}: sbatch stops reading there, so it is ignored",
-            hint="move it above the first command",
-        )
+    shell = script.shell
+    for directive in shell.directives:
+        if directive.ignored and directive.words:
+            first = next((command for command in shell.commands[:1] if command.offset < directive.offset), None)
+            after = f"the command on line {shell.locate(first).line}" if first else "a command"
+            text = f"#SBATCH {' '.join(word.raw for word in directive.words)}"
+            message = f"{text} comes after {after}: sbatch stops reading there, so it is ignored"
+            yield Violation(where=shell.locate(directive), message=message, hint="move it above the first command")
 
 
-@requests.rule(
-    "SLM023",
-    ERROR,
-    "submit",
-    slurm("common/slurm_opt.c (its table of options); names of later releases up to 26.05 are known too"),
-)
+@requests.rule("SLM023", ERROR, "submit", slurm("common/slurm_opt.c, its table; later options up to 26.05"))
 def every_option_is_known(request: Request) -> Violations:
     """Every option given to sbatch, salloc or srun is one that it has.
 
     Prevents: sbatch: unrecognized option. A warning where no option is alike: a plug-in of the site may add it.
-    Fix: Correct the name.
+    Fix: correct the name
     """
     for option in request.options.unknown:
         if (written := option.written.value) is None or _matches(request, option.name):
             continue
-        name = option.name
-        plain = f"#SBATCH {name}" if request.block else f"{request.program} {name}"
-        what = "script" if request.block else "call"
+        name, severity = option.name, ERROR
         if request.program == "sbatch" and name in _OF_SRUN:
             hint = f"give {name} to srun: srun {written} ..."
+        elif near := _did_you_mean(name, request.table):
+            hint = f"did you mean {near}?"
         else:
-            near = _OTHER_NAMES.get(name) or did_you_mean(name, request.table)
-            hint = f"did you mean {near}?" if near else "see sbatch --help on the cluster"
-        yield Violation(
-            where=request.at(option),
-            message=f"{plain} is no option of {request.program}, which refuses the {what}",
-            hint=hint,
-            severity=Severity.WARNING if "--help" in hint and name.startswith("--") else Severity.ERROR,
-        )
+            hint, severity = "see sbatch --help on the cluster", WARNING if name.startswith("--") else ERROR
+        what = f"unknown option of {request.program}, which refuses the {'script' if request.block else 'call'}"
+        message = f"{request.command} {name}: {what}"
+        yield Violation(where=request.shell.locate(option.written), message=message, hint=hint, severity=severity)
 
 
 def _matches(request: Request, name: str) -> list[str]:
@@ -117,56 +104,46 @@ def _matches(request: Request, name: str) -> list[str]:
     return sorted({known.name for spelling, known in request.table.options.items() if spelling.startswith(name)})
 
 
-@requests.rule(
-    "SLM024", ERROR, "submit", slurm_manual("sbatch(1); getopt_long(3) takes unambiguous beginnings of long names")
-)
+@requests.rule("SLM024", ERROR, "submit", slurm_manual("sbatch(1); getopt_long(3), on abbreviations"))
 def abbreviations_are_unambiguous(request: Request) -> Violations:
     """A shortened option is the beginning of one option only.
 
     Prevents: sbatch: option '--gpu=8' is ambiguous.
-    Fix: Write the option in full.
+    Fix: write the option in full
     """
     for option in request.options.unknown:
         found = _matches(request, option.name)
-        if len(found) < 2 or option.written.value is None:
-            continue
-        better = _OTHER_NAMES.get(option.name) or did_you_mean(option.name, request.table) or found[0]
-        plain = f"#SBATCH {option.name}" if request.block else f"{request.program} {option.name}"
-        yield Violation(
-            where=request.at(option),
-            message=f"{plain} may stand for {len(found)} options: {', '.join(found[:4])}",
-            hint=f"did you mean {better}?",
-        )
+        if len(found) > 1 and option.written.value is not None:
+            message = f"{request.command} {option.name} may stand for {len(found)} options: {', '.join(found[:4])}"
+            hint = f"did you mean {_did_you_mean(option.name, request.table) or found[0]}?"
+            yield Violation(where=request.shell.locate(option.written), message=message, hint=hint)
 
 
 @requests.rule("SLM026", ERROR, "submit", slurm_manual("sbatch(1), OPTIONS; getopt_long(3)"))
 def options_have_their_values(request: Request) -> Violations:
-    """An option has a value where it takes one, and none where it doesn't.
+    """An option has a value where it requires one, and none where it accepts none.
 
     Prevents: sbatch: option '--nodes' requires an argument, or '--requeue' doesn't allow one.
-    Fix: Give the value, or leave it out.
+    Fix: give the value, or leave it out
     """
     for option in request.options.entries:
         known = request.table.find(option.name) if option.known else None
         if known is None:
             continue
+        given, edits = request.view(option, None), tuple[Edit, ...]()
+        attached = option.written.value or ""
         if known.values and not option.values and not request.options.opaque:
-            message = f"{request.said(option)} has no value, and {request.program} requires one"
-            yield Violation(where=request.at(option), message=message, hint=f"write {known.name}=VALUE")
-        elif (attached := _attached(option)) is not None and known.values:
+            message = f"{given} has no value, and {request.program} requires one"
+            hint = f"write {known.name}=VALUE"
+        elif known.values and re.match(r"-[A-Za-z]=", attached):  # getopt takes the equals sign for part of the value
             message = f"{attached} gives {option.name} the value {show(attached[2:])}, with the equals sign"
-            better = f"{known.name}{attached[2:]}"
-            edits = request.mend(option.written, better)
-            yield Violation(where=request.at(option), message=message, hint=f"write {better}", edits=edits)
+            hint = f"write {known.name}{attached[2:]}"
+            edits = request.edit(option.written, f"{known.name}{attached[2:]}")
         elif not known.values and not known.optional and option.values:
-            message = f"{request.said(option)} has a value, but the option takes none"
-            yield Violation(where=request.at(option), message=message, hint=f"write {known.name}")
-
-
-def _attached(option: Option) -> str | None:
-    """`-N=2`, where getopt takes the equals sign for a part of the value."""
-    word = option.written.value
-    return word if word is not None and re.match(r"-[A-Za-z]=", word) else None
+            message, hint = f"{given} has a value, but the option accepts none", f"write {known.name}"
+        else:
+            continue
+        yield Violation(where=given.where, message=message, hint=hint, edits=edits)
 
 
 @blocks.rule("SLM027", ERROR, "submit", slurm("sbatch/opt.c:631, _opt_batch_script"))
@@ -174,38 +151,32 @@ def nothing_but_options(request: Request) -> Violations:
     """A #SBATCH line has options and their values only.
 
     Prevents: sbatch: error: Invalid directive found in batch script.
-    Fix: Quote values with spaces; put remarks behind a #.
+    Fix: quote values with spaces; put remarks behind a #
     """
-    if not request.options.rest:
-        return
-    word = request.options.rest[0]
-    text = word.value or word.raw
-    hint, edits = "put a value with spaces in quotes, and remarks behind a #", tuple[Edit, ...]()
-    if text[:1] in _DASHES:
-        plain = text.lstrip(_DASHES)
-        hint = f"write two plain hyphens: --{plain}"
-        edits = request.mend(word, f"--{plain}") if word.raw == text else ()
-    elif "=" in text and did_you_mean(text.partition("=")[0], request.table):
-        hint = f"did you mean --{text}?"
-    message = f"#SBATCH has the word {show(text)}, which is no option: sbatch refuses the script"
-    yield Violation(where=request.shell.locate(word), message=message, hint=hint, edits=edits)
+    for word in request.options.rest[:1]:
+        text = word.value or word.raw
+        hint, edits = "put a value with spaces in quotes, and remarks behind a #", tuple[Edit, ...]()
+        if text[:1] in _DASHES:
+            plain = f"--{text.lstrip(_DASHES)}"
+            hint = f"write two plain hyphens: {plain}"
+            edits = request.edit(word, plain) if word.raw == text else ()
+        elif "=" in text and _did_you_mean(text.partition("=")[0], request.table):
+            hint = f"did you mean --{text}?"
+        message = f"#SBATCH has the word {show(text)}, which is not an option: sbatch refuses the script"
+        yield Violation(where=request.shell.locate(word), message=message, hint=hint, edits=edits)
 
 
 @blocks.rule("SLM033", WARNING, "silent", slurm("common/slurm_opt.c:5344, slurm_process_option: the last one holds"))
 def options_are_given_once(request: Request) -> Violations:
     """A #SBATCH option is given once, or always with the same value.
 
-    Prevents: A job of another size than one reads at the top of the script.
-    Fix: Keep one.
+    Prevents: A job of another size than the top of the script suggests.
+    Fix: keep one
     """
-    seen: dict[str, tuple[Option, str]] = {}
-    for option, value in request.values(*(entry.name for entry in request.options.entries)):
-        before = seen.get(option.name)
-        if before is not None and before[1] != value and option.name not in _ADDED_UP:
-            line = request.at(before[0]).line
-            yield Violation(
-                where=request.at(option),
-                message=f"{request.said(option)} replaces {option.name}={before[1]} on line {line}",
-                hint="keep one of the two",
-            )
-        seen[option.name] = (option, value)
+    seen: dict[str, Argument[str]] = {}
+    for given in request.valued():
+        before = seen.get(given.name)
+        if before is not None and before.value != given.value and given.name not in _ADDED_UP:
+            message = f"{given} replaces {given.name}={before.value} on line {before.where.line}"
+            yield given.bad_option(message, "keep one of the two")
+        seen[given.name] = given

@@ -4,19 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from . import arrays, choices, directives, files, gpus, nodes, options, resources, script, steps, text, variables
+from . import choices, directives, files, gpus, nodes, options, resources, sharing, steps, text, variables
 
-MODULES: Final = (
-    options,
-    choices,
-    arrays,
-    directives,
-    files,
-    gpus,
-    nodes,
-    resources,
-    script,
-    steps,
-    text,
-    variables,
-)
+MODULES: Final = (options, choices, sharing, directives, files, gpus, nodes, resources, steps, text, variables)

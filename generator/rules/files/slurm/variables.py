@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from ....documents.document import LaunchScript
-from ....documents.shell.script import ShellScript, Word
+from ....documents.shell.script import Assignment, Command, ShellScript, Word
+from ....documents.slurm_request import Request, Step
 from ....findings import ERROR, Violation, Violations
 from ...sources import ml_engineering, slurm_manual
-from ..steps import Step, steps
-from .requests import Request, blocks
+from ..subjects import blocks, steps
 
 _OWN_NUMBERS: Final = re.compile(r"(?<!\\)\$\{?(SLURM_PROCID|SLURM_NODEID|SLURM_LOCALID)\b")
 _USES: Final = re.compile(r"(?<!\\)\$(?:(SLURM_[A-Z_]+)|\{(SLURM_[A-Z_]+)\})")
@@ -30,6 +29,8 @@ SET_BY: Final = {
     "SLURM_ARRAY_TASK_ID": ("--array",),
     "SLURM_ARRAY_JOB_ID": ("--array",),
 }
+#: A launcher's options for the node's rank, and for the rendezvous that reads it.
+_RANKS: Final = (("torchrun", "--node-rank", "--rdzv-backend"), ("accelerate", "--machine_rank", "--rdzv_backend"))
 _INSTEAD: Final = {
     "SLURM_GPUS_PER_NODE": "SLURM_GPUS_ON_NODE, or #SBATCH --gpus-per-node in place of --gres",
     "SLURM_GPUS": "SLURM_GPUS_ON_NODE",
@@ -38,27 +39,27 @@ _INSTEAD: Final = {
     "SLURM_NPROCS": "SLURM_JOB_NUM_NODES, or add #SBATCH --ntasks-per-node",
 }
 _ASKING: Final = frozenset({"[", "test", "[[", "echo", "printf", ":"})
+_OUTPUT: Final = "sbatch(1), OUTPUT ENVIRONMENT VARIABLES"
 
 
 @steps.rule("SLM009", ERROR, "init", ml_engineering("orchestration/slurm/users.md:696"))
 def own_numbers_are_read_on_the_node(step: Step) -> Violations:
     """$SLURM_PROCID, $SLURM_NODEID and $SLURM_LOCALID are expanded by the tasks' own shells.
 
-    Prevents: Every node says that it is node 0, and the rendezvous hangs.
-    Fix: Single quotes around the text of bash -c.
+    Prevents: Every node takes itself for node 0, and the rendezvous hangs.
+    Fix: put the text of bash -c in single quotes
     """
     if step.nodes == 1 and step.tasks in (None, 1):
         return
-    shell = step.launch.script
     for name, offset, place in _early_numbers(step):
-        if name == "SLURM_NODEID" and step.nodes == 1:
-            continue
-        message = f"${name} is expanded {place}, where it is 0: every task gets 0"
-        hint = f"srun bash -c '... ${name} ...', in single quotes"
-        yield Violation(where=shell.locate(offset), message=message, hint=hint)
+        if name != "SLURM_NODEID" or step.nodes != 1:
+            message = f"${name} is expanded {place}, where it is 0: every task gets 0"
+            hint = f"write srun bash -c '... ${name} ...', in single quotes"
+            yield Violation(where=step.launch.script.locate(offset), message=message, hint=hint)
 
 
 def _early_numbers(step: Step) -> Iterator[tuple[str, int, str]]:
+    """The numbers that the batch script's shell expands: their names, offsets, and where that is."""
     shell = step.launch.script
     last, unread = step.launch.calls[-1].command, _unread_ranks(step)
     if last.shell is None or not last.single_quoted:
@@ -69,13 +70,18 @@ def _early_numbers(step: Step) -> Iterator[tuple[str, int, str]]:
             if match:
                 yield match[1], word.offset + match.start(), "by the batch script before srun starts the tasks"
     for assignment in shell.assignments:
-        inner = shell.commands[assignment.command_index] if assignment.command_index < len(shell.commands) else None
         match = _OWN_NUMBERS.search(assignment.raw) if not assignment.raw.startswith("'") else None
+        inner = _command_of(shell, assignment)
         outside = inner is None or inner.shell is None
         if match and assignment.exported and outside and assignment.offset < last.offset:
             if any(assignment.name in word.variables for word in unread) and _uses(shell, assignment.name) == 1:
                 continue
             yield match[1], assignment.value_offset + match.start(), f"in the batch script, for {assignment.name}"
+
+
+def _command_of(shell: ShellScript, assignment: Assignment) -> Command | None:
+    """The command that an assignment is part of, or that follows it."""
+    return shell.commands[assignment.command_index] if assignment.command_index < len(shell.commands) else None
 
 
 def _within(offset: int, words: list[Word]) -> bool:
@@ -88,76 +94,59 @@ def _uses(shell: ShellScript, name: str) -> int:
 
 
 def _unread_ranks(step: Step) -> list[Word]:
-    """The words of `--node-rank` that torchrun passes over: it reads them with the static rendezvous only."""
-    call = step.launch.call("torchrun") or step.launch.call("accelerate")
-    names = ("--node-rank",) if call is not None and call.program == "torchrun" else ("--machine_rank",)
-    backend = call.options.text("--rdzv-backend") or call.options.text("--rdzv_backend") if call else None
-    if call is None or backend in (None, "static"):
-        return []
-    options = [option for name in names if (option := call.options.get(name)) is not None]
-    return [word for option in options for word in (option.written, *option.values)]
+    """The words of the node's rank that a launcher ignores: it reads them with the static rendezvous only."""
+    for program, rank, rendezvous in _RANKS:
+        call = step.launch.call(program)
+        if call is not None:
+            option = call.options.get(rank)
+            static = call.options.text(rendezvous) in (None, "static")
+            return [] if option is None or static else [option.written, *option.values]
+    return []
 
 
-@blocks.rule(
-    "SLM058",
-    ERROR,
-    "launcher",
-    slurm_manual("sbatch(1), OUTPUT ENVIRONMENT VARIABLES: only set if the option is specified; seen in real jobs"),
-)
+@blocks.rule("SLM058", ERROR, "launcher", slurm_manual(f"{_OUTPUT}: set if the option is; seen in real jobs"))
 def variables_are_those_that_slurm_sets(request: Request) -> Violations:
     """A SLURM_ variable that the script uses is one that Slurm sets for its options.
 
     Prevents: An empty word on the launch line: --nproc-per-node without a value, WORLD_SIZE of nothing.
-    Fix: Give the option, or use a variable that is always set.
+    Fix: give the option, or use a variable that is always set
     """
-    script = request.block
-    if script is None:
-        return
-    own = {assignment.name for assignment in script.shell.assignments}
-    told: set[str] = set()
-    for name, offset in _used(script):
+    seen = {assignment.name for assignment in request.shell.assignments}
+    for name, offset in _used(request.shell):
         options = SET_BY.get(name)
-        if options is None or request.has(*options) or name in own or name in told:
+        if options is None or request.has(*options) or name in seen:
             continue
-        told.add(name)
+        seen.add(name)
         message = f"${name} is empty: Slurm sets it only for {' or '.join(options[:2])}, which isn't given"
         hint = f"use ${_INSTEAD[name]}" if name in _INSTEAD else f"add #SBATCH {options[0]}"
-        yield Violation(where=script.shell.locate(offset), message=message, hint=hint)
+        yield Violation(where=request.shell.locate(offset), message=message, hint=hint)
 
 
-def _used(script: LaunchScript) -> Iterator[tuple[str, int]]:
+def _used(shell: ShellScript) -> Iterator[tuple[str, int]]:
     """Variables that are used without a default, in the batch script's own shell."""
-    for command in script.shell.commands:
-        if command.shell is not None or not command.words or command.words[0].value in _ASKING or command.guarded:
-            continue
-        for word in command.words:
-            if word.raw.startswith("'"):
-                continue
-            for match in _USES.finditer(word.raw):
-                yield match[1] or match[2], word.offset + match.start()
-    commands = script.shell.commands
-    for assignment in script.shell.assignments:
-        inner = commands[assignment.command_index] if assignment.command_index < len(commands) else None
-        if (inner is not None and (inner.shell is not None or inner.guarded)) or assignment.raw.startswith("'"):
-            continue
-        for match in _USES.finditer(assignment.raw):
-            yield match[1] or match[2], assignment.value_offset + match.start()
+    texts: list[tuple[str, int]] = []
+    for command in shell.commands:
+        own = command.shell is None and not command.guarded
+        if own and command.words and command.words[0].value not in _ASKING:
+            texts += ((word.raw, word.offset) for word in command.words)
+    for assignment in shell.assignments:
+        inner = _command_of(shell, assignment)
+        if inner is None or (inner.shell is None and not inner.guarded):
+            texts.append((assignment.raw, assignment.value_offset))
+    for raw, offset in texts:
+        for match in _USES.finditer(raw) if not raw.startswith("'") else ():
+            yield match[1] or match[2], offset + match.start()
 
 
-@blocks.rule(
-    "SLM019", ERROR, "launcher", slurm_manual("sbatch(1), OUTPUT ENVIRONMENT VARIABLES: the option's value as given")
-)
+@blocks.rule("SLM019", ERROR, "launcher", slurm_manual(f"{_OUTPUT}: the option's value as given"))
 def gpu_counts_are_numbers(request: Request) -> Violations:
     """$SLURM_GPUS_PER_NODE is a number where one is needed: --gpus-per-node has no type.
 
     Prevents: invalid literal for int(): 'a100:4'.
-    Fix: SLURM_GPUS_ON_NODE.
+    Fix: use SLURM_GPUS_ON_NODE
     """
-    text = request.options.text("--gpus-per-node")
-    if request.block is None or text is None or ":" not in text:
-        return
-    for name, offset in _used(request.block):
+    text = request.options.text("--gpus-per-node") or ""
+    for name, offset in _used(request.shell) if ":" in text else ():
         if name == "SLURM_GPUS_PER_NODE":
-            message = f"$SLURM_GPUS_PER_NODE is {text}, as --gpus-per-node says it, and no number"
-            where = request.shell.locate(offset)
-            yield Violation(where=where, message=message, hint="use $SLURM_GPUS_ON_NODE")
+            message = f"$SLURM_GPUS_PER_NODE is {text}, as in --gpus-per-node, and not a number"
+            yield Violation(where=request.shell.locate(offset), message=message, hint="use $SLURM_GPUS_ON_NODE")

@@ -1,0 +1,77 @@
+"""Write docs/rules: a page of rules for each subject, with the output for each rule's bad case, and an index.
+
+Run with `python -m docs.make_rule_pages`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from dsgen.cli.known_rules import known_rules
+from dsgen.cli.rule_pages import heading, subject_of, subject_pages
+from tests.case import NAMES, read_case
+
+FOLDER = Path(__file__).parent / "rules"
+MADE = "Written by `python -m docs.make_rule_pages`; do not edit."
+
+
+def pages() -> Mapping[Path, str]:
+    """Every page as it should be, by path."""
+    found = {FOLDER / "README.md": "\n".join(_index())}
+    for subject, page in subject_pages(known_rules(), examples()):
+        title, _, rest = page.partition("\n")
+        found[FOLDER / f"{subject.lower()}.md"] = f"{title}\n\n{MADE}\n{rest}"
+    return found
+
+
+def write() -> None:
+    """Write every page; pages of subjects that are gone are removed."""
+    FOLDER.mkdir(exist_ok=True)
+    made = pages()
+    for path in set(FOLDER.glob("*.md")) - set(made):
+        path.unlink()
+    for path, text in made.items():
+        path.write_text(text, encoding="utf-8")
+
+
+def _index() -> Iterator[str]:
+    yield from (
+        "# Rules",
+        "",
+        "What dsgen requires, why, and where that comes from. `dsgen rules ID` prints the same.",
+        "",
+    )
+    yield from (MADE, "", "| subject | rules |", "|---|---|")
+    for subject, number in sorted(Counter(map(subject_of, known_rules())).items()):
+        yield f"| [{heading(subject)}]({subject.lower()}.md) | {number} |"
+    yield ""
+
+
+def examples() -> Mapping[str, str]:
+    """What each rule says of its first bad case: its own finding, without those of other rules."""
+    found: dict[str, str] = {}
+    for case in map(read_case, NAMES):
+        finding = _of_rule(case.rule, case.expected)
+        if finding:
+            found.setdefault(case.rule, finding)
+    return found
+
+
+def _of_rule(rule: str, output: str) -> str:
+    """The first finding of `rule`, with the lines that belong to it: excerpt, caret and hint."""
+    lines = output.splitlines()
+    first = next((i for i, line in enumerate(lines) if line.endswith(f" [{rule}]")), None)
+    if first is None:
+        return ""
+    belongs = [lines[first]]
+    for line in lines[first + 1 :]:
+        if not line.startswith(("  ", "hint: ")):
+            break
+        belongs.append(line)
+    return "\n".join(belongs) + "\n"
+
+
+if __name__ == "__main__":
+    write()

@@ -1,0 +1,120 @@
+"""The rules as Markdown: a page for each subject, a heading, and so an anchor, for each rule."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from .known_rules import checks
+
+if TYPE_CHECKING:
+    from ..rule import Rule
+
+#: What the prefixes of ids stand for.
+SUBJECTS: Final[Mapping[str, str]] = {
+    "ACC": "accelerate",
+    "ACT": "activation checkpointing",
+    "AML": "AzureML",
+    "ATT": "attention",
+    "BATCH": "batch",
+    "CAL": "calibration",
+    "CKPT": "checkpoints",
+    "CMP": "compilation",
+    "CPR": "compression",
+    "DATA": "data",
+    "ELAS": "elasticity",
+    "ENG": "the installed DeepSpeed",
+    "ENV": "environment",
+    "FILE": "files",
+    "HF": "Hugging Face",
+    "HOST": "hostfiles",
+    "LNCH": "launchers",
+    "MDS": "Megatron-DeepSpeed",
+    "MEM": "memory",
+    "MLM": "Megatron-LM",
+    "MOE": "mixture of experts",
+    "MON": "monitors",
+    "NCCL": "NCCL",
+    "NODE": "nodes",
+    "OPT": "optimizer and scheduler",
+    "PARSE": "reading DeepSpeed configs",
+    "PIPE": "pipeline parallelism",
+    "PREC": "precision",
+    "RUN": "measured runs",
+    "SEQ": "sequence length",
+    "SLM": "Slurm",
+    "SP": "sequence parallelism",
+    "SPEC": "job specs",
+    "SUB": "submissions",
+    "TP": "tensor parallelism",
+    "VER": "versions",
+    "ZERO": "ZeRO",
+}
+_WHEN: Final = {
+    "parse": "when the config is read",
+    "init": "when the engine starts",
+    "training": "during training",
+    "launcher": "when the launcher starts",
+    "submit": "on submission",
+}
+
+
+def rules_page(rules: Iterable[Rule]) -> str:
+    """Every rule on one page, by subject."""
+    return "\n".join(page for _, page in subject_pages(rules, {}))
+
+
+def subject_pages(rules: Iterable[Rule], examples: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """A page for each subject, by the subject's prefix. `examples` has the output for a bad file, by rule id."""
+    for subject, group in groupby(rules, key=subject_of):
+        lines = [f"# {heading(subject)}"]
+        for rule in group:
+            lines += ["", *_entry(rule, examples.get(rule.id))]
+        yield subject, "\n".join(lines) + "\n"
+
+
+def subject_of(rule: Rule) -> str:
+    """The prefix of a rule's id."""
+    return rule.id.rstrip("0123456789")
+
+
+def heading(subject: str) -> str:
+    """A subject's prefix with what it stands for."""
+    return f"{subject}: {SUBJECTS[subject]}" if subject in SUBJECTS else subject
+
+
+def _entry(rule: Rule, example: str | None) -> Iterator[str]:
+    yield f"## {rule.id}"
+    yield ""
+    yield f"{_markdown(rule.title)}"
+    yield ""
+    facts = [f"**{rule.severity.value}**", f"checks {checks(rule)}"]
+    if rule.reads:
+        facts[-1] += f" ({', '.join(rule.reads)})"
+    if rule.when:
+        facts.append(f"fails {_WHEN[rule.when]}" if rule.when != "silent" else "fails silently")
+    if rule.versions:
+        facts.append(f"DeepSpeed {_markdown(rule.versions)}")
+    yield f"- {'; '.join(facts)}"
+    for name, text in (("Prevents", rule.prevents), ("Fix", rule.fix), ("Source", rule.source)):
+        if text:
+            yield f"- {name}: {_markdown(text)}"
+    if example:
+        longest = max((len(run) for run in example.split("\n") if set(run) == {"`"}), default=0)
+        fence = "`" * max(3, longest + 1)
+        yield from ("", f"{fence}text", *example.rstrip("\n").split("\n"), fence)
+
+
+def _markdown(text: str) -> str:
+    """`text` with what Markdown would take for markup escaped, save for code in backticks."""
+    parts = " ".join(text.split()).split("`")
+    closed = len(parts) % 2 == 1
+    shown = (part if closed and i % 2 else _escaped(part) for i, part in enumerate(parts))
+    return ("`" if closed else "\\`").join(shown)
+
+
+def _escaped(text: str) -> str:
+    text = re.sub(r"[\\*_\[\]|#]", r"\\\g<0>", text)
+    return text.replace("<", "&lt;").replace(">", "&gt;")

@@ -1,0 +1,161 @@
+"""Values of Slurm's options, read as sbatch 22.05.8 reads them. What it refuses is None here."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Final
+
+_TIME: Final = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", re.ASCII)
+_MEMORY: Final = re.compile(r"\s*\+?(\d+)(?:([kmgt])b?)?", re.ASCII | re.IGNORECASE)
+_NODES: Final = re.compile(r"\s*\+?(\d+)(k?)(m?)\s*", re.ASCII | re.IGNORECASE)
+_GRES: Final = re.compile(
+    r"(?:gres:)?([A-Za-z][\w.-]*)(?::([A-Za-z][\w.+-]*|\d+[kmgtp]?))?(?::(\d+[kmgtp]?))?", re.ASCII | re.IGNORECASE
+)
+_COUNT: Final = re.compile(r"(\d+)([kmgtp]?)", re.ASCII | re.IGNORECASE)
+_SIGNAL: Final = re.compile(r"([rb]{0,2}):?([a-z0-9+]+)(?:@\s*\+?(\d+))?", re.ASCII | re.IGNORECASE)
+_MOST_DIGITS: Final = 12  # more is no number that anybody means; int() of Python refuses thousands
+_MIB: Final = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
+#: Slurm's names, and Linux' numbers of signals. Source: src/common/proc_args.c, signals_mapping @ slurm-22-05-8-1
+SIGNALS: Final = tuple(
+    "HUP INT QUIT ABRT KILL ALRM TERM USR1 USR2 URG CONT STOP TSTP TTIN TTOU XCPU".split()  # noqa: SIM905
+)
+MOST_SIGNAL_SECONDS: Final = 65_535  # sixteen bits: src/common/proc_args.c:1151
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """What `--signal` asks for."""
+
+    name: str  #: such as USR1
+    to_batch: bool  #: `B:`: to the batch shell, else to the steps' tasks
+    seconds: int  #: before the time limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gres:
+    """One item of `--gres`."""
+
+    name: str
+    type: str | None
+    count: int
+
+
+def number(text: str) -> int | None:
+    """An integer written in digits; None for anything else."""
+    text = text.strip().removeprefix("+")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
+
+
+def seconds(text: str) -> float | None:
+    """A time limit in seconds: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S; infinity where it is unlimited."""
+    if text.upper() in ("-1", "INFINITE", "UNLIMITED"):
+        return math.inf
+    if len(text) > 4 * _MOST_DIGITS or _TIME.fullmatch(text) is None:
+        return None
+    days, first, second, third = time_fields(text)
+    if days is not None:
+        return days * 86_400 + (first or 0) * 3_600 + (second or 0) * 60 + (third or 0)
+    if third is not None:
+        return (first or 0) * 3_600 + (second or 0) * 60 + third
+    return (first or 0) * 60 + (second or 0)
+
+
+def time_fields(text: str) -> tuple[int | None, ...]:
+    """Days, and the numbers between the colons, of a time that can be read; None where there is none."""
+    match = _TIME.fullmatch(text)
+    return tuple(int(part) if part else None for part in match.groups()) if match else (None,) * 4
+
+
+def clock(duration: float) -> str:
+    """Seconds as `D-HH:MM:SS`, the form that has one meaning only."""
+    minutes, second = divmod(int(duration), 60)
+    hours, minute = divmod(minutes, 60)
+    day, hour = divmod(hours, 24)
+    return f"{day}-{hour:02}:{minute:02}:{second:02}"
+
+
+def mebibytes(text: str) -> float | None:
+    """Memory in MiB; a number without unit is MiB."""
+    match = _MEMORY.fullmatch(text)
+    if match is None or len(match[1]) > _MOST_DIGITS:
+        return None
+    return int(match[1]) * _MIB[(match[2] or "m").lower()]
+
+
+def node_range(text: str) -> tuple[int, int] | None:
+    """The least and most nodes of `4` or `4-8`; None where sbatch refuses it."""
+    first, dash, last = text.partition("-")
+    if not dash:
+        exact = _nodes(first)
+        return None if exact is None else (exact, exact)
+    least = 1 if not first.strip() else _nodes(first)
+    most = _nodes(last)
+    if least is None or most is None or (most and most < least):
+        return None
+    return least, most or least
+
+
+def _nodes(text: str) -> int | None:
+    match = _NODES.fullmatch(text)
+    if match is None or len(match[1]) > _MOST_DIGITS:
+        return None
+    return int(match[1]) * (1024 if match[2] else 1) * (1024 * 1024 if match[3] else 1)
+
+
+def gres_list(text: str) -> tuple[Gres, ...] | None:
+    """The items of `--gres`; None where one of them has no form that sbatch takes. `none` is an empty list."""
+    if text.lower() in ("none", "help"):
+        return ()
+    items: list[Gres] = []
+    for part in text.split(","):
+        match = _GRES.fullmatch(part.split("(")[0])
+        if match is None:
+            return None
+        name, middle, last = match.groups()
+        if last is not None and (count_of(last) is None or count_of(middle) is not None):
+            return None
+        count = count_of(last if last is not None else middle or "1")
+        kind = middle if last is not None or count is None else None
+        items.append(Gres(name=name, type=kind, count=1 if count is None else count))
+    return tuple(items)
+
+
+def count_of(text: str) -> int | None:
+    """A count with an optional unit, as in `gpu:8`; None for anything else."""
+    match = _COUNT.fullmatch(text)
+    if match is None or len(match[1]) > _MOST_DIGITS:
+        return None
+    return int(match[1]) << 10 * " kmgtp".index(match[2].lower() or " ")
+
+
+def gpus(text: str) -> tuple[str | None, int] | None:
+    """Type and count of `8` and `a100:8`, as --gpus and its kin take them; lists are summed up."""
+    kind: str | None = None
+    total = 0
+    for part in text.split(","):
+        name, colon, last = part.rpartition(":")
+        count = count_of(last)
+        if count is None or (colon and (not name or ":" in name)):
+            return None
+        kind = name or kind
+        total += count
+    return kind, total
+
+
+def signal_of(text: str) -> Signal | None:
+    """What `[R][B]:SIGNAL[@SECONDS]` asks for; 60 seconds where none are said."""
+    match = _SIGNAL.fullmatch(text)
+    if match is None:
+        return None
+    flags, name = match[1].lower(), match[2].upper()
+    if ":" not in text and flags:  # `BUS` is no flag and a name
+        flags, name = ("", (match[1] + match[2]).upper())
+    name = name.removeprefix("SIG")
+    before = 60 if match[3] is None else number(match[3])
+    if before is None or before > MOST_SIGNAL_SECONDS:
+        return None
+    if name in SIGNALS or (name.isdigit() and 0 < int(name[:6]) <= 64):
+        return Signal(name=name, to_batch="b" in flags, seconds=before)
+    return None

@@ -1,0 +1,49 @@
+"""A decision in the vocabulary of its reader: `tensor: 3` in a job spec, an option of the program in a script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from .wording import listed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vocabulary:
+    """How the keys of a job and their values are written; as in a job spec, where there is no other phrase."""
+
+    #: By key, with `{}` for the values, as in `{"tensor": "--tensor-model-parallel-size {}", "data": "{} replicas"}`;
+    #: by key with a value that has a phrase of its own, as in `{"offload: none": "no offload"}`; and by `without` and
+    #: a key, for what to do to switch something off.
+    phrases: Mapping[str, str] = field(default_factory=dict)
+    by_batch: bool = False  #: whether micro-batches are set by the global batch, without a key of their own
+
+    def says(self, key: str, *values: object) -> str:
+        """A key with a value, or with a choice of values: `tensor: 3`, `tensor: 1, 2 or 4`."""
+        shown = [_shown(value) for value in values]
+        if any(f"{key}: {value}" in self.phrases for value in shown):
+            return listed(self._one(key, value) for value in shown)
+        return self._one(key, listed(shown))
+
+    def without(self, key: str) -> str:
+        """What to do to switch something off: `use sequence_parallel: false`, `remove --sequence-parallel`."""
+        return self.phrases.get(f"without {key}", f"use {self.says(key, False)}")
+
+    def micro_batches(self, counts: Iterable[int], sequences: int) -> str:
+        """Numbers of micro-batches of so many sequences, over all replicas, as the key that sets them."""
+        if self.by_batch:
+            return self.says("global_batch", *(count * sequences for count in counts))
+        return self.says("gradient_accumulation", *counts)
+
+    def _one(self, key: str, value: str) -> str:
+        phrase = self.phrases.get(f"{key}: {value}", self.phrases.get(key, f"{key}: {{}}"))
+        return phrase.replace("{}", value)
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(getattr(value, "label", value))
+
+
+#: The vocabulary of job specs.
+OF_SPECS: Final = Vocabulary()

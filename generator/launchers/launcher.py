@@ -1,0 +1,32 @@
+"""`Launcher`: what starts a job, as the files it reads and what the user has to do."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..frameworks.program import Program, RenderedFile
+from ..job.records import Launch
+from ..search.plan import Plan
+
+
+def from_the_scripts_folder(launch: Launch, _: Path) -> str:
+    """Where the job is started when its processes run in the current folder."""
+    return f"Start the job from the folder that holds {launch.script}:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launcher:
+    """One target of `launch.target`."""
+
+    name: str  #: as in a job spec
+    keys: frozenset[str]  #: of the spec's `launch.<name>`
+    files: Callable[[Plan, Program, str], tuple[RenderedFile, ...]]  #: of a plan; the text is the command behind it
+    start: str  #: the command that starts the job; `{}` is the folder of its files
+    before: Callable[[Launch, Path], str] = from_the_scripts_folder  #: what to do first, said above that command
+
+    def command(self, folder: Path) -> str:
+        """The command that starts the job whose files are in `folder`."""
+        return self.start.format(shlex.quote(str(folder)))

@@ -1,0 +1,151 @@
+"""`Rule`: one requirement, written once, whatever it judges: a spec, a job, a layout, an estimate, or files.
+
+A rule is the decorator on its check, and the check's docstring: the first line is the requirement, then come a line
+`Prevents: ` with the error that the rule prevents, or what goes wrong silently, and a line `Fix: ` with what fixes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, Literal
+
+from .findings import Finding, Location, Severity, Version, Violation, Violations, When
+
+#: What a rule judges: the text of a job spec, tables and logs of runs, a job, a layout, an estimate against capacity,
+#: files, or files read by the installed DeepSpeed's own parser.
+Checks = Literal["spec", "runs", "job", "layout", "fit", "files", "engine"]
+
+
+def _reader_reports(_: Any) -> Violations:
+    """The check of a rule on text: its reader reports the findings itself."""
+    yield from ()
+
+
+def _always(*_: Any) -> bool:
+    return True
+
+
+def _nothing(*_: Any) -> tuple[str, str]:
+    return "", ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """How a rule judges layouts: one, or columns of them in the search. Empty for rules on anything else."""
+
+    reads: tuple[str, ...] = ()  #: the fields of `Layout` that `holds` reads; the first is where a finding points
+    facts: tuple[str, ...] = ()  #: what it reads of the job, where a job is inferred and may lack some
+    holds: Callable[..., Any] = _always  #: from job, layout or columns, and ledger: a bool, or an array of bools
+    explain: Callable[..., tuple[str, str]] = _nothing  #: message with both numbers, hint with a value that passes
+    binds: Callable[[Any], bool] = _always  #: whether the rule applies to a job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arguments:
+    """How a rule on jobs or layouts applies to a run that is inferred from Megatron's arguments."""
+
+    only: tuple[str, ...] = ()  #: software that it is applied to, where another rule does more for the rest
+    unless: tuple[str, ...] = ()  #: options with which something else decides what the rule would judge
+    severity: Severity | None = None  #: where it is not the rule's own: the run goes on and trains what is written
+    facts: tuple[str, ...] = ()  #: of a rule on jobs: what it reads, the first is where a finding points
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One requirement."""
+
+    id: str
+    severity: Severity
+    when: When
+    source: str  #: where the requirement comes from: project, file:line and version
+    text: str = field(repr=False)  #: the check's docstring: the requirement, what it prevents, and a fix
+    checks: Checks = "files"
+    reads: tuple[str, ...] = ()  #: the kinds of documents that it looks at
+    check: Callable[..., Any] = _reader_reports  #: the violations of a subject
+    subjects: Callable[..., Iterable[Any]] = field(default=lambda _: (), repr=False)  #: what is checked one by one
+    since: Version = ()  #: first DeepSpeed version that it holds for; empty: all
+    before: Version = ()  #: first DeepSpeed version that it no longer holds for; empty: none
+    also: tuple[Rule, ...] = ()  #: the same check under other ids, for other programs
+    columns: Columns = Columns()
+    arguments: Arguments | None = None
+
+    @property
+    def title(self) -> str:
+        """The requirement as a sentence."""
+        return self._paragraphs()[0]
+
+    @property
+    def prevents(self) -> str:
+        """The error that comes without it, or what goes wrong silently."""
+        return self._section("Prevents")
+
+    @property
+    def fix(self) -> str:
+        """What fixes it."""
+        return self._section("Fix")
+
+    @property
+    def versions(self) -> str:
+        """The DeepSpeed versions it holds for, as one writes them: `>=0.19.8`; empty for all."""
+        bounds = ((">=", self.since), ("<", self.before))
+        return ",".join(f"{sign}{'.'.join(map(str, version))}" for sign, version in bounds if version)
+
+    def holds_for(self, version: Version) -> bool:
+        """Whether the rule applies to this version of DeepSpeed."""
+        return (not self.since or version >= self.since) and (not self.before or version < self.before)
+
+    def finding(self, violation: Violation) -> Finding:
+        """What is reported of a violation."""
+        return Finding(
+            rule=self.id,
+            severity=violation.severity or self.severity,
+            where=violation.where,
+            message=violation.message,
+            hint=violation.hint,
+            edits=violation.edits,
+        )
+
+    def at(self, where: Location, message: str, hint: str | None = None, severity: Severity | None = None) -> Finding:
+        """What is reported of a violation at a place."""
+        return self.finding(Violation(where=where, message=message, hint=hint, severity=severity))
+
+    def _paragraphs(self) -> list[str]:
+        """The lines of the text, each with those that continue it."""
+        lines: list[str] = []
+        for line in self.text.strip().split("\n"):
+            text = line.strip()
+            begins = not lines or text.startswith(("Prevents: ", "Fix: "))
+            lines = [*lines, text] if begins else [*lines[:-1], f"{lines[-1]} {text}".strip()]
+        return lines
+
+    def _section(self, name: str) -> str:
+        return next((line.partition(": ")[2] for line in self._paragraphs() if line.startswith(f"{name}: ")), "")
+
+
+def rule_of_reader(
+    id: str,
+    title: str,
+    prevents: str,
+    fix: str,
+    *,
+    source: str,
+    checks: Checks,
+    severity: Severity = Severity.ERROR,
+    when: When = "parse",
+) -> Rule:
+    """A rule on text, which the reader of the text checks itself, and reports with `Rule.at`."""
+    text = f"{title}\nPrevents: {prevents}\nFix: {fix}"
+    return Rule(id=id, severity=severity, when=when, source=source, text=text, checks=checks)
+
+
+def rules_in(*modules: ModuleType) -> tuple[Rule, ...]:
+    """The rules of these modules, in the order in which they stand there."""
+    return tuple(
+        rule
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, Rule) and value.check.__module__ in (module.__name__, __name__)
+        for rule in (value, *value.also)
+    )

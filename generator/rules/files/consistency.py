@@ -1,0 +1,154 @@
+"""Files of one submission against one another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from pathlib import Path, PurePath
+from typing import Final
+
+from ...documents.links import references, used_config
+from ...documents.submission import Submission
+from ...documents.world import FLAGS, Claim, world_of
+from ...findings import ERROR, NOTE, WARNING, Violation, Violations
+from ..rule import submissions
+from ..sources import deepspeed, derived
+
+_KINDS: Final = ("job spec", "DeepSpeed config", "launch script", "AzureML job", "accelerate config", "hostfile")
+_CONFIG_READERS: Final = ("launch script", "AzureML job", "accelerate config", "training arguments", "DeepSpeed config")
+_WORLD: Final = derived("world size is nodes × processes a node; launchers wait for ranks that never come")
+_NODES: Final = derived("the launcher's rendezvous waits for as many nodes as its options say")
+_UNUSED: Final = derived("GPUs that no process uses are paid for all the same")
+_OTHER_CONFIG: Final = derived("a config that isn't used says nothing about the job")
+_MISSING: Final = derived("a path that doesn't exist stops the program that reads it; the file may lie elsewhere")
+
+
+@submissions.rule("SUB001", ERROR, "launcher", _WORLD, reads=_KINDS)
+def gpus_agree(submission: Submission) -> Violations:
+    """Every document of a submission counts the same GPUs, and starts one process on each.
+
+    Prevents: The rendezvous waits for processes that never start, or ranks get no GPU; batch sizes are wrong.
+    Fix: write the same nodes × GPUs in the scheduler's options, the launcher's and the config
+    """
+    world = world_of(submission)
+    for claim, trusted in _contradictions(submission, (*world.claims_on("GPUs"), *world.claims_on("processes"))):
+        what = "processes" if claim.quantity == "processes" else "GPUs"
+        message = f"{claim.text} is {claim.value} {what}, but {_place(trusted)} is {trusted.value} GPUs"
+        nodes, rest = divmod(trusted.value, world.gpus_per_node or trusted.value)
+        each = world.gpus_per_node if rest == 0 else None
+        hint = f"write {nodes} nodes × {each} GPUs" if each else f"start {trusted.value} in all, one process for each"
+        yield Violation(where=claim.where, message=message, hint=hint)
+
+
+@submissions.rule("SUB002", ERROR, "launcher", _NODES, reads=_KINDS)
+def nodes_agree(submission: Submission) -> Violations:
+    """Every document of a submission counts the same nodes.
+
+    Prevents: The rendezvous waits for nodes that never come, or allocated nodes are unused.
+    Fix: write the same number of nodes in the scheduler's and the launcher's options; $SLURM_NNODES is always right
+    """
+    for claim, trusted in _contradictions(submission, world_of(submission).claims_on("nodes")):
+        nodes = f"{claim.value} node{'s' * (claim.value != 1)}"
+        message = f"{claim.text} is {nodes}, but {_place(trusted)} is {trusted.value}"
+        yield Violation(where=claim.where, message=message, hint=f"write {trusted.value} in both")
+
+
+@submissions.rule("SUB003", WARNING, "silent", _UNUSED, reads=_KINDS)
+def gpus_per_node_agree(submission: Submission) -> Violations:
+    """Every document of a submission uses the same number of GPUs of a node, and all that the node has.
+
+    Prevents: No error where it is fewer: unused GPUs. Where it is more: CUDA error, invalid device ordinal.
+    Fix: start as many processes per node as it has GPUs
+    """
+    world = world_of(submission)
+    for claim, trusted in _contradictions(submission, world.claims_on("GPUs per node")):
+        more = claim.value > trusted.value
+        uses = f"{claim.value}, more than the {trusted.value}" if more else f"{claim.value} of {trusted.value}"
+        small = world.gpus is not None and world.gpus <= claim.value
+        message = f"{claim.text} uses {uses} GPUs per node, according to {_place(trusted)}"
+        hint, severity = f"write {trusted.value} in both", ERROR if more else NOTE if small else WARNING
+        yield Violation(where=claim.where, message=message, hint=hint, severity=severity)
+
+
+def _contradictions(submission: Submission, claims: tuple[Claim, ...]) -> Iterator[tuple[Claim, Claim]]:
+    """Claims that contradict the first, most trusted one. Two scripts that nothing binds together may be two jobs."""
+    scripts = {script.path for script in submission.scripts}
+    hostfiles = {hostfile.path for hostfile in submission.hostfiles}
+    for trusted in claims[:1]:
+        launched = [claim for claim in claims if not claim.text.startswith("#SBATCH")]
+        right = {(claim.where.path, claim.quantity) for claim in launched if claim.value == trusted.value}
+        for claim in claims:
+            if (claim.where.path, claim.quantity) in right:  # one launch line of a script is the job, others prepare it
+                continue
+            apart = claim.where.path != trusted.where.path and {claim.where.path, trusted.where.path} <= scripts
+            # A hostfile lists all hosts; DeepSpeed's launcher may use a part of it.
+            apart |= trusted.where.path in hostfiles and claim.value < trusted.value
+            if claim.value != trusted.value and claim.where.path != FLAGS and not apart:
+                yield claim, trusted
+
+
+def _place(claim: Claim) -> str:
+    """The claim that others are measured by, with its place unless it is the command line's."""
+    where = claim.where
+    place = where.path if where.line is None else f"{where.path}:{where.line}"
+    return claim.text if where.path == FLAGS else f"{claim.text} ({place})"
+
+
+@submissions.rule("SUB010", NOTE, "silent", _OTHER_CONFIG, reads=("DeepSpeed config", "launch script"))
+def one_config_is_named(submission: Submission) -> Violations:
+    """Where a job has several DeepSpeed configs, a launch line says which is used.
+
+    Prevents: No error: another config than the one checked may be the one that is used.
+    Fix: add --deepspeed_config with the path of the one that is meant
+    """
+    programs = [launch for launch in submission.launches if launch.program is not None]
+    configs = submission.configs
+    if len(configs) > 1 and used_config(submission) is None and len(programs) == 1:
+        names = ", ".join(sorted({config.name for config in configs}))
+        where = programs[0].script.locate(programs[0].calls[0].word if programs[0].calls else 0)
+        message = f"there are {len(configs)} DeepSpeed configs ({names}), and this names none of them"
+        hint = "check the script with the config that it uses, or keep one job in a folder"
+        yield Violation(where=where, message=message, hint=hint)
+
+
+@submissions.rule("PARSE003", ERROR, "launcher", deepspeed("runtime/config.py:705"), reads=_CONFIG_READERS)
+def named_config_is_there(submission: Submission) -> Violations:
+    """The DeepSpeed config that a launch line or another config names exists.
+
+    Prevents: Expected a string path to an existing deepspeed config, or a dictionary or a valid base64.
+    Fix: correct the path of the config, on a file system that every node has
+    """
+    present = sorted({config.name for config in submission.configs})
+    for link in references(submission):
+        if link.kind != "DeepSpeed config" or link.name in present or _exists(link.path, link.where.path):
+            continue
+        close = get_close_matches(link.name, present, 1)
+        # Where nothing else is here, the config may be in a folder that only the cluster has.
+        severity = ERROR if present else NOTE if link.path.startswith(("/", "~", "$")) else WARNING
+        here = f"among the files here ({', '.join(present)})" if present else f"in the folder of {link.where.path}"
+        message = f"the DeepSpeed config {link.path} is not {here}"
+        hint = f"did you mean `{close[0]}`?" if close else "add it, or correct the path"
+        yield Violation(where=link.where, message=message, hint=hint, severity=severity)
+
+
+def _exists(path: str, holder: str) -> bool:
+    """Whether a file is where a document, or the working directory, would find it."""
+    try:
+        return PurePath(path).is_absolute() or any((base / path).is_file() for base in (Path(holder).parent, Path()))
+    except (OSError, ValueError):  # a name too long, or not one for this system
+        return False
+
+
+@submissions.rule("SUB011", WARNING, "launcher", _MISSING, reads=("launch script", "hostfile"))
+def named_files_are_there(submission: Submission) -> Violations:
+    """A hostfile that a launch line names is among the files of the submission.
+
+    Prevents: The program stops at start because the file doesn't exist, or reads another one than was checked.
+    Fix: use the name of a file of the submission
+    """
+    present = {PurePath(hostfile.path).name for hostfile in submission.hostfiles}
+    for link in references(submission) if present else ():
+        if link.kind == "hostfile" and link.name not in present:
+            message = f"the {link.kind} {link.path} is not among the files here ({', '.join(sorted(present))})"
+            hint = "name the file that the job is to read, or add it to the submission"
+            yield Violation(where=link.where, message=message, hint=hint)

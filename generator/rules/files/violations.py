@@ -1,0 +1,37 @@
+"""Violations at a name of a document, and the nearest of the names that are known."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Protocol
+
+from ...findings import Edit, Location, Severity, Violation
+from ..numbers import listed
+
+
+class Located(Protocol):
+    """A document that has a place for every name."""
+
+    def locate(self, name: str, /) -> Location:
+        """The place of a value, else of the nearest thing around it."""
+
+
+def violation(
+    document: Located,
+    name: str,
+    message: str,
+    hint: str | None = None,
+    *,
+    severity: Severity | None = None,
+    edits: tuple[Edit, ...] = (),
+) -> Violation:
+    """A violation at the value of this name."""
+    return Violation(where=document.locate(name), message=message, hint=hint, severity=severity, edits=edits)
+
+
+def suggest(text: str, choices: Iterable[str], otherwise: str | None = None) -> str:
+    """A hint that names the nearest choice, else says `otherwise`, else lists them all."""
+    names = list(choices)
+    close = difflib.get_close_matches(text, names, n=1, cutoff=0.6)
+    return f"did you mean {close[0]}?" if close else otherwise or f"use {listed(names)}"

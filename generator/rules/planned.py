@@ -1,0 +1,125 @@
+"""What the rules of planning judge, and how they are made: a job, a layout of a job, a layout with its ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import wraps
+from typing import Any, Final, Literal
+
+from ..estimate.layout import FIELDS
+from ..findings import Location, Severity, Violation, Violations, When
+from ..job.framework import Software
+from ..job.records import Job
+from ..rule import Arguments, Checks, Columns, Rule
+from .rule import Subject
+
+#: What a rule on layouts yields: first what holds; then, asked of one layout that breaks it, its message and hint.
+Judgement = Iterator[Any]
+
+
+def _whole(planned: Any) -> Iterable[Any]:
+    return (planned,)
+
+
+jobs: Final[Subject[Job]] = Subject((), _whole, "job")
+
+
+def jobs_of(*software: Software) -> Subject[Job]:
+    """Jobs whose run executes any of these."""
+
+    def running(job: Job) -> Iterator[Job]:
+        if job.framework.runs(*software):
+            yield job
+
+    return Subject((), running, "job")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutSubject:
+    """Layouts of the jobs that a rule binds, and what it reads of them."""
+
+    columns: Columns
+    checks: Checks
+
+    def rule(
+        self, id: str, severity: Severity, when: When, source: str, *, arguments: Arguments | None = None
+    ) -> Callable[[Callable[..., Judgement] | Rule], Rule]:
+        """Make a rule of the generator below, which is given a job and a layout, or a job, a layout and its ledger.
+
+        It yields what holds: a bool of one layout, an array of bools of columns. What comes after is asked of one
+        layout that breaks the rule: the message with both numbers, and the hint with a value that passes. Warnings
+        never remove a layout from the search. Above another rule, the judgement is the same.
+        """
+
+        def made(judge: Callable[..., Judgement] | Rule) -> Rule:
+            columns = judge.columns if isinstance(judge, Rule) else _judged(self.columns, judge)
+            return Rule(
+                id=id,
+                severity=severity,
+                when=when,
+                source=source,
+                text=judge.text if isinstance(judge, Rule) else judge.__doc__ or "",
+                checks=self.checks,
+                check=judge.check if isinstance(judge, Rule) else wraps(judge)(_check(columns)),
+                subjects=_whole,
+                also=(judge, *judge.also) if isinstance(judge, Rule) else (),
+                columns=replace(columns, binds=self.columns.binds),
+                arguments=arguments,
+            )
+
+        return made
+
+
+def layouts(
+    *reads: str,
+    of: tuple[Software, ...] = (),
+    applies: Callable[[Job], bool] | None = None,
+    checks: Literal["layout", "fit"] = "layout",
+) -> LayoutSubject:
+    """Layouts as a rule judges them; with `checks="fit"`, each with its ledger.
+
+    `reads`: fields of `Layout`, of which the first is where a finding points, and facts of the job. `of`: the software
+    that requires it; empty: any. `applies`: a condition on facts alone.
+    """
+    fields = tuple(name for name in reads if name in FIELDS)
+    facts = tuple(name for name in reads if name not in FIELDS)
+
+    def binds(job: Job) -> bool:
+        return (not of or job.framework.runs(*of)) and (applies is None or applies(job))
+
+    return LayoutSubject(columns=Columns(reads=fields, facts=facts, binds=binds), checks=checks)
+
+
+def _judged(columns: Columns, judge: Callable[..., Judgement]) -> Columns:
+    def holds(*planned: Any) -> Any:
+        return next(judge(*planned))
+
+    def explain(*planned: Any) -> tuple[str, str]:
+        _, (message, hint) = judge(*planned)
+        return message, hint
+
+    return replace(columns, holds=holds, explain=explain)
+
+
+def _check(columns: Columns) -> Callable[..., Violations]:
+    """The check of one layout: a tuple of its job, the layout, and with an estimate its ledger."""
+
+    def check(planned: tuple[Any, ...]) -> Violations:
+        if not columns.holds(*planned):
+            message, hint = columns.explain(*planned)
+            yield Violation(where=_place(planned[0], columns.reads), message=message, hint=hint)
+
+    return check
+
+
+def _place(job: Job, fields: tuple[str, ...]) -> Location:
+    """The first of the fields that the user wrote, else the first, else the layout."""
+    written = (name for name in fields if getattr(job.pins, name) is not None)
+    name = next(written, fields[0] if fields else None)
+    return job.origin.locate(f"/layout/{name}" if name else "/layout")
+
+
+def violation(job: Job, pointer: str, message: str, hint: str | None = None) -> Violation:
+    """A violation at a place of the job's spec."""
+    return Violation(where=job.origin.locate(pointer), message=message, hint=hint)

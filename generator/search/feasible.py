@@ -1,0 +1,99 @@
+"""The layouts of a job that break no rule and fit, with their estimates; a plan of one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..estimate.layout import FIELDS, Layout, Layouts
+from ..estimate.ledgers import Memory
+from ..estimate.memory import memory
+from ..estimate.step_time import step_time, throughput
+from ..estimate.uncertainty import required_band, uncertainty
+from ..job.records import Job
+from ..rules.registry import FIT_RULES
+from ..rules.run import check_fit, check_layout
+from .enumerate import enumerate_legal
+from .plan import Plan, by_count
+from .rank import Floats
+
+#: Rows estimated at once: a few columns of this many float64 stay in a core's cache.
+_CHUNK_ROWS = 16384
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feasible:
+    """Layouts that fit, their times, and the nearest of those that don't."""
+
+    layouts: Layouts
+    total_s: Floats
+    required_bytes: Floats
+    considered: int
+    rejected_by: Mapping[str, int]
+    nearest: Layout | None  #: the legal layout that comes closest to fitting; `None` when no layout is legal
+
+
+def feasible_layouts(job: Job) -> Feasible:
+    """All layouts that break no rule and fit, with step time and memory demand."""
+    legal = enumerate_legal(job)
+    rejected = dict(legal.rejected_by)
+    kept: list[tuple[Layouts, Floats, Floats]] = [(legal.layouts.take(np.arange(0)), np.zeros(0), np.zeros(0))]
+    nearest: tuple[tuple[float, float], Layout] | None = None
+    for start in range(0, len(legal.layouts), _CHUNK_ROWS):
+        rows = legal.layouts.take(np.arange(start, min(start + _CHUNK_ROWS, len(legal.layouts))))
+        ledger = memory(job, rows)
+        fits = _fit(job, rows, ledger, rejected)
+        tighter, other = _demand(job, ledger)
+        least = int(np.lexsort((other, tighter))[0])
+        demand = (float(tighter[least]), float(other[least]))
+        if nearest is None or demand < nearest[0]:
+            nearest = (demand, rows[least])
+        if fits.any():
+            rows = rows.take(fits)
+            kept.append((rows, step_time(job, rows).total_s, ledger.required_bytes[fits]))
+    return Feasible(
+        layouts=Layouts(**{name: np.concatenate([getattr(rows, name) for rows, _, _ in kept]) for name in FIELDS}),
+        total_s=np.concatenate([seconds for _, seconds, _ in kept]),
+        required_bytes=np.concatenate([size for _, _, size in kept]),
+        considered=legal.considered,
+        rejected_by=by_count(rejected),
+        nearest=nearest[1] if nearest else None,
+    )
+
+
+def _fit(job: Job, rows: Layouts, ledger: Memory, rejected: dict[str, int]) -> NDArray[np.bool_]:
+    """Which rows fit; counts the others by rule."""
+    fits = np.ones(len(rows), np.bool_)
+    for rule in FIT_RULES:
+        holds = np.broadcast_to(np.asarray(rule.columns.holds(job, rows, ledger), np.bool_), fits.shape)
+        removed = int((fits & ~holds).sum())
+        if removed:
+            rejected[rule.id] = rejected.get(rule.id, 0) + removed
+        fits &= holds
+    return fits
+
+
+def _demand(job: Job, ledger: Memory) -> tuple[Floats, Floats]:
+    """Device and host memory, as need over what may be used: the tighter first, which decides what comes nearest."""
+    device = required_band(ledger).high / (ledger.capacity_bytes * (1 - job.headroom))
+    host = ledger.host_bytes_per_node / (job.cluster.host_memory_bytes or np.inf)
+    return np.maximum(device, host), np.minimum(device, host)
+
+
+def make_plan(job: Job, layout: Layout, *, why: tuple[str, ...] = ()) -> Plan:
+    """A plan of one layout with its full ledgers and whatever rules it breaks."""
+    ledger = memory(job, layout).scalar
+    seconds = step_time(job, layout).scalar
+    return Plan(
+        job=job,
+        layout=layout,
+        memory=ledger,
+        step_time=seconds,
+        throughput=throughput(job, layout, seconds),
+        uncertainty=uncertainty(job, layout, ledger, seconds),
+        reasons=why,
+        findings=(*check_layout(job, layout), *check_fit(job, layout, ledger)),
+    )

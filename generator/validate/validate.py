@@ -1,0 +1,103 @@
+"""`dsgen validate`: paths → documents → submission → rules → findings, less those that comments ignore."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from ..documents.context import ContextFlags, look_up
+from ..documents.document import JobSpec
+from ..documents.read import read_documents
+from ..documents.submission import Submission
+from ..findings import Finding, InvalidJob, Severity, in_file_order
+from ..frameworks import FRAMEWORKS
+from ..job.records import Job
+from ..job.text import Text, UnreadableText, read_path
+from ..rules.files.run import check_submission
+from .ignores import without_ignored
+
+Path = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Findings in file order, and what was read."""
+
+    findings: tuple[Finding, ...]
+    documents: int  #: files that were checked
+    texts: Mapping[str, Text]  #: of every file that could be read, by path
+
+
+def validate(
+    paths: Iterable[Path],
+    flags: ContextFlags,
+    *,
+    job: Path | None = None,
+    engine: bool = False,
+    skip_unknown: bool = False,
+    instead: Mapping[str, str] | None = None,
+    reported: Callable[[Finding], bool] = bool,
+) -> Answer:
+    """Every finding in the documents at `paths`; `flags` and the spec at `job` are taken as true.
+
+    With `engine` the installed DeepSpeed is asked too, about configs without an error that is `reported`; raises
+    `NoEngine` where there is none. With `skip_unknown` a file named by itself of an unknown kind is left
+    out, as in a folder. `instead` has contents by path that are read instead of what the files hold.
+    """
+    reading = read_documents(paths, consumer=flags.consumer, skip_unknown=skip_unknown, instead=instead)
+    specs = [check_spec(document.path) for document in reading.documents if isinstance(document, JobSpec)]
+    stated, of_stated = check_spec(job) if job is not None else (None, ())
+    context, of_flags = look_up(flags, stated)
+    submission = Submission(
+        documents=tuple(reading.documents),
+        frameworks=FRAMEWORKS,
+        context=context,
+        jobs=tuple(own for own, _ in specs if own is not None),
+    )
+    of_specs = [finding for _, problems in specs for finding in problems]
+    findings = [*dict.fromkeys((*reading.findings, *of_specs, *of_stated)), *of_flags, *check_submission(submission)]
+    texts = {**_text_of_spec(job), **reading.texts}
+    if engine:
+        from .ask_engine import ask_engine  # asked for seldom, and slow to start
+
+        findings += ask_engine(submission, tuple(filter(reported, without_ignored(findings, texts))))
+    return Answer(
+        findings=in_file_order(without_ignored(findings, texts)),
+        documents=len({document.path for document in reading.documents}),
+        texts=texts,
+    )
+
+
+def joined(answers: Iterable[Answer]) -> Answer:
+    """The answers on several submissions as one."""
+    all_of_them = tuple(answers)
+    return Answer(
+        findings=in_file_order(dict.fromkeys(finding for answer in all_of_them for finding in answer.findings)),
+        documents=sum(answer.documents for answer in all_of_them),
+        texts={path: text for answer in all_of_them for path, text in answer.texts.items()},
+    )
+
+
+def _text_of_spec(job: Path | None) -> dict[str, Text]:
+    """The text of the spec named by a flag, by its path."""
+    try:
+        text = read_path(job) if job is not None else None
+    except UnreadableText:
+        text = None
+    return {text.path: text} if text else {}
+
+
+def check_spec(path: Path) -> tuple[Job | None, tuple[Finding, ...]]:
+    """The job of a spec, where it can be resolved, and every finding in it, pinned keys included."""
+    from ..job import load_with_findings  # submissions of other files start sooner without these
+    from ..rules.run import check_job, check_pinned_fit, check_pins
+
+    try:
+        job, findings = load_with_findings(path, FRAMEWORKS)
+    except InvalidJob as invalid:
+        return None, invalid.findings
+    findings = (*findings, *check_job(job), *check_pins(job))
+    if any(finding.severity is Severity.ERROR for finding in findings):
+        return None, in_file_order(findings)
+    return job, in_file_order((*findings, *check_pinned_fit(job)))

@@ -1,4 +1,0 @@
-#!/bin/bash
-set -euo pipefail
-export DEEPSPEED_ELASTICITY_CONFIG='{"enabled": true, "max_train_batch_size": 1000, "micro_batch_sizes": [2, 4]}'
-deepspeed --num_gpus 8 train.py --deepspeed --deepspeed_config ds_config.json

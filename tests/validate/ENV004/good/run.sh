@@ -1,3 +1,0 @@
-#!/bin/bash
-export CUDA_LAUNCH_BLOCKING=0
-torchrun --nproc-per-node=8 train.py

@@ -1,3 +1,0 @@
-#!/bin/bash
-# dsgen: ignore[BATCH001]
-echo start

@@ -1,3 +1,0 @@
-#!/bin/bash
-# prints a word
-echo start

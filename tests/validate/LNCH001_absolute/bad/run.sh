@@ -1,2 +1,0 @@
-#!/bin/bash
-deepspeed --hostfile /job/nohost train.py

@@ -1,2 +1,0 @@
-#!/bin/bash
-deepspeed --hostfile hostfile --include worker-0 train.py

@@ -1,2 +1,0 @@
-#!/bin/bash
-deepspeed --hostfile hostfile --include worker-2:0,1 train.py

@@ -1,2 +1,0 @@
-#!/bin/bash
-deepspeed --num_nodes 2 train.py

@@ -1,2 +1,0 @@
-#!/bin/bash
-deepspeed --hostfile hostfile --num_gpus 8 train.py

@@ -1,3 +1,0 @@
-#!/bin/bash
-export WANDB_PROJECT=llama
-deepspeed --hostfile hostfile train.py

@@ -1,2 +1,0 @@
-#!/bin/bash
-deepspeed --hostfile hostfile --launcher mpich train.py

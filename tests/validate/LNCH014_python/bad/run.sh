@@ -1,2 +1,0 @@
-#!/bin/bash
-python train.py --deepspeed --deepspeed_config ds.json

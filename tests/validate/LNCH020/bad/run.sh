@@ -1,2 +1,0 @@
-#!/bin/bash
-torchrun --nproc-per-node=8 deepspeed train.py

@@ -1,2 +1,0 @@
-#!/bin/bash
-accelerate launch --no_python deepspeed train.py

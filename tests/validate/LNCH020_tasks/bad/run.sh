@@ -1,2 +1,0 @@
-#!/bin/bash
-srun --ntasks-per-node=8 deepspeed train.py

@@ -1,2 +1,0 @@
-#!/bin/bash
-srun --ntasks-per-node=1 deepspeed train.py

@@ -1,2 +1,0 @@
-#!/bin/bash
-deepspeed --no_python ./train

@@ -1,2 +1,0 @@
-#!/bin/bash
-deepspeed --no_python --no_local_rank ./train

@@ -1,4 +1,0 @@
-#!/bin/bash
-deepspeed --include localhost:0,1 a.py > a.log 2>&1 &
-deepspeed --include localhost:2,3 b.py &
-wait

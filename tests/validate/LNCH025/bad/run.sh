@@ -1,2 +1,0 @@
-#!/bin/bash
-torchrun --nproc_per_nodes=8 train.py

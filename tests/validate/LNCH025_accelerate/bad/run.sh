@@ -1,2 +1,0 @@
-#!/bin/bash
-accelerate launch --num_process 8 train.py

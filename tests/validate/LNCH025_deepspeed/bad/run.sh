@@ -1,2 +1,0 @@
-#!/bin/bash
-deepspeed --n_gpus 8 train.py

@@ -1,3 +1,0 @@
-#!/bin/bash
-export NCCL_SOCKET_IFNAME=lo
-torchrun --nnodes=2 --node-rank="$NODE" --master-addr=worker-0 --nproc-per-node=8 train.py

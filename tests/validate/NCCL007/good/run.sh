@@ -1,3 +1,0 @@
-#!/bin/bash
-export NCCL_P2P_DISABLE=0
-torchrun --nproc-per-node=8 train.py

@@ -1,3 +1,0 @@
-#!/bin/bash
-export WANDB_API_KEY="$(< ~/.wandb)"
-python train.py

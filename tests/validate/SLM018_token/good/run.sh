@@ -1,3 +1,0 @@
-#!/bin/bash
-huggingface-cli login --token "$HF_TOKEN"
-python train.py
