@@ -1,4 +1,4 @@
-"""The documents that `dsgen validate` reads, each with the places of what it says."""
+"""The documents that `dsgen validate` reads, each with the places of its values."""
 
 from __future__ import annotations
 
