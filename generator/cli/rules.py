@@ -10,6 +10,7 @@ import click
 from .printing import print_json, print_parts
 from .unknown import unknown
 
+# Functions here import what they print with, to save start-up time.
 if TYPE_CHECKING:
     from ..rule import Rule
 

@@ -105,8 +105,7 @@ def _continues(text: Text, line: int) -> bool:
 @lru_cache(maxsize=1)
 def _known() -> frozenset[str]:
     """Every id that a finding can have."""
-    # Most files have no such comment: start-up is sooner without all rules.
-    from ..job import codes as of_specs
+    from ..job import codes as of_specs  # saves start-up time: most files have no such comment
     from ..rules.files.registry import all_file_rules
     from ..rules.registry import PLANNING_RULES
 
