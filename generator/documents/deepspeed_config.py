@@ -127,6 +127,11 @@ class Config(DsConfig):
         names = {(True, False): "fp16", (False, True): "bf16", (False, False): "fp32"}
         return names.get(states)
 
+    @property
+    def auto_precision(self) -> bool:
+        """Whether the file has "auto" for whether fp16 or bf16 is enabled."""
+        return "auto" in (self.value("/fp16/enabled"), self.value(f"{self.bf16}/enabled"))
+
     def offload(self, what: Offloaded) -> Device | None:
         """Where optimizer states or parameters are kept, by the new keys or the deprecated ones."""
         section = f"{ZERO}/offload_{what}"
