@@ -185,7 +185,8 @@ class Config(DsConfig):
         """What the parser makes of a key: models convert values and drop "auto", mappings keep what is written."""
         section, key = pointer.rpartition("/")[0], self.schema.key(pointer)
         home = self.schema.section(section)
-        names = home.names_of(key) if home and key else ()
+        elsewhere = self.has(section) and not self.has(pointer)
+        names = home.names_of(key) if elsewhere and home and key else ()
         place = next((f"{section}/{name}" for name in names if self.has(f"{section}/{name}")), pointer)
         value = self.value(place)
         if value == "auto" and self.filled:
