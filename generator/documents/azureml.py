@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -12,10 +11,10 @@ from ..findings import Location
 from ..job.source import Source
 from ..job.text import Text
 from .document import AzureMLJob, LaunchScript
+from .lines import Lines
 from .shell.launch_line import launches, sbatch_options
 from .shell.script import read_command_text
 
-_LINE_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # as `Text` counts lines
 _PROPERTIES: Final = re.compile(r"(?:[&!]\S*[ \t]+)*")  # an anchor and a tag before the scalar
 _BLOCK: Final = re.compile(r"[|>][^\n\r]*(?:\r\n|[\n\r])")
 _SKIPPED: Final = frozenset("\\'\"")  # what quoting adds to a quoted scalar
@@ -71,14 +70,10 @@ def other_than_command(source: Source) -> str | None:
         return "asset or another kind of job"
     if isinstance(data.get("nodes"), list):
         return "prompt flow"
-    if "version" in data and any(map(_is_parameter, _inputs(data))):
+    inputs = data.get("inputs")
+    if "version" in data and isinstance(inputs, dict) and any(map(_is_parameter, inputs.values())):
         return "component"
     return next((what for key, what in _OTHERS if key in data and "command" not in data), None)
-
-
-def _inputs(data: Mapping[str, object]) -> Iterable[object]:
-    inputs = data.get("inputs")
-    return inputs.values() if isinstance(inputs, dict) else ()
 
 
 def _is_parameter(value: object) -> bool:
@@ -89,17 +84,14 @@ def _is_parameter(value: object) -> bool:
 def _places(source: Source, text: Text, command: str) -> Callable[[int], Location]:
     """The place in the file of each character of the command; of the key where they can't be matched."""
     key = replace(source.locate_key("/command"), pointer="/command")
-    starts = [0, *(match.end() for match in _LINE_BREAK.finditer(text.content))]
-    where = source.locate("/command")
-    begin = starts[where.line - 1] + (where.column or 1) - 1 if where.line and where.line <= len(starts) else 0
-    offsets = _aligned(command, text.content, begin)
+    lines, where = Lines(text), source.locate("/command")
+    line = where.line if where.line and where.line <= len(lines.starts) else 0
+    offsets = _aligned(command, text.content, lines.starts[line - 1] + (where.column or 1) - 1 if line else 0)
 
     def place(offset: int) -> Location:
         if offsets is None:
             return key
-        at = offsets[min(max(offset, 0), len(offsets) - 1)]
-        line = bisect_right(starts, at) - 1
-        return text.locate(line, at - starts[line], "/command")
+        return lines.locate(offsets[min(max(offset, 0), len(offsets) - 1)], "/command")
 
     return place
 

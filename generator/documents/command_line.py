@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from ..findings import Edit, Location, Severity, Violation
-from .reader import ValueKind, kind_in
+from .reader import Reader
 from .shell.launch_line import Option, Options
 from .shell.script import ShellScript
 
@@ -57,7 +57,7 @@ class Argument(Generic[T]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommandLine:
+class CommandLine(Reader):
     """A command's options."""
 
     shell: ShellScript = field(repr=False)
@@ -86,10 +86,6 @@ class CommandLine:
         """The place of an option's value, else of the option, else of the script."""
         found = self.argument(name)
         return found.where_value if found else self.shell.locate(0)
-
-    def kind(self, name: str) -> ValueKind | None:
-        """The type of an option's text."""
-        return None if self.value(name) is None else kind_in(self, name)
 
     def view(self, option: Option, value: V) -> Argument[V]:
         """One of the options, with its value as the program reads it."""

@@ -14,7 +14,7 @@ from .hjson.text import JsonText
 from .hostfile import EnvironmentFile as EnvironmentFile
 from .hostfile import Hostfile
 from .megatron_arguments import MegatronArguments
-from .reader import ValueKind
+from .reader import Reader
 from .shell.launch_line import Launch, Options
 from .shell.script import ShellScript
 from .training_arguments import TrainingArguments
@@ -42,7 +42,7 @@ class JobSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DsConfig:
+class DsConfig(Reader):
     """A DeepSpeed configuration: JSON or HJSON, a file of its own or a here-document of a launch script."""
 
     json: JsonText
@@ -70,10 +70,6 @@ class DsConfig:
     def has(self, pointer: str) -> bool:
         """Whether anything is written there, null included."""
         return self.json.has(pointer)
-
-    def kind(self, pointer: str) -> ValueKind | None:
-        """The type of what is written there; None where nothing is."""
-        return self.json.kind(pointer)
 
     def block(self, pointer: str) -> Mapping[str, object]:
         """The object that is written there; empty where there is none, or something else."""

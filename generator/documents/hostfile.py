@@ -9,7 +9,7 @@ from typing import Final
 from ..findings import Location
 from ..job.text import Text
 from .lines import Lines
-from .reader import ValueKind, kind_in
+from .reader import Reader
 
 #: deepspeed/launcher/runner.py, _parse_hostfile @ 0.19.8: what follows the number isn't looked at.
 _ENTRY: Final = re.compile(r"(\S+)\s+slots=(\d+)")
@@ -29,7 +29,7 @@ class HostEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hostfile:
+class Hostfile(Reader):
     """The hosts of a hostfile in order; by name, the slots of each."""
 
     entries: tuple[HostEntry, ...]
@@ -57,13 +57,9 @@ class Hostfile:
         offset = name if isinstance(name, int) else name.offset
         return Location(path=self.path) if offset < 0 else self.lines.locate(offset)
 
-    def kind(self, name: str) -> ValueKind | None:
-        """The type of a host's slots."""
-        return kind_in(self, name) if self.value(name) is not None else None
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EnvironmentFile:
+class EnvironmentFile(Reader):
     """A `.deepspeed_env`: variables that DeepSpeed's launcher sends to every node.
 
     The launcher (runner.py, main @ 0.19.8) skips neither blank lines nor comments.
@@ -85,10 +81,6 @@ class EnvironmentFile:
         """The line that sets a variable last, else the file."""
         places = [where for line, where in self.lines if line.startswith(f"{name}=")]
         return places[-1] if places else Location(path=self.path)
-
-    def kind(self, name: str) -> ValueKind | None:
-        """The type of a variable's value."""
-        return kind_in(self, name)
 
 
 def read_hostfile(text: Text) -> Hostfile:

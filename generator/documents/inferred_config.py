@@ -8,7 +8,7 @@ from typing import Final
 
 from ..job.records import Job, Origin, Pins
 from .deepspeed_config import Config
-from .inferred_run import InferredRun, inferred_job
+from .inferred_run import InferredRun, inferred_job, offload_of
 from .megatron_vocabulary import OF_CONFIGS
 from .submission import Submission
 from .world import World, world_of
@@ -67,14 +67,8 @@ def _pins(config: Config, world: World, replicas: int) -> Pins:
         micro_batch=batch if batch is not None and 0 < batch < 10_000 else 1,
         gradient_accumulation=1,
         recompute="full",
-        offload=_offload(config),
+        offload=offload_of(config),
     )
-
-
-def _offload(config: Config) -> str:
-    if not config.stage or not config.offloads("optimizer"):
-        return "none"
-    return "optimizer+parameters" if config.stage == 3 and config.offloads("param") else "optimizer"
 
 
 def _training(config: Config, submission: Submission, batch: int) -> dict[str, object]:

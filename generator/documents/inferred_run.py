@@ -10,6 +10,7 @@ from typing import Any, Final
 from ..catalog.records import Accelerator, Model
 from ..findings import Location
 from ..job.records import Cluster, Job, Launch, Origin, Pins, Training
+from .deepspeed_config import Config
 from .inferred_model import Facts, model_of
 from .megatron_run import (
     CHUNKS,
@@ -165,9 +166,16 @@ def _offload(facts: Facts) -> str | None:
     if config is None or config.stage is None:
         return None
     facts.learn("offload")
+    offload = offload_of(config)
+    if offload != "none":
+        facts.places["offload"] = config.locate("/zero_optimization/offload_optimizer/device")
+    return offload
+
+
+def offload_of(config: Config) -> str:
+    """What a config offloads, as a layout calls it."""
     if not config.stage or not config.offloads("optimizer"):
         return "none"
-    facts.places["offload"] = config.locate("/zero_optimization/offload_optimizer/device")
     return "optimizer+parameters" if config.stage == 3 and config.offloads("param") else "optimizer"
 
 
@@ -197,30 +205,22 @@ def _gpus(facts: Facts, pins: Pins, model: Model) -> int:
     return sizes * model.heads * model.layers
 
 
+_UNLIMITED: Final[dict[str, Any]] = dict.fromkeys(
+    ("memory_bytes", "memory_bytes_per_s", "link_bytes_per_s", "pcie_bytes_per_s"), inf
+)
+_UNSTATED: Final[dict[str, Any]] = dict.fromkeys(
+    ("provider", "host_memory_bytes", "cpu_cores", "local_nvme_bytes", "price_per_node_hour")
+)
+_UNKNOWN: Final[dict[str, Any]] = {"name": "unknown", "vendor": "nvidia", "generation": "unknown", "source": ""}
 #: Machines of which nothing is known; the rules that ask for them don't judge such a run.
 _NOWHERE: Final = Cluster(
     name="unknown machines",
-    provider=None,
-    accelerator=Accelerator(
-        name="unknown",
-        vendor="nvidia",
-        generation="unknown",
-        memory_bytes=inf,
-        memory_bytes_per_s=inf,
-        flops_per_s={},
-        achievable_fraction=None,
-        link_bytes_per_s=inf,
-        pcie_bytes_per_s=inf,
-        source="",
-    ),
+    accelerator=Accelerator(flops_per_s={}, achievable_fraction=None, **_UNKNOWN, **_UNLIMITED),
     accelerators_per_node=720_720,  # divided by every number up to 16, so that hints leave none out for it
     intra_node="nvswitch",
     link_domain=1,
     network="unknown",
     network_bytes_per_s_per_node=inf,
-    host_memory_bytes=None,
-    cpu_cores=None,
-    local_nvme_bytes=None,
-    price_per_node_hour=None,
     source="",
+    **_UNSTATED,
 )

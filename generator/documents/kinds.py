@@ -22,23 +22,14 @@ _TORN_YAML: Final = re.compile(r"^([A-Za-z_$][\w$]*)\s*:", re.MULTILINE)
 _LAUNCHER: Final = re.compile(r"\b(?:srun|torchrun|deepspeed|accelerate launch|mpirun)\b")
 _MEGATRON_OPTIONS: Final = ("--num-layers", "--hidden-size", "--tensor-model-parallel-size", "--micro-batch-size")
 _OPTION_LINE: Final = re.compile(r"\s*--[a-z][\w-]*")
-#: Keys that no other kind has: they count three times.
-_PLAIN_SIGNS: Final[Mapping[Kind, frozenset[str]]] = {
-    "DeepSpeed config": frozenset({"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size"}),
-    "AzureML job": frozenset({"$schema", "experiment_name", "environment_variables"}),
-    "accelerate config": frozenset({"distributed_type", "compute_environment", "num_machines"}),
-    "training arguments": frozenset({"per_device_train_batch_size", "output_dir"}),
-}
-
-#: Keys of an AzureML job without a command; one of them alone is other programs' too.
-_OF_JOBS: Final = frozenset(
-    ["code", "compute", "display_name", "distribution", "environment", "environment_variables", "experiment_name"]
-)
 
 
 @lru_cache(maxsize=1)
 def _signs() -> Mapping[str, frozenset[str]]:
-    """Top-level keys that only one kind has, and those of other files in the folder of a job."""
+    """Top-level keys by kind, and those of other files in the folder of a job.
+
+    Keys that are `plain` signs of a kind count three times; one of `AzureML job, weak` alone may be of another program.
+    """
     text = files(__package__).joinpath("kinds.json").read_text(encoding="utf-8")
     return {kind: frozenset(keys) for kind, keys in json.loads(text).items()}
 
@@ -74,11 +65,11 @@ def _kind_by_keys(keys: frozenset[str]) -> Kind | None:
     against = 10 * len(keys & signs[_OTHERS])
     none = frozenset[str]()
     scores = {
-        kind: len(keys & signs.get(kind, none)) + 2 * len(keys & _PLAIN_SIGNS.get(kind, none)) - against
+        kind: len(keys & signs.get(kind, none)) + 2 * len(keys & signs.get(f"{kind}, plain", none)) - against
         for kind in kinds
     }
     best = max(kinds, key=lambda kind: scores[kind])
-    if best == "AzureML job" and not keys & {"command", "$schema"} and len(keys & _OF_JOBS) < 2:
+    if best == "AzureML job" and not keys & {"command", "$schema"} and len(keys & signs["AzureML job, weak"]) < 2:
         return None  # services, inputs and outputs are other programs' keys too
     if best == "job spec" and scores[best] < 2:
         return None  # many a file has a model

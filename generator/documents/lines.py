@@ -17,12 +17,17 @@ class Lines:
         self._text = text
         self._starts: list[int] = []
 
-    def locate(self, offset: int, pointer: str = "") -> Location:
-        """The place of the character at `offset`."""
+    @property
+    def starts(self) -> list[int]:
+        """The offset of each line's first character."""
         if not self._starts:
             self._count()
-        line = bisect_right(self._starts, max(offset, 0)) - 1
-        return self._text.locate(line, offset - self._starts[line], pointer)
+        return self._starts
+
+    def locate(self, offset: int, pointer: str = "") -> Location:
+        """The place of the character at `offset`."""
+        line = bisect_right(self.starts, max(offset, 0)) - 1
+        return self._text.locate(line, offset - self.starts[line], pointer)
 
     def line_of(self, offset: int) -> int:
         """The number of the line of the character at `offset`, from 1."""

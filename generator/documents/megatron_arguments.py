@@ -13,7 +13,7 @@ from ..job.pointer import whole_number
 from ..job.text import Text
 from .megatron_options import Flavour, OptionTable, option_table
 from .megatron_words import GivenOption, PlacedWord, Stray, parse_words
-from .reader import ValueKind, kind_of_value
+from .reader import Reader, ValueKind, kind_of_value
 from .shell.launch_line import Launch
 from .shell.records import Word
 from .shell.script import ShellScript
@@ -43,7 +43,7 @@ _VARIABLE: Final = re.compile(r"[$`]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MegatronArguments:
+class MegatronArguments(Reader):
     """Options by name (`--num-layers`), each typed as Megatron's parser types it; None where it can't be known."""
 
     path: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, Protocol
 
 from ..findings import Location
+from ..job.pointer import NOTHING
 
 ValueKind = Literal["null", "bool", "int", "float", "str", "list", "object"]
 
@@ -23,6 +24,8 @@ class Reader(Protocol):
 
     def kind(self, name: str) -> ValueKind | None:
         """The type of what is written for `name`; None where nothing is, or where it can't be known."""
+        value = self.value(name, NOTHING)
+        return None if value is NOTHING else kind_of_value(value)
 
 
 def kind_of_value(value: object) -> ValueKind:
@@ -41,8 +44,3 @@ def kind_of_value(value: object) -> ValueKind:
         case dict():
             return "object"
     return "str"
-
-
-def kind_in(reader: Reader, name: str) -> ValueKind | None:
-    """The type of what a reader of plain data has for `name`; None where it has nothing."""
-    return kind_of_value(reader.value(name)) if reader.has(name) else None

@@ -13,7 +13,7 @@ from ..findings import Location
 from ..job.pointer import whole_number
 from ..job.source import Source, escape
 from .hjson.text import JsonText
-from .reader import ValueKind, kind_of_value
+from .reader import Reader
 from .shell.launch_line import Launch
 from .shell.records import Word
 
@@ -59,7 +59,7 @@ class ReplicaBatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingArguments:
+class TrainingArguments(Reader):
     """Arguments by their Python name (`per_device_train_batch_size`), with the types that TrainingArguments gives them.
 
     An argument whose value can't be known, such as a variable's, has a place and no value. One that isn't of its type
@@ -83,10 +83,6 @@ class TrainingArguments:
     def locate(self, name: str) -> Location:
         """The place of an argument, else the file."""
         return self.places.get(name, Location(path=self.path))
-
-    def kind(self, name: str) -> ValueKind | None:
-        """The type of an argument's value; None where there is none, or it can't be known."""
-        return kind_of_value(self.values[name]) if name in self.values else None
 
     @property
     def names(self) -> frozenset[str]:

@@ -14,7 +14,7 @@ from ..job.dialect import Dialect
 from ..job.source import Source, escape, parse
 from ..job.text import Text
 from ..job.yaml_core import MAX_DIGITS, resolve_scalar, short_tag
-from .reader import ValueKind, kind_in
+from .reader import Reader
 
 _RESOLVER: Final[Any] = yaml.resolver.Resolver()
 _CONSTRUCTOR: Final = yaml.constructor.SafeConstructor()
@@ -67,7 +67,7 @@ def read_yaml(text: Text) -> Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class YamlDocument:
+class YamlDocument(Reader):
     """A YAML document of another program. A name is a key, or the keys on the way to it: `resources/shm_size`."""
 
     source: Source
@@ -97,10 +97,6 @@ class YamlDocument:
     def locate_key(self, name: str) -> Location:
         """The place of a key."""
         return replace(self.source.locate_key(_pointer(name)), pointer=_pointer(name))
-
-    def kind(self, name: str) -> ValueKind | None:
-        """The type of what is written there; None where nothing is."""
-        return kind_in(self, name)
 
     def integer(self, name: str) -> int | None:
         """The integer there; None where there is none, or something else."""
