@@ -1,4 +1,4 @@
-"""What azure-ai-ml 1.35.2 loads as a command job: its marshmallow schemas as a table.
+"""What azure-ai-ml 1.35.2 loads as a command job: its marshmallow schemas, of which azureml_schema.json has the fields.
 
 Source: azure-ai-ml azure/ai/ml/_schema/job/command_job.py, parameterized_command.py, base_job.py, distribution.py,
 job_resource_configuration.py, input_output_entry.py, services.py, identity.py, and _schema/assets/environment.py.
@@ -6,11 +6,13 @@ job_resource_configuration.py, input_output_entry.py, services.py, identity.py, 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
-from typing import Final
+from importlib.resources import files
+from typing import Any, Final, cast
 
-from .shapes import ANY, INTEGER, NULLABLE_TEXT, TEXT, Entries, Fields, Items, Leaf, Shape, Switch, choice
+from .shapes import ANY, INTEGER, NULLABLE_TEXT, TEXT, Entries, Fields, Items, Leaf, Shape, Switch, choice, shape_of
 
 DISTRIBUTIONS: Final = ("pytorch", "mpi", "tensorflow", "ray")
 INPUT_MODES: Final = ("download", "ro_mount", "direct")
@@ -52,33 +54,11 @@ def _is_literal(value: object) -> bool:
 FLAG: Final = Leaf(fits=_is_flag, expected="true or false")
 LITERAL: Final = Leaf(fits=_is_literal, expected="text, a number, true or false, or a mapping with type and path")
 ALL_NODES: Final = Leaf(fits=lambda value: value == "all", expected="all, or no key", choices=("all",))
-VERSION: Final = Leaf(fits=lambda value: isinstance(value, (str, int, float)), expected="a version, as text")
-
-_PROCESSES: Final[Mapping[str, Shape]] = {"type": choice(*DISTRIBUTIONS), "process_count_per_instance": INTEGER}
-_DISTRIBUTION_FIELDS: Final[Mapping[str, Mapping[str, Shape]]] = {
-    "pytorch": _PROCESSES,
-    "mpi": _PROCESSES,
-    "tensorflow": {"type": choice(*DISTRIBUTIONS), "parameter_server_count": INTEGER, "worker_count": INTEGER},
-    "ray": {
-        "type": choice(*DISTRIBUTIONS),
-        "include_dashboard": FLAG,
-        **dict.fromkeys(("port", "dashboard_port"), INTEGER),
-        **dict.fromkeys(("address", "head_node_additional_args", "worker_node_additional_args"), TEXT),
-    },
-}
 
 
 def _distribution(value: object) -> Fields:
     kind = _type_of(value)
-    known = _DISTRIBUTION_FIELDS.get(kind) if isinstance(kind, str) else None
-    return Fields(known=known or DISTRIBUTION_KEYS, required=("type",))
-
-
-DISTRIBUTION_KEYS: Final[Mapping[str, Shape]] = {
-    **_DISTRIBUTION_FIELDS["tensorflow"],
-    **_DISTRIBUTION_FIELDS["ray"],
-    **_PROCESSES,
-}
+    return Fields(known=_OF_DISTRIBUTION.get(str(kind), DISTRIBUTION_KEYS), required=("type",))
 
 
 def _input(value: object) -> Shape:
@@ -140,83 +120,34 @@ def environment_fits(value: object) -> bool:
     return "/" not in name or name.startswith("/")
 
 
-_TAGS: Final = Entries(values=NULLABLE_TEXT)
 ENVIRONMENT_NAME: Final = Leaf(fits=environment_fits, expected="azureml:NAME:VERSION or azureml:NAME@latest")
 ENVIRONMENT_ID: Final = Leaf(
     fits=lambda value: isinstance(value, str) and value.startswith("azureml:"),
     expected="an id that starts with azureml:",
 )
-_ROUTE: Final = Fields(known={"port": INTEGER, "path": TEXT}, required=("port", "path"))
-_ROUTES: Final = ("liveness_route", "scoring_route", "readiness_route")
-_ENVIRONMENT: Final = Fields(
-    known={
-        "image": TEXT,
-        "conda_file": ANY,
-        "build": Fields(known={"path": TEXT, "dockerfile_path": TEXT}),
-        "inference_config": Fields(known=dict.fromkeys(_ROUTES, _ROUTE), required=_ROUTES),
-        "os_type": choice("linux", "windows"),
-        **dict.fromkeys(("datastore", "description"), TEXT),
-        **dict.fromkeys(("tags", "properties"), _TAGS),
-        "auto_delete_setting": ANY,
-        "id": ENVIRONMENT_ID,
-    },
-    ignored=frozenset({"$schema", "creation_context", "latest_version", "intellectual_property"}),
+#: The shapes that azureml_schema.json names.
+_NAMED: Final[dict[str, Shape]] = {
+    "text": TEXT,
+    "text or null": NULLABLE_TEXT,
+    "integer": INTEGER,
+    "any": ANY,
+    "flag": FLAG,
+    "version": Leaf(fits=lambda value: isinstance(value, (str, int, float)), expected="a version, as text"),
+    "command": Leaf(fits=lambda value: value == "command", expected="command", choices=("command",)),
+    "environment id": ENVIRONMENT_ID,
+    "environment": Switch(choose=lambda value: _ENVIRONMENT if isinstance(value, dict) else ENVIRONMENT_NAME),
+    "text or list": Switch(choose=lambda value: Items(each=TEXT) if isinstance(value, list) else TEXT),
+    "distribution": Switch(choose=_distribution),
+    "input": Switch(choose=_input),
+    "service": Switch(choose=_service),
+    "identity": Switch(choose=_identity),
+}
+_SHAPES: Final[Mapping[str, Any]] = json.loads(
+    files(__package__).joinpath("azureml_schema.json").read_text(encoding="utf-8")
 )
-_NAMED_ENVIRONMENT: Final = Fields(
-    known=_ENVIRONMENT.known, ignored=_ENVIRONMENT.ignored | {"name", "version"}, nullable=False
-)
-
-
-def _environment(value: object) -> Shape:
-    return _NAMED_ENVIRONMENT if isinstance(value, dict) else ENVIRONMENT_NAME
-
-
-def _docker_args(value: object) -> Shape:
-    return Items(each=TEXT) if isinstance(value, list) else TEXT
-
-
-COMMAND_JOB: Final = Fields(
-    known={
-        "type": Leaf(fits=lambda value: value == "command", expected="command", choices=("command",)),
-        **dict.fromkeys(("name", "display_name", "experiment_name", "description", "parent_job_name"), TEXT),
-        **dict.fromkeys(("command", "code", "compute"), TEXT),
-        **dict.fromkeys(("tags", "properties"), _TAGS),
-        "environment": Switch(choose=_environment),
-        "environment_variables": Entries(text_keys=False),
-        "resources": Fields(
-            known={
-                **dict.fromkeys(("instance_count", "max_instance_count"), INTEGER),
-                **dict.fromkeys(("instance_type", "shm_size"), TEXT),
-                "properties": Entries(),
-                "locations": Items(each=TEXT),
-                "docker_args": Switch(choose=_docker_args),
-            }
-        ),
-        "distribution": Switch(choose=_distribution),
-        "limits": Fields(known={"timeout": INTEGER}),
-        "inputs": Entries(values=Switch(choose=_input)),
-        "outputs": Entries(
-            values=Fields(
-                known={
-                    "name": TEXT,
-                    "version": VERSION,
-                    "mode": choice(*OUTPUT_MODES),
-                    "type": choice(*DATA_TYPES, "mltable", *MODEL_TYPES),
-                    "path": TEXT,
-                },
-                ignored=frozenset({"$schema"}),
-                nullable=True,
-            )
-        ),
-        "services": Entries(values=Switch(choose=_service)),
-        "identity": Switch(choose=_identity),
-        "queue_settings": Fields(
-            known={
-                "job_tier": choice("spot", "basic", "standard", "premium", "null"),
-                "priority": choice("low", "medium", "high"),
-            }
-        ),
-    },
-    required=("command", "environment"),
-    ignored=frozenset({"$schema", "creation_context", "id", "status", "log_files", "parameters"}),
-)
+_ENVIRONMENT: Final[Shape] = shape_of(_SHAPES["environment"], _NAMED)
+_OF_DISTRIBUTION: Final = {
+    kind: {key: shape_of(shape, _NAMED) for key, shape in _SHAPES[kind].items()} for kind in DISTRIBUTIONS
+}
+DISTRIBUTION_KEYS: Final = {key: shape for fields in _OF_DISTRIBUTION.values() for key, shape in fields.items()}
+COMMAND_JOB: Final = cast(Fields, shape_of(_SHAPES["command job"], _NAMED))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from ..job.source import Source, escape
 
@@ -171,6 +171,25 @@ def choice(*names: str) -> Leaf:
         fits=lambda value: isinstance(value, str) and value.lower() in names,
         expected="one of " + ", ".join(names),
         choices=names,
+    )
+
+
+def shape_of(data: Any, named: Mapping[str, Shape]) -> Shape:
+    """A shape as JSON has it: the name of one, a list of choices, or an object of `fields`, `entries` or `items`."""
+    if isinstance(data, str):
+        return named[data]
+    if isinstance(data, list):
+        return choice(*data)
+    if "items" in data:
+        return Items(each=shape_of(data["items"], named))
+    if "entries" in data:
+        values = shape_of(data["entries"], named) if data["entries"] else None
+        return Entries(values=values, text_keys=data.get("text_keys", True))
+    return Fields(
+        known={key: shape_of(value, named) for key, value in data["fields"].items()},
+        required=tuple(data.get("required", ())),
+        ignored=frozenset(data.get("ignored", ())),
+        nullable=data.get("nullable", False),
     )
 
 
