@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from .. import InvalidJob, estimate, load_job
-from ..documents.runs.measurement import RUNS_OTHER_MODEL, RUNS_UNUSED, RUNS_VALUE, Measurement, error
+from ..documents.runs.measurement import RUNS_OTHER_MODEL, RUNS_UNUSED, RUNS_VALUE, Measurement
 from ..documents.runs.run import read_runs
 from ..estimate.calibration import MeasuredRun, NoUsableRuns, fit_calibration
 from ..estimate.calibration_report import CalibrationReport, Excluded
@@ -126,7 +126,7 @@ def _other_model(run: Measurement, job: Job) -> Iterator[Finding]:
         ours = getattr(job.model, field)
         if size != ours:
             message = f"the log's model has {field} {size}; the job's, {job.model.name}, has {ours}"
-            yield error(RUNS_OTHER_MODEL, run.where, message, "use --job with the spec of the job that wrote the log")
+            yield RUNS_OTHER_MODEL.at(run.where, message, "use --job with the spec of the job that wrote the log")
 
 
 def _contradictions(run: Measurement, job: Job, layout: Layout) -> Iterator[Finding]:
@@ -136,11 +136,11 @@ def _contradictions(run: Measurement, job: Job, layout: Layout) -> Iterator[Find
             f"data {layout.data} × tensor {layout.tensor} × pipeline {layout.pipeline} × context {layout.context}"
             f" = {layout.world}; the run has {job.gpus} GPUs"
         )
-        yield error(RUNS_VALUE, run.where, message, "correct gpus or the layout, here or in the job spec")
+        yield RUNS_VALUE.at(run.where, message, "correct gpus or the layout, here or in the job spec")
     elif layout.global_batch != job.training.global_batch:
         message = (
             f"micro_batch {layout.micro_batch} × gradient_accumulation {layout.gradient_accumulation} × data"
             f" {layout.data} = {layout.global_batch}; the run's global batch is {job.training.global_batch}"
         )
         hint = "correct global_batch, micro_batch or gradient_accumulation, here or in the job spec"
-        yield error(RUNS_VALUE, run.where, message, hint)
+        yield RUNS_VALUE.at(run.where, message, hint)

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsgen.documents.runs.measurement import Measurement
-from dsgen.documents.runs.run import read_runs
-from dsgen.documents.runs.run_logs import read_log
+from dsgen.documents.runs.run import read_log, read_runs
 from dsgen.units import GIB, MIB
 
 LOGS = Path(__file__).parent / "logs"

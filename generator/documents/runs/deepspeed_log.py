@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ...units import GIB
-from .log_facts import NUMBER, LogFacts, positive, spec_keys, whole
+from .measurement import NUMBER, LogFacts, positive, spec_keys, whole
 
 _PIPELINE: Final = re.compile(rf"\bsteps: \d+ loss: .*?iter time \(s\): {NUMBER} samples/sec: {NUMBER}")
 _THROUGHPUT: Final = re.compile(rf"CurrSamplesPerSec={NUMBER}")

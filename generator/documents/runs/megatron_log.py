@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ...units import MIB
-from .log_facts import NUMBER, LogFacts, positive, spec_keys, whole
+from .measurement import NUMBER, LogFacts, positive, spec_keys, whole
 
 _STEP: Final = re.compile(rf"\biteration\s+\d+/.*?elapsed time per iteration \(ms\):\s*{NUMBER}")
 _BATCH: Final = re.compile(r"global batch size:\s*(\d{1,9})\b")

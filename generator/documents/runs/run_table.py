@@ -18,8 +18,7 @@ from ...catalog import closest
 from ...findings import Finding, Location
 from ...job.schema_check import load_schema
 from ...units import GIB
-from .log_facts import positive
-from .measurement import PEAK_KINDS, RUNS_COLUMN, RUNS_UNREADABLE, RUNS_VALUE, Measurement, Read, error, short_name
+from .measurement import PEAK_KINDS, RUNS_COLUMN, RUNS_UNREADABLE, RUNS_VALUE, Measurement, Read, positive, short_name
 
 STEP_TIME: Final = "step_time_s"
 PEAK: Final = "peak_memory_gib"
@@ -63,18 +62,18 @@ def read_table(path: str, lines: Sequence[str]) -> Read:
         rows = list(_cells(lines))
     except csv.Error as problem:
         where = Location(path=path)
-        return Read(findings=(error(RUNS_UNREADABLE, where, f"this is no CSV table: {problem}", "quote its cells"),))
+        return Read(findings=(RUNS_UNREADABLE.at(where, f"this is no CSV table: {problem}", "quote its cells"),))
     if not rows:
-        return Read(findings=(error(RUNS_UNREADABLE, Location(path=path), "the table is empty", "give its columns"),))
+        return Read(findings=(RUNS_UNREADABLE.at(Location(path=path), "the table is empty", "give its columns"),))
     header, *body = rows
     names = [name.strip() for name in header[1]]
     findings = list(_check_header(path, header[2], names))
     if not findings and not body:
         where = Location(path=path, line=header[0])
-        findings.append(error(RUNS_UNREADABLE, where, "the table has no rows", "add one row a run"))
+        findings.append(RUNS_UNREADABLE.at(where, "the table has no rows", "add one row a run"))
     if len(body) > MAX_ROWS:
         where = Location(path=path, line=body[MAX_ROWS][0])
-        findings.append(error(RUNS_UNREADABLE, where, f"the table has more than {MAX_ROWS:,} rows", "cut it"))
+        findings.append(RUNS_UNREADABLE.at(where, f"the table has more than {MAX_ROWS:,} rows", "cut it"))
     if findings:
         return Read(findings=tuple(findings))
     read = [_read_row(path, names, line, cells, text) for line, cells, text in body]
@@ -108,14 +107,14 @@ def _check_header(path: str, text: str, names: Sequence[str]) -> Iterator[Findin
     for index, name in enumerate(names):
         where = Location(path=path, line=1, column=starts.get(str(index)), excerpt=text if text.isprintable() else None)
         if name in names[:index]:
-            yield error(RUNS_COLUMN, where, f"the column {name!r} is here twice", "keep one of them")
+            yield RUNS_COLUMN.at(where, f"the column {name!r} is here twice", "keep one of them")
         elif name not in known:
             near = closest(name, known)
             hint = f"did you mean `{near}`?" if near else f"columns are {', '.join(_MEASURED)} and keys of the job spec"
-            yield error(RUNS_COLUMN, where, f"{name!r} is an unknown column in a table of runs", hint)
+            yield RUNS_COLUMN.at(where, f"{name!r} is an unknown column in a table of runs", hint)
     if STEP_TIME not in names:
         message = f"the column `{STEP_TIME}` is missing"
-        yield error(RUNS_COLUMN, Location(path=path, line=1), message, "add it: seconds of an optimizer step")
+        yield RUNS_COLUMN.at(Location(path=path, line=1), message, "add it: seconds of an optimizer step")
 
 
 def _read_row(path: str, names: Sequence[str], line: int, cells: Sequence[str], text: str) -> Read:
@@ -125,15 +124,13 @@ def _read_row(path: str, names: Sequence[str], line: int, cells: Sequence[str], 
     if len(cells) > len(names):
         where = Location(path=path, line=line)
         message = f"the row has {len(cells)} cells; the header has {len(names)}"
-        findings.append(error(RUNS_UNREADABLE, where, message, "quote cells that have a comma in them"))
+        findings.append(RUNS_UNREADABLE.at(where, message, "quote cells that have a comma in them"))
     seconds = _positive(row, STEP_TIME, findings, needed=True)
     peak = _positive(row, PEAK, findings)
     kind = row.cells.get(KIND) or "allocated"
     if kind not in PEAK_KINDS:
         message = f"`{KIND}` is {kind[:40]!r}; it must be {', '.join(PEAK_KINDS[:-1])} or {PEAK_KINDS[-1]}"
-        findings.append(
-            error(RUNS_VALUE, row.locate(KIND), message, "write allocated for what torch's allocator reports")
-        )
+        findings.append(RUNS_VALUE.at(row.locate(KIND), message, "write allocated for what torch's allocator reports"))
     if findings or seconds is None:
         return Read(findings=tuple(findings))
     columns = spec_columns()
@@ -155,10 +152,10 @@ def _positive(row: _Row, name: str, findings: list[Finding], *, needed: bool = F
     text = row.cells.get(name, "")
     value = positive(text)
     if not text and needed:
-        findings.append(error(RUNS_VALUE, row.locate(name), f"`{name}` is empty", "give it, or remove the row"))
+        findings.append(RUNS_VALUE.at(row.locate(name), f"`{name}` is empty", "give it, or remove the row"))
     elif text and value is None:
         message = f"`{name}` is {text[:40]!r}; it must be a number above zero"
         findings.append(
-            error(RUNS_VALUE, row.locate(name), message, f"write a number such as {'2.35' if needed else '61.4'}")
+            RUNS_VALUE.at(row.locate(name), message, f"write a number such as {'2.35' if needed else '61.4'}")
         )
     return value

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from .log_facts import NUMBER, LogFacts, positive, whole
+from .measurement import NUMBER, LogFacts, positive, whole
 
 _STEPS: Final = re.compile(rf"train_steps_per_second'?\s*[:=] '?{NUMBER}")
 _SAMPLES: Final = re.compile(rf"train_samples_per_second'?\s*[:=] '?{NUMBER}")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from .launch_walk import TAKES_SCRIPT, Call, Walk, basename, follow, looks_like_program
+from .launch_walk import PROGRAMS, TAKES_SCRIPT, Call, Walk, basename, follow, looks_like_program
 from .launcher_options import TABLES, Option, OptionReader, Options
 from .records import Word
 from .script import Assignment, Command, ShellScript
@@ -14,23 +14,8 @@ from .script import Assignment, Command, ShellScript
 __all__ = ["Call", "Launch", "Option", "Options", "launches", "sbatch_options"]
 
 
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
 _STARTS_JOBS: Final = frozenset({"srun", "mpirun", "torchrun", "deepspeed", "accelerate", "python"})
-#: Programs that srun and its kin start for other ends than training, and builtins of the shell (bash(1)).
-_TOOLS: Final = _names(
-    """
-    hostname nvidia-smi mkdir rm cp mv ls cat date printenv sleep which rsync tar scontrol df du free lscpu
-    nproc id whoami uname touch chmod ln find pip pip3 conda ps pkill killall sinfo squeue head tail grep awk
-    sed curl wget git nvcc ibstat dcgmi rocm-smi module . : [ alias bg bind break builtin caller cd compgen
-    complete compopt continue declare dirs disown echo enable eval exit export false fc fg getopts hash help
-    history jobs kill let local logout mapfile popd printf pushd pwd read readarray readonly return set shift
-    shopt source suspend test times trap true type typeset ulimit umask unalias unset wait
-    """
-)
-_TOOL_MODULES: Final = _names("pip venv json.tool http.server ensurepip compileall site timeit")
+_TOOLS: Final = frozenset[str](PROGRAMS["tools"])
 _MOST_LAUNCHES: Final = 500  # of a script; each has its own environment
 
 
@@ -128,4 +113,4 @@ def _is_launch(walk: Walk) -> bool:
         return walk.program is not None
     if walk.program is None:
         return bool(programs & TAKES_SCRIPT)
-    return bool(programs & _STARTS_JOBS) and basename(walk.program) not in _TOOLS | _TOOL_MODULES
+    return bool(programs & _STARTS_JOBS) and basename(walk.program) not in _TOOLS

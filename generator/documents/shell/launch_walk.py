@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from importlib.resources import files
+from typing import Any, Final
 
 from .launcher_options import TABLES, OptionReader, Options
 from .nested import SHELLS, TEXT_FOLLOWS
 from .records import Assignment, Command, Word
 
-_NAMES: Final = {
-    "mpiexec": "mpirun",
-    "orterun": "mpirun",
-    "mpiexec.hydra": "mpirun",
-    "apptainer": "singularity",
-    "podman": "docker",
-    "nvidia-docker": "docker",
-    "torch.distributed.run": "torchrun",
-    "torch.distributed.launch": "torchrun",
-    "deepspeed.launcher.runner": "deepspeed",
-    "accelerate.commands.launch": "accelerate",
-}
+#: Names by which programs are called, subcommands with which one starts another, and `tools`: what srun and its kin
+#: start for other ends than training, and builtins of the shell (bash(1)).
+PROGRAMS: Final[Mapping[str, Any]] = json.loads(files(__package__).joinpath("programs.json").read_text("utf-8"))
+_NAMES: Final[Mapping[str, str]] = PROGRAMS["other names"]
+_SUBCOMMANDS: Final[Mapping[str, list[str]]] = PROGRAMS["subcommands"]
 _PYTHON: Final = re.compile(r"(python|pypy)[0-9.]*")
 _NO_OPTIONS: Final = frozenset({"nohup", "command", "setsid", "builtin", "sudo", "shifter"})
-_SUBCOMMANDS: Final = {
-    "accelerate": {"launch"},
-    "singularity": {"exec", "run"},
-    "docker": {"run", "exec"},
-    "enroot": {"start"},
-    "nsys": {"profile"},
-}
 #: How many words are between a wrapper's options and the command that it starts.
 _OPERANDS: Final = {"singularity": 1, "docker": 1, "enroot": 1, "timeout": 1, "taskset": 1, "ssh": 1}
 _WRAPPERS: Final = frozenset({"numactl", "nice", "timeout", "stdbuf", "time", "taskset", "exec", "nsys"})
