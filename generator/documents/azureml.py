@@ -12,7 +12,6 @@ from ..job.source import Source
 from ..job.text import Text
 from .document import AzureMLJob, LaunchScript
 from .lines import Lines
-from .shell.launch_line import launches, sbatch_options
 from .shell.script import read_command_text
 
 _PROPERTIES: Final = re.compile(r"(?:[&!]\S*[ \t]+)*")  # an anchor and a tag before the scalar
@@ -43,7 +42,7 @@ def read_azureml(source: Source, text: Text) -> AzureMLJob:
     command, script = source.value("/command"), None
     if isinstance(command, str) and command.strip():
         shell = read_command_text(command, _places(source, text, command), text.path)
-        script = LaunchScript(shell=shell, launches=launches(shell), sbatch=sbatch_options(shell))
+        script = LaunchScript.of(shell)
     return AzureMLJob(source=source, script=script)
 
 

@@ -15,7 +15,7 @@ from .hostfile import EnvironmentFile as EnvironmentFile
 from .hostfile import Hostfile
 from .megatron_arguments import MegatronArguments
 from .reader import Reader
-from .shell.launch_line import Launch, Options
+from .shell.launch_line import Launch, Options, launches, sbatch_options
 from .shell.script import ShellScript
 from .training_arguments import TrainingArguments
 from .yaml_document import YamlDocument
@@ -92,6 +92,11 @@ class LaunchScript:
     shell: ShellScript
     launches: tuple[Launch, ...]
     sbatch: Options  #: of the `#SBATCH` block, as far as sbatch reads it
+
+    @classmethod
+    def of(cls, shell: ShellScript) -> LaunchScript:
+        """A script with what it launches."""
+        return cls(shell=shell, launches=launches(shell), sbatch=sbatch_options(shell))
 
     @property
     def path(self) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..catalog.records import Model
 from ..findings import Location
-from .megatron_run import HEADS, LARGEST, LAYERS, MegatronRun
+from .megatron_run import HEADS, LAYERS, MegatronRun, size
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,11 +30,9 @@ class Facts:
 
     def number(self, fact: str, option: str, default: int | None = None) -> int | None:
         """A size of at least 1 that is given, or is surely `default`."""
-        run = self.run
-        value = run.integer(option) if run.has(option) else default if run.sure(option) else None
-        if value is None or not 0 < value <= LARGEST:
-            return None
-        self.learn(fact, option)
+        value = size(self.run.setting(option, default))
+        if value is not None:
+            self.learn(fact, option)
         return value
 
     def flag(self, fact: str, *options: str) -> bool:

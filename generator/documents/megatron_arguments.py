@@ -113,7 +113,7 @@ class MegatronArguments(Reader):
         """What is given, or the parser's `default` where surely nothing is; None where that can't be known."""
         return self.value(name) if self.has(name) else default if self.sure(name) else None
 
-    def setting(self, name: str, default: int) -> int | None:
+    def setting(self, name: str, default: int | None) -> int | None:
         """An integer as `choice` has it."""
         return self.integer(name) if self.has(name) else default if self.sure(name) else None
 

@@ -80,11 +80,11 @@ class MegatronRun(MegatronArguments):
 
     def size(self, name: str) -> int | None:
         """A size that is given."""
-        return _size(self.integer(name))
+        return size(self.integer(name))
 
     def degree(self, name: str) -> int | None:
         """A size of parallelism, 1 by default."""
-        return _size(self.setting(name, 1))
+        return size(self.setting(name, 1))
 
     def shown(self, name: str, default: object = None) -> str:
         """An option with its value, as in `--hidden-size 4096`; the default's where nothing is given."""
@@ -161,7 +161,8 @@ class MegatronRun(MegatronArguments):
         return found[0] if len(found) == 1 and not self.is_lm else None
 
 
-def _size(value: int | None) -> int | None:
+def size(value: int | None) -> int | None:
+    """A number where it can be a size; None where it is none."""
     return value if value is not None and 0 < value <= LARGEST else None
 
 

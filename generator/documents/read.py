@@ -21,7 +21,7 @@ from .hostfile import read_environment_file, read_hostfile
 from .kinds import is_candidate, kind_of, torn_keys
 from .megatron_arguments import from_launches as megatron_from_launches
 from .megatron_arguments import read_argument_file
-from .shell.launch_line import Launch, launches, sbatch_options
+from .shell.launch_line import Launch
 from .shell.script import ShellScript, read_script
 from .training_arguments import from_file, from_launches
 from .yaml_document import read_yaml
@@ -220,7 +220,7 @@ def _read_kind(kind: Kind, file: _File, reading: Reading) -> None:
 
 def _read_script(text: Text, reading: Reading) -> None:
     shell = read_script(text)
-    script = LaunchScript(shell=shell, launches=launches(shell), sbatch=sbatch_options(shell))
+    script = LaunchScript.of(shell)
     reading.documents.append(script)
     reading.documents += _embedded_configs(shell)
     reading.documents += _arguments(script.launches)

@@ -46,7 +46,7 @@ def _ask(submission: Submission, config: Config, version: str) -> Iterator[Findi
         text = " ".join(_message(problem).split())
         text = text if len(text) <= _MAX_MESSAGE else f"{text[:_MAX_MESSAGE]}..."
         offset = problem.pos if isinstance(problem, JSONDecodeError) else None
-        where = _place(config, text) if offset is None else config.json.locate_offset(offset)
+        where = _place(config, text) if offset is None else config.json.lines.locate(offset)
         yield codes.ENGINE_REFUSES.at(where, f"{reader} refuses this config{_on(submission)}: {text}")
 
 

@@ -291,7 +291,7 @@ def test_changed_hjson_reads_back_as_meant(seed: int) -> None:
     changed = 0
     for content in texts(seed + 100, 3000):
         doc = _read(content)
-        if not doc.deepspeed_reads or doc.json_only:
+        if doc.hjson_broken or doc.duplicates or doc.json_only:
             continue
         edits, meant = _change(rng, doc)
         if edits:
@@ -308,5 +308,5 @@ def test_every_hjson_can_become_strict_json() -> None:
     """What DeepSpeed reads, however written, becomes JSON that strict readers take for the same data."""
     for content in texts(7, 4000):
         doc = _read(content)
-        if doc.deepspeed_reads and not doc.json_reads:
+        if (doc.hjson_broken is None and not doc.duplicates) and not doc.json_reads:
             assert json.loads(apply_edits(content, to_strict(doc))) == doc.data, content

@@ -46,11 +46,6 @@ class JsonText(Reader):
         """Whether Python's `json.load` reads the text."""
         return self.broken is None and not self.deviations
 
-    @property
-    def deepspeed_reads(self) -> bool:
-        """Whether DeepSpeed reads the text: as hjson does, but no key twice."""
-        return self.hjson_broken is None and not self.duplicates
-
     def has(self, pointer: str) -> bool:
         """Whether there is a value at `pointer`."""
         return pointer in self.spans
@@ -70,10 +65,6 @@ class JsonText(Reader):
         if span is None or span.key_start is None or pointer not in self.spans:
             return self.locate(pointer)
         return self.lines.locate(span.key_start, pointer)
-
-    def locate_offset(self, offset: int, pointer: str = "") -> Location:
-        """The place of the character at `offset`."""
-        return self.lines.locate(offset, pointer)
 
     def _nearest(self, pointer: str) -> Span | None:
         while pointer and pointer not in self.spans:

@@ -27,8 +27,8 @@ def keys_are_once(config: Config) -> Violations:
         effect, severity = "the last one is used, silently", Severity.WARNING
     for duplicate in config.json.duplicates:
         key = printable(duplicate.pointer.rpartition("/")[2])[:80]
-        line = config.json.locate_offset(duplicate.first).line
-        where = config.json.locate_offset(duplicate.second, duplicate.pointer)
+        line = config.json.lines.locate(duplicate.first).line
+        where = config.json.lines.locate(duplicate.second, duplicate.pointer)
         message = f"duplicate key `{key}`, first on line {line}: {effect}"
         yield Violation(where=where, message=message, hint="keep one of them", severity=severity)
 
@@ -48,7 +48,7 @@ def text_is_json(config: Config) -> Violations:
     message = f"{slips[0].what} is HJSON, not JSON{others}: DeepSpeed reads it,"
     message += " Transformers, accelerate and Megatron-DeepSpeed don't"
     yield Violation(
-        where=config.json.locate_offset(slips[0].start),
+        where=config.json.lines.locate(slips[0].start),
         message=message,
         hint="write strict JSON: double quotes, commas between members only, no comments",
         severity=Severity.WARNING if config.consumer == "deepspeed" else Severity.ERROR,
@@ -68,7 +68,7 @@ def text_can_be_read(config: Config) -> Violations:
         hint = 'write {"train_batch_size": 256, "bf16": {"enabled": true}}'
         yield Violation(where=config.locate(""), message="the file is empty: there is no config in it", hint=hint)
     elif broken is not None and leftover(config) is None:
-        where = config.json.locate_offset(broken.offset)
+        where = config.json.lines.locate(broken.offset)
         message = f"the config can't be read: {broken.message}"
         yield Violation(where=where, message=message, hint=_correction(broken.message))
 
