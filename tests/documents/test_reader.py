@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from dsgen.documents.command_line import CommandLine
 from dsgen.documents.document import DsConfig
 from dsgen.documents.hjson.text import read_json
 from dsgen.documents.hostfile import read_environment_file, read_hostfile
+from dsgen.documents.megatron_arguments import read_argument_file
 from dsgen.documents.reader import Reader, ValueKind
+from dsgen.documents.shell.launch_line import sbatch_options
+from dsgen.documents.shell.script import read_script
 from dsgen.documents.training_arguments import from_file
 from dsgen.documents.yaml_document import YamlDocument, read_yaml
 from dsgen.job.text import text_of
+
+_MEGATRON = "--num-layers 8\n--hidden-size 64\n--seq-length 8\n"
+_SCRIPT = read_script(text_of("#!/bin/bash\n#SBATCH --nodes=4\n", "job.sbatch"))
 
 
 @pytest.mark.parametrize(
@@ -22,8 +29,10 @@ from dsgen.job.text import text_of
         (from_file("a.yaml", read_yaml(text_of("x: 1\nseed: 7\n", "a.yaml"))), "seed", 7, "int", 2),
         (read_hostfile(text_of("# hosts\nnode slots=8\n", "hostfile")), "node", 8, "int", 2),
         (read_environment_file(text_of("A=1\nB=x\n", ".deepspeed_env")), "B", "x", "str", 2),
+        (read_argument_file(text_of(_MEGATRON, "arguments.txt")), "--hidden-size", 64, "int", 2),
+        (CommandLine(shell=_SCRIPT, options=sbatch_options(_SCRIPT), program="sbatch"), "--nodes", "4", "str", 2),
     ],
-    ids=["config", "json", "yaml", "arguments", "hostfile", "environment"],
+    ids=["config", "json", "yaml", "arguments", "hostfile", "environment", "megatron", "command"],
 )
 def test_every_view_has_value_presence_type_and_place(
     reader: Reader, name: str, value: object, kind: ValueKind, line: int
