@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ..estimate.calibration_report import CalibrationReport, Excluded
     from ..findings import Finding, Location, Severity
 
+# Imports within functions save start-up time.
+
 
 @click.command(short_help="Fit the model to your own runs.")
 @click.argument("runs", nargs=-1, required=True, metavar="RUNS...")

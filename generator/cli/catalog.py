@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from ..catalog.records import Accelerator, Catalog, Model, ModelEntry, NodeType
 
+# Imports within functions save start-up time.
+
 KINDS = ("accelerators", "node-types", "models")
 
 

@@ -8,6 +8,8 @@ from .loading import load
 from .options import Request, form_option, job_options
 from .printing import print_json, print_parts
 
+# Imports within functions save start-up time.
+
 
 @click.command(short_help="Estimate one layout, without a search.")
 @job_options

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ..validate.validate import Answer
     from ..write import Change
 
+# Imports within functions save start-up time.
+
 MAX_ROUNDS: Final = 10
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ..search.plan import SearchResult
     from ..write import Change
 
+# Imports within functions save start-up time.
+
 _OTHER_PLACE = "--diff shows the changes, --force overwrites, -o names another folder"
 
 

@@ -8,6 +8,8 @@ from functools import lru_cache
 
 from ..rule import Rule, rules_in
 
+# Imports within functions save start-up time.
+
 
 @lru_cache(maxsize=1)
 def known_rules() -> tuple[Rule, ...]:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ..findings import Finding
     from ..job.records import Job
 
+# Imports within functions save start-up time.
+
 DEFAULT_SPEC = "dsgen.yaml"  #: what is read in the working directory when no SPEC is given
 _COMMANDS = ("calibrate", "catalog", "estimate", "generate", "plan", "rules", "schema", "validate")
 

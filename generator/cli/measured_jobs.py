@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from ..findings import Finding
     from ..job.records import Job
 
+# Imports within functions save start-up time.
+
 
 def job_of(
     run: Measurement, spec: str | None, assignments: Mapping[str, object]

@@ -13,6 +13,8 @@ from .printing import print_json, print_obstacle, print_parts
 if TYPE_CHECKING:
     from ..search.plan import Plan, SearchResult
 
+# Imports within functions save start-up time.
+
 
 @click.command(short_help="Rank the layouts of a job; write nothing.")
 @job_options

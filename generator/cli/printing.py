@@ -12,6 +12,8 @@ from .status import ExitStatus
 if TYPE_CHECKING:
     from ..search.plan import Infeasible
 
+# Imports within functions save start-up time.
+
 
 def print_json(document: object) -> None:
     """One JSON document, and nothing else."""

@@ -11,6 +11,8 @@ from .unknown import unknown
 if TYPE_CHECKING:
     from ..findings import Finding
 
+# Imports within functions save start-up time.
+
 #: Told whatever is selected, unless ignored by name: files that could not be read were not checked at all.
 _UNREAD: Final = frozenset(
     {

@@ -13,6 +13,8 @@ from .unknown import unknown
 if TYPE_CHECKING:
     from ..rule import Rule
 
+# Imports within functions save start-up time.
+
 
 @click.command(short_help="List or explain the rules.")
 @click.argument("rule_id", required=False, metavar="[ID]")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+# Imports within functions save start-up time.
+
 NAMES = ("job", "plan", "calibration", "findings")
 
 

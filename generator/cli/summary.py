@@ -18,6 +18,8 @@ from .text import band_note, choices, count, degrees, long_time, percent, second
 if TYPE_CHECKING:
     from ..search.plan import Plan
 
+# Imports within functions save start-up time.
+
 PLAIN_WIDTH = 120  # columns, when the output is not a terminal
 _TIME_PARTS = {
     "compute_s": "compute",

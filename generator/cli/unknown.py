@@ -7,6 +7,8 @@ from typing import NoReturn
 
 import click
 
+# Imports within functions save start-up time.
+
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> NoReturn:
     """Refuse `name` as a usage error, with the closest match when there is one."""

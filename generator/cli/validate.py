@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ..validate.validate import Answer
     from .fixing import FixedFile
 
+# Imports within functions save start-up time.
+
 CONSUMERS: Final = ("deepspeed", "huggingface", "accelerate", "megatron-deepspeed")
 _SEVERITIES: Final = ("error", "warning", "note")  #: the worst first
 

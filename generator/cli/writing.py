@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from ..frameworks.program import RenderedFile
     from ..write import CannotWrite, Change, WouldOverwrite
 
+# Imports within functions save start-up time.
+
 
 def write_files(files: tuple[RenderedFile, ...], folder: Path, *, force: bool, hint: str) -> tuple[Change, ...]:
     """Write all or nothing. What is in the way is printed, with `hint` for what to do, and ends the program."""
