@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dsgen.cli.status import ExitStatus
+from dsgen.cli.exits import ExitStatus
 from tests.cli.running import run
 
 GOOD = """\
