@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import CONSOLE_SVG_FORMAT, Console
 
 import dsgen
-from dsgen.cli.generate import report
+from dsgen.cli.answers import report
 
 WIDTH = 118
 # Without the web fonts, so that the picture loads nothing.

@@ -98,7 +98,7 @@ def check_job(
     source: Source, *, overrides: Mapping[str, object] | None = None, check_pins: bool = True
 ) -> tuple[Job, tuple[Finding, ...]]:
     """The job as `load_job` gives it, pinned keys checked, with its warnings and notes. Raises `InvalidJob`."""
-    from . import job as spec
+    from . import job as spec  # imports in functions save start-up time, here and below
     from .findings import InvalidJob, Severity, in_file_order
     from .frameworks import FRAMEWORKS
     from .rules import run
@@ -160,7 +160,7 @@ def validate(
     from .documents.context import ContextFlags
     from .validate.validate import validate
 
-    beside = ContextFlags(
+    flags = ContextFlags(
         gpus=gpus,
         gpus_per_node=gpus_per_node,
         cluster=cluster,
@@ -168,4 +168,4 @@ def validate(
         consumer=consumer,
         deepspeed_version=deepspeed_version,
     )
-    return validate(paths, beside, job=job, engine=engine, skip_unknown=skip_unknown).findings
+    return validate(paths, flags, job=job, engine=engine, skip_unknown=skip_unknown).findings

@@ -1,4 +1,7 @@
-"""The command line: the only place that prints, prompts or exits. Command modules import heavy things when they run."""
+"""The command line: the only place that prints, prompts or exits.
+
+Command modules import the rest when they run, to save start-up time.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,11 @@ from ..version import __version__
 from .calibrate import calibrate
 from .catalog import catalog
 from .estimate import estimate
+from .exits import ExitStatus
 from .generate import generate
 from .plan import plan
 from .rules import rules
 from .schema import schema
-from .status import ExitStatus
 from .validate import validate
 
 
@@ -48,5 +51,5 @@ def main(arguments: list[str] | None = None) -> None:
         commands.main(args=arguments, prog_name="dsgen")
     except OSError as problem:  # a full disk behind standard output, for one
         click.echo(f"dsgen: error: {problem.strerror or problem}", err=True)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in the buffer has nowhere to go
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discard the rest of the buffer
         sys.exit(ExitStatus.FINDINGS)

@@ -1,25 +1,71 @@
-"""The answer of a search in words: ranked plans, what was ruled out, and why nothing fits."""
+"""The answer of a search as text: ranked plans, the layouts that rules removed, and why nothing fits."""
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
+import click
 from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
+from ..findings import Finding
+from ..job.records import Job
+from ..search import Infeasible, Plan, SearchResult, search
+from .exits import ExitStatus
 from .known_rules import title_of
+from .loading import load
+from .options import Request
+from .printing import grid, headed, numbers, print_json, print_parts, whole
+from .summary import plan_summary
 from .text import band_note, choices, degrees, gib_with_band, layout_text, one_of, percent, seconds, seconds_with_band
 
-if TYPE_CHECKING:
-    from ..job.records import Job
-    from ..search.plan import Infeasible, Plan, SearchResult
-
-_RULED_OUT_SHOWN = 6
+_REJECTED_SHOWN = 6
 
 
-def named_plans(result: SearchResult, top: int) -> Iterator[tuple[str, Plan]]:
+def searched(request: Request, form: str, top: int) -> tuple[SearchResult, tuple[Finding, ...]]:
+    """The plans of the job asked for, and the job's findings. When nothing fits, says why and exits."""
+    job, findings = load(request)
+    answer = search(job, top=top)
+    if not isinstance(answer, Infeasible):
+        return answer, findings
+    if form == "json":
+        print_json(answer.to_dict())
+    else:
+        print_parts(_obstacle(answer))
+    raise click.exceptions.Exit(ExitStatus.INFEASIBLE)
+
+
+def report(answer: SearchResult, top: int) -> tuple[RenderableType, ...]:
+    """What `dsgen generate` prints: the best plan, the plans that it was compared to, and why others were removed."""
+    table = _plans_table(answer, top)
+    return (plan_summary(answer.plans[0]), "", _considered(answer), table, *_rejected(answer), "")
+
+
+def ranking(answer: SearchResult, top: int) -> tuple[RenderableType, ...]:
+    """What `dsgen plan` prints: the plans as a table, and why others were removed."""
+    brackets = Text(band_note(answer.plans[0].uncertainty), style="dim")
+    return (_considered(answer), "", _plans_table(answer, top), brackets, *_rejected(answer))
+
+
+def plans_csv(plans: tuple[Plan, ...]) -> str:
+    """One line per plan: layout, memory in bytes, step time in seconds, throughput."""
+    rows = []
+    for rank, plan in enumerate(plans, start=1):
+        row: dict[str, object] = {"rank": rank}
+        for part in (plan.layout, plan.memory, plan.step_time, plan.uncertainty, plan.throughput):
+            row |= part.to_dict()
+        rows.append(row)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _named_plans(result: SearchResult, top: int) -> Iterator[tuple[str, Plan]]:
     """The best `top` plans by rank, those that are an alternative under its name, then the other alternatives."""
     names = {plan.layout: name for name, plan in result.alternatives.items()}
     ranked = result.plans[:top]
@@ -30,15 +76,11 @@ def named_plans(result: SearchResult, top: int) -> Iterator[tuple[str, Plan]]:
     yield from ((name, plan) for name, plan in result.alternatives.items() if plan.layout not in shown)
 
 
-def plans_table(result: SearchResult, top: int) -> Table:
-    """One row per plan: layout, memory that has to fit, step time, MFU, and the time against the best plan."""
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("plan", no_wrap=True)
-    table.add_column("layout", ratio=1)
-    for heading in ("memory", "step", "MFU", "time"):
-        table.add_column(heading, justify="right", no_wrap=True)
+def _plans_table(result: SearchResult, top: int) -> Table:
+    """One row per plan: layout, memory that has to fit, step time, MFU, and the time compared to the best plan."""
+    table = headed(whole("plan"), Column("layout", ratio=1), *map(numbers, ("memory", "step", "MFU", "time")))
     best = float(result.plans[0].step_time.total_s)
-    for name, plan in named_plans(result, top):
+    for name, plan in _named_plans(result, top):
         step = float(plan.step_time.total_s)
         table.add_row(
             name,
@@ -46,49 +88,44 @@ def plans_table(result: SearchResult, top: int) -> Table:
             gib_with_band(plan.memory.required_bytes, plan.uncertainty.required),
             seconds_with_band(step, plan.uncertainty.step_time),
             percent(plan.throughput.mfu),
-            "" if plan is result.plans[0] else _against(step / best),
+            "" if plan is result.plans[0] else _ratio(step / best),
         )
     return table
 
 
-def brackets(result: SearchResult) -> Text:
-    """What the numbers in brackets of the table are."""
-    return Text(band_note(result.plans[0].uncertainty), style="dim")
-
-
-def _against(ratio: float) -> str:
+def _ratio(ratio: float) -> str:
     return f"× {ratio:.1f}" if ratio >= 2 else f"{100 * (ratio - 1):+.1f} %"
 
 
-def considered(result: SearchResult) -> str:
-    """How much the search looked at, and how long it took."""
+def _considered(result: SearchResult) -> str:
     return (
         f"{result.considered:,} layouts considered, {result.feasible:,} legal and fitting ({seconds(result.search_s)})"
     )
 
 
-def ruled_out(rejected_by: Mapping[str, int]) -> Table:
-    """The rules that removed most layouts, with what they require."""
-    table = Table.grid(padding=(0, 2))
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column()
+def _rejected(answer: SearchResult) -> tuple[RenderableType, ...]:
+    counts = answer.rejected_by
+    return ("", "Ruled out, by rule:", _rejected_table(counts)) if counts else ()
+
+
+def _rejected_table(rejected_by: Mapping[str, int]) -> Table:
+    """The rules that removed most layouts, with their requirements."""
+    table = grid(numbers(), whole(), "")
     order = sorted(((n, rule) for rule, n in rejected_by.items() if n), key=lambda item: (-item[0], item[1]))
-    for number, rule in order[:_RULED_OUT_SHOWN]:
+    for number, rule in order[:_REJECTED_SHOWN]:
         table.add_row(f"{number:,}", rule, title_of(rule))
-    rest = order[_RULED_OUT_SHOWN:]
+    rest = order[_REJECTED_SHOWN:]
     if rest:
-        table.add_row(
-            f"{sum(n for n, _ in rest):,}", "", f"by {len(rest)} other rules (dsgen plan --format json has all)"
-        )
+        text = f"by {len(rest)} other rules (all are in dsgen plan --format json)"
+        table.add_row(f"{sum(n for n, _ in rest):,}", "", text)
     return table
 
 
-def obstacle(answer: Infeasible) -> RenderableType:
-    """Why nothing passes: the counts, the binding rule, the nearest miss, and what would do."""
+def _obstacle(answer: Infeasible) -> RenderableType:
+    """Why nothing fits: the counts, the binding rule, the nearest miss, and changes after which it fits."""
     job = answer.job
     head = f"{job.name}: none of {answer.considered:,} layouts on {job.gpus:,} GPUs passes every rule and fits."
-    parts: list[RenderableType] = [Text(head, style="bold red"), "", ruled_out(answer.rejected_by), ""]
+    parts: list[RenderableType] = [Text(head, style="bold red"), "", _rejected_table(answer.rejected_by), ""]
     parts.append(f"Binding rule: {answer.binding_rule} {title_of(answer.binding_rule)}")
     parts.append(_batch(job) if answer.nearest is None else _nearest(answer.nearest))
     if answer.suggestions:
@@ -100,7 +137,7 @@ def obstacle(answer: Infeasible) -> RenderableType:
 
 
 def _batch(job: Job) -> str:
-    """What the batch leaves of the replicas, with the places of both numbers: often what the rules fail on."""
+    """The possible numbers of replicas, with the places of GPUs and batch: often what the rules fail on."""
     batch = job.training.global_batch
     choices = [n for n in range(1, min(job.gpus, batch) + 1) if job.gpus % n == batch % n == 0]
     gpus = "/gpus" if "/gpus" in job.origin.locations else "/nodes"
@@ -116,6 +153,6 @@ def _at(job: Job, pointer: str) -> str:
 
 
 def _nearest(plan: Plan) -> str:
-    """The layout that came nearest, with the rule's own words on what it lacks."""
-    lacks = "; ".join(finding.message for finding in plan.findings if finding.severity.value == "error")
-    return f"Nearest miss: {layout_text(plan.layout)}: {lacks}."
+    """The layout that came nearest, with the messages of the rules that it breaks."""
+    errors = "; ".join(finding.message for finding in plan.findings if finding.severity.value == "error")
+    return f"Nearest miss: {layout_text(plan.layout)}: {errors}."

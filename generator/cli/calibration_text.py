@@ -1,24 +1,23 @@
-"""A calibration in words: how far off the estimates are before and after, and what the factors say."""
+"""A calibration as text: the errors of the estimates before and after, and the factors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ..estimate.calibration_report import CalibrationReport, Errors, RunResult
+from .printing import headed, numbers
 from .text import percent, seconds
-
-if TYPE_CHECKING:
-    from ..estimate.calibration_report import CalibrationReport, Errors, RunResult
 
 _RUNS_SHOWN = 20
 _FACTORS_SHOWN = 8
-_NOTHING_SAID = 0.02  #: factors this close to 1 aren't worth a line
+_NEGLIGIBLE = 0.02  #: factors this close to 1 are not listed
 
 
-def report_parts(report: CalibrationReport) -> Iterator[object]:
+def report_parts(report: CalibrationReport) -> Iterator[RenderableType]:
     """What is printed of a calibration."""
     machine, count = report.machine, len(report.runs)
     fitted = f"{count} run{'s' if count > 1 else ''} on {machine.cluster}"
@@ -34,7 +33,7 @@ def report_parts(report: CalibrationReport) -> Iterator[object]:
 
 
 def _errors_table(report: CalibrationReport) -> Table:
-    table = _table("error of estimates", "shipped", "calibrated", "a run left out")
+    table = headed("error of estimates", *map(numbers, ("shipped", "calibrated", "a run left out")))
     for name, errors in (("step time", report.time), ("peak memory", report.memory)):
         if errors is not None:
             table.add_row(f"{name}, mean", *_cells(errors, "mean"))
@@ -49,30 +48,22 @@ def _cells(errors: Errors, kind: str) -> list[str]:
 
 def _factors(report: CalibrationReport) -> Iterator[str]:
     if not report.helps:
-        yield "No change predicts a run left out better than the shipped constants do, so they stay as they are."
-    moved = [item for item in report.factors if abs(item.factor - 1) >= _NOTHING_SAID]
+        yield "No factors predict a run left out better than the shipped constants do, so these are kept."
+    moved = [item for item in report.factors if abs(item.factor - 1) >= _NEGLIGIBLE]
     for item in moved[:_FACTORS_SHOWN]:
         yield f"{item.name}: {item.text}"
     rest = len(report.factors) - len(moved[:_FACTORS_SHOWN])
     if report.helps and rest:
-        yield f"{rest} others moved less, or not at all."
+        yield f"{rest} others changed less, or not at all."
     if report.memory is not None:
-        yield f"memory that isn't model states: {report.memory_factor:.2f} of what is estimated"
-    yield f"A further run should be within {percent(report.spread)} of its estimate, twice in three times."
+        yield f"memory other than model states: {report.memory_factor:.2f} of the estimate"
+    yield f"Two of three further runs should be within {percent(report.spread)} of their estimate."
 
 
 def _runs_table(runs: tuple[RunResult, ...]) -> Table:
-    table = _table("run", "measured", "shipped", "calibrated", "left out")
+    table = headed("run", *map(numbers, ("measured", "shipped", "calibrated", "left out")))
     for run in runs[:_RUNS_SHOWN]:
         estimates = (run.before_s, run.after_s, run.left_out_s)
         offs = ["-" if value is None else f"{100 * (value / run.measured_s - 1):+.1f} %" for value in estimates]
         table.add_row(Text(run.name), seconds(run.measured_s), *offs)
-    return table
-
-
-def _table(first: str, *others: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column(first)
-    for heading in others:
-        table.add_column(heading, justify="right", no_wrap=True)
     return table

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .loading import load
 from .options import Request, form_option, job_options
-from .printing import print_json, print_parts
 
 
 @click.command(short_help="Estimate one layout, without a search.")
@@ -15,11 +13,14 @@ from .printing import print_json, print_parts
 def estimate(request: Request, form: str) -> None:
     """Estimate one layout of the job in SPEC: memory, step time, duration, cost.
 
-    Layout keys that SPEC leaves open take the framework's defaults.
-    Rules that the layout breaks are shown, not enforced.
+    Layout keys that SPEC leaves open use the framework's defaults.
+    Rules that the layout breaks are reported, not enforced.
     """
-    from ..search import estimate as estimate_layout
+    from ..search import estimate as estimate_layout  # here, to save start-up time
     from .findings_text import print_findings
+    from .loading import load
+    from .printing import print_json, print_parts
+    from .summary import plan_summary
 
     job, findings = load(request, check_pins=False)
     plan = estimate_layout(job)
@@ -27,6 +28,4 @@ def estimate(request: Request, form: str) -> None:
     if form == "json":
         print_json(plan.to_dict())
     else:
-        from .summary import plan_summary
-
         print_parts(plan_summary(plan))

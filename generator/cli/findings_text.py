@@ -1,14 +1,16 @@
-"""Findings as a person reads them: place, severity, message and id; the source line with a caret; a hint."""
+"""Findings as text: place, severity, message and id; the source line with a caret; a hint."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import NoReturn
 
 import click
 
-if TYPE_CHECKING:
-    from ..findings import Finding, Location
+from ..findings import Finding, Location
+from .exits import ExitStatus
 
 _WIDTH = 110  # of an excerpt, in characters
 _COLOURS = {"error": "red", "warning": "yellow", "note": "blue"}
@@ -31,9 +33,29 @@ def print_findings(findings: Iterable[Finding]) -> None:
         click.echo(finding_text(finding, colour=True), err=True)
 
 
+def stop(findings: Iterable[Finding]) -> NoReturn:
+    """Print findings to stderr and exit with `ExitStatus.FINDINGS`."""
+    print_findings(findings)
+    raise click.exceptions.Exit(ExitStatus.FINDINGS)
+
+
 def printable(text: str) -> str:
     """`text` without control characters, so that a hostile file can't write to the terminal."""
     return "".join(c if c.isprintable() else " " if c in "\t\n\r" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def relative_path(path: str) -> str | None:
+    """`path` relative to the working directory, with slashes; None for what is no file, such as `<flags>`.
+
+    A file outside of the working directory keeps as many `..` as it needs; an invalid path is kept as it is.
+    """
+    if path.startswith("<") and path.endswith(">"):
+        return None
+    try:
+        relative = os.path.relpath(path)
+    except (OSError, ValueError):  # empty, with a NUL, or on another drive
+        relative = path
+    return printable(Path(relative).as_posix())
 
 
 def _place(where: Location) -> str:

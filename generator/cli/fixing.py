@@ -10,14 +10,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from ..documents.hjson.edits import apply_edits
+from ..documents.read import MAX_BYTES
+from ..findings import Edit, Finding
+from ..frameworks.program import RenderedFile
+from ..job.text import UnreadableText, read_path
+from ..validate.validate import Answer
+from ..write import CannotWrite, Change, write
 from .findings_text import printable
-
-if TYPE_CHECKING:
-    from ..findings import Edit, Finding
-    from ..validate.validate import Answer
-    from ..write import Change
 
 MAX_ROUNDS: Final = 10
 
@@ -57,11 +59,6 @@ def fix_files(
 
 def write_fixed(files: Sequence[FixedFile]) -> tuple[Change, ...]:
     """Write every file, or none; links are followed, permissions and byte order marks kept. Raises `CannotWrite`."""
-    from ..documents.read import MAX_BYTES
-    from ..frameworks.program import RenderedFile
-    from ..job.text import UnreadableText, read_path
-    from ..write import CannotWrite, write
-
     for file in files:
         try:
             same = read_path(file.path, limit=MAX_BYTES).content == file.before
@@ -91,8 +88,6 @@ def unified_diff(files: Iterable[FixedFile]) -> str:
 
 def _applied(findings: Iterable[Finding], texts: Mapping[str, str]) -> dict[str, str]:
     """The contents that change by one round of edits, by path."""
-    from ..documents.hjson.edits import apply_edits
-
     taken: dict[str, list[tuple[int, int]]] = {}  # ranges of characters, in order, apart from one another
     chosen: dict[str, list[Edit]] = {}
     for finding in findings:
@@ -121,7 +116,7 @@ def _fits(edit: Edit, texts: Mapping[str, str], taken: Sequence[tuple[int, int]]
 
 
 def _mark(place: Path) -> str:
-    """The byte order mark that the reader of texts takes off."""
+    """The byte order mark, which the reader of texts removes."""
     with place.open("rb") as stream:
         return "\ufeff" if stream.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else ""
 

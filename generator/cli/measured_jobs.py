@@ -1,29 +1,85 @@
-"""A measured run's job: the spec with what the run's own document says over it."""
+"""The jobs of measured runs, each the spec with what the run's own document sets, and the fit to them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from ..documents.runs.measurement import Measurement
-    from ..estimate.calibration import MeasuredRun
-    from ..estimate.layout import Layout
-    from ..findings import Finding
-    from ..job.records import Job
+import click
+
+from .. import InvalidJob, estimate, load_job
+from ..documents.runs.measurement import RUNS_OTHER_MODEL, RUNS_UNUSED, RUNS_VALUE, Measurement, error
+from ..documents.runs.run import read_runs
+from ..estimate.calibration import MeasuredRun, NoUsableRuns, fit_calibration
+from ..estimate.calibration_report import CalibrationReport, Excluded
+from ..estimate.layout import Layout
+from ..findings import Finding, Location, Severity
+from ..frameworks.program import RenderedFile
+from ..job.records import Job
+from .findings_text import stop
+from .options import DEFAULT_SPEC
 
 
-def job_of(
+def fit(
+    paths: Sequence[str], specs: Sequence[str], assignments: Mapping[str, object]
+) -> tuple[CalibrationReport, list[Finding]]:
+    """The fit, with warnings on runs that it doesn't use. Everything that is wrong with the jobs ends the program."""
+    measurements = _measurements(paths, specs)
+    runs: list[MeasuredRun] = []
+    findings: dict[Finding, None] = {}  # in order, each once: what is wrong with the spec is wrong for every run
+    for measurement, spec in measurements:
+        run, problems = _job_of(measurement, spec, assignments)
+        findings |= dict.fromkeys(problems)
+        if run is not None:
+            runs.append(run)
+    if findings:
+        stop(findings)
+    for measurement, _ in measurements:
+        for note in measurement.notes:
+            click.echo(f"{measurement.name}: {note}: {measurement.step_time_s:.4g} s a step", err=True)
+    for assumption in _assumed([run.job for run in runs]):
+        click.echo(assumption, err=True)
+    places = {measurement.name: measurement.where for measurement, _ in measurements}
+    try:
+        report = fit_calibration(runs)
+    except NoUsableRuns as problem:
+        stop(_left_out(problem.excluded, places, Severity.ERROR))
+    return report, _left_out(report.excluded, places, Severity.WARNING)
+
+
+def rendered(report: CalibrationReport, name: str) -> RenderedFile:
+    """The calibration file."""
+    return RenderedFile(path=name, text=json.dumps(report.to_dict(), indent=2, ensure_ascii=False) + "\n")
+
+
+def _measurements(paths: Sequence[str], specs: Sequence[str]) -> list[tuple[Measurement, str | None]]:
+    """Every run with its spec. Everything that is wrong with the files ends the program."""
+    specs = specs or ([DEFAULT_SPEC] if Path(DEFAULT_SPEC).exists() else [])
+    found: list[tuple[Measurement, str | None]] = []
+    findings: list[Finding] = []
+    for index, path in enumerate(paths):
+        spec = specs[index if len(specs) > 1 else 0] if specs else None
+        read = read_runs(path)
+        findings.extend(read.findings)
+        found.extend((run, spec) for run in read.runs)
+    if findings:
+        stop(findings)
+    return found
+
+
+def _left_out(excluded: Iterable[Excluded], places: Mapping[str, Location], severity: Severity) -> list[Finding]:
+    return [RUNS_UNUSED.at(places[item.name], f"left out: {item.reason}", severity=severity) for item in excluded]
+
+
+def _job_of(
     run: Measurement, spec: str | None, assignments: Mapping[str, object]
 ) -> tuple[MeasuredRun | None, tuple[Finding, ...]]:
-    """The run as the fit takes it, or everything that is wrong with its job.
+    """The run as the fit uses it, or everything that is wrong with its job.
 
-    `spec`: a path, or None when the run says everything. `assignments`: dotted paths that go over spec and run.
+    `spec`: a path, or None when the run has everything. `assignments`: dotted paths that override spec and run.
     """
-    from .. import InvalidJob, estimate, load_job
-    from ..estimate.calibration import MeasuredRun
-
     overrides = {**run.keys, "calibration": None, **assignments}
     try:
         job = load_job(spec if spec is not None else {}, overrides=overrides)
@@ -44,19 +100,19 @@ def job_of(
     return measured, ()
 
 
-def assumed(jobs: Sequence[Job]) -> Iterator[str]:
-    """What neither the runs nor their jobs say, and what is taken instead: of the keys that matter most."""
-    taken = {"zero_stage": "0", "recompute": "none", "micro_batch": "1"}
-    for key, value in taken.items():
+def _assumed(jobs: Sequence[Job]) -> Iterator[str]:
+    """Defaults of the keys that matter most, where neither the runs nor their specs set them."""
+    defaults = {"zero_stage": "0", "recompute": "none", "micro_batch": "1"}
+    for key, value in defaults.items():
         open_keys = [job for job in jobs if getattr(job.pins, key) is None]
         if key == "micro_batch":
             open_keys = [job for job in open_keys if job.pins.gradient_accumulation is None]
         if open_keys:
-            yield f"note: {key} isn't given for {len(open_keys)} of {len(jobs)} runs; it is taken as {value}"
+            yield f"note: {key} is not set for {len(open_keys)} of {len(jobs)} runs; assuming {value}"
 
 
 def _at_run(run: Measurement, assignments: Mapping[str, object], finding: Finding) -> Finding:
-    """A finding on what the run says, placed where it says it; those on the spec or a flag stay where they are."""
+    """A finding on a value of the run, with its place in the run; one on the spec or a flag stays where it is."""
     path = finding.where.pointer.strip("/").replace("/", ".")
     if path in assignments or finding.where.path not in ("<flags>", "<mapping>"):
         return finding
@@ -65,20 +121,16 @@ def _at_run(run: Measurement, assignments: Mapping[str, object], finding: Findin
 
 
 def _other_model(run: Measurement, job: Job) -> Iterator[Finding]:
-    """What a log says of its model, against the job's."""
-    from ..documents.runs.measurement import RUNS_OTHER_MODEL, error
-
+    """The model's shape in a log compared to the job's."""
     for field, size in run.shape.items():
         ours = getattr(job.model, field)
         if size != ours:
             message = f"the log's model has {field} {size}; the job's, {job.model.name}, has {ours}"
-            yield error(RUNS_OTHER_MODEL, run.where, message, "give the spec of the job that wrote the log with --job")
+            yield error(RUNS_OTHER_MODEL, run.where, message, "use --job with the spec of the job that wrote the log")
 
 
 def _contradictions(run: Measurement, job: Job, layout: Layout) -> Iterator[Finding]:
-    """Both identities: a run has as many GPUs, and as many sequences a step, as its layout says."""
-    from ..documents.runs.measurement import RUNS_VALUE, error
-
+    """Both identities: the layout's product is the GPUs of the run, and the batch's the sequences of a step."""
     if layout.world != job.gpus:
         message = (
             f"data {layout.data} × tensor {layout.tensor} × pipeline {layout.pipeline} × context {layout.context}"

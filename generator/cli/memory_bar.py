@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
+from ..search.plan import Plan
+from .printing import grid, labels, numbers, whole
 from .text import gib
-
-if TYPE_CHECKING:
-    from ..search.plan import Plan
 
 WIDTH = 40  #: characters that stand for the whole capacity
 _LONGEST = 56  # a component far beyond the capacity is cut off here
@@ -33,11 +30,7 @@ def memory_bars(plan: Plan) -> RenderableType:
     memory, capacity = plan.memory, float(plan.memory.capacity_bytes)
     limit = capacity * (1 - plan.job.headroom)
     required, high = float(memory.required_bytes), float(plan.uncertainty.required.high)
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True, min_width=6)
-    table.add_column(no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(no_wrap=True)
+    table = grid(labels(), whole(), numbers(), whole())
     for row, (label, size, colour) in enumerate(_components(plan)):
         bar = Text(_bar(WIDTH * size / capacity), style=colour)
         table.add_row("Memory" if row == 0 else "", label, f"{gib(size)} GiB", bar)
@@ -58,7 +51,7 @@ def _components(plan: Plan) -> Iterator[tuple[str, float, str]]:
 
 
 def _bar(cells: float) -> str:
-    """A bar as long as `cells` characters, to an eighth; what is more than nothing can be seen."""
+    """A bar as long as `cells` characters, to an eighth; at least one eighth."""
     whole, eighths = divmod(max(1, round(8 * min(cells, _LONGEST))), 8)
     return "█" * whole + (_EIGHTHS[eighths - 1] if eighths else "")
 

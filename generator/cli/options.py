@@ -1,4 +1,4 @@
-"""SPEC and the flags that override its keys, shared by the commands that take a job."""
+"""SPEC, the flags that override its keys, and other options that commands share."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 import click
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+DEFAULT_SPEC = "dsgen.yaml"  #: what is read in the working directory when no SPEC is given
 
 FLAGS: Mapping[str, str] = {
     "gpus": "gpus",
@@ -32,18 +34,30 @@ class Request:
 
     spec: str | None
     overrides: Mapping[str, object]  #: by dotted path
-    words: tuple[str, ...]  #: the same as arguments, for the headers of generated files
+    arguments: tuple[str, ...]  #: the same as arguments, for the headers of generated files
 
     @property
     def command(self) -> str:
         """A command line that asks for the same job; without folders, and without the values of variables."""
-        return shlex.join(("dsgen", *self.words))
+        return shlex.join(("dsgen", *self.arguments))
 
 
 def form_option(*forms: str) -> Callable[[Command], Command]:
     """`--format`, which a command receives as `form`; the first of the forms is the default."""
     choice = click.Choice(forms)
     return click.option("--format", "form", type=choice, default=forms[0], show_default=True, help="Output format.")
+
+
+def top_option(default: int, text: str) -> Callable[[Command], Command]:
+    """`--top`: how many plans are shown."""
+    return click.option("--top", type=click.IntRange(min=1), default=default, show_default=True, help=text)
+
+
+def set_option(text: str) -> Callable[[Command], Command]:
+    """`--set PATH=VALUE`, which a command receives as `assignments`."""
+    return click.option(
+        "--set", "assignments", multiple=True, metavar="PATH=VALUE", callback=_read_assignments, help=text
+    )
 
 
 def job_options(command: Command) -> Command:
@@ -62,31 +76,25 @@ def job_options(command: Command) -> Command:
 
 
 def _request(spec: str | None, flags: Mapping[str, Any], assignments: tuple[tuple[str, str], ...]) -> Request:
-    given = {name: value for name, value in flags.items() if value is not None}
-    if {"gpus", "nodes"} <= set(given):
-        raise click.UsageError("give --gpus or --nodes, not both")
-    words = [] if spec is None else [_without_folders(spec)]
-    for name, value in given.items():
-        words += [f"--{name.replace('_', '-')}", _without_folders(str(value))]
+    values = {name: value for name, value in flags.items() if value is not None}
+    if {"gpus", "nodes"} <= set(values):
+        raise click.UsageError("use --gpus or --nodes, not both")
+    arguments = [] if spec is None else [_without_folders(spec)]
+    for name, value in values.items():
+        arguments += [f"--{name.replace('_', '-')}", _without_folders(str(value))]
     for path, text in assignments:
-        words += ["--set", f"{path}=..." if _may_hold_secrets(path) else f"{path}={text}"]
-    return Request(
-        spec=spec,
-        overrides={**{FLAGS[name]: value for name, value in given.items()}, **dict(assignments)},
-        words=tuple(words),
-    )
+        may_be_secret = path == "launch" or path.startswith("launch.environment")
+        arguments += ["--set", f"{path}=..." if may_be_secret else f"{path}={text}"]
+    overrides = {**{FLAGS[name]: value for name, value in values.items()}, **dict(assignments)}
+    return Request(spec=spec, overrides=overrides, arguments=tuple(arguments))
 
 
 def _without_folders(value: str) -> str:
     return Path(value).name if Path(value).is_absolute() else value
 
 
-def _may_hold_secrets(path: str) -> bool:
-    return path == "launch" or path.startswith("launch.environment")
-
-
-def read_assignments(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """`PATH=VALUE` as path and text, which the spec's reader takes as YAML."""
+def _read_assignments(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """`PATH=VALUE` as path and text, which the spec's reader parses as YAML."""
     pairs = tuple(value.partition("=") for value in values)
     for value, (path, equals, _text) in zip(values, pairs, strict=True):
         if not equals or not path.strip():
@@ -96,21 +104,14 @@ def read_assignments(_: click.Context, __: click.Parameter, values: tuple[str, .
 
 _DECORATORS: tuple[Callable[[Any], Any], ...] = (
     click.argument("spec", required=False, metavar="[SPEC]"),  # `-` is standard input
-    click.option("--gpus", type=click.IntRange(min=1), help="Accelerators to use."),
-    click.option("--nodes", type=click.IntRange(min=1), help="Whole nodes to use, instead of --gpus."),
-    click.option("--model", metavar="NAME|PATH", help="A preset, or a Hugging Face config.json."),
-    click.option("--cluster", metavar="NAME", help="A node type of the catalog."),
+    click.option("--gpus", type=click.IntRange(min=1), help="Number of GPUs."),
+    click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes, instead of --gpus."),
+    click.option("--model", metavar="NAME|PATH", help="Model preset, or path of a Hugging Face config.json."),
+    click.option("--cluster", metavar="NAME", help="Node type from the catalog."),
     click.option("--framework", metavar="NAME", help="deepspeed, huggingface, megatron-deepspeed or megatron-lm."),
-    click.option("--calibration", metavar="FILE", help="A calibration file that `dsgen calibrate` wrote."),
+    click.option("--calibration", metavar="FILE", help="Calibration file, written by `dsgen calibrate`."),
     click.option("--target", metavar="NAME", help="slurm, azureml or shell."),
     click.option("--global-batch", type=click.IntRange(min=1), help="Sequences per optimizer step."),
     click.option("--sequence-length", type=click.IntRange(min=1), help="Tokens per sequence."),
-    click.option(
-        "--set",
-        "assignments",
-        multiple=True,
-        metavar="PATH=VALUE",
-        callback=read_assignments,
-        help="Set any key of the spec, such as layout.tensor=8; VALUE is YAML. Repeatable.",
-    ),
+    set_option("Set any key of the spec, such as layout.tensor=8; VALUE is YAML. Repeatable."),
 )

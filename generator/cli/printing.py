@@ -1,16 +1,16 @@
-"""Results to standard output, in the form asked for."""
+"""Results to standard output: JSON, text and tables. Loads rich, so commands import it when they run."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, NoReturn
+import os
+import sys
 
 import click
+from rich.console import Console, RenderableType
+from rich.table import Column, Table
 
-from .status import ExitStatus
-
-if TYPE_CHECKING:
-    from ..search.plan import Infeasible
+PLAIN_WIDTH = 120  #: columns, when the output is not a terminal
 
 
 def print_json(document: object) -> None:
@@ -18,11 +18,10 @@ def print_json(document: object) -> None:
     click.echo(json.dumps(document, indent=2, ensure_ascii=False))
 
 
-def print_parts(*parts: object) -> None:
-    """Text and tables, as wide as the terminal."""
-    from .summary import console
-
-    target = console()
+def print_parts(*parts: RenderableType) -> None:
+    """Text and tables, as wide as the terminal; plain and of one width when piped."""
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PLAIN_WIDTH
+    target = Console(highlight=False, width=width)
     with target.capture() as capture:
         for part in parts:
             target.print(part, markup=False)
@@ -30,12 +29,26 @@ def print_parts(*parts: object) -> None:
         click.echo(line.rstrip())
 
 
-def print_obstacle(answer: Infeasible, form: str) -> NoReturn:
-    """Say why nothing fits and what would, and exit with `ExitStatus.INFEASIBLE`."""
-    if form == "json":
-        print_json(answer.to_dict())
-    else:
-        from .answers import obstacle
+def headed(*columns: Column | str) -> Table:
+    """A table without lines, its header in bold."""
+    return Table(*columns, box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
 
-        print_parts(obstacle(answer))
-    raise click.exceptions.Exit(ExitStatus.INFEASIBLE)
+
+def grid(*columns: Column | str) -> Table:
+    """A table without lines and header."""
+    return Table.grid(*columns, padding=(0, 2))
+
+
+def whole(heading: str = "") -> Column:
+    """A column of names, which are not broken into lines."""
+    return Column(heading, no_wrap=True)
+
+
+def numbers(heading: str = "") -> Column:
+    """A column that is aligned to the right."""
+    return Column(heading, justify="right", no_wrap=True)
+
+
+def labels() -> Column:
+    """The first column of a plan's summary."""
+    return Column(style="bold", no_wrap=True, min_width=6)

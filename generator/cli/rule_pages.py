@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from ..rule import Rule
 from .known_rules import checks
-
-if TYPE_CHECKING:
-    from ..rule import Rule
 
 #: What the prefixes of ids stand for.
 SUBJECTS: Final[Mapping[str, str]] = {
@@ -108,7 +106,7 @@ def _entry(rule: Rule, example: str | None) -> Iterator[str]:
 
 
 def _markdown(text: str) -> str:
-    """`text` with what Markdown would take for markup escaped, save for code in backticks."""
+    """`text` with Markdown's special characters escaped, except for code in backticks."""
     parts = " ".join(text.split()).split("`")
     closed = len(parts) % 2 == 1
     shown = (part if closed and i % 2 else _escaped(part) for i, part in enumerate(parts))

@@ -1,4 +1,4 @@
-"""`dsgen rules`: what dsgen requires, and where that comes from."""
+"""`dsgen rules`: the requirements that dsgen checks, and their sources."""
 
 from __future__ import annotations
 
@@ -7,29 +7,27 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .printing import print_json, print_parts
-from .unknown import unknown
+from .options import form_option
 
+# Functions here import what they print with, to save start-up time.
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from ..rule import Rule
 
 
 @click.command(short_help="List or explain the rules.")
 @click.argument("rule_id", required=False, metavar="[ID]")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "markdown"]),
-    default="text",
-    show_default=True,
-    help="Form of the answer.",
-)
+@form_option("text", "json", "markdown")
 def rules(rule_id: str | None, form: str) -> None:
-    """List every rule, or explain the one called ID: what it requires, the error it prevents, its source, a fix.
+    """List every rule, or explain rule ID: what it requires, the error it prevents, its source, a fix.
 
-    The beginning of ids, such as SLM, lists the rules of a subject.
+    A prefix of ids, such as SLM, lists the rules of a subject.
     """
+    from .exits import unknown  # here, to save start-up time
     from .known_rules import known_rules
+    from .printing import print_json, print_parts
+    from .rule_pages import rules_page
 
     name = (rule_id or "").upper()
     chosen = [rule for rule in known_rules() if rule.id == name] or [
@@ -40,11 +38,9 @@ def rules(rule_id: str | None, form: str) -> None:
     if form == "json":
         print_json({"rules": [_document(rule) for rule in chosen]})
     elif form == "markdown":
-        from .rule_pages import rules_page
-
         click.echo(rules_page(chosen), nl=False)
     elif len(chosen) > 1:
-        _print_table(chosen)
+        print_parts(_table(chosen))
     else:
         click.echo(_explanation(chosen[0]))
 
@@ -53,7 +49,7 @@ def _document(rule: Rule) -> dict[str, object]:
     """The rule's fields, without those that are empty."""
     from .known_rules import checks
 
-    said = {
+    fields = {
         "id": rule.id,
         "severity": rule.severity.value,
         "checks": checks(rule),
@@ -65,14 +61,14 @@ def _document(rule: Rule) -> dict[str, object]:
         "prevents": rule.prevents,
         "fix": rule.fix,
     }
-    return {name: value for name, value in said.items() if value}
+    return {name: value for name, value in fields.items() if value}
 
 
 def _explanation(rule: Rule) -> str:
-    """The rule as a person reads it."""
+    """The rule as text."""
     from .known_rules import checks
 
-    said = {
+    fields = {
         "prevents": rule.prevents,
         "fix": rule.fix,
         "source": rule.source,
@@ -80,20 +76,18 @@ def _explanation(rule: Rule) -> str:
         "reads": ", ".join(rule.reads),
         "versions": rule.versions and f"DeepSpeed {rule.versions}",
     }
-    lines = [f"{name + ':':<10}{text}" for name, text in said.items() if text]
+    lines = [f"{name + ':':<10}{text}" for name, text in fields.items() if text]
     return "\n".join((f"{rule.id} ({rule.severity.value}, checks {checks(rule)})", rule.title, "", *lines))
 
 
-def _print_table(rules: Iterable[Rule]) -> None:
-    from rich.table import Table
+def _table(rules: Iterable[Rule]) -> Table:
+    from rich.table import Column
     from rich.text import Text
 
     from .known_rules import checks
+    from .printing import headed, whole
 
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for heading in ("id", "severity", "checks"):
-        table.add_column(heading, no_wrap=True)
-    table.add_column("requires", ratio=1)
+    table = headed(whole("id"), whole("severity"), whole("checks"), Column("requires", ratio=1))
     for rule in rules:
         table.add_row(rule.id, rule.severity.value, checks(rule), Text(rule.title))  # no emoji in H:M:S
-    print_parts(table)
+    return table

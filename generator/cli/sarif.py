@@ -9,21 +9,19 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from operator import attrgetter
+from typing import Any, Final
 from urllib.parse import quote
 
 from .. import __version__
-from .file_path import relative_path
-from .findings_text import printable
-
-if TYPE_CHECKING:
-    from ..findings import Edit, Finding, Location
-    from ..rule import Rule
+from ..findings import Edit, Finding, Location
+from ..rule import Rule
+from .findings_text import printable, relative_path
 
 Json = dict[str, Any]
 
 _SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-#: What a viewer would take for a placeholder or a link in a message (sections 3.11.5 and 3.11.6).
+#: Placeholders and links in a message (sections 3.11.5 and 3.11.6).
 _PLACEHOLDER: Final = re.compile(r"\{(\d+)\}")
 _LINK: Final = re.compile(r"\[(?=[^\[\]]*\]\()")
 
@@ -118,18 +116,17 @@ def _fix(finding: Finding) -> Json:
     for edit in finding.edits:
         by_file.setdefault(edit.path, []).append(edit)
     changes = [
-        {"artifactLocation": _artifact(path), "replacements": [_replacement(e) for e in sorted(edits, key=_start)]}
+        {
+            "artifactLocation": _artifact(path),
+            "replacements": [_replacement(e) for e in sorted(edits, key=attrgetter("start"))],
+        }
         for path, edits in by_file.items()
     ]
     return {"description": {"text": _text(printable(finding.hint or finding.message))}, "artifactChanges": changes}
 
 
-def _start(edit: Edit) -> int:
-    return edit.start
-
-
 def _replacement(edit: Edit) -> Json:
-    """Offsets count characters, without a byte order mark, as both dsgen and SARIF have it."""
+    """Offsets count characters, without a byte order mark, as SARIF requires."""
     replacement: Json = {"deletedRegion": {"charOffset": edit.start, "charLength": edit.end - edit.start}}
     if edit.replacement:
         replacement["insertedContent"] = {"text": edit.replacement}

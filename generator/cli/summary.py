@@ -1,42 +1,23 @@
-"""A plan as a training engineer reads it: layout, batch, memory, time, speed and the whole run."""
+"""The summary of a plan: layout, batch, memory, time, speed and the whole run."""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..search.plan import MFU_CONVENTION
+from ..estimate.model_size import parameter_count
+from ..search.plan import MFU_CONVENTION, Plan
 from .memory_bar import memory_bars
+from .printing import grid, labels
 from .text import band_note, choices, count, degrees, long_time, percent, seconds, seconds_with_band
 
-if TYPE_CHECKING:
-    from ..search.plan import Plan
-
-PLAIN_WIDTH = 120  # columns, when the output is not a terminal
-_TIME_PARTS = {
-    "compute_s": "compute",
-    "recompute_s": "recompute",
-    "tensor_s": "tensor",
-    "context_s": "context",
-    "expert_s": "expert",
-    "pipeline_s": "pipeline",
-    "bubble_s": "bubble",
-    "data_s": "data",
-    "optimizer_s": "optimizer",
-    "offload_s": "offload",
-}
-
-
-def console() -> Console:
-    """Standard output: as wide as the terminal, plain and of one width when piped."""
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PLAIN_WIDTH
-    return Console(highlight=False, width=width)
+_CAUSES = (
+    *("compute", "recompute", "tensor", "context", "expert"),
+    *("pipeline", "bubble", "data", "optimizer", "offload"),
+)
 
 
 def plan_summary(plan: Plan) -> RenderableType:
@@ -46,17 +27,13 @@ def plan_summary(plan: Plan) -> RenderableType:
 
 
 def _named(rows: Iterable[tuple[str, RenderableType]]) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True, min_width=6)
-    table.add_column()
+    table = grid(labels(), "")
     for name, value in rows:
         table.add_row(name, value)
     return table
 
 
 def _headline(plan: Plan) -> str:
-    from ..estimate.model_size import parameter_count
-
     job = plan.job
     nodes = f"{job.nodes:,} node{'s' if job.nodes > 1 else ''} of {job.cluster.name}"
     return (
@@ -93,7 +70,7 @@ def _expectations(plan: Plan) -> Iterator[tuple[str, RenderableType]]:
 def _parts(plan: Plan) -> str:
     """The causes of the step time, largest first; those under half a percent are left out."""
     total = float(plan.step_time.total_s)
-    parts = {name: float(getattr(plan.step_time, key)) for key, name in _TIME_PARTS.items()}
+    parts = {name: float(getattr(plan.step_time, f"{name}_s")) for name in _CAUSES}
     shown = sorted(((name, s) for name, s in parts.items() if s >= 0.005 * total), key=lambda part: -part[1])
     return " + ".join(f"{name} {seconds(s)}" for name, s in shown)
 
@@ -102,9 +79,8 @@ def _run(plan: Plan) -> str:
     run = plan.run
     if run is None:
         return "set training.duration to see how long the run takes"
-    cost = (
-        "" if run.cost is None else f", cost {run.cost:,.0f} at {plan.job.cluster.price_per_node_hour:g} per node-hour"
-    )
+    price = plan.job.cluster.price_per_node_hour
+    cost = "" if run.cost is None else f", cost {run.cost:,.0f} at {price:g} per node-hour"
     return (
         f"{count(run.tokens)} tokens = {run.steps:,} steps = {long_time(run.duration_s)}, "
         f"{run.gpu_hours:,.0f} GPU-hours{cost}; without restarts or evaluation"

@@ -1,23 +1,21 @@
-"""Numbers and layouts as a person reads them."""
+"""Numbers and layouts as text."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..estimate.layout import Layout
+from ..estimate.uncertainty import Band, Uncertainty
 from ..units import GIB
-
-if TYPE_CHECKING:
-    from ..estimate.layout import Layout
-    from ..estimate.uncertainty import Band, Uncertainty
 
 _SCALES = ((1e15, "quadrillion"), (1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 _DAY, _HOUR, _MINUTE = 86400, 3600, 60
 
 
 def gib(size_bytes: float) -> str:
-    """Bytes in GiB with one decimal; small sizes that aren't nothing keep two."""
+    """Bytes in GiB with one decimal; small sizes have two."""
     value = float(size_bytes) / GIB
     return f"{value:.2f}" if 0 < value < 0.95 else f"{value:,.1f}"
 
@@ -33,13 +31,9 @@ def count(number: float) -> str:
 
 def seconds(duration_s: float) -> str:
     """A short time: `18.2 s`, `350 ms`."""
-    return (
-        f"{duration_s:.3g} s"
-        if 1 <= duration_s < 1000
-        else long_time(duration_s)
-        if duration_s >= 1000
-        else _ms(duration_s)
-    )
+    if duration_s >= 1000:
+        return long_time(duration_s)
+    return f"{duration_s:.3g} s" if duration_s >= 1 else f"{duration_s * 1e3:.3g} ms"
 
 
 def seconds_with_band(duration_s: float, band_s: Band) -> str:
@@ -64,10 +58,6 @@ def band_note(uncertainty: Uncertainty) -> str:
 
 def _three_digits(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:#.3g}"
-
-
-def _ms(duration_s: float) -> str:
-    return f"{duration_s * 1e3:.3g} ms"
 
 
 def long_time(duration_s: float) -> str:

@@ -1,4 +1,4 @@
-"""`dsgen validate`: check the files of a job, each by itself and against one another."""
+"""`dsgen validate`: check the files of a job, each file and all against each other."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from .exits import ExitStatus
 from .options import form_option
-from .status import ExitStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ..findings import Finding
     from ..validate.validate import Answer
@@ -54,12 +54,12 @@ def validate(
     only_diff: bool,
     **context: Any,
 ) -> None:
-    """Check the files at PATH, or in the folders there. The exit status is 1 when there are errors.
+    """Check the files and folders at PATH. The exit status is 1 when there are errors.
 
     With --fix, the findings that remain are reported. The diff goes to standard output, or to standard error for
     formats other than text.
     """
-    from .rule_selection import selection
+    from .known_rules import selection  # here, to save start-up time
 
     if only_diff and not fix:
         raise click.UsageError("--diff requires --fix")
@@ -70,46 +70,34 @@ def validate(
     else:
         files, answer = (), check({})
     findings = [finding for finding in answer.findings if selected.keeps(finding)]
-    _print(findings, form)
+    output = _output(findings, form)
+    if output:
+        click.echo(output)  # all lines at once: there may be tens of thousands, and every call flushes
     click.echo(_summary(findings, answer.documents, files, written=not only_diff), err=True)
-    if _fails(findings, fail_on):
+    failing = () if fail_on == "never" else _SEVERITIES[: _SEVERITIES.index(fail_on) + 1]
+    if any(finding.severity.value in failing for finding in findings):
         raise click.exceptions.Exit(ExitStatus.FINDINGS)
 
 
 def _checker(
-    paths: tuple[str, ...],
-    reported: Callable[[Finding], bool],
-    *,
-    job: str | None,
-    engine: bool,
-    skip_unknown: bool,
-    each_folder: bool,
-    **context: Any,
+    paths: tuple[str, ...], reported: Callable[[Finding], bool], *, each_folder: bool, **context: Any
 ) -> Callable[[Mapping[str, str]], Answer]:
-    """A function that checks the paths, with contents to read instead of the files'."""
+    """A function that checks the paths; it accepts contents to read instead of the files'."""
     from ..documents.context import ContextFlags
     from ..documents.read import by_folder
     from ..validate.validate import joined
     from ..validate.validate import validate as check
 
     submissions = by_folder(paths) if each_folder else (paths,)
+    options = {name: context.pop(name) for name in ("job", "engine", "skip_unknown")}
+    options["skip_unknown"] |= each_folder
+    flags = ContextFlags(**context)
 
     def answer(instead: Mapping[str, str]) -> Answer:
         try:
-            return joined(
-                check(
-                    submission,
-                    ContextFlags(**context),
-                    job=job,
-                    engine=engine,
-                    skip_unknown=skip_unknown or each_folder,
-                    instead=instead,
-                    reported=reported,
-                )
-                for submission in submissions
-            )
+            return joined(check(each, flags, instead=instead, reported=reported, **options) for each in submissions)
         except ModuleNotFoundError as missing:
-            if not engine or missing.name != "deepspeed":
+            if not options["engine"] or missing.name != "deepspeed":
                 raise
             raise click.UsageError(f"--engine requires DeepSpeed: {missing.msg}") from None
 
@@ -117,14 +105,14 @@ def _checker(
 
 
 def _fixed(
-    check: Callable[[Mapping[str, str]], Answer], wanted: Callable[[Finding], bool], *, write: bool, quiet: bool
+    check: Callable[[Mapping[str, str]], Answer], selected: Callable[[Finding], bool], *, write: bool, quiet: bool
 ) -> tuple[tuple[FixedFile, ...], Answer]:
-    """The files that `--fix` changes, shown and with `write` written, and the answer on what is left."""
+    """The files that `--fix` changes, as a diff and, with `write`, on disk; and the answer on the rest."""
     from ..write import CannotWrite
     from .fixing import fix_files, unified_diff, write_fixed
     from .writing import refuse_unwritable
 
-    files, answer = fix_files(check, wanted)
+    files, answer = fix_files(check, selected)
     click.echo(unified_diff(files), nl=False, err=quiet)
     if write:
         try:
@@ -134,32 +122,20 @@ def _fixed(
     return files, answer
 
 
-def _print(findings: Sequence[Finding], form: str) -> None:
-    if form == "json":
-        from .findings_json import findings_document, json_text
+def _output(findings: Sequence[Finding], form: str) -> str:
+    from .finding_formats import annotation, findings_document, json_text
+    from .findings_text import finding_text
+    from .known_rules import known_rules
 
-        click.echo(json_text(findings_document(findings)))
-    elif form == "sarif":
-        from .findings_json import json_text
-        from .known_rules import known_rules
+    if form == "json":
+        return json_text(findings_document(findings))
+    if form == "sarif":
         from .sarif import sarif_log
 
-        click.echo(json_text(sarif_log(findings, {rule.id: rule for rule in known_rules()})))
-    elif form == "github":
-        from .github_annotations import annotation
-
-        _echo_lines(map(annotation, findings))
-    else:
-        from .findings_text import finding_text
-
-        _echo_lines(finding_text(finding, colour=True) for finding in findings)
-
-
-def _echo_lines(lines: Iterable[str]) -> None:
-    """All lines at once: there may be tens of thousands, and every call flushes."""
-    text = "\n".join(lines)
-    if text:
-        click.echo(text)
+        return json_text(sarif_log(findings, {rule.id: rule for rule in known_rules()}))
+    if form == "github":
+        return "\n".join(map(annotation, findings))
+    return "\n".join(finding_text(finding, colour=True) for finding in findings)
 
 
 def _summary(findings: Sequence[Finding], documents: int, files: Sequence[FixedFile], *, written: bool) -> str:
@@ -177,10 +153,3 @@ def _summary(findings: Sequence[Finding], documents: int, files: Sequence[FixedF
 
 def _count(number: int, name: str) -> str:
     return f"{number:,} {name}{'' if number == 1 else 's'}"
-
-
-def _fails(findings: Sequence[Finding], fail_on: str) -> bool:
-    if fail_on == "never":
-        return False
-    failing = _SEVERITIES[: _SEVERITIES.index(fail_on) + 1]
-    return any(finding.severity.value in failing for finding in findings)

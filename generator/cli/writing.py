@@ -1,40 +1,43 @@
-"""Files onto the disk, with the refusals that every command words alike."""
+"""Files onto the disk, and the errors when that is refused."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import click
 
-from .status import ExitStatus
-
-if TYPE_CHECKING:
-    from ..frameworks.program import RenderedFile
-    from ..write import CannotWrite, Change, WouldOverwrite
+from ..frameworks.program import RenderedFile
+from ..write import CannotWrite, Change, WouldOverwrite, compare, diff, write
+from .exits import ExitStatus
 
 
-def write_files(files: tuple[RenderedFile, ...], folder: Path, *, force: bool, hint: str) -> tuple[Change, ...]:
-    """Write all or nothing. What is in the way is printed, with `hint` for what to do, and ends the program."""
-    from ..write import CannotWrite, WouldOverwrite, write
-
+def write_files(files: Sequence[RenderedFile], folder: Path, *, force: bool, hint: str) -> tuple[Change, ...]:
+    """Write all or nothing. Files that are in the way are printed, with `hint`, and end the program."""
     try:
         return write(files, folder, force=force)
     except WouldOverwrite as conflict:
-        _refuse(conflict, hint)
+        for change in conflict.changes:
+            click.echo(f"{change.path}: error: file exists with other contents", err=True)
+        click.echo(f"hint: {hint}; nothing was written", err=True)
+        raise click.exceptions.Exit(ExitStatus.WOULD_OVERWRITE) from None
     except CannotWrite as problem:
         refuse_unwritable(problem)
 
 
-def _refuse(conflict: WouldOverwrite, hint: str) -> NoReturn:
-    for change in conflict.changes:
-        click.echo(f"{change.path}: error: the file is there with other contents", err=True)
-    click.echo(f"hint: {hint}; nothing was written", err=True)
-    raise click.exceptions.Exit(ExitStatus.WOULD_OVERWRITE)
+def print_diff(files: Sequence[RenderedFile], folder: Path) -> None:
+    """Show what writing would change."""
+    try:
+        text = diff(compare(files, folder))
+    except CannotWrite as problem:
+        refuse_unwritable(problem)
+    click.echo(text, nl=False)
+    click.echo("nothing was written" if text else f"{folder} is up to date", err=True)
 
 
-def refuse_unwritable(problem: CannotWrite, hint: str = "name a folder that you may write to with -o") -> NoReturn:
-    """Say what the file system refuses, with `hint` for what to do, and exit with `ExitStatus.FINDINGS`."""
+def refuse_unwritable(problem: CannotWrite, hint: str = "choose a writable folder with -o") -> NoReturn:
+    """Report what the file system refuses, with `hint`, and exit with `ExitStatus.FINDINGS`."""
     click.echo(f"{problem.path}: error: cannot be written: {problem.reason}; nothing was written", err=True)
     click.echo(f"hint: {hint}", err=True)
     raise click.exceptions.Exit(ExitStatus.FINDINGS)

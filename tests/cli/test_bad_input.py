@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dsgen.cli.status import ExitStatus
+from dsgen.cli.exits import ExitStatus
 from tests.cli.running import run
 
 GOOD = """\
@@ -62,7 +62,7 @@ CASES: dict[str, tuple[str | bytes, ExitStatus, tuple[str, ...]]] = {
     "heads that don't divide on 1,000 GPUs": (
         GOOD.replace("1024", "1000") + "layout: {tensor: 5}\n",
         ExitStatus.FINDINGS,
-        ("job.yaml:6:18: error: tensor: 5 does not divide the 96 attention heads", "hint: tensor: 1, 2, 4 or 8"),
+        ("job.yaml:6:18: error: tensor: 5 does not divide the 96 attention heads", "hint: use tensor: 1, 2, 4 or 8"),
     ),
     "no layout on 1,000 GPUs": (
         GOOD.replace("1024", "1000"),
@@ -72,7 +72,7 @@ CASES: dict[str, tuple[str | bytes, ExitStatus, tuple[str, ...]]] = {
     "a last node that isn't filled": (
         GOOD.replace("1024", "1004"),
         ExitStatus.FINDINGS,
-        ("job.yaml:3:7: error: 1004 GPUs don't fill nodes of 8", "hint: gpus: 1000 or 1008"),
+        ("job.yaml:3:7: error: 1004 GPUs don't fill nodes of 8", "hint: use gpus: 1000 or 1008"),
     ),
     "a global batch that can't be met": (
         GOOD.replace("1536", "1537"),
@@ -97,12 +97,12 @@ CASES: dict[str, tuple[str | bytes, ExitStatus, tuple[str, ...]]] = {
     "bf16 on V100": (
         V100,
         ExitStatus.FINDINGS,
-        ("job.yaml:4:41: error: precision: bf16", "v100-32gb-sxm (volta)", "hint: precision: fp16 or fp32"),
+        ("job.yaml:4:41: error: precision: bf16", "v100-32gb-sxm (volta)", "hint: use precision: fp16 or fp32"),
     ),
     "slices together": (
         SLICES,
         ExitStatus.FINDINGS,
-        ("job.yaml:4:7: error: 2 slices", "no NVLink and no peer-to-peer", "hint: gpus: 1"),
+        ("job.yaml:4:7: error: 2 slices", "no NVLink and no peer-to-peer", "hint: use gpus: 1"),
     ),
     "a model that can't fit": (
         GOOD.replace("1024", "8").replace("1536", "8"),

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import dsgen
+from dsgen.cli.exits import ExitStatus
 from dsgen.cli.fixing import MAX_ROUNDS, FixedFile, fix_files, unified_diff, write_fixed
-from dsgen.cli.status import ExitStatus
 from dsgen.findings import Edit, Finding, Location, Severity
 from dsgen.job.text import text_of
 from dsgen.validate.validate import Answer

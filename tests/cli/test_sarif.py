@@ -12,9 +12,8 @@ from urllib.parse import unquote
 import jsonschema
 import pytest
 
-from dsgen.cli.findings_json import findings_document, json_text
+from dsgen.cli.finding_formats import annotation, findings_document, json_text
 from dsgen.cli.findings_text import finding_text
-from dsgen.cli.github_annotations import annotation
 from dsgen.cli.known_rules import known_rules
 from dsgen.cli.sarif import sarif_log
 from dsgen.findings import Edit, Finding, Location, Severity

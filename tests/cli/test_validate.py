@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from dsgen.cli.exits import ExitStatus
 from dsgen.cli.known_rules import known_rules
-from dsgen.cli.status import ExitStatus
 from dsgen.cli.validate import validate as command
 from dsgen.documents.kinds import is_candidate
 from tests.cli.running import run

@@ -89,7 +89,7 @@ def precision_is_the_jobs(planned: tuple[Job, Config]) -> Violations:
     """
     job, config = planned
     wanted, written = job.training.precision, config.precision
-    if wanted == "fp8" or "auto" in (config.value("/fp16/enabled"), config.value(f"{config.bf16}/enabled")):
+    if wanted == "fp8" or config.auto_precision:
         return
     if written not in (None, wanted):
         message = f"the config has precision {written}, the job {wanted}"

@@ -9,9 +9,10 @@ from ....documents.inferred_run import InferredRun, inferred_runs
 from ....documents.megatron_run import GLOBAL, MICRO, PIPELINE, MegatronRun
 from ....findings import Violation, Violations
 from ....job.records import Job
-from ....rule import Rule
+from ....rule import Arguments, Rule
 from ...layout.identities import BATCH_RULES, WORLD_RULES, Product, batch_product, world_product
 from ...layout.pins import known_values, layout_of
+from ...layout.pipeline import micro_batches_fill_pipeline
 from ...registry import PLANNING_RULES
 from ...rule import subject
 from .rule import READS, at
@@ -79,8 +80,7 @@ def _with_any_replicas(run: MegatronRun) -> Violations:
 
 def _on_files(rule: Rule) -> Rule:
     """The same rule on inferred runs: its id, severity, source and text."""
-    arguments = rule.arguments
-    assert arguments is not None
+    arguments = rule.arguments or Arguments()
     judge = _by_job if rule.checks == "job" else _by_product if rule in (*WORLD_RULES, *BATCH_RULES) else _by_layout
 
     def check(inferred: InferredRun) -> Violations:
@@ -88,7 +88,7 @@ def _on_files(rule: Rule) -> Rule:
         if applies and inferred.run is not None and not inferred.run.has_any(*arguments.unless):
             for violation in judge(rule, inferred):
                 yield replace(violation, severity=arguments.severity)
-            if rule.id == "BATCH011":
+            if rule is micro_batches_fill_pipeline:
                 yield from _with_any_replicas(inferred.run)
 
     return replace(rule, checks="files", reads=READS, check=check, subjects=runs.subjects, also=())

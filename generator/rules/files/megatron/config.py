@@ -53,8 +53,7 @@ def precision_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violatio
     Fix: give both the same precision
     """
     run, config = configured
-    filled = any(config.value(f"/{name}/enabled") == "auto" for name in ("fp16", "bf16"))
-    if filled or config.has("/amp") or not run.sure("--bf16", "--fp16"):
+    if config.precision is None or config.auto_precision or config.has("/amp") or not run.sure("--bf16", "--fp16"):
         return
     theirs = None if config.precision == "fp32" else config.precision
     ours = next((name for name in ("bf16", "fp16") if run.has(f"--{name}")), None)

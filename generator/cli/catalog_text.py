@@ -1,0 +1,85 @@
+"""Entries of the catalog as data and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from rich.table import Table
+
+from ..catalog import find_accelerator, find_model, find_node_type, load_catalog
+from ..catalog.records import Accelerator, Model, ModelEntry, NodeType
+from ..estimate.model_size import parameter_count
+from ..job.hf_config import model_from_config
+from ..units import GBIT_PER_S, TFLOPS
+from .exits import unknown
+from .printing import grid, numbers, whole
+from .text import count, gib
+
+
+def names(kind: str) -> list[str]:
+    """The names of all entries of a kind."""
+    return list(_entries(kind))
+
+
+def listing(kind: str) -> Table:
+    """One row per entry: its name and its main facts."""
+    table = grid(whole(), numbers(), numbers())
+    for name, record in _entries(kind).items():
+        table.add_row(f"  {name}", *_facts(record))
+    return table
+
+
+def entry(kind: str, name: str) -> dict[str, Any]:
+    """One entry as data; a model as the shape that its configuration describes, with its number of parameters."""
+    find: Mapping[str, Any] = {"accelerators": find_accelerator, "node-types": find_node_type, "models": find_model}
+    record = find[kind](name)
+    if record is None:
+        unknown(kind.removesuffix("s").replace("-", " "), name, names(kind))
+    if isinstance(record, ModelEntry):
+        model = _model(record)
+        return {"name": model.name, "parameters": parameter_count(model), **asdict(model)}
+    return asdict(record)
+
+
+def entry_table(entry: Mapping[str, Any]) -> Table:
+    """One entry as a table of two columns."""
+    table = grid()
+    for key, value in entry.items():
+        table.add_row(key, _text(value))
+    return table
+
+
+def _entries(kind: str) -> Mapping[str, Any]:
+    known = load_catalog()
+    return {"accelerators": known.accelerators, "node-types": known.node_types, "models": known.models}[kind]
+
+
+def _facts(record: Accelerator | NodeType | ModelEntry) -> tuple[str, str]:
+    if isinstance(record, Accelerator):
+        precision = next((p for p in ("bf16", "fp16", "fp32") if record.supports(p)), None)
+        rate = "" if precision is None else f"{record.flops_per_s[precision] / TFLOPS:,.0f} TFLOP/s {precision}"
+        return f"{gib(record.memory_bytes)} GiB", rate
+    if isinstance(record, NodeType):
+        gbits = record.network_bytes_per_s_per_node / GBIT_PER_S
+        network = f"{gbits:,.0f} Gbit/s" if gbits else "no network"
+        return f"{record.accelerators_per_node} × {record.accelerator}", network
+    model = _model(record)
+    return f"{count(parameter_count(model))} parameters", f"{model.layers} layers of {model.hidden:,}"
+
+
+def _model(entry: ModelEntry) -> Model:
+    return model_from_config(entry.config, name=entry.name, source=entry.source)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_text(inner)}" for key, inner in value.items())
+    if isinstance(value, tuple):
+        return ", ".join(map(_text, value)) or "nothing"
+    if value is None or isinstance(value, bool):
+        return {None: "unknown", True: "yes", False: "no"}[value]
+    if isinstance(value, float) and value < 1e4:
+        return f"{value:,g}"
+    return f"{value:,.0f}" if isinstance(value, int | float) else str(value)

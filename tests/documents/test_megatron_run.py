@@ -1,0 +1,84 @@
+"""`MegatronRun`: what arguments and their submission give of a run, each question answered once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dsgen.documents.inferred_run import inferred_runs
+from dsgen.documents.megatron_arguments import read_argument_file
+from dsgen.documents.megatron_run import LARGEST, MegatronRun, megatron_runs
+from dsgen.documents.reader import Reader
+from dsgen.documents.submission import Context, Submission
+from dsgen.frameworks import FRAMEWORKS
+from dsgen.job.text import text_of
+
+SHAPE = "--num-layers 24 --hidden-size 64 --num-attention-heads 4"
+
+
+def submission_of(options: str, **context: Any) -> Submission:
+    """A file of arguments as a submission."""
+    documents = (read_argument_file(text_of(f"{SHAPE} {options}\n", "arguments.txt")),)
+    return Submission(documents=documents, frameworks=lambda: FRAMEWORKS, context=Context(**context))
+
+
+def run_of(options: str, **context: Any) -> MegatronRun:
+    """A file of arguments as a run."""
+    [run] = megatron_runs(submission_of(options, **context))
+    return run
+
+
+@pytest.mark.parametrize(
+    ("options", "tensor"),
+    [
+        ("", 1),
+        ("--tensor-model-parallel-size 4", 4),
+        ("--tensor-model-parallel-size 0", None),
+        (f"--tensor-model-parallel-size {LARGEST + 1}", None),
+        ("--tensor-model-parallel-size $TP", None),
+        ("$MORE", None),
+    ],
+)
+def test_a_size_is_known_or_none(options: str, tensor: int | None) -> None:
+    """A parallel size is what is given, else 1; None where a variable may hold it, or it is no size."""
+    assert run_of(options).tensor == tensor
+
+
+def test_replicas_follow_from_gpus_and_sizes() -> None:
+    """GPUs over tensor × pipeline × context; None where they don't divide, or are cut in other ways."""
+    options = "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 3 --context-parallel-size 2"
+    run = run_of(options, gpus=48)
+    assert (run.model_parallel, run.gpus, run.replicas) == (12, 48, 4)
+    assert run_of(options, gpus=50).replicas is None
+    assert run_of(f"{options} --encoder-tensor-model-parallel-size 2", gpus=48).replicas is None
+
+
+@pytest.mark.parametrize(
+    ("options", "chunks"),
+    [
+        ("", None),
+        ("--num-virtual-stages-per-pipeline-rank 3", 3),
+        ("--num-layers-per-virtual-pipeline-stage 3", 2),
+        ("--num-layers-per-virtual-pipeline-stage 5", None),
+    ],
+)
+def test_chunks_are_counted_or_follow_from_their_layers(options: str, chunks: int | None) -> None:
+    """Chunks of a stage, given as a number or by the layers of each; None where they don't divide a stage's layers."""
+    assert run_of(f"--pipeline-model-parallel-size 4 {options}").chunks == chunks
+
+
+def test_a_run_answers_the_questions_of_a_reader() -> None:
+    """Options are read by the protocol that every document has."""
+    reader: Reader = run_of("--bf16 --lr 1e-4 --micro-batch-size $MICRO")
+    assert reader.value("--lr") == 1e-4 and reader.kind("--lr") == "float" and reader.kind("--bf16") == "bool"
+    assert reader.has("--micro-batch-size") and reader.kind("--micro-batch-size") is None
+    assert reader.locate("--bf16").column == len(SHAPE) + 2
+
+
+def test_an_inferred_run_has_the_facts_that_its_arguments_state() -> None:
+    """Facts that an unknown option may change are not among them; the job is in the vocabulary of options."""
+    [run] = inferred_runs(submission_of("--tensor-model-parallel-size 2 --global-batch-size $BATCH", gpus=8))
+    assert {"tensor", "pipeline", "gpus", "data", "layers", "heads"} <= run.facts
+    assert not {"global_batch", "gradient_accumulation", "cluster", "sequence"} & run.facts
+    assert run.job.says("tensor", 2) == "--tensor-model-parallel-size 2" and run.job.pins.tensor == 2
