@@ -47,8 +47,8 @@ class Answer:
     def verdict(self) -> str:
         """In which of the four cells of the table it falls."""
         if self.accepted:
-            return "we cry wolf" if self.at_parse else "accepted by both"
-        return "rejected by both" if self.errors else "we miss"
+            return "false alarm" if self.at_parse else "accepted by both"
+        return "rejected by both" if self.errors else "missed"
 
 
 def main() -> None:
@@ -167,9 +167,9 @@ def report(answers: list[Answer], version: str, show: int) -> int:
     """Print the table of a release; the number of disagreements."""
     cells = Counter(answer.verdict for answer in answers)
     print(f"\nDeepSpeed {version}: {len(answers)} configs")
-    for cell in ("rejected by both", "accepted by both", "we miss", "we cry wolf"):
+    for cell in ("rejected by both", "accepted by both", "missed", "false alarm"):
         print(f"  {cell:18} {cells[cell]:6}")
-    wrong = [answer for answer in answers if answer.verdict in ("we miss", "we cry wolf")]
+    wrong = [answer for answer in answers if answer.verdict in ("missed", "false alarm")]
     for answer in wrong[:show]:
         print(
             f"\n{answer.verdict}: {answer.name}\n  DeepSpeed: {answer.error}\n  dsgen: {answer.errors}\n{answer.text}"

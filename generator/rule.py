@@ -6,12 +6,14 @@ A rule is the decorator on its check, and the check's docstring: the first line 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 from .findings import Finding, Location, Severity, Version, Violation, Violations, When
+
+S = TypeVar("S")
 
 #: What a rule judges: the text of a job spec, tables and logs of runs, a job, a layout, an estimate against capacity,
 #: files, or files read by the installed DeepSpeed's own parser.
@@ -124,6 +126,53 @@ class Rule:
         return next((line.partition(": ")[2] for line in self._paragraphs() if line.startswith(f"{name}: ")), "")
 
 
+@dataclass(frozen=True, slots=True)
+class Subject(Generic[S]):
+    """What rules look at one by one: `subjects` divides a submission, or a job, into them."""
+
+    reads: tuple[str, ...]
+    subjects: Callable[[Any], Iterable[S]]
+    checks: Checks = "files"
+
+    def __call__(self, whole: Any) -> Iterable[S]:
+        """The subjects of a submission."""
+        return self.subjects(whole)
+
+    def rule(
+        self,
+        id: str,
+        severity: Severity,
+        when: When,
+        source: str,
+        *,
+        reads: tuple[str, ...] = (),
+        since: Version = (),
+        before: Version = (),
+        arguments: Arguments | None = None,
+    ) -> Callable[[Callable[[S], Violations] | Rule], Rule]:
+        """Make a rule of the check below. `reads`: the documents, where they are others than the subject's."""
+
+        def made(check: Callable[[S], Violations] | Rule) -> Rule:
+            others = (check, *check.also) if isinstance(check, Rule) else ()
+            return Rule(
+                id=id,
+                severity=severity,
+                when=when,
+                source=source,
+                text=check.text if isinstance(check, Rule) else check.__doc__ or "",
+                checks=self.checks,
+                reads=reads or self.reads,
+                check=check.check if isinstance(check, Rule) else check,
+                subjects=self.subjects,
+                since=since,
+                before=before,
+                also=others,
+                arguments=arguments,
+            )
+
+        return made
+
+
 def rule_of_reader(
     id: str,
     title: str,
@@ -149,3 +198,13 @@ def rules_in(*modules: ModuleType) -> tuple[Rule, ...]:
         if isinstance(value, Rule) and value.check.__module__ in (module.__name__, __name__)
         for rule in (value, *value.also)
     )
+
+
+def findings_of(rules: Iterable[Rule], whole: Any) -> Iterator[Finding]:
+    """What is reported of a submission, a job, or a layout of a job: every subject of every rule that breaks it."""
+    subjects: dict[Callable[..., Iterable[Any]], tuple[Any, ...]] = {}  # each way to divide it is walked once
+    for rule in rules:
+        if rule.subjects not in subjects:
+            subjects[rule.subjects] = tuple(rule.subjects(whole))
+        for each in subjects[rule.subjects]:
+            yield from map(rule.finding, rule.check(each))

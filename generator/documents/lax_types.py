@@ -132,7 +132,7 @@ def _first(value: object, kind: Type) -> Mismatch | None:
         case "list":
             return _list(value, kind, _first)
         case "dict" | "section":
-            return None if _makes_a_dict(value) else _fails("type", kind)
+            return None if _gives_a_dict(value) else _fails("type", kind)
         case "enum":
             return None if _is_one_of(value, kind) else _fails("choice", kind)
         case "union":
@@ -144,8 +144,8 @@ def _first(value: object, kind: Type) -> Mismatch | None:
 _CHECKS: Final[Mapping[int, Callable[[object, Type], Mismatch | None]]] = {1: _first, 2: _second}
 
 
-def _makes_a_dict(value: object) -> bool:
-    """Whether Python's `dict` takes it: objects, and lists of pairs, the empty one included."""
+def _gives_a_dict(value: object) -> bool:
+    """Whether Python's `dict` accepts it: objects, and lists of pairs, the empty one included."""
     if not isinstance(value, dict | list | str):
         return False
     try:

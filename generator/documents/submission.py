@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, TypeVar
@@ -51,7 +51,7 @@ class Submission:
     """One job as its files describe it. Rules are functions of it; what is derived from it is cached by identity."""
 
     documents: tuple[Document, ...]
-    frameworks: Frameworks  #: those that an inferred run may have
+    frameworks: Callable[[], Frameworks]  #: those of inferred runs, loaded when one is inferred
     context: Context = field(default_factory=Context)
     jobs: tuple[Job, ...] = ()  #: of the job specs among the documents that could be resolved
 

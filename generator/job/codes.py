@@ -106,6 +106,7 @@ SECRET: Final = _spec(
     "The secret would be in files that are shared and committed.",
     "remove it, and set it where the job is submitted",
     severity=WARNING,
+    when="silent",
 )
 OVERRIDE: Final = _spec(
     "SPEC017",
@@ -131,6 +132,7 @@ CALIBRATION_AGE: Final = _spec(
     "Factors multiply constants, which may differ in another version.",
     "run dsgen calibrate with the same runs and this version",
     severity=WARNING,
+    when="silent",
 )
 
 

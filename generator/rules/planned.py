@@ -11,8 +11,7 @@ from ..estimate.layout import FIELDS
 from ..findings import Location, Severity, Violation, Violations, When
 from ..job.framework import Software
 from ..job.records import Job
-from ..rule import Arguments, Checks, Columns, Rule
-from .rule import Subject
+from ..rule import Arguments, Checks, Columns, Rule, Subject
 
 #: What a rule on layouts yields: first what holds; then, asked of one layout that breaks it, its message and hint.
 Judgement = Iterator[Any]

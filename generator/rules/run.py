@@ -11,11 +11,10 @@ from ..estimate.ledgers import Memory
 from ..estimate.memory import memory
 from ..findings import Finding, in_file_order
 from ..job.records import Job
-from ..rule import Rule
+from ..rule import Rule, findings_of
 from .layout.identities import BATCH_RULES, WORLD_RULES, batch_product, world_product
 from .layout.pins import known_values, layout_of, pinned_values
 from .registry import FIT_RULES, IDENTITY_RULES, JOB_RULES, LAYOUT_RULES
-from .rule import findings_of
 
 
 def binding_rules(job: Job, rules: Iterable[Rule] = LAYOUT_RULES) -> tuple[Rule, ...]:

@@ -105,7 +105,7 @@ def _continues(text: Text, line: int) -> bool:
 @lru_cache(maxsize=1)
 def _known() -> frozenset[str]:
     """Every id that a finding can have."""
-    from ..job import codes as of_specs  # most files have no such comment, and the rules take long to import
+    from ..job import codes as of_specs  # saves start-up time: most files have no such comment
     from ..rules.files.registry import all_file_rules
     from ..rules.registry import PLANNING_RULES
 

@@ -11,7 +11,7 @@ from ..documents.document import JobSpec
 from ..documents.read import read_documents
 from ..documents.submission import Submission
 from ..findings import Finding, InvalidJob, Severity, in_file_order
-from ..frameworks import FRAMEWORKS
+from ..job.framework import Frameworks
 from ..job.records import Job
 from ..job.text import Text, UnreadableText, read_path
 from ..rules.files.run import check_submission
@@ -51,7 +51,7 @@ def validate(
     context, of_flags = look_up(flags, stated)
     submission = Submission(
         documents=tuple(reading.documents),
-        frameworks=FRAMEWORKS,
+        frameworks=_frameworks,
         context=context,
         jobs=tuple(own for own, _ in specs if own is not None),
     )
@@ -59,7 +59,7 @@ def validate(
     findings = [*dict.fromkeys((*reading.findings, *of_specs, *of_stated)), *of_flags, *check_submission(submission)]
     texts = {**_text_of_spec(job), **reading.texts}
     if engine:
-        from .ask_engine import ask_engine  # asked for seldom, and slow to start
+        from .ask_engine import ask_engine  # saves start-up time where it isn't asked
 
         findings += ask_engine(submission, tuple(filter(reported, without_ignored(findings, texts))))
     return Answer(
@@ -79,6 +79,12 @@ def joined(answers: Iterable[Answer]) -> Answer:
     )
 
 
+def _frameworks() -> Frameworks:
+    from ..frameworks import FRAMEWORKS  # saves start-up time where no job is planned: it loads numpy
+
+    return FRAMEWORKS
+
+
 def _text_of_spec(job: Path | None) -> dict[str, Text]:
     """The text of the spec named by a flag, by its path."""
     try:
@@ -90,11 +96,11 @@ def _text_of_spec(job: Path | None) -> dict[str, Text]:
 
 def check_spec(path: Path) -> tuple[Job | None, tuple[Finding, ...]]:
     """The job of a spec, where it can be resolved, and every finding in it, pinned keys included."""
-    from ..job import load_with_findings  # submissions of other files start sooner without these
+    from ..job import load_with_findings  # saves start-up time where there is no job spec
     from ..rules.run import check_job, check_pinned_fit, check_pins
 
     try:
-        job, findings = load_with_findings(path, FRAMEWORKS)
+        job, findings = load_with_findings(path, _frameworks())
     except InvalidJob as invalid:
         return None, invalid.findings
     findings = (*findings, *check_job(job), *check_pins(job))

@@ -54,7 +54,7 @@ def test_every_table_loads(version: tuple[int, ...]) -> None:
 
 
 def test_the_nearest_table_stands_for_a_release() -> None:
-    """A release takes the table at or below it of its minor version, else the nearest there is."""
+    """A release uses the table at or below it of its minor version, else the nearest there is."""
     assert table_for((0, 19, 8)) == (0, 19, 8)
     assert table_for((0, 19, 1)) == (0, 19, 0)
     assert table_for((0, 16, 4)) == (0, 16, 9)
@@ -190,7 +190,7 @@ def test_a_mismatch_says_what_would_pass() -> None:
     assert zero is not None
     stage, bucket = mismatch(4, zero.keys["stage"]), mismatch(0, zero.keys["reduce_bucket_size"])
     assert stage is not None and stage.expected == "one of 0, 1, 2, 3"
-    assert bucket is not None and bucket.expected == "a whole number greater than 0"
+    assert bucket is not None and bucket.expected == "an integer greater than 0"
 
 
 def _takes(hint: Any, generation: int) -> Any:

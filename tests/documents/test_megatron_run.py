@@ -20,7 +20,7 @@ SHAPE = "--num-layers 24 --hidden-size 64 --num-attention-heads 4"
 def submission_of(options: str, **context: Any) -> Submission:
     """A file of arguments as a submission."""
     documents = (read_argument_file(text_of(f"{SHAPE} {options}\n", "arguments.txt")),)
-    return Submission(documents=documents, frameworks=FRAMEWORKS, context=Context(**context))
+    return Submission(documents=documents, frameworks=lambda: FRAMEWORKS, context=Context(**context))
 
 
 def run_of(options: str, **context: Any) -> MegatronRun:

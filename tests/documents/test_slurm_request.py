@@ -22,7 +22,7 @@ def _submission(*lines: str) -> Submission:
     content = "\n".join(("#!/bin/bash", *lines))
     shell = read_script(Text(path="job.sbatch", content=content, lines=content.split("\n")))
     script = LaunchScript(shell=shell, launches=launches(shell), sbatch=sbatch_options(shell))
-    return Submission(documents=(script,), frameworks=FRAMEWORKS)
+    return Submission(documents=(script,), frameworks=lambda: FRAMEWORKS)
 
 
 def _block(*options: str) -> Request:

@@ -13,6 +13,7 @@ from ...findings import Location
 from ...job.pointer import value_at
 from ...job.text import Text
 from ..lines import Lines
+from ..reader import ValueKind, kind_in
 from .reader import Broken as Broken
 from .reader import Duplicate as Duplicate
 from .reader import Span as Span
@@ -65,6 +66,10 @@ class JsonText:
     def value(self, pointer: str, default: object = None) -> object:
         """The value at `pointer`, else `default`."""
         return value_at(self.data, pointer, default) if pointer in self.spans else default
+
+    def kind(self, pointer: str) -> ValueKind | None:
+        """The type of the value at `pointer`; None where there is none."""
+        return kind_in(self, pointer)
 
     def locate(self, pointer: str) -> Location:
         """The place of a value, else of the nearest thing around it."""

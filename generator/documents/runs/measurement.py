@@ -50,13 +50,14 @@ RUNS_UNUSED: Final = _runs(
     "A run of another machine, or in another unit, would change constants that it has no bearing on.",
     "make one calibration for each machine and framework",
     severity=WARNING,
+    when="silent",
 )
 PEAK_KINDS: Final = ("allocated", "reserved", "device")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """One run: what it took, and the keys of its job that the document has."""
+    """One run: its time and memory, and the keys of its job that the document has."""
 
     name: str  #: how the run is called in answers
     where: Location

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ...documents.submission import Submission
 from ...findings import Finding, in_file_order
-from ..rule import findings_of
+from ...rule import findings_of
 from .registry import all_file_rules, file_rules
 
 

@@ -20,7 +20,7 @@ from tests.needs import needs_deepspeed
 
 RELEASE = ".".join(map(str, NEWEST_DEEPSPEED))
 MUTANTS = 150
-#: A finding whose edits leave the key as it is: what else is wrong with the config may be told afterwards.
+#: A finding whose edits leave the key as it is: what else is wrong with the config may be reported afterwards.
 OLD_RELEASE = "0.16.9"
 
 
@@ -42,28 +42,28 @@ def test_verdicts_are_those_of_deepspeed() -> None:
         pytest.skip(f"the verdicts are compared with DeepSpeed {RELEASE}; this is {version('deepspeed')}")
     answers = compare(texts(MUTANTS), RELEASE, None)
     cells = Counter(answer.verdict for answer in answers)
-    wrong = [(a.verdict, a.name, a.error, a.errors, a.text) for a in answers if a.verdict.startswith("we ")]
+    wrong = [(a.verdict, a.name, a.error, a.errors, a.text) for a in answers if a.verdict in ("missed", "false alarm")]
     assert wrong == []
     assert min(cells["rejected by both"], cells["accepted by both"]) > MUTANTS / 2
 
 
 @pytest.mark.parametrize("release", [RELEASE, OLD_RELEASE])
-def test_edits_mend_what_they_are_for(release: str) -> None:
-    """The edits of a finding, made, leave a config that reads, in which that rule says nothing of that place."""
-    mended = Counter[str]()
+def test_edits_fix_what_they_are_for(release: str) -> None:
+    """The edits of a finding leave a config that can be read, in which that rule reports nothing at that place."""
+    fixed = Counter[str]()
     for name, text in texts(600, release):
         for finding in findings_of(text, release):
-            if not finding.edits or mended[finding.rule] > 20:
+            if not finding.edits or fixed[finding.rule] > 20:
                 continue
-            mended[finding.rule] += 1
+            fixed[finding.rule] += 1
             after = apply_edits(text, finding.edits)
             assert read_json(text_of(after, "ds_config.json")).broken is None, name
             assert key_of(finding) not in map(key_of, findings_of(after, release)), (name, finding, after)
-    assert len(mended) > 8
+    assert len(fixed) > 8
 
 
-def test_hostile_values_only_draw_findings() -> None:
-    """Whatever stands at a key that the rules look at, they answer with findings."""
+def test_hostile_values_only_cause_findings() -> None:
+    """Whatever the value of a key that the rules check, they answer with findings."""
     bases = [(name, text) for name, text in (*real_configs(), *rendered_configs()) if is_json(text)]
     for release in ("0.12.6", "0.14.5", OLD_RELEASE, "0.18.9", RELEASE):
         for _, text in mutants(bases, 200, release, seed=12):
@@ -73,10 +73,10 @@ def test_hostile_values_only_draw_findings() -> None:
 def findings_of(text: str, release: str) -> tuple[Finding, ...]:
     """Every finding on a config that eight GPUs read."""
     config = DsConfig(json=read_json(text_of(text, "ds_config.json")))
-    given = Context(gpus=WORLD, deepspeed_version=tuple(map(int, release.split("."))))
-    return check_submission(Submission(documents=(config,), context=given, frameworks=FRAMEWORKS))
+    context = Context(gpus=WORLD, deepspeed_version=tuple(map(int, release.split("."))))
+    return check_submission(Submission(documents=(config,), context=context, frameworks=lambda: FRAMEWORKS))
 
 
 def key_of(finding: Finding) -> tuple[str, str]:
-    """What a finding is about, wherever in the text that stands."""
+    """What a finding is about, wherever in the text that is."""
     return finding.rule, finding.where.pointer

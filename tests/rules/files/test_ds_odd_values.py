@@ -1,4 +1,4 @@
-"""No rule on DeepSpeed configs raises for what a config says, whatever it is."""
+"""No rule on DeepSpeed configs raises, whatever a config contains."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _WITHOUT_ELASTIC: Final = (0, 19, 8)  #: the first DeepSpeed without elastic tra
     since=_WITHOUT_ONE_BIT,
     reads=("DeepSpeed config", "launch script", "AzureML job"),
 )
-def what_was_taken_out_is_gone(submission: Submission) -> Violations:
+def what_was_removed_is_not_used(submission: Submission) -> Violations:
     """This version of DeepSpeed has neither 1-bit optimizers nor elastic training.
 
     Prevents: `... is not a supported DeepSpeed Optimizer`

@@ -17,7 +17,7 @@ from .values import shown as shown
 
 Fix = Callable[[JsonText], tuple[Edit, ...]]
 
-#: Finding a safe change may read the text again; in a text that nobody wrote by hand that takes too long.
+#: Finding a safe change may read the text again; in a text that nobody wrote by hand that is too slow.
 _MOST_CHARACTERS: Final = 200_000
 
 

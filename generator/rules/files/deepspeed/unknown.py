@@ -26,7 +26,7 @@ from .problem import Place, Problem, named
 _MOST: Final = 50
 #: Mappings whose keys are checked by what they are handed to, and by other rules.
 _HANDED_ON: Final = frozenset({"/optimizer/params", "/scheduler/params"})
-#: A mapping that is taken whole, but read for its own keys only (deepspeed/runtime/pipe/engine.py).
+#: Mappings that are handed on whole, but only read for their own keys (deepspeed/runtime/pipe/engine.py).
 _TAKEN_BUT_CLOSED: Final = frozenset({"/pipeline", "/data_efficiency/data_sampling"})
 #: Known misplaced or misnamed keys: what to write instead.
 _INSTEAD: Final[Mapping[str, str]] = {
@@ -55,7 +55,7 @@ def unknown_keys(places: Mapping[str, Place], section: Section) -> Iterator[Prob
     found = 0
     for name, place in places.items() if section.pointer not in _HANDED_ON else ():
         if found == _MOST or (section.kind == "model" and (place.value == "auto" or name == "strict")):
-            continue  # DeepSpeed's models leave out what is "auto", whatever its key, and take `strict` for themselves
+            continue  # DeepSpeed's models leave out what is "auto", whatever its key, and keep `strict` for themselves
         problem = _unknown(place, name)
         if problem is not None:
             found += 1
@@ -84,7 +84,7 @@ def _unknown(place: Place, name: str) -> Problem | None:
 
 
 def _is_for_others(place: Place, name: str, refused: bool) -> bool:
-    """Whether the key is a comment, is handed on, or has a rule of its own that says it better."""
+    """Whether the key is a comment, is handed on, or has a rule of its own."""
     section = place.section
     comment = name.startswith(("_", "//", "#")) or name.lower() in ("comment", "comments", "$schema")
     handed_on = section.extra == "taken" and section.pointer not in _TAKEN_BUT_CLOSED

@@ -27,7 +27,7 @@ def shown(value: object) -> str:
 
 
 def removed(config: Config, pointer: str) -> tuple[Edit, ...]:
-    """The edit that takes a member out; none where the config is a part of a script."""
+    """The edit that removes a member; none where the config is a part of a script."""
     return () if config.embedded else remove_member(config.json, pointer)
 
 

@@ -1,4 +1,4 @@
-"""Values that DeepSpeed's parser refuses for a key, or that training stops at, by the rule that says what is wrong."""
+"""Values that DeepSpeed's parser refuses for a key, or that training stops at; and which rule each of them breaks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from ....catalog import closest
 from ....documents.deepspeed_config import BATCH_KEYS
-from ....documents.deepspeed_schema import Key
+from ....documents.deepspeed_schema import Key, kind_of
 from ....documents.hjson.edits import replace_value
 from ....documents.lax_types import Mismatch, expected, mismatch
 from ....findings import Severity
@@ -141,7 +141,7 @@ def _in_quotes(place: Place, message: str, otherwise: str | None) -> Problem:
 
 
 def _number_in(value: object) -> str | None:
-    """The number that a text says, as JSON writes it."""
+    """The number that a text has, as JSON writes it."""
     try:
         number = float(str(value).strip())
     except (ValueError, OverflowError):
@@ -203,8 +203,7 @@ def _no_object(place: Place, key: Key, what: str = "an object") -> Problem:
 
 def _refused(place: Place, key: Key) -> Problem | None:
     value = place.value
-    kind = "null" if value is None else "object" if isinstance(value, dict) else type(value).__name__
-    if kind in key.refuses:
+    if kind_of(value) in key.refuses:
         if key.type.section is not None or key.name == "pipeline":
             return _no_object(place, key)
         if is_placeholder(value):

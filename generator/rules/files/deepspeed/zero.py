@@ -34,7 +34,7 @@ _TESTED: Final = frozenset({"adam", "adamw", "adagrad", "lion", "muon", "muadam"
 
 
 @configs.rule("ZERO045", ERROR, "silent", deepspeed_now("runtime/zero/config.py:94"))
-def zero_says_its_stage(config: Config) -> Violations:
+def zero_has_a_stage(config: Config) -> Violations:
     """zero_optimization sets its stage: without one it is stage 0, and all else in it has no effect.
 
     Prevents: The whole block silently has no effect: no sharding, no offload.

@@ -11,7 +11,7 @@ from ...sources import deepspeed, deepspeed_now, derived
 from .subjects import Run, configs, runs
 from .values import shown
 
-#: Above this many elements a bucket alone takes gigabytes; twice DeepSpeed's own default.
+#: Above this many elements a bucket alone needs gigabytes; twice DeepSpeed's own default.
 _LARGE_BUCKET: Final = 1_000_000_000
 _STAGE: Final = f"{ZERO}/stage"
 
