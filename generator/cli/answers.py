@@ -20,7 +20,7 @@ from .loading import load
 from .options import Request
 from .printing import grid, headed, numbers, print_json, print_parts, whole
 from .summary import plan_summary
-from .text import band_note, choices, degrees, gib_with_band, layout_text, one_of, percent, seconds, seconds_with_band
+from .text import band_note, choices, degrees, gib_with_band, one_of, percent, seconds, seconds_with_band
 
 _REJECTED_SHOWN = 6
 
@@ -155,4 +155,5 @@ def _at(job: Job, pointer: str) -> str:
 def _nearest(plan: Plan) -> str:
     """The layout that came nearest, with the messages of the rules that it breaks."""
     errors = "; ".join(finding.message for finding in plan.findings if finding.severity.value == "error")
-    return f"Nearest miss: {layout_text(plan.layout)}: {errors}."
+    layout = ", ".join((degrees(plan.layout), *choices(plan.layout)))
+    return f"Nearest miss: {layout}: {errors}."

@@ -123,8 +123,7 @@ def _fixed(
 
 
 def _output(findings: Sequence[Finding], form: str) -> str:
-    from .finding_formats import annotation, findings_document, json_text
-    from .findings_text import finding_text
+    from .findings_text import annotation, finding_text, findings_document, json_text
 
     if form == "json":
         return json_text(findings_document(findings))

@@ -12,8 +12,7 @@ from urllib.parse import unquote
 import jsonschema
 import pytest
 
-from dsgen.cli.finding_formats import annotation, findings_document, json_text
-from dsgen.cli.findings_text import finding_text
+from dsgen.cli.findings_text import annotation, finding_text, findings_document, json_text
 from dsgen.cli.known_rules import known_rules
 from dsgen.cli.sarif import sarif_log
 from dsgen.findings import Edit, Finding, Location, Severity
