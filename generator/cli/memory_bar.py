@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ..search.plan import Plan
-from .printing import grid, labels, numbers, whole
+from .tables import grid, labels, numbers, whole
 from .text import gib
 
 WIDTH = 40  #: characters that stand for the whole capacity

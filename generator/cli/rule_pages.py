@@ -7,12 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Final
 
-from rich.table import Column, Table
-from rich.text import Text
-
 from ..rule import Rule
 from .known_rules import checks
-from .printing import headed, whole
 
 #: What the prefixes of ids stand for.
 SUBJECTS: Final[Mapping[str, str]] = {
@@ -87,8 +83,13 @@ def rule_text(rule: Rule) -> str:
     return "\n".join((f"{rule.id} ({rule.severity.value}, checks {checks(rule)})", rule.title, "", *lines))
 
 
-def rules_table(rules: Iterable[Rule]) -> Table:
+def rules_table(rules: Iterable[Rule]) -> object:
     """One row per rule: what it checks, and what it requires."""
+    from rich.table import Column  # here, to save start-up time
+    from rich.text import Text
+
+    from .tables import headed, whole
+
     table = headed(whole("id"), whole("severity"), whole("checks"), Column("requires", ratio=1))
     for rule in rules:
         table.add_row(rule.id, rule.severity.value, checks(rule), Text(rule.title))  # no emoji in H:M:S

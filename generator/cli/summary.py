@@ -11,7 +11,7 @@ from rich.text import Text
 from ..estimate.model_size import parameter_count
 from ..search.plan import MFU_CONVENTION, Plan
 from .memory_bar import memory_bars
-from .printing import grid, labels
+from .tables import grid, labels
 from .text import band_note, choices, count, degrees, long_time, percent, seconds, seconds_with_band
 
 _CAUSES = (
