@@ -38,12 +38,11 @@ def _print_csv(plans: Iterable[Plan]) -> None:
     """One line per plan: layout, memory in bytes, step time in seconds, throughput."""
     import csv
 
-    rows = [{"rank": rank, **plan.layout.to_dict(), **_numbers(plan)} for rank, plan in enumerate(plans, start=1)]
+    rows = [
+        {"rank": rank, **plan.layout.to_dict(), **plan.memory.to_dict(), **plan.step_time.to_dict()}
+        | {**plan.uncertainty.to_dict(), **plan.throughput.to_dict()}
+        for rank, plan in enumerate(plans, start=1)
+    ]
     writer = csv.DictWriter(sys.stdout, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-
-
-def _numbers(plan: Plan) -> dict[str, object]:
-    times = plan.step_time.to_dict() | plan.uncertainty.to_dict()
-    return {**plan.memory.to_dict(), **times, **plan.throughput.to_dict()}

@@ -10,7 +10,7 @@ from typing import Final
 from ..rule import Rule
 from .known_rules import checks
 
-#: What the prefixes of ids stand for.
+#: The subjects of ids, by prefix.
 SUBJECTS: Final[Mapping[str, str]] = {
     "ACC": "accelerate",
     "ACT": "activation checkpointing",
@@ -116,15 +116,12 @@ def subject_of(rule: Rule) -> str:
 
 
 def heading(subject: str) -> str:
-    """A subject's prefix with what it stands for."""
+    """A subject's prefix with its name."""
     return f"{subject}: {SUBJECTS[subject]}" if subject in SUBJECTS else subject
 
 
 def _entry(rule: Rule, example: str | None) -> Iterator[str]:
-    yield f"## {rule.id}"
-    yield ""
-    yield f"{_markdown(rule.title)}"
-    yield ""
+    yield from (f"## {rule.id}", "", _markdown(rule.title), "")
     facts = [f"**{rule.severity.value}**", f"checks {checks(rule)}"]
     if rule.reads:
         facts[-1] += f" ({', '.join(rule.reads)})"

@@ -78,7 +78,7 @@ def _parts(plan: Plan) -> str:
 def _run(plan: Plan) -> str:
     run = plan.run
     if run is None:
-        return "set training.duration to see how long the run takes"
+        return "set training.duration to estimate the duration of the run"
     price = plan.job.cluster.price_per_node_hour
     cost = "" if run.cost is None else f", cost {run.cost:,.0f} at {price:g} per node-hour"
     return (
