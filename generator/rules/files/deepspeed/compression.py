@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from ....documents.deepspeed_config import Config
-from ....findings import ERROR, Violation, Violations
+from ....findings import ERROR, Violations
 from ....job.pointer import escape
+from ..violations import violation
 from .problem import named, shown
 from .subjects import configs
 
@@ -56,7 +57,7 @@ def compression_can_be_read(config: Config) -> Violations:
     Fix: complete the technique, or remove it
     """
     for problem in _problems(config) if config.schema.section(_TOP) is not None else ():
-        yield Violation(where=config.locate(problem.pointer), message=problem.message, hint=problem.hint)
+        yield violation(config, problem.pointer, problem.message, problem.hint)
 
 
 def _problems(config: Config) -> Iterator[_Problem]:
