@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Final
 
 from ....documents.deepspeed_config import Config, number_of
 from ....findings import ERROR, WARNING, Violation, Violations
 from ....job.pointer import escape
 from ...sources import deepspeed_now, derived, megatron_deepspeed
-from ..violations import violation
+from ..violations import suggest, violation
 from .subjects import building, configs
 from .values import removed, shown
 
@@ -63,9 +62,7 @@ def _unknown(config: Config, accepted: frozenset[str], message: str) -> Violatio
     """A violation for each parameter that is not accepted; `message` has a place for its name."""
     for key in config.block(_PARAMS):
         if key not in accepted and key != "max_grad_norm":  # for which there is a rule of its own
-            close = difflib.get_close_matches(key, sorted(accepted), n=1)
-            hint = f"use {close[0]}" if close else f"use one of {', '.join(sorted(accepted - _SWITCHES))}"
-            where = config.locate_key(f"{_PARAMS}/{escape(key)}")
+            where, hint = config.locate_key(f"{_PARAMS}/{escape(key)}"), suggest(key, sorted(accepted))
             yield Violation(where=where, message=message.format(key), hint=hint)
 
 
@@ -108,8 +105,7 @@ def rates_are_above_zero(config: Config) -> Violations:
         return
     if rate < 0 or config.read("/scheduler/type") not in (*_SETS_RATES, "WarmupLR"):
         effect = "trains nothing" if rate == 0 else "raises the loss, or is refused"
-        where, message = config.locate(f"{_PARAMS}/lr"), f"lr: {shown(rate)} {effect}"
-        yield Violation(where=where, message=message, hint="use a rate greater than 0")
+        yield violation(config, f"{_PARAMS}/lr", f"lr: {shown(rate)} {effect}", "use a rate greater than 0")
 
 
 @configs.rule("OPT024", WARNING, "silent", _RATES)

@@ -7,10 +7,12 @@ from typing import Final
 from ....documents.deepspeed_config import whole_of
 from ....findings import ERROR, WARNING, Severity, Violations
 from ...sources import deepspeed_now
-from .scheduler import PARAMS, Schedule, schedules_of
+from ..violations import violation
+from .scheduler import PARAMS, TYPE, Schedule, schedules_of
 from .values import shown
 
-#: The first DeepSpeed that takes the optimizer's rate for WarmupLR's.
+_RATE: Final = "/optimizer/params/lr"
+#: The first DeepSpeed that uses the optimizer's rate for WarmupLR's.
 _TAKES_OPTIMIZERS_RATE: Final = (0, 17, 0)
 
 _range_tests: Final = schedules_of("LRRangeTest")
@@ -27,7 +29,7 @@ def warmup_ends_before_the_end(schedule: Schedule) -> Violations:
     Prevents: `TypeError: missing required positional argument: 'total_num_steps'`, or a run within its warm-up
     Fix: add total_num_steps, and shorten the warm-up
     """
-    if schedule.has_params and not schedule.has("total_num_steps"):
+    if schedule.config.has(PARAMS) and not schedule.has("total_num_steps"):
         message = f"{schedule.name} requires total_num_steps: its constructor raises"
         yield schedule.in_params("", message, 'add "total_num_steps"')
     total, written = schedule.number("total_num_steps"), schedule.has("warmup_num_steps")
@@ -76,7 +78,7 @@ def one_rate(schedule: Schedule) -> Violations:
     Prevents: training at another rate than the optimizer's
     Fix: write the same rate in both places
     """
-    rate, highest = schedule.rate, schedule.number("warmup_max_lr")
+    rate, highest = schedule.config.number(_RATE), schedule.number("warmup_max_lr")
     if rate is not None and highest is not None and rate != highest:
         message = f"warmup_max_lr: {shown(highest)} replaces the optimizer's lr: {shown(rate)}"
         yield schedule.in_params("warmup_max_lr", message, "write the same rate in both places")
@@ -89,9 +91,9 @@ def decay_starts_from_the_rate(schedule: Schedule) -> Violations:
     Prevents: training at 0.001 whatever lr is
     Fix: set warmup_max_lr
     """
-    rate, name = schedule.rate, schedule.name
+    rate, name = schedule.config.number(_RATE), schedule.name
     takes_rate = name == "WarmupLR" and schedule.config.version >= _TAKES_OPTIMIZERS_RATE
-    if schedule.has_params and not schedule.has("warmup_max_lr") and rate != 0.001 and not takes_rate:
+    if schedule.config.has(PARAMS) and not schedule.has("warmup_max_lr") and rate != 0.001 and not takes_rate:
         instead = "whatever the optimizer's is" if rate is None else f"in place of the optimizer's lr: {shown(rate)}"
         message = f"{name} without warmup_max_lr trains at its default, 0.001, {instead}"
         yield schedule.in_params("", message, f'add "warmup_max_lr": {"..." if rate is None else shown(rate)}')
@@ -118,7 +120,7 @@ def range_tests_dont_train(schedule: Schedule) -> Violations:
     Fix: use a training schedule
     """
     message = "LRRangeTest raises the learning rate until the job ends, to see where training diverges"
-    yield schedule.violation(message, "use WarmupDecayLR or WarmupCosineLR to train")
+    yield violation(schedule.config, TYPE, message, "use WarmupDecayLR or WarmupCosineLR to train")
 
 
 @_range_tests.rule("OPT035", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:371"), since=(0, 19, 4))
@@ -158,7 +160,7 @@ def cycles_leave_momentum(schedule: Schedule) -> Violations:
     betas = schedule.config.read("/optimizer/params/betas")
     if isinstance(betas, list) and schedule.config.switch("/scheduler/params/cycle_momentum", True):
         message = f"OneCycle replaces betas: {shown(betas)} with its own: 0.8 to 0.9 unless set, and 0.99"
-        yield schedule.violation(message, 'set "cycle_momentum" to false to keep the optimizer\'s')
+        yield violation(schedule.config, TYPE, message, 'set "cycle_momentum" to false to keep the optimizer\'s')
 
 
 @_cycles.rule("OPT038", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:540"))
