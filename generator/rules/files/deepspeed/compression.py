@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from ....documents.deepspeed_config import Config
 from ....findings import ERROR, Violations
 from ....job.pointer import escape
+from ...numbers import listed
 from ..violations import violation
 from .problem import named, shown
 from .subjects import configs
@@ -94,7 +95,7 @@ def _of_technique(place: str, block: Any, technique: _Technique) -> Iterator[_Pr
 def _shared(place: str, shared: Mapping[str, Any], technique: _Technique) -> Iterator[_Problem]:
     for key, choices in technique.choices.items():
         if key in shared and shared[key] not in choices:
-            message = f"{named(f'{place}/{key}')} must be {' or '.join(choices)}, not {shown(shared[key])}"
+            message = f"{named(f'{place}/{key}')} must be {listed(choices)}, not {shown(shared[key])}"
             yield _Problem(f"{place}/{key}", message, f'use "{choices[0]}"')
     for key in technique.required_when_on if shared.get("enabled") else ():
         if key not in shared:

@@ -11,7 +11,7 @@ from ....findings import ERROR, WARNING, Violation, Violations
 from ....job.pointer import escape
 from ...rule import subject
 from ...sources import deepspeed, deepspeed_now, derived
-from ..violations import violation
+from ..violations import suggest, violation
 from .subjects import configs
 from .values import shown
 
@@ -79,10 +79,10 @@ def curricula_are_complete(curriculum: _Curriculum) -> Violations:
     missing += [f"schedule_config.{key}" for key in required if key not in schedule]
     if missing:
         where = curriculum.config.locate_key(curriculum.pointer)
-        yield Violation(where=where, message=f"the curriculum has no {', '.join(missing)}", hint="add them")
+        yield Violation(where=where, message=f"the curriculum has no {', '.join(missing)}", hint="add what is missing")
     if isinstance(kind, str) and kind not in _SCHEDULES:
-        hint = f"use one of {', '.join(_SCHEDULES)}"
-        yield curriculum.violation("schedule_type", f"unknown schedule_type {shown(kind)}", hint)
+        message = f"unknown schedule_type {shown(kind)}"
+        yield curriculum.violation("schedule_type", message, suggest(kind, _SCHEDULES))
     levels, steps = schedule.get("difficulty"), schedule.get("max_step")
     if kind != "fixed_discrete" or not isinstance(levels, list) or not isinstance(steps, list):
         return

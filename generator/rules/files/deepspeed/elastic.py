@@ -177,7 +177,7 @@ def _against_gpus(elastic: _Elastic, gpus: Number, replicas: int) -> Violations:
         fitting = [most // (size * gpus) * size * gpus for size in sizes]
         if (max(fitting) if larger else min(fitting)) > 0:
             return
-    message = f"{shown(gpus)} GPUs are not one of the counts that divide the elastic batch of {batch * replicas}"
+    message = f"{shown(gpus)} is not one of the GPU counts that divide the elastic batch of {batch * replicas}"
     hint = f"use {listed(nearest(valid, int(gpus)))} GPUs" if valid else "use other micro batches"
     yield elastic.violation("micro_batch_sizes", message, hint)
 

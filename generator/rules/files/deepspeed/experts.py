@@ -181,14 +181,13 @@ def autoep_folds_over_experts(config: Config) -> Violations:
     Prevents: `AutoEP+AutoTP folding requires expert_parallel.autoep_size > 1`
     Fix: use one of the two
     """
-    tensor, where = config.whole(AUTOTP) or 1, config.locate(_EXPERTS)
-    size = config.whole(_SIZE) if config.has(_SIZE) else 1
+    tensor, size = config.whole(AUTOTP) or 1, config.whole(_SIZE) if config.has(_SIZE) else 1
     if tensor > 1 and size == 1:
         message = f"autoep_size: 1 with autotp_size: {tensor} is refused: gradients would count {tensor} times"
-        yield Violation(where=where, message=message, hint="set autoep_size above 1, or autotp_size to 1")
+        yield violation(config, _EXPERTS, message, "set autoep_size above 1, or autotp_size to 1")
     if tensor > 1 and (config.offloads("optimizer") or (config.offloads("param") and config.stage == 3)):
         message = f"AutoEP with autotp_size: {tensor} is refused with offload"
-        yield Violation(where=where, message=message, hint="remove the offload, or set autotp_size to 1")
+        yield violation(config, _EXPERTS, message, "remove the offload, or set autotp_size to 1")
 
 
 @configs.rule("MOE012", WARNING, "silent", deepspeed_now("module_inject/auto_ep_config.py:46"), since=(0, 19, 2))

@@ -13,7 +13,7 @@ from ...numbers import divisors, listed
 from ...rule import Subject, subject
 from ...sources import deepspeed, deepspeed_now, derived
 from ..huggingface import parallelism
-from ..violations import violation
+from ..violations import suggest, violation
 from .subjects import Run, configs, runs
 from .values import shown
 
@@ -164,7 +164,7 @@ def tensor_presets_are_known(config: Config) -> Violations:
     name = config.text(pointer)
     if name is not None and name.lower() not in _MODELS:
         message = f"unknown preset_model {shown(name)} is silently ignored: AutoTP guesses the layers itself"
-        yield violation(config, pointer, message, f"use one of {', '.join(_MODELS)}")
+        yield violation(config, pointer, message, suggest(name, _MODELS))
 
 
 @_ulysses.rule("SP001", ERROR, "training", deepspeed("sequence/layer.py:40"))

@@ -143,9 +143,8 @@ def torch_schedules_drive_torch_optimizers(schedule: Schedule) -> Violations:
     wrapper = f"ZeRO stage {stage}" if stage else precision if precision in ("fp16", "bf16") else None
     if wrapper:
         message = f"type: {shown(schedule.name)} is torch's, which refuses the wrapped optimizer of {wrapper}"
-        yield violation(
-            schedule.config, TYPE, message, f"use one of {', '.join(_ACCEPTED)}, or build the schedule in the script"
-        )
+        hint = f"use {listed(_ACCEPTED)}, or build the schedule in the script"
+        yield violation(schedule.config, TYPE, message, hint)
 
 
 @_known.rule("OPT030", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:313, :414, :703"))
