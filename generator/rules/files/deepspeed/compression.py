@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from ....documents.deepspeed_config import Config
-from ....findings import ERROR, Violation, Violations
+from ....findings import ERROR, Violations
 from ....job.pointer import escape
+from ...numbers import listed
+from ..violations import violation
 from .problem import named, shown
 from .subjects import configs
 
@@ -56,7 +58,7 @@ def compression_can_be_read(config: Config) -> Violations:
     Fix: complete the technique, or remove it
     """
     for problem in _problems(config) if config.schema.section(_TOP) is not None else ():
-        yield Violation(where=config.locate(problem.pointer), message=problem.message, hint=problem.hint)
+        yield violation(config, problem.pointer, problem.message, problem.hint)
 
 
 def _problems(config: Config) -> Iterator[_Problem]:
@@ -93,7 +95,7 @@ def _of_technique(place: str, block: Any, technique: _Technique) -> Iterator[_Pr
 def _shared(place: str, shared: Mapping[str, Any], technique: _Technique) -> Iterator[_Problem]:
     for key, choices in technique.choices.items():
         if key in shared and shared[key] not in choices:
-            message = f"{named(f'{place}/{key}')} must be {' or '.join(choices)}, not {shown(shared[key])}"
+            message = f"{named(f'{place}/{key}')} must be {listed(choices)}, not {shown(shared[key])}"
             yield _Problem(f"{place}/{key}", message, f'use "{choices[0]}"')
     for key in technique.required_when_on if shared.get("enabled") else ():
         if key not in shared:

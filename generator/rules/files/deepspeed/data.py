@@ -11,6 +11,7 @@ from ....findings import ERROR, WARNING, Violation, Violations
 from ....job.pointer import escape
 from ...rule import subject
 from ...sources import deepspeed, deepspeed_now, derived
+from ..violations import suggest, violation
 from .subjects import configs
 from .values import shown
 
@@ -47,7 +48,7 @@ class _Curriculum(NamedTuple):
 
     def violation(self, key: str, message: str, hint: str) -> Violation:
         """A violation at one of its keys."""
-        return Violation(where=self.config.locate(f"{self.pointer}/{key}"), message=message, hint=hint)
+        return violation(self.config, f"{self.pointer}/{key}", message, hint)
 
 
 @subject("DeepSpeed config")
@@ -78,10 +79,10 @@ def curricula_are_complete(curriculum: _Curriculum) -> Violations:
     missing += [f"schedule_config.{key}" for key in required if key not in schedule]
     if missing:
         where = curriculum.config.locate_key(curriculum.pointer)
-        yield Violation(where=where, message=f"the curriculum has no {', '.join(missing)}", hint="add them")
+        yield Violation(where=where, message=f"the curriculum has no {', '.join(missing)}", hint="add what is missing")
     if isinstance(kind, str) and kind not in _SCHEDULES:
-        hint = f"use one of {', '.join(_SCHEDULES)}"
-        yield curriculum.violation("schedule_type", f"unknown schedule_type {shown(kind)}", hint)
+        message = f"unknown schedule_type {shown(kind)}"
+        yield curriculum.violation("schedule_type", message, suggest(kind, _SCHEDULES))
     levels, steps = schedule.get("difficulty"), schedule.get("max_step")
     if kind != "fixed_discrete" or not isinstance(levels, list) or not isinstance(steps, list):
         return
@@ -118,8 +119,7 @@ def parts_are_switched_off_themselves(config: Config) -> Violations:
         if config.switch(f"{pointer}/enabled") and around:
             outer = " and ".join(block.rpartition("/")[2] for block in around)
             message = f"{name} runs although {outer} is not enabled: only its own switch is read"
-            where = config.locate(f"{pointer}/enabled")
-            yield Violation(where=where, message=message, hint="enable or disable all of them")
+            yield violation(config, f"{pointer}/enabled", message, "enable or disable all of them")
 
 
 @_dropping.rule("DATA006", ERROR, "init", deepspeed_now("runtime/engine.py:1438"))
@@ -133,7 +133,7 @@ def dropped_layers_are_counted(config: Config) -> Violations:
     count = config.whole(pointer)
     if isinstance(layers, list) and count is not None and count != len(layers):
         message = f"random_ltd_layer_num: {count}, but random_ltd_layer_id has {len(layers)}"
-        yield Violation(where=config.locate(pointer), message=message, hint=f"set it to {len(layers)}")
+        yield violation(config, pointer, message, f"set it to {len(layers)}")
 
 
 @_dropping.rule("DATA007", ERROR, "init", deepspeed_now(f"{_ROUTING}/scheduler.py:50; runtime/engine.py:1444"))
@@ -149,7 +149,7 @@ def dropping_has_no_rate(config: Config) -> Violations:
             "layer_token_lr_schedule is enabled, which DeepSpeed doesn't implement",
             'set "enabled" to false',
         )
-        yield Violation(where=config.locate(pointer), message=message, hint=hint)
+        yield violation(config, pointer, message, hint)
 
 
 @_curricula.rule("DATA008", ERROR, "silent", derived("the schedule rises from the lowest difficulty to the highest"))

@@ -32,14 +32,10 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "version": 0.2,
     "prefer_larger_batch": True,
 }  #: deepspeed/elasticity/constants.py
-_LEAST: Final = {
-    "max_train_batch_size": 1,
-    "min_gpus": 1,
-    "max_gpus": 1,
-    "model_parallel_size": 1,
-    "num_gpus_per_node": 1,
-    "min_time": 0,
-}
+#: Numbers of the block, which are at least 1, but for the time.
+_NUMBERS: Final = (
+    *("max_train_batch_size", "min_gpus", "max_gpus", "model_parallel_size", "num_gpus_per_node", "min_time"),
+)
 _VARIABLE: Final = "DEEPSPEED_ELASTICITY_CONFIG"
 _COMPARED: Final = ("max_train_batch_size", "micro_batch_sizes", "version")  #: by DeepSpeed, with the variable
 
@@ -78,8 +74,8 @@ class _Elastic:
         if not isinstance(sizes, list) or not sizes or not all(isinstance(s, int) and s > 0 for s in sizes):
             message = "`elasticity.micro_batch_sizes` must be a list of integers greater than 0"
             yield self.violation("micro_batch_sizes", message, "write [2, 4, 8]")
-        for key in (key for key in _LEAST if key in self.block):
-            value, least = self.get(key), _LEAST[key]
+        for key in (key for key in _NUMBERS if key in self.block):
+            value, least = self.get(key), 0 if key == "min_time" else 1
             if not isinstance(value, int | float) or value < least:
                 message = f"`elasticity.{key}` must be a number of at least {least}, not {shown(value)}"
                 yield self.violation(key, message, f"write {_DEFAULTS.get(key, 2000)}")
@@ -181,7 +177,7 @@ def _against_gpus(elastic: _Elastic, gpus: Number, replicas: int) -> Violations:
         fitting = [most // (size * gpus) * size * gpus for size in sizes]
         if (max(fitting) if larger else min(fitting)) > 0:
             return
-    message = f"{shown(gpus)} GPUs are not one of the counts that divide the elastic batch of {batch * replicas}"
+    message = f"{shown(gpus)} is not one of the GPU counts that divide the elastic batch of {batch * replicas}"
     hint = f"use {listed(nearest(valid, int(gpus)))} GPUs" if valid else "use other micro batches"
     yield elastic.violation("micro_batch_sizes", message, hint)
 

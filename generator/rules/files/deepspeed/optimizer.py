@@ -9,6 +9,7 @@ from ....documents.deepspeed_config import Config
 from ....documents.hjson.edits import move_member, rename_key
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ...sources import deepspeed_now
+from ..violations import violation
 from .subjects import building, configs
 from .values import removed, shown, unused
 
@@ -79,7 +80,7 @@ def clipping_is_written(config: Config) -> Violations:
     names = (_CLIPPING, "/max_grad_norm", f"{_PARAMS}/max_grad_norm")
     if config.json.data and not any(config.has(pointer) for pointer in names):
         message = f"gradient_clipping is not set: this DeepSpeed's default is {default}, but it is {other}"
-        yield Violation(where=config.locate(""), message=message, hint='add "gradient_clipping": 1.0, or 0 for never')
+        yield violation(config, "", message, 'add "gradient_clipping": 1.0, or 0 for never')
 
 
 @configs.rule("OPT017", ERROR, "silent", deepspeed_now("runtime/engine.py:3506"))
@@ -92,7 +93,7 @@ def clipping_is_a_norm(config: Config) -> Violations:
     norm = config.clipping
     if norm is not None and norm < 0:
         message = f"gradient_clipping: {shown(norm)} is below 0, so gradients are silently not clipped"
-        yield Violation(where=config.locate(_CLIPPING), message=message, hint="use 1.0, or 0 for never")
+        yield violation(config, _CLIPPING, message, "use 1.0, or 0 for never")
 
 
 @building.rule("OPT018", ERROR, "silent", deepspeed_now("runtime/config.py:290"))
@@ -120,7 +121,7 @@ def optimizer_is_known(config: Config) -> Violations:
         same = [known for known in _TORCH if known.lower() == name.lower()]
         close = same or difflib.get_close_matches(name, (*_TORCH, "Lion", "Lamb"), n=1) or ["AdamW"]
         message = f"unknown optimizer {shown(name)}: neither DeepSpeed nor torch.optim has it"
-        yield Violation(where=config.locate(_TYPE), message=message, hint=f'use "{close[0]}"')
+        yield violation(config, _TYPE, message, f'use "{close[0]}"')
 
 
 @building.rule("OPT005", ERROR, "silent", deepspeed_now("runtime/config.py:297"))
@@ -156,8 +157,7 @@ def adam_decays_as_named(config: Config) -> Violations:
     if config.optimizer == "adam" and decay and not config.has(f"{_PARAMS}/adam_w_mode"):
         message = f"type: {shown(config.value(_TYPE))} decays weights as AdamW does, by {shown(decay)}:"
         hint = 'use "AdamW", or set "adam_w_mode" to false'
-        where = config.locate(_TYPE)
-        yield Violation(where=where, message=f"{message} adam_w_mode is true by default", hint=hint)
+        yield violation(config, _TYPE, f"{message} adam_w_mode is true by default", hint)
 
 
 @building.rule("OPT019", WARNING, "silent", deepspeed_now("runtime/engine.py:2492"))
@@ -170,7 +170,7 @@ def adamw_is_adamw(config: Config) -> Violations:
     pointer = f"{_PARAMS}/adam_w_mode"
     if config.optimizer == "adamw" and config.switch(pointer, True) is False:
         message = 'adam_w_mode: false has no effect: type "AdamW" decays weights apart from the gradient'
-        yield Violation(where=config.locate(pointer), message=message, hint='use type "Adam", or remove adam_w_mode')
+        yield violation(config, pointer, message, 'use type "Adam", or remove adam_w_mode')
 
 
 @configs.rule("OPT007", ERROR, "init", deepspeed_now("runtime/engine.py:2021"))
@@ -182,7 +182,7 @@ def lamb_scales_dynamically(config: Config) -> Violations:
     """
     if config.optimizer == "lamb" and config.number(_SCALE):
         message = f"loss_scale: {shown(config.value(_SCALE))} is static, which DeepSpeed refuses with LAMB"
-        yield Violation(where=config.locate(_SCALE), message=message, hint="set loss_scale to 0")
+        yield violation(config, _SCALE, message, "set loss_scale to 0")
 
 
 @building.rule("OPT020", NOTE, "silent", deepspeed_now("runtime/engine.py:2592"))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Final
 
 from ....documents.deepspeed_config import Config, number_of
 from ....findings import ERROR, WARNING, Violation, Violations
 from ....job.pointer import escape
 from ...sources import deepspeed_now, derived, megatron_deepspeed
+from ..violations import suggest, violation
 from .subjects import building, configs
 from .values import removed, shown
 
@@ -62,9 +62,7 @@ def _unknown(config: Config, accepted: frozenset[str], message: str) -> Violatio
     """A violation for each parameter that is not accepted; `message` has a place for its name."""
     for key in config.block(_PARAMS):
         if key not in accepted and key != "max_grad_norm":  # for which there is a rule of its own
-            close = difflib.get_close_matches(key, sorted(accepted), n=1)
-            hint = f"use {close[0]}" if close else f"use one of {', '.join(sorted(accepted - _SWITCHES))}"
-            where = config.locate_key(f"{_PARAMS}/{escape(key)}")
+            where, hint = config.locate_key(f"{_PARAMS}/{escape(key)}"), suggest(key, sorted(accepted))
             yield Violation(where=where, message=message.format(key), hint=hint)
 
 
@@ -92,7 +90,7 @@ def deepspeeds_adam_has_no_amsgrad(config: Config) -> Violations:
     own = name == "lamb" or (name in ("adam", "adamw") and config.switch(f"{_PARAMS}/torch_adam") is False)
     if config.switch(pointer) and own:
         message = f"amsgrad: true is refused by DeepSpeed's {shown(config.value(_TYPE))}"
-        yield Violation(where=config.locate(pointer), message=message, hint="remove it, or set torch_adam to true")
+        yield violation(config, pointer, message, "remove it, or set torch_adam to true")
 
 
 @building.rule("OPT023", ERROR, "silent", derived("a step is the rate times a direction"))
@@ -107,8 +105,7 @@ def rates_are_above_zero(config: Config) -> Violations:
         return
     if rate < 0 or config.read("/scheduler/type") not in (*_SETS_RATES, "WarmupLR"):
         effect = "trains nothing" if rate == 0 else "raises the loss, or is refused"
-        where, message = config.locate(f"{_PARAMS}/lr"), f"lr: {shown(rate)} {effect}"
-        yield Violation(where=where, message=message, hint="use a rate greater than 0")
+        yield violation(config, f"{_PARAMS}/lr", f"lr: {shown(rate)} {effect}", "use a rate greater than 0")
 
 
 @configs.rule("OPT024", WARNING, "silent", _RATES)
@@ -123,7 +120,7 @@ def rates_are_written(config: Config) -> Violations:
     misplaced = config.has("/optimizer/lr")  # which another rule reports
     if config.consumer == "deepspeed" and default and not (sets or misplaced or config.has(f"{_PARAMS}/lr")):
         message = f"lr is not set: {shown(config.value(_TYPE))} trains at its default, {default}"
-        yield Violation(where=config.locate(_TYPE), message=message, hint='add "lr" to params')
+        yield violation(config, _TYPE, message, 'add "lr" to params')
 
 
 @building.rule("OPT025", ERROR, "init", derived("params reach Python constructors as they are in the JSON"))
@@ -137,8 +134,7 @@ def numbers_are_no_text(config: Config) -> Violations:
         for key, value in config.block(block).items():
             if isinstance(value, str) and _is_number(value):
                 message = f'{key}: "{value}" is text, which the constructor compares with numbers: TypeError'
-                where = config.locate(f"{block}/{escape(key)}")
-                yield Violation(where=where, message=message, hint=f"write {value} without quotes")
+                yield violation(config, f"{block}/{escape(key)}", message, f"write {value} without quotes")
 
 
 def _is_number(text: str) -> bool:
@@ -161,7 +157,7 @@ def betas_are_two(config: Config) -> Violations:
         return
     if not isinstance(betas, list) or len(betas) != 2 or not all(beta == "auto" or _is_beta(beta) for beta in betas):
         message = f"betas: {shown(betas)} are not two numbers from 0 up to, but not including, 1"
-        yield Violation(where=config.locate(f"{_PARAMS}/betas"), message=message, hint="set betas to [0.9, 0.999]")
+        yield violation(config, f"{_PARAMS}/betas", message, "set betas to [0.9, 0.999]")
 
 
 def _is_beta(value: object) -> bool:
