@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from .job.records import Job
     from .search.plan import Infeasible, Plan, SearchResult
 
+# Imports within functions save start-up time.
+
 __all__ = [
     "Finding",
     "Infeasible",

@@ -127,6 +127,11 @@ class Config(DsConfig):
         names = {(True, False): "fp16", (False, True): "bf16", (False, False): "fp32"}
         return names.get(states)
 
+    @property
+    def auto_precision(self) -> bool:
+        """Whether the file has "auto" for whether fp16 or bf16 is enabled."""
+        return "auto" in (self.value("/fp16/enabled"), self.value(f"{self.bf16}/enabled"))
+
     def offload(self, what: Offloaded) -> Device | None:
         """Where optimizer states or parameters are kept, by the new keys or the deprecated ones."""
         section = f"{ZERO}/offload_{what}"
@@ -180,7 +185,8 @@ class Config(DsConfig):
         """What the parser makes of a key: models convert values and drop "auto", mappings keep what is written."""
         section, key = pointer.rpartition("/")[0], self.schema.key(pointer)
         home = self.schema.section(section)
-        names = home.names_of(key) if home and key else ()
+        elsewhere = self.has(section) and not self.has(pointer)
+        names = home.names_of(key) if elsewhere and home and key else ()
         place = next((f"{section}/{name}" for name in names if self.has(f"{section}/{name}")), pointer)
         value = self.value(place)
         if value == "auto" and self.filled:

@@ -79,7 +79,7 @@ def _offload(config: Config) -> str:
 
 def _training(config: Config, submission: Submission, batch: int) -> dict[str, object]:
     """The least that any training of the model is: a token a sequence, where no job gives more."""
-    is_auto = config.filled or any(config.value(f"/{name}/enabled") == "auto" for name in ("fp16", "bf16"))
+    is_auto = config.filled or config.auto_precision
     return {
         "sequence_length": submission.job.training.sequence_length if submission.job else 1,
         "global_batch": batch,

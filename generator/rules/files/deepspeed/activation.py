@@ -2,123 +2,105 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from ....documents.deepspeed_config import Config
-from ....documents.submission import FILLERS, Submission
+from ....documents.submission import Submission
 from ....documents.world import world_of
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
-from ...rule import submissions
+from ...rule import subject
 from ...sources import deepspeed, deepspeed_now, derived
-from .subjects import configs
+from .running import while_on
+from .subjects import Run, configs, runs
 from .values import shown
 
-ACT: Final = "/activation_checkpointing"
-CONTIGUOUS: Final = f"{ACT}/contiguous_memory_optimization"
-PARTITIONED: Final = f"{ACT}/partition_activations"
+_ACT: Final = "/activation_checkpointing"
+_CONTIGUOUS: Final = f"{_ACT}/contiguous_memory_optimization"
+_PARTITIONED: Final = f"{_ACT}/partition_activations"
+_COUNT: Final = f"{_ACT}/number_checkpoints"
+_DEEPSPEEDS: Final = "runtime/activation_checkpointing/checkpointing.py"
 
 
-@submissions.rule(
-    "ACT001",
-    ERROR,
-    "init",
-    deepspeed("runtime/activation_checkpointing/checkpointing.py:1239"),
-    reads=("DeepSpeed config",),
-)
-def contiguous_checkpoints_are_partitioned(submission: Submission) -> Violations:
-    """contiguous_memory_optimization goes with partition_activations.
+@subject("DeepSpeed config")
+def _contiguous(submission: Submission) -> Iterator[Run]:
+    """The configs with contiguous checkpoints; Megatron's arguments go before the block."""
+    return (run for run in runs(submission) if not submission.megatron and run.config.switch(_CONTIGUOUS))
+
+
+@_contiguous.rule("ACT001", ERROR, "init", deepspeed(f"{_DEEPSPEEDS}:1239"))
+def contiguous_checkpoints_are_partitioned(run: Run) -> Violations:
+    """contiguous_memory_optimization is used with partition_activations.
 
     Prevents: `Contiguous Checkpointing is only available with partitioned activations`
-    Fix: both, or neither
+    Fix: enable both, or neither
     """
-    for config in configs(submission) if not submission.megatron else ():
-        if config.switch(CONTIGUOUS) and config.switch(PARTITIONED) is False:
-            message = "contiguous_memory_optimization: true needs partition_activations: true"
-            yield Violation(where=config.locate(CONTIGUOUS), message=message, hint="both, or neither")
+    if run.config.switch(_PARTITIONED) is False:
+        message = "contiguous_memory_optimization: true requires partition_activations: true"
+        yield Violation(where=run.config.locate(_CONTIGUOUS), message=message, hint="enable both, or neither")
 
 
-@submissions.rule(
-    "ACT002",
-    WARNING,
-    "init",
-    deepspeed("runtime/activation_checkpointing/checkpointing.py:1241"),
-    reads=("DeepSpeed config",),
-)
-def contiguous_checkpoints_are_counted(submission: Submission) -> Violations:
-    """contiguous_memory_optimization knows how many checkpoints there are.
+@_contiguous.rule("ACT002", WARNING, "init", deepspeed(f"{_DEEPSPEEDS}:1241"))
+def contiguous_checkpoints_are_counted(run: Run) -> Violations:
+    """contiguous_memory_optimization is used with number_checkpoints.
 
     Prevents: `Must specify the number of layers with contiguous memory checkpointing`
-    Fix: number_checkpoints
+    Fix: add number_checkpoints
     """
-    for config in configs(submission) if not submission.megatron else ():
-        if config.switch(CONTIGUOUS) and config.value(f"{ACT}/number_checkpoints") is None:
-            message = "contiguous_memory_optimization: true needs number_checkpoints, unless the script passes it"
-            layers = f": {submission.model.layers}" if submission.model else ": the number of layers"
-            yield Violation(where=config.locate(CONTIGUOUS), message=message, hint=f'"number_checkpoints"{layers}')
+    if run.config.value(_COUNT) is None:
+        message = "contiguous_memory_optimization: true requires number_checkpoints, unless the script passes it"
+        layers = run.submission.model.layers if run.submission.model else "the number of layers"
+        hint = f'add "number_checkpoints": {layers}'
+        yield Violation(where=run.config.locate(_CONTIGUOUS), message=message, hint=hint)
 
 
-@submissions.rule(
-    "ACT003",
-    WARNING,
-    "silent",
-    derived("a checkpoint is split among the ranks of its tensor parallel group"),
-    reads=("DeepSpeed config",),
-)
-def partitions_have_tensor_ranks(submission: Submission) -> Violations:
-    """partition_activations spreads checkpoints over tensor ranks, so there are some.
+@runs.rule("ACT003", WARNING, "silent", derived("a checkpoint is split among the ranks of its tensor parallel group"))
+def partitions_have_tensor_ranks(run: Run) -> Violations:
+    """partition_activations is used with tensor parallelism: it spreads checkpoints over tensor ranks.
 
-    Prevents: a setting that looks effective and is not
-    Fix: leave it out
+    Prevents: The setting silently has no effect.
+    Fix: remove it
     """
-    told = bool(submission.megatron) or submission.consumer in FILLERS
-    for config in configs(submission) if told and world_of(submission).tensor == 1 else ():
-        if config.switch(PARTITIONED) and submission.consumer not in FILLERS:
-            message = "partition_activations: true has no effect: there is one tensor rank to spread over"
-            yield Violation(where=config.locate(PARTITIONED), message=message, hint="false")
+    known = run.submission.megatron and not run.config.filled
+    if known and world_of(run.submission).tensor == 1 and run.config.switch(_PARTITIONED):
+        message, hint = "partition_activations: true has no effect: there is one tensor rank", "set it to false"
+        yield Violation(where=run.config.locate(_PARTITIONED), message=message, hint=hint)
 
 
-@submissions.rule(
-    "ACT005",
-    WARNING,
-    "silent",
-    derived("Transformers' models call torch.utils.checkpoint, never deepspeed.checkpointing"),
-    reads=("DeepSpeed config",),
-)
-def trainers_checkpoint_by_themselves(submission: Submission) -> Violations:
+@runs.rule("ACT005", WARNING, "silent", derived("Transformers' models call torch.utils.checkpoint only"))
+def trainers_checkpoint_by_themselves(run: Run) -> Violations:
     """Hugging Face models checkpoint activations by gradient_checkpointing, not by DeepSpeed's block.
 
-    Prevents: no checkpointing at all: out of memory where the plan said it fits
-    Fix: gradient_checkpointing
+    Prevents: Nothing is checkpointed, and memory runs out.
+    Fix: use gradient_checkpointing
     """
-    for config in configs(submission) if submission.consumer in FILLERS else ():
-        on = [key for key in ("partition_activations", "cpu_checkpointing") if config.switch(f"{ACT}/{key}")]
-        if on and not any(arguments.value("gradient_checkpointing") for arguments in submission.training_arguments):
-            message = f"activation_checkpointing ({', '.join(on)}) has no effect: Transformers' models don't call it"
-            hint = "gradient_checkpointing: true in TrainingArguments"
-            yield Violation(where=config.locate_key(ACT), message=message, hint=hint)
+    config, arguments = run.config, run.submission.training_arguments
+    on = [key for key in ("partition_activations", "cpu_checkpointing") if config.switch(f"{_ACT}/{key}")]
+    if config.filled and on and not any(one.value("gradient_checkpointing") for one in arguments):
+        message = f"activation_checkpointing ({', '.join(on)}) has no effect: Transformers' models don't call it"
+        hint = "set gradient_checkpointing: true in TrainingArguments"
+        yield Violation(where=config.locate_key(_ACT), message=message, hint=hint)
 
 
-@configs.rule("ACT008", NOTE, "silent", deepspeed_now("runtime/activation_checkpointing/checkpointing.py:1186"))
+@configs.rule("ACT008", NOTE, "silent", deepspeed_now(f"{_DEEPSPEEDS}:1186"))
 def checkpointing_is_not_profiled(config: Config) -> Violations:
-    """Checkpointing is neither timed nor synchronised in production.
+    """Checkpointing is neither timed nor synchronized in production.
 
     Prevents: steps that wait for their own measurement
-    Fix: false
+    Fix: set them to false
     """
     for key in ("profile", "synchronize_checkpoint_boundary"):
-        if config.switch(f"{ACT}/{key}"):
-            message = f"{key}: true makes the host wait for the GPU at every checkpoint"
-            yield Violation(where=config.locate(f"{ACT}/{key}"), message=message, hint=f"{key}: false")
+        yield from while_on(config, f"{_ACT}/{key}", "makes the host wait for the GPU at every checkpoint")
 
 
-@configs.rule("ACT009", ERROR, "training", derived("the size of a buffer is divided among so many checkpoints"))
+@configs.rule("ACT009", ERROR, "training", derived("a buffer's size is divided among so many checkpoints"))
 def checkpoints_are_counted_from_1(config: Config) -> Violations:
-    """number_checkpoints is above zero.
+    """number_checkpoints is an integer greater than 0.
 
-    Prevents: buffers of no size at the first checkpoint
-    Fix: the number of layers
+    Prevents: buffers of size 0 at the first checkpoint
+    Fix: write the number of layers
     """
-    count = config.number(f"{ACT}/number_checkpoints")
+    count = config.number(_COUNT)
     if count is not None and (count <= 0 or count != int(count)):
-        message = f"number_checkpoints: {shown(count)} is no whole number above zero"
-        yield Violation(where=config.locate(f"{ACT}/number_checkpoints"), message=message, hint="the number of layers")
+        message = f"number_checkpoints must be an integer greater than 0, not {shown(count)}"
+        yield Violation(where=config.locate(_COUNT), message=message, hint="write the number of layers")

@@ -2,111 +2,120 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
-from ....documents.deepspeed_config import Config
+from ....documents.deepspeed_config import Config, Offloaded
+from ....documents.submission import Submission
 from ....findings import ERROR, WARNING, Violation, Violations
+from ...rule import subject
 from ...sources import deepspeed_now
 from .subjects import configs
 from .values import unused
 from .walk import reported
 
-COMPILE: Final = "/compile"
+_COMPILE: Final = "/compile"
+_SWITCH: Final = f"{_COMPILE}/deepcompile"
+_PASSES: Final = f"{_COMPILE}/passes"
+_NON_MOE: Final = f"{_COMPILE}/autoep_non_moe"
 _OFFLOADS: Final = ("offload_parameters", "offload_opt_states", "offload_activation")
+_OFFLOADED: Final[tuple[Offloaded, ...]] = ("optimizer", "param")
+
+
+@subject("DeepSpeed config")
+def _compiled(submission: Submission) -> Iterator[Config]:
+    return (config for config in configs(submission) if config.switch(_SWITCH))
+
+
+def _passes(config: Config) -> list[object]:
+    passes = config.value(_PASSES)
+    return passes if isinstance(passes, list) else []
 
 
 @reported("CMP001", ERROR, "parse", deepspeed_now("compile/config.py:9; compile/config.py:76"), since=(0, 18, 9))
 def passes_are_known() -> None:
-    """DeepCompile knows every pass.
+    """Each pass is one of DeepCompile's.
 
     Prevents: `ValidationError: Input should be 'z1', 'z3', 'autosp' or 'autotp'`
     Fix: use a known pass
     """
 
 
-@configs.rule("CMP002", WARNING, "silent", deepspeed_now("runtime/engine.py:5802"), since=(0, 17, 6))
+@_compiled.rule("CMP002", WARNING, "silent", deepspeed_now("runtime/engine.py:5802"), since=(0, 17, 6))
 def deepcompile_has_a_stage(config: Config) -> Violations:
-    """DeepCompile compiles ZeRO, so there is a stage; at stage 0 torch compiles alone.
+    """DeepCompile, which compiles ZeRO, is used at stage 1, 2 or 3: at stage 0 torch compiles alone.
 
-    Prevents: a job that is not compiled the way the config says
-    Fix: a ZeRO stage
+    Prevents: a job that is silently compiled by torch only
+    Fix: use a ZeRO stage
     """
-    if config.switch(f"{COMPILE}/deepcompile") and config.stage == 0 and not config.has(f"{COMPILE}/passes"):
-        message = "deepcompile: true at ZeRO stage 0 falls back to torch's compiler, told only in the log"
-        yield Violation(where=config.locate(f"{COMPILE}/deepcompile"), message=message, hint="stage 1, 2 or 3")
+    if config.stage == 0 and not config.has(_PASSES):
+        message = "deepcompile: true at ZeRO stage 0 falls back to torch's compiler, which only the log reports"
+        yield Violation(where=config.locate(_SWITCH), message=message, hint="use stage 1, 2 or 3")
 
 
 @configs.rule("CMP003", WARNING, "silent", deepspeed_now("runtime/engine.py:5928"), since=(0, 17, 6))
 def compile_is_switched_on(config: Config) -> Violations:
-    """DeepCompile's settings are there with deepcompile.
+    """DeepCompile's settings are written with deepcompile: true.
 
-    Prevents: settings that look effective and aren't
-    Fix: deepcompile: true
+    Prevents: The settings silently have no effect.
+    Fix: set deepcompile to true
     """
-    off = config.switch(f"{COMPILE}/deepcompile") is False
-    if off and not config.switch(f"{COMPILE}/autoep_non_moe"):
-        here = [key for key in config.block(COMPILE) if key in (*_OFFLOADS, "passes")]
-        used = [f"{COMPILE}/{key}" for key in here if config.value(f"{COMPILE}/{key}") not in (False, None)]
+    if config.switch(_SWITCH) is False and not config.switch(_NON_MOE):
+        here = [f"{_COMPILE}/{key}" for key in config.block(_COMPILE) if key in (*_OFFLOADS, "passes")]
+        used = (pointer for pointer in here if config.value(pointer) not in (False, None))
         yield from unused(config, used, "without deepcompile: true")
 
 
-@configs.rule(
-    "CMP004", ERROR, "training", deepspeed_now("compile/init_z3.py:100; compile/init_z3.py:147"), since=(0, 19, 8)
-)
+@_compiled.rule("CMP004", ERROR, "training", deepspeed_now("compile/init_z3.py:100, :147"), since=(0, 19, 8))
 def one_thing_is_offloaded(config: Config) -> Violations:
-    """DeepCompile at stage 3 offloads one kind of thing.
+    """DeepCompile at stage 3 offloads one of parameters, optimizer states and activations.
 
     Prevents: a ValueError when the engine compiles
-    Fix: one of them
+    Fix: set one of them to true
     """
-    on = [key for key in _OFFLOADS if config.switch(f"{COMPILE}/{key}")]
-    if config.switch(f"{COMPILE}/deepcompile") and config.stage == 3 and len(on) > 1:
-        message = f"{' and '.join(on)} are both true, which DeepCompile refuses"
-        yield Violation(where=config.locate(f"{COMPILE}/{on[1]}"), message=message, hint="one of them")
+    on = [key for key in _OFFLOADS if config.switch(f"{_COMPILE}/{key}")]
+    if config.stage == 3 and len(on) > 1:
+        message, hint = f"{' and '.join(on)} are both true, which DeepCompile refuses", "set one of them to true"
+        yield Violation(where=config.locate(f"{_COMPILE}/{on[1]}"), message=message, hint=hint)
 
 
-@configs.rule("CMP005", ERROR, "training", deepspeed_now("compile/init_z3.py:93"), since=(0, 19, 8))
+@_compiled.rule("CMP005", ERROR, "training", deepspeed_now("compile/init_z3.py:93"), since=(0, 19, 8))
 def one_side_offloads_states(config: Config) -> Violations:
-    """Optimizer states are offloaded by DeepCompile or by ZeRO.
+    """Optimizer states are offloaded by DeepCompile or by ZeRO, not both.
 
     Prevents: a ValueError when the engine compiles
-    Fix: one of the two
+    Fix: remove one of the two
     """
-    pointer, device = f"{COMPILE}/offload_opt_states", config.offload("optimizer")
-    compiled = config.switch(f"{COMPILE}/deepcompile") and config.switch(pointer)
-    if compiled and config.stage == 3 and device in ("cpu", "nvme"):
-        message = f"offload_opt_states: true is refused with offload_optimizer to {device}"
-        yield Violation(where=config.locate(pointer), message=message, hint="one of the two")
+    pointer = f"{_COMPILE}/offload_opt_states"
+    if config.switch(pointer) and config.stage == 3 and config.offloads("optimizer"):
+        message = f"offload_opt_states: true is refused with offload_optimizer to {config.offload('optimizer')}"
+        yield Violation(where=config.locate(pointer), message=message, hint="remove one of the two")
 
 
-@configs.rule("CMP006", ERROR, "training", deepspeed_now("runtime/engine.py:5842"), since=(0, 19, 8))
+@_compiled.rule("CMP006", ERROR, "training", deepspeed_now("runtime/engine.py:5842"), since=(0, 19, 8))
 def autotp_pass_goes_alone(config: Config) -> Violations:
     """The pass autotp runs without the passes of ZeRO and AutoSP.
 
     Prevents: NotImplementedError when the engine compiles
-    Fix: autotp alone
+    Fix: use autotp alone
     """
-    passes = config.value(f"{COMPILE}/passes")
-    if not config.switch(f"{COMPILE}/deepcompile") or not isinstance(passes, list) or "autotp" not in passes:
-        return
+    passes = _passes(config)
     others = [name for name in ("z1", "z3", "autosp") if name in passes]
-    if others:
+    if "autotp" in passes and others:
         message = f"the pass autotp is refused together with {', '.join(others)}"
-        yield Violation(where=config.locate(f"{COMPILE}/passes"), message=message, hint='["autotp"]')
+        yield Violation(where=config.locate(_PASSES), message=message, hint='set passes to ["autotp"]')
 
 
-@configs.rule("CMP007", WARNING, "silent", deepspeed_now("runtime/engine.py:5770"), since=(0, 18, 9))
+@_compiled.rule("CMP007", WARNING, "silent", deepspeed_now("runtime/engine.py:5770"), since=(0, 18, 9))
 def autosp_has_a_low_stage(config: Config) -> Violations:
     """The pass autosp runs at ZeRO stages 0 and 1.
 
-    Prevents: a job without the sequence parallelism that the config says
-    Fix: stage 0 or 1
+    Prevents: Sequence parallelism is silently not applied.
+    Fix: use stage 0 or 1
     """
-    passes, stage = config.value(f"{COMPILE}/passes"), config.stage
-    on = config.switch(f"{COMPILE}/deepcompile") and isinstance(passes, list) and "autosp" in passes
-    if on and stage in (2, 3):
-        message = f"the pass autosp at ZeRO stage {stage} falls back to torch's compiler: no sequence parallelism"
-        yield Violation(where=config.locate(f"{COMPILE}/passes"), message=message, hint="stage 0 or 1")
+    if "autosp" in _passes(config) and config.stage in (2, 3):
+        message = f"the pass autosp at ZeRO stage {config.stage} runs torch's compiler: no sequence parallelism"
+        yield Violation(where=config.locate(_PASSES), message=message, hint="use stage 0 or 1")
 
 
 @configs.rule("CMP008", ERROR, "training", deepspeed_now("runtime/engine.py:5888"), since=(0, 19, 8))
@@ -114,15 +123,13 @@ def compiled_parents_go_alone(config: Config) -> Violations:
     """autoep_non_moe runs without DeepCompile, AutoTP, stage 3 and offload.
 
     Prevents: a ValueError when the engine compiles
-    Fix: one or the other
+    Fix: remove one or the other
     """
-    if not config.switch(f"{COMPILE}/autoep_non_moe"):
-        return
     tensor = config.value("/tensor_parallel/autotp_size", 0)
-    others = ["deepcompile"] if config.switch(f"{COMPILE}/deepcompile") else []
+    others = ["deepcompile"] if config.switch(_SWITCH) else []
     others += [f"autotp_size: {tensor}"] if isinstance(tensor, int) and tensor > 1 else []
     others += ["ZeRO stage 3"] if config.stage == 3 else []
-    others += [f"offload_{what}" for what in ("optimizer", "param") if config.offload(what) in ("cpu", "nvme")]
-    if others:
-        message = f"autoep_non_moe: true is refused with {', '.join(others)}"
-        yield Violation(where=config.locate(f"{COMPILE}/autoep_non_moe"), message=message, hint="one or the other")
+    others += [f"offload_{what}" for what in _OFFLOADED if config.offloads(what)]
+    if config.switch(_NON_MOE) and others:
+        message, hint = f"autoep_non_moe: true is refused with {', '.join(others)}", "remove one or the other"
+        yield Violation(where=config.locate(_NON_MOE), message=message, hint=hint)

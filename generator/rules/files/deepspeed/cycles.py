@@ -2,110 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
-from ....documents.deepspeed_config import Config
-from ....documents.submission import Submission
-from ....findings import ERROR, WARNING, Violation, Violations
-from ...rule import submissions
+from ....findings import ERROR, WARNING, Violations
 from ...sources import deepspeed_now
-from .subjects import building
+from .schedules import Schedule, schedules_of
 from .values import shown
 
-PARAMS: Final = "/scheduler/params"
+_range_tests: Final = schedules_of("LRRangeTest")
+_cycles: Final = schedules_of("OneCycle")
 
 
-def _with(submission: Submission, name: str) -> Iterator[Config]:
-    for config in building(submission):
-        if config.read("/scheduler/type") == name:
-            yield config
-
-
-@submissions.rule(
-    "OPT034", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:314"), reads=("DeepSpeed config",)
-)
-def range_tests_dont_train(submission: Submission) -> Violations:
-    """LRRangeTest raises the rate without end: it looks for a rate, it doesn't train with one.
+@_range_tests.rule("OPT034", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:314"))
+def range_tests_dont_train(schedule: Schedule) -> Violations:
+    """LRRangeTest is not used to train: it raises the rate without end, to find the highest usable one.
 
     Prevents: a loss that diverges by design
-    Fix: a training schedule
+    Fix: use a training schedule
     """
-    for config in _with(submission, "LRRangeTest"):
-        message = "LRRangeTest raises the learning rate until the job ends, to see where training breaks"
-        hint = "WarmupDecayLR or WarmupCosineLR to train"
-        yield Violation(where=config.locate("/scheduler/type"), message=message, hint=hint)
+    message = "LRRangeTest raises the learning rate until the job ends, to see where training diverges"
+    yield schedule.violation(message, "use WarmupDecayLR or WarmupCosineLR to train")
 
 
-@submissions.rule(
-    "OPT035", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:371"), since=(0, 19, 4), reads=("DeepSpeed config",)
-)
-def range_tests_take_steps(submission: Submission) -> Violations:
-    """lr_range_test_step_size is a whole number above zero.
+@_range_tests.rule("OPT035", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:371"), since=(0, 19, 4))
+def range_tests_take_steps(schedule: Schedule) -> Violations:
+    """lr_range_test_step_size is an integer greater than 0.
 
     Prevents: `lr_range_test_step_size must be a positive integer`
-    Fix: a whole number above zero
+    Fix: write an integer greater than 0
     """
-    for config in _with(submission, "LRRangeTest"):
-        pointer = f"{PARAMS}/lr_range_test_step_size"
-        value = config.number(pointer)
-        if value is not None and (value <= 0 or value != int(value)):
-            message = f"lr_range_test_step_size: {shown(value)} is no whole number above zero"
-            yield Violation(where=config.locate(pointer), message=message, hint="2000, the default")
+    key = "lr_range_test_step_size"
+    value = schedule.number(key)
+    if value is not None and (value <= 0 or value != int(value)):
+        message = f"{key} must be an integer greater than 0, not {shown(value)}"
+        yield schedule.in_params(key, message, "write 2000, the default")
 
 
-@submissions.rule(
-    "OPT036", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:527"), since=(0, 19, 4), reads=("DeepSpeed config",)
-)
-def cycles_have_a_length(submission: Submission) -> Violations:
-    """OneCycle's first half takes steps, and its second half no negative number of them.
+@_cycles.rule("OPT036", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:527"), since=(0, 19, 4))
+def cycles_have_a_length(schedule: Schedule) -> Violations:
+    """cycle_first_step_size is greater than 0, and cycle_second_step_size is 0 or more.
 
     Prevents: `cycle_first_step_size must be positive`
-    Fix: steps above zero
+    Fix: write numbers of steps greater than 0
     """
-    for config in _with(submission, "OneCycle"):
-        for key, lowest in (("cycle_first_step_size", "above 0"), ("cycle_second_step_size", "0 or more")):
-            value = config.number(f"{PARAMS}/{key}")
-            if value is not None and (value < 0 or (value == 0 and lowest == "above 0")):
-                message = f"{key}: {shown(value)} is not {lowest}"
-                yield Violation(where=config.locate(f"{PARAMS}/{key}"), message=message, hint="2000, the default")
+    for key, lowest in (("cycle_first_step_size", "greater than 0"), ("cycle_second_step_size", "0 or more")):
+        value = schedule.number(key)
+        if value is not None and (value < 0 or (value == 0 and lowest != "0 or more")):
+            yield schedule.in_params(key, f"{key} must be {lowest}, not {shown(value)}", "write 2000, the default")
 
 
-@submissions.rule(
-    "OPT037",
-    WARNING,
-    "silent",
-    deepspeed_now("runtime/lr_schedules.py:578; runtime/lr_schedules.py:691"),
-    reads=("DeepSpeed config",),
-)
-def cycles_leave_momentum(submission: Submission) -> Violations:
-    """OneCycle says whether it cycles the momentum: by default it replaces the optimizer's betas.
+@_cycles.rule("OPT037", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:578; runtime/lr_schedules.py:691"))
+def cycles_leave_momentum(schedule: Schedule) -> Violations:
+    """OneCycle sets cycle_momentum where the optimizer has betas: by default it replaces them.
 
-    Prevents: training with other betas than the optimizer's block says
-    Fix: cycle_momentum: false
+    Prevents: training with other betas than the optimizer's
+    Fix: set cycle_momentum to false
     """
-    for config in _with(submission, "OneCycle"):
-        betas = config.read("/optimizer/params/betas")
-        if isinstance(betas, list) and config.switch(f"{PARAMS}/cycle_momentum", True):
-            message = f"OneCycle replaces betas: {shown(betas)} by its own: 0.8 to 0.9 unless set, and 0.99"
-            where = config.locate("/scheduler/type")
-            yield Violation(where=where, message=message, hint='"cycle_momentum": false keeps the optimizer\'s')
+    betas = schedule.config.read("/optimizer/params/betas")
+    if isinstance(betas, list) and schedule.config.switch("/scheduler/params/cycle_momentum", True):
+        message = f"OneCycle replaces betas: {shown(betas)} with its own: 0.8 to 0.9 unless set, and 0.99"
+        yield schedule.violation(message, 'set "cycle_momentum" to false to keep the optimizer\'s')
 
 
-@submissions.rule(
-    "OPT038", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:540"), reads=("DeepSpeed config",)
-)
-def decays_have_steps(submission: Submission) -> Violations:
-    """OneCycle decays after its cycle only with a decay_step_size.
+@_cycles.rule("OPT038", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:540"))
+def decays_have_steps(schedule: Schedule) -> Violations:
+    """OneCycle's decay rates are used with a decay_step_size.
 
     Prevents: a rate that stays at cycle_min_lr where a decay is written
-    Fix: decay_step_size
+    Fix: add decay_step_size
     """
-    for config in _with(submission, "OneCycle"):
-        size = config.number(f"{PARAMS}/decay_step_size") if config.has(f"{PARAMS}/decay_step_size") else 0.0
-        for key in ("decay_lr_rate", "decay_mom_rate"):
-            rate = config.number(f"{PARAMS}/{key}")
-            if rate and size == 0:
-                message = f"{key}: {shown(rate)} has no effect: decay_step_size is 0, so nothing decays after the cycle"
-                where = config.locate(f"{PARAMS}/{key}")
-                yield Violation(where=where, message=message, hint='"decay_step_size": the steps of a decay')
+    size = schedule.number("decay_step_size") if schedule.has("decay_step_size") else 0
+    for key in ("decay_lr_rate", "decay_mom_rate") if size == 0 else ():
+        if rate := schedule.number(key):
+            message = f"{key}: {shown(rate)} has no effect: decay_step_size is 0, so nothing decays after the cycle"
+            yield schedule.in_params(key, message, 'add "decay_step_size": the steps of a decay')

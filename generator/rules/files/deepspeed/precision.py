@@ -63,9 +63,9 @@ def zero_trains_in_16_bits(config: Config) -> Violations:
     blocks = [block for block in ("/fp16", "/bf16", "/bfloat16", "/amp", "/torch_autocast") if config.has(block)]
     # An "auto" in the file means that it is for Hugging Face or accelerate, which also set the precision.
     filled = config.filled or any(config.value(pointer) == "auto" for pointer in config.json.spans)
-    unfilled = "auto" in [config.value(f"{block}/enabled") for block in blocks]  # which has a rule of its own
     others = config.switch("/torch_autocast/enabled") is not False or config.switch("/amp/enabled")
-    if not config.stage or config.precision != "fp32" or others or unfilled or (filled and not blocks):
+    is_open = config.auto_precision or (filled and not blocks)  # the first has a rule of its own
+    if not config.stage or config.precision != "fp32" or others or is_open:
         return
     message = f"ZeRO stage {config.stage} without fp16 or bf16 trains in fp32:"
     message += " twice the memory, and not the tensor cores' full rate"

@@ -20,7 +20,7 @@ def one_half_precision(config: Config) -> Violations:
     states = ("/fp16/enabled", f"{config.bf16}/enabled")
     if all(map(config.switch, states)):
         message = "fp16 and bf16 are both enabled: DeepSpeed trains in one of them"
-        if "auto" in map(config.value, states):
+        if config.auto_precision:
             message = 'fp16 and bf16 are both enabled: DeepSpeed reads "auto" as true'
         hint = 'keep bf16 where the GPUs have it: write "fp16": {"enabled": false}'
         yield Violation(where=config.locate(states[1]), message=message, hint=hint)

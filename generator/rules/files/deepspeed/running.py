@@ -1,4 +1,4 @@
-"""What runs beside training: profilers, timers, monitors, logs."""
+"""What runs alongside training: profilers, timers, monitors, logs."""
 
 from __future__ import annotations
 
@@ -6,48 +6,44 @@ import math
 from typing import Final
 
 from ....documents.deepspeed_config import Config
-from ....documents.submission import Submission
 from ....documents.world import world_of
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
-from ...rule import submissions
 from ...sources import deepspeed_now, derived
-from .subjects import configs
+from .subjects import Run, configs, runs
 from .values import shown
 
-MONITORS: Final = ("tensorboard", "wandb", "csv_monitor", "comet")
+_PRINTED: Final = "/steps_per_print"
+_MONITORS: Final = ("tensorboard", "wandb", "csv_monitor", "comet")
 _SECRETS: Final = ("api_key", "token", "secret", "password")
 _PLACEHOLDERS: Final = ("<", "$", "{", "your", "xxx", "todo")
 
 
-@submissions.rule(
-    "OPT015",
-    WARNING,
-    "silent",
-    derived("runtime/engine.py:3554 of DeepSpeed 0.19.8 takes a remainder, which floats have and texts don't"),
-    reads=("DeepSpeed config",),
-)
-def steps_are_counted(submission: Submission) -> Violations:
-    """steps_per_print is a whole number of steps.
+def while_on(config: Config, pointer: str, effect: str, hint: str | None = None) -> Violations:
+    """A violation where a flag is on; `effect`: what it does then."""
+    if config.switch(pointer):
+        block, name = f"/{pointer}".split("/")[-2:]
+        what = f"{block} is enabled:" if name == "enabled" else f"{name}: true"
+        hint = hint or f'set "{name}" to false'
+        yield Violation(where=config.locate(pointer), message=f"{what} {effect}", hint=hint)
 
-    Prevents: progress printed at other steps than meant; Infinity in a file is text to hjson: a TypeError
-    Fix: a whole number
+
+@configs.rule("OPT015", WARNING, "silent", derived("engine.py:3554 of DeepSpeed 0.19.8 takes its remainder"))
+def steps_are_counted(config: Config) -> Violations:
+    """steps_per_print is an integer.
+
+    Prevents: progress printed at other steps than intended, or a TypeError: Infinity in a file is text to hjson
+    Fix: write an integer
     """
-    for config in configs(submission):
-        where = config.locate("/steps_per_print")
-        if is_endless(config):
-            message = "steps_per_print: Infinity is no step, so progress is never printed: it works by accident"
-            severity = None
-            if submission.consumer == "deepspeed":  # of a file; from a dict it is a float
-                message = (
-                    "steps_per_print: Infinity is a text to hjson, which DeepSpeed reads its config with: TypeError"
-                )
-                severity = Severity.ERROR
-            yield Violation(where=where, message=message, hint="null for never", severity=severity)
-            continue
-        steps = config.number("/steps_per_print")
-        if isinstance(steps, float):
-            message = f"steps_per_print: {shown(config.value('/steps_per_print'))} is a float: it works by accident"
-            yield Violation(where=where, message=message, hint=f"steps_per_print: {max(1, int(steps))}")
+    where, steps = config.locate(_PRINTED), config.number(_PRINTED)
+    if is_endless(config):
+        message, severity = "steps_per_print: Infinity is never reached, so progress is never printed", None
+        if config.consumer == "deepspeed":  # of a file; from a dict it is a float
+            message = "steps_per_print: Infinity is text to hjson, with which DeepSpeed reads its config: TypeError"
+            severity = Severity.ERROR
+        yield Violation(where=where, message=message, hint="write null for never", severity=severity)
+    elif isinstance(steps, float):
+        message = f"steps_per_print: {shown(config.value(_PRINTED))} is a float, not an integer"
+        yield Violation(where=where, message=message, hint=f"set steps_per_print to {max(1, int(steps))}")
 
 
 def is_endless(config: Config) -> bool:
@@ -62,14 +58,11 @@ def steps_are_not_zero(config: Config) -> Violations:
     """steps_per_print is not 0: the first step divides by it.
 
     Prevents: `ZeroDivisionError` at the first step
-    Fix: null for never
+    Fix: write null for never
     """
-    steps = config.number("/steps_per_print")
-    if steps == 0:
-        message = (
-            f"steps_per_print: {shown(config.value('/steps_per_print'))} ends the first step by a division by zero"
-        )
-        yield Violation(where=config.locate("/steps_per_print"), message=message, hint="null for never, or 100")
+    if config.number(_PRINTED) == 0:
+        message = f"steps_per_print: {shown(config.value(_PRINTED))} is a division by zero at the first step"
+        yield Violation(where=config.locate(_PRINTED), message=message, hint="write null for never, or 100")
 
 
 @configs.rule("MON001", NOTE, "silent", deepspeed_now("runtime/engine.py:3552"))
@@ -77,25 +70,23 @@ def every_step_is_not_printed(config: Config) -> Violations:
     """Progress is not printed at every step.
 
     Prevents: a log of as many lines as steps
-    Fix: a larger number
+    Fix: write a larger number
     """
-    if config.read("/steps_per_print") == 1 and config.value("/steps_per_print") is not True:
-        message = "steps_per_print: 1 writes a line of log at every step"
-        yield Violation(where=config.locate("/steps_per_print"), message=message, hint="100, or null for never")
+    if config.read(_PRINTED) == 1 and config.value(_PRINTED) is not True:
+        message = "steps_per_print: 1 logs a line at every step"
+        yield Violation(where=config.locate(_PRINTED), message=message, hint="write 100, or null for never")
 
 
 @configs.rule("MON002", WARNING, "silent", deepspeed_now("runtime/config.py:533"))
 def profilers_run_once(config: Config) -> Violations:
-    """The flops profiler is off in production: it times, and so synchronises, every step, not just its own.
+    """The flops profiler is off in production: it times, and so synchronizes, every step, not just its own.
 
-    Prevents: every step of the job waits for its timers
-    Fix: off after the profile
+    Prevents: Every step of the job waits for its timers.
+    Fix: disable it after the profile
     """
-    if config.switch("/flops_profiler/enabled"):
-        step = config.value("/flops_profiler/profile_step", 1)
-        message = f"flops_profiler is enabled: it profiles step {shown(step)}, and wall_clock_breakdown is on for all"
-        where = config.locate("/flops_profiler/enabled")
-        yield Violation(where=where, message=message, hint="enabled: false after the profile")
+    step = shown(config.value("/flops_profiler/profile_step", 1))
+    effect = f"it profiles step {step}, and turns wall_clock_breakdown on for all steps"
+    yield from while_on(config, "/flops_profiler/enabled", effect, 'set "enabled" to false after the profile')
 
 
 @configs.rule("MON003", NOTE, "silent", deepspeed_now("runtime/engine.py:714"))
@@ -103,14 +94,11 @@ def steps_are_not_timed(config: Config) -> Violations:
     """Neither wall_clock_breakdown nor memory_breakdown is on in production.
 
     Prevents: steps that wait for their own measurement
-    Fix: false
+    Fix: set them to false
     """
-    if config.switch("/wall_clock_breakdown") and not config.switch("/flops_profiler/enabled"):
-        message = "wall_clock_breakdown: true makes the host wait for the GPU several times a step"
-        yield Violation(where=config.locate("/wall_clock_breakdown"), message=message, hint="false")
-    if config.switch("/memory_breakdown"):
-        message = "memory_breakdown: true writes the memory's state at every stage of every step"
-        yield Violation(where=config.locate("/memory_breakdown"), message=message, hint="false")
+    if not config.switch("/flops_profiler/enabled"):
+        yield from while_on(config, "/wall_clock_breakdown", "makes the host wait for the GPU several times a step")
+    yield from while_on(config, "/memory_breakdown", "logs the memory's state at every stage of every step")
 
 
 @configs.rule("MON004", WARNING, "silent", deepspeed_now("comm/comm.py:131"))
@@ -118,12 +106,9 @@ def collectives_are_not_timed(config: Config) -> Violations:
     """The log of communication is off in production: it waits for every collective.
 
     Prevents: communication that no longer overlaps computation
-    Fix: off in production
+    Fix: disable it in production
     """
-    if config.switch("/comms_logger/enabled"):
-        message = "comms_logger is enabled: every collective is waited for, so nothing overlaps"
-        where = config.locate("/comms_logger/enabled")
-        yield Violation(where=where, message=message, hint="enabled: false")
+    yield from while_on(config, "/comms_logger/enabled", "every collective is waited for, so nothing overlaps")
 
 
 @configs.rule("MON005", NOTE, "launcher", deepspeed_now("autotuning/config.py"))
@@ -131,60 +116,50 @@ def tuning_is_over(config: Config) -> Violations:
     """Autotuning is off in a job that trains.
 
     Prevents: a job that searches where it should train
-    Fix: off in production
+    Fix: disable it in production
     """
-    if config.switch("/autotuning/enabled"):
-        message = "autotuning is enabled: started by the deepspeed launcher with --autotuning, the job tunes first"
-        where = config.locate("/autotuning/enabled")
-        yield Violation(where=where, message=message, hint="enabled: false once it is tuned")
+    effect = "started by the deepspeed launcher with --autotuning, the job tunes first"
+    yield from while_on(config, "/autotuning/enabled", effect, 'set "enabled" to false when tuning is done')
 
 
 @configs.rule("MON006", WARNING, "silent", deepspeed_now("monitor/config.py"))
 def monitors_are_switched_on(config: Config) -> Violations:
-    """A monitor with settings is enabled, or nothing is logged.
+    """A monitor with settings is enabled.
 
-    Prevents: a run without a record
-    Fix: enabled: true
+    Prevents: Nothing is logged.
+    Fix: set enabled to true
     """
-    for name in MONITORS:
+    for name in _MONITORS:
         if config.block(f"/{name}") and not config.has(f"/{name}/enabled"):
             message = f"{name} has settings but is not enabled, so nothing is logged"
-            yield Violation(where=config.locate_key(f"/{name}"), message=message, hint='"enabled": true')
+            yield Violation(where=config.locate_key(f"/{name}"), message=message, hint='add "enabled": true')
 
 
-@configs.rule(
-    "MON007",
-    WARNING,
-    "silent",
-    derived("DeepSpeed prints its whole configuration in every log: runtime/config.py:620 of 0.19.8"),
-)
+@configs.rule("MON007", WARNING, "silent", derived("runtime/config.py:620 of DeepSpeed 0.19.8 logs the whole config"))
 def keys_are_not_shared(config: Config) -> Violations:
     """Secrets are not written into configs.
 
     Prevents: a secret in every log
-    Fix: the environment
+    Fix: set them in the environment
     """
-    for name in MONITORS:
+    for name in _MONITORS:
         for key, value in config.block(f"/{name}").items():
             secret = isinstance(value, str) and len(value) >= 8 and any(word in key.lower() for word in _SECRETS)
             if secret and not any(mark in str(value).lower() for mark in _PLACEHOLDERS):
                 message = f"{name} {key} is a secret in a file that is shared, logged and checkpointed"
-                where = config.locate_key(f"/{name}/{key}")
-                hint = "the environment: COMET_API_KEY, WANDB_API_KEY"
-                yield Violation(where=where, message=message, hint=hint)
+                hint = "set it in the environment: COMET_API_KEY, WANDB_API_KEY"
+                yield Violation(where=config.locate_key(f"/{name}/{key}"), message=message, hint=hint)
 
 
 @configs.rule("MON008", WARNING, "silent", deepspeed_now("__init__.py:556"))
 def engines_train(config: Config) -> Violations:
-    """The hybrid engine is for RLHF, which generates between its steps.
+    """The hybrid engine is used for RLHF only, which generates between its steps.
 
     Prevents: another engine than the one for training
-    Fix: off unless the job generates
+    Fix: disable it unless the job generates
     """
-    if config.switch("/hybrid_engine/enabled"):
-        message = "hybrid_engine is enabled: it keeps inference kernels for generation, which only RLHF does"
-        where = config.locate("/hybrid_engine/enabled")
-        yield Violation(where=where, message=message, hint="enabled: false unless the job generates")
+    effect = "it keeps inference kernels for generation, which only RLHF needs"
+    yield from while_on(config, "/hybrid_engine/enabled", effect, 'set "enabled" to false unless the job generates')
 
 
 @configs.rule("MON009", NOTE, "training", deepspeed_now("runtime/engine.py:4435"))
@@ -192,24 +167,19 @@ def universal_checkpoints_are_meant(config: Config) -> Violations:
     """checkpoint.load_universal is on only where a universal checkpoint is loaded.
 
     Prevents: `Invalid for universal checkpoint` when a job resumes from its own checkpoint
-    Fix: off after the conversion
+    Fix: disable it after the converted checkpoint is loaded
     """
-    if config.switch("/checkpoint/load_universal"):
-        message = "load_universal: true loads converted checkpoints only: those that this job saves are not"
-        where = config.locate("/checkpoint/load_universal")
-        yield Violation(where=where, message=message, hint="false once the first step is taken from there")
+    effect = "loads only converted checkpoints, and those that this job saves are not"
+    yield from while_on(config, "/checkpoint/load_universal", effect, "set it to false after the first resume")
 
 
-@submissions.rule("MON010", NOTE, "silent", deepspeed_now("runtime/engine.py:1905"), reads=("DeepSpeed config",))
-def node_local_checkpoints_are_gathered(submission: Submission) -> Violations:
-    """Checkpoints in node-local storage lie on as many disks as there are nodes.
+@runs.rule("MON010", NOTE, "silent", deepspeed_now("runtime/engine.py:1905"))
+def node_local_checkpoints_are_gathered(run: Run) -> Violations:
+    """Checkpoints of several nodes are not saved to node-local storage.
 
     Prevents: parts of a checkpoint on disks that the next job may not have
-    Fix: a shared file system
+    Fix: use a shared file system
     """
-    nodes = world_of(submission).nodes
-    for config in configs(submission):
-        if config.switch("/checkpoint/use_node_local_storage") and nodes and nodes > 1:
-            message = f"use_node_local_storage: true spreads a checkpoint over the disks of {nodes} nodes"
-            where = config.locate("/checkpoint/use_node_local_storage")
-            yield Violation(where=where, message=message, hint="false on a shared file system")
+    nodes, effect = world_of(run.submission).nodes, "spreads a checkpoint over the disks of"
+    if nodes and nodes > 1:
+        yield from while_on(run.config, "/checkpoint/use_node_local_storage", f"{effect} {nodes} nodes")

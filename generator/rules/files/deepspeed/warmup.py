@@ -2,155 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
-from ....documents.deepspeed_config import Config, whole_of
-from ....documents.submission import Submission
-from ....findings import ERROR, WARNING, Severity, Violation, Violations
-from ...rule import submissions
+from ....documents.deepspeed_config import whole_of
+from ....findings import ERROR, WARNING, Severity, Violations
 from ...sources import deepspeed_now
-from .subjects import building
+from .schedules import PARAMS, Schedule, schedules_of
 from .values import shown
 
-SCHEDULER: Final = "/scheduler"
-PARAMS: Final = "/scheduler/params"
+#: The first DeepSpeed that takes the optimizer's rate for WarmupLR's.
+_TAKES_OPTIMIZERS_RATE: Final = (0, 17, 0)
 
-#: The first DeepSpeed that checks warmup_num_steps, and the first that takes the optimizer's rate for WarmupLR's.
-CHECKS_WARMUP: Final = (0, 19, 3)
-
-TAKES_OPTIMIZERS_RATE: Final = (0, 17, 0)
-
-
-def _schedules(submission: Submission, *names: str) -> Iterator[tuple[Config, str]]:
-    """The configs with a schedule, of these names if any are given, that DeepSpeed has or might have."""
-    for config in building(submission):
-        name = config.read(f"{SCHEDULER}/type")
-        if isinstance(name, str) and (not names or name in names):
-            yield config, name
+_ending: Final = schedules_of("WarmupDecayLR", "WarmupCosineLR")
+_rated: Final = schedules_of("WarmupLR", "WarmupDecayLR")
+_warming: Final = schedules_of("WarmupLR", "WarmupDecayLR", "WarmupCosineLR")
 
 
-@submissions.rule(
-    "OPT012",
-    ERROR,
-    "init",
-    deepspeed_now("runtime/lr_schedules.py:816; runtime/lr_schedules.py:826; runtime/lr_schedules.py:866"),
-    reads=("DeepSpeed config",),
-)
-def warmup_ends_before_the_end(submission: Submission) -> Violations:
-    """A schedule with an end knows total_num_steps, and its warm-up is shorter.
+@_ending.rule("OPT012", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:816, :826, :866"))
+def warmup_ends_before_the_end(schedule: Schedule) -> Violations:
+    """A schedule with an end has total_num_steps, and a shorter warm-up.
 
     Prevents: `TypeError: missing required positional argument: 'total_num_steps'`, or a run within its warm-up
-    Fix: total_num_steps, and a shorter warm-up
+    Fix: add total_num_steps, and shorten the warm-up
     """
-    for config, name in _schedules(submission, "WarmupDecayLR", "WarmupCosineLR"):
-        if config.has(PARAMS) and not config.has(f"{PARAMS}/total_num_steps"):
-            message = f"{name} without total_num_steps: its constructor raises"
-            yield Violation(where=config.locate(PARAMS), message=message, hint='"total_num_steps": ...')
-        total = config.number(f"{PARAMS}/total_num_steps")
-        written = config.has(f"{PARAMS}/warmup_num_steps")
-        steps = config.number(f"{PARAMS}/warmup_num_steps") if written else 1000
-        if total is not None and steps is not None and total < steps:
-            said = f"warmup_num_steps: {shown(steps)}" if written else "warmup_num_steps, 1000 by default,"
-            message = f"{said} is more than total_num_steps: {shown(total)}: {name} never reaches the full rate"
-            where = config.locate(f"{PARAMS}/total_num_steps")
-            hint = f"warmup_num_steps: {max(1, int(total) // 100)}"
-            yield Violation(where=where, message=message, hint=hint, severity=Severity.WARNING)
+    if schedule.has_params and not schedule.has("total_num_steps"):
+        message = f"{schedule.name} requires total_num_steps: its constructor raises"
+        yield schedule.in_params("", message, 'add "total_num_steps"')
+    total, written = schedule.number("total_num_steps"), schedule.has("warmup_num_steps")
+    steps = schedule.number("warmup_num_steps") if written else 1000
+    if total is not None and steps is not None and total < steps:
+        warmup = f"warmup_num_steps: {shown(steps)}" if written else "warmup_num_steps, 1000 by default,"
+        message = f"{warmup} is more than total_num_steps: {shown(total)}: {schedule.name} never reaches the full rate"
+        hint = f"set warmup_num_steps to {max(1, int(total) // 100)}"
+        yield schedule.in_params("total_num_steps", message, hint, Severity.WARNING)
 
 
-@submissions.rule(
-    "OPT011",
-    ERROR,
-    "init",
-    deepspeed_now("runtime/lr_schedules.py:733; runtime/lr_schedules.py:874"),
-    since=(0, 19, 3),
-    reads=("DeepSpeed config",),
-)
-def warmup_takes_steps(submission: Submission) -> Violations:
-    """warmup_num_steps is a whole number above zero.
+@_warming.rule("OPT011", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:733, :874"), since=(0, 19, 3))
+def warmup_takes_steps(schedule: Schedule) -> Violations:
+    """warmup_num_steps is an integer greater than 0.
 
     Prevents: `warmup_num_steps must be a positive integer`
-    Fix: a whole number above zero
+    Fix: write an integer greater than 0
     """
-    floats = submission.consumer == "deepspeed"  # hjson makes whole numbers of 1e3 and 1000.0
-    for config, _ in _schedules(submission, "WarmupLR", "WarmupDecayLR", "WarmupCosineLR"):
-        pointer = f"{PARAMS}/warmup_num_steps"
-        value = config.read(pointer)
-        if value is None or isinstance(value, str):
-            continue
-        steps = whole_of(value) if floats or isinstance(value, int) else None
-        if steps is None or steps <= 0:
-            message = f"warmup_num_steps: {shown(value)} is no whole number above zero, which DeepSpeed refuses"
-            yield Violation(
-                where=config.locate(pointer), message=message, hint=f"warmup_num_steps: {max(1, steps or 1)}"
-            )
+    value = schedule.config.read(f"{PARAMS}/warmup_num_steps")
+    if value is None or isinstance(value, str):
+        return
+    converts = schedule.config.consumer == "deepspeed"  # hjson reads 1e3 and 1000.0 as integers
+    steps = whole_of(value) if converts or isinstance(value, int) else None
+    if steps is None or steps <= 0:
+        message = f"warmup_num_steps must be an integer greater than 0, not {shown(value)}"
+        yield schedule.in_params("warmup_num_steps", message, f"set warmup_num_steps to {max(1, steps or 1)}")
 
 
-@submissions.rule(
-    "OPT013", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:745"), reads=("DeepSpeed config",)
-)
-def warmup_is_log_or_linear(submission: Submission) -> Violations:
+@_warming.rule("OPT013", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:745"))
+def warmup_is_log_or_linear(schedule: Schedule) -> Violations:
     """warmup_type is log or linear: anything else is silently log.
 
     Prevents: another warm-up than the one written
-    Fix: log or linear
+    Fix: use log or linear
     """
-    for config, _ in _schedules(submission, "WarmupLR", "WarmupDecayLR", "WarmupCosineLR"):
-        kind = config.read(f"{PARAMS}/warmup_type")
-        if kind is not None and kind not in ("log", "linear"):
-            message = f'warmup_type: {shown(kind)} is unknown, so the rate warms up as with "log"'
-            yield Violation(where=config.locate(f"{PARAMS}/warmup_type"), message=message, hint='"linear" or "log"')
+    kind = schedule.config.read(f"{PARAMS}/warmup_type")
+    if kind is not None and kind not in ("log", "linear"):
+        message = f'unknown warmup_type {shown(kind)}: the rate warms up as with "log"'
+        yield schedule.in_params("warmup_type", message, 'use "linear" or "log"')
 
 
-@submissions.rule(
-    "OPT014", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:738"), reads=("DeepSpeed config",)
-)
-def one_rate(submission: Submission) -> Violations:
-    """The schedule's highest rate is the optimizer's: the schedule's wins.
+@_rated.rule("OPT014", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:738"))
+def one_rate(schedule: Schedule) -> Violations:
+    """The schedule's highest rate is the optimizer's, which it replaces.
 
-    Prevents: training at another rate than the optimizer's block says
-    Fix: one rate
+    Prevents: training at another rate than the optimizer's
+    Fix: write the same rate in both places
     """
-    for config, name in _schedules(submission, "WarmupLR", "WarmupDecayLR"):
-        rate = config.number("/optimizer/params/lr")
-        highest = config.number(f"{PARAMS}/warmup_max_lr")
-        if rate is not None and highest is not None and rate != highest:
-            message = f"warmup_max_lr: {shown(highest)} is not the optimizer's lr: {shown(rate)}: {name} takes its own"
-            yield Violation(
-                where=config.locate(f"{PARAMS}/warmup_max_lr"), message=message, hint="the same in both places"
-            )
+    rate, highest = schedule.rate, schedule.number("warmup_max_lr")
+    if rate is not None and highest is not None and rate != highest:
+        message = f"warmup_max_lr: {shown(highest)} replaces the optimizer's lr: {shown(rate)}"
+        yield schedule.in_params("warmup_max_lr", message, "write the same rate in both places")
 
 
-@submissions.rule("OPT032", ERROR, "silent", deepspeed_now("runtime/lr_schedules.py:818"), reads=("DeepSpeed config",))
-def decay_starts_from_the_rate(submission: Submission) -> Violations:
-    """A schedule with a default for the highest rate is told the optimizer's, or trains at 0.001.
+@_rated.rule("OPT032", ERROR, "silent", deepspeed_now("runtime/lr_schedules.py:818"))
+def decay_starts_from_the_rate(schedule: Schedule) -> Violations:
+    """A schedule that doesn't use the optimizer's rate sets its own highest rate: the default is 0.001.
 
-    Prevents: training at 0.001 whatever lr says
-    Fix: write warmup_max_lr
+    Prevents: training at 0.001 whatever lr is
+    Fix: set warmup_max_lr
     """
-    old = submission.deepspeed_version < TAKES_OPTIMIZERS_RATE
-    for config, name in _schedules(submission, "WarmupDecayLR", *(("WarmupLR",) if old else ())):
-        rate = config.number("/optimizer/params/lr")
-        if config.has(PARAMS) and not config.has(f"{PARAMS}/warmup_max_lr") and rate != 0.001:
-            instead = (
-                f"in place of the optimizer's lr: {shown(rate)}" if rate is not None else "whatever the optimizer's is"
-            )
-            message = f"{name} without warmup_max_lr trains at its default, 0.001, {instead}"
-            hint = f'"warmup_max_lr": {shown(rate)}' if rate is not None else '"warmup_max_lr": ...'
-            yield Violation(where=config.locate(PARAMS), message=message, hint=hint)
+    rate, name = schedule.rate, schedule.name
+    takes_rate = name == "WarmupLR" and schedule.config.version >= _TAKES_OPTIMIZERS_RATE
+    if schedule.has_params and not schedule.has("warmup_max_lr") and rate != 0.001 and not takes_rate:
+        instead = "whatever the optimizer's is" if rate is None else f"in place of the optimizer's lr: {shown(rate)}"
+        message = f"{name} without warmup_max_lr trains at its default, 0.001, {instead}"
+        yield schedule.in_params("", message, f'add "warmup_max_lr": {"..." if rate is None else shown(rate)}')
 
 
-@submissions.rule(
-    "OPT033", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:742"), reads=("DeepSpeed config",)
-)
-def rate_rises_in_warmup(submission: Submission) -> Violations:
-    """Warming up starts below the highest rate.
+@_rated.rule("OPT033", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:742"))
+def rate_rises_in_warmup(schedule: Schedule) -> Violations:
+    """The warm-up starts below the highest rate.
 
     Prevents: a rate that falls where it should rise
-    Fix: warmup_min_lr: 0
+    Fix: set warmup_min_lr to 0
     """
-    for config, _ in _schedules(submission, "WarmupLR", "WarmupDecayLR"):
-        lowest, highest = (config.number(f"{PARAMS}/warmup_{end}_lr") for end in ("min", "max"))
-        if lowest is not None and highest is not None and lowest > highest:
-            message = f"warmup_min_lr: {shown(lowest)} is above warmup_max_lr: {shown(highest)}: the rate falls"
-            yield Violation(where=config.locate(f"{PARAMS}/warmup_min_lr"), message=message, hint="warmup_min_lr: 0")
+    lowest, highest = schedule.number("warmup_min_lr"), schedule.number("warmup_max_lr")
+    if lowest is not None and highest is not None and lowest > highest:
+        message = f"warmup_min_lr: {shown(lowest)} is above warmup_max_lr: {shown(highest)}: the rate falls"
+        yield schedule.in_params("warmup_min_lr", message, "set warmup_min_lr to 0")
