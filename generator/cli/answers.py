@@ -78,9 +78,8 @@ def _ratio(ratio: float) -> str:
 
 
 def _considered(result: SearchResult) -> str:
-    return (
-        f"{result.considered:,} layouts considered, {result.feasible:,} legal and fitting ({seconds(result.search_s)})"
-    )
+    took = seconds(result.search_s)
+    return f"{result.considered:,} layouts considered, {result.feasible:,} legal and fitting ({took})"
 
 
 def _rejected(answer: SearchResult) -> tuple[RenderableType, ...]:

@@ -23,6 +23,7 @@ Json = dict[str, Any]
 _SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 #: Placeholders and links in a message (sections 3.11.5 and 3.11.6).
 _PLACEHOLDER: Final = re.compile(r"\{(\d+)\}")
+_START: Final = attrgetter("start")
 _LINK: Final = re.compile(r"\[(?=[^\[\]]*\]\()")
 
 
@@ -115,10 +116,7 @@ def _fix(finding: Finding) -> Json:
     for edit in finding.edits:
         by_file.setdefault(edit.path, []).append(edit)
     changes = [
-        {
-            "artifactLocation": _artifact(path),
-            "replacements": [_replacement(e) for e in sorted(edits, key=attrgetter("start"))],
-        }
+        {"artifactLocation": _artifact(path), "replacements": [_replacement(e) for e in sorted(edits, key=_START)]}
         for path, edits in by_file.items()
     ]
     return {"description": {"text": _text(printable(finding.hint or finding.message))}, "artifactChanges": changes}

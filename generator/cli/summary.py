@@ -14,10 +14,7 @@ from .memory_bar import memory_bars
 from .tables import grid, labels
 from .text import band_note, choices, count, degrees, long_time, percent, seconds, seconds_with_band
 
-_CAUSES = (
-    *("compute", "recompute", "tensor", "context", "expert"),
-    *("pipeline", "bubble", "data", "optimizer", "offload"),
-)
+_CAUSES = ["compute", "recompute", "tensor", "context", "expert", "pipeline", "bubble", "data", "optimizer", "offload"]
 
 
 def plan_summary(plan: Plan) -> RenderableType:

@@ -32,10 +32,8 @@ _SEVERITIES: Final = ("error", "warning", "note")  #: the worst first
 @click.option("--skip-unknown", is_flag=True, help="Skip files at PATH that dsgen does not recognize.")
 @click.option("--each-folder", is_flag=True, help="Check every folder as a separate job.")
 @click.option("--engine", is_flag=True, help="Also run the parser of the installed DeepSpeed.")
-@click.option(
-    "--select", multiple=True, metavar="IDS", help="Report only these rules: comma-separated ids or prefixes."
-)
-@click.option("--ignore", multiple=True, metavar="IDS", help="Skip these rules: comma-separated ids or prefixes.")
+@click.option("--select", multiple=True, metavar="IDS", help="Report only these rules: comma-separated id prefixes.")
+@click.option("--ignore", multiple=True, metavar="IDS", help="Skip these rules: comma-separated id prefixes.")
 @click.option("--fix", is_flag=True, help="Apply safe fixes, report the rest.")
 @click.option("--diff", "only_diff", is_flag=True, help="With --fix: show the changes, write nothing.")
 @click.option(

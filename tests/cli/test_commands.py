@@ -70,9 +70,9 @@ def test_summary_satisfies_the_batch_identity(workdir: Path) -> None:
 
 def test_summary_says_where_the_script_belongs() -> None:
     """AzureML uploads a folder, which must hold the script; the others start it where they are called."""
-    expected = {target: run("--gpus", "64", "--target", target, "-o", target).stdout for target in ("slurm", "azureml")}
-    assert "from the folder that holds pretrain_gpt.py:\n  sbatch slurm/launch.sbatch" in expected["slurm"]
-    assert "Put pretrain_gpt.py and its modules into azureml, which is uploaded" in expected["azureml"]
+    shown = {target: run("--gpus", "64", "--target", target, "-o", target).stdout for target in ("slurm", "azureml")}
+    assert "from the folder that holds pretrain_gpt.py:\n  sbatch slurm/launch.sbatch" in shown["slurm"]
+    assert "Put pretrain_gpt.py and its modules into azureml, which is uploaded" in shown["azureml"]
 
 
 def test_same_command_writes_same_bytes(workdir: Path) -> None:
