@@ -191,7 +191,7 @@ def test_a_folder_with_other_contents_is_left_as_it_is(workdir: Path) -> None:
     (workdir / "out" / "plan.json").write_text("mine")
     result = run("job.yaml", "-o", "out")
     assert result.exit_code == ExitStatus.WOULD_OVERWRITE
-    assert "out/plan.json: error: the file is there with other contents" in result.stderr
+    assert "out/plan.json: error: file exists with other contents" in result.stderr
     assert sorted(path.name for path in (workdir / "out").iterdir()) == ["notes.txt", "plan.json"]
 
 

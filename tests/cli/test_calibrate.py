@@ -199,8 +199,8 @@ def test_what_nobody_says_is_said(workdir: Path) -> None:
     """Keys that neither the runs nor the job give are named with what is taken instead."""
     (workdir / "few.csv").write_text("step_time_s,recompute,micro_batch\n2.3,,1\n2.4,none,1\n")
     result = run("calibrate", "few.csv", "--job", "job.yaml")
-    assert "zero_stage isn't given for 2 of 2 runs; it is taken as 0" in result.stderr
-    assert "recompute isn't given for 1 of 2 runs; it is taken as none" in result.stderr
+    assert "zero_stage is not set for 2 of 2 runs; assuming 0" in result.stderr
+    assert "recompute is not set for 1 of 2 runs; assuming none" in result.stderr
     assert "micro_batch" not in result.stderr
 
 

@@ -271,7 +271,7 @@ def test_validate_tells_good_from_bad(workdir: Path) -> None:
         (("--gpus", "8", "--nodes", "1"), "--gpus or --nodes"),
         (("--set", "layout"), "is not PATH=VALUE"),
         (("--gpus", "0"), "--gpus"),
-        (("--gpus", "8", "plan"), "a command comes first: `dsgen plan ...`"),
+        (("--gpus", "8", "plan"), "put the command first: `dsgen plan ...`"),
     ],
 )
 def test_wrong_usage(arguments: tuple[str, ...], said: str) -> None:
