@@ -106,9 +106,8 @@ def _physical(where: Location) -> Json:
 
 
 def _artifact(path: str) -> Json:
-    relative = relative_path(path) or ""
-    uri = quote(relative.encode("utf-8", errors="replace"), safe="/-._~")
-    return {"uri": uri or "."}
+    relative = (relative_path(path) or "").encode("utf-8", errors="replace")
+    return {"uri": quote(relative, safe="/-._~") or "."}
 
 
 def _fix(finding: Finding) -> Json:
@@ -127,10 +126,8 @@ def _fix(finding: Finding) -> Json:
 
 def _replacement(edit: Edit) -> Json:
     """Offsets count characters, without a byte order mark, as SARIF requires."""
-    replacement: Json = {"deletedRegion": {"charOffset": edit.start, "charLength": edit.end - edit.start}}
-    if edit.replacement:
-        replacement["insertedContent"] = {"text": edit.replacement}
-    return replacement
+    inserted = {"insertedContent": {"text": edit.replacement}} if edit.replacement else {}
+    return {"deletedRegion": {"charOffset": edit.start, "charLength": edit.end - edit.start}, **inserted}
 
 
 def _fingerprint(finding: Finding, seen: Counter[str]) -> str:

@@ -102,12 +102,6 @@ class LaunchScript:
         """As the user named it."""
         return self.shell.text.path
 
-    @property
-    def for_slurm(self) -> bool:
-        """Whether it is made for sbatch, or starts its job with srun."""
-        called = any(call.program in ("srun", "sbatch", "salloc") for launch in self.launches for call in launch.calls)
-        return bool(self.shell.directives) or called
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AzureMLJob(YamlDocument):

@@ -17,6 +17,9 @@ from .submission import Submission
 #: Programs that start the rest of the line on every node.
 ON_EVERY_NODE: Final = frozenset({"srun", "mpirun", "pdsh", "ssh"})
 NODES: Final = {"torchrun": "--nnodes", "deepspeed": "--num_nodes", "accelerate": "--num_machines"}
+PER_NODE: Final = {"torchrun": "--nproc-per-node", "deepspeed": "--num_gpus"}
+#: Options that set how many processes a launcher starts in all.
+_TOTALS: Final = {"accelerate": "--num_processes", "mpirun": "--np"}
 PORTS: Final = {"torchrun": "--master-port", "deepspeed": "--master_port", "accelerate": "--main_process_port"}
 #: torchrun's --nnodes: N or MIN:MAX.
 NODE_RANGE: Final = re.compile(r"\d{1,9}(?::\d{1,9})?", re.ASCII)
@@ -34,6 +37,19 @@ class LauncherCall(CommandLine):
     call: Call
     submission: Submission
     script_nodes: int | None = None  #: those of the script's #SBATCH block; None where it says none
+
+    @classmethod
+    def of(cls, call: Call, launch: Launch, submission: Submission, script_nodes: int | None = None) -> LauncherCall:
+        """A call of a launch line."""
+        return cls(
+            shell=launch.script,
+            options=call.options,
+            program=call.program,
+            launch=launch,
+            call=call,
+            submission=submission,
+            script_nodes=script_nodes,
+        )
 
     @property
     def where(self) -> Location:
@@ -75,6 +91,36 @@ class LauncherCall(CommandLine):
     def is_local(self) -> bool:
         """Whether deepspeed starts ranks on its own node only."""
         return not self.has("--hostfile", "--no_ssh") and not self.opaque
+
+    def processes(self, *, outermost: bool) -> tuple[int, str] | None:
+        """How many processes it starts on all its nodes, and the options that set it. `outermost`: nothing repeats it.
+
+        Source: torch/distributed/run.py @ 2.13 (`--nnodes` is 1:1 unless it is given), deepspeed/launcher/runner.py
+        @ 0.19.8 (`--include` names hosts and slots), accelerate/commands/launch.py @ 1.15 (`--num_processes` is all).
+        """
+        include = (self.options.text("--include") or "") if self.program == "deepspeed" else ""
+        if slots := _included_slots(include):
+            return slots, f"--include {include}"
+        option = _TOTALS.get(self.program) or PER_NODE.get(self.program, "")
+        count = self.integer(option)
+        if count is None or self.program in _TOTALS:
+            return (count.value, f"{option} {count.value}") if count else None
+        nodes, name = self.integer(NODES[self.program]), NODES[self.program]
+        if nodes is not None:
+            return nodes.value * count.value, f"{name} {nodes.value} × {option} {count.value}"
+        alone = self.has("--standalone") or (outermost and not self.has("--hostfile"))
+        return (count.value, f"{option} {count.value}") if alone and not self.has(name) else None
+
+
+def _included_slots(text: str) -> int | None:
+    """The GPUs that DeepSpeed's `--include` names: 6 of `a:0,1,2,3@b:0,1`; None where a host has no list of slots."""
+    count = 0
+    for host in text.split("@"):
+        named = host.partition(":")[2].split(",")
+        if not all(slot.strip().isdecimal() for slot in named):
+            return None
+        count += len(set(named))
+    return count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,6 +50,16 @@ _OTHER_SIZES: Final = (
 )
 
 
+def _size_of(name: str) -> cached_property[int | None]:
+    """A size that is given."""
+    return cached_property(lambda run: run.size(name))
+
+
+def _degree_of(name: str, of_deepspeed: str = "") -> cached_property[int | None]:
+    """A size of parallelism, by another option where Megatron-DeepSpeed has one; 1 by default."""
+    return cached_property(lambda run: run.degree(name if run.is_lm else of_deepspeed or name))
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MegatronRun(MegatronArguments):
     """Sizes are None where they can't be known, or are none: below 1, or more than 32 bits hold."""
@@ -85,50 +95,15 @@ class MegatronRun(MegatronArguments):
         """Whether the arguments are Megatron-LM's."""
         return self.flavour == "megatron-lm"
 
-    @cached_property
-    def tensor(self) -> int | None:
-        """The tensor parallel size."""
-        return self.degree(TENSOR)
-
-    @cached_property
-    def pipeline(self) -> int | None:
-        """The number of pipeline stages."""
-        return self.degree(PIPELINE)
-
-    @cached_property
-    def context(self) -> int | None:
-        """The context parallel size; of Megatron-DeepSpeed, Ulysses'."""
-        return self.degree(CONTEXT if self.is_lm else ULYSSES)
-
-    @cached_property
-    def expert(self) -> int | None:
-        """The expert parallel size."""
-        return self.degree(EXPERT if self.is_lm else MOE_EXPERT)
-
-    @cached_property
-    def micro_batch(self) -> int | None:
-        """Sequences of a pass."""
-        return self.size(MICRO)
-
-    @cached_property
-    def global_batch(self) -> int | None:
-        """Sequences of a step."""
-        return self.size(GLOBAL)
-
-    @cached_property
-    def layers(self) -> int | None:
-        """The model's layers."""
-        return self.size(LAYERS)
-
-    @cached_property
-    def heads(self) -> int | None:
-        """The attention heads."""
-        return self.size(HEADS)
-
-    @cached_property
-    def experts(self) -> int | None:
-        """The experts of a layer."""
-        return self.size("--num-experts")
+    tensor = _degree_of(TENSOR)  #: tensor parallelism
+    pipeline = _degree_of(PIPELINE)  #: pipeline stages
+    context = _degree_of(CONTEXT, ULYSSES)  #: context parallelism; of Megatron-DeepSpeed, Ulysses
+    expert = _degree_of(EXPERT, MOE_EXPERT)  #: expert parallelism
+    micro_batch = _size_of(MICRO)  #: sequences of a pass
+    global_batch = _size_of(GLOBAL)  #: sequences of a step
+    layers = _size_of(LAYERS)  #: of the model
+    heads = _size_of(HEADS)  #: of the attention
+    experts = _size_of("--num-experts")  #: of a layer
 
     @cached_property
     def recomputes(self) -> object:

@@ -16,7 +16,6 @@ from . import codes
 from .accelerate import AccelerateConfig
 from .azureml import is_of_azureml, other_than_command, read_azureml
 from .document import Document, DsConfig, JobSpec, Kind, LaunchScript
-from .foreign_yaml import read_yaml
 from .hjson.text import read_json
 from .hostfile import read_environment_file, read_hostfile
 from .kinds import is_candidate, kind_of, torn_keys
@@ -24,7 +23,8 @@ from .megatron_arguments import from_launches as megatron_from_launches
 from .megatron_arguments import read_argument_file
 from .shell.launch_line import Launch, launches, sbatch_options
 from .shell.script import ShellScript, read_script
-from .training_arguments import from_json, from_launches, from_yaml
+from .training_arguments import from_file, from_launches
+from .yaml_document import read_yaml
 
 MAX_BYTES: Final = 8_000_000  # launch scripts and configs have kilobytes; data files don't belong here
 MAX_FILES: Final = 1_000
@@ -209,7 +209,7 @@ def _read_kind(kind: Kind, file: _File, reading: Reading) -> None:
         case "accelerate config":
             documents.append(AccelerateConfig(source=file.yaml()))
         case "training arguments":
-            documents.append(from_json(file.json) if file.json else from_yaml(file.yaml()))
+            documents.append(from_file(text.path, file.json or file.yaml()))
         case "Megatron arguments":
             documents.append(read_argument_file(text))
         case "hostfile":

@@ -14,7 +14,6 @@ from .shell.launch_line import Call, Launch, Option
 from .shell.launcher_options import TABLES, Table
 from .shell.script import Word
 from .slurm_values import gpus, gres_list, node_range, number, seconds
-from .world import gpu_count
 
 #: They start the ranks of a node themselves.
 LAUNCHERS: Final = frozenset({"torchrun", "deepspeed", "accelerate"})
@@ -113,17 +112,18 @@ class Request(CommandLine):
     @cached_property
     def gpus_per_node(self) -> Argument[int] | None:
         """The option that says how many GPUs a node gives: --gres before --gpus-per-node, as Slurm has it."""
-        return self.read("--gres", _gpus_of_gres) or self.read("--gpus-per-node", _gpus_of_node)
+        return self.read("--gres", _gpus_of_gres) or self.gpus("--gpus-per-node")
+
+    @cached_property
+    def gpus_of_tasks(self) -> Argument[int] | None:
+        """--gpus-per-task with the GPUs of all tasks of a node."""
+        each, tasks = self.gpus("--gpus-per-task"), self.count("--ntasks-per-node")
+        return self.view(each.option, each.value * tasks.value) if each and tasks else None
 
 
 def _gpus_of_gres(text: str) -> int | None:
     counts = [item.count for item in gres_list(text) or () if item.name == "gpu"]
     return sum(counts) if counts else None
-
-
-def _gpus_of_node(text: str) -> int | None:
-    typed = gpus(text)
-    return typed[1] if typed else gpu_count(text, gres=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from ..findings import Location
 from ..job.pointer import whole_number
@@ -140,38 +140,31 @@ class TrainingArguments:
         )
 
 
+def _arguments_in(name: str) -> Any:
+    return json.loads(files(__package__).joinpath(name).read_text(encoding="utf-8"))["arguments"]
+
+
 @cache
 def gone_arguments() -> Mapping[str, Mapping[str, str]]:
     """Arguments of older transformers by name: the `last` release seen that has it, and what to write `instead`."""
-    text = files(__package__).joinpath("gone_arguments.json").read_text(encoding="utf-8")
-    arguments: Mapping[str, Mapping[str, str]] = json.loads(text)["arguments"]
-    return arguments
+    return cast(Mapping[str, Mapping[str, str]], _arguments_in("gone_arguments.json"))
 
 
 @cache
 def known_arguments() -> Mapping[str, Mapping[str, Any]]:
     """Every argument of transformers 5.23 by name: `type`, `default`, `choices`; written by scripts/."""
-    text = files(__package__).joinpath("training_arguments.json").read_text(encoding="utf-8")
-    arguments: Mapping[str, Mapping[str, Any]] = json.loads(text)["arguments"]
-    return arguments
+    return cast(Mapping[str, Mapping[str, Any]], _arguments_in("training_arguments.json"))
 
 
 def _number(value: object) -> int | float | None:
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-def from_json(json: JsonText) -> TrainingArguments:
-    """The arguments of a JSON file."""
-    values = json.data if isinstance(json.data, dict) else {}
-    places = {name: json.locate(f"/{escape(name)}") for name in values}
-    return TrainingArguments(path=json.text.path, values=values, places=places)
-
-
-def from_yaml(source: Source) -> TrainingArguments:
-    """The arguments of a YAML file."""
-    values = source.data if isinstance(source.data, dict) else {}
-    places = {name: source.locate(f"/{escape(name)}") for name in values}
-    return TrainingArguments(path=source.path, values=values, places=places)
+def from_file(path: str, read: JsonText | Source) -> TrainingArguments:
+    """The arguments of a JSON or YAML file."""
+    values = read.data if isinstance(read.data, dict) else {}
+    places = {name: read.locate(f"/{escape(name)}") for name in values}
+    return TrainingArguments(path=path, values=values, places=places)
 
 
 def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:

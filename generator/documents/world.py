@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
 
 from ..findings import Location
 from .document import AzureMLJob, LaunchScript
+from .launcher_call import NODES, PER_NODE, LauncherCall
 from .links import used_accelerate_config, used_config
-from .shell.launch_line import Call, Launch, Options
+from .shell.launch_line import Launch
+from .slurm_request import Request
 from .submission import Submission
 
 Quantity = Literal["GPUs", "nodes", "GPUs per node", "processes"]
@@ -57,14 +59,8 @@ class World:
         return tuple(claim for claim in self.claims if claim.quantity == quantity)
 
 
-#: Options of launchers that set a quantity.
-_COUNTS: Final[Mapping[str, tuple[tuple[str, Quantity], ...]]] = {
-    "torchrun": (("--nnodes", "nodes"), ("--nproc-per-node", "GPUs per node")),
-    "deepspeed": (("--num_nodes", "nodes"), ("--num_gpus", "GPUs per node")),
-    "accelerate": (("--num_machines", "nodes"),),
-}
-#: Options of launchers that set how many processes they start in all.
-_TOTALS: Final = {"accelerate": "--num_processes", "mpirun": "--np"}
+#: Options of launchers that set a quantity, by program.
+_COUNTS: Final[tuple[tuple[dict[str, str], Quantity], ...]] = ((NODES, "nodes"), (PER_NODE, "GPUs per node"))
 _MEGATRON_DEGREES: Final = (
     ("tensor", "--tensor-model-parallel-size"),
     ("pipeline", "--pipeline-model-parallel-size"),
@@ -108,9 +104,9 @@ def _claims(submission: Submission) -> Iterator[Claim]:
             yield Claim("nodes", len(slots), where, f"{len(slots)} hosts")
             yield Claim("GPUs", sum(slots), where, f"{sum(slots)} slots")
     for launch in (launch for script in submission.scripts for launch in script.launches):
-        yield from _launch_claims(launch, alone=not submission.hostfiles)
+        yield from _launch_claims(launch, submission, alone=not submission.hostfiles)
     for launch in (launch for job in submission.azureml_jobs for launch in job.launches):
-        yield from _launch_claims(launch, alone=False)
+        yield from _launch_claims(launch, submission, alone=False)
     yield from _accelerate_claims(submission)
 
 
@@ -131,41 +127,16 @@ def _context_claims(submission: Submission) -> Iterator[Claim]:
 
 
 def _sbatch_claims(script: LaunchScript) -> Iterator[Claim]:
-    options = script.sbatch
-    nodes, written = options.integer("--nodes"), options.get("--nodes")
+    request = Request(shell=script.shell, options=script.sbatch, program="sbatch", block=script)
+    nodes, written = request.nodes, request.argument("--nodes")
+    each = request.gpus("--gpus-per-node") or request.gpus_per_node or request.gpus_of_tasks
     if nodes is not None and written:
-        yield Claim("nodes", nodes, script.shell.locate(written.written), f"#SBATCH --nodes={nodes}")
-    for name, value in _sbatch_gpus_per_node(options):
-        option = options.get(name)
-        where = script.shell.locate(option.written) if option else Location(path=script.path)
-        yield Claim("GPUs per node", value, where, f"#SBATCH {name} ({value} a node)")
+        yield Claim("nodes", nodes, written.where, f"#SBATCH --nodes={nodes}")
+    if each is not None:
+        yield Claim("GPUs per node", each.value, each.where, f"#SBATCH {each.name} ({each.value} a node)")
         if nodes is not None:
-            yield Claim("GPUs", nodes * value, where, f"#SBATCH --nodes={nodes} × {value} GPUs a node")
-
-
-def _sbatch_gpus_per_node(options: Options) -> list[tuple[str, int]]:
-    """The option that sets the GPUs of a node, and how many it sets; empty where none does."""
-    tasks = options.integer("--ntasks-per-node")
-    for name, times in (("--gpus-per-node", 1), ("--gres", 1), ("--gpus-per-task", tasks)):
-        text = options.text(name)
-        count = gpu_count(text, gres=name == "--gres") if text is not None else None
-        if count is not None and times is not None:
-            return [(name, count * times)]
-    return []
-
-
-def gpu_count(text: str, *, gres: bool) -> int | None:
-    """The GPUs of `8`, `a100:8`, or in a gres list `gpu:a100:8,nvme:1`; None where it names none, or can't be read."""
-    for item in text.split(","):
-        parts = item.split("(")[0].split(":")
-        if gres and parts[0] not in ("gpu", "gres/gpu"):
-            continue
-        last = parts[-1]
-        if last.isascii() and last.isdigit() and len(last) < 8:
-            return int(last)
-        if gres:  # `gpu` alone, or `gpu:a100`, is one
-            return 1
-    return None
+            text = f"#SBATCH --nodes={nodes} × {each.value} GPUs a node"
+            yield Claim("GPUs", nodes * each.value, each.where, text)
 
 
 def _azureml_claims(job: AzureMLJob) -> Iterator[Claim]:
@@ -180,56 +151,16 @@ def _azureml_claims(job: AzureMLJob) -> Iterator[Claim]:
             yield Claim("processes", nodes * processes, where, text)
 
 
-def _launch_claims(launch: Launch, *, alone: bool) -> Iterator[Claim]:
+def _launch_claims(launch: Launch, submission: Submission, *, alone: bool) -> Iterator[Claim]:
     """Processes that a launch line starts, where it sets them itself. `alone`: no service runs it on several nodes."""
     for index, call in enumerate(launch.calls):
-        for option, quantity in _COUNTS.get(call.program, ()):
-            value, written = call.options.integer(option), call.options.get(option)
-            if value is not None and written is not None:
-                where = launch.script.locate(written.written)
-                yield Claim(quantity, value, where, f"{call.program} {option} {value}")
-        total = _processes(call, outermost=alone and index == 0 and not call.options.opaque)
-        if total is not None:
-            yield Claim("processes", total[0], launch.script.locate(call.word), f"{call.program} {total[1]}")
-
-
-def _processes(call: Call, *, outermost: bool) -> tuple[int, str] | None:
-    """How many processes a launcher starts on all its nodes, and the options that set it.
-
-    Source: torch/distributed/run.py @ 2.13 (`--nnodes` is 1:1 unless it is given), deepspeed/launcher/runner.py
-    @ 0.19.8 (`--include` names hosts and slots), accelerate/commands/launch.py @ 1.15 (`--num_processes` is the total).
-    """
-    options = call.options
-    if call.program == "torchrun":
-        return _product(options, "--nnodes", "--nproc-per-node", one_node=outermost or options.has("--standalone"))
-    if call.program == "deepspeed":
-        include = options.text("--include") or ""
-        if slots := _included_slots(include):
-            return slots, f"--include {include}"
-        return _product(options, "--num_nodes", "--num_gpus", one_node=outermost and not options.has("--hostfile"))
-    option = _TOTALS.get(call.program, "")
-    total = options.integer(option)
-    return None if total is None else (total, f"{option} {total}")
-
-
-def _product(options: Options, nodes_option: str, each_option: str, *, one_node: bool) -> tuple[int, str] | None:
-    nodes, each = options.integer(nodes_option), options.integer(each_option)
-    if each is None:
-        return None
-    if nodes is None and one_node and not options.has(nodes_option):
-        return each, f"{each_option} {each}"
-    return None if nodes is None else (nodes * each, f"{nodes_option} {nodes} × {each_option} {each}")
-
-
-def _included_slots(text: str) -> int | None:
-    """The GPUs that DeepSpeed's `--include` names: 6 of `a:0,1,2,3@b:0,1`; None where a host has no list of slots."""
-    count = 0
-    for host in text.split("@"):
-        named = host.partition(":")[2].split(",")
-        if not all(slot.strip().isdecimal() for slot in named):
-            return None
-        count += len(set(named))
-    return count
+        line = LauncherCall.of(call, launch, submission)
+        for options, quantity in _COUNTS:
+            option = options.get(line.program, "")
+            if found := line.integer(option):
+                yield Claim(quantity, found.value, found.where, f"{line.program} {option} {found.value}")
+        if total := line.processes(outermost=alone and index == 0 and not line.opaque):
+            yield Claim("processes", total[0], line.where, f"{line.program} {total[1]}")
 
 
 def _accelerate_claims(submission: Submission) -> Iterator[Claim]:

@@ -37,7 +37,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
 )
 HARM = "$(rm -rf ~)"
 
-# What the file holds, the exit status, and what is said, all of it: places, numbers, values that pass.
+# What the file holds, the exit status, and what the output contains: places, numbers, values that pass.
 CASES: dict[str, tuple[str | bytes, ExitStatus, tuple[str, ...]]] = {
     "unknown key": (
         GOOD.replace("gpus", "gpu") + "launch: {sript: a.py}\n",
@@ -131,12 +131,12 @@ def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("case", CASES)
 def test_bad_spec(case: str, workdir: Path) -> None:
     """A bad spec is refused with its status, place, numbers and a value that passes, and nothing is written."""
-    content, status, said = CASES[case]
+    content, status, expected = CASES[case]
     (workdir / "job.yaml").write_bytes(content if isinstance(content, bytes) else content.encode())
     result = run("job.yaml", "-o", "out")
     assert result.exit_code == status
-    told = " ".join(result.output.split())
-    assert [text for text in said if " ".join(text.split()) not in told] == []
+    reported = " ".join(result.output.split())
+    assert [text for text in expected if " ".join(text.split()) not in reported] == []
     assert [path.name for path in workdir.iterdir()] == ["job.yaml"]
 
 
@@ -184,7 +184,7 @@ def test_a_command_in_every_text_that_may_be_one_is_data(target: str, workdir: P
 
 
 def test_a_folder_with_other_contents_is_left_as_it_is(workdir: Path) -> None:
-    """Files that would be overwritten stop the run with status 4; those of other names stay beside what is written."""
+    """Files that would be overwritten stop the run with status 4; files of other names are kept."""
     (workdir / "job.yaml").write_text(GOOD)
     (workdir / "out").mkdir()
     (workdir / "out" / "notes.txt").write_text("mine")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dsgen.documents.accelerate import FALSE, TRUE, AccelerateConfig, is_true
-from dsgen.documents.foreign_yaml import read_yaml
+from dsgen.documents.yaml_document import read_yaml
 from dsgen.job.text import text_of
 from tests.needs import needs_transformers
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from benchmarks.agreement_azureml import quiet
 from dsgen.documents.azureml import other_than_command, read_azureml
 from dsgen.documents.document import AzureMLJob
-from dsgen.documents.foreign_yaml import read_yaml
+from dsgen.documents.yaml_document import read_yaml
 from dsgen.job.text import UnreadableText, text_of
 from tests.needs import needs_azure
 

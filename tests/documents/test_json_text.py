@@ -131,7 +131,7 @@ def test_hjson_is_read_with_all_its_departures_from_json() -> None:
         "lr": [0.0001, 0.5],
         "text": "one\ntwo",
     }
-    seen = {(doc.locate_offset(each.offset).line, each.what) for each in doc.deviations}
+    seen = {(doc.locate_offset(each.start).line, each.what) for each in doc.deviations}
     assert {
         (1, "a comment"),
         (2, "no braces around the whole"),

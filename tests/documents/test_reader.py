@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from dsgen.documents.document import DsConfig
-from dsgen.documents.foreign_yaml import read_yaml
 from dsgen.documents.hjson.text import read_json
 from dsgen.documents.hostfile import read_environment_file, read_hostfile
 from dsgen.documents.reader import Reader, ValueKind
-from dsgen.documents.training_arguments import from_yaml
-from dsgen.documents.yaml_document import YamlDocument
+from dsgen.documents.training_arguments import from_file
+from dsgen.documents.yaml_document import YamlDocument, read_yaml
 from dsgen.job.text import text_of
 
 
@@ -20,7 +19,7 @@ from dsgen.job.text import text_of
         (DsConfig(json=read_json(text_of('{\n"a": {"b": 1.5}}', "ds.json"))), "/a/b", 1.5, "float", 2),
         (read_json(text_of('{\n"a": null}', "ds.json")), "/a", None, "null", 2),
         (YamlDocument(source=read_yaml(text_of("a:\n- b\n- true\n", "a.yaml"))), "a/1", True, "bool", 3),
-        (from_yaml(read_yaml(text_of("x: 1\nseed: 7\n", "a.yaml"))), "seed", 7, "int", 2),
+        (from_file("a.yaml", read_yaml(text_of("x: 1\nseed: 7\n", "a.yaml"))), "seed", 7, "int", 2),
         (read_hostfile(text_of("# hosts\nnode slots=8\n", "hostfile")), "node", 8, "int", 2),
         (read_environment_file(text_of("A=1\nB=x\n", ".deepspeed_env")), "B", "x", "str", 2),
     ],

@@ -22,14 +22,6 @@ from .tokens import Mark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deviation:
-    """One place where the text is HJSON but not strict JSON."""
-
-    offset: int
-    what: str  #: such as "a comment", "a trailing comma", "string without quotes"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class JsonText:
     """A JSON or HJSON document. Offsets count characters of `text.content`; pointers are JSON pointers (RFC 6901).
 
@@ -41,10 +33,10 @@ class JsonText:
     data: object  #: dict, list, str, int, float, bool, None; of duplicate keys the first is kept
     spans: Mapping[str, Span]  #: of every value of `data`
     duplicates: tuple[Duplicate, ...]
-    deviations: tuple[Deviation, ...]  #: in the order of the text; none: `json` reads it, unless it is broken
+    deviations: tuple[Mark, ...]  #: in the order of the text; none: `json` reads it, unless it is broken
     broken: Broken | None  #: neither of the two reads it
     json_data: object = None  #: what `json` reads: `data`, save where `json_only` has something
-    json_only: tuple[Deviation, ...] = ()  #: NaN, Infinity, 1e999: `json` reads floats, hjson text or nothing
+    json_only: tuple[Mark, ...] = ()  #: NaN, Infinity, 1e999: `json` reads floats, hjson text or nothing
     hjson_broken: Broken | None = None  #: why hjson doesn't read it; `broken` unless `json` does
     marks: tuple[Mark, ...] = field(default=(), repr=False)  #: the deviations with what strict JSON has there
     lines: Lines = field(repr=False, compare=False)
@@ -109,10 +101,10 @@ def read_json(text: Text) -> JsonText:
         data=shown.root,
         spans=shown.places,
         duplicates=tuple(shown.duplicates),
-        deviations=tuple(Deviation(offset=mark.start, what=mark.what) for mark in marks if mark.what),
+        deviations=tuple(mark for mark in marks if mark.what),
         broken=None if strict else read.broken,
         json_data=strict.root if strict else read.root,
-        json_only=tuple(Deviation(offset=m.start, what=m.what) for m in strict.tokens.json_only) if strict else (),
+        json_only=tuple(strict.tokens.json_only) if strict else (),
         hjson_broken=read.broken,
         marks=marks,
         lines=lines,

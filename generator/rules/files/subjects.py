@@ -90,15 +90,7 @@ def launcher_calls(submission: Submission) -> Iterator[LauncherCall]:
     for launch in submission.launches:
         for call in launch.calls:
             if call.program in LAUNCHERS:
-                yield LauncherCall(
-                    shell=launch.script,
-                    options=call.options,
-                    program=call.program,
-                    launch=launch,
-                    call=call,
-                    submission=submission,
-                    script_nodes=nodes.get(id(launch.script)),
-                )
+                yield LauncherCall.of(call, launch, submission, nodes.get(id(launch.script)))
 
 
 def _calls_of(program: str, *reads: str) -> Subject[LauncherCall]:

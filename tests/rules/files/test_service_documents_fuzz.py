@@ -13,11 +13,11 @@ from dsgen.documents.accelerate import AccelerateConfig
 from dsgen.documents.azureml import read_azureml
 from dsgen.documents.azureml_schema import COMMAND_JOB
 from dsgen.documents.document import Document, DsConfig
-from dsgen.documents.foreign_yaml import read_yaml
 from dsgen.documents.hjson.text import read_json
 from dsgen.documents.shapes import Fields
 from dsgen.documents.submission import Context, Submission
-from dsgen.documents.training_arguments import from_launches, from_yaml, known_arguments
+from dsgen.documents.training_arguments import from_file, from_launches, known_arguments
+from dsgen.documents.yaml_document import read_yaml
 from dsgen.frameworks import FRAMEWORKS
 from dsgen.job.text import text_of
 from dsgen.rules.files.huggingface.accelerate import TOP_KEYS
@@ -123,4 +123,6 @@ def test_any_accelerate_config_is_checked(config: dict[str, Any], deepspeed: dic
 def test_any_arguments_are_checked(arguments: dict[str, Any], deepspeed: dict[str, Any]) -> None:
     """No value of TrainingArguments or of the DeepSpeed config beside them makes a rule fail."""
     source = read_yaml(text_of(yaml_of({**arguments, "deepspeed": "ds.json"}), "train.yaml"))
-    check(from_yaml(source), DsConfig(json=read_json(text_of(json.dumps(deepspeed, default=str), "ds.json"))))
+    check(
+        from_file(source.path, source), DsConfig(json=read_json(text_of(json.dumps(deepspeed, default=str), "ds.json")))
+    )

@@ -48,7 +48,7 @@ def text_is_json(config: Config) -> Violations:
     message = f"{slips[0].what} is HJSON, not JSON{others}: DeepSpeed reads it,"
     message += " Transformers, accelerate and Megatron-DeepSpeed don't"
     yield Violation(
-        where=config.json.locate_offset(slips[0].offset),
+        where=config.json.locate_offset(slips[0].start),
         message=message,
         hint="write strict JSON: double quotes, commas between members only, no comments",
         severity=Severity.WARNING if config.consumer == "deepspeed" else Severity.ERROR,

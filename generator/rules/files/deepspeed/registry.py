@@ -17,7 +17,6 @@ from . import (
     data,
     data_types,
     elastic,
-    elastic_scheduler,
     experts,
     nvme,
     offload,
@@ -41,7 +40,7 @@ from . import (
     zeropp,
 )
 
-_PARSER: Final = (parse, types, auto, batch, relations, choices, elastic, elastic_scheduler, compression)
+_PARSER: Final = (parse, types, auto, batch, relations, choices, elastic, compression)
 _PRECISION: Final = (precision, data_types, autocast)
 _ZERO: Final = (zero, zero_advice, zero_limits, zeropp, offload, nvme, zenflow)
 _OPTIMIZER: Final = (one_bit, optimizer, optimizer_params, scheduler, warmup, cycles, accumulation)
