@@ -34,9 +34,9 @@ def findings_of(case: Case, part: str, folder: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_case_is_as_it_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, update_golden: bool) -> None:
-    """API and command line give what is expected of the bad submission, its rule among it; the good one passes the rule.
+    """API and command line find what is expected in the bad submission, and leave it alone; the good one passes.
 
-    The files are left as they are.
+    What is expected has a finding of the rule that the case is for.
     """
     case = read_case(name)
     findings = findings_of(case, "bad", tmp_path / "bad", monkeypatch)
