@@ -35,8 +35,8 @@ from dsgen.documents.submission import Context, Submission
 from dsgen.findings import Severity
 from dsgen.frameworks import FRAMEWORKS
 from dsgen.job.text import text_of
+from dsgen.rule import findings_of
 from dsgen.rules.files.registry import all_file_rules
-from dsgen.rules.rule import findings_of
 
 SEED: Final = 20261121
 LINES: Final = 400

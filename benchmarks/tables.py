@@ -129,12 +129,12 @@ def regimes(pairs: Sequence[Pair]) -> list[tuple[str, Callable[[Run], bool]]]:
     ]
     precisions = sorted({pair.run.job.training.precision for pair in pairs})
     generations = sorted({pair.run.job.cluster.accelerator.generation for pair in pairs})
-    frameworks = sorted({pair.run.job.framework for pair in pairs})
+    frameworks = sorted({pair.run.job.framework.name for pair in pairs})
     return [
         *fixed,
         *((p, lambda run, p=p: run.job.training.precision == p) for p in precisions),
         *((g, lambda run, g=g: run.job.cluster.accelerator.generation == g) for g in generations),
-        *((f, lambda run, f=f: run.job.framework == f) for f in frameworks),
+        *((f, lambda run, f=f: run.job.framework.name == f) for f in frameworks),
     ]
 
 

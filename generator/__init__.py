@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from .job.records import Job
     from .search.plan import Infeasible, Plan, SearchResult
 
+# Imports within functions save start-up time.
+
 __all__ = [
     "Finding",
     "Infeasible",
@@ -121,7 +123,7 @@ def search(job: Job, *, top: int = 10) -> SearchResult | Infeasible:
 def estimate(job: Job) -> Plan:
     """One layout of `job`, estimated without a search.
 
-    Layout keys that the job leaves open take the framework's defaults. Layout and fit rules that it breaks are in the
+    Layout keys that the job leaves open use the framework's defaults. Layout and fit rules that it breaks are in the
     plan's `findings`; it is estimated all the same.
     """
     from .search import estimate
@@ -148,13 +150,13 @@ def validate(
     engine: bool = False,
     skip_unknown: bool = False,
 ) -> tuple[Finding, ...]:
-    """Every finding in the documents at `paths`, in file order, each by itself and all against one another.
+    """Every finding in the documents at `paths`, in file order: in each document, and between them.
 
     Documents are job specs, DeepSpeed configs, launch scripts, AzureML jobs, accelerate configs, TrainingArguments,
-    Megatron arguments, hostfiles, and folders of them. The rest is what the files alone don't say: `cluster` and
+    Megatron arguments, hostfiles, and folders of them. The rest is what the files don't contain: `cluster` and
     `model` are names as in a job spec, `job` the path of one, `consumer` the program that reads the DeepSpeed config
     (deepspeed, huggingface, accelerate or megatron-deepspeed). With `engine` the installed DeepSpeed's own parser is
-    asked too: `ModuleNotFoundError` without one. With `skip_unknown` files that are no such document are left out
+    run too: `ModuleNotFoundError` without one. With `skip_unknown` files that are no such document are left out
     though they are named. Raises nothing else: bad input is a finding.
     """
     from .documents.context import ContextFlags

@@ -48,7 +48,7 @@ class Edit:
     replacement: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Violation:
     """One place that breaks a rule. `message` says what is wrong with both numbers; `hint` names what would pass."""
 

@@ -111,7 +111,7 @@ class Rule:
 
     def at(self, where: Location, message: str, hint: str | None = None, severity: Severity | None = None) -> Finding:
         """What is reported of a violation at a place."""
-        return self.finding(Violation(where=where, message=message, hint=hint, severity=severity))
+        return self.finding(Violation(where, message, hint, severity=severity))
 
     def _paragraphs(self) -> list[str]:
         """The lines of the text, each with those that continue it."""

@@ -2,40 +2,20 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Mapping
 
-import click
 from rich.console import Group, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
-from ..findings import Finding
 from ..job.records import Job
-from ..search import Infeasible, Plan, SearchResult, search
-from .exits import ExitStatus
+from ..search import Infeasible, Plan, SearchResult
 from .known_rules import title_of
-from .loading import load
-from .options import Request
-from .printing import grid, headed, numbers, print_json, print_parts, whole
 from .summary import plan_summary
-from .text import band_note, choices, degrees, gib_with_band, layout_text, one_of, percent, seconds, seconds_with_band
+from .tables import grid, headed, numbers, whole
+from .text import band_note, choices, degrees, gib_with_band, one_of, percent, seconds, seconds_with_band
 
 _REJECTED_SHOWN = 6
-
-
-def searched(request: Request, form: str, top: int) -> tuple[SearchResult, tuple[Finding, ...]]:
-    """The plans of the job asked for, and the job's findings. When nothing fits, says why and exits."""
-    job, findings = load(request)
-    answer = search(job, top=top)
-    if not isinstance(answer, Infeasible):
-        return answer, findings
-    if form == "json":
-        print_json(answer.to_dict())
-    else:
-        print_parts(_obstacle(answer))
-    raise click.exceptions.Exit(ExitStatus.INFEASIBLE)
 
 
 def report(answer: SearchResult, top: int) -> tuple[RenderableType, ...]:
@@ -50,19 +30,19 @@ def ranking(answer: SearchResult, top: int) -> tuple[RenderableType, ...]:
     return (_considered(answer), "", _plans_table(answer, top), brackets, *_rejected(answer))
 
 
-def plans_csv(plans: tuple[Plan, ...]) -> str:
-    """One line per plan: layout, memory in bytes, step time in seconds, throughput."""
-    rows = []
-    for rank, plan in enumerate(plans, start=1):
-        row: dict[str, object] = {"rank": rank}
-        for part in (plan.layout, plan.memory, plan.step_time, plan.uncertainty, plan.throughput):
-            row |= part.to_dict()
-        rows.append(row)
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+def obstacle(answer: Infeasible) -> RenderableType:
+    """Why nothing fits: the counts, the binding rule, the nearest miss, and changes after which it fits."""
+    job = answer.job
+    head = f"{job.name}: none of {answer.considered:,} layouts on {job.gpus:,} GPUs passes every rule and fits."
+    parts: list[RenderableType] = [Text(head, style="bold red"), "", _rejected_table(answer.rejected_by), ""]
+    parts.append(f"Binding rule: {answer.binding_rule} {title_of(answer.binding_rule)}")
+    parts.append(_batch(job) if answer.nearest is None else _nearest(answer.nearest))
+    if answer.suggestions:
+        parts += ["", Text("Each of these changes makes it fit (checked by searching again):", style="bold")]
+        parts += [f"  {suggestion.text}" for suggestion in answer.suggestions]
+    else:
+        parts.append("No single change of GPUs, batch, recomputation, offload or ZeRO stage makes it fit.")
+    return Group(*parts)
 
 
 def _named_plans(result: SearchResult, top: int) -> Iterator[tuple[str, Plan]]:
@@ -98,9 +78,8 @@ def _ratio(ratio: float) -> str:
 
 
 def _considered(result: SearchResult) -> str:
-    return (
-        f"{result.considered:,} layouts considered, {result.feasible:,} legal and fitting ({seconds(result.search_s)})"
-    )
+    took = seconds(result.search_s)
+    return f"{result.considered:,} layouts considered, {result.feasible:,} legal and fitting ({took})"
 
 
 def _rejected(answer: SearchResult) -> tuple[RenderableType, ...]:
@@ -119,21 +98,6 @@ def _rejected_table(rejected_by: Mapping[str, int]) -> Table:
         text = f"by {len(rest)} other rules (all are in dsgen plan --format json)"
         table.add_row(f"{sum(n for n, _ in rest):,}", "", text)
     return table
-
-
-def _obstacle(answer: Infeasible) -> RenderableType:
-    """Why nothing fits: the counts, the binding rule, the nearest miss, and changes after which it fits."""
-    job = answer.job
-    head = f"{job.name}: none of {answer.considered:,} layouts on {job.gpus:,} GPUs passes every rule and fits."
-    parts: list[RenderableType] = [Text(head, style="bold red"), "", _rejected_table(answer.rejected_by), ""]
-    parts.append(f"Binding rule: {answer.binding_rule} {title_of(answer.binding_rule)}")
-    parts.append(_batch(job) if answer.nearest is None else _nearest(answer.nearest))
-    if answer.suggestions:
-        parts += ["", Text("Each of these changes makes it fit (checked by searching again):", style="bold")]
-        parts += [f"  {suggestion.text}" for suggestion in answer.suggestions]
-    else:
-        parts.append("No single change of GPUs, batch, recomputation, offload or ZeRO stage makes it fit.")
-    return Group(*parts)
 
 
 def _batch(job: Job) -> str:
@@ -155,4 +119,5 @@ def _at(job: Job, pointer: str) -> str:
 def _nearest(plan: Plan) -> str:
     """The layout that came nearest, with the messages of the rules that it breaks."""
     errors = "; ".join(finding.message for finding in plan.findings if finding.severity.value == "error")
-    return f"Nearest miss: {layout_text(plan.layout)}: {errors}."
+    layout = ", ".join((degrees(plan.layout), *choices(plan.layout)))
+    return f"Nearest miss: {layout}: {errors}."

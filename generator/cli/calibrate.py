@@ -32,8 +32,7 @@ def calibrate(
 
     Use the file with `dsgen plan --calibration FILE`, or as `calibration: FILE` in a job spec.
     """
-    from .calibration_text import report_parts  # here, to save start-up time
-    from .findings_text import print_findings
+    from .findings_text import print_findings  # here, to save start-up time
     from .measured_jobs import fit, rendered
     from .printing import print_json, print_parts
     from .writing import write_files
@@ -48,5 +47,7 @@ def calibrate(
     if form == "json":
         print_json(report.to_dict())
     else:
+        from .calibration_text import report_parts
+
         print_parts(*report_parts(report))
         click.echo(f"\n{output} written; use it with --calibration {output}, or `calibration:` in the job spec")

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..estimate.calibration_report import CalibrationReport, Errors, RunResult
-from .printing import headed, numbers
+from .tables import headed, numbers
 from .text import percent, seconds
 
 _RUNS_SHOWN = 20

@@ -15,19 +15,24 @@ KINDS = ("accelerators", "node-types", "models")
 @form_option("text", "json")
 def catalog(kind: str | None, name: str | None, form: str) -> None:
     """List what dsgen knows by name, or print one entry with its source, in SI units."""
-    from .catalog_text import entry, entry_table, listing, names  # here, to save start-up time
+    from ..catalog import load_catalog  # here, to save start-up time
     from .printing import print_json, print_parts
 
+    known = load_catalog()
+    records = {"accelerators": known.accelerators, "node-types": known.node_types, "models": known.models}
+    kinds = [kind] if kind else KINDS
     if kind is not None and name is not None:
-        found = entry(kind, name)
+        from .catalog_text import entry, entry_table
+
+        found = entry(kind, name, records[kind])
         if form == "json":
             print_json(found)
         else:
             print_parts(entry_table(found))
-        return
-    kinds = [kind] if kind else KINDS
-    if form == "json":
-        print_json({shown: names(shown) for shown in kinds})
-        return
-    for shown in kinds:
-        print_parts(f"{shown} ({len(names(shown))})", listing(shown), "")
+    elif form == "json":
+        print_json({kind: list(records[kind]) for kind in kinds})
+    else:
+        from .catalog_text import listing
+
+        for kind in kinds:
+            print_parts(f"{kind} ({len(records[kind])})", listing(records[kind]), "")

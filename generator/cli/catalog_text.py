@@ -2,41 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from rich.table import Table
 
-from ..catalog import find_accelerator, find_model, find_node_type, load_catalog
+from ..catalog import find_accelerator, find_model, find_node_type
 from ..catalog.records import Accelerator, Model, ModelEntry, NodeType
 from ..estimate.model_size import parameter_count
 from ..job.hf_config import model_from_config
 from ..units import GBIT_PER_S, TFLOPS
 from .exits import unknown
-from .printing import grid, numbers, whole
+from .tables import grid, numbers, whole
 from .text import count, gib
 
 
-def names(kind: str) -> list[str]:
-    """The names of all entries of a kind."""
-    return list(_entries(kind))
-
-
-def listing(kind: str) -> Table:
+def listing(records: Mapping[str, Any]) -> Table:
     """One row per entry: its name and its main facts."""
     table = grid(whole(), numbers(), numbers())
-    for name, record in _entries(kind).items():
+    for name, record in records.items():
         table.add_row(f"  {name}", *_facts(record))
     return table
 
 
-def entry(kind: str, name: str) -> dict[str, Any]:
+def entry(kind: str, name: str, known: Iterable[str]) -> dict[str, Any]:
     """One entry as data; a model as the shape that its configuration describes, with its number of parameters."""
     find: Mapping[str, Any] = {"accelerators": find_accelerator, "node-types": find_node_type, "models": find_model}
     record = find[kind](name)
     if record is None:
-        unknown(kind.removesuffix("s").replace("-", " "), name, names(kind))
+        unknown(kind.removesuffix("s").replace("-", " "), name, known)
     if isinstance(record, ModelEntry):
         model = _model(record)
         return {"name": model.name, "parameters": parameter_count(model), **asdict(model)}
@@ -49,11 +44,6 @@ def entry_table(entry: Mapping[str, Any]) -> Table:
     for key, value in entry.items():
         table.add_row(key, _text(value))
     return table
-
-
-def _entries(kind: str) -> Mapping[str, Any]:
-    known = load_catalog()
-    return {"accelerators": known.accelerators, "node-types": known.node_types, "models": known.models}[kind]
 
 
 def _facts(record: Accelerator | NodeType | ModelEntry) -> tuple[str, str]:

@@ -20,7 +20,6 @@ def estimate(request: Request, form: str) -> None:
     from .findings_text import print_findings
     from .loading import load
     from .printing import print_json, print_parts
-    from .summary import plan_summary
 
     job, findings = load(request, check_pins=False)
     plan = estimate_layout(job)
@@ -28,4 +27,6 @@ def estimate(request: Request, form: str) -> None:
     if form == "json":
         print_json(plan.to_dict())
     else:
+        from .summary import plan_summary
+
         print_parts(plan_summary(plan))

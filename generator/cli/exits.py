@@ -10,7 +10,7 @@ import click
 
 
 class ExitStatus(IntEnum):
-    """One number per outcome, so that a pipeline can tell them apart."""
+    """One number per outcome, so that a pipeline can distinguish them."""
 
     OK = 0
     FINDINGS = 1  #: the job has errors, or its files can't be written

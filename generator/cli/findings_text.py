@@ -1,9 +1,11 @@
-"""Findings as text: place, severity, message and id; the source line with a caret; a hint."""
+"""Findings as text for people, as JSON, and as workflow commands of GitHub Actions."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -14,6 +16,9 @@ from .exits import ExitStatus
 
 _WIDTH = 110  # of an excerpt, in characters
 _COLOURS = {"error": "red", "warning": "yellow", "note": "blue"}
+_COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}  # of GitHub Actions
+# What json.dumps lets through although a terminal obeys it (C1 controls), or no text can hold it (lone surrogates).
+_UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def finding_text(finding: Finding, *, colour: bool = False) -> str:
@@ -58,6 +63,26 @@ def relative_path(path: str) -> str | None:
     return printable(Path(relative).as_posix())
 
 
+def findings_document(findings: Iterable[Finding]) -> dict[str, object]:
+    """As JSON (`schemas/findings.schema.json`): every finding with its place, and whether `--fix` fixes it."""
+    return {"findings": [{**finding.to_dict(), "fixable": bool(finding.edits)} for finding in findings]}
+
+
+def json_text(document: object) -> str:
+    """`document` as indented JSON that is safe to show on a terminal."""
+    text = json.dumps(document, indent=2, ensure_ascii=False)
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
+
+
+def annotation(finding: Finding) -> str:
+    """For GitHub: `::error file=job.yaml,line=3,col=7,title=MLM004::message%0Ahint: ...`."""
+    properties = ",".join(f"{name}={_property(str(value))}" for name, value in _properties(finding))
+    message = printable(finding.message)
+    if finding.hint:
+        message += f"\nhint: {printable(finding.hint)}"
+    return f"::{_COMMANDS[finding.severity.value]} {properties}::{_data(message)}"
+
+
 def _place(where: Location) -> str:
     parts = (where.path, where.line, where.column)
     return ":".join(printable(str(part)) for part in parts if part is not None)
@@ -74,3 +99,24 @@ def _excerpt(where: Location) -> list[str]:
         line = ("..." if start else "") + line[start:end] + ("..." if end < len(line) else "")
         at += (3 if start else 0) - start
     return [f"  {printable(line)}", f"  {' ' * at}^"]
+
+
+def _properties(finding: Finding) -> Iterator[tuple[str, object]]:
+    where = finding.where
+    path = relative_path(where.path)
+    if path is not None:
+        yield "file", path
+        if where.line is not None:
+            yield "line", where.line
+            if where.column is not None:
+                yield "col", where.column
+    yield "title", finding.rule
+
+
+# Source: actions/toolkit packages/core/src/command.ts: what a runner decodes in data and in properties.
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(printable(text)).replace(":", "%3A").replace(",", "%2C")

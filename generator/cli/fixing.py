@@ -36,11 +36,11 @@ class FixedFile:
 def fix_files(
     check: Callable[[Mapping[str, str]], Answer], wanted: Callable[[Finding], bool]
 ) -> tuple[tuple[FixedFile, ...], Answer]:
-    """The files that change, and the answer on them as they are then. Nothing is written.
+    """The files that change, and the answer on the changed files. Nothing is written.
 
     `check` answers with contents by path instead of what files hold; findings that are not `wanted` are left alone.
-    Edits of one finding are made together or not at all; of findings whose edits overlap the first goes first, the
-    others have the next round. After `MAX_ROUNDS` the result of the last round is kept.
+    Edits of one finding are made together or not at all; of findings whose edits overlap the first is fixed, the
+    others in the next round. After `MAX_ROUNDS` the result of the last round is kept.
     """
     contents: dict[str, str] = {}
     first = answer = check(contents)
@@ -64,7 +64,7 @@ def write_fixed(files: Sequence[FixedFile]) -> tuple[Change, ...]:
             same = read_path(file.path, limit=MAX_BYTES).content == file.before
         except UnreadableText:
             same = False
-        if not same:  # another program wrote it meanwhile, or its name was shown with escapes
+        if not same:  # another program changed it meanwhile, or its name was shown with escapes
             raise CannotWrite(Path(file.path), "it is not the file that was checked")
     places = {file: Path(os.path.realpath(file.path)) for file in files}
     if not places:
@@ -88,7 +88,7 @@ def unified_diff(files: Iterable[FixedFile]) -> str:
 
 def _applied(findings: Iterable[Finding], texts: Mapping[str, str]) -> dict[str, str]:
     """The contents that change by one round of edits, by path."""
-    taken: dict[str, list[tuple[int, int]]] = {}  # ranges of characters, in order, apart from one another
+    taken: dict[str, list[tuple[int, int]]] = {}  # ranges of characters, in order, without overlaps
     chosen: dict[str, list[Edit]] = {}
     for finding in findings:
         edits = finding.edits
@@ -106,7 +106,7 @@ def _apart(edits: Iterable[Edit]) -> bool:
 
 
 def _fits(edit: Edit, texts: Mapping[str, str], taken: Sequence[tuple[int, int]]) -> bool:
-    """Whether the edit is within its file, and touches none that is taken already."""
+    """Whether the edit is within its file, and touches none that was chosen already."""
     if edit.path not in texts or not 0 <= edit.start <= edit.end <= len(texts[edit.path]):
         return False
     after = bisect_left(taken, (edit.start, edit.end))

@@ -26,8 +26,8 @@ def generate(request: Request, output: str | None, force: bool, show_diff: bool,
     """
     from ..launchers import LAUNCHERS  # here, to save start-up time
     from ..render import render
-    from .answers import report, searched
     from .findings_text import print_findings
+    from .loading import searched
     from .printing import print_json, print_parts
     from .text import file_name
     from .writing import print_diff, write_files
@@ -46,6 +46,8 @@ def generate(request: Request, output: str | None, force: bool, show_diff: bool,
         written = [{"path": str(change.path), "action": change.action.value} for change in changes]
         print_json({**best.to_dict(), "files": written})
     else:
+        from .answers import report
+
         print_parts(*report(answer, top))
         launcher = LAUNCHERS[launch.target]
         lines = [f"  {change.path} ({_ACTIONS[change.action.value]})" for change in changes]

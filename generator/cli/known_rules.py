@@ -23,8 +23,6 @@ _UNREAD: Final = frozenset(
     }
 )
 
-# Functions here import the rules themselves, which saves start-up time where none is asked for.
-
 
 @lru_cache(maxsize=1)
 def known_rules() -> tuple[Rule, ...]:

@@ -14,8 +14,11 @@ import click
 from .. import InvalidJob, check_job
 from ..findings import Finding
 from ..job.records import Job
+from ..search import Infeasible, SearchResult, search
+from .exits import ExitStatus
 from .findings_text import print_findings, stop
 from .options import DEFAULT_SPEC, Request
+from .printing import print_json, print_parts
 
 _COMMANDS = ("calibrate", "catalog", "estimate", "generate", "plan", "rules", "schema", "validate")
 
@@ -34,6 +37,21 @@ def load(request: Request, *, check_pins: bool = True) -> tuple[Job, tuple[Findi
         stop(invalid.findings)
     print_findings(findings)
     return job, findings
+
+
+def searched(request: Request, form: str, top: int) -> tuple[SearchResult, tuple[Finding, ...]]:
+    """The plans of the job asked for, and the job's findings. When nothing fits, prints why and exits."""
+    job, findings = load(request)
+    answer = search(job, top=top)
+    if not isinstance(answer, Infeasible):
+        return answer, findings
+    if form == "json":
+        print_json(answer.to_dict())
+    else:
+        from .answers import obstacle  # here, to save start-up time
+
+        print_parts(obstacle(answer))
+    raise click.exceptions.Exit(ExitStatus.INFEASIBLE)
 
 
 def _source(request: Request) -> str | TextIO:

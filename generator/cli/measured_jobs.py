@@ -104,11 +104,10 @@ def _assumed(jobs: Sequence[Job]) -> Iterator[str]:
     """Defaults of the keys that matter most, where neither the runs nor their specs set them."""
     defaults = {"zero_stage": "0", "recompute": "none", "micro_batch": "1"}
     for key, value in defaults.items():
-        open_keys = [job for job in jobs if getattr(job.pins, key) is None]
-        if key == "micro_batch":
-            open_keys = [job for job in open_keys if job.pins.gradient_accumulation is None]
-        if open_keys:
-            yield f"note: {key} is not set for {len(open_keys)} of {len(jobs)} runs; assuming {value}"
+        either = (key, "gradient_accumulation") if key == "micro_batch" else (key,)
+        number = sum(all(getattr(job.pins, name) is None for name in either) for job in jobs)
+        if number:
+            yield f"note: {key} is not set for {number} of {len(jobs)} runs; assuming {value}"
 
 
 def _at_run(run: Measurement, assignments: Mapping[str, object], finding: Finding) -> Finding:

@@ -9,10 +9,10 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ..search.plan import Plan
-from .printing import grid, labels, numbers, whole
+from .tables import grid, labels, numbers, whole
 from .text import gib
 
-WIDTH = 40  #: characters that stand for the whole capacity
+WIDTH = 40  #: characters for the whole capacity
 _LONGEST = 56  # a component far beyond the capacity is cut off here
 _EIGHTHS = "▏▎▍▌▋▊▉"
 _PARTS = {

@@ -34,12 +34,7 @@ class Request:
 
     spec: str | None
     overrides: Mapping[str, object]  #: by dotted path
-    arguments: tuple[str, ...]  #: the same as arguments, for the headers of generated files
-
-    @property
-    def command(self) -> str:
-        """A command line that asks for the same job; without folders, and without the values of variables."""
-        return shlex.join(("dsgen", *self.arguments))
+    command: str  #: that asks for the same job, for generated files; without folders and the values of variables
 
 
 def form_option(*forms: str) -> Callable[[Command], Command]:
@@ -79,14 +74,14 @@ def _request(spec: str | None, flags: Mapping[str, Any], assignments: tuple[tupl
     values = {name: value for name, value in flags.items() if value is not None}
     if {"gpus", "nodes"} <= set(values):
         raise click.UsageError("use --gpus or --nodes, not both")
-    arguments = [] if spec is None else [_without_folders(spec)]
+    arguments = ["dsgen"] if spec is None else ["dsgen", _without_folders(spec)]
     for name, value in values.items():
         arguments += [f"--{name.replace('_', '-')}", _without_folders(str(value))]
     for path, text in assignments:
         may_be_secret = path == "launch" or path.startswith("launch.environment")
         arguments += ["--set", f"{path}=..." if may_be_secret else f"{path}={text}"]
     overrides = {**{FLAGS[name]: value for name, value in values.items()}, **dict(assignments)}
-    return Request(spec=spec, overrides=overrides, arguments=tuple(arguments))
+    return Request(spec=spec, overrides=overrides, command=shlex.join(arguments))
 
 
 def _without_folders(value: str) -> str:

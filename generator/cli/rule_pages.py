@@ -1,4 +1,4 @@
-"""The rules as Markdown: a page for each subject, a heading, and so an anchor, for each rule."""
+"""Rules as data, as text, and as Markdown: a page for each subject, a heading, and so an anchor, for each rule."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from ..rule import Rule
 from .known_rules import checks
 
-#: What the prefixes of ids stand for.
+#: The subjects of ids, by prefix.
 SUBJECTS: Final[Mapping[str, str]] = {
     "ACC": "accelerate",
     "ACT": "activation checkpointing",
@@ -59,6 +59,43 @@ _WHEN: Final = {
 }
 
 
+def rule_document(rule: Rule) -> dict[str, object]:
+    """The rule's fields, without those that are empty."""
+    fields = {
+        "id": rule.id,
+        "severity": rule.severity.value,
+        "checks": checks(rule),
+        **{name: getattr(rule, name) for name in ("title", "source", "when", "versions")},
+        "reads": list(rule.reads),
+        **{name: getattr(rule, name) for name in ("prevents", "fix")},
+    }
+    return {name: value for name, value in fields.items() if value}
+
+
+def rule_text(rule: Rule) -> str:
+    """One rule as text."""
+    fields = {
+        **{name: getattr(rule, name) for name in ("prevents", "fix", "source", "when")},
+        "reads": ", ".join(rule.reads),
+        "versions": rule.versions and f"DeepSpeed {rule.versions}",
+    }
+    lines = [f"{name + ':':<10}{text}" for name, text in fields.items() if text]
+    return "\n".join((f"{rule.id} ({rule.severity.value}, checks {checks(rule)})", rule.title, "", *lines))
+
+
+def rules_table(rules: Iterable[Rule]) -> object:
+    """One row per rule: what it checks, and what it requires."""
+    from rich.table import Column  # here, to save start-up time
+    from rich.text import Text
+
+    from .tables import headed, whole
+
+    table = headed(whole("id"), whole("severity"), whole("checks"), Column("requires", ratio=1))
+    for rule in rules:
+        table.add_row(rule.id, rule.severity.value, checks(rule), Text(rule.title))  # no emoji in H:M:S
+    return table
+
+
 def rules_page(rules: Iterable[Rule]) -> str:
     """Every rule on one page, by subject."""
     return "\n".join(page for _, page in subject_pages(rules, {}))
@@ -79,15 +116,12 @@ def subject_of(rule: Rule) -> str:
 
 
 def heading(subject: str) -> str:
-    """A subject's prefix with what it stands for."""
+    """A subject's prefix with its name."""
     return f"{subject}: {SUBJECTS[subject]}" if subject in SUBJECTS else subject
 
 
 def _entry(rule: Rule, example: str | None) -> Iterator[str]:
-    yield f"## {rule.id}"
-    yield ""
-    yield f"{_markdown(rule.title)}"
-    yield ""
+    yield from (f"## {rule.id}", "", _markdown(rule.title), "")
     facts = [f"**{rule.severity.value}**", f"checks {checks(rule)}"]
     if rule.reads:
         facts[-1] += f" ({', '.join(rule.reads)})"

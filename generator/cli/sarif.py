@@ -23,6 +23,7 @@ Json = dict[str, Any]
 _SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 #: Placeholders and links in a message (sections 3.11.5 and 3.11.6).
 _PLACEHOLDER: Final = re.compile(r"\{(\d+)\}")
+_START: Final = attrgetter("start")
 _LINK: Final = re.compile(r"\[(?=[^\[\]]*\]\()")
 
 
@@ -106,9 +107,8 @@ def _physical(where: Location) -> Json:
 
 
 def _artifact(path: str) -> Json:
-    relative = relative_path(path) or ""
-    uri = quote(relative.encode("utf-8", errors="replace"), safe="/-._~")
-    return {"uri": uri or "."}
+    relative = (relative_path(path) or "").encode("utf-8", errors="replace")
+    return {"uri": quote(relative, safe="/-._~") or "."}
 
 
 def _fix(finding: Finding) -> Json:
@@ -116,10 +116,7 @@ def _fix(finding: Finding) -> Json:
     for edit in finding.edits:
         by_file.setdefault(edit.path, []).append(edit)
     changes = [
-        {
-            "artifactLocation": _artifact(path),
-            "replacements": [_replacement(e) for e in sorted(edits, key=attrgetter("start"))],
-        }
+        {"artifactLocation": _artifact(path), "replacements": [_replacement(e) for e in sorted(edits, key=_START)]}
         for path, edits in by_file.items()
     ]
     return {"description": {"text": _text(printable(finding.hint or finding.message))}, "artifactChanges": changes}
@@ -127,10 +124,8 @@ def _fix(finding: Finding) -> Json:
 
 def _replacement(edit: Edit) -> Json:
     """Offsets count characters, without a byte order mark, as SARIF requires."""
-    replacement: Json = {"deletedRegion": {"charOffset": edit.start, "charLength": edit.end - edit.start}}
-    if edit.replacement:
-        replacement["insertedContent"] = {"text": edit.replacement}
-    return replacement
+    inserted = {"insertedContent": {"text": edit.replacement}} if edit.replacement else {}
+    return {"deletedRegion": {"charOffset": edit.start, "charLength": edit.end - edit.start}, **inserted}
 
 
 def _fingerprint(finding: Finding, seen: Counter[str]) -> str:

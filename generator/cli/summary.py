@@ -11,13 +11,10 @@ from rich.text import Text
 from ..estimate.model_size import parameter_count
 from ..search.plan import MFU_CONVENTION, Plan
 from .memory_bar import memory_bars
-from .printing import grid, labels
+from .tables import grid, labels
 from .text import band_note, choices, count, degrees, long_time, percent, seconds, seconds_with_band
 
-_CAUSES = (
-    *("compute", "recompute", "tensor", "context", "expert"),
-    *("pipeline", "bubble", "data", "optimizer", "offload"),
-)
+_CAUSES = ["compute", "recompute", "tensor", "context", "expert", "pipeline", "bubble", "data", "optimizer", "offload"]
 
 
 def plan_summary(plan: Plan) -> RenderableType:
@@ -78,7 +75,7 @@ def _parts(plan: Plan) -> str:
 def _run(plan: Plan) -> str:
     run = plan.run
     if run is None:
-        return "set training.duration to see how long the run takes"
+        return "set training.duration to estimate the duration of the run"
     price = plan.job.cluster.price_per_node_hour
     cost = "" if run.cost is None else f", cost {run.cost:,.0f} at {price:g} per node-hour"
     return (

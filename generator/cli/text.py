@@ -94,11 +94,6 @@ def choices(layout: Layout) -> list[str]:
     return [text for shown, text in optional if shown]
 
 
-def layout_text(layout: Layout) -> str:
-    """One layout in one line."""
-    return ", ".join((degrees(layout), *choices(layout)))
-
-
 def percent(fraction: Any) -> str:
     """A fraction as a percentage with one decimal."""
     return f"{100 * float(fraction):.1f} %"

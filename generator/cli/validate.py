@@ -32,8 +32,8 @@ _SEVERITIES: Final = ("error", "warning", "note")  #: the worst first
 @click.option("--skip-unknown", is_flag=True, help="Skip files at PATH that dsgen does not recognize.")
 @click.option("--each-folder", is_flag=True, help="Check every folder as a separate job.")
 @click.option("--engine", is_flag=True, help="Also run the parser of the installed DeepSpeed.")
-@click.option("--select", multiple=True, metavar="IDS", help="Report only these rules: ids or prefixes, with commas.")
-@click.option("--ignore", multiple=True, metavar="IDS", help="Skip these rules: ids or prefixes, with commas.")
+@click.option("--select", multiple=True, metavar="IDS", help="Report only these rules: comma-separated id prefixes.")
+@click.option("--ignore", multiple=True, metavar="IDS", help="Skip these rules: comma-separated id prefixes.")
 @click.option("--fix", is_flag=True, help="Apply safe fixes, report the rest.")
 @click.option("--diff", "only_diff", is_flag=True, help="With --fix: show the changes, write nothing.")
 @click.option(
@@ -54,10 +54,10 @@ def validate(
     only_diff: bool,
     **context: Any,
 ) -> None:
-    """Check the files and folders at PATH. The exit status is 1 when there are errors.
+    """Check the files and folders at PATH. Exit with status 1 on errors.
 
-    With --fix, the findings that remain are reported. The diff goes to standard output, or to standard error for
-    formats other than text.
+    With --fix, report the findings that remain. The diff goes to standard output, or to standard error for formats
+    other than text.
     """
     from .known_rules import selection  # here, to save start-up time
 
@@ -123,19 +123,16 @@ def _fixed(
 
 
 def _output(findings: Sequence[Finding], form: str) -> str:
-    from .finding_formats import annotation, findings_document, json_text
-    from .findings_text import finding_text
-    from .known_rules import known_rules
+    from .findings_text import annotation, finding_text, findings_document, json_text
 
     if form == "json":
         return json_text(findings_document(findings))
     if form == "sarif":
+        from .known_rules import known_rules
         from .sarif import sarif_log
 
         return json_text(sarif_log(findings, {rule.id: rule for rule in known_rules()}))
-    if form == "github":
-        return "\n".join(map(annotation, findings))
-    return "\n".join(finding_text(finding, colour=True) for finding in findings)
+    return "\n".join(annotation(f) if form == "github" else finding_text(f, colour=True) for f in findings)
 
 
 def _summary(findings: Sequence[Finding], documents: int, files: Sequence[FixedFile], *, written: bool) -> str:

@@ -62,8 +62,7 @@ def context_s(job: Job, layout: LayoutLike, attention_core_s: Any) -> Any:
     passes = np.where(layout.recompute == Recompute.FULL, 3, 2)
     if job.framework.rings_context:
         crosses = ring.size > ring.per_node
-        one = send_s(job, element * tokens * 2 * keys / layout.tensor, crosses)
-        rounds = (layout.context - 1) * one
+        rounds = (layout.context - 1) * send_s(job, element * tokens * 2 * keys / layout.tensor, crosses)
         exposed = 3 * np.maximum(rounds - attention_core_s, rates(job).ring_exposed_share * rounds)
     else:
         exposed = passes * all_to_all_s(job, ring, element * tokens * (2 * queries + 2 * keys))

@@ -25,8 +25,7 @@ def memory(job: Job, layout: LayoutLike) -> Memory:
     but possibly one layer more), the first without dense layers (experts are larger), and the last (logits).
     """
     parts = [stage_memory(job, layout, stage) for stage in _candidate_stages(job, layout)]
-    fullest = reduce(_fuller, parts)
-    return _whole(job, layout, fullest).corrected(job.calibration.memory_factor)
+    return _whole(job, layout, reduce(_fuller, parts)).corrected(job.calibration.memory_factor)
 
 
 def every_stage(job: Job, layout: Layout) -> tuple[Memory, ...]:

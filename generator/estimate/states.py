@@ -105,8 +105,7 @@ def _offloaded(job: Job, layout: LayoutLike, held: StateBytes) -> StateBytes:
     parameters_out = layout.offload == Offload.OPTIMIZER_AND_PARAMETERS
     gradients = held.gradients
     if job.framework.runs("DeepSpeed engine"):
-        whole = weight_bytes(job)
-        gradients = np.where(out, np.where(layout.zero_stage >= 2, 0, whole), gradients)
+        gradients = np.where(out, np.where(layout.zero_stage >= 2, 0, weight_bytes(job)), gradients)
     return StateBytes(
         parameters=np.where(parameters_out, 0, held.parameters),
         gradients=gradients,
@@ -152,8 +151,7 @@ def host_bytes(job: Job, layout: LayoutLike, parameters: Any) -> Any:
 
     **Source**: DeepSpeed stage3.py:3755-3772: 16 bytes a parameter for the optimizer, 18 with the parameters, × 1.5.
     """
-    moments = MOMENT_BYTES[job.training.optimizer]
-    optimizer = _FP32 + _FP32 + moments
+    optimizer = _FP32 + _FP32 + MOMENT_BYTES[job.training.optimizer]
     per_parameter = np.where(
         layout.offload == Offload.OPTIMIZER_AND_PARAMETERS,
         optimizer + weight_bytes(job),

@@ -23,10 +23,7 @@ SYNTAX: Final = _spec(
     "correct the line shown; quote text with a colon or a bracket",
 )
 DUPLICATE_KEY: Final = _spec(
-    "SPEC003",
-    "A mapping has each key once.",
-    "The second value would silently win.",
-    "keep one of the two",
+    "SPEC003", "A mapping has each key once.", "The second value would silently win.", "keep one of the two"
 )
 UNSUPPORTED_YAML: Final = _spec(
     "SPEC004",
@@ -47,10 +44,7 @@ UNKNOWN_KEY: Final = _spec(
     "use the key that the hint names; `dsgen schema job` lists all",
 )
 MISSING_KEY: Final = _spec(
-    "SPEC007",
-    "Every required key is present.",
-    "The plan would rest on a guess.",
-    "add the key, as in the hint",
+    "SPEC007", "Every required key is present.", "The plan would rest on a guess.", "add the key, as in the hint"
 )
 WRONG_TYPE: Final = _spec(
     "SPEC008",

@@ -190,8 +190,7 @@ class _Reader:
         elif key in top.key_lines:
             top.dropped = not self.dialect.last_wins
             first = top.key_lines[key]
-            message = f"duplicate key `{key}`, first on line {first}"
-            self._refuse(event, DUPLICATE_KEY, message, "keep one of them")
+            self._refuse(event, DUPLICATE_KEY, f"duplicate key `{key}`, first on line {first}", "keep one of them")
         elif self.dialect.typed_keys:
             self._note_odd(event, where)
         elif event.tag not in (None, "!", "tag:yaml.org,2002:str"):

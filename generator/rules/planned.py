@@ -107,7 +107,7 @@ def _check(columns: Columns) -> Callable[..., Violations]:
     def check(planned: tuple[Any, ...]) -> Violations:
         if not columns.holds(*planned):
             message, hint = columns.explain(*planned)
-            yield Violation(where=_place(planned[0], columns.reads), message=message, hint=hint)
+            yield Violation(_place(planned[0], columns.reads), message, hint)
 
     return check
 
@@ -121,4 +121,4 @@ def _place(job: Job, fields: tuple[str, ...]) -> Location:
 
 def violation(job: Job, pointer: str, message: str, hint: str | None = None) -> Violation:
     """A violation at a place of the job's spec."""
-    return Violation(where=job.origin.locate(pointer), message=message, hint=hint)
+    return Violation(job.origin.locate(pointer), message, hint)

@@ -36,8 +36,7 @@ def check_pins(job: Job) -> tuple[Finding, ...]:
         for rule in binding_rules(job, (*LAYOUT_RULES, *IDENTITY_RULES))
         if any(name in pinned for name in rule.columns.reads) and all(name in known for name in rule.columns.reads)
     ]
-    broken = findings_of(decided, (job, layout_of(known)))
-    return in_file_order((*broken, *_check_partial_products(job, pinned, known)))
+    return in_file_order((*findings_of(decided, (job, layout_of(known))), *_check_partial_products(job, pinned, known)))
 
 
 def check_layout(job: Job, layout: Layout, ledger: Memory | None = None) -> tuple[Finding, ...]:

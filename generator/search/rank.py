@@ -64,8 +64,7 @@ def ranking(
     left = np.ones(len(order), np.bool_)
     picked: list[int] = []
     while len(picked) < min(top, len(order)):
-        limit = times[left].min() * (1 + band)
-        first = int(np.argmax(left & (times <= limit)))
+        first = int(np.argmax(left & (times <= times[left].min() * (1 + band))))
         left[first] = False
         picked.append(int(order[first]))
     return picked

@@ -16,6 +16,8 @@ from ..findings import Finding, Location
 from ..job.text import Text
 from ..rule import rules_in
 
+# Imports within functions save start-up time.
+
 _IGNORE: Final = re.compile(r"dsgen:\s*ignore(-file)?(?:\s*\[([^\]\n]*)\])?")
 #: Found after the comments are looked at, or with --engine only.
 _NEVER_USELESS: Final = frozenset(

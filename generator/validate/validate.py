@@ -17,6 +17,8 @@ from ..job.text import Text, UnreadableText, read_path
 from ..rules.files.run import check_submission
 from .ignores import without_ignored
 
+# Imports within functions save start-up time.
+
 Path = str | os.PathLike[str]
 
 

@@ -58,8 +58,8 @@ def test_a_table_becomes_a_calibration(workdir: Path) -> None:
     assert errors["after_mean"] < errors["before_mean"]
     assert errors["left_out_mean"] <= errors["before_mean"]
     assert document["errors"]["memory"]["runs"] == 2
-    for said in ("error of estimates", "a run left out", "runs.csv:6", "calibration.json written"):
-        assert said in result.stdout
+    for expected in ("error of estimates", "a run left out", "runs.csv:6", "calibration.json written"):
+        assert expected in result.stdout
 
 
 def test_a_calibration_changes_plans(workdir: Path) -> None:
@@ -138,15 +138,15 @@ REAL_LOGS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("log", REAL_LOGS)
 def test_a_log_becomes_a_calibration(log: str, workdir: Path) -> None:
-    """A log of each program gives a step time and what it knows of the job; the spec says the rest."""
-    keys, said = REAL_LOGS[log]
+    """A log of each program gives a step time and what it knows of the job; the spec has the rest."""
+    keys, expected = REAL_LOGS[log]
     common = {"model": "gpt2", "cluster": "nvidia/dgx-h100", "gpus": 2, "training.global_batch": 16}
     flags = [word for key, value in keys.items() if "." in key for word in ("--set", f"{key}={value}")]
     spec = {key: value for key, value in (common | keys).items() if "." not in key}
     (workdir / "job.yaml").write_text(json.dumps({**spec, "training": {"global_batch": 16, "sequence_length": 1024}}))
     result = run("calibrate", str(LOGS / log), "--job", "job.yaml", *flags)
     assert result.exit_code == ExitStatus.OK, result.stderr
-    assert said in result.stderr
+    assert expected in result.stderr
     document = json.loads((workdir / "calibration.json").read_text())
     assert [item["name"] for item in document["runs"]] == [log]
 
@@ -174,7 +174,7 @@ def test_a_wrong_row_is_told_at_its_cell() -> None:
 
 
 def test_another_model_is_refused(workdir: Path) -> None:
-    """A log whose model has other layers than the job's is told apart, before anything is fitted."""
+    """A log whose model has other layers than the job's is reported, before anything is fitted."""
     (workdir / "job.yaml").write_text(JOB.replace("llama-3-8b", "llama-3-70b"))
     result = run("calibrate", str(LOGS / "megatron_lm.log"), "--job", "job.yaml")
     assert result.exit_code == ExitStatus.FINDINGS
@@ -195,17 +195,17 @@ def test_runs_that_say_nothing_are_named(workdir: Path) -> None:
     assert json.loads(kept.stdout)["left_out"][0]["name"] == "ms.csv:2"
 
 
-def test_what_nobody_says_is_said(workdir: Path) -> None:
+def test_assumed_values_are_reported(workdir: Path) -> None:
     """Keys that neither the runs nor the job give are named with what is taken instead."""
     (workdir / "few.csv").write_text("step_time_s,recompute,micro_batch\n2.3,,1\n2.4,none,1\n")
     result = run("calibrate", "few.csv", "--job", "job.yaml")
-    assert "zero_stage isn't given for 2 of 2 runs; it is taken as 0" in result.stderr
-    assert "recompute isn't given for 1 of 2 runs; it is taken as none" in result.stderr
+    assert "zero_stage is not set for 2 of 2 runs; assuming 0" in result.stderr
+    assert "recompute is not set for 1 of 2 runs; assuming none" in result.stderr
     assert "micro_batch" not in result.stderr
 
 
 def test_a_table_can_say_everything() -> None:
-    """Without a job, a table that names model, cluster, GPUs and batch is enough; what is missing is told."""
+    """Without a job, a table that names model, cluster, GPUs and batch is enough; what is missing is reported."""
     header = "model,cluster,framework,gpus,sequence_length,global_batch,micro_batch,zero_stage,recompute,step_time_s\n"
     Path("all.csv").write_text(header + "llama-3-8b,nvidia/dgx-h100,megatron-lm,64,8192,128,1,1,none,2.4\n")
     assert run("calibrate", "all.csv").exit_code == ExitStatus.OK

@@ -45,7 +45,7 @@ def test_default_command_plans_and_writes(workdir: Path) -> None:
     assert result.exit_code == ExitStatus.OK
     folder = workdir / "gpt3-175b-1024gpus"
     assert {"ds_config.json", "plan.json", "arguments.txt", "launch.sbatch"} == {path.name for path in folder.iterdir()}
-    for said in (
+    for expected in (
         "1,024 GPUs = data",
         "1,536 = micro",
         "parameters",
@@ -56,7 +56,7 @@ def test_default_command_plans_and_writes(workdir: Path) -> None:
         "simplest",
         "sbatch ",
     ):
-        assert said in result.stdout
+        assert expected in result.stdout
 
 
 def test_summary_satisfies_the_batch_identity(workdir: Path) -> None:
@@ -70,9 +70,9 @@ def test_summary_satisfies_the_batch_identity(workdir: Path) -> None:
 
 def test_summary_says_where_the_script_belongs() -> None:
     """AzureML uploads a folder, which must hold the script; the others start it where they are called."""
-    said = {target: run("--gpus", "64", "--target", target, "-o", target).stdout for target in ("slurm", "azureml")}
-    assert "from the folder that holds pretrain_gpt.py:\n  sbatch slurm/launch.sbatch" in said["slurm"]
-    assert "Put pretrain_gpt.py and its modules into azureml, which is uploaded" in said["azureml"]
+    shown = {target: run("--gpus", "64", "--target", target, "-o", target).stdout for target in ("slurm", "azureml")}
+    assert "from the folder that holds pretrain_gpt.py:\n  sbatch slurm/launch.sbatch" in shown["slurm"]
+    assert "Put pretrain_gpt.py and its modules into azureml, which is uploaded" in shown["azureml"]
 
 
 def test_same_command_writes_same_bytes(workdir: Path) -> None:
@@ -84,7 +84,7 @@ def test_same_command_writes_same_bytes(workdir: Path) -> None:
 
 
 def test_files_name_the_command_but_no_folder(workdir: Path) -> None:
-    """Generated files say which command made them, without the folder they were written to."""
+    """Generated files contain the command that made them, without the folder they were written to."""
     (workdir / "job.yaml").write_text(SMALL)
     run(str(workdir / "job.yaml"), "--nodes", "2", "-o", str(workdir / "out"))
     script = (workdir / "out" / "launch.sbatch").read_text()
@@ -111,7 +111,7 @@ def test_secrets_given_by_flag_stay_out_of_the_headers(workdir: Path) -> None:
 )
 @pytest.mark.parametrize("target", ["slurm", "azureml", "shell"])
 def test_secrets_are_not_written(workdir: Path, assignment: str, target: str) -> None:
-    """A variable whose name says that it is a secret is in no file, and a warning says so."""
+    """A variable whose name looks like a secret's is in no file, and a warning reports it."""
     (workdir / "job.yaml").write_text(SMALL.replace("launch: {target: slurm, script: train.py}\n", ""))
     result = run("job.yaml", "--set", assignment, "--target", target, "-o", "out")
     assert result.exit_code == ExitStatus.OK
@@ -137,7 +137,7 @@ def test_spec_from_standard_input() -> None:
 
 
 def test_full_disk_behind_stdout_is_no_traceback() -> None:
-    """When standard output can't be written, the program says so in one line and exits with 1."""
+    """When standard output can't be written, the program reports it in one line and exits with 1."""
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-m", "dsgen", "plan"]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
@@ -204,11 +204,11 @@ def test_plan_as_csv(workdir: Path) -> None:
 
 
 def test_infeasible_is_an_answer() -> None:
-    """A model that can't fit exits with 3, and says the binding rule, the nearest miss and what would fit."""
+    """A model that can't fit exits with 3, and shows the binding rule, the nearest miss and what would fit."""
     result = run("plan", "--gpus", "8")
     assert result.exit_code == ExitStatus.INFEASIBLE
-    for said in ("layouts", "Binding rule: ", "Nearest miss: ", "GiB", "makes it fit", "gpus: "):
-        assert said in result.stdout
+    for expected in ("layouts", "Binding rule: ", "Nearest miss: ", "GiB", "makes it fit", "gpus: "):
+        assert expected in result.stdout
 
 
 def test_suggestions_are_true() -> None:
@@ -263,7 +263,7 @@ def test_validate_tells_good_from_bad(workdir: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (("plna",), "did you mean `dsgen plan`"),
         (("rules", "MLM4"), "did you mean"),
@@ -271,14 +271,14 @@ def test_validate_tells_good_from_bad(workdir: Path) -> None:
         (("--gpus", "8", "--nodes", "1"), "--gpus or --nodes"),
         (("--set", "layout"), "is not PATH=VALUE"),
         (("--gpus", "0"), "--gpus"),
-        (("--gpus", "8", "plan"), "a command comes first: `dsgen plan ...`"),
+        (("--gpus", "8", "plan"), "put the command first: `dsgen plan ...`"),
     ],
 )
-def test_wrong_usage(arguments: tuple[str, ...], said: str) -> None:
-    """A wrong command line exits with 2 and says what would be right."""
+def test_wrong_usage(arguments: tuple[str, ...], expected: str) -> None:
+    """A wrong command line exits with 2 and a message that helps."""
     result = run(*arguments)
     assert result.exit_code == ExitStatus.USAGE
-    assert said in result.stderr
+    assert expected in result.stderr
 
 
 def test_rules_are_explained() -> None:
@@ -286,8 +286,8 @@ def test_rules_are_explained() -> None:
     result = run("rules", "mlm004")
     assert result.exit_code == ExitStatus.OK
     assert result.stdout.startswith("MLM004 (error")
-    for said in ("prevents: ", "fix: ", "source: "):
-        assert said in result.stdout
+    for expected in ("prevents: ", "fix: ", "source: "):
+        assert expected in result.stdout
 
 
 def test_rules_of_a_subject_are_listed() -> None:
@@ -298,7 +298,7 @@ def test_rules_of_a_subject_are_listed() -> None:
 
 
 def test_titles_of_rules_are_printed_as_they_are() -> None:
-    """The table of rules has no emoji where a title says `H:M:S`, and loses nothing in brackets."""
+    """The table of rules has no emoji where a title has `H:M:S`, and loses nothing in brackets."""
     assert "H:M:S" in run("rules", "SLM010").stdout
     assert "H:M:S" in " ".join(run("rules", "SLM").stdout.split())
 
@@ -313,7 +313,7 @@ def test_every_command_is_documented() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (("catalog",), "8 × a100-80gb-sxm  1,600 Gbit/s"),
         (("catalog", "accelerators", "A100-80GB"), "a100-80gb-sxm"),
@@ -321,8 +321,8 @@ def test_every_command_is_documented() -> None:
         (("catalog", "node-types", "azure/standard_nd96amsr_a100_v4"), "source"),
     ],
 )
-def test_catalog_is_printed(arguments: tuple[str, ...], said: str) -> None:
+def test_catalog_is_printed(arguments: tuple[str, ...], expected: str) -> None:
     """`catalog` lists entries with their main facts, and prints one entry by any of its names, with its source."""
     result = run(*arguments)
     assert result.exit_code == ExitStatus.OK
-    assert said in result.stdout
+    assert expected in result.stdout

@@ -34,7 +34,7 @@ def finding(*edits: tuple[str, int, int, str], rule: str = "ZERO001") -> Finding
 
 
 class Checks:
-    """A check that finds in file `a` what its `rule` says of the text, and counts how often it is asked."""
+    """A check that finds in file `a` what its `rule` reports of the text, and counts how often it is asked."""
 
     def __init__(self, text: str, *edits: tuple[str, tuple[tuple[str, int, int, str], ...]]) -> None:
         self.text, self.edits, self.asked = text, edits, 0
@@ -111,7 +111,7 @@ def test_rounds_are_limited() -> None:
 
 
 def test_only_what_is_selected_is_fixed() -> None:
-    """A finding that isn't told is not fixed either."""
+    """A finding that isn't reported is not fixed either."""
     files, _ = fix_files(Checks("abc", ("abc", (("a", 0, 1, "x"),))), lambda finding: False)
     assert files == ()
 

@@ -1,4 +1,4 @@
-"""The memory bars are to scale and say whether the plan fits."""
+"""The memory bars are to scale and show whether the plan fits."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def lines(pipeline: int, columns: int = 80) -> list[str]:
 
 
 def test_a_plan_that_fits() -> None:
-    """The bar of what is required ends before the mark of the headroom, and the text says what is left."""
+    """The bar of what is required ends before the mark of the headroom, and the text has what is left."""
     [total] = [line for line in lines(pipeline=16) if "required" in line]
     assert total.index("│") > total.rindex("█")
     assert any("GiB left of" in line for line in lines(pipeline=16))
 
 
 def test_the_upper_end_is_named() -> None:
-    """The text under the bars says how much may be required, which is more than the estimate."""
+    """The text under the bars has how much may be required, which is more than the estimate."""
     text = "\n".join(lines(pipeline=16, columns=200))
     estimate, high = (
         float(re.search(pattern, text)[1]) for pattern in (r"required +([\d.]+) GiB", r"up to ([\d.]+) GiB")
@@ -47,7 +47,7 @@ def test_the_upper_end_is_named() -> None:
 
 
 def test_a_plan_that_does_not_fit() -> None:
-    """The bar runs past the capacity, and the text says how much is too much."""
+    """The bar runs past the capacity, and the text has the excess."""
     [total] = [line for line in lines(pipeline=1) if "required" in line]
     assert total.rindex("█") > total.index("]")
     assert any("GiB too much" in line for line in lines(pipeline=1))

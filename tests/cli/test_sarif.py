@@ -12,8 +12,7 @@ from urllib.parse import unquote
 import jsonschema
 import pytest
 
-from dsgen.cli.finding_formats import annotation, findings_document, json_text
-from dsgen.cli.findings_text import finding_text
+from dsgen.cli.findings_text import annotation, finding_text, findings_document, json_text
 from dsgen.cli.known_rules import known_rules
 from dsgen.cli.sarif import sarif_log
 from dsgen.findings import Edit, Finding, Location, Severity
@@ -102,8 +101,8 @@ def test_logs_of_real_findings_are_valid_sarif(tmp_path: Path, monkeypatch: pyte
     assert len(log["runs"][0]["tool"]["driver"]["rules"]) == len({f.rule for f in found if f.where.path != "<flags>"})
 
 
-def test_sarif_says_all_of_a_finding() -> None:
-    """A result has its rule, level, message with hint, place, and what mends it; its rule is explained."""
+def test_sarif_has_all_of_a_finding() -> None:
+    """A result has its rule, level, message with hint, place, and its fix; its rule is explained."""
     [run] = log_of(finding())["runs"]
     driver = run["tool"]["driver"]
     [result] = run["results"]
@@ -122,7 +121,7 @@ def test_sarif_says_all_of_a_finding() -> None:
 
 
 def test_sarif_paths_are_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A path given absolutely is written relative to the working directory, and no folder of this machine is told."""
+    """A path given absolutely is written relative to the working directory, and no folder of this machine is in it."""
     monkeypatch.chdir(tmp_path)
     where = Location(path=str(tmp_path / "conf" / "a:b é.json"))
     text = json.dumps(log_of(finding(where=where, edits=())))
@@ -154,7 +153,7 @@ def test_fingerprints_outlive_lines_above() -> None:
 
 
 def test_sarif_messages_have_no_placeholders_and_links() -> None:
-    """Braces and brackets that a viewer would replace or link are escaped as the standard says."""
+    """Braces and brackets that a viewer would replace or link are escaped as the standard requires."""
     [result] = log_of(finding(message="{0} {a: 1} [x](1) [y]", hint=None))["runs"][0]["results"]
     assert result["message"]["text"] == "{{0}} {a: 1} \\[x](1) [y]"
 

@@ -58,7 +58,7 @@ def test_folder_names_are_one_plain_part(hostile: str) -> None:
     assert set(name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
-def test_layout_in_words() -> None:
+def test_layout_as_text() -> None:
     """A layout names the factors of its world size, and the choices that change anything."""
     layout = Layout(data=8, tensor=4, zero_stage=3, recompute=Recompute.FULL, offload=Offload.OPTIMIZER)
     assert degrees(layout) == "data 8 × tensor 4"

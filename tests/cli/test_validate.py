@@ -50,11 +50,11 @@ def test_text_is_followed_by_a_summary() -> None:
     """Findings go to standard output, and their numbers to standard error."""
     result = run("validate", ".")
     assert result.exit_code == ExitStatus.FINDINGS
-    assert result.stdout.startswith("job.yaml:6:1: error: 'colour' is no key")
+    assert result.stdout.startswith("job.yaml:6:1: error: unknown key 'colour'")
     assert result.stderr == "1 error, 1 warning in 1 document\n"
 
 
-def test_nothing_found_is_said(workdir: Path) -> None:
+def test_nothing_found_is_reported(workdir: Path) -> None:
     """A good submission prints nothing to standard output, and exits with 0."""
     (workdir / "job.yaml").write_text(SPEC)
     result = run("validate", ".")
@@ -85,12 +85,12 @@ def test_other_forms_have_standard_output_for_themselves(form: str) -> None:
     ],
 )
 def test_the_status_is_of_what_is_told(ignored: str, fail_on: str, status: int) -> None:
-    """The exit status is 1 when something as severe as `--fail-on` says is told."""
+    """The exit status is 1 when something as severe as `--fail-on` is reported."""
     assert run("validate", ".", "--fail-on", fail_on, "--ignore", ignored).exit_code == status
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "reported"),
     [
         ("", ["SPEC006", "SPEC016"]),
         ("--select SPEC016", ["SPEC016"]),
@@ -104,13 +104,13 @@ def test_the_status_is_of_what_is_told(ignored: str, fail_on: str, status: int) 
         ("--ignore SPEC016 --select SPEC016", []),
     ],
 )
-def test_rules_are_selected_and_ignored(flags: str, told: list[str]) -> None:
+def test_rules_are_selected_and_ignored(flags: str, reported: list[str]) -> None:
     """Rules are chosen by ids and prefixes; the longer prefix decides, of two alike `--ignore`."""
-    assert rules_of(".", *flags.split()) == told
+    assert rules_of(".", *flags.split()) == reported
 
 
 def test_what_could_not_be_read_is_told_whatever_is_selected(workdir: Path) -> None:
-    """A file that can't be read draws its error under `--select` of other rules; only `--ignore` drops it."""
+    """A file that can't be read has its error under `--select` of other rules; only `--ignore` drops it."""
     assert rules_of("absent.json", "--select", "MLM") == ["FILE001"]
     assert rules_of("absent.json", "--ignore", "FILE001") == []
     (workdir / "ds_config.json").write_text('{"train_batch_size": ')
@@ -118,7 +118,7 @@ def test_what_could_not_be_read_is_told_whatever_is_selected(workdir: Path) -> N
 
 
 def test_files_of_other_programs_can_be_left_out(workdir: Path) -> None:
-    """With `--skip-unknown` a file that tells nothing of its kind is no error; one that can't be read still is."""
+    """With `--skip-unknown` a file of an unknown kind is no error; one that can't be read still is."""
     (workdir / "package.json").write_text('{"name": "x", "scripts": {}}')
     (workdir / "other.yaml").write_text("on: push\n")
     names = ("package.json", "other.yaml", "job.yaml")
@@ -128,22 +128,22 @@ def test_files_of_other_programs_can_be_left_out(workdir: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (("--select", "SPEC06"), "unknown rule 'SPEC06'; did you mean 'SPEC0"),
         (("--ignore", "SPEK"), "did you mean 'SPEC'?"),
-        (("--diff",), "--diff shows what --fix would change"),
+        (("--diff",), "--diff requires --fix"),
         (("--fail-on", "sometimes"), "sometimes"),
         (("--consumer", "pytorch"), "pytorch"),
         (("--gpus", "0"), "--gpus"),
         (("--format", "xml"), "xml"),
     ],
 )
-def test_wrong_usage(arguments: tuple[str, ...], said: str) -> None:
-    """A wrong command line exits with 2 and says what would be right."""
+def test_wrong_usage(arguments: tuple[str, ...], expected: str) -> None:
+    """A wrong command line exits with 2 and a message that helps."""
     result = run("validate", ".", *arguments)
     assert result.exit_code == ExitStatus.USAGE
-    assert said in " ".join(result.stderr.split())
+    assert expected in " ".join(result.stderr.split())
 
 
 def test_a_path_is_required() -> None:
@@ -152,7 +152,7 @@ def test_a_path_is_required() -> None:
 
 
 def test_a_comment_ignores_a_finding(workdir: Path) -> None:
-    """A comment in a job spec ignores a finding on its line, and a useless one is told."""
+    """A comment in a job spec ignores a finding on its line, and an unused one is reported."""
     text = BAD.replace("colour: blue", "colour: blue  # dsgen: ignore[SPEC006]").replace(
         "gpus: 8", "gpus: 8  # dsgen: ignore[MLM004]"
     )
@@ -160,7 +160,7 @@ def test_a_comment_ignores_a_finding(workdir: Path) -> None:
     assert rules_of("job.yaml") == ["FILE007", "SPEC016"]
 
 
-def test_an_unknown_name_beside_the_files_is_a_finding() -> None:
+def test_an_unknown_name_in_the_flags_is_a_finding() -> None:
     """A cluster that isn't known is an error at the flags, in every form."""
     flags = ("validate", "job.yaml", "--cluster", "azure/standard_nd96amrs_a100_v4", "--select", "FILE006")
     assert run(*flags).stdout.startswith("<flags>: error: ")
@@ -196,7 +196,7 @@ def in_fresh_python(code: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_engine_needs_deepspeed() -> None:
-    """Without DeepSpeed `--engine` is a usage error that says what to install."""
+    """Without DeepSpeed `--engine` is a usage error with what to install."""
     done = in_fresh_python(
         "import sys; sys.modules['deepspeed'] = None\n"
         "from dsgen.cli import main; main(['validate', 'job.yaml', '--engine'])"
@@ -209,7 +209,7 @@ def test_engine_needs_deepspeed() -> None:
 @needs_deepspeed
 @pytest.mark.integration
 def test_engine_tells_what_deepspeed_refuses(workdir: Path) -> None:
-    """What DeepSpeed's own parser refuses is an error at the key that it names, unless an error is told already."""
+    """What DeepSpeed's own parser refuses is an error at the key that it names, unless an error is reported already."""
     (workdir / "job.yaml").unlink()
     (workdir / "ds_config.json").write_text(CONFIG.replace("}\n}", '},\n  "zero_optimization": {"stage": 7}\n}'))
     flags = (".", "--gpus", "8", "--engine")
@@ -237,7 +237,7 @@ def test_engine_reads_as_the_consumer_does(workdir: Path) -> None:
 @needs_deepspeed
 @pytest.mark.integration
 def test_engine_of_another_version_is_told(workdir: Path) -> None:
-    """When the DeepSpeed that is asked is not the one that the files are for, a note says so."""
+    """When the DeepSpeed that is asked is not the one that the files are for, a note reports it."""
     (workdir / "job.yaml").unlink()
     (workdir / "ds_config.json").write_text(CONFIG)
     assert "ENG002" in rules_of(".", "--gpus", "8", "--engine", "--deepspeed-version", "0.16.9")
@@ -246,7 +246,7 @@ def test_engine_of_another_version_is_told(workdir: Path) -> None:
 @needs_deepspeed
 @pytest.mark.integration
 def test_engine_keeps_standard_output_clean(workdir: Path) -> None:
-    """What DeepSpeed prints while it is asked stays out of standard output, whatever it says."""
+    """What DeepSpeed prints while it is asked stays out of standard output, whatever it is."""
     (workdir / "job.yaml").unlink()
     (workdir / "ds_config.json").write_text(CONFIG.replace("64", "63"))
     code = "from dsgen.cli import main; main(['validate', '.', '--gpus', '8', '--engine', '--format', 'json'])"
@@ -261,7 +261,7 @@ def fenced(language: str) -> list[str]:
 
 
 def commands_of(text: str) -> list[list[str]]:
-    """The `dsgen` commands in a block or a workflow step, as words, without comments and redirections."""
+    """The `dsgen` commands in a block or a workflow step, as arguments, without comments and redirections."""
     found = re.findall(r"^\s*(?:- )?(?:run: |script: )?dsgen (validate .*)$", text, re.MULTILINE)
     return [shlex.split(line.split(" > ")[0], comments=True) for line in found]
 
@@ -287,8 +287,8 @@ def test_the_guide_has_commands() -> None:
     assert len(COMMANDS) >= 7
 
 
-def test_the_guide_shows_what_is_told(workdir: Path) -> None:
-    """The config of the guide draws what the guide says."""
+def test_the_guide_shows_what_is_reported(workdir: Path) -> None:
+    """The config of the guide has the findings that the guide shows."""
     (workdir / "ds_config.json").write_text(fenced("json")[0])
     assert run("validate", "ds_config.json", "--gpus", "8").stdout == fenced("text")[0]
 

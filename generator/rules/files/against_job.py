@@ -57,7 +57,7 @@ class _Arguments:
         written = self.arguments.integer(option)
         if planned and written is not None and written != planned:
             message = f"{option} {written}, but {text} {planned}"
-            yield Violation(where=self.arguments.locate(option), message=message, hint=f"write {option} {planned}")
+            yield Violation(self.arguments.locate(option), message, f"write {option} {planned}")
 
 
 @subject("job spec", "Megatron arguments")
@@ -77,7 +77,7 @@ def stage_is_the_jobs(planned: tuple[Job, Config]) -> Violations:
     stage = job.pins.zero_stage
     if stage is not None and config.value(pointer) != "auto" and config.stage not in (None, stage):
         message = f"stage: {config.stage}, but the job pins zero_stage: {stage}"
-        yield Violation(where=config.locate(pointer), message=message, hint=f'set "stage": {stage}')
+        yield Violation(config.locate(pointer), message, f'set "stage": {stage}')
 
 
 @_configs.rule("SUB005", ERROR, "silent", _PLANNED)
@@ -95,7 +95,7 @@ def precision_is_the_jobs(planned: tuple[Job, Config]) -> Violations:
         message = f"the config has precision {written}, the job {wanted}"
         hint = None if wanted == "fp32" else f'set "{wanted}": {{"enabled": true}}'
         block = config.bf16 if written == "bf16" else f"/{written}"
-        yield Violation(where=config.locate(f"{block}/enabled"), message=message, hint=hint)
+        yield Violation(config.locate(f"{block}/enabled"), message, hint)
 
 
 @submissions.rule("SUB007", ERROR, "silent", _PLANNED, reads=("job spec", "DeepSpeed config", "Megatron arguments"))
@@ -114,7 +114,7 @@ def batch_is_the_jobs(submission: Submission) -> Violations:
         counted = wanted if submission.megatron else wanted * world_of(submission).tensor
         if size is not None and size not in (wanted, counted):
             message, hint = f"train_batch_size: {size}, but {text} {wanted}", f'set "train_batch_size": {wanted}'
-            yield Violation(where=config.locate("/train_batch_size"), message=message, hint=hint)
+            yield Violation(config.locate("/train_batch_size"), message, hint)
     for found in _arguments(submission):
         yield from found.differ("--global-batch-size", wanted, text)
 
@@ -167,5 +167,4 @@ def one_value_for_a_variable(submission: Submission) -> Violations:
             value = wanted.get(found.name)
             if found.exported and value is not None and found.value not in (None, value):
                 message = f"{found.name}={found.value} here, {value} in the job's launch.environment"
-                hint = f"export {found.name}={value}"
-                yield Violation(where=script.shell.locate(found), message=message, hint=hint)
+                yield Violation(script.shell.locate(found), message, f"export {found.name}={value}")

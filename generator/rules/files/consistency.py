@@ -37,7 +37,7 @@ def gpus_agree(submission: Submission) -> Violations:
         nodes, rest = divmod(trusted.value, world.gpus_per_node or trusted.value)
         each = world.gpus_per_node if rest == 0 else None
         hint = f"write {nodes} nodes × {each} GPUs" if each else f"start {trusted.value} in all, one process for each"
-        yield Violation(where=claim.where, message=message, hint=hint)
+        yield Violation(claim.where, message, hint)
 
 
 @submissions.rule("SUB002", ERROR, "launcher", _NODES, reads=_KINDS)
@@ -50,7 +50,7 @@ def nodes_agree(submission: Submission) -> Violations:
     for claim, trusted in _contradictions(submission, world_of(submission).claims_on("nodes")):
         nodes = f"{claim.value} node{'s' * (claim.value != 1)}"
         message = f"{claim.text} is {nodes}, but {_place(trusted)} is {trusted.value}"
-        yield Violation(where=claim.where, message=message, hint=f"write {trusted.value} in both")
+        yield Violation(claim.where, message, f"write {trusted.value} in both")
 
 
 @submissions.rule("SUB003", WARNING, "silent", _UNUSED, reads=_KINDS)
@@ -67,7 +67,7 @@ def gpus_per_node_agree(submission: Submission) -> Violations:
         small = world.gpus is not None and world.gpus <= claim.value
         message = f"{claim.text} uses {uses} GPUs per node, according to {_place(trusted)}"
         hint, severity = f"write {trusted.value} in both", ERROR if more else NOTE if small else WARNING
-        yield Violation(where=claim.where, message=message, hint=hint, severity=severity)
+        yield Violation(claim.where, message, hint, severity=severity)
 
 
 def _contradictions(submission: Submission, claims: tuple[Claim, ...]) -> Iterator[tuple[Claim, Claim]]:
@@ -107,8 +107,7 @@ def one_config_is_named(submission: Submission) -> Violations:
         names = ", ".join(sorted({config.name for config in configs}))
         where = programs[0].script.locate(programs[0].calls[0].word if programs[0].calls else 0)
         message = f"there are {len(configs)} DeepSpeed configs ({names}), and this names none of them"
-        hint = "check the script with the config that it uses, or keep one job in a folder"
-        yield Violation(where=where, message=message, hint=hint)
+        yield Violation(where, message, "check the script with the config that it uses, or keep one job in a folder")
 
 
 @submissions.rule("PARSE003", ERROR, "launcher", deepspeed("runtime/config.py:705"), reads=_CONFIG_READERS)
@@ -128,7 +127,7 @@ def named_config_is_there(submission: Submission) -> Violations:
         here = f"among the files here ({', '.join(present)})" if present else f"in the folder of {link.where.path}"
         message = f"the DeepSpeed config {link.path} is not {here}"
         hint = f"did you mean `{close[0]}`?" if close else "add it, or correct the path"
-        yield Violation(where=link.where, message=message, hint=hint, severity=severity)
+        yield Violation(link.where, message, hint, severity=severity)
 
 
 def _exists(path: str, holder: str) -> bool:
@@ -150,5 +149,4 @@ def named_files_are_there(submission: Submission) -> Violations:
     for link in references(submission) if present else ():
         if link.kind == "hostfile" and link.name not in present:
             message = f"the {link.kind} {link.path} is not among the files here ({', '.join(sorted(present))})"
-            hint = "name the file that the job is to read, or add it to the submission"
-            yield Violation(where=link.where, message=message, hint=hint)
+            yield Violation(link.where, message, "name the file that the job is to read, or add it to the submission")

@@ -115,9 +115,9 @@ def fits_device(need: Need) -> Violations:
     message = f"{_subject(need)} about {_gib(ledger.required_bytes)} a GPU{more}"
     hint = _DEVICE.columns.explain(job, layout, ledger)[1] or None
     yield Violation(
-        where=need.run.locate(("micro_batch", "zero_stage")),
-        message=f"{message}; {job.cluster.accelerator.name} has {_gib(ledger.capacity_bytes)}",
-        hint=hint,
+        need.run.locate(("micro_batch", "zero_stage")),
+        f"{message}; {job.cluster.accelerator.name} has {_gib(ledger.capacity_bytes)}",
+        hint,
         severity=None if surely else Severity.WARNING,
     )
 
@@ -135,8 +135,7 @@ def fits_host(need: Need) -> Violations:
             f"what is offloaded needs about {_gib(need.ledger.host_bytes_per_node)} of host memory a node;"
             f" {cluster.name} has {_gib(cluster.host_memory_bytes or 0)}"
         )
-        hint = "offload less, or to NVMe, or use more nodes"
-        yield Violation(where=need.run.locate(("offload",)), message=message, hint=hint)
+        yield Violation(need.run.locate(("offload",)), message, "offload less, or to NVMe, or use more nodes")
 
 
 @submissions.rule(
@@ -156,8 +155,7 @@ def fits_request(submission: Submission) -> Violations:
                 asked = mebibytes(option.value)
                 if asked and needed > asked * MIB:
                     message = f"{option}: what is offloaded needs about {_gib(needed)} a node"
-                    hint = "use --mem=0, which is all that the node has"
-                    yield Violation(where=option.where_value, message=message, hint=hint)
+                    yield Violation(option.where_value, message, "use --mem=0, which is all that the node has")
 
 
 @needs.rule(
@@ -183,7 +181,7 @@ def stage_three_is_needed(need: Need) -> Violations:
             f" {job.model.name} on {layout.world} GPUs, without activations;"
             f" {job.cluster.accelerator.name} has {_gib(ledger.capacity_bytes)}"
         )
-        yield Violation(where=need.run.locate(("zero_stage",)), message=message, hint='set "stage" to 2')
+        yield Violation(need.run.locate(("zero_stage",)), message, 'set "stage" to 2')
 
 
 def _subject(need: Need) -> str:

@@ -32,7 +32,7 @@ def nvme_folder_is_the_nodes_own(config: Config) -> Violations:
         if config.text(f"{place}/device") == "nvme" and isinstance(path, str) and _SHARED.match(path):
             message = f"nvme_path: {path} looks like a file system that the nodes share: all of them swap over it"
             where = config.locate(f"{place}/nvme_path")
-            yield Violation(where=where, message=message, hint="use the node's own disk, such as /local_nvme")
+            yield Violation(where, message, "use the node's own disk, such as /local_nvme")
 
 
 @submissions.rule(
@@ -52,7 +52,7 @@ def model_is_loaded_in_parts(submission: Submission) -> Violations:
         if config.zero_stage == 3 and config.deepspeed.get("zero3_init_flag") is False:
             message = f"zero_stage: 3 with zero3_init_flag: false: {_WHOLE}"
             where = config.locate("deepspeed_config/zero3_init_flag")
-            yield Violation(where=where, message=message, hint="set zero3_init_flag to true")
+            yield Violation(where, message, "set zero3_init_flag to true")
     for launch in submission.launches:
         call = launch.call("accelerate")
         option = call.options.get("--zero3_init_flag") if call else None
@@ -61,4 +61,4 @@ def model_is_loaded_in_parts(submission: Submission) -> Violations:
         if call.options.integer("--zero_stage") == 3:
             message = f"--zero_stage 3 with --zero3_init_flag false: {_WHOLE}"
             where = launch.script.locate(option.written)
-            yield Violation(where=where, message=message, hint="use --zero3_init_flag true")
+            yield Violation(where, message, "use --zero3_init_flag true")

@@ -17,8 +17,7 @@ def check_submission(submission: Submission) -> tuple[Finding, ...]:
     # numpy is then not loaded.
     estimated = submission.megatron or (submission.model and submission.cluster and submission.configs)
     rules = all_file_rules() if estimated else file_rules()
-    found = findings_of((rule for rule in rules if rule.holds_for(version)), submission)
-    return in_file_order(_without_repeats(found))
+    return in_file_order(_without_repeats(findings_of((rule for rule in rules if rule.holds_for(version)), submission)))
 
 
 def _without_repeats(findings: Iterator[Finding]) -> Iterator[Finding]:

@@ -27,7 +27,7 @@ def violation(
     edits: tuple[Edit, ...] = (),
 ) -> Violation:
     """A violation at the value of this name."""
-    return Violation(where=document.locate(name), message=message, hint=hint, severity=severity, edits=edits)
+    return Violation(document.locate(name), message, hint, severity=severity, edits=edits)
 
 
 def suggest(text: str, choices: Iterable[str], otherwise: str | None = None) -> str:

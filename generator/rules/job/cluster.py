@@ -24,10 +24,7 @@ def gpus_fill_nodes(job: Job) -> Violations:
 
 
 @jobs.rule(
-    "NODE004",
-    ERROR,
-    "init",
-    derived("NVIDIA's MIG user guide: no CUDA IPC and no peer-to-peer across GPU instances"),
+    "NODE004", ERROR, "init", derived("NVIDIA's MIG user guide: no CUDA IPC and no peer-to-peer across GPU instances")
 )
 def slices_work_alone(job: Job) -> Violations:
     """A job uses one MIG slice: NCCL has no path between slices, without NVLink and peer-to-peer.
@@ -57,11 +54,7 @@ def nodes_are_connected(job: Job) -> Violations:
 
 
 @jobs.rule(
-    "PREC002",
-    ERROR,
-    "init",
-    deepspeed("runtime/engine.py:1679"),
-    arguments=Arguments(facts=("precision", "cluster")),
+    "PREC002", ERROR, "init", deepspeed("runtime/engine.py:1679"), arguments=Arguments(facts=("precision", "cluster"))
 )
 def hardware_computes_precision(job: Job) -> Violations:
     """The accelerator supports the precision of the job.

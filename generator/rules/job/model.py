@@ -11,8 +11,7 @@ _MOST_SEQUENCES = 100_000
 
 
 def _has_longer_sequences(job: Job, position_embedding: str) -> bool:
-    longer = job.training.sequence_length > job.model.max_positions
-    return longer and job.model.position_embedding == position_embedding
+    return job.training.sequence_length > job.model.max_positions and job.model.position_embedding == position_embedding
 
 
 @jobs.rule("MLM009", ERROR, "init", megatron_lm("training/arguments.py:1353"))

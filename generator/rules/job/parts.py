@@ -64,8 +64,7 @@ def megatron_has_every_part(job: Job) -> Violations:
         parts, framework = ", ".join(missing), job.says("framework", job.framework)
         message = f"{job.model.name} has {parts}, for which {framework} has no option: it would train without"
         other = "huggingface" if any(_missing(job, _MEGATRON_LM_SCALINGS).values()) else "megatron-lm"
-        hint = f"use {job.says('framework', other)}, or change the script"
-        yield violation(job, "/model", message, hint)
+        yield violation(job, "/model", message, f"use {job.says('framework', other)}, or change the script")
 
 
 @jobs_of("Megatron-DeepSpeed").rule(

@@ -28,8 +28,7 @@ def sequence_parallel_needs_tensor(job: Job, layout: LayoutLike) -> Judgement:
     """
     yield implies(layout.sequence_parallel, layout.tensor > 1)
     message = f"{job.says('sequence_parallel', True)} has no effect with {job.says('tensor', layout.tensor)}"
-    hint = f"{job.origin.vocabulary.without('sequence_parallel')}, or use {job.says('tensor', '2 or more')}"
-    yield message, hint
+    yield message, f"{job.origin.vocabulary.without('sequence_parallel')}, or use {job.says('tensor', '2 or more')}"
 
 
 @layouts("sequence_parallel", "tensor", "context", "sequence", of=("Megatron layers",)).rule(

@@ -30,12 +30,7 @@ def megatron_shards_states_only(job: Job, layout: LayoutLike) -> Judgement:
 
 @layouts(
     "zero_stage", "tensor", of=("AutoTP",), applies=lambda job: job.deepspeed_version < FIRST_AUTOTP_WITH_STAGE_3
-).rule(
-    "ZERO041",
-    ERROR,
-    "init",
-    _ASSERTION_OF_0_19_3,
-)
+).rule("ZERO041", ERROR, "init", _ASSERTION_OF_0_19_3)
 def autotp_stops_at_stage_2(job: Job, layout: LayoutLike) -> Judgement:
     """With AutoTP, the ZeRO stage is at most 2 before DeepSpeed 0.19.4.
 

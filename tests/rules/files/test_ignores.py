@@ -113,7 +113,7 @@ def test_a_file_of_comments_alone_is_read_in_time() -> None:
         f"# dsgen: ignore[{'X,' * 200_000}]\n",
         f"# dsgen: ignore[{'X' * 200_000}]\n",
     ):
-        started = time.perf_counter()
+        started = time.process_time()
         left = told("a.sh", content, *[("MDS002", line) for line in range(1, 2_000)])
-        assert time.perf_counter() - started < 10
+        assert time.process_time() - started < 10
         assert len(left) < 2_300

@@ -33,7 +33,7 @@ def bindings_are_defined(job: AzureMLJob) -> Violations:
         if name.split(".")[0] not in defined:
             message = f"the command uses {section}.{name}, which {section} doesn't define"
             hint = suggest(name, defined, f"define {name} under {section}")
-            yield Violation(where=job.place_in_command(match.start()), message=message, hint=hint)
+            yield Violation(job.place_in_command(match.start()), message, hint)
 
 
 @jobs.rule("AML026", NOTE, "silent", derived("an input is mounted or downloaded whether the command uses it or not"))
@@ -53,7 +53,7 @@ def inputs_are_used(job: AzureMLJob) -> Violations:
                 effect = "an unused input is mounted" if section == "inputs" else "an unused output stays empty"
                 message = f"the command doesn't use {section}.{name}: {effect}"
                 hint = f"use ${{{{{section}.{name}}}}} in the command, or remove it"
-                yield Violation(where=job.locate_key(at), message=message, hint=hint)
+                yield Violation(job.locate_key(at), message, hint)
 
 
 @jobs.rule("AML044", WARNING, "submit", azureml("_utils/utils.py:845-869 (map_single_brackets_and_warn)"))
@@ -68,7 +68,7 @@ def bindings_have_two_braces(job: AzureMLJob) -> Violations:
         message = f"{match[0]} in the command {'keeps its dollar sign' if dollar else 'is deprecated'}"
         hint = f"write ${{{{{match[2]}.{match[3]}}}}}"
         where, severity = job.place_in_command(match.start()), None if dollar else Severity.NOTE
-        yield Violation(where=where, message=message, hint=hint, severity=severity)
+        yield Violation(where, message, hint, severity=severity)
 
 
 _BLOOM: Final = "best-practices/largescale-deep-learning/Training/Bloom-Pretrain/src/deepspeed-BLOOM-AML-SDKv2.yaml"
@@ -132,4 +132,4 @@ def secrets_stay_out(job: AzureMLJob) -> Violations:
         if _SECRET.fullmatch(name) and isinstance(value, str) and len(value) >= 8 and "${{" not in value:
             message = f"{name} is written into the job, for everybody who can see it"
             hint = "read it from a key vault in the script, or from a workspace connection"
-            yield Violation(where=job.locate_key(at), message=message, hint=hint)
+            yield Violation(job.locate_key(at), message, hint)

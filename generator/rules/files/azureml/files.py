@@ -87,7 +87,7 @@ def inputs_have_paths(job: AzureMLJob) -> Violations:
         path = value.get("path")
         if path in (None, "") and not value.get("path_on_compute"):
             message = f"the input {name} has no path"
-            yield Violation(where=job.locate_key(at), message=message, hint="add path: azureml:NAME:VERSION")
+            yield Violation(job.locate_key(at), message, "add path: azureml:NAME:VERSION")
         elif isinstance(path, str) and re.fullmatch(r"azureml:[^/:@]+", path):
             message = f"the input {name} is {show(path)}, without a version"
             yield violation(job, f"{at}/path", message, f"write {path}:1 or {path}@latest")
@@ -123,14 +123,14 @@ def configs_travel_with_the_code(named: tuple[AzureMLJob, Reference]) -> Violati
     code, base = job.value("code"), job.source.folder
     if code is None:
         message = f"the command reads {link.path}, and the job has no code: nothing is uploaded to the node"
-        yield Violation(where=link.where, message=message, hint="set code to ., or add an input of type uri_file")
+        yield Violation(link.where, message, "set code to ., or add an input of type uri_file")
     elif base is None or not isinstance(code, str) or _is_remote_code(code) or not _exists(base / code):
         return
     elif not _exists(base / code / link.path):
         stem = re.sub(r"\W+", "_", Path(link.path).stem)[:40] or "config"
         message = f"the command reads {link.path}, which is not in the code folder {code}"
         hint = f"move it there, or pass it as an input of type uri_file: ${{{{inputs.{stem}}}}}"
-        yield Violation(where=link.where, message=message, hint=hint)
+        yield Violation(link.where, message, hint)
 
 
 def _is_missing(job: AzureMLJob, value: str) -> bool:

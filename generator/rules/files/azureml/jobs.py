@@ -59,7 +59,7 @@ class Difference:
             case "key":
                 message = f"the key {name} is read as {self.job.source.odd_keys.get(problem.pointer)!r}, not as text"
                 hint = hint or "put it in quotes"
-        return Violation(where=self.job.locate_key(at), message=message, hint=hint)
+        return Violation(self.job.locate_key(at), message, hint)
 
     def _value_hint(self) -> str:
         problem = self.problem

@@ -66,7 +66,7 @@ def distribution_type_is_known(difference: Difference) -> Violations:
     named = isinstance(value, str) and value.lower() in ("deepspeed", "torch", "torchrun", "nccl", "torch.distributed")
     message = f"distribution.type is {show(value)}: azure-ai-ml knows {listed(DISTRIBUTIONS)}"
     hint = "set type: pytorch" + (", which sets RANK, LOCAL_RANK, WORLD_SIZE and MASTER_ADDR" if named else "")
-    yield Violation(where=difference.job.locate("distribution/type"), message=message, hint=hint)
+    yield Violation(difference.job.locate("distribution/type"), message, hint)
 
 
 @_rule("AML002", "_schema/job/distribution.py:21-87")
@@ -89,8 +89,7 @@ def environment_is_a_reference(difference: Difference) -> Violations:
     """
     value = difference.value
     message = f"environment is {show(value)}, which names no environment of a workspace or registry"
-    where = difference.job.locate("environment")
-    yield Violation(where=where, message=message, hint=_environment_hint(value))
+    yield Violation(difference.job.locate("environment"), message, _environment_hint(value))
 
 
 def _environment_hint(value: object) -> str:
@@ -230,5 +229,4 @@ def type_is_known(job: AzureMLJob) -> Violations:
     """
     value = job.value("type", "command")
     if not isinstance(value, str) or value not in ("command", *OTHER_TYPES):
-        message = f"type is {show(value)}, not a kind of job"
-        yield Violation(where=job.locate_key("type"), message=message, hint="set type: command")
+        yield Violation(job.locate_key("type"), f"type is {show(value)}, not a kind of job", "set type: command")

@@ -88,7 +88,7 @@ def processes_start_once(job: AzureMLJob) -> Violations:
             message = f"the service starts {count} processes on a node, and each runs {call.program}: {total} processes"
             program = launch.program.raw if launch.program else "train.py"
             hint = f"start python {program} ..., or set process_count_per_instance to 1"
-            yield Violation(where=launch.script.locate(call.word), message=message, hint=hint)
+            yield Violation(launch.script.locate(call.word), message, hint)
 
 
 @jobs.rule("AML014", ERROR, "init", azureml_examples(f"{_BERT}:5"))
@@ -105,8 +105,7 @@ def local_rank_comes_from_the_environment(job: AzureMLJob) -> Violations:
             ranks = re.fullmatch(r"[\"']?\$\{?(?:RANK|OMPI_COMM_WORLD_RANK)\}?[\"']?", value)
             if name in ("--local_rank", "--local-rank") and ranks:
                 message = f"--local_rank {value}: on the second node that is past the node's last GPU"
-                hint = "remove it: the service sets LOCAL_RANK"
-                yield Violation(where=launch.script.locate(word), message=message, hint=hint)
+                yield Violation(launch.script.locate(word), message, "remove it: the service sets LOCAL_RANK")
 
 
 @jobs.rule("AML040", ERROR, "init", _SETS)
@@ -121,7 +120,7 @@ def ranks_are_the_services(job: AzureMLJob) -> Violations:
             effect = "the same for every process here" if name in _RANKS else "set here"
             message = f"{name} is {effect}, but the service sets it for each process"
             severity = None if name in _RANKS else Severity.WARNING
-            yield Violation(where=job.locate_key(at), message=message, hint="remove it", severity=severity)
+            yield Violation(job.locate_key(at), message, "remove it", severity=severity)
 
 
 @jobs.rule("AML037", ERROR, "launcher", _SETS)
@@ -139,7 +138,7 @@ def ranks_have_a_distribution(job: AzureMLJob) -> Violations:
             kind = job.distribution or "(none)"
             message = f"the command reads {match[1]}, which distribution {kind} doesn't set on {job.nodes} nodes"
             hint = "add distribution: {type: pytorch, process_count_per_instance: 1}"
-            yield Violation(where=job.place_in_command(match.start()), message=message, hint=hint)
+            yield Violation(job.place_in_command(match.start()), message, hint)
             break
 
 
@@ -185,8 +184,7 @@ def launchers_know_the_nodes(started: _NodeLaunch) -> Violations:
     option, hint = _OF_NODES[call.program]
     if not call.options.has(option):
         message = f"{call.program} without {option} on {nodes} nodes: each node trains on its own"
-        where = started.launch.script.locate(call.word)
-        yield Violation(where=where, message=message, hint=hint.format(nodes=nodes))
+        yield Violation(started.launch.script.locate(call.word), message, hint.format(nodes=nodes))
 
 
 @jobs.rule("AML036", WARNING, "silent", _ONE_PROCESS)

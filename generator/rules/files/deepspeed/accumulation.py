@@ -6,8 +6,9 @@ from typing import Final
 
 from ....documents.deepspeed_config import Config
 from ....documents.world import world_of
-from ....findings import NOTE, WARNING, Violation, Violations
+from ....findings import NOTE, WARNING, Violations
 from ...sources import deepspeed, deepspeed_now, derived
+from ..violations import violation
 from .subjects import Run, configs, runs
 from .values import shown
 
@@ -32,7 +33,7 @@ def batches_are_sequences(config: Config) -> Violations:
     batch = config.whole(_BATCH)
     if batch is not None and batch > _TOKENS_FROM:
         message = f"train_batch_size: {shown(config.value(_BATCH))} counts sequences, but looks like tokens"
-        yield Violation(where=config.locate(_BATCH), message=message, hint="divide the tokens by the sequence length")
+        yield violation(config, _BATCH, message, "divide the tokens by the sequence length")
 
 
 def _accumulation(run: Run) -> int | None:
@@ -55,8 +56,7 @@ def long_sums_are_fp32(run: Run) -> Violations:
     in_bf16 = config.precision == "bf16" and config.stage and not config.accumulates_in
     if in_bf16 and steps and steps > _LOST_FROM:
         message = f"gradient_accumulation_steps: {steps} in bf16: late micro-batches are lost to bf16 rounding"
-        hint = 'add "data_types": {"grad_accum_dtype": "fp32"}'
-        yield Violation(where=config.locate(_STEPS), message=message, hint=hint)
+        yield violation(config, _STEPS, message, 'add "data_types": {"grad_accum_dtype": "fp32"}')
 
 
 @runs.rule("BATCH021", WARNING, "silent", deepspeed_now("runtime/engine.py:475"), since=(0, 19, 6))
@@ -69,8 +69,7 @@ def sums_are_meant(run: Run) -> Violations:
     operation, factor = run.config.text(_OPERATION), world_of(run.submission).replicas or "all"
     if operation is not None and operation.lower() == "sum":
         message = f"gradient_allreduce_op: {shown(operation)} adds up the gradients of {factor} replicas"
-        hint = 'use "mean", unless the loss is divided by the replicas'
-        yield Violation(where=run.config.locate(_OPERATION), message=message, hint=hint)
+        yield violation(run.config, _OPERATION, message, 'use "mean", unless the loss is divided by the replicas')
 
 
 @configs.rule("BATCH022", NOTE, "silent", deepspeed_now("runtime/engine.py:3457"), since=(0, 19, 4))
@@ -85,4 +84,4 @@ def callers_scale_the_loss(config: Config) -> Violations:
         message = f"gradient_accumulation_steps: {steps} has no effect on when a step is taken:"
         message += " managed_gradient_accumulation is false, so every call of step() is one"
         hint = "set managed_gradient_accumulation to true, unless the script counts micro-batches"
-        yield Violation(where=config.locate(_STEPS), message=message, hint=hint)
+        yield violation(config, _STEPS, message, hint)

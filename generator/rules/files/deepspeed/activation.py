@@ -11,6 +11,7 @@ from ....documents.world import world_of
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...rule import subject
 from ...sources import deepspeed, deepspeed_now, derived
+from ..violations import violation
 from .running import while_on
 from .subjects import Run, configs, runs
 from .values import shown
@@ -37,7 +38,7 @@ def contiguous_checkpoints_are_partitioned(run: Run) -> Violations:
     """
     if run.config.switch(_PARTITIONED) is False:
         message = "contiguous_memory_optimization: true requires partition_activations: true"
-        yield Violation(where=run.config.locate(_CONTIGUOUS), message=message, hint="enable both, or neither")
+        yield violation(run.config, _CONTIGUOUS, message, "enable both, or neither")
 
 
 @_contiguous.rule("ACT002", WARNING, "init", deepspeed(f"{_DEEPSPEEDS}:1241"))
@@ -50,8 +51,7 @@ def contiguous_checkpoints_are_counted(run: Run) -> Violations:
     if run.config.value(_COUNT) is None:
         message = "contiguous_memory_optimization: true requires number_checkpoints, unless the script passes it"
         layers = run.submission.model.layers if run.submission.model else "the number of layers"
-        hint = f'add "number_checkpoints": {layers}'
-        yield Violation(where=run.config.locate(_CONTIGUOUS), message=message, hint=hint)
+        yield violation(run.config, _CONTIGUOUS, message, f'add "number_checkpoints": {layers}')
 
 
 @runs.rule("ACT003", WARNING, "silent", derived("a checkpoint is split among the ranks of its tensor parallel group"))
@@ -64,7 +64,7 @@ def partitions_have_tensor_ranks(run: Run) -> Violations:
     known = run.submission.megatron and not run.config.filled
     if known and world_of(run.submission).tensor == 1 and run.config.switch(_PARTITIONED):
         message, hint = "partition_activations: true has no effect: there is one tensor rank", "set it to false"
-        yield Violation(where=run.config.locate(_PARTITIONED), message=message, hint=hint)
+        yield violation(run.config, _PARTITIONED, message, hint)
 
 
 @runs.rule("ACT005", WARNING, "silent", derived("Transformers' models call torch.utils.checkpoint only"))
@@ -103,4 +103,4 @@ def checkpoints_are_counted_from_1(config: Config) -> Violations:
     count = config.number(_COUNT)
     if count is not None and (count <= 0 or count != int(count)):
         message = f"number_checkpoints must be an integer greater than 0, not {shown(count)}"
-        yield Violation(where=config.locate(_COUNT), message=message, hint="write the number of layers")
+        yield violation(config, _COUNT, message, "write the number of layers")

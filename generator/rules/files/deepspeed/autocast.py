@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from ....documents.deepspeed_config import ZERO, Config
-from ....findings import ERROR, NOTE, WARNING, Violation, Violations
+from ....findings import ERROR, NOTE, WARNING, Violations
 from ...sources import deepspeed_now, derived
+from ..violations import violation
 from .subjects import configs
 from .values import shown
 
@@ -24,7 +25,7 @@ def autocast_names_its_type(config: Config) -> Violations:
     """
     if config.switch(_ENABLED) and config.value(f"{_AUTOCAST}/dtype") is None:
         message = "torch_autocast without dtype casts to torch's default, fp16 on CUDA, and the loss is not scaled"
-        yield Violation(where=config.locate(_AUTOCAST), message=message, hint='add "dtype": "bf16"')
+        yield violation(config, _AUTOCAST, message, 'add "dtype": "bf16"')
 
 
 @configs.rule("PREC026", ERROR, "init", deepspeed_now("runtime/torch_autocast.py:32"), since=(0, 17, 0))
@@ -37,7 +38,7 @@ def autocast_gathers_whole_weights(config: Config) -> Violations:
     pointer = f"{ZERO}/zero_quantized_weights"
     if config.switch(_ENABLED) and config.switch(pointer):
         message = "torch_autocast and zero_quantized_weights are both enabled, which DeepSpeed refuses"
-        yield Violation(where=config.locate(pointer), message=message, hint="disable one of the two")
+        yield violation(config, pointer, message, "disable one of the two")
 
 
 @configs.rule(
@@ -53,7 +54,7 @@ def autocast_finds_fp32(config: Config) -> Violations:
     if config.switch(_ENABLED) and precision in ("fp16", "bf16"):
         message = f"torch_autocast is enabled, but {precision} casts every parameter already:"
         message += f" what autocast keeps in fp32 starts from {precision} weights"
-        yield Violation(where=config.locate(_ENABLED), message=message, hint=f"disable torch_autocast or {precision}")
+        yield violation(config, _ENABLED, message, f"disable torch_autocast or {precision}")
 
 
 @configs.rule("PREC028", WARNING, "silent", deepspeed_now("runtime/config.py:717"))
@@ -66,5 +67,4 @@ def vocabulary_fills_tensor_cores(config: Config) -> Violations:
     size = config.read("/vocabulary_size")
     if isinstance(size, int) and not isinstance(size, bool) and size > 0 and size % 8:
         message = f"vocabulary_size: {shown(size)} is not a multiple of 8: products with the embedding run slower"
-        hint = f"pad the vocabulary to {size + 8 - size % 8}"
-        yield Violation(where=config.locate("/vocabulary_size"), message=message, hint=hint)
+        yield violation(config, "/vocabulary_size", message, f"pad the vocabulary to {size + 8 - size % 8}")

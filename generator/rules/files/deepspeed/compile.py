@@ -7,9 +7,10 @@ from typing import Final
 
 from ....documents.deepspeed_config import Config, Offloaded
 from ....documents.submission import Submission
-from ....findings import ERROR, WARNING, Violation, Violations
+from ....findings import ERROR, WARNING, Violations
 from ...rule import subject
 from ...sources import deepspeed_now
+from ..violations import violation
 from .subjects import configs
 from .values import unused
 from .walk import reported
@@ -50,7 +51,7 @@ def deepcompile_has_a_stage(config: Config) -> Violations:
     """
     if config.stage == 0 and not config.has(_PASSES):
         message = "deepcompile: true at ZeRO stage 0 falls back to torch's compiler, which only the log reports"
-        yield Violation(where=config.locate(_SWITCH), message=message, hint="use stage 1, 2 or 3")
+        yield violation(config, _SWITCH, message, "use stage 1, 2 or 3")
 
 
 @configs.rule("CMP003", WARNING, "silent", deepspeed_now("runtime/engine.py:5928"), since=(0, 17, 6))
@@ -76,7 +77,7 @@ def one_thing_is_offloaded(config: Config) -> Violations:
     on = [key for key in _OFFLOADS if config.switch(f"{_COMPILE}/{key}")]
     if config.stage == 3 and len(on) > 1:
         message, hint = f"{' and '.join(on)} are both true, which DeepCompile refuses", "set one of them to true"
-        yield Violation(where=config.locate(f"{_COMPILE}/{on[1]}"), message=message, hint=hint)
+        yield violation(config, f"{_COMPILE}/{on[1]}", message, hint)
 
 
 @_compiled.rule("CMP005", ERROR, "training", deepspeed_now("compile/init_z3.py:93"), since=(0, 19, 8))
@@ -89,7 +90,7 @@ def one_side_offloads_states(config: Config) -> Violations:
     pointer = f"{_COMPILE}/offload_opt_states"
     if config.switch(pointer) and config.stage == 3 and config.offloads("optimizer"):
         message = f"offload_opt_states: true is refused with offload_optimizer to {config.offload('optimizer')}"
-        yield Violation(where=config.locate(pointer), message=message, hint="remove one of the two")
+        yield violation(config, pointer, message, "remove one of the two")
 
 
 @_compiled.rule("CMP006", ERROR, "training", deepspeed_now("runtime/engine.py:5842"), since=(0, 19, 8))
@@ -103,7 +104,7 @@ def autotp_pass_goes_alone(config: Config) -> Violations:
     others = [name for name in ("z1", "z3", "autosp") if name in passes]
     if "autotp" in passes and others:
         message = f"the pass autotp is refused together with {', '.join(others)}"
-        yield Violation(where=config.locate(_PASSES), message=message, hint='set passes to ["autotp"]')
+        yield violation(config, _PASSES, message, 'set passes to ["autotp"]')
 
 
 @_compiled.rule("CMP007", WARNING, "silent", deepspeed_now("runtime/engine.py:5770"), since=(0, 18, 9))
@@ -115,7 +116,7 @@ def autosp_has_a_low_stage(config: Config) -> Violations:
     """
     if "autosp" in _passes(config) and config.stage in (2, 3):
         message = f"the pass autosp at ZeRO stage {config.stage} runs torch's compiler: no sequence parallelism"
-        yield Violation(where=config.locate(_PASSES), message=message, hint="use stage 0 or 1")
+        yield violation(config, _PASSES, message, "use stage 0 or 1")
 
 
 @configs.rule("CMP008", ERROR, "training", deepspeed_now("runtime/engine.py:5888"), since=(0, 19, 8))
@@ -132,4 +133,4 @@ def compiled_parents_go_alone(config: Config) -> Violations:
     others += [f"offload_{what}" for what in _OFFLOADED if config.offloads(what)]
     if config.switch(_NON_MOE) and others:
         message, hint = f"autoep_non_moe: true is refused with {', '.join(others)}", "remove one or the other"
-        yield Violation(where=config.locate(_NON_MOE), message=message, hint=hint)
+        yield violation(config, _NON_MOE, message, hint)

@@ -11,7 +11,8 @@ from ....findings import ERROR, WARNING, Version, Violation, Violations
 from ...numbers import divisors, listed
 from ...rule import subject
 from ...sources import deepspeed, deepspeed_now
-from .splits import AUTOTP, ULYSSES, Split, splits
+from ..violations import violation
+from .parallel import AUTOTP, ULYSSES, Split, splits
 from .subjects import Run, configs, runs
 from .values import shown
 
@@ -96,7 +97,7 @@ def native_experts_stop_at_stage_2(run: Run) -> Violations:
     experts = _native_experts(run.submission)
     if run.config.stage == 3 and experts > 1:
         message = f"stage: 3 with --num-experts {experts} is refused: DeepSpeed's MoE layers accept at most 2"
-        yield Violation(where=run.config.locate(f"{ZERO}/stage"), message=message, hint="use stage 1 or 2")
+        yield violation(run.config, f"{ZERO}/stage", message, "use stage 1 or 2")
 
 
 @runs.rule("MOE003", ERROR, "init", deepspeed_now("runtime/zero/stage_1_and_2.py:864"))
@@ -114,7 +115,7 @@ def experts_have_contiguous_gradients(run: Run) -> Violations:
     for key in keys:
         if config.switch(f"{ZERO}/{key}") is False:
             message, hint = f"{key}: false is refused for experts at stage {stage}", f"set {key} to true"
-            yield Violation(where=config.locate(f"{ZERO}/{key}"), message=message, hint=hint)
+            yield violation(config, f"{ZERO}/{key}", message, hint)
 
 
 @_autoep.rule("MOE004", ERROR, "init", deepspeed_now("runtime/engine.py:2219"), since=(0, 19, 2))
@@ -129,7 +130,7 @@ def autoep_at_stage_3_goes_alone(config: Config) -> Violations:
         if size is not None and size >= least and first <= config.version < last:
             name = pointer.rpartition("/")[2]
             message = f"{name}: {shown(config.value(pointer))} is refused with AutoEP at stage 3"
-            yield Violation(where=config.locate(pointer), message=message, hint=f"use stage 1 or 2, or remove {name}")
+            yield violation(config, pointer, message, f"use stage 1 or 2, or remove {name}")
 
 
 @_autoep.rule("MOE008", ERROR, "init", deepspeed_now("module_inject/auto_ep_folding.py:214"), since=(0, 19, 8))
@@ -143,7 +144,7 @@ def autoep_cuts_no_expert(config: Config) -> Violations:
     size = config.whole(pointer)
     if size is not None and size != 1:
         message = f"expert_tensor_parallel_size: {size} is refused: only 1 is supported"
-        yield Violation(where=config.locate(pointer), message=message, hint="set it to 1, or remove it")
+        yield violation(config, pointer, message, "set it to 1, or remove it")
 
 
 @_autoep.rule("MOE009", ERROR, "init", deepspeed_now("module_inject/auto_ep_config.py:180"), since=(0, 19, 8))
@@ -157,7 +158,7 @@ def autoep_choices_are_known(config: Config) -> Violations:
         value = config.value(f"{_EXPERTS}/{key}", choices[0])
         if value not in choices:
             message, hint = f"{key}: {shown(value)} is not one of AutoEP's choices", f"use {listed(choices)}"
-            yield Violation(where=config.locate(f"{_EXPERTS}/{key}"), message=message, hint=hint)
+            yield violation(config, f"{_EXPERTS}/{key}", message, hint)
 
 
 @_autoep.rule("MOE010", ERROR, "init", deepspeed_now("module_inject/auto_ep_config.py:232"), since=(0, 19, 8))
@@ -170,7 +171,7 @@ def deepep_knows_its_tokens(config: Config) -> Violations:
     if config.value(_BACKEND) == "deepep" and config.value(f"{_EXPERTS}/comm_max_tokens_per_rank", 0) == 0:
         message = 'comm_backend: "deepep" requires comm_max_tokens_per_rank'
         hint = "set comm_max_tokens_per_rank to micro batch × longest padded sequence"
-        yield Violation(where=config.locate(_BACKEND), message=message, hint=hint)
+        yield violation(config, _BACKEND, message, hint)
 
 
 @_autoep.rule("MOE011", ERROR, "init", deepspeed_now("module_inject/auto_ep_folding.py:240, :248"), since=(0, 19, 8))
@@ -180,14 +181,13 @@ def autoep_folds_over_experts(config: Config) -> Violations:
     Prevents: `AutoEP+AutoTP folding requires expert_parallel.autoep_size > 1`
     Fix: use one of the two
     """
-    tensor, where = config.whole(AUTOTP) or 1, config.locate(_EXPERTS)
-    size = config.whole(_SIZE) if config.has(_SIZE) else 1
+    tensor, size = config.whole(AUTOTP) or 1, config.whole(_SIZE) if config.has(_SIZE) else 1
     if tensor > 1 and size == 1:
         message = f"autoep_size: 1 with autotp_size: {tensor} is refused: gradients would count {tensor} times"
-        yield Violation(where=where, message=message, hint="set autoep_size above 1, or autotp_size to 1")
+        yield violation(config, _EXPERTS, message, "set autoep_size above 1, or autotp_size to 1")
     if tensor > 1 and (config.offloads("optimizer") or (config.offloads("param") and config.stage == 3)):
         message = f"AutoEP with autotp_size: {tensor} is refused with offload"
-        yield Violation(where=where, message=message, hint="remove the offload, or set autotp_size to 1")
+        yield violation(config, _EXPERTS, message, "remove the offload, or set autotp_size to 1")
 
 
 @configs.rule("MOE012", WARNING, "silent", deepspeed_now("module_inject/auto_ep_config.py:46"), since=(0, 19, 2))

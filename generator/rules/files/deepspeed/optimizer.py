@@ -7,29 +7,33 @@ from typing import Final
 
 from ....documents.deepspeed_config import Config
 from ....documents.hjson.edits import move_member, rename_key
-from ....documents.submission import Submission
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
-from ...rule import submissions
 from ...sources import deepspeed_now
+from ..violations import violation
 from .subjects import building, configs
 from .values import removed, shown, unused
 
-OPTIMIZER: Final = "/optimizer"
-PARAMS: Final = "/optimizer/params"
+_OPTIMIZER: Final = "/optimizer"
+_TYPE: Final = "/optimizer/type"
+_PARAMS: Final = "/optimizer/params"
+_CLIPPING: Final = "/gradient_clipping"
+_SCALE: Final = "/fp16/loss_scale"
 
-#: Classes of torch.optim in torch 2.13; DeepSpeed takes any of them, in this case.
-TORCH_OPTIMIZERS: Final = (
+#: Classes of torch.optim in torch 2.13; DeepSpeed accepts any of them, in this case.
+_TORCH: Final = (
     *("ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "Muon", "NAdam"),
     *("RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam"),
 )
-#: Names that some release of DeepSpeed takes in any case.
-DEEPSPEED_OPTIMIZERS: Final = frozenset(
+#: Names that some release of DeepSpeed accepts in any case.
+_DEEPSPEED: Final = frozenset(
     {"adagrad", "adam", "adamw", "lamb", "muadam", "muadamw", "musgd", "lion", "muon"}
     | {"onebitadam", "zerooneadam", "onebitlamb"}
 )
 _HYPERPARAMETERS: Final = ("lr", "betas", "eps", "weight_decay", "momentum", "adam_w_mode", "torch_adam")
+#: Where these are written, nothing is lost by the default: FusedAdam's, ops/adam/fused_adam.py:76 of DeepSpeed 0.19.8.
+_ADAMS_DEFAULTS: Final = {"lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0}
 
-CLIPS_BY_DEFAULT: Final = (0, 19, 3)
+_CLIPS_BY_DEFAULT: Final = (0, 19, 3)
 
 
 @building.rule("OPT001", ERROR, "init", deepspeed_now("runtime/engine.py:2484"))
@@ -37,15 +41,14 @@ def norm_is_no_parameter(config: Config) -> Violations:
     """The norm to clip gradients at is the top-level gradient_clipping, not the optimizer's max_grad_norm.
 
     Prevents: `'max_grad_norm' is not supported as an optimizer parameter`
-    Fix: gradient_clipping
+    Fix: use gradient_clipping
     """
-    pointer = f"{PARAMS}/max_grad_norm"
+    pointer = f"{_PARAMS}/max_grad_norm"
     if config.has(pointer) and config.optimizer:
         message = f"max_grad_norm: {shown(config.value(pointer))} in the optimizer's params is refused"
         edits = () if config.embedded else move_member(config.json, pointer, "", "gradient_clipping")
-        if config.has("/gradient_clipping"):
-            edits = removed(config, pointer)
-        where, hint = config.locate_key(pointer), "the top-level gradient_clipping"
+        edits = removed(config, pointer) if config.has(_CLIPPING) else edits
+        where, hint = config.locate_key(pointer), "use the top-level gradient_clipping"
         yield Violation(where=where, message=message, hint=hint, edits=edits)
 
 
@@ -53,59 +56,57 @@ def norm_is_no_parameter(config: Config) -> Violations:
 def norm_is_called_clipping(config: Config) -> Violations:
     """The norm to clip gradients at is called gradient_clipping.
 
-    Prevents: gradients are clipped at the default in place of the value written
-    Fix: gradient_clipping
+    Prevents: Gradients are clipped at the default in place of the value written.
+    Fix: use gradient_clipping
     """
-    if config.has("/max_grad_norm"):
-        message = f"max_grad_norm: {shown(config.value('/max_grad_norm'))} has no effect: DeepSpeed doesn't know it"
-        edits = () if config.embedded else rename_key(config.json, "/max_grad_norm", "gradient_clipping")
-        where, hint = config.locate_key("/max_grad_norm"), "gradient_clipping"
+    pointer = "/max_grad_norm"
+    if config.has(pointer):
+        message = f"unknown key max_grad_norm: {shown(config.value(pointer))} has no effect"
+        edits = () if config.embedded else rename_key(config.json, pointer, "gradient_clipping")
+        where, hint = config.locate_key(pointer), "rename it gradient_clipping"
         yield Violation(where=where, message=message, hint=hint, edits=edits)
 
 
-@submissions.rule("OPT003", WARNING, "silent", deepspeed_now("runtime/constants.py:203"), reads=("DeepSpeed config",))
-def clipping_is_written(submission: Submission) -> Violations:
-    """The config says at which norm gradients are clipped: the default changed from never to 1.
+@configs.rule("OPT003", WARNING, "silent", deepspeed_now("runtime/constants.py:203"))
+def clipping_is_written(config: Config) -> Violations:
+    """The config sets gradient_clipping, whose default changed from never to 1.
 
     Prevents: another training after an upgrade of DeepSpeed
-    Fix: write gradient_clipping
+    Fix: set gradient_clipping
     """
-    if submission.deepspeed_version < CLIPS_BY_DEFAULT:
+    default, other = "1.0", "0 (never) up to 0.19.2"
+    if config.version < _CLIPS_BY_DEFAULT:
         default, other = "0 (never)", "1.0 since 0.19.3"
-    else:
-        default, other = "1.0", "0 (never) up to 0.19.2"
-    for config in configs(submission):
-        known = config.has("/gradient_clipping") or config.has("/max_grad_norm")
-        in_params = config.has(f"{PARAMS}/max_grad_norm")
-        if not known and not in_params and config.json.data:
-            message = f"gradient_clipping is not set: this DeepSpeed's default is {default}, but it is {other}"
-            yield Violation(where=config.locate(""), message=message, hint='"gradient_clipping": 1.0, or 0 for none')
+    names = (_CLIPPING, "/max_grad_norm", f"{_PARAMS}/max_grad_norm")
+    if config.json.data and not any(config.has(pointer) for pointer in names):
+        message = f"gradient_clipping is not set: this DeepSpeed's default is {default}, but it is {other}"
+        yield violation(config, "", message, 'add "gradient_clipping": 1.0, or 0 for never')
 
 
 @configs.rule("OPT017", ERROR, "silent", deepspeed_now("runtime/engine.py:3506"))
 def clipping_is_a_norm(config: Config) -> Violations:
-    """Gradients are clipped at a norm above zero, or at 0 for never.
+    """gradient_clipping is 0, for never, or more.
 
-    Prevents: gradients are silently not clipped
-    Fix: a norm above zero
+    Prevents: Gradients are silently not clipped.
+    Fix: use a norm greater than 0
     """
-    norm = config.number("/gradient_clipping")
+    norm = config.clipping
     if norm is not None and norm < 0:
         message = f"gradient_clipping: {shown(norm)} is below 0, so gradients are silently not clipped"
-        yield Violation(where=config.locate("/gradient_clipping"), message=message, hint="1.0, or 0 for none")
+        yield violation(config, _CLIPPING, message, "use 1.0, or 0 for never")
 
 
 @building.rule("OPT018", ERROR, "silent", deepspeed_now("runtime/config.py:290"))
 def optimizer_has_a_type(config: Config) -> Violations:
     """The optimizer block names its type: without one, DeepSpeed ignores the block.
 
-    Prevents: no optimizer of DeepSpeed's: `zero stage N requires an optimizer`, or one of the script's
-    Fix: name the type
+    Prevents: DeepSpeed builds no optimizer: `zero stage N requires an optimizer`, or the script's is used
+    Fix: add "type"
     """
-    block = config.block(OPTIMIZER)
+    block = config.block(_OPTIMIZER)
     if block and block.get("type") is None:
         message = f"optimizer has no type, so DeepSpeed ignores it: {', '.join(list(block)[:4])} with it"
-        yield Violation(where=config.locate_key(OPTIMIZER), message=message, hint='"type": "AdamW"')
+        yield Violation(where=config.locate_key(_OPTIMIZER), message=message, hint='add "type": "AdamW"')
 
 
 @building.rule("OPT004", ERROR, "init", deepspeed_now("runtime/engine.py:2018"))
@@ -113,92 +114,83 @@ def optimizer_is_known(config: Config) -> Violations:
     """The optimizer's type is one that DeepSpeed builds, or a class of torch.optim.
 
     Prevents: `... is not a supported DeepSpeed Optimizer`
-    Fix: a known optimizer
+    Fix: use a known optimizer
     """
-    name = config.read(f"{OPTIMIZER}/type")
-    if not isinstance(name, str) or name.lower() in DEEPSPEED_OPTIMIZERS or name in TORCH_OPTIMIZERS:
-        return
-    same = [known for known in TORCH_OPTIMIZERS if known.lower() == name.lower()]
-    close = same or difflib.get_close_matches(name, (*TORCH_OPTIMIZERS, "Lion", "Lamb"), n=1)
-    message = f"type: {shown(name)} is neither an optimizer of DeepSpeed nor of torch.optim"
-    hint = f'"{close[0]}"' if close else '"AdamW"'
-    yield Violation(where=config.locate(f"{OPTIMIZER}/type"), message=message, hint=hint)
+    name = config.text(_TYPE)
+    if name is not None and name.lower() not in _DEEPSPEED and name not in _TORCH:
+        same = [known for known in _TORCH if known.lower() == name.lower()]
+        close = same or difflib.get_close_matches(name, (*_TORCH, "Lion", "Lamb"), n=1) or ["AdamW"]
+        message = f"unknown optimizer {shown(name)}: neither DeepSpeed nor torch.optim has it"
+        yield violation(config, _TYPE, message, f'use "{close[0]}"')
 
 
 @building.rule("OPT005", ERROR, "silent", deepspeed_now("runtime/config.py:297"))
 def hyperparameters_are_params(config: Config) -> Violations:
-    """The optimizer's hyperparameters are in its params: beside them they have no effect.
+    """The optimizer's hyperparameters are in its params: outside of them they have no effect.
 
     Prevents: training with the default, such as lr 0.001, in place of what is written
     Fix: move them into params
     """
-    for key in _HYPERPARAMETERS:
-        pointer = f"{OPTIMIZER}/{key}"
-        if config.has(pointer) and config.has(f"{PARAMS}/{key}"):
-            counts, here = config.value(f"{PARAMS}/{key}"), config.value(pointer)
-            message = f"{key}: {shown(here)} beside params has no effect: {shown(counts)} within them counts"
-            where, edits = config.locate_key(pointer), removed(config, pointer)
-            less = Severity.NOTE if here == counts else Severity.WARNING
-            yield Violation(where=where, message=message, hint=f"remove {key}", edits=edits, severity=less)
-        elif config.has(pointer):
-            message = f"{key}: {shown(config.value(pointer))} beside params has no effect: the default is used"
-            edits = () if config.embedded else move_member(config.json, pointer, PARAMS, key)
-            where, hint = config.locate_key(pointer), f'"params": {{"{key}": ...}}'
-            severity = Severity.NOTE if config.value(pointer) == _ADAMS_DEFAULTS.get(key, "") else None
-            yield Violation(where=where, message=message, hint=hint, edits=edits, severity=severity)
-
-
-#: Where these are written, nothing is lost by the default: FusedAdam's, ops/adam/fused_adam.py:76 of DeepSpeed 0.19.8.
-_ADAMS_DEFAULTS: Final = {"lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0}
+    for key in (key for key in _HYPERPARAMETERS if config.has(f"{_OPTIMIZER}/{key}")):
+        pointer, inner = f"{_OPTIMIZER}/{key}", f"{_PARAMS}/{key}"
+        here, used, where = config.value(pointer), config.value(inner), config.locate_key(pointer)
+        message = f"{key}: {shown(here)} outside of params has no effect:"
+        if config.has(inner):
+            message, edits = f"{message} {shown(used)} within them is used", removed(config, pointer)
+            severity = Severity.NOTE if here == used else Severity.WARNING
+            yield Violation(where=where, message=message, hint=f"remove {key}", edits=edits, severity=severity)
+        else:
+            message, hint = f"{message} the default is used", "move it into params"
+            edits = () if config.embedded else move_member(config.json, pointer, _PARAMS, key)
+            less = Severity.NOTE if here == _ADAMS_DEFAULTS.get(key, "") else None
+            yield Violation(where=where, message=message, hint=hint, edits=edits, severity=less)
 
 
 @building.rule("OPT006", WARNING, "silent", deepspeed_now("runtime/engine.py:2489"))
 def adam_decays_as_named(config: Config) -> Violations:
-    """Type Adam is AdamW unless adam_w_mode is false.
+    """Type Adam with weight decay sets adam_w_mode, which makes it AdamW by default.
 
-    Prevents: weight decay of another kind than the name says
-    Fix: AdamW, or adam_w_mode: false
+    Prevents: weight decay of another kind than the one named
+    Fix: use AdamW, or set adam_w_mode to false
     """
-    decay = config.number(f"{PARAMS}/weight_decay")
-    if config.optimizer == "adam" and decay and not config.has(f"{PARAMS}/adam_w_mode"):
-        name = shown(config.value(f"{OPTIMIZER}/type"))
-        message = f"type: {name} decays weights as AdamW does, by {shown(decay)}: adam_w_mode is true by default"
-        hint = '"AdamW" if that is meant, else "adam_w_mode": false'
-        yield Violation(where=config.locate(f"{OPTIMIZER}/type"), message=message, hint=hint)
+    decay = config.number(f"{_PARAMS}/weight_decay")
+    if config.optimizer == "adam" and decay and not config.has(f"{_PARAMS}/adam_w_mode"):
+        message = f"type: {shown(config.value(_TYPE))} decays weights as AdamW does, by {shown(decay)}:"
+        hint = 'use "AdamW", or set "adam_w_mode" to false'
+        yield violation(config, _TYPE, f"{message} adam_w_mode is true by default", hint)
 
 
 @building.rule("OPT019", WARNING, "silent", deepspeed_now("runtime/engine.py:2492"))
 def adamw_is_adamw(config: Config) -> Violations:
-    """Type AdamW is AdamW whatever adam_w_mode says.
+    """Type AdamW is used without adam_w_mode: false.
 
-    Prevents: a setting that looks effective and is not
-    Fix: type Adam
+    Prevents: The setting silently has no effect.
+    Fix: use type Adam
     """
-    pointer = f"{PARAMS}/adam_w_mode"
+    pointer = f"{_PARAMS}/adam_w_mode"
     if config.optimizer == "adamw" and config.switch(pointer, True) is False:
         message = 'adam_w_mode: false has no effect: type "AdamW" decays weights apart from the gradient'
-        yield Violation(where=config.locate(pointer), message=message, hint='type "Adam", or remove adam_w_mode')
+        yield violation(config, pointer, message, 'use type "Adam", or remove adam_w_mode')
 
 
 @configs.rule("OPT007", ERROR, "init", deepspeed_now("runtime/engine.py:2021"))
 def lamb_scales_dynamically(config: Config) -> Violations:
-    """LAMB runs with dynamic loss scaling.
+    """LAMB is used with dynamic loss scaling.
 
     Prevents: `DeepSpeed lamb optimizer requires dynamic loss scaling`
-    Fix: loss_scale: 0
+    Fix: set loss_scale to 0
     """
-    scale = config.number("/fp16/loss_scale")
-    if config.optimizer == "lamb" and scale:
-        message = f"loss_scale: {shown(config.value('/fp16/loss_scale'))} is static, which DeepSpeed refuses with LAMB"
-        yield Violation(where=config.locate("/fp16/loss_scale"), message=message, hint="loss_scale: 0")
+    if config.optimizer == "lamb" and config.number(_SCALE):
+        message = f"loss_scale: {shown(config.value(_SCALE))} is static, which DeepSpeed refuses with LAMB"
+        yield violation(config, _SCALE, message, "set loss_scale to 0")
 
 
 @building.rule("OPT020", NOTE, "silent", deepspeed_now("runtime/engine.py:2592"))
 def legacy_fusion_is_for_stage_0(config: Config) -> Violations:
-    """legacy_fusion is for the 16-bit optimizer of stage 0.
+    """legacy_fusion is used at stage 0, with its 16-bit optimizer.
 
-    Prevents: a setting that looks effective and is not
+    Prevents: The setting silently has no effect.
     Fix: remove it
     """
-    if config.stage and config.switch(f"{OPTIMIZER}/legacy_fusion"):
-        yield from unused(config, (f"{OPTIMIZER}/legacy_fusion",), f"at stage {config.stage}")
+    if config.stage and config.switch(f"{_OPTIMIZER}/legacy_fusion"):
+        yield from unused(config, (f"{_OPTIMIZER}/legacy_fusion",), f"at stage {config.stage}")

@@ -12,6 +12,7 @@ from ....findings import ERROR, WARNING, Severity, Violation, Violations
 from ....job.pointer import escape
 from ...rule import subject
 from ...sources import deepspeed, deepspeed_now
+from ..violations import violation
 from .subjects import Run, configs, runs
 from .values import removed, shown, unused
 
@@ -90,4 +91,4 @@ def elastic_jobs_have_no_stages(run: Run) -> Violations:
     pointer, stages = "/elasticity/enabled", world_of(run.submission).pipeline
     if run.config.switch(pointer):
         message = f"elasticity is enabled with {stages} pipeline stages, which DeepSpeed refuses"
-        yield Violation(where=run.config.locate(pointer), message=message, hint='set "enabled" to false')
+        yield violation(run.config, pointer, message, 'set "enabled" to false')

@@ -13,11 +13,9 @@ from . import (
     choices,
     compile,
     compression,
-    cycles,
     data,
     data_types,
     elastic,
-    elastic_scheduler,
     experts,
     nvme,
     offload,
@@ -28,12 +26,11 @@ from . import (
     parse,
     pipeline,
     precision,
+    rates,
     relations,
     running,
     scheduler,
-    sequence,
     types,
-    warmup,
     zenflow,
     zero,
     zero_advice,
@@ -41,9 +38,9 @@ from . import (
     zeropp,
 )
 
-_PARSER: Final = (parse, types, auto, batch, relations, choices, elastic, elastic_scheduler, compression)
+_PARSER: Final = (parse, types, auto, batch, relations, choices, elastic, compression)
 _PRECISION: Final = (precision, data_types, autocast)
 _ZERO: Final = (zero, zero_advice, zero_limits, zeropp, offload, nvme, zenflow)
-_OPTIMIZER: Final = (one_bit, optimizer, optimizer_params, scheduler, warmup, cycles, accumulation)
-_OTHERS: Final = (pipeline, parallel, sequence, experts, activation, compile, data, running)
+_OPTIMIZER: Final = (one_bit, optimizer, optimizer_params, scheduler, rates, accumulation)
+_OTHERS: Final = (pipeline, parallel, experts, activation, compile, data, running)
 MODULES: Final = (*_PARSER, *_PRECISION, *_ZERO, *_OPTIMIZER, *_OTHERS)

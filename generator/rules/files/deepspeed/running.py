@@ -9,6 +9,7 @@ from ....documents.deepspeed_config import Config
 from ....documents.world import world_of
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ...sources import deepspeed_now, derived
+from ..violations import violation
 from .subjects import Run, configs, runs
 from .values import shown
 
@@ -24,7 +25,7 @@ def while_on(config: Config, pointer: str, effect: str, hint: str | None = None)
         block, name = f"/{pointer}".split("/")[-2:]
         what = f"{block} is enabled:" if name == "enabled" else f"{name}: true"
         hint = hint or f'set "{name}" to false'
-        yield Violation(where=config.locate(pointer), message=f"{what} {effect}", hint=hint)
+        yield violation(config, pointer, f"{what} {effect}", hint)
 
 
 @configs.rule("OPT015", WARNING, "silent", derived("engine.py:3554 of DeepSpeed 0.19.8 takes its remainder"))
@@ -62,7 +63,7 @@ def steps_are_not_zero(config: Config) -> Violations:
     """
     if config.number(_PRINTED) == 0:
         message = f"steps_per_print: {shown(config.value(_PRINTED))} is a division by zero at the first step"
-        yield Violation(where=config.locate(_PRINTED), message=message, hint="write null for never, or 100")
+        yield violation(config, _PRINTED, message, "write null for never, or 100")
 
 
 @configs.rule("MON001", NOTE, "silent", deepspeed_now("runtime/engine.py:3552"))
@@ -74,7 +75,7 @@ def every_step_is_not_printed(config: Config) -> Violations:
     """
     if config.read(_PRINTED) == 1 and config.value(_PRINTED) is not True:
         message = "steps_per_print: 1 logs a line at every step"
-        yield Violation(where=config.locate(_PRINTED), message=message, hint="write 100, or null for never")
+        yield violation(config, _PRINTED, message, "write 100, or null for never")
 
 
 @configs.rule("MON002", WARNING, "silent", deepspeed_now("runtime/config.py:533"))

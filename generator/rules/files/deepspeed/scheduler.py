@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import difflib
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
-from ....documents.deepspeed_config import Config
-from ....findings import ERROR, Violation, Violations
+from ....documents.deepspeed_config import Config, Number
+from ....documents.submission import Submission
+from ....findings import ERROR, Severity, Violation, Violations
 from ....job.pointer import escape
+from ...numbers import listed
+from ...rule import Subject, subject
 from ...sources import deepspeed_now
-from .schedules import PARAMS, SCHEDULER, Schedule, schedules, schedules_of
+from ..violations import suggest, violation
 from .subjects import building
 from .values import shown
+
+SCHEDULER: Final = "/scheduler"
+TYPE: Final = "/scheduler/type"
+PARAMS: Final = "/scheduler/params"
 
 _LAST: Final = "last_batch_iteration"
 _WARMUP: Final = ("warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type", _LAST)
@@ -39,6 +46,45 @@ _TORCH: Final = (
     *("ExponentialLR", "LambdaLR", "LinearLR", "MultiStepLR", "MultiplicativeLR", "OneCycleLR", "PolynomialLR"),
     *("ReduceLROnPlateau", "SequentialLR", "StepLR"),
 )
+
+
+class Schedule(NamedTuple):
+    """A config whose schedule DeepSpeed builds, and the schedule's name."""
+
+    config: Config
+    name: str
+
+    def has(self, key: str) -> bool:
+        """Whether a parameter is written."""
+        return self.config.has(f"{PARAMS}/{key}")
+
+    def number(self, key: str) -> Number | None:
+        """The number that is written for a parameter."""
+        return self.config.number(f"{PARAMS}/{key}")
+
+    def in_params(self, key: str, message: str, hint: str, severity: Severity | None = None) -> Violation:
+        """A violation at a parameter, or at all of them."""
+        where = self.config.locate(f"{PARAMS}/{key}" if key else PARAMS)
+        return Violation(where=where, message=message, hint=hint, severity=severity)
+
+
+@subject("DeepSpeed config")
+def schedules(submission: Submission) -> Iterator[Schedule]:
+    """The configs that name a schedule, known or not."""
+    for config in building(submission):
+        name = config.text(TYPE)
+        if name is not None:
+            yield Schedule(config, name)
+
+
+def schedules_of(*names: str) -> Subject[Schedule]:
+    """The subject of rules on the schedules of these names."""
+
+    @subject("DeepSpeed config")
+    def found(submission: Submission) -> Iterator[Schedule]:
+        return (schedule for schedule in schedules(submission) if schedule.name in names)
+
+    return found
 
 
 _known: Final = schedules_of(*_ACCEPTED)
@@ -81,9 +127,9 @@ def schedule_is_known(schedule: Schedule) -> Violations:
     known, name = (*_ACCEPTED, *_TORCH), schedule.name
     if name not in known:
         same = [other for other in known if other.lower() == name.lower()]
-        close = same or difflib.get_close_matches(name, known, n=1)
         message = f"unknown schedule {shown(name)}: neither DeepSpeed nor torch.optim.lr_scheduler has it"
-        yield schedule.violation(message, f'use "{close[0]}"' if close else f"use one of {', '.join(_ACCEPTED)}")
+        hint = f"use {same[0]}" if same else suggest(name, known, f"use {listed(_ACCEPTED)}")
+        yield violation(schedule.config, TYPE, message, hint)
 
 
 @_torchs.rule("OPT029", ERROR, "init", deepspeed_now("runtime/engine.py:1885"))
@@ -97,7 +143,8 @@ def torch_schedules_drive_torch_optimizers(schedule: Schedule) -> Violations:
     wrapper = f"ZeRO stage {stage}" if stage else precision if precision in ("fp16", "bf16") else None
     if wrapper:
         message = f"type: {shown(schedule.name)} is torch's, which refuses the wrapped optimizer of {wrapper}"
-        yield schedule.violation(message, f"use one of {', '.join(_ACCEPTED)}, or build the schedule in the script")
+        hint = f"use {listed(_ACCEPTED)}, or build the schedule in the script"
+        yield violation(schedule.config, TYPE, message, hint)
 
 
 @_known.rule("OPT030", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:313, :414, :703"))
@@ -109,8 +156,7 @@ def parameters_are_the_schedules(schedule: Schedule) -> Violations:
     """
     accepted, config = _ACCEPTED[schedule.name], schedule.config
     for key in (key for key in config.block(PARAMS) if key not in accepted):
-        close = difflib.get_close_matches(key, accepted, n=1)
-        hint = f"use {close[0]}" if close else f"use one of {', '.join(accepted[:-1])}"
+        hint = suggest(key, accepted)
         if schedule.name == "WarmupCosineLR" and key in ("warmup_max_lr", "warmup_min_lr"):
             hint = "set the optimizer's lr, the highest rate; warmup_min_ratio and cos_min_ratio are shares of it"
         message = f"unknown parameter {key} of {schedule.name}: its constructor raises"
@@ -124,7 +170,6 @@ def schedule_is_complete(schedule: Schedule) -> Violations:
     Prevents: `TypeError: missing required positional argument: 'cycle_max_lr'`
     Fix: add cycle_min_lr and cycle_max_lr
     """
-    for key in _CYCLE_RATES if schedule.has_params else ():
+    for key in _CYCLE_RATES if schedule.config.has(PARAMS) else ():
         if not schedule.has(key):
-            message = f"OneCycle requires {key}: its constructor raises"
-            yield schedule.in_params("", message, f'add "{key}"')
+            yield schedule.in_params("", f"OneCycle requires {key}: its constructor raises", f'add "{key}"')

@@ -10,6 +10,7 @@ from ....documents.submission import Submission
 from ....findings import ERROR, Violation, Violations
 from ...rule import subject
 from ...sources import deepspeed_now
+from ..violations import violation
 from .subjects import configs
 from .values import removed, shown
 
@@ -76,8 +77,7 @@ def zenflow_selects_seldom(config: Config) -> Violations:
     select, update = config.whole(_SELECT), config.whole(_UPDATE)
     if config.value(_STRATEGY) == "step" and select and update and select < update:
         message = f"select_interval: {select} is less than update_interval: {update}"
-        hint = f"set select_interval to {update} or more"
-        yield Violation(where=config.locate(_SELECT), message=message, hint=hint)
+        yield violation(config, _SELECT, message, f"set select_interval to {update} or more")
 
 
 @_zenflows.rule("ZERO060", ERROR, "init", deepspeed_now(f"{_LOW}:76; {_ZEN}/engine_stage3.py:101"), since=(0, 17, 6))
@@ -91,7 +91,7 @@ def zenflow_offload_overlaps(config: Config) -> Violations:
     if config.switch(f"{_ZENFLOW}/offload") and config.switch(overlap) is False:
         default = "" if config.has(overlap) else ", which is its default at this stage"
         message = f"zenflow offload: true is refused with overlap_comm: false{default}"
-        yield Violation(where=config.locate(f"{_ZENFLOW}/offload"), message=message, hint='set "overlap_comm" to true')
+        yield violation(config, f"{_ZENFLOW}/offload", message, 'set "overlap_comm" to true')
 
 
 @_zenflows.rule("ZERO061", ERROR, "silent", deepspeed_now("runtime/zenflow/engine.py:69"), since=(0, 17, 6))
@@ -106,7 +106,7 @@ def zenflow_accumulates_by_its_interval(config: Config) -> Violations:
     if steps is not None and steps > 1 and update != steps:
         message = f"gradient_accumulation_steps: {steps} is replaced by zenflow's update_interval: {shown(update)}"
         hint = "set gradient_accumulation_steps to 1, with a larger micro batch or a smaller batch"
-        yield Violation(where=config.locate(pointer), message=message, hint=hint)
+        yield violation(config, pointer, message, hint)
 
 
 @_below_stage_3.rule("ZERO062", ERROR, "init", deepspeed_now(f"{_LOW}:84"), since=(0, 17, 6))

@@ -30,10 +30,7 @@ DISTRIBUTED_TYPES: Final = (
 ENVIRONMENTS: Final = ("LOCAL_MACHINE", "AMAZON_SAGEMAKER")  # accelerate utils/dataclasses.py:685-687
 PRECISIONS: Final = ("no", "fp8", "fp16", "bf16")  # accelerate utils/dataclasses.py:783-786
 _COUNTS: Final = ("num_processes", "num_machines", "machine_rank", "main_process_port")
-_PASSED_ON: Final = (
-    "num_processes",
-    "machine_rank",
-)  # text too, on one machine; the others are compared
+_PASSED_ON: Final = ("num_processes", "machine_rank")  # text too, on one machine; the others are compared
 _SECTIONS: Final = ("deepspeed_config", "fsdp_config", "megatron_lm_config", "parallelism_config", "fp8_config")
 _MAX_PORT: Final = 65_535  # 16 bits
 _OF_DEEPSPEED: Final = (
@@ -52,8 +49,7 @@ def keys_are_known(run: Accelerated) -> Violations:
         if key not in TOP_KEYS:
             own = key in _OF_DEEPSPEED
             hint = f"move {key} into deepspeed_config" if own else suggest(key.lower(), TOP_KEYS, "remove it")
-            where = run.config.locate_key(at)
-            yield Violation(where=where, message=f"unknown key {key}: accelerate 1.15 refuses it", hint=hint)
+            yield Violation(run.config.locate_key(at), f"unknown key {key}: accelerate 1.15 refuses it", hint)
 
 
 @clusters.rule(

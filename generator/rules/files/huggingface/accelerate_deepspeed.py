@@ -55,7 +55,7 @@ def keys_are_known(run: Accelerated) -> Violations:
             hint = suggest(key.lower(), KEYS, "move it into the JSON that deepspeed_config_file names")
             hint = "move it to the top of the file" if key in TOP_KEYS else hint
             message = f"unknown key {key} in deepspeed_config: accelerate ignores it"
-            yield Violation(where=run.config.locate_key(at), message=message, hint=hint)
+            yield Violation(run.config.locate_key(at), message, hint)
 
 
 @_sections.rule("HF007", ERROR, "init", accelerate("utils/dataclasses.py (DeepSpeedPlugin._deepspeed_config_checks)"))
@@ -71,15 +71,11 @@ def one_source_of_settings(run: Accelerated) -> Violations:
     for key in _REFUSED:
         if key in config.deepspeed:
             message = f"{key} with deepspeed_config_file {config.config_file}"
-            yield Violation(
-                where=config.locate_key(f"{_AT}/{key}"), message=message, hint="remove it, and set it in the JSON"
-            )
+            yield Violation(config.locate_key(f"{_AT}/{key}"), message, "remove it, and set it in the JSON")
     key = "fp16" if config.value("fp16") and not config.has("mixed_precision") else "mixed_precision"
     if config.value(key) is not None and not run.overridden("--mixed_precision"):
         message = f"{key} {show(config.value(key))} with deepspeed_config_file"
-        yield Violation(
-            where=config.locate_key(key), message=message, hint="remove it, and set bf16 or fp16 in the JSON"
-        )
+        yield Violation(config.locate_key(key), message, "remove it, and set bf16 or fp16 in the JSON")
 
 
 def _is_steps(value: object) -> bool:
@@ -158,8 +154,7 @@ def section_is_of_the_type(run: Accelerated) -> Violations:
         unused = kind in DISTRIBUTED_TYPES and kind != right and not run.overridden(option)
         if unused and run.config.block(key):
             message = f"{key} has no effect with distributed_type {kind}"
-            hint = f"set distributed_type to {right}, or remove {key}"
-            yield Violation(where=run.config.locate_key(key), message=message, hint=hint)
+            yield Violation(run.config.locate_key(key), message, f"set distributed_type to {right}, or remove {key}")
 
 
 @_sections.rule("HF014", WARNING, "silent", _PLUGIN)

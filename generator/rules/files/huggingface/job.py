@@ -55,8 +55,7 @@ def batch_is_the_jobs(planned: Planned) -> Violations:
         message = f"{batch.text} × {replicas} replicas = {total}, but the job's global_batch is {wanted}"
         each, exact = batch.micro * replicas, wanted % (batch.micro * replicas) == 0
         hint = f"set gradient_accumulation_steps to {wanted // each}" if exact else f"set global_batch to {total}"
-        severity = None if batch.written else Severity.WARNING
-        yield violation(arguments, batch.name, message, hint, severity=severity)
+        yield violation(arguments, batch.name, message, hint, severity=None if batch.written else Severity.WARNING)
 
 
 @planned.rule("HF041", ERROR, "silent", _PLANNED)

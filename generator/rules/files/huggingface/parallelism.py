@@ -110,7 +110,7 @@ def sizes_multiply_to_the_processes(sizes: Sizes) -> Violations:
         hint = f"use dp_shard_size {processes // rest}" if processes % rest == 0 else f"set num_processes to {product}"
     else:
         return
-    yield Violation(where=sizes.where, message=message, hint=hint)
+    yield Violation(sizes.where, message, hint)
 
 
 def heads_divide(submission: Submission) -> Violations:
@@ -129,7 +129,7 @@ def heads_divide(submission: Submission) -> Violations:
             message = f"sp_size {size} and {model.name}'s {kv_heads} key-value heads: neither divides the other"
         else:
             continue
-        yield Violation(where=sizes.of_sequence, message=message, hint=f"use sp_size {listed(fits)}")
+        yield Violation(sizes.of_sequence, message, f"use sp_size {listed(fits)}")
 
 
 @accelerate_launches.rule("ACC021", ERROR, "launcher", accelerate("commands/launch.py (_validate_launch_command)"))

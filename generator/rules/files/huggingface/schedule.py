@@ -32,8 +32,7 @@ def strategies_match(arguments: TrainingArguments) -> Violations:
     if known and arguments.is_on("load_best_model_at_end") and save not in ("best", evaluation):
         message = f"load_best_model_at_end with eval_strategy {evaluation} and save_strategy {save}"
         both = save if save != "no" else evaluation
-        hint = f"set eval_strategy and save_strategy to {both}"
-        yield violation(arguments, "load_best_model_at_end", message, hint)
+        yield violation(arguments, "load_best_model_at_end", message, f"set eval_strategy and save_strategy to {both}")
 
 
 @training_arguments.rule("HF031", ERROR, "init", _CHECKED)
@@ -87,8 +86,7 @@ def steps_are_integers(arguments: TrainingArguments) -> Violations:
             message = f"{name} is {value}: above 1 it must be an integer"
             yield violation(arguments, name, message, f"set {name} to {round(value)}")
         elif value == 0 and what == "logging":
-            hint = "set logging_steps to 10, or logging_strategy to no"
-            yield violation(arguments, name, "logging_steps is 0", hint)
+            yield violation(arguments, name, "logging_steps is 0", "set logging_steps to 10, or logging_strategy to no")
 
 
 @training_arguments.rule("HF033", ERROR, "init", _CHECKED)

@@ -159,8 +159,7 @@ def module_runs_in_python(call: LauncherCall) -> Violations:
     """
     direct = call.argument("--no_python", "--no-python")
     if direct is not None and call.has("--module"):
-        message = f"{call.program}: --no_python and --module exclude each other"
-        yield direct.bad_option(message, "leave --no_python out")
+        yield direct.bad_option(f"{call.program}: --no_python and --module exclude each other", "leave --no_python out")
 
 
 @deepspeed_calls.rule("LNCH024", WARNING, "silent", deepspeed_now("launcher/runner.py:453, main"))
@@ -178,7 +177,7 @@ def visible_devices_are_kept(call: LauncherCall) -> Violations:
         name = chosen.option.name
         message = f"CUDA_VISIBLE_DEVICES={devices.raw} is ignored and deleted, as deepspeed is given {name}"
         hint = f"use --include localhost:{devices.value or '0,1'} alone, or CUDA_VISIBLE_DEVICES alone"
-        yield Violation(where=call.shell.locate(devices), message=message, hint=hint)
+        yield Violation(call.shell.locate(devices), message, hint)
 
 
 @deepspeed_calls.rule("LNCH021", WARNING, "init", deepspeed_now("launcher/launch.py:235, main"))
@@ -197,7 +196,7 @@ def program_takes_its_local_rank(call: LauncherCall) -> Violations:
         yield direct.bad_option(message, hint)
     elif program and call.launch.calls[-1] is call.call and _refuses(call.launch):
         message += f", and {program.raw} has no such option"
-        yield Violation(where=call.shell.locate(program), message=message, hint=hint)
+        yield Violation(call.shell.locate(program), message, hint)
 
 
 def _refuses(launch: Launch) -> bool:

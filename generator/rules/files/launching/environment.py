@@ -42,7 +42,7 @@ def kernels_are_not_waited_for(submission: Submission) -> Violations:
     for setting, value in known(submission, "CUDA_LAUNCH_BLOCKING", with_azureml=False):  # AML015 is for those
         if value == "1":
             message = "CUDA_LAUNCH_BLOCKING=1 waits for every kernel: much slower, and meant for debugging"
-            yield Violation(where=setting.where, message=message, hint="remove it")
+            yield Violation(setting.where, message, "remove it")
 
 
 @commands.rule("ENV001", WARNING, "silent", derived("bash(1), ENVIRONMENT: only exported variables are passed on"))
@@ -64,7 +64,7 @@ def variables_are_exported(script: LaunchScript) -> Violations:
             continue
         if not re.search(rf"\$\{{?{name}\b", content):  # else the script itself uses it
             message = f"{name} is set without export: the training program doesn't get it"
-            yield Violation(where=shell.locate(assignment), message=message, hint=f"export {name}={assignment.raw}")
+            yield Violation(shell.locate(assignment), message, f"export {name}={assignment.raw}")
 
 
 @commands.rule("ENV002", ERROR, "launcher", derived("bash(1), PARAMETERS: name=[value]"))
@@ -81,7 +81,7 @@ def assignments_have_no_spaces(script: LaunchScript) -> Violations:
         name, value = words[0].value, words[2].raw if len(words) > 2 else ""
         if words is not command.words or re.fullmatch(r"[A-Z][A-Z0-9_]*", name or ""):
             message = f"{name} = {value}: bash accepts no spaces around the equals sign, so nothing is set"
-            yield Violation(where=script.shell.locate(command), message=message, hint=f"export {name}={value}")
+            yield Violation(script.shell.locate(command), message, f"export {name}={value}")
 
 
 @launches.rule("ENV003", ERROR, "init", derived("each rank takes the GPU of its LOCAL_RANK"))
@@ -99,7 +99,7 @@ def devices_are_as_many_as_ranks(launch: Launch) -> Violations:
     if devices and ranks > len(devices):
         message = f"CUDA_VISIBLE_DEVICES={visible.value} shows {len(devices)} GPUs to {ranks} ranks"
         hint = f"write --nproc-per-node={len(devices)}, or show {ranks} GPUs"
-        yield Violation(where=launch.script.locate(visible.value_offset), message=message, hint=hint)
+        yield Violation(launch.script.locate(visible.value_offset), message, hint)
 
 
 @deepspeed_calls.rule("LNCH010", ERROR, "silent", _EXPORTS)
@@ -120,5 +120,4 @@ def variables_reach_the_nodes(call: LauncherCall) -> Violations:
         hint = f"write {name}=VALUE into ~/.deepspeed_env"
         # Megatron's tensor parallelism stops without this one; without others a job may well do.
         stops = name == "CUDA_DEVICE_MAX_CONNECTIONS" and bool(call.submission.megatron)
-        severity = ERROR if stops else WARNING
-        yield Violation(where=call.shell.locate(assignment), message=message, hint=hint, severity=severity)
+        yield Violation(call.shell.locate(assignment), message, hint, severity=ERROR if stops else WARNING)

@@ -40,15 +40,15 @@ def lines_are_hosts_with_slots(hostfile: Hostfile) -> Violations:
     refuses, seen = "DeepSpeed's launcher refuses the hostfile", set[str]()
     if not hostfile.entries:
         message = "the hostfile names no host"
-        yield Violation(where=hostfile.locate(0), message=message, hint="write a line such as worker-0 slots=8")
+        yield Violation(hostfile.locate(0), message, "write a line such as worker-0 slots=8")
     for entry in hostfile.entries:
         where = hostfile.locate(entry)
         if entry.slots is None:
             message = f"{show(entry.raw)} is not HOST slots=N: {refuses}"
-            yield Violation(where=where, message=message, hint=f"write {entry.host.partition(':')[0]} slots=8")
+            yield Violation(where, message, f"write {entry.host.partition(':')[0]} slots=8")
         if entry.host in seen:
             message, hint = f"{entry.host} has two lines: {refuses}", "write one line per host, with all its slots"
-            yield Violation(where=where, message=message, hint=hint)
+            yield Violation(where, message, hint)
         seen.add(entry.host)
 
 
@@ -69,7 +69,7 @@ def slots_are_even(submission: Submission) -> Violations:
             first = f"{entries[0].host} has {entries[0].slots}"
             message = f"{odd.host} has {odd.slots} slots, and {first}{tail}"
             hint, severity = f"write {odd.host} slots={entries[0].slots}", ERROR if needs else WARNING
-            yield Violation(where=hostfile.locate(odd), message=message, hint=hint, severity=severity)
+            yield Violation(hostfile.locate(odd), message, hint, severity=severity)
 
 
 @deepspeed_calls_with_hostfiles.rule("LNCH004", ERROR, "launcher", _FILTER)
@@ -117,7 +117,7 @@ def nodes_are_in_the_hostfile(call: LauncherCall) -> Violations:
         yield nodes.bad_value(message, f"write --num_nodes {hosts}, or add hosts")
     if nodes is None and job is not None and hosts < job and not call.has("--include", "--exclude"):
         message = f"{hostfile.path} names {hosts} hosts, and the job has {job} nodes: the others are unused"
-        yield Violation(where=hostfile.locate(0), message=message, hint="write it from scontrol show hostnames")
+        yield Violation(hostfile.locate(0), message, "write it from scontrol show hostnames")
 
 
 @deepspeed_calls_with_hostfiles.rule("LNCH008", ERROR, "training", deepspeed_now(_SLOTS))
@@ -153,7 +153,7 @@ def hosts_are_reached(call: LauncherCall) -> Violations:
     if by_ssh and pdsh and (several or call.script_nodes is not None):
         how = "pdsh and ssh without a password, which many clusters don't allow"
         message, hint = f"deepspeed reaches the other nodes by {how}", "use srun torchrun, which needs no ssh"
-        yield Violation(where=call.where, message=message, hint=hint)
+        yield Violation(call.where, message, hint)
 
 
 @environment_files.rule("LNCH011", ERROR, "launcher", deepspeed_now("launcher/runner.py:609, main"))
@@ -169,10 +169,10 @@ def environment_lines_are_pairs(file: EnvironmentFile) -> Violations:
         if not equals:
             what = "a comment" if line.lstrip().startswith("#") else "blank" if not line.strip() else show(line)
             message = f"this line is {what}: DeepSpeed's launcher splits every line at an equals sign"
-            yield Violation(where=where, message=message, hint="remove it, or write NAME=VALUE")
+            yield Violation(where, message, "remove it, or write NAME=VALUE")
         elif re.match(r"\s*export\s", line) or name != name.strip():
             hint = f"write {name.replace('export', '').strip()}={value.strip()}"
-            yield Violation(where=where, message=f"{show(name)} is taken for the variable's name", hint=hint)
+            yield Violation(where, f"{show(name)} is taken for the variable's name", hint)
 
 
 @submissions.rule("LNCH001", ERROR, "silent", deepspeed_now(_FETCH), reads=("launch script",))
@@ -188,7 +188,7 @@ def several_nodes_have_a_hostfile(submission: Submission) -> Violations:
         several = nodes is not None and nodes > 1
         if several and call.is_local and not call.has("--num_nodes"):
             message, hint = _local(call, nodes)
-            yield Violation(where=call.where, message=message, hint=hint)
+            yield Violation(call.where, message, hint)
         hostfile = call.text("--hostfile")
         if hostfile is None or not hostfile.value or hostfile.value in asked or len(asked) >= _MOST_HOSTFILES:
             continue

@@ -44,7 +44,7 @@ def options_are_known(call: LauncherCall) -> Violations:
         hint = f"did you mean {near}?" if near else f"if it is the script's, put it after {script}"
         message, severity = f"{call.program} has no option {option.name}", ERROR if near else WARNING
         # A warning where nothing is near, as another release may have it.
-        yield Violation(where=call.shell.locate(option.written), message=message, hint=hint, severity=severity)
+        yield Violation(call.shell.locate(option.written), message, hint, severity=severity)
 
 
 def _near(name: str, names: list[str]) -> str | None:
@@ -66,7 +66,7 @@ def options_stand_before_the_script(call: LauncherCall) -> Violations:
         stem = word.prefix.partition("=")[0]
         if program and stem.startswith("--") and stem.lstrip("-").replace("-", "_") in _MISPLACED[call.program]:
             message = f"{stem} comes after {program.raw}, so it goes to the script and not to {call.program}"
-            yield Violation(where=call.shell.locate(word), message=message, hint=f"put it before {program.raw}")
+            yield Violation(call.shell.locate(word), message, f"put it before {program.raw}")
 
 
 @launches.rule("LNCH035", ERROR, "launcher", _PORT_SOURCE)
@@ -84,7 +84,7 @@ def ports_exist(launch: Launch) -> Violations:
     variable = launch.environment.get("MASTER_PORT")
     if variable is not None and variable.value is not None and not _is_port(variable.value):
         message = f"MASTER_PORT={variable.raw} is not a port that a job can open"
-        yield Violation(where=launch.script.locate(variable), message=message, hint="write 1024 to 65535")
+        yield Violation(launch.script.locate(variable), message, "write 1024 to 65535")
 
 
 def _is_port(text: str) -> bool:
@@ -108,7 +108,7 @@ def options_are_given_once(call: LauncherCall) -> Violations:
         before = seen.get(option.name)
         if before is not None and before != text:
             message = f"{call.program} {option.name}={text} replaces {option.name}={before} before it"
-            yield Violation(where=call.shell.locate(option.written), message=message, hint="keep one of the two")
+            yield Violation(call.shell.locate(option.written), message, "keep one of the two")
         seen[option.name] = text
 
 

@@ -51,8 +51,7 @@ def interface_reaches_the_nodes(submission: Submission) -> Violations:
         if not value.startswith("^") and names <= {"lo", "docker0", ""}:
             message = f"{setting.name}={value} joins no two nodes"
             hint = "write the cluster's interface, such as eth0 or ib0, or ^lo,docker for all but these"
-            severity = ERROR if several else WARNING
-            yield Violation(where=setting.where_value, message=message, hint=hint, severity=severity)
+            yield Violation(setting.where_value, message, hint, severity=ERROR if several else WARNING)
 
 
 @submissions.rule("NCCL002", WARNING, "silent", _EXAMPLE, reads=_READS)
@@ -69,8 +68,7 @@ def infiniband_is_used(submission: Submission) -> Violations:
         if value == "1":
             tail = f", and {cluster.name} has {cluster.network}" if cluster else ", also where there is InfiniBand"
             message = f"NCCL_IB_DISABLE=1 sends everything between nodes over TCP{tail}"
-            severity = WARNING if cluster or nodes else NOTE
-            yield Violation(where=setting.where, message=message, hint="remove it", severity=severity)
+            yield Violation(setting.where, message, "remove it", severity=WARNING if cluster or nodes else NOTE)
 
 
 @nccl_settings.rule("NCCL003", WARNING, "init", _TORCH)
@@ -82,7 +80,7 @@ def names_are_todays(setting: Setting) -> Violations:
     """
     if setting.name.removeprefix("NCCL_") in _OLD_NAMES:
         message = f"{setting.name} is PyTorch's old name of TORCH_{setting.name}: it warns, or has no effect"
-        yield Violation(where=setting.where, message=message, hint=f"use TORCH_{setting.name}")
+        yield Violation(setting.where, message, f"use TORCH_{setting.name}")
 
 
 @nccl_settings.rule("NCCL004", WARNING, "silent", nccl("src/debug.cc:48 to 77"))
@@ -98,7 +96,7 @@ def subsystems_exist(setting: Setting) -> Violations:
             near = closest(name, [known.lower() for known in _SUBSYSTEMS])
             message = f"NCCL_DEBUG_SUBSYS={setting.value}: {name} is not a subsystem of NCCL, so it is ignored"
             hint = f"did you mean {near.upper()}?" if near else "use subsystems such as INIT,NET"
-            yield Violation(where=setting.where_value, message=message, hint=hint)
+            yield Violation(setting.where_value, message, hint)
 
 
 @nccl_settings.rule("NCCL005", WARNING, "silent", nccl("src/debug.cc:48 to 77"))
@@ -110,7 +108,7 @@ def debug_level_exists(setting: Setting) -> Violations:
     """
     if setting.name == "NCCL_DEBUG" and setting.value and setting.value.upper() not in _DEBUG:
         message = f"NCCL_DEBUG={setting.value} is not a level of NCCL's: it prints nothing"
-        yield Violation(where=setting.where_value, message=message, hint=f"use {listed(_DEBUG[:3])}")
+        yield Violation(setting.where_value, message, f"use {listed(_DEBUG[:3])}")
 
 
 @nccl_settings.rule("NCCL006", WARNING, "silent", nccl("src/**/*.cc, NCCL_PARAM and ncclGetEnv"))
@@ -123,8 +121,7 @@ def variables_of_nccl_exist(setting: Setting) -> Violations:
     name, names = setting.name, _variables()
     near = [] if name in names else difflib.get_close_matches(name, names, n=1, cutoff=_SLIP)
     if near:
-        message = f"NCCL has no variable {name}, so it is ignored"
-        yield Violation(where=setting.where, message=message, hint=f"did you mean {near[0]}?")
+        yield Violation(setting.where, f"NCCL has no variable {name}, so it is ignored", f"did you mean {near[0]}?")
 
 
 @nccl_settings.rule("NCCL007", WARNING, "silent", nccl("src/transport/p2p.cc and shm.cc"))
@@ -137,4 +134,4 @@ def fast_paths_are_on(setting: Setting) -> Violations:
     way = {"NCCL_P2P_DISABLE": "NVLink and PCIe", "NCCL_SHM_DISABLE": "shared memory"}.get(setting.name)
     if way and setting.value == "1":
         message = f"{setting.name}=1 keeps NCCL from {way} within a node: slower, and meant for debugging"
-        yield Violation(where=setting.where, message=message, hint="remove it")
+        yield Violation(setting.where, message, "remove it")

@@ -55,7 +55,7 @@ def one_launcher_starts_the_ranks(call: LauncherCall) -> Violations:
     inner, calls = _inner(call), call.launch.calls
     if inner is not None:
         message = f"{call.program} starts {inner[0]}, and each of them starts a rank for every GPU"
-        yield Violation(where=inner[1], message=message, hint=f"leave {call.program} out")
+        yield Violation(inner[1], message, f"leave {call.program} out")
     outers = calls[: calls.index(call.call)]
     if call.call.command.shell is None and not any(outer.program in LAUNCHERS for outer in outers):
         for outer in outers:
@@ -89,7 +89,7 @@ def _many_on_a_node(own: LauncherCall, outer: Call) -> Violations:
         written = f"{outer.program} {option.written.raw.partition('=')[0]}={outer.options.text(name)}"
         message = f"{written} starts {own.program} {total} times, and each starts a rank for every GPU"
         hint = f"use {outer.program} with one process per node, or leave {own.program} out"
-        yield Violation(where=own.shell.locate(option.written), message=message, hint=hint)
+        yield Violation(own.shell.locate(option.written), message, hint)
 
 
 def _nodes(outer: Call, own: LauncherCall) -> int | None:
@@ -199,7 +199,7 @@ def ranks_know_who_they_are(ranks: _Ranks) -> Violations:
         severity = ERROR if "RANK" in ranks.variables or ranks.certain else WARNING
     else:
         return
-    yield Violation(where=ranks.where, message=message, hint=hint, severity=severity)
+    yield Violation(ranks.where, message, hint, severity=severity)
 
 
 @_ranks.rule("BATCH008", ERROR, "init", deepspeed_now(f"{_INIT}; runtime/config.py, _batch_assertion"))
@@ -220,7 +220,7 @@ def world_is_not_one(ranks: _Ranks) -> Violations:
         message = f"{start}: each sees a world size of 1{unless}{batch}"
         hint = "export RANK and WORLD_SIZE, or start torchrun or deepspeed"
         severity = ERROR if ranks.certain and isinstance(total, int) else WARNING
-        yield Violation(where=ranks.where, message=message, hint=hint, severity=severity)
+        yield Violation(ranks.where, message, hint, severity=severity)
 
 
 @_ranks.rule("LNCH015", ERROR, "init", deepspeed_now("runtime/engine.py:1972, _do_args_sanity_check"))
@@ -233,5 +233,4 @@ def ranks_know_their_gpu(ranks: _Ranks) -> Violations:
     has, world = ranks.variables, {"RANK", "WORLD_SIZE"}
     if ranks.program == "srun" and "LOCAL_RANK" not in has and world <= has:
         message = "srun starts the ranks with RANK and WORLD_SIZE, but without LOCAL_RANK"
-        hint = f"export {_FROM['LOCAL_RANK']} where RANK is exported"
-        yield Violation(where=ranks.where, message=message, hint=hint)
+        yield Violation(ranks.where, message, f"export {_FROM['LOCAL_RANK']} where RANK is exported")

@@ -43,7 +43,7 @@ def nodes_meet_somewhere(call: LauncherCall) -> Violations:
         tail = "; it doesn't read MASTER_ADDR" if "MASTER_ADDR" in call.launch.environment else ""
         each = f"each waits at its own 127.0.0.1{tail}"
         message = f"torchrun of {nodes} nodes has no --rdzv-endpoint and no --master-addr: {each}"
-        yield Violation(where=call.where, message=message, hint=f"add {_RENDEZVOUS}")
+        yield Violation(call.where, message, f"add {_RENDEZVOUS}")
 
 
 @torchrun_calls.rule("LNCH027", ERROR, "training", torch("distributed/run.py:621 and 890: the default is 0"))
@@ -58,7 +58,7 @@ def nodes_say_their_rank(call: LauncherCall) -> Violations:
     if nodes and static and not _has(call, "--node-rank") and not call.has("--standalone"):
         message = f"torchrun of {nodes} nodes without --node-rank: every node is node 0"
         hint = 'add --node-rank="$SLURM_NODEID" expanded on the node, or --rdzv-backend=c10d'
-        yield Violation(where=call.where, message=message, hint=hint)
+        yield Violation(call.where, message, hint)
 
 
 @torchrun_calls.rule("LNCH028", ERROR, "silent", torch("distributed/run.py:988, run"))
@@ -157,8 +157,7 @@ def every_gpu_has_a_rank(block: Request) -> Violations:
         given = call is None or call.options.opaque or call.options.has("--nproc-per-node")
         if gpus is not None and call is not None and not given and "PET_NPROC_PER_NODE" not in launch.environment:
             message = f"torchrun without --nproc-per-node starts 1 process, and {gpus.name} gives {gpus.value}"
-            where = launch.script.locate(call.word)
-            yield Violation(where=where, message=message, hint=f"write --nproc-per-node={gpus.value}")
+            yield Violation(launch.script.locate(call.word), message, f"write --nproc-per-node={gpus.value}")
 
 
 @torchrun_calls.rule("LNCH034", WARNING, "init", torch("distributed/launch.py: deprecated in favour of torchrun"))
@@ -170,4 +169,4 @@ def old_launcher_passes_its_rank(call: LauncherCall) -> Violations:
     """
     if "torch.distributed.launch" in call.call.word.raw and not call.has("--use_env", "--use-env"):
         message = "torch.distributed.launch is deprecated, and puts --local-rank=N before the script's own arguments"
-        yield Violation(where=call.where, message=message, hint="use torchrun, with LOCAL_RANK from the environment")
+        yield Violation(call.where, message, "use torchrun, with LOCAL_RANK from the environment")

@@ -48,8 +48,7 @@ def _by_product(rule: Rule, inferred: InferredRun) -> Violations:
     product = _world(job, known) if rule in WORLD_RULES else _batch(job, known) if "data" in known else None
     if product is not None and product.factors and product.total % product.known:
         message, hint = product.explain(whole=False)
-        where = inferred.locate(product.factors if rule in WORLD_RULES else names)
-        yield Violation(where=where, message=message, hint=hint)
+        yield Violation(inferred.locate(product.factors if rule in WORLD_RULES else names), message, hint)
 
 
 def _world(job: Job, known: dict[str, Any]) -> Product | None:

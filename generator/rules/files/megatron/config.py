@@ -62,8 +62,7 @@ def precision_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violatio
     given = f"--{ours}" if ours else "neither --bf16 nor --fp16 is given"
     message = f"{given}, but the config has {theirs or 'neither'} enabled"
     where = run.locate(f"--{ours}") if ours else config.locate(f"/{theirs}/enabled")
-    hint = f"use --{theirs}" if theirs else f'add "{ours}": {{"enabled": true}} to the config'
-    yield Violation(where=where, message=message, hint=hint)
+    yield Violation(where, message, f"use --{theirs}" if theirs else f'add "{ours}": {{"enabled": true}} to the config')
 
 
 @configured_runs.rule("BATCH012", ERROR, "parse", megatron_deepspeed("megatron/microbatches.py:64, training.py:79"))
@@ -84,7 +83,7 @@ def batch_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
     if steps and own and steps != own:
         product = f"{GLOBAL} {batch} over {MICRO} {run.micro_batch} × {run.replicas} replicas"
         message, hint = f"{key}: {steps}, but {product} is {own}", f'set "{key}" to {own}, or remove it'
-        yield Violation(where=config.locate(f"/{key}"), message=message, hint=hint)
+        yield Violation(config.locate(f"/{key}"), message, hint)
 
 
 @configured_runs.rule("MDS043", WARNING, "silent", megatron_deepspeed("megatron/optimizer/__init__.py:107"))
@@ -132,8 +131,7 @@ def offloaded_optimizer_is_on_the_host(configured: tuple[MegatronRun, Config]) -
     device, forced = config.offload("optimizer"), config.switch("/zero_force_ds_cpu_optimizer")
     if device in ("cpu", "nvme") and config.stage != 0 and run.lacks(own) and forced:
         message = f"offload_optimizer.device is {device} in the config, without {own}"
-        where = config.locate("/zero_optimization/offload_optimizer/device")
-        yield Violation(where=where, message=message, hint=f"add {own}")
+        yield Violation(config.locate("/zero_optimization/offload_optimizer/device"), message, f"add {own}")
     if run.has(own) and run.lacks("--cpu-torch-adam") and device == "none":
         message = f"{own}, but the config offloads no optimizer: its parameters are on the GPU"
         yield at(run, own, message, f'set offload_optimizer.device to "cpu" in zero_optimization, or remove {own}')

@@ -80,7 +80,7 @@ def _one_queue(run: MegatronRun, why: str, severity: Severity | None = None) -> 
     value, where = _variable(run, _CONNECTIONS)
     if value is not _UNKNOWN and value != "1":
         message = f"{_CONNECTIONS} {'is not set' if value is None else f'is {value}'}; {why}"
-        yield Violation(where=where, message=message, hint=f"export {_CONNECTIONS}=1", severity=severity)
+        yield Violation(where, message, f"export {_CONNECTIONS}=1", severity=severity)
 
 
 @mds_runs.rule("MDS012", ERROR, "init", megatron_deepspeed("megatron/arguments.py:402-411"))
@@ -105,8 +105,7 @@ def fsdp_has_several_queues(run: MegatronRun) -> Violations:
     """
     value, where = _variable(run, _CONNECTIONS)
     if run.has_any(*_FSDP) and value == "1":
-        message = f"{_CONNECTIONS} is 1, which {run.first_of(*_FSDP)} refuses"
-        yield Violation(where=where, message=message, hint=f"unset {_CONNECTIONS}")
+        yield Violation(where, f"{_CONNECTIONS} is 1, which {run.first_of(*_FSDP)} refuses", f"unset {_CONNECTIONS}")
 
 
 @lm_runs.rule("MLM033", ERROR, "init", megatron_lm("training/arguments.py:1961"))
@@ -124,7 +123,7 @@ def graphs_register_no_expandable_memory(run: MegatronRun) -> Violations:
     if expandable and register is not _UNKNOWN and register != "0":
         state = "is not set" if register is None else f"is {register}"
         message = f"PYTORCH_CUDA_ALLOC_CONF is {memory} with CUDA graphs, and NCCL_GRAPH_REGISTER {state}"
-        yield Violation(where=where, message=message, hint="export NCCL_GRAPH_REGISTER=0")
+        yield Violation(where, message, "export NCCL_GRAPH_REGISTER=0")
 
 
 @lm_runs.rule("MLM064", ERROR, "init", megatron_lm("training/arguments.py:1380"))

@@ -161,8 +161,7 @@ def layers_are_offloaded_alone(run: MegatronRun) -> Violations:
     yield from undivided(run, name, PIPELINE)
     yield from excludes(run, name, [_GRANULARITY, _ACTIVATIONS])
     if run.layers and count >= run.layers:
-        message = f"{name} {count} is not less than {LAYERS} {run.layers}"
-        yield at(run, name, message, f"use {name} {run.layers - 1}")
+        yield at(run, name, f"{name} {count} is not less than {LAYERS} {run.layers}", f"use {name} {run.layers - 1}")
 
 
 @lm_runs.rule("MLM028", ERROR, "init", megatron_lm("training/arguments.py:1884"))

@@ -75,7 +75,7 @@ def options_are_known(run: MegatronRun) -> Violations:
         message += f": it is one of {_PROJECTS[other]}" if foreign else ""
         remove = "remove it" if foreign else "remove it, unless the script is a fork's"
         hint = f"did you mean {near}?" if near else remove
-        yield Violation(where=stray.where, message=message, hint=hint, severity=None if surely else Severity.WARNING)
+        yield Violation(stray.where, message, hint, severity=None if surely else Severity.WARNING)
 
 
 def _equivalent(name: str) -> str | None:
@@ -96,7 +96,7 @@ def words_belong_to_options(run: MegatronRun) -> Violations:
             option = run.table.get(stray.after) if stray.after else None
             flag = option is not None and option.kind == "flag"
             why = f": {stray.after} accepts no value" if flag else ", or quote the value it is part of"
-            yield Violation(where=stray.where, message=f"{stray.word!r} belongs to no option", hint=f"remove it{why}")
+            yield Violation(stray.where, f"{stray.word!r} belongs to no option", f"remove it{why}")
 
 
 @lm_arguments.rule("MLM048", ERROR, "parse", megatron_lm("training/arguments.py:119"))
@@ -112,7 +112,7 @@ def values_are_of_their_type(run: MegatronRun) -> Violations:
             known = run.table.get(option.name)
             given = "" if option.problem.startswith("has no") else f"{option.written} {option.text}".rstrip() + ": "
             hint = _passing(option.text, known.choices if known else ())
-            yield Violation(where=option.where, message=f"{given}{option.written} {option.problem}", hint=hint)
+            yield Violation(option.where, f"{given}{option.written} {option.problem}", hint)
 
 
 def _passing(text: str, choices: tuple[object, ...]) -> str | None:
@@ -140,7 +140,7 @@ def options_are_given_once(run: MegatronRun) -> Violations:
         before = first.setdefault(option.name, option)
         if before is not option and before.text != option.text and "..." not in before.text + option.text:
             message = f"{option.written} {option.text} overrides {before.written} {before.text}, given before it"
-            yield Violation(where=option.where, message=message, hint=f"keep one of the two {option.name}")
+            yield Violation(option.where, message, f"keep one of the two {option.name}")
 
 
 @lm_runs.rule("MLM051", ERROR, "parse", megatron_lm("training/arguments.py:119"))

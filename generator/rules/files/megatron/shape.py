@@ -142,8 +142,7 @@ def _middle_stages(run: MegatronRun, layers: int, stages: int, ends: list[int]) 
     room = rest + own  # of this end and of the stages between
     near = own + (room - own) % middle if middle > 0 else 0
     fitting = [count for count in (near - middle, near, near + middle) if 0 < count < room]
-    hint = f"use {name} {listed(nearest(fitting, own, 3))}" if middle > 0 and fitting else None
-    yield at(run, name, message, hint)
+    yield at(run, name, message, f"use {name} {listed(nearest(fitting, own, 3))}" if middle > 0 and fitting else None)
 
 
 @lm_runs.rule("MLM014", ERROR, "init", megatron_lm("training/arguments.py:1000-1009"))

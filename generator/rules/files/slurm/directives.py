@@ -72,7 +72,7 @@ def directives_come_first(script: LaunchScript) -> Violations:
             after = f"the command on line {shell.locate(first).line}" if first else "a command"
             text = f"#SBATCH {' '.join(word.raw for word in directive.words)}"
             message = f"{text} comes after {after}: sbatch stops reading there, so it is ignored"
-            yield Violation(where=shell.locate(directive), message=message, hint="move it above the first command")
+            yield Violation(shell.locate(directive), message, "move it above the first command")
 
 
 @requests.rule("SLM023", ERROR, "submit", slurm("common/slurm_opt.c, its table; later options up to 26.05"))
@@ -94,7 +94,7 @@ def every_option_is_known(request: Request) -> Violations:
             hint, severity = "see sbatch --help on the cluster", WARNING if name.startswith("--") else ERROR
         what = f"unknown option of {request.program}, which refuses the {'script' if request.block else 'call'}"
         message = f"{request.command} {name}: {what}"
-        yield Violation(where=request.shell.locate(option.written), message=message, hint=hint, severity=severity)
+        yield Violation(request.shell.locate(option.written), message, hint, severity=severity)
 
 
 def _matches(request: Request, name: str) -> list[str]:
@@ -116,7 +116,7 @@ def abbreviations_are_unambiguous(request: Request) -> Violations:
         if len(found) > 1 and option.written.value is not None:
             message = f"{request.command} {option.name} may stand for {len(found)} options: {', '.join(found[:4])}"
             hint = f"did you mean {_did_you_mean(option.name, request.table) or found[0]}?"
-            yield Violation(where=request.shell.locate(option.written), message=message, hint=hint)
+            yield Violation(request.shell.locate(option.written), message, hint)
 
 
 @requests.rule("SLM026", ERROR, "submit", slurm_manual("sbatch(1), OPTIONS; getopt_long(3)"))
@@ -143,7 +143,7 @@ def options_have_their_values(request: Request) -> Violations:
             message, hint = f"{given} has a value, but the option accepts none", f"write {known.name}"
         else:
             continue
-        yield Violation(where=given.where, message=message, hint=hint, edits=edits)
+        yield Violation(given.where, message, hint, edits=edits)
 
 
 @blocks.rule("SLM027", ERROR, "submit", slurm("sbatch/opt.c:631, _opt_batch_script"))
@@ -163,7 +163,7 @@ def nothing_but_options(request: Request) -> Violations:
         elif "=" in text and _did_you_mean(text.partition("=")[0], request.table):
             hint = f"did you mean --{text}?"
         message = f"#SBATCH has the word {show(text)}, which is not an option: sbatch refuses the script"
-        yield Violation(where=request.shell.locate(word), message=message, hint=hint, edits=edits)
+        yield Violation(request.shell.locate(word), message, hint, edits=edits)
 
 
 @blocks.rule("SLM033", WARNING, "silent", slurm("common/slurm_opt.c:5344, slurm_process_option: the last one holds"))

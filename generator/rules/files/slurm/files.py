@@ -48,8 +48,7 @@ def address_is_that_of_one_node(request: Request) -> Violations:
         if wrong is not None:
             message = f"{assignment.name}={assignment.raw} {wrong[0]}"
             hint = 'write MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1)'
-            where = request.shell.locate(assignment.value_offset)
-            yield Violation(where=where, message=message, hint=hint, severity=wrong[1])
+            yield Violation(request.shell.locate(assignment.value_offset), message, hint, severity=wrong[1])
 
 
 def _wrong_address(shell: ShellScript, assignment: Assignment, nodes: int) -> tuple[str, Severity] | None:
@@ -115,7 +114,7 @@ def offload_has_the_memory(submission: Submission) -> Violations:
         if not request.has("--mem", "--mem-per-cpu", "--mem-per-gpu", "--exclusive"):
             message = f"{offloaded} to the node's memory, and the script asks for none: Slurm's default limit holds"
             where, hint = request.shell.locate(request.shell.directives[0]), "add #SBATCH --mem=0: all of the node's"
-            yield Violation(where=where, message=message, hint=hint)
+            yield Violation(where, message, hint)
 
 
 @blocks.rule("SLM020", WARNING, "launcher", _FAILED_JOB)
@@ -190,7 +189,7 @@ def _secrets_of_script(script: LaunchScript) -> Violations:
         where = replace(shell.locate(offset), excerpt=None)  # a report may be shown to others
         message = f"{what} written in plain text: whoever may read the script, or scontrol's copy, has it"
         hint = "export it where you submit the job, or read it from a private file: TOKEN=$(< ~/.token)"
-        yield Violation(where=where, message=message, hint=hint)
+        yield Violation(where, message, hint)
 
 
 def _secrets_of_file(file: EnvironmentFile) -> Violations:
@@ -198,8 +197,7 @@ def _secrets_of_file(file: EnvironmentFile) -> Violations:
         name, _, value = (part.strip() for part in line.partition("="))
         if is_secret(name) and _looks_random(value):
             message = f"{name} is written in plain text, and deepspeed puts it on the command line of every node"
-            hint = "let the script read it from a private file"
-            yield Violation(where=replace(where, excerpt=None), message=message, hint=hint)
+            yield Violation(replace(where, excerpt=None), message, "let the script read it from a private file")
 
 
 def _looks_random(value: str) -> bool:

@@ -130,7 +130,7 @@ def gpus_are_asked_for(request: Request) -> Violations:
     if call is not None:
         message = f"the #SBATCH block asks for no GPU, and {call.program} starts training"
         hint = "add #SBATCH --gpus-per-node=8, unless the partition gives GPUs by itself"
-        yield Violation(where=request.shell.locate(request.shell.directives[0]), message=message, hint=hint)
+        yield Violation(request.shell.locate(request.shell.directives[0]), message, hint)
 
 
 def _trains_without_gpus(launch: Launch) -> Call | None:

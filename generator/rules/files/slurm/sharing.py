@@ -56,12 +56,12 @@ def _shared(request: Request, array: Argument[str], launch: Launch) -> Violation
     for name, word, value in _folders(launch):
         message = f"{name} {value} is one folder for all jobs of {array}"
         hint = f'write {name} "{value.rstrip("/")}/$SLURM_ARRAY_TASK_ID"'
-        yield Violation(where=launch.script.locate(word), message=message, hint=hint)
+        yield Violation(launch.script.locate(word), message, hint)
     port = None if request.has("--exclusive") else fixed_port(launch)
     if port is not None:
         message = f"{port.text}, for all jobs of {array}, which may run on one node"
         hint = f"write {port.instead(f'$(({port.number} + SLURM_ARRAY_TASK_ID))')}"
-        yield Violation(where=port.where, message=message, hint=hint)
+        yield Violation(port.where, message, hint)
 
 
 def _folders(launch: Launch) -> Iterator[tuple[str, Word, str]]:
@@ -87,7 +87,7 @@ def ports_differ_on_a_shared_node(submission: Submission) -> Violations:
             if port is not None and free is not None:
                 message = f"{port.text}, and other users' jobs may run on {free[0]}"
                 hint = f"write {port.instead('$((20000 + SLURM_JOB_ID % 10000))')}"
-                yield Violation(where=port.where, message=message, hint=hint, severity=free[1])
+                yield Violation(port.where, message, hint, severity=free[1])
     for script in submission.commands:
         yield from _side_by_side(script.launches)
 
@@ -121,7 +121,7 @@ def _side_by_side(launches: tuple[Launch, ...]) -> Violations:
             line = launch.script.locate(before.call.word).line
             message = f"{port.text}, and so does line {line}, which still runs in the background"
             hint = f"write {port.instead(str(port.number + 1))}, another for each"
-            yield Violation(where=port.where, message=message, hint=hint, severity=ERROR)
+            yield Violation(port.where, message, hint, severity=ERROR)
         if in_background(launch.script, command):
             running.append(port)
 

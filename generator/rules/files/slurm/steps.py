@@ -50,8 +50,7 @@ def launcher_starts_once_a_node(step: Step) -> Violations:
     call = step.launcher
     if call is not None and step.tasks not in (None, 1):
         message = f"srun starts {step.tasks} {call.program} tasks per node, and each starts all ranks of the node"
-        where = step.where_tasks or step.launch.script.locate(call.word)
-        yield Violation(where=where, message=message, hint="write --ntasks-per-node=1")
+        yield Violation(step.where_tasks or step.launch.script.locate(call.word), message, "write --ntasks-per-node=1")
 
 
 @steps.rule("SLM002", ERROR, "init", ml_engineering("orchestration/slurm/launchers/lightning-launcher.slurm:8"))
@@ -69,7 +68,7 @@ def tasks_are_the_gpus(step: Step) -> Violations:
         message = f"srun starts {tasks}, and a node gives {asked.value} GPUs: start one task per GPU"
         hint = f"write --ntasks-per-node={asked.value}, or start torchrun once per node"
         severity = WARNING if step.tasks == 1 else ERROR  # the program may start a node's ranks itself
-        yield Violation(where=step.where_tasks or step.where, message=message, hint=hint, severity=severity)
+        yield Violation(step.where_tasks or step.where, message, hint, severity=severity)
 
 
 @steps.rule("SLM003", WARNING, "silent", _CPUS)
@@ -84,7 +83,7 @@ def srun_is_told_the_cores(step: Step) -> Violations:
     if cores is not None and cores.value > 1 and not own and "SRUN_CPUS_PER_TASK" not in step.variables:
         message = f"Slurm 22.05 to 23.02 don't pass {cores} on to srun: a task may get one core"
         hint = 'srun --cpus-per-task="$SLURM_CPUS_PER_TASK", or export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"'
-        yield Violation(where=step.where, message=message, hint=f"write {hint}")
+        yield Violation(step.where, message, f"write {hint}")
 
 
 @steps.rule("SLM004", WARNING, "init", _PER_TASK)
@@ -113,7 +112,7 @@ def step_ends_with_its_first_failure(step: Step) -> Violations:
     ends = step.srun.has("--kill-on-bad-exit") or "SLURM_KILL_BAD_EXIT" in step.variables
     if several and not ends and not step.srun.options.opaque:
         message = "srun without --kill-on-bad-exit=1: when one task fails, the others wait for it until the time limit"
-        yield Violation(where=step.where, message=message, hint="write srun --kill-on-bad-exit=1 --wait=60")
+        yield Violation(step.where, message, "write srun --kill-on-bad-exit=1 --wait=60")
 
 
 @steps.rule("SLM064", ERROR, "silent", _NTASKS)
@@ -179,8 +178,7 @@ def no_step_in_a_step(submission: Submission) -> Violations:
             inner = command.inside is not None and _is_srun(command) and _is_srun(commands[command.inside])
             if inner and not any(word.value == "--overlap" for word in command.words):
                 message = "srun inside a task of srun: the inner step waits for the GPUs that the outer one holds"
-                hint = "use one srun, or --overlap on the inner one"
-                yield Violation(where=script.shell.locate(command), message=message, hint=hint)
+                yield Violation(script.shell.locate(command), message, "use one srun, or --overlap on the inner one")
 
 
 def _steps_side_by_side(shell: ShellScript) -> Violations:
@@ -196,7 +194,7 @@ def _steps_side_by_side(shell: ShellScript) -> Violations:
             line = shell.locate(behind).line
             message = f"this step waits for the GPUs that the step of line {line} holds in the background"
             hint = "add --overlap to the one in the background, or --gres=none"
-            yield Violation(where=shell.locate(command), message=message, hint=hint)
+            yield Violation(shell.locate(command), message, hint)
             return
         if in_background(shell, command):
             behind = command
@@ -225,4 +223,4 @@ def every_node_starts_its_launcher(request: Request) -> Violations:
         if not call.options.opaque and call.command.words[0].value is not None and call.command.shell is None:
             first = f"the batch script runs on the first of {request.nodes} nodes only"
             message, hint = f"{first}, and starts {call.program} there without srun", f"write srun {call.program} ..."
-            yield Violation(where=launch.script.locate(call.word), message=message, hint=hint)
+            yield Violation(launch.script.locate(call.word), message, hint)

@@ -41,7 +41,7 @@ def quotes_are_closed(request: Request) -> Violations:
         mark = _open_quote(word.raw)
         if mark:
             message = f"the {mark} on this #SBATCH line is not closed: sbatch refuses the script"
-            yield Violation(where=request.shell.locate(word), message=message, hint=f"add a {mark}")
+            yield Violation(request.shell.locate(word), message, f"add a {mark}")
 
 
 def _open_quote(raw: str) -> str | None:
@@ -109,11 +109,10 @@ def sbatch_takes_the_file(script: LaunchScript) -> Violations:
     at = text.content.find("\r\n") if script.shell.directives else -1
     if script.shell.directives and script.shell.shebang is None:
         message = "the first line doesn't begin with #!: sbatch refuses the script"
-        yield Violation(where=text.locate(0, 0), message=message, hint="begin the file with #!/bin/bash")
+        yield Violation(text.locate(0, 0), message, "begin the file with #!/bin/bash")
     if at >= 0:
         message = "the lines end as on DOS (\\r\\n): sbatch refuses the script"
-        hint = "convert the file: dos2unix, or sed -i 's/\\r$//'"
-        yield Violation(where=text.locate_offset(at), message=message, hint=hint)
+        yield Violation(text.locate_offset(at), message, "convert the file: dos2unix, or sed -i 's/\\r$//'")
 
 
 @scripts.rule("SLM035", WARNING, "silent", slurm("sbatch/opt.c:570: a line counts if it begins with #SBATCH"))
@@ -131,7 +130,7 @@ def directives_are_spelt(script: LaunchScript) -> Violations:
         if _NEARLY.match(line) and not _DIRECTIVE.match(line) and _first_word(line) in _SLIPS:
             message = f"this is a comment to sbatch: it begins with {show(line.partition('-')[0])}, not #SBATCH"
             hint = "write #SBATCH at the start of the line, or ##SBATCH to leave it out on purpose"
-            yield Violation(where=text.locate(number, len(line) - len(line.lstrip())), message=message, hint=hint)
+            yield Violation(text.locate(number, len(line) - len(line.lstrip())), message, hint)
 
 
 def _first_word(line: str) -> str:

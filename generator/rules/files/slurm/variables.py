@@ -55,7 +55,7 @@ def own_numbers_are_read_on_the_node(step: Step) -> Violations:
         if name != "SLURM_NODEID" or step.nodes != 1:
             message = f"${name} is expanded {place}, where it is 0: every task gets 0"
             hint = f"write srun bash -c '... ${name} ...', in single quotes"
-            yield Violation(where=step.launch.script.locate(offset), message=message, hint=hint)
+            yield Violation(step.launch.script.locate(offset), message, hint)
 
 
 def _early_numbers(step: Step) -> Iterator[tuple[str, int, str]]:
@@ -119,7 +119,7 @@ def variables_are_those_that_slurm_sets(request: Request) -> Violations:
         seen.add(name)
         message = f"${name} is empty: Slurm sets it only for {' or '.join(options[:2])}, which isn't given"
         hint = f"use ${_INSTEAD[name]}" if name in _INSTEAD else f"add #SBATCH {options[0]}"
-        yield Violation(where=request.shell.locate(offset), message=message, hint=hint)
+        yield Violation(request.shell.locate(offset), message, hint)
 
 
 def _used(shell: ShellScript) -> Iterator[tuple[str, int]]:
@@ -149,4 +149,4 @@ def gpu_counts_are_numbers(request: Request) -> Violations:
     for name, offset in _used(request.shell) if ":" in text else ():
         if name == "SLURM_GPUS_PER_NODE":
             message = f"$SLURM_GPUS_PER_NODE is {text}, as in --gpus-per-node, and not a number"
-            yield Violation(where=request.shell.locate(offset), message=message, hint="use $SLURM_GPUS_ON_NODE")
+            yield Violation(request.shell.locate(offset), message, "use $SLURM_GPUS_ON_NODE")
