@@ -144,11 +144,11 @@ class Subject(Generic[S]):
         severity: Severity,
         when: When,
         source: str,
+        arguments: Arguments | None = None,
         *,
         reads: tuple[str, ...] = (),
         since: Version = (),
         before: Version = (),
-        arguments: Arguments | None = None,
     ) -> Callable[[Callable[[S], Violations] | Rule], Rule]:
         """Make a rule of the check below. `reads`: the documents, where they are others than the subject's."""
 
