@@ -80,13 +80,7 @@ def framework_computes_fp8(job: Job) -> Violations:
         yield violation(job, "/training/precision", message, hint)
 
 
-@jobs.rule(
-    "ATT001",
-    ERROR,
-    "training",
-    derived("FlashAttention-2's README"),
-    Arguments(facts=("attention", "cluster")),
-)
+@jobs.rule("ATT001", ERROR, "training", derived("FlashAttention-2's README"), Arguments(facts=("attention", "cluster")))
 def hardware_runs_flash_attention(job: Job) -> Violations:
     """FlashAttention-2 runs on Ampere or later.
 

@@ -108,12 +108,7 @@ def megatron_has_optimizer(job: Job) -> Violations:
         yield violation(job, "/training/optimizer", message, hint)
 
 
-@jobs.rule(
-    "BATCH010",
-    WARNING,
-    "parse",
-    derived("real batches are below 100,000 sequences"),
-)
+@jobs.rule("BATCH010", WARNING, "parse", derived("real batches are below 100,000 sequences"))
 def batch_counts_sequences(job: Job) -> Violations:
     """A global batch counts sequences, not tokens.
 

@@ -172,10 +172,7 @@ def pipeline_is_pinned(job: Job, layout: LayoutLike) -> Judgement:
 
 
 @layouts("pipeline", of=("Trainer",)).rule(
-    "HF020",
-    ERROR,
-    "silent",
-    derived("the Trainer never builds a PipelineModule"),
+    "HF020", ERROR, "silent", derived("the Trainer never builds a PipelineModule")
 )
 def trainer_has_no_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     """The Trainer runs one pipeline stage.
@@ -203,10 +200,7 @@ def zero_shards_states_only_in_pipeline(job: Job, layout: LayoutLike) -> Judgeme
 
 
 @autotp_layouts("tensor", "pipeline", "context").rule(
-    "PIPE015",
-    ERROR,
-    "init",
-    derived("AutoTP and Ulysses know no pipeline topology"),
+    "PIPE015", ERROR, "init", derived("AutoTP and Ulysses know no pipeline topology")
 )
 def one_model_parallelism(job: Job, layout: LayoutLike) -> Judgement:
     """DeepSpeed without Megatron combines no two of tensor, pipeline and context parallelism.

@@ -20,12 +20,7 @@ _CORE_ATTENTION = megatron_lm("core/transformer/transformer_config.py (a warning
 _flash = lm_layouts("recompute", applies=lambda job: job.training.attention == "flash" and job.pins.recompute is None)
 
 
-@autotp_layouts("recompute").rule(
-    "ACT006",
-    ERROR,
-    "silent",
-    derived("gradient_checkpointing repeats whole layers"),
-)
+@autotp_layouts("recompute").rule("ACT006", ERROR, "silent", derived("gradient_checkpointing repeats whole layers"))
 def recompute_is_all_or_nothing(job: Job, layout: LayoutLike) -> Judgement:
     """Recomputation outside of Megatron's layers is none or full: checkpointing repeats whole layers.
 

@@ -8,32 +8,21 @@ from ...job.records import Job
 from ...rule import Arguments
 from ..columns import divide_either_way, divides, implies
 from ..numbers import divisors, nearest
-from ..planned import (
-    Judgement,
-    autotp_layouts,
-    engine_layouts,
-    is_moe,
-    layouts,
-    lm_layouts,
-    mds_layouts,
-    megatron_layouts,
-)
+from ..planned import Judgement, autotp_layouts, engine_layouts, is_moe, lm_layouts, mds_layouts, megatron_layouts
 from ..sources import deepspeed, derived, megatron_deepspeed, megatron_lm
 from .tensor import has_grouped_heads, tensor_values
 
+_along_tensor = megatron_layouts("sequence_parallel", "tensor")
+_ulysses_sequence = mds_layouts("context", "sequence")
+_ulysses_cut = mds_layouts("context", "sequence_parallel")
 _cut = megatron_layouts("sequence_parallel", "tensor", "context", "sequence")
 _moe = lm_layouts("sequence_parallel", "tensor", "experts", applies=is_moe)
 _grouped = engine_layouts("context", "heads", "kv_heads", applies=has_grouped_heads)
 _ulysses = mds_layouts("context", "tensor", "pipeline")
 
 
-@layouts("sequence_parallel", "tensor", of=("Megatron layers",)).rule(
-    "MLM010",
-    ERROR,  # though Megatron only warns: the layout would be the same as the one without it
-    "silent",
-    megatron_lm("training/arguments.py:1433"),
-    arguments=Arguments(severity=WARNING),
-)
+# An error, though Megatron only warns: the layout would be the same as the one without it.
+@_along_tensor.rule("MLM010", ERROR, "silent", megatron_lm("training/arguments.py:1433"), Arguments(severity=WARNING))
 def sequence_parallel_needs_tensor(job: Job, layout: LayoutLike) -> Judgement:
     """Sequence parallelism needs a tensor parallel size above 1.
 
@@ -106,9 +95,7 @@ def sequence_divides_over_ring(job: Job, layout: LayoutLike) -> Judgement:
 
 
 @autotp_layouts().rule("SP004", ERROR, "training", deepspeed("runtime/sequence_parallel/ulysses_sp.py:698"))
-@mds_layouts("context", "sequence").rule(
-    "MDS006", ERROR, "training", megatron_deepspeed("pretrain_gpt.py:138"), Arguments()
-)
+@_ulysses_sequence.rule("MDS006", ERROR, "training", megatron_deepspeed("pretrain_gpt.py:138"), Arguments())
 def sequence_divides_over_ulysses(job: Job, layout: LayoutLike) -> Judgement:
     """The Ulysses size divides the sequence length.
 
@@ -164,9 +151,7 @@ def ulysses_excludes_model_parallelism(job: Job, layout: LayoutLike) -> Judgemen
     yield message, f"use {job.says('context', 1)}, or {job.says('tensor', 1)} and {job.says('pipeline', 1)}"
 
 
-@mds_layouts("context", "sequence_parallel").rule(
-    "MDS005", ERROR, "init", megatron_deepspeed("megatron/initialize.py:247"), Arguments()
-)
+@_ulysses_cut.rule("MDS005", ERROR, "init", megatron_deepspeed("megatron/initialize.py:247"), Arguments())
 def ulysses_excludes_sequence_parallel(job: Job, layout: LayoutLike) -> Judgement:
     """Ulysses in Megatron-DeepSpeed is not combined with Megatron's sequence parallelism.
 
