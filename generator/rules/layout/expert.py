@@ -85,9 +85,7 @@ def native_experts_stop_at_stage_2(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('zero_stage', 2)}"
 
 
-@_unpinned.rule(
-    "MOE007", ERROR, "silent", derived("deepspeed.initialize spreads only the experts of its own MoE layers")
-)
+@_unpinned.rule("MOE007", ERROR, "silent", derived("DeepSpeed spreads only the experts of its own MoE layers"))
 def experts_are_pinned(job: Job, layout: LayoutLike) -> Judgement:
     """Expert parallelism in a script for DeepSpeed is pinned: only the user knows whether it builds MoE layers.
 

@@ -36,6 +36,7 @@ _DEFAULT_GROUPS = Arguments(unless=("--microbatch-group-size-per-virtual-pipelin
 _CONSTANT_BATCH = Arguments(unless=("--rampup-batch-size", "--step-batch-size-schedule"))
 _interleaved = lm_layouts("gradient_accumulation", "virtual_pipeline", "pipeline", "gpus")
 _pipelined = layouts("gradient_accumulation", "pipeline", "gpus")
+_trainers = layouts("pipeline", of=("Trainer",))
 _unpinned = layouts("pipeline", of=("own script",), applies=lambda job: job.pins.pipeline is None)
 _sharded = layouts("zero_stage", "pipeline", of=("own script", "Megatron-DeepSpeed"))
 
@@ -141,9 +142,7 @@ def interleaved_micro_batches_fill_stages(job: Job, layout: LayoutLike) -> Judge
     yield message, f"use {fitting}, or {job.says('virtual_pipeline', 1)}"
 
 
-@_pipelined.rule(
-    "BATCH011", WARNING, "silent", derived("bubble of (stages - 1) / (micro-batches + stages - 1)"), _CONSTANT_BATCH
-)
+@_pipelined.rule("BATCH011", WARNING, "silent", derived("bubble: (p - 1) / (m + p - 1)"), _CONSTANT_BATCH)
 def micro_batches_fill_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     """A pipeline has at least as many micro-batches as stages.
 
@@ -171,9 +170,7 @@ def pipeline_is_pinned(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('pipeline', 1)}, or pin layout.{pipeline} if the script does"
 
 
-@layouts("pipeline", of=("Trainer",)).rule(
-    "HF020", ERROR, "silent", derived("the Trainer never builds a PipelineModule")
-)
+@_trainers.rule("HF020", ERROR, "silent", derived("the Trainer never builds a PipelineModule"))
 def trainer_has_no_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     """The Trainer runs one pipeline stage.
 

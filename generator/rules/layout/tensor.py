@@ -54,8 +54,11 @@ def _undivided(tensor: int, named: dict[str, int]) -> str:
     return " and ".join(f"the {name} of {width}" for name, width in named.items() if width % tensor)
 
 
+_SLOWER = derived("tensor parallelism between nodes is an order of magnitude slower")
 _NOT_LATENT = Arguments(unless=("--multi-latent-attention",))
 _EQUAL_LAYERS = Arguments(unless=("--heterogeneous-layers-config-path", "--hybrid-layer-pattern"))
+_heads = layouts("tensor", "heads")
+_vocabulary = megatron_layouts("tensor", "vocab")
 _kv_heads = layouts("tensor", "heads", "kv_heads", of=("Megatron-LM", "AutoTP"), applies=has_grouped_heads)
 _mds_kv_heads = mds_layouts("tensor", "heads", "kv_heads", applies=has_grouped_heads)
 _widths = layouts("tensor", "hidden", "ffn", "experts")
@@ -64,9 +67,7 @@ _free = layouts(applies=lambda job: job.pins.tensor is None)
 _pinned = layouts("tensor", "cluster", applies=lambda job: job.pins.tensor is not None)
 
 
-@layouts("tensor", "heads").rule(
-    "MLM004", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:1446"), Arguments()
-)
+@_heads.rule("MLM004", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:1446"), Arguments())
 def tensor_divides_heads(job: Job, layout: LayoutLike) -> Judgement:
     """The tensor parallel size divides the attention heads.
 
@@ -131,13 +132,7 @@ def tensor_divides_widths(job: Job, layout: LayoutLike) -> Judgement:
     yield f"{job.says('tensor', layout.tensor)} does not divide {undivided}", _hint(job)
 
 
-@_expert_widths.rule(
-    "MLM041",
-    ERROR,
-    "init",
-    derived("experts are cut by the same layers as the dense MLP, NVIDIA/Megatron-LM megatron/core/utils.py"),
-    Arguments(),
-)
+@_expert_widths.rule("MLM041", ERROR, "init", derived("the dense MLP's layers cut experts, core/utils.py"), Arguments())
 def tensor_divides_expert_widths(job: Job, layout: LayoutLike) -> Judgement:
     """The tensor parallel size divides the experts' feed-forward sizes.
 
@@ -149,9 +144,8 @@ def tensor_divides_expert_widths(job: Job, layout: LayoutLike) -> Judgement:
     yield f"{job.says('tensor', layout.tensor)} does not divide {undivided}", _hint(job)
 
 
-@layouts("tensor", "vocab", of=("Megatron layers",)).rule(
-    "MLM040", NOTE, "silent", megatron_lm("training/vocab_utils.py:11"), arguments=Arguments()
-)  # a note: padding is what everyone trains with
+# A note: padding is what everyone trains with.
+@_vocabulary.rule("MLM040", NOTE, "silent", megatron_lm("training/vocab_utils.py:11"), Arguments())
 def tensor_divides_vocabulary(job: Job, layout: LayoutLike) -> Judgement:
     """The vocabulary is a multiple of 128 × the tensor parallel size; Megatron pads it otherwise.
 
@@ -167,19 +161,8 @@ def tensor_divides_vocabulary(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"expect {padded} rows in the embeddings of checkpoints; nothing else is needed"
 
 
-@_free.rule(
-    "NODE001",
-    ERROR,
-    "silent",
-    derived("tensor parallelism between nodes is an order of magnitude slower; pin it to have it anyway"),
-)
-@_pinned.rule(
-    "NODE002",
-    WARNING,
-    "silent",
-    derived("tensor parallelism between nodes is an order of magnitude slower"),
-    Arguments(),
-)
+@_free.rule("NODE001", ERROR, "silent", f"{_SLOWER}; pin it to have it anyway")
+@_pinned.rule("NODE002", WARNING, "silent", _SLOWER, Arguments())
 def tensor_stays_in_node(job: Job, layout: LayoutLike) -> Judgement:
     """Tensor parallel ranks share the fast fabric of a node or rack, which carries four collectives a layer.
 
