@@ -132,9 +132,7 @@ def native_experts_avoid_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     """
     yield layout.pipeline == 1
     pipeline, model = job.says("pipeline", layout.pipeline), job.model
-    message = (
-        f"{pipeline} with the {model.experts} experts of {model.name} is fragile with"
-        f" {job.says('framework', job.framework)}, whose stages then pass two tensors"
-    )
+    message = f"{pipeline} with the {model.experts} experts of {model.name} is fragile with"
+    message += f" {job.says('framework', job.framework)}, whose stages then pass two tensors"
     other = job.says("framework", "megatron-lm")
     yield message, f"use {job.says('pipeline', 1)}, {other}, or pin layout.{pipeline}"

@@ -52,10 +52,8 @@ def pipeline_divides_layers_and_ends(job: Job, layout: LayoutLike) -> Judgement:
     even = divides(layout.pipeline, layers) | divides(layout.pipeline, ends)
     yield even | shortens_last_stage(job, layout)
     shorter = ", nor leaves layers for a shorter last stage" if job.framework.runs("Megatron-LM") else ""
-    message = (
-        f"{job.says('pipeline', layout.pipeline)} divides neither the {layers} layers nor {ends}"
-        f" (embedding and loss counted as layers){shorter}"
-    )
+    message = f"{job.says('pipeline', layout.pipeline)} divides neither the {layers} layers nor {ends}"
+    message += f" (embedding and loss counted as layers){shorter}"
     yield message, _hint(job, layout.pipeline)
 
 
@@ -120,10 +118,8 @@ def engine_has_no_chunks(job: Job, layout: LayoutLike) -> Judgement:
     Fix: set layout.virtual_pipeline to 1, or use framework: megatron-lm
     """
     yield layout.virtual_pipeline == 1
-    message = (
-        f"{job.says('virtual_pipeline', layout.virtual_pipeline)} is not available with"
-        f" {job.says('framework', job.framework)}, whose schedule is not interleaved"
-    )
+    message = f"{job.says('virtual_pipeline', layout.virtual_pipeline)} is not available with"
+    message += f" {job.says('framework', job.framework)}, whose schedule is not interleaved"
     yield message, f"use {job.says('virtual_pipeline', 1)}, or {job.says('framework', 'megatron-lm')}"
 
 

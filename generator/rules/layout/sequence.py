@@ -44,10 +44,8 @@ def sequence_divides_over_ranks(job: Job, layout: LayoutLike) -> Judgement:
     tokens, ranks = job.training.sequence_length, layout.tensor * layout.context
     yield implies(layout.sequence_parallel, divides(ranks, tokens))
     fitting = [t for t in tensor_values(job) if t > 1 and tokens % (t * layout.context) == 0]
-    message = (
-        f"{job.says('sequence_parallel', True)} cuts a sequence of {tokens} tokens over {ranks} ranks"
-        f" (tensor {layout.tensor} × context {layout.context}), which does not divide it"
-    )
+    message = f"{job.says('sequence_parallel', True)} cuts a sequence of {tokens} tokens over {ranks} ranks"
+    message += f" (tensor {layout.tensor} × context {layout.context}), which does not divide it"
     instead = f", or use {job.says('tensor', *fitting)}" if fitting else ""
     yield message, f"{job.origin.vocabulary.without('sequence_parallel')}{instead}"
 
