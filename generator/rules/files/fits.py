@@ -80,8 +80,7 @@ def needs(submission: Submission) -> Iterator[Need]:
         if all(field.name in known for field in fields(Layout)):
             layout = layout_of(known)
             if not runs or _fits_integers(run.job, layout):
-                planned = submission.job is not None
-                yield Need(run=run, layout=layout, ledger=memory(run.job, layout), planned=planned)
+                yield Need(run=run, layout=layout, ledger=memory(run.job, layout), planned=submission.job is not None)
 
 
 def _is_countable(inferred: InferredRun) -> bool:
