@@ -144,11 +144,11 @@ class Subject(Generic[S]):
         severity: Severity,
         when: When,
         source: str,
+        arguments: Arguments | None = None,
         *,
         reads: tuple[str, ...] = (),
         since: Version = (),
         before: Version = (),
-        arguments: Arguments | None = None,
     ) -> Callable[[Callable[[S], Violations] | Rule], Rule]:
         """Make a rule of the check below. `reads`: the documents, where they are others than the subject's."""
 
@@ -174,18 +174,13 @@ class Subject(Generic[S]):
 
 
 def rule_of_reader(
-    id: str,
-    title: str,
-    prevents: str,
-    fix: str,
-    *,
-    source: str,
-    checks: Checks,
-    severity: Severity = Severity.ERROR,
-    when: When = "parse",
+    text: str, *, source: str, checks: Checks, severity: Severity = Severity.ERROR, when: When = "parse"
 ) -> Rule:
-    """A rule on text, which the reader of the text checks itself, and reports with `Rule.at`."""
-    text = f"{title}\nPrevents: {prevents}\nFix: {fix}"
+    """A rule on text, which the reader of the text checks itself, and reports with `Rule.at`.
+
+    `text` is the id with a colon, and then what the docstring of a check has.
+    """
+    id, _, text = text.partition(": ")
     return Rule(id=id, severity=severity, when=when, source=source, text=text, checks=checks)
 
 

@@ -12,76 +12,43 @@ from ..rule import Rule, rule_of_reader
 
 _text = partial(rule_of_reader, checks="files", source="the documented form of what dsgen validate reads")
 _engine = partial(rule_of_reader, checks="engine", source="the installed DeepSpeed's own parser")
+_silent = partial(_text, when="silent")
+_note = partial(_text, severity=NOTE, when="silent")
+_warning = partial(_text, severity=WARNING, when="silent")
+_engine_note = partial(_engine, severity=NOTE, when="silent")
 
-UNREADABLE: Final = _text(
-    "FILE001",
-    "Every file is readable UTF-8 text.",
-    "The program that reads the file stops, or reads something else than was meant.",
-    "save the file as plain UTF-8 text, and give its path",
-)
-SYNTAX: Final = _text(
-    "FILE002",
-    "A YAML document is well-formed.",
-    "The program that reads the YAML stops before anything is checked.",
-    "correct the YAML at the place named",
-)
-DUPLICATE_KEY: Final = _text(
-    "FILE003",
-    "A mapping of a YAML document has each key once.",
-    "No error from most readers: the last of the two values counts, silently.",
-    "keep one of the two keys",
-    when="silent",
-)
-UNKNOWN_KIND: Final = _text(
-    "FILE004",
-    "A path names a kind of document that dsgen reads, or a folder that has one.",
-    "No error: a file that nobody checks looks as if it had passed.",
-    "name the job's own files, or the folder that has them",
-    when="silent",
-)
-TOO_MUCH: Final = _text(
-    "FILE005",
-    "A submission stays within the limits of size, nesting and number of files.",
-    "No error: files past the limits would not be checked.",
-    "name the folder of one job, without its data",
-    when="silent",
-)
-UNKNOWN_NAME: Final = _text(
-    "FILE006",
-    "The cluster, model and job of the context are known.",
-    "The checks that need the cluster, model or job would be left out.",
-    "use a name that `dsgen catalog` lists",
-)
-USELESS_IGNORE: Final = _text(
-    "FILE007",
-    "A comment that ignores a rule is where the rule reports a finding.",
-    "No error: the comment hides a finding that may come later for another reason.",
-    "remove the comment",
-    severity=NOTE,
-    when="silent",
-)
-UNKNOWN_IGNORE: Final = _text(
-    "FILE008",
-    "A comment that ignores findings names rules that dsgen has.",
-    "No error: the comment ignores nothing.",
-    "use an id that `dsgen rules` lists",
-    severity=WARNING,
-    when="silent",
-)
-ENGINE_REFUSES: Final = _engine(
-    "ENG001",
-    "The installed DeepSpeed's own parser accepts every DeepSpeed config (with --engine).",
-    "DeepSpeed stops at start with the error in the message.",
-    "change what the message asks for; `dsgen rules` lists what dsgen itself checks",
-)
-ENGINE_VERSION: Final = _engine(
-    "ENG002",
-    "The installed DeepSpeed is the version that the files are checked for (with --engine).",
-    "No error: the job's own DeepSpeed may accept or refuse other keys than the parser that was asked.",
-    "set --deepspeed-version to the installed version, or install the version that the job runs",
-    severity=NOTE,
-    when="silent",
-)
+UNREADABLE: Final = _text("""FILE001: Every file is readable UTF-8 text.
+    Prevents: The program that reads the file stops, or reads something else than was meant.
+    Fix: save the file as plain UTF-8 text, and give its path""")
+SYNTAX: Final = _text("""FILE002: A YAML document is well-formed.
+    Prevents: The program that reads the YAML stops before anything is checked.
+    Fix: correct the YAML at the place named""")
+DUPLICATE_KEY: Final = _silent("""FILE003: A mapping of a YAML document has each key once.
+    Prevents: No error from most readers: the last of the two values counts, silently.
+    Fix: keep one of the two keys""")
+UNKNOWN_KIND: Final = _silent("""FILE004: A path names a kind of document that dsgen reads, or a folder that has one.
+    Prevents: No error: a file that nobody checks looks as if it had passed.
+    Fix: name the job's own files, or the folder that has them""")
+TOO_MUCH: Final = _silent("""FILE005: A submission stays within the limits of size, nesting and number of files.
+    Prevents: No error: files past the limits would not be checked.
+    Fix: name the folder of one job, without its data""")
+UNKNOWN_NAME: Final = _text("""FILE006: The cluster, model and job of the context are known.
+    Prevents: The checks that need the cluster, model or job would be left out.
+    Fix: use a name that `dsgen catalog` lists""")
+USELESS_IGNORE: Final = _note("""FILE007: A comment that ignores a rule is where the rule reports a finding.
+    Prevents: No error: the comment hides a finding that may come later for another reason.
+    Fix: remove the comment""")
+UNKNOWN_IGNORE: Final = _warning("""FILE008: A comment that ignores findings names rules that dsgen has.
+    Prevents: No error: the comment ignores nothing.
+    Fix: use an id that `dsgen rules` lists""")
+ENGINE_REFUSES: Final = _engine("""ENG001: The installed DeepSpeed's own parser accepts every DeepSpeed config (with
+    --engine).
+    Prevents: DeepSpeed stops at start with the error in the message.
+    Fix: change what the message asks for; `dsgen rules` lists what dsgen itself checks""")
+ENGINE_VERSION: Final = _engine_note("""ENG002: The installed DeepSpeed is the version that the files are checked for
+    (with --engine).
+    Prevents: No error: the job's own DeepSpeed may accept or refuse other keys than the parser that was asked.
+    Fix: set --deepspeed-version to the installed version, or install the version that the job runs""")
 
 #: What the reader of job specs calls the same, by its ids.
 _FROM_SPEC: Final[Mapping[str, Rule]] = {

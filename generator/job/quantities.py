@@ -15,8 +15,7 @@ def read_tokens(value: int | float | str) -> int:
     """
     if isinstance(value, str):
         text = value.strip().lower()
-        factor = _SUFFIXES.get(text[-1:], 1)
-        exact = Fraction(text.rstrip("kmbt").strip()) * factor
+        exact = Fraction(text.rstrip("kmbt").strip()) * _SUFFIXES.get(text[-1:], 1)
     else:
         exact = Fraction(value)
     if exact.denominator != 1 or exact < 1:

@@ -19,5 +19,4 @@ LAUNCHERS: Final[Mapping[str, Launcher]] = {module.LAUNCHER.name: module.LAUNCHE
 
 def launch_files(plan: Plan, program: Program, command: str = DEFAULT_COMMAND) -> tuple[RenderedFile, ...]:
     """The target's launch files and `arguments.txt`. `command` is named in the headers as what made them."""
-    launcher = LAUNCHERS[plan.job.launch.target]
-    return (*launcher.files(plan, program, command), arguments_file(plan, program, command))
+    return (*LAUNCHERS[plan.job.launch.target].files(plan, program, command), arguments_file(plan, program, command))

@@ -78,8 +78,6 @@ def fits_host(job: Job, layout: LayoutLike, memory: Memory) -> Judgement:
     capacity = job.cluster.host_memory_bytes
     yield memory.host_bytes_per_node <= (float("inf") if capacity is None else capacity)
     less = Offload.NONE if layout.offload == Offload.OPTIMIZER else Offload.OPTIMIZER
-    message = (
-        f"{job.says('offload', layout.offload)} needs {_gib(memory.host_bytes_per_node)} of host memory a node;"
-        f" {job.cluster.name} has {_gib(capacity or 0)}"
-    )
+    message = f"{job.says('offload', layout.offload)} needs {_gib(memory.host_bytes_per_node)} of host memory a node;"
+    message += f" {job.cluster.name} has {_gib(capacity or 0)}"
     yield message, f"use {job.says('offload', less)}, or more nodes"

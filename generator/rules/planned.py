@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Final, Literal
 
 from ..estimate.layout import FIELDS
@@ -34,6 +34,12 @@ def jobs_of(*software: Software) -> Subject[Job]:
     return Subject((), running, "job")
 
 
+lm_jobs: Final = jobs_of("Megatron-LM")
+mds_jobs: Final = jobs_of("Megatron-DeepSpeed")
+megatron_jobs: Final = jobs_of("Megatron layers")
+autotp_jobs: Final = jobs_of("AutoTP")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutSubject:
     """Layouts of the jobs that a rule binds, and what it reads of them."""
@@ -42,7 +48,7 @@ class LayoutSubject:
     checks: Checks
 
     def rule(
-        self, id: str, severity: Severity, when: When, source: str, *, arguments: Arguments | None = None
+        self, id: str, severity: Severity, when: When, source: str, arguments: Arguments | None = None
     ) -> Callable[[Callable[..., Judgement] | Rule], Rule]:
         """Make a rule of the generator below, which is given a job and a layout, or a job, a layout and its ledger.
 
@@ -88,6 +94,21 @@ def layouts(
         return (not of or job.framework.runs(*of)) and (applies is None or applies(job))
 
     return LayoutSubject(columns=Columns(reads=fields, facts=facts, binds=binds), checks=checks)
+
+
+ONLY_MDS: Final = Arguments(only=("Megatron-DeepSpeed",))
+NO_RAMP_UP: Final = Arguments(unless=("--rampup-batch-size",))
+lm_layouts: Final = partial(layouts, of=("Megatron-LM",))
+mds_layouts: Final = partial(layouts, of=("Megatron-DeepSpeed",))
+megatron_layouts: Final = partial(layouts, of=("Megatron layers",))
+engine_layouts: Final = partial(layouts, of=("DeepSpeed engine",))
+autotp_layouts: Final = partial(layouts, of=("AutoTP",))
+trainer_layouts: Final = partial(layouts, of=("Trainer",))
+
+
+def is_moe(job: Job) -> bool:
+    """A condition of rules: the model has experts."""
+    return job.model.is_moe
 
 
 def _judged(columns: Columns, judge: Callable[..., Judgement]) -> Columns:

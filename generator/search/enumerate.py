@@ -6,7 +6,7 @@ counted with the layouts that would still have grown from those rows, so the cou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,13 +16,15 @@ from numpy.typing import NDArray
 
 from ..estimate.layout import FIELDS, LayoutLike, Layouts, Offload, Recompute
 from ..findings import Severity
-from ..job.records import Job, Pins
+from ..job.records import Job
 from ..rule import Rule
+from ..rules.layout.pins import pinned_values
+from ..rules.numbers import divisors
 from ..rules.run import binding_rules
 
 Column = NDArray[np.int64]
 #: Values that one variable may take, given the row's mesh (`data`, `tensor`, `pipeline`, `context`).
-Domain = Callable[[Job, int, int], tuple[int, ...]]
+Domain = Callable[[Job, int, int], Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,29 +49,9 @@ class _Table:
         self.weight = self.weight[mask]
 
 
-def divisors(n: int) -> tuple[int, ...]:
-    """Divisors of n, ascending."""
-    small = [i for i in range(1, int(n**0.5) + 1) if n % i == 0]
-    return tuple(sorted({*small, *(n // i for i in small)}))
-
-
-def pinned_values(pins: Pins) -> dict[str, int]:
-    """The pins as column values: labels become their codes."""
-    values = {name: getattr(pins, name) for name in FIELDS if getattr(pins, name) is not None}
-    if "recompute" in values:
-        values["recompute"] = Recompute[values["recompute"].upper()].value
-    if "offload" in values:
-        values["offload"] = Offload[values["offload"].upper().replace("+", "_AND_")].value
-    return {name: int(value) for name, value in values.items()}
-
-
-def _chunk_counts(job: Job, _: int, pipeline: int) -> tuple[int, ...]:
+def _chunk_counts(job: Job, _: int, pipeline: int) -> Sequence[int]:
     layers = job.model.layers
     return divisors(layers // pipeline) if layers % pipeline == 0 else (1,)
-
-
-def _micro_batches(job: Job, data: int, _: int) -> tuple[int, ...]:
-    return divisors(job.training.global_batch // data)
 
 
 #: Variables beyond the mesh in the order in which the table grows: those that rules read most come first.
@@ -80,7 +62,7 @@ _DOMAINS: tuple[tuple[str, Domain], ...] = (
     ("offload", lambda job, data, pipeline: tuple(o.value for o in Offload)),
     ("recompute", lambda job, data, pipeline: tuple(r.value for r in Recompute)),
     ("virtual_pipeline", _chunk_counts),
-    ("micro_batch", _micro_batches),
+    ("micro_batch", lambda job, data, pipeline: divisors(job.training.global_batch // data)),
 )
 
 
@@ -113,8 +95,7 @@ def _mesh(job: Job, pins: Mapping[str, int]) -> _Table:
         for context in divisors(job.gpus // (tensor * pipeline))
     ]
     names = ("data", "tensor", "pipeline", "context")
-    cells = np.array(rows, np.int64).T
-    columns = dict(zip(names, cells, strict=True))
+    columns = dict(zip(names, np.array(rows, np.int64).T, strict=True))
     keep = job.training.global_batch % columns["data"] == 0
     for name in names:
         if name in pins:
@@ -124,7 +105,7 @@ def _mesh(job: Job, pins: Mapping[str, int]) -> _Table:
     )
 
 
-def _domains(job: Job, table: _Table, name: str, values: Domain, pins: Mapping[str, int]) -> list[tuple[int, ...]]:
+def _domains(job: Job, table: _Table, name: str, values: Domain, pins: Mapping[str, int]) -> list[Sequence[int]]:
     """The values of one variable for every row of the mesh, cut down to the pin."""
     cells = zip(table.columns["data"].tolist(), table.columns["pipeline"].tolist(), strict=True)
     domains = [values(job, data, pipeline) for data, pipeline in cells]
@@ -143,7 +124,7 @@ def _domains(job: Job, table: _Table, name: str, values: Domain, pins: Mapping[s
     ]
 
 
-def _grow(job: Job, table: _Table, name: str, domain: list[tuple[int, ...]], size: Column) -> None:
+def _grow(job: Job, table: _Table, name: str, domain: list[Sequence[int]], size: Column) -> None:
     """Cross every row with the values of one more variable."""
     row = table.columns["_row"]
     counts = size[row]

@@ -13,8 +13,9 @@ from ..estimate.layout import FIELDS
 from ..estimate.uncertainty import required_band
 from ..findings import Severity
 from ..job.records import Job
+from ..rules.numbers import divisors
 from ..rules.run import check_pins
-from .enumerate import divisors, enumerate_legal
+from .enumerate import enumerate_legal
 from .feasible import Feasible, feasible_layouts, make_plan
 from .plan import Infeasible, Plan, Suggestion
 from .rank import ranking

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..estimate.layout import Layout
 from ..job.records import Job
-from .enumerate import pinned_values
+from ..rules.layout.pins import pinned_values
 from .feasible import Feasible, feasible_layouts, make_plan
 from .infeasible import explain_infeasible
 from .plan import Infeasible, Plan, SearchResult

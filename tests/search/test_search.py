@@ -16,8 +16,9 @@ from dsgen.estimate.memory import memory
 from dsgen.estimate.step_time import step_time
 from dsgen.findings import Severity
 from dsgen.job.records import Job
+from dsgen.rules.numbers import divisors
 from dsgen.rules.registry import FIT_RULES, LAYOUT_RULES
-from dsgen.search.enumerate import _DOMAINS, divisors, enumerate_legal
+from dsgen.search.enumerate import _DOMAINS, enumerate_legal
 from dsgen.search.feasible import feasible_layouts
 from dsgen.search.plan import Infeasible, SearchResult
 from dsgen.search.rank import TIME_BAND, judged_time

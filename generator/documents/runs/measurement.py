@@ -18,6 +18,7 @@ from ...rule import rule_of_reader
 
 _SOURCE: Final = "the documented form of runs that dsgen calibrate reads"
 _runs = partial(rule_of_reader, checks="runs", source=_SOURCE)
+_warning = partial(_runs, severity=WARNING, when="silent")
 
 RUNS_UNREADABLE: Final = _runs(
     "RUN001",

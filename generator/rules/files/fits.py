@@ -80,8 +80,7 @@ def needs(submission: Submission) -> Iterator[Need]:
         if all(field.name in known for field in fields(Layout)):
             layout = layout_of(known)
             if not runs or _fits_integers(run.job, layout):
-                planned = submission.job is not None
-                yield Need(run=run, layout=layout, ledger=memory(run.job, layout), planned=planned)
+                yield Need(run=run, layout=layout, ledger=memory(run.job, layout), planned=submission.job is not None)
 
 
 def _is_countable(inferred: InferredRun) -> bool:
@@ -131,10 +130,8 @@ def fits_host(need: Need) -> Violations:
     """
     if need.on_host and not _HOST.columns.holds(need.job, need.layout, need.ledger):
         cluster = need.job.cluster
-        message = (
-            f"what is offloaded needs about {_gib(need.ledger.host_bytes_per_node)} of host memory a node;"
-            f" {cluster.name} has {_gib(cluster.host_memory_bytes or 0)}"
-        )
+        message = f"what is offloaded needs about {_gib(need.ledger.host_bytes_per_node)} of host memory a node;"
+        message += f" {cluster.name} has {_gib(cluster.host_memory_bytes or 0)}"
         yield Violation(need.run.locate(("offload",)), message, "offload less, or to NVMe, or use more nodes")
 
 

@@ -6,7 +6,7 @@ from ...findings import ERROR, WARNING, Violations
 from ...job.records import Job
 from ...rule import Arguments
 from ..numbers import neighbours
-from ..planned import jobs, jobs_of, violation
+from ..planned import autotp_jobs, jobs, violation
 from ..sources import deepspeed, derived
 
 
@@ -23,9 +23,7 @@ def gpus_fill_nodes(job: Job) -> Violations:
         yield violation(job, "/gpus", message, f"use {job.says('gpus', *neighbours(node, job.gpus))}")
 
 
-@jobs.rule(
-    "NODE004", ERROR, "init", derived("NVIDIA's MIG user guide: no CUDA IPC and no peer-to-peer across GPU instances")
-)
+@jobs.rule("NODE004", ERROR, "init", derived("NVIDIA's MIG user guide: no peer-to-peer across GPU instances"))
 def slices_work_alone(job: Job) -> Violations:
     """A job uses one MIG slice: NCCL has no path between slices, without NVLink and peer-to-peer.
 
@@ -53,9 +51,7 @@ def nodes_are_connected(job: Job) -> Violations:
         yield violation(job, "/cluster", message, hint)
 
 
-@jobs.rule(
-    "PREC002", ERROR, "init", deepspeed("runtime/engine.py:1679"), arguments=Arguments(facts=("precision", "cluster"))
-)
+@jobs.rule("PREC002", ERROR, "init", deepspeed("runtime/engine.py:1679"), Arguments(facts=("precision", "cluster")))
 def hardware_computes_precision(job: Job) -> Violations:
     """The accelerator supports the precision of the job.
 
@@ -70,9 +66,7 @@ def hardware_computes_precision(job: Job) -> Violations:
         yield violation(job, "/training/precision", message, f"use {job.says('precision', *able)}")
 
 
-@jobs_of("AutoTP").rule(
-    "PREC020", WARNING, "silent", derived("DeepSpeed's configuration has fp16 and bf16 blocks only")
-)
+@autotp_jobs.rule("PREC020", WARNING, "silent", derived("DeepSpeed's configuration has fp16 and bf16 blocks only"))
 def framework_computes_fp8(job: Job) -> Violations:
     """FP8 needs Transformer Engine's layers, which the Megatrons have; DeepSpeed itself computes in bf16.
 
@@ -86,13 +80,7 @@ def framework_computes_fp8(job: Job) -> Violations:
         yield violation(job, "/training/precision", message, hint)
 
 
-@jobs.rule(
-    "ATT001",
-    ERROR,
-    "training",
-    derived("FlashAttention-2's README: Ampere, Ada or Hopper GPUs"),
-    arguments=Arguments(facts=("attention", "cluster")),
-)
+@jobs.rule("ATT001", ERROR, "training", derived("FlashAttention-2's README"), Arguments(facts=("attention", "cluster")))
 def hardware_runs_flash_attention(job: Job) -> Violations:
     """FlashAttention-2 runs on Ampere or later.
 

@@ -49,9 +49,7 @@ def node_has_the_cores(job: Job) -> Violations:
         yield violation(job, f"/launch/{job.launch.target}/cpus_per_task", message, hint)
 
 
-@jobs.rule(
-    "SLM030", ERROR, "silent", derived("sbatch(1), --signal: the signal is sent so many seconds before the time limit")
-)
+@jobs.rule("SLM030", ERROR, "silent", derived("sbatch(1), --signal: sent so many seconds before the time limit"))
 def signal_comes_during_the_run(job: Job) -> Violations:
     """The signal before the time limit comes after the job's start.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...findings import ERROR, WARNING, Violations
 from ...job.records import Job
-from ..planned import jobs, jobs_of, violation
+from ..planned import jobs, lm_jobs, mds_jobs, megatron_jobs, violation
 from ..sources import derived, megatron_deepspeed, megatron_lm
 
 _MOST_SEQUENCES = 100_000
@@ -42,9 +42,7 @@ def sequence_within_trained_positions(job: Job) -> Violations:
         yield violation(job, "/training/sequence_length", message, hint)
 
 
-@jobs_of("Megatron-DeepSpeed").rule(
-    "MDS019", ERROR, "silent", derived("megatron/arguments.py of Megatron-DeepSpeed has no option for it")
-)
+@mds_jobs.rule("MDS019", ERROR, "silent", derived("megatron/arguments.py of Megatron-DeepSpeed has no option for it"))
 def megatron_deepspeed_has_attention(job: Job) -> Violations:
     """A model with latent attention (MLA) is not trained with Megatron-DeepSpeed.
 
@@ -56,9 +54,7 @@ def megatron_deepspeed_has_attention(job: Job) -> Violations:
         yield violation(job, "/model", message, f"use {job.says('framework', 'megatron-lm')}")
 
 
-@jobs_of("Megatron-DeepSpeed").rule(
-    "MDS020", ERROR, "silent", derived("megatron/arguments.py of Megatron-DeepSpeed has no option for either")
-)
+@mds_jobs.rule("MDS020", ERROR, "silent", derived("arguments.py of Megatron-DeepSpeed has no option for either"))
 def megatron_deepspeed_has_experts(job: Job) -> Violations:
     """A MoE model for Megatron-DeepSpeed has neither shared experts nor dense first layers.
 
@@ -73,9 +69,7 @@ def megatron_deepspeed_has_experts(job: Job) -> Violations:
         yield violation(job, "/model", message, f"use {job.says('framework', 'megatron-lm')}")
 
 
-@jobs_of("Megatron-DeepSpeed").rule(
-    "MDS022", WARNING, "silent", megatron_deepspeed("megatron/enums.py:34 (named there and used nowhere)")
-)
+@mds_jobs.rule("MDS022", WARNING, "silent", megatron_deepspeed("megatron/enums.py:34 (named there and used nowhere)"))
 def megatron_deepspeed_has_positions(job: Job) -> Violations:
     """A model for Megatron-DeepSpeed has learned or rotary positions; ALiBi is in the BigScience fork.
 
@@ -88,9 +82,7 @@ def megatron_deepspeed_has_positions(job: Job) -> Violations:
         yield violation(job, "/model", message, hint)
 
 
-@jobs_of("Megatron-LM").rule(
-    "MLM044", ERROR, "silent", megatron_lm("training/arguments.py (--position-embedding-type)")
-)
+@lm_jobs.rule("MLM044", ERROR, "silent", megatron_lm("training/arguments.py (--position-embedding-type)"))
 def megatron_lm_has_positions(job: Job) -> Violations:
     """A model for Megatron-LM has learned, rotary or no positions, not ALiBi.
 
@@ -103,9 +95,7 @@ def megatron_lm_has_positions(job: Job) -> Violations:
         yield violation(job, "/framework", message, hint)
 
 
-@jobs_of("Megatron layers").rule(
-    "OPT016", ERROR, "init", megatron_deepspeed("megatron/arguments.py (--optimizer: adam or sgd)")
-)
+@megatron_jobs.rule("OPT016", ERROR, "init", megatron_deepspeed("megatron/arguments.py (--optimizer: adam or sgd)"))
 def megatron_has_optimizer(job: Job) -> Violations:
     """The optimizer of a Megatron is Adam or SGD.
 
@@ -118,12 +108,7 @@ def megatron_has_optimizer(job: Job) -> Violations:
         yield violation(job, "/training/optimizer", message, hint)
 
 
-@jobs.rule(
-    "BATCH010",
-    WARNING,
-    "parse",
-    derived("a power of two of tokens is a multiple of the sequence length; real batches are below 100,000"),
-)
+@jobs.rule("BATCH010", WARNING, "parse", derived("real batches are below 100,000 sequences"))
 def batch_counts_sequences(job: Job) -> Violations:
     """A global batch counts sequences, not tokens.
 

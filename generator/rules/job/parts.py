@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...findings import ERROR, WARNING, Violations
 from ...job.records import Job
 from ...rule import Arguments
-from ..planned import jobs_of, violation
+from ..planned import mds_jobs, megatron_jobs, violation
 from ..sources import derived, megatron_deepspeed
 
 _SILU = ("silu", "swish", "swiglu")
@@ -50,9 +50,10 @@ def _missing_here(job: Job) -> dict[str, bool]:
     }
 
 
-@jobs_of("Megatron layers").rule(
-    "MLM045", WARNING, "silent", derived("the options of either Megatron's arguments.py, core_v0.16.1 and 4efb479d")
-)
+_FP8_LAYERS = megatron_deepspeed("megatron/model/transformer.py:1772")
+
+
+@megatron_jobs.rule("MLM045", WARNING, "silent", derived("either Megatron's arguments.py, core_v0.16.1 and 4efb479d"))
 def megatron_has_every_part(job: Job) -> Violations:
     """The framework's options can express every part of the model.
 
@@ -67,13 +68,7 @@ def megatron_has_every_part(job: Job) -> Violations:
         yield violation(job, "/model", message, f"use {job.says('framework', other)}, or change the script")
 
 
-@jobs_of("Megatron-DeepSpeed").rule(
-    "MDS023",
-    ERROR,
-    "init",
-    megatron_deepspeed("megatron/model/transformer.py:1772"),
-    arguments=Arguments(facts=("precision", "heads", "kv_heads")),
-)
+@mds_jobs.rule("MDS023", ERROR, "init", _FP8_LAYERS, Arguments(facts=("precision", "heads", "kv_heads")))
 def fp8_layers_have_equal_heads(job: Job) -> Violations:
     """With FP8 in Megatron-DeepSpeed, there are as many key-value heads as attention heads.
 

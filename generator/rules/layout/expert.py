@@ -8,12 +8,8 @@ from ...job.records import Job
 from ...rule import Arguments
 from ..columns import divides
 from ..numbers import divisors, nearest
-from ..planned import Judgement, layouts
+from ..planned import ONLY_MDS, Judgement, engine_layouts, is_moe, layouts, lm_layouts, mds_layouts, trainer_layouts
 from ..sources import deepspeed, derived, megatron_deepspeed, megatron_lm
-
-
-def _is_moe(job: Job) -> bool:
-    return job.model.is_moe
 
 
 def _has_biased_experts(job: Job) -> bool:
@@ -22,10 +18,18 @@ def _has_biased_experts(job: Job) -> bool:
     return model.is_moe and (model.output_bias or model.mlp_bias or model.expert_bias)
 
 
-@layouts(of=("Megatron-LM",), applies=_is_moe).rule("MLM017", ERROR, "init", megatron_lm("training/arguments.py:1655"))
-@layouts("expert", "experts", of=("DeepSpeed engine",), applies=_is_moe).rule(
-    "MOE001", ERROR, "init", deepspeed("moe/layer.py:59"), arguments=Arguments()
-)
+_BIASES = "NVIDIA/Megatron-LM megatron/core/transformer/transformer_config.py @ core_v0.16.1 (an assertion)"
+_experts = engine_layouts("expert", "experts", applies=is_moe)
+_dense = layouts("expert", "experts", applies=lambda job: not job.model.is_moe)
+_replicas = engine_layouts("expert", "data", "context", "gpus", "experts")
+_native_experts = layouts("zero_stage", "expert", of=("own script", "Megatron-DeepSpeed"), applies=is_moe)
+_unpinned = layouts("expert", of=("own script",), applies=lambda job: job.pins.expert is None)
+_biased = lm_layouts("tensor", applies=_has_biased_experts)
+_pipelined_experts = mds_layouts("pipeline", applies=lambda job: job.model.is_moe and job.pins.pipeline is None)
+
+
+@lm_layouts(applies=is_moe).rule("MLM017", ERROR, "init", megatron_lm("training/arguments.py:1655"))
+@_experts.rule("MOE001", ERROR, "init", deepspeed("moe/layer.py:59"), Arguments())
 def expert_divides_experts(job: Job, layout: LayoutLike) -> Judgement:
     """The expert parallel size divides the experts.
 
@@ -38,13 +42,7 @@ def expert_divides_experts(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('expert', *nearest(divisors(experts), layout.expert))}"
 
 
-@layouts("expert", "experts", applies=lambda job: not job.model.is_moe).rule(
-    "MOE005",
-    ERROR,
-    "init",
-    megatron_lm("core/transformer/transformer_config.py:1595"),
-    arguments=Arguments(only=("Megatron-DeepSpeed",)),
-)
+@_dense.rule("MOE005", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:1595"), ONLY_MDS)
 def dense_models_have_no_experts(job: Job, layout: LayoutLike) -> Judgement:
     """A dense model has an expert parallel size of 1.
 
@@ -56,10 +54,8 @@ def dense_models_have_no_experts(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('expert', 1)}"
 
 
-@layouts(of=("Megatron-LM",)).rule("MLM018", ERROR, "init", megatron_lm("core/parallel_state.py:882"))
-@layouts("expert", "data", "context", "gpus", "experts", of=("DeepSpeed engine",)).rule(
-    "MOE006", ERROR, "init", deepspeed("utils/groups.py:100"), arguments=Arguments()
-)
+@lm_layouts().rule("MLM018", ERROR, "init", megatron_lm("core/parallel_state.py:882"))
+@_replicas.rule("MOE006", ERROR, "init", deepspeed("utils/groups.py:100"), Arguments())
 def expert_divides_replicas(job: Job, layout: LayoutLike) -> Judgement:
     """The expert parallel size divides data × context.
 
@@ -74,9 +70,7 @@ def expert_divides_replicas(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('expert', *nearest(fitting, layout.expert))}"
 
 
-@layouts("zero_stage", "expert", of=("own script", "Megatron-DeepSpeed"), applies=_is_moe).rule(
-    "MOE002", ERROR, "init", deepspeed("runtime/engine.py:1890")
-)
+@_native_experts.rule("MOE002", ERROR, "init", deepspeed("runtime/engine.py:1890"))
 def native_experts_stop_at_stage_2(job: Job, layout: LayoutLike) -> Judgement:
     """With DeepSpeed's MoE layers, the ZeRO stage is at most 2.
 
@@ -91,9 +85,7 @@ def native_experts_stop_at_stage_2(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('zero_stage', 2)}"
 
 
-@layouts("expert", of=("own script",), applies=lambda job: job.pins.expert is None).rule(
-    "MOE007", ERROR, "silent", derived("deepspeed.initialize spreads only the experts of its own MoE layers")
-)
+@_unpinned.rule("MOE007", ERROR, "silent", derived("DeepSpeed spreads only the experts of its own MoE layers"))
 def experts_are_pinned(job: Job, layout: LayoutLike) -> Judgement:
     """Expert parallelism in a script for DeepSpeed is pinned: only the user knows whether it builds MoE layers.
 
@@ -106,9 +98,7 @@ def experts_are_pinned(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('expert', 1)}, or pin layout.{expert} if the script does"
 
 
-@layouts("expert", of=("Trainer",)).rule(
-    "HF021", ERROR, "silent", derived("transformers' MoE layers are not DeepSpeed's")
-)
+@trainer_layouts("expert").rule("HF021", ERROR, "silent", derived("transformers' MoE layers are not DeepSpeed's"))
 def trainer_keeps_experts_whole(job: Job, layout: LayoutLike) -> Judgement:
     """The Trainer keeps every expert on every rank.
 
@@ -120,12 +110,7 @@ def trainer_keeps_experts_whole(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('expert', 1)}, or {job.says('framework', 'megatron-lm')}"
 
 
-@layouts("tensor", of=("Megatron-LM",), applies=_has_biased_experts).rule(
-    "MLM046",
-    ERROR,
-    "init",
-    "NVIDIA/Megatron-LM megatron/core/transformer/transformer_config.py @ core_v0.16.1 (an assertion)",
-)
+@_biased.rule("MLM046", ERROR, "init", _BIASES)
 def biased_experts_stay_whole(job: Job, layout: LayoutLike) -> Judgement:
     """Experts with biases are not cut by tensor parallelism in Megatron-LM.
 
@@ -138,9 +123,7 @@ def biased_experts_stay_whole(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('tensor', 1)}; {job.says('expert', 'N')} distributes whole experts"
 
 
-@layouts(
-    "pipeline", of=("Megatron-DeepSpeed",), applies=lambda job: job.model.is_moe and job.pins.pipeline is None
-).rule("MDS018", ERROR, "training", megatron_deepspeed("megatron/model/gpt_model.py:379"))
+@_pipelined_experts.rule("MDS018", ERROR, "training", megatron_deepspeed("megatron/model/gpt_model.py:379"))
 def native_experts_avoid_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     """A pipeline of a MoE model is pinned in Megatron-DeepSpeed: it needs partitioned activations switched off.
 
@@ -149,9 +132,7 @@ def native_experts_avoid_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     """
     yield layout.pipeline == 1
     pipeline, model = job.says("pipeline", layout.pipeline), job.model
-    message = (
-        f"{pipeline} with the {model.experts} experts of {model.name} is fragile with"
-        f" {job.says('framework', job.framework)}, whose stages then pass two tensors"
-    )
+    message = f"{pipeline} with the {model.experts} experts of {model.name} is fragile with"
+    message += f" {job.says('framework', job.framework)}, whose stages then pass two tensors"
     other = job.says("framework", "megatron-lm")
     yield message, f"use {job.says('pipeline', 1)}, {other}, or pin layout.{pipeline}"

@@ -15,7 +15,7 @@ from ...job.records import Job
 from ...job.vocabulary import Vocabulary
 from ...rule import Arguments, Rule
 from ..numbers import divisors, nearest, neighbours
-from ..planned import Judgement, layouts
+from ..planned import NO_RAMP_UP, Judgement, autotp_layouts, lm_layouts, mds_layouts
 from ..sources import deepspeed, megatron_deepspeed, megatron_lm
 
 WORLD_FACTORS = ("data", "tensor", "pipeline", "context")
@@ -96,13 +96,14 @@ def _factors(layout: LayoutLike, names: tuple[str, ...]) -> dict[str, int]:
     return {name: getattr(layout, name) for name in names}
 
 
-@layouts(of=("Megatron-LM",)).rule(
-    "MLM001", ERROR, "init", megatron_lm("training/arguments.py:432"), arguments=Arguments()
+_NO_BATCH_SCHEDULE = Arguments(
+    unless=("--decrease-batch-size-if-needed", "--rampup-batch-size", "--step-batch-size-schedule")
 )
-@layouts(of=("Megatron-DeepSpeed",)).rule(
-    "MDS002", ERROR, "init", megatron_deepspeed("megatron/arguments.py:104"), arguments=Arguments()
-)
-@layouts(*WORLD_FACTORS, of=("AutoTP",)).rule("TP002", ERROR, "init", deepspeed("utils/groups.py:105"))
+
+
+@lm_layouts().rule("MLM001", ERROR, "init", megatron_lm("training/arguments.py:432"), Arguments())
+@mds_layouts().rule("MDS002", ERROR, "init", megatron_deepspeed("megatron/arguments.py:104"), Arguments())
+@autotp_layouts(*WORLD_FACTORS).rule("TP002", ERROR, "init", deepspeed("utils/groups.py:105"))
 def world_is_product(job: Job, layout: LayoutLike) -> Judgement:
     """The product data × tensor × pipeline × context is the number of GPUs.
 
@@ -113,23 +114,9 @@ def world_is_product(job: Job, layout: LayoutLike) -> Judgement:
     yield world_product(job, _factors(layout, WORLD_FACTORS)).explain(whole=True)
 
 
-@layouts(of=("Megatron-LM",)).rule(
-    "MLM002",
-    ERROR,
-    "init",
-    megatron_lm("core/num_microbatches_calculator.py:381"),
-    arguments=Arguments(
-        unless=("--decrease-batch-size-if-needed", "--rampup-batch-size", "--step-batch-size-schedule")
-    ),
-)
-@layouts(of=("Megatron-DeepSpeed",)).rule(
-    "MDS008",
-    ERROR,
-    "init",
-    megatron_deepspeed("megatron/microbatches.py:64"),
-    arguments=Arguments(unless=("--rampup-batch-size",)),
-)
-@layouts(*BATCH_FACTORS, of=("AutoTP",)).rule("BATCH001", ERROR, "parse", deepspeed("runtime/config.py:937"))
+@lm_layouts().rule("MLM002", ERROR, "init", megatron_lm("core/num_microbatches_calculator.py:381"), _NO_BATCH_SCHEDULE)
+@mds_layouts().rule("MDS008", ERROR, "init", megatron_deepspeed("megatron/microbatches.py:64"), NO_RAMP_UP)
+@autotp_layouts(*BATCH_FACTORS).rule("BATCH001", ERROR, "parse", deepspeed("runtime/config.py:937"))
 def batch_is_product(job: Job, layout: LayoutLike) -> Judgement:
     """The product micro_batch × gradient_accumulation × data is the global batch.
 

@@ -6,7 +6,7 @@ from ...estimate.layout import LayoutLike, Offload
 from ...findings import ERROR
 from ...job.records import Job
 from ...rule import Arguments
-from ..planned import Judgement, layouts
+from ..planned import Judgement, engine_layouts, layouts, lm_layouts
 from ..sources import deepspeed, derived, megatron_lm
 
 #: Optimizers that DeepSpeed can run on the host.
@@ -17,8 +17,11 @@ def _both(job: Job, layout: LayoutLike) -> str:
     return f"{job.says('offload', layout.offload)} with {job.says('zero_stage', layout.zero_stage)}"
 
 
-@layouts("offload", "zero_stage", of=("DeepSpeed engine",)).rule(
-    "ZERO043", ERROR, "silent", derived("offload_optimizer is a key of zero_optimization and is read by stages 1 to 3")
+_other_optimizers = layouts("offload", applies=lambda job: job.training.optimizer not in HOST_OPTIMIZERS)
+
+
+@engine_layouts("offload", "zero_stage").rule(
+    "ZERO043", ERROR, "silent", derived("stages 1 to 3 read zero_optimization.offload_optimizer")
 )
 def offload_needs_sharding(job: Job, layout: LayoutLike) -> Judgement:
     """Offload needs ZeRO stage 1 or higher.
@@ -31,9 +34,7 @@ def offload_needs_sharding(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('zero_stage', 1)}, or {job.says('offload', Offload.NONE)}"
 
 
-@layouts("offload", "zero_stage", of=("DeepSpeed engine",)).rule(
-    "ZERO006", ERROR, "silent", deepspeed("runtime/zero/config.py:157")
-)
+@engine_layouts("offload", "zero_stage").rule("ZERO006", ERROR, "silent", deepspeed("runtime/zero/config.py:157"))
 def parameter_offload_needs_stage_3(job: Job, layout: LayoutLike) -> Judgement:
     """Offload of parameters needs ZeRO stage 3.
 
@@ -45,8 +46,8 @@ def parameter_offload_needs_stage_3(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('zero_stage', 3)}, or {job.says('offload', Offload.OPTIMIZER)}"
 
 
-@layouts("offload", "pipeline", of=("DeepSpeed engine",)).rule(
-    "PIPE016", ERROR, "init", "deepspeedai/Megatron-DeepSpeed issue 369", arguments=Arguments()
+@engine_layouts("offload", "pipeline").rule(
+    "PIPE016", ERROR, "init", "deepspeedai/Megatron-DeepSpeed issue 369", Arguments()
 )
 def offload_excludes_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     """Offload is not combined with DeepSpeed's pipeline engine.
@@ -60,9 +61,7 @@ def offload_excludes_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('offload', Offload.NONE)}, or {job.says('pipeline', 1)}"
 
 
-@layouts("offload", applies=lambda job: job.training.optimizer not in HOST_OPTIMIZERS).rule(
-    "ZERO044", ERROR, "training", deepspeed("runtime/engine.py:2040")
-)
+@_other_optimizers.rule("ZERO044", ERROR, "training", deepspeed("runtime/engine.py:2040"))
 def offload_needs_host_optimizer(job: Job, layout: LayoutLike) -> Judgement:
     """An offloaded optimizer is one that runs on the host: Adam or AdamW.
 
@@ -75,9 +74,7 @@ def offload_needs_host_optimizer(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('offload', Offload.NONE)}, or training.{job.says('optimizer', 'adamw')}"
 
 
-@layouts("offload", "zero_stage", of=("Megatron-LM",)).rule(
-    "MLM028", ERROR, "init", megatron_lm("training/arguments.py:1884")
-)
+@lm_layouts("offload", "zero_stage").rule("MLM028", ERROR, "init", megatron_lm("training/arguments.py:1884"))
 def megatron_offload_needs_distributed_optimizer(job: Job, layout: LayoutLike) -> Judgement:
     """Offload in Megatron-LM needs the distributed optimizer.
 
@@ -89,9 +86,7 @@ def megatron_offload_needs_distributed_optimizer(job: Job, layout: LayoutLike) -
     yield message, f"use {job.says('zero_stage', 1)}, or {job.says('offload', Offload.NONE)}"
 
 
-@layouts("offload", of=("Megatron-LM",)).rule(
-    "MLM043", ERROR, "silent", derived("--optimizer-cpu-offload moves optimizer states only")
-)
+@lm_layouts("offload").rule("MLM043", ERROR, "silent", derived("--optimizer-cpu-offload moves optimizer states only"))
 def megatron_keeps_parameters(job: Job, layout: LayoutLike) -> Judgement:
     """Megatron-LM offloads optimizer states, never parameters.
 

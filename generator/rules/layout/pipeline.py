@@ -9,7 +9,7 @@ from ...job.records import Job
 from ...rule import Arguments
 from ..columns import divides, implies
 from ..numbers import divisors, nearest, neighbours
-from ..planned import Judgement, layouts
+from ..planned import ONLY_MDS, Judgement, autotp_layouts, engine_layouts, layouts, lm_layouts, megatron_layouts
 from ..sources import deepspeed, derived, megatron_lm
 
 #: The embedding and the loss, when they count as layers of the first and the last stage.
@@ -32,7 +32,16 @@ def _hint(job: Job, pipeline: int) -> str:
     return f"use {job.says('pipeline', *nearest(useful, pipeline))}"
 
 
-@layouts("pipeline", of=("Megatron layers",)).rule("MLM003", ERROR, "init", megatron_lm("training/arguments.py:997"))
+_DEFAULT_GROUPS = Arguments(unless=("--microbatch-group-size-per-virtual-pipeline-stage", "--rampup-batch-size"))
+_CONSTANT_BATCH = Arguments(unless=("--rampup-batch-size", "--step-batch-size-schedule"))
+_interleaved = lm_layouts("gradient_accumulation", "virtual_pipeline", "pipeline", "gpus")
+_pipelined = layouts("gradient_accumulation", "pipeline", "gpus")
+_trainers = layouts("pipeline", of=("Trainer",))
+_unpinned = layouts("pipeline", of=("own script",), applies=lambda job: job.pins.pipeline is None)
+_sharded = layouts("zero_stage", "pipeline", of=("own script", "Megatron-DeepSpeed"))
+
+
+@megatron_layouts("pipeline").rule("MLM003", ERROR, "init", megatron_lm("training/arguments.py:997"))
 def pipeline_divides_layers_and_ends(job: Job, layout: LayoutLike) -> Judgement:
     """Stages hold equal numbers of layers, if necessary with embedding and loss counted or a shorter last stage.
 
@@ -43,10 +52,8 @@ def pipeline_divides_layers_and_ends(job: Job, layout: LayoutLike) -> Judgement:
     even = divides(layout.pipeline, layers) | divides(layout.pipeline, ends)
     yield even | shortens_last_stage(job, layout)
     shorter = ", nor leaves layers for a shorter last stage" if job.framework.runs("Megatron-LM") else ""
-    message = (
-        f"{job.says('pipeline', layout.pipeline)} divides neither the {layers} layers nor {ends}"
-        f" (embedding and loss counted as layers){shorter}"
-    )
+    message = f"{job.says('pipeline', layout.pipeline)} divides neither the {layers} layers nor {ends}"
+    message += f" (embedding and loss counted as layers){shorter}"
     yield message, _hint(job, layout.pipeline)
 
 
@@ -62,12 +69,8 @@ def pipeline_divides_layers(job: Job, layout: LayoutLike) -> Judgement:
     yield message, _hint(job, layout.pipeline)
 
 
-@layouts("pipeline", "layers", of=("Megatron layers",)).rule(
-    "PIPE013",
-    ERROR,
-    "init",
-    derived("a stage without layers has nothing to compute"),
-    arguments=Arguments(only=("Megatron-DeepSpeed",)),
+@megatron_layouts("pipeline", "layers").rule(
+    "PIPE013", ERROR, "init", derived("a stage without layers has nothing to compute"), ONLY_MDS
 )
 def pipeline_within_layers(job: Job, layout: LayoutLike) -> Judgement:
     """Every stage holds at least one layer.
@@ -80,9 +83,7 @@ def pipeline_within_layers(job: Job, layout: LayoutLike) -> Judgement:
     yield message, _hint(job, layout.pipeline)
 
 
-@layouts("virtual_pipeline", "pipeline", of=("Megatron-LM",)).rule(
-    "MLM015", ERROR, "init", megatron_lm("training/arguments.py:968")
-)
+@lm_layouts("virtual_pipeline", "pipeline").rule("MLM015", ERROR, "init", megatron_lm("training/arguments.py:968"))
 def chunks_divide_layers(job: Job, layout: LayoutLike) -> Judgement:
     """With interleaving, stages × chunks per stage divides the layers.
 
@@ -97,9 +98,7 @@ def chunks_divide_layers(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('virtual_pipeline', *fitting)}"
 
 
-@layouts("virtual_pipeline", "pipeline", of=("Megatron-LM",)).rule(
-    "MLM014", ERROR, "init", megatron_lm("training/arguments.py:1000")
-)
+@lm_layouts("virtual_pipeline", "pipeline").rule("MLM014", ERROR, "init", megatron_lm("training/arguments.py:1000"))
 def chunks_need_stages(job: Job, layout: LayoutLike) -> Judgement:
     """Interleaving needs a pipeline.
 
@@ -111,9 +110,7 @@ def chunks_need_stages(job: Job, layout: LayoutLike) -> Judgement:
     yield f"{chunks} with {pipeline} has no stages to interleave", f"use {job.says('virtual_pipeline', 1)}"
 
 
-@layouts("virtual_pipeline", of=("DeepSpeed engine",)).rule(
-    "PIPE011", ERROR, "silent", derived("deepspeed/runtime/pipe/schedule.py has no interleaved schedule")
-)
+@engine_layouts("virtual_pipeline").rule("PIPE011", ERROR, "silent", derived("deepspeed/runtime/pipe/schedule.py"))
 def engine_has_no_chunks(job: Job, layout: LayoutLike) -> Judgement:
     """With DeepSpeed's pipeline engine, a stage is one chunk.
 
@@ -121,20 +118,12 @@ def engine_has_no_chunks(job: Job, layout: LayoutLike) -> Judgement:
     Fix: set layout.virtual_pipeline to 1, or use framework: megatron-lm
     """
     yield layout.virtual_pipeline == 1
-    message = (
-        f"{job.says('virtual_pipeline', layout.virtual_pipeline)} is not available with"
-        f" {job.says('framework', job.framework)}, whose schedule is not interleaved"
-    )
+    message = f"{job.says('virtual_pipeline', layout.virtual_pipeline)} is not available with"
+    message += f" {job.says('framework', job.framework)}, whose schedule is not interleaved"
     yield message, f"use {job.says('virtual_pipeline', 1)}, or {job.says('framework', 'megatron-lm')}"
 
 
-@layouts("gradient_accumulation", "virtual_pipeline", "pipeline", "gpus", of=("Megatron-LM",)).rule(
-    "MLM016",
-    ERROR,
-    "init",
-    megatron_lm("core/pipeline_parallel/schedules.py:1160"),
-    arguments=Arguments(unless=("--microbatch-group-size-per-virtual-pipeline-stage", "--rampup-batch-size")),
-)
+@_interleaved.rule("MLM016", ERROR, "init", megatron_lm("core/pipeline_parallel/schedules.py:1160"), _DEFAULT_GROUPS)
 def interleaved_micro_batches_fill_stages(job: Job, layout: LayoutLike) -> Judgement:
     """With interleaving, the number of micro-batches is a multiple of the number of stages.
 
@@ -149,13 +138,7 @@ def interleaved_micro_batches_fill_stages(job: Job, layout: LayoutLike) -> Judge
     yield message, f"use {fitting}, or {job.says('virtual_pipeline', 1)}"
 
 
-@layouts("gradient_accumulation", "pipeline", "gpus").rule(
-    "BATCH011",
-    WARNING,
-    "silent",
-    derived("bubble of (stages - 1) / (micro-batches + stages - 1)"),
-    arguments=Arguments(unless=("--rampup-batch-size", "--step-batch-size-schedule")),
-)
+@_pipelined.rule("BATCH011", WARNING, "silent", derived("bubble: (p - 1) / (m + p - 1)"), _CONSTANT_BATCH)
 def micro_batches_fill_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     """A pipeline has at least as many micro-batches as stages.
 
@@ -170,9 +153,7 @@ def micro_batches_fill_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     yield f"every stage waits {bubble}% of the step with {both}", f"use {fitting} or more, or a smaller pipeline"
 
 
-@layouts("pipeline", of=("own script",), applies=lambda job: job.pins.pipeline is None).rule(
-    "PIPE014", ERROR, "silent", derived("deepspeed.initialize pipelines only a PipelineModule")
-)
+@_unpinned.rule("PIPE014", ERROR, "silent", derived("deepspeed.initialize pipelines only a PipelineModule"))
 def pipeline_is_pinned(job: Job, layout: LayoutLike) -> Judgement:
     """A pipeline in a script for DeepSpeed is pinned: only the user knows whether it builds a PipelineModule.
 
@@ -185,12 +166,7 @@ def pipeline_is_pinned(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('pipeline', 1)}, or pin layout.{pipeline} if the script does"
 
 
-@layouts("pipeline", of=("Trainer",)).rule(
-    "HF020",
-    ERROR,
-    "silent",
-    derived("the Trainer passes a plain module to deepspeed.initialize, never a PipelineModule"),
-)
+@_trainers.rule("HF020", ERROR, "silent", derived("the Trainer never builds a PipelineModule"))
 def trainer_has_no_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     """The Trainer runs one pipeline stage.
 
@@ -203,9 +179,7 @@ def trainer_has_no_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('pipeline', 1)}, or {others}"
 
 
-@layouts("zero_stage", "pipeline", of=("own script", "Megatron-DeepSpeed")).rule(
-    "PIPE001", ERROR, "init", deepspeed("runtime/pipe/engine.py:76")
-)
+@_sharded.rule("PIPE001", ERROR, "init", deepspeed("runtime/pipe/engine.py:76"))
 def zero_shards_states_only_in_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     """With a pipeline, the ZeRO stage is 0 or 1: gradients accumulate over micro-batches in place.
 
@@ -218,11 +192,8 @@ def zero_shards_states_only_in_pipeline(job: Job, layout: LayoutLike) -> Judgeme
     yield message, f"use {job.says('zero_stage', 1, 0)}, or {job.says('pipeline', 1)}"
 
 
-@layouts("tensor", "pipeline", "context", of=("AutoTP",)).rule(
-    "PIPE015",
-    ERROR,
-    "init",
-    derived("AutoTP and Ulysses each build their own process groups and know no pipeline topology"),
+@autotp_layouts("tensor", "pipeline", "context").rule(
+    "PIPE015", ERROR, "init", derived("AutoTP and Ulysses know no pipeline topology")
 )
 def one_model_parallelism(job: Job, layout: LayoutLike) -> Judgement:
     """DeepSpeed without Megatron combines no two of tensor, pipeline and context parallelism.

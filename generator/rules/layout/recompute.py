@@ -7,7 +7,7 @@ from ...findings import ERROR, WARNING
 from ...job.records import Job
 from ...rule import Arguments
 from ..columns import implies
-from ..planned import Judgement, layouts
+from ..planned import Judgement, autotp_layouts, lm_layouts, mds_layouts
 from ..sources import derived, megatron_deepspeed, megatron_lm
 
 
@@ -15,12 +15,12 @@ def _hint(job: Job) -> str:
     return f"use {job.says('recompute', 'none', 'full')}"
 
 
-@layouts("recompute", of=("AutoTP",)).rule(
-    "ACT006",
-    ERROR,
-    "silent",
-    derived("gradient_checkpointing and deepspeed.checkpointing repeat what they wrap: a layer"),
-)
+_SELECTIVE = megatron_deepspeed("megatron/model/transformer.py:629")
+_CORE_ATTENTION = megatron_lm("core/transformer/transformer_config.py (a warning: no need to recompute core_attn)")
+_flash = lm_layouts("recompute", applies=lambda job: job.training.attention == "flash" and job.pins.recompute is None)
+
+
+@autotp_layouts("recompute").rule("ACT006", ERROR, "silent", derived("gradient_checkpointing repeats whole layers"))
 def recompute_is_all_or_nothing(job: Job, layout: LayoutLike) -> Judgement:
     """Recomputation outside of Megatron's layers is none or full: checkpointing repeats whole layers.
 
@@ -32,12 +32,8 @@ def recompute_is_all_or_nothing(job: Job, layout: LayoutLike) -> Judgement:
     yield f"{says} is not available with {job.says('framework', job.framework)}", _hint(job)
 
 
-@layouts("recompute", "context", "attention", of=("Megatron-DeepSpeed",)).rule(
-    "MDS021",
-    ERROR,
-    "silent",
-    megatron_deepspeed("megatron/model/transformer.py:629"),
-    arguments=Arguments(severity=WARNING),
+@mds_layouts("recompute", "context", "attention").rule(
+    "MDS021", ERROR, "silent", _SELECTIVE, Arguments(severity=WARNING)
 )
 def recompute_reaches_attention(job: Job, layout: LayoutLike) -> Judgement:
     """Selective recomputation in Megatron-DeepSpeed needs unfused attention without Ulysses.
@@ -51,16 +47,7 @@ def recompute_reaches_attention(job: Job, layout: LayoutLike) -> Judgement:
     yield f"{job.says('recompute', Recompute.SELECTIVE)} has no effect with {others}", _hint(job)
 
 
-@layouts(
-    "recompute",
-    of=("Megatron-LM",),
-    applies=lambda job: job.training.attention == "flash" and job.pins.recompute is None,
-).rule(
-    "ACT007",
-    ERROR,
-    "silent",
-    megatron_lm("core/transformer/transformer_config.py (a warning: no need to recompute core_attn)"),
-)
+@_flash.rule("ACT007", ERROR, "silent", _CORE_ATTENTION)
 def recompute_saves_memory(job: Job, layout: LayoutLike) -> Judgement:
     """Selective recomputation is not combined with fused attention, which keeps no scores to save.
 

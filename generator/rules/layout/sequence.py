@@ -8,18 +8,21 @@ from ...job.records import Job
 from ...rule import Arguments
 from ..columns import divide_either_way, divides, implies
 from ..numbers import divisors, nearest
-from ..planned import Judgement, layouts
+from ..planned import Judgement, autotp_layouts, engine_layouts, is_moe, lm_layouts, mds_layouts, megatron_layouts
 from ..sources import deepspeed, derived, megatron_deepspeed, megatron_lm
 from .tensor import has_grouped_heads, tensor_values
 
+_along_tensor = megatron_layouts("sequence_parallel", "tensor")
+_ulysses_sequence = mds_layouts("context", "sequence")
+_ulysses_cut = mds_layouts("context", "sequence_parallel")
+_cut = megatron_layouts("sequence_parallel", "tensor", "context", "sequence")
+_moe = lm_layouts("sequence_parallel", "tensor", "experts", applies=is_moe)
+_grouped = engine_layouts("context", "heads", "kv_heads", applies=has_grouped_heads)
+_ulysses = mds_layouts("context", "tensor", "pipeline")
 
-@layouts("sequence_parallel", "tensor", of=("Megatron layers",)).rule(
-    "MLM010",
-    ERROR,  # though Megatron only warns: the layout would be the same as the one without it
-    "silent",
-    megatron_lm("training/arguments.py:1433"),
-    arguments=Arguments(severity=WARNING),
-)
+
+# An error, though Megatron only warns: the layout would be the same as the one without it.
+@_along_tensor.rule("MLM010", ERROR, "silent", megatron_lm("training/arguments.py:1433"), Arguments(severity=WARNING))
 def sequence_parallel_needs_tensor(job: Job, layout: LayoutLike) -> Judgement:
     """Sequence parallelism needs a tensor parallel size above 1.
 
@@ -31,9 +34,7 @@ def sequence_parallel_needs_tensor(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"{job.origin.vocabulary.without('sequence_parallel')}, or use {job.says('tensor', '2 or more')}"
 
 
-@layouts("sequence_parallel", "tensor", "context", "sequence", of=("Megatron layers",)).rule(
-    "SEQ001", ERROR, "training", derived("scatter along the sequence needs equal pieces"), arguments=Arguments()
-)
+@_cut.rule("SEQ001", ERROR, "training", derived("scatter along the sequence needs equal pieces"), Arguments())
 def sequence_divides_over_ranks(job: Job, layout: LayoutLike) -> Judgement:
     """With sequence parallelism, tensor × context divides the sequence length.
 
@@ -43,17 +44,13 @@ def sequence_divides_over_ranks(job: Job, layout: LayoutLike) -> Judgement:
     tokens, ranks = job.training.sequence_length, layout.tensor * layout.context
     yield implies(layout.sequence_parallel, divides(ranks, tokens))
     fitting = [t for t in tensor_values(job) if t > 1 and tokens % (t * layout.context) == 0]
-    message = (
-        f"{job.says('sequence_parallel', True)} cuts a sequence of {tokens} tokens over {ranks} ranks"
-        f" (tensor {layout.tensor} × context {layout.context}), which does not divide it"
-    )
+    message = f"{job.says('sequence_parallel', True)} cuts a sequence of {tokens} tokens over {ranks} ranks"
+    message += f" (tensor {layout.tensor} × context {layout.context}), which does not divide it"
     instead = f", or use {job.says('tensor', *fitting)}" if fitting else ""
     yield message, f"{job.origin.vocabulary.without('sequence_parallel')}{instead}"
 
 
-@layouts("sequence_parallel", of=("AutoTP",)).rule(
-    "SEQ002", ERROR, "silent", derived("AutoTP has no sequence parallel layers")
-)
+@autotp_layouts("sequence_parallel").rule("SEQ002", ERROR, "silent", derived("AutoTP has no sequence parallel layers"))
 def sequence_parallel_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
     """Sequence parallelism needs Megatron's layers.
 
@@ -68,9 +65,7 @@ def sequence_parallel_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
     )
 
 
-@layouts("sequence_parallel", "tensor", "experts", of=("Megatron-LM",), applies=lambda job: job.model.is_moe).rule(
-    "MLM035", ERROR, "training", megatron_lm("core/transformer/moe/moe_layer.py:636"), arguments=Arguments()
-)
+@_moe.rule("MLM035", ERROR, "training", megatron_lm("core/transformer/moe/moe_layer.py:636"), Arguments())
 def moe_tensor_needs_sequence_parallel(job: Job, layout: LayoutLike) -> Judgement:
     """A MoE model with tensor parallelism needs sequence parallelism in Megatron-LM.
 
@@ -82,9 +77,7 @@ def moe_tensor_needs_sequence_parallel(job: Job, layout: LayoutLike) -> Judgemen
     yield message, f"use {job.says('sequence_parallel', True)}"
 
 
-@layouts("context", "sequence", of=("Megatron-LM",)).rule(
-    "MLM008", ERROR, "init", megatron_lm("training/arguments.py:1335"), arguments=Arguments()
-)
+@lm_layouts("context", "sequence").rule("MLM008", ERROR, "init", megatron_lm("training/arguments.py:1335"), Arguments())
 def sequence_divides_over_ring(job: Job, layout: LayoutLike) -> Judgement:
     """Twice the context parallel size divides the sequence length: a rank holds an early and a late chunk.
 
@@ -99,10 +92,8 @@ def sequence_divides_over_ring(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('context', *nearest(fitting, layout.context))}"
 
 
-@layouts(of=("AutoTP",)).rule("SP004", ERROR, "training", deepspeed("runtime/sequence_parallel/ulysses_sp.py:698"))
-@layouts("context", "sequence", of=("Megatron-DeepSpeed",)).rule(
-    "MDS006", ERROR, "training", megatron_deepspeed("pretrain_gpt.py:138"), arguments=Arguments()
-)
+@autotp_layouts().rule("SP004", ERROR, "training", deepspeed("runtime/sequence_parallel/ulysses_sp.py:698"))
+@_ulysses_sequence.rule("MDS006", ERROR, "training", megatron_deepspeed("pretrain_gpt.py:138"), Arguments())
 def sequence_divides_over_ulysses(job: Job, layout: LayoutLike) -> Judgement:
     """The Ulysses size divides the sequence length.
 
@@ -120,9 +111,7 @@ def _ulysses_hint(job: Job) -> str:
     return f"use {job.says('context', *(c for c in fitting if divide_either_way(c, job.model.kv_heads)))}"
 
 
-@layouts("context", "heads", of=("DeepSpeed engine",)).rule(
-    "SP001", ERROR, "training", deepspeed("sequence/layer.py:40"), arguments=Arguments()
-)
+@engine_layouts("context", "heads").rule("SP001", ERROR, "training", deepspeed("sequence/layer.py:40"), Arguments())
 def heads_divide_over_ulysses(job: Job, layout: LayoutLike) -> Judgement:
     """The Ulysses size divides the attention heads.
 
@@ -134,9 +123,7 @@ def heads_divide_over_ulysses(job: Job, layout: LayoutLike) -> Judgement:
     yield message, _ulysses_hint(job)
 
 
-@layouts("context", "heads", "kv_heads", of=("DeepSpeed engine",), applies=has_grouped_heads).rule(
-    "SP003", ERROR, "init", deepspeed("runtime/sequence_parallel/ulysses_sp.py:145"), arguments=Arguments()
-)
+@_grouped.rule("SP003", ERROR, "init", deepspeed("runtime/sequence_parallel/ulysses_sp.py:145"), Arguments())
 def kv_heads_match_ulysses(job: Job, layout: LayoutLike) -> Judgement:
     """The number of key-value heads is a multiple or a divisor of the Ulysses size.
 
@@ -149,9 +136,7 @@ def kv_heads_match_ulysses(job: Job, layout: LayoutLike) -> Judgement:
     yield f"{says} is neither a multiple nor a divisor of the {kv_heads} key-value heads", _ulysses_hint(job)
 
 
-@layouts("context", "tensor", "pipeline", of=("Megatron-DeepSpeed",)).rule(
-    "MDS004", ERROR, "init", megatron_deepspeed("megatron/core/parallel_state.py:146"), arguments=Arguments()
-)
+@_ulysses.rule("MDS004", ERROR, "init", megatron_deepspeed("megatron/core/parallel_state.py:146"), Arguments())
 def ulysses_excludes_model_parallelism(job: Job, layout: LayoutLike) -> Judgement:
     """Ulysses in Megatron-DeepSpeed is not combined with tensor or pipeline parallelism.
 
@@ -164,9 +149,7 @@ def ulysses_excludes_model_parallelism(job: Job, layout: LayoutLike) -> Judgemen
     yield message, f"use {job.says('context', 1)}, or {job.says('tensor', 1)} and {job.says('pipeline', 1)}"
 
 
-@layouts("context", "sequence_parallel", of=("Megatron-DeepSpeed",)).rule(
-    "MDS005", ERROR, "init", megatron_deepspeed("megatron/initialize.py:247"), arguments=Arguments()
-)
+@_ulysses_cut.rule("MDS005", ERROR, "init", megatron_deepspeed("megatron/initialize.py:247"), Arguments())
 def ulysses_excludes_sequence_parallel(job: Job, layout: LayoutLike) -> Judgement:
     """Ulysses in Megatron-DeepSpeed is not combined with Megatron's sequence parallelism.
 

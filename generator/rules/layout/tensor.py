@@ -10,7 +10,7 @@ from ...job.records import Job
 from ...rule import Arguments
 from ..columns import divide_either_way, divides
 from ..numbers import divisors
-from ..planned import Judgement, layouts
+from ..planned import Judgement, autotp_layouts, is_moe, layouts, mds_layouts, megatron_layouts
 from ..sources import deepspeed, derived, megatron_deepspeed, megatron_lm, transformers
 
 
@@ -54,9 +54,20 @@ def _undivided(tensor: int, named: dict[str, int]) -> str:
     return " and ".join(f"the {name} of {width}" for name, width in named.items() if width % tensor)
 
 
-@layouts("tensor", "heads").rule(
-    "MLM004", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:1446"), arguments=Arguments()
-)
+_SLOWER = derived("tensor parallelism between nodes is an order of magnitude slower")
+_NOT_LATENT = Arguments(unless=("--multi-latent-attention",))
+_EQUAL_LAYERS = Arguments(unless=("--heterogeneous-layers-config-path", "--hybrid-layer-pattern"))
+_heads = layouts("tensor", "heads")
+_vocabulary = megatron_layouts("tensor", "vocab")
+_kv_heads = layouts("tensor", "heads", "kv_heads", of=("Megatron-LM", "AutoTP"), applies=has_grouped_heads)
+_mds_kv_heads = mds_layouts("tensor", "heads", "kv_heads", applies=has_grouped_heads)
+_widths = layouts("tensor", "hidden", "ffn", "experts")
+_expert_widths = megatron_layouts("tensor", "experts", "moe_ffn", applies=lambda job: bool(expert_widths(job)))
+_free = layouts(applies=lambda job: job.pins.tensor is None)
+_pinned = layouts("tensor", "cluster", applies=lambda job: job.pins.tensor is not None)
+
+
+@_heads.rule("MLM004", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:1446"), Arguments())
 def tensor_divides_heads(job: Job, layout: LayoutLike) -> Judgement:
     """The tensor parallel size divides the attention heads.
 
@@ -67,13 +78,7 @@ def tensor_divides_heads(job: Job, layout: LayoutLike) -> Judgement:
     yield f"{job.says('tensor', layout.tensor)} does not divide the {job.model.heads} attention heads", _hint(job)
 
 
-@layouts("tensor", "heads", "kv_heads", of=("Megatron-LM", "AutoTP"), applies=has_grouped_heads).rule(
-    "MLM005",
-    ERROR,
-    "init",
-    megatron_lm("core/transformer/transformer_config.py:1463"),
-    arguments=Arguments(unless=("--multi-latent-attention",)),
-)
+@_kv_heads.rule("MLM005", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:1463"), _NOT_LATENT)
 def tensor_matches_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
     """The number of key-value heads is a multiple or a divisor of the tensor parallel size.
 
@@ -86,9 +91,7 @@ def tensor_matches_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
     yield f"{says} is neither a multiple nor a divisor of the {kv_heads} key-value heads", _hint(job)
 
 
-@layouts("tensor", "heads", "kv_heads", of=("Megatron-DeepSpeed",), applies=has_grouped_heads).rule(
-    "MDS017", ERROR, "init", megatron_deepspeed("megatron/model/transformer.py:566"), arguments=Arguments()
-)
+@_mds_kv_heads.rule("MDS017", ERROR, "init", megatron_deepspeed("megatron/model/transformer.py:566"), Arguments())
 def tensor_divides_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
     """The tensor parallel size divides the key-value heads, which Megatron-DeepSpeed never replicates.
 
@@ -102,7 +105,7 @@ def tensor_divides_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('tensor', *fitting)}"
 
 
-@layouts("tensor", of=("AutoTP",), applies=has_grouped_heads).rule(
+@autotp_layouts("tensor", applies=has_grouped_heads).rule(
     "TP004", WARNING, "silent", deepspeed("runtime/engine.py:761")
 )
 def tensor_within_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
@@ -117,13 +120,7 @@ def tensor_within_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('tensor', *(t for t in tensor_values(job) if t <= kv_heads))}"
 
 
-@layouts("tensor", "hidden", "ffn", "experts").rule(
-    "MLM006",
-    ERROR,
-    "init",
-    megatron_lm("core/utils.py:590"),
-    arguments=Arguments(unless=("--heterogeneous-layers-config-path", "--hybrid-layer-pattern")),
-)
+@_widths.rule("MLM006", ERROR, "init", megatron_lm("core/utils.py:590"), _EQUAL_LAYERS)
 def tensor_divides_widths(job: Job, layout: LayoutLike) -> Judgement:
     """The tensor parallel size divides the hidden and feed-forward sizes.
 
@@ -135,13 +132,7 @@ def tensor_divides_widths(job: Job, layout: LayoutLike) -> Judgement:
     yield f"{job.says('tensor', layout.tensor)} does not divide {undivided}", _hint(job)
 
 
-@layouts("tensor", "experts", "moe_ffn", of=("Megatron layers",), applies=lambda job: bool(expert_widths(job))).rule(
-    "MLM041",
-    ERROR,
-    "init",
-    derived("experts are cut by the same layers as the dense MLP, NVIDIA/Megatron-LM megatron/core/utils.py"),
-    arguments=Arguments(),
-)
+@_expert_widths.rule("MLM041", ERROR, "init", derived("the dense MLP's layers cut experts, core/utils.py"), Arguments())
 def tensor_divides_expert_widths(job: Job, layout: LayoutLike) -> Judgement:
     """The tensor parallel size divides the experts' feed-forward sizes.
 
@@ -153,9 +144,8 @@ def tensor_divides_expert_widths(job: Job, layout: LayoutLike) -> Judgement:
     yield f"{job.says('tensor', layout.tensor)} does not divide {undivided}", _hint(job)
 
 
-@layouts("tensor", "vocab", of=("Megatron layers",)).rule(
-    "MLM040", NOTE, "silent", megatron_lm("training/vocab_utils.py:11"), arguments=Arguments()
-)  # a note: padding is what everyone trains with
+# A note: padding is what everyone trains with.
+@_vocabulary.rule("MLM040", NOTE, "silent", megatron_lm("training/vocab_utils.py:11"), Arguments())
 def tensor_divides_vocabulary(job: Job, layout: LayoutLike) -> Judgement:
     """The vocabulary is a multiple of 128 × the tensor parallel size; Megatron pads it otherwise.
 
@@ -171,19 +161,8 @@ def tensor_divides_vocabulary(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"expect {padded} rows in the embeddings of checkpoints; nothing else is needed"
 
 
-@layouts(applies=lambda job: job.pins.tensor is None).rule(
-    "NODE001",
-    ERROR,
-    "silent",
-    derived("tensor parallelism between nodes is an order of magnitude slower; pin it to have it anyway"),
-)
-@layouts("tensor", "cluster", applies=lambda job: job.pins.tensor is not None).rule(
-    "NODE002",
-    WARNING,
-    "silent",
-    derived("tensor parallelism between nodes is an order of magnitude slower"),
-    arguments=Arguments(),
-)
+@_free.rule("NODE001", ERROR, "silent", f"{_SLOWER}; pin it to have it anyway")
+@_pinned.rule("NODE002", WARNING, "silent", _SLOWER, Arguments())
 def tensor_stays_in_node(job: Job, layout: LayoutLike) -> Judgement:
     """Tensor parallel ranks share the fast fabric of a node or rack, which carries four collectives a layer.
 
@@ -196,9 +175,7 @@ def tensor_stays_in_node(job: Job, layout: LayoutLike) -> Judgement:
     yield f"{says} does not divide the {domain} accelerators that share the fast fabric", _hint(job)
 
 
-@layouts("tensor", of=("AutoTP",), applies=lambda job: job.model.is_moe).rule(
-    "HF019", ERROR, "init", transformers("integrations/deepspeed.py:350")
-)
+@autotp_layouts("tensor", applies=is_moe).rule("HF019", ERROR, "init", transformers("integrations/deepspeed.py:350"))
 def tensor_has_convertible_weights(job: Job, layout: LayoutLike) -> Judgement:
     """A MoE model is trained without AutoTP, because its experts' weights are converted while loading.
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 from ...estimate.layout import LayoutLike
 from ...findings import ERROR, WARNING
 from ...job.records import Job
-from ..planned import Judgement, layouts
+from ..planned import Judgement, autotp_layouts, layouts, lm_layouts
 from ..sources import deepspeed, derived
 
 #: The first DeepSpeed whose engine accepts AutoTP with ZeRO stage 3; 0.19.3 and earlier assert at most 2.
 FIRST_AUTOTP_WITH_STAGE_3 = (0, 19, 4)
 _ASSERTION_OF_0_19_3 = "deepspeedai/DeepSpeed deepspeed/runtime/engine.py:634 @ 0.19.3 (an assertion, gone in 0.19.4)"
 
+_older_autotp = autotp_layouts(
+    "zero_stage", "tensor", applies=lambda job: job.deepspeed_version < FIRST_AUTOTP_WITH_STAGE_3
+)
+_lamb = layouts("zero_stage", applies=lambda job: job.training.optimizer == "lamb")
 
-@layouts("zero_stage", of=("Megatron-LM",)).rule(
-    "MLM042", ERROR, "silent", derived("--use-distributed-optimizer shards optimizer states only")
+
+@lm_layouts("zero_stage").rule(
+    "MLM042", ERROR, "silent", derived("the distributed optimizer shards optimizer states only")
 )
 def megatron_shards_states_only(job: Job, layout: LayoutLike) -> Judgement:
     """The ZeRO stage is 0 or 1 in Megatron-LM, whose distributed optimizer shards optimizer states only.
@@ -28,9 +33,7 @@ def megatron_shards_states_only(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('zero_stage', 1)} (the distributed optimizer)"
 
 
-@layouts(
-    "zero_stage", "tensor", of=("AutoTP",), applies=lambda job: job.deepspeed_version < FIRST_AUTOTP_WITH_STAGE_3
-).rule("ZERO041", ERROR, "init", _ASSERTION_OF_0_19_3)
+@_older_autotp.rule("ZERO041", ERROR, "init", _ASSERTION_OF_0_19_3)
 def autotp_stops_at_stage_2(job: Job, layout: LayoutLike) -> Judgement:
     """With AutoTP, the ZeRO stage is at most 2 before DeepSpeed 0.19.4.
 
@@ -44,9 +47,7 @@ def autotp_stops_at_stage_2(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('zero_stage', 2)}, {job.says('tensor', 1)}, or DeepSpeed {first} or later"
 
 
-@layouts("zero_stage", "data", "context").rule(
-    "ZERO040", WARNING, "silent", derived("nothing is sharded over one rank")
-)
+@layouts("zero_stage", "data", "context").rule("ZERO040", WARNING, "silent", derived("one rank has nothing to shard"))
 def sharding_needs_replicas(job: Job, layout: LayoutLike) -> Judgement:
     """ZeRO has more than one rank to shard over.
 
@@ -60,9 +61,7 @@ def sharding_needs_replicas(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('zero_stage', 0)}, or {job.says('data', '2 or more')}"
 
 
-@layouts("zero_stage", applies=lambda job: job.training.optimizer == "lamb").rule(
-    "ZERO042", ERROR, "init", deepspeed("runtime/zero/utils.py:45")
-)
+@_lamb.rule("ZERO042", ERROR, "init", deepspeed("runtime/zero/utils.py:45"))
 def lamb_needs_whole_tensors(job: Job, layout: LayoutLike) -> Judgement:
     """LAMB runs at ZeRO stage 0: its trust ratio is the norm of a whole layer.
 

@@ -98,8 +98,7 @@ def _environment_hint(value: object) -> str:
     name = value.removeprefix("azureml:")
     if "/" in name and not name.startswith("azureml"):
         return f"put an image into a mapping: environment: {{image: {name}}}"
-    versioned = ":" in name or "@" in name
-    return f"write environment: azureml:{name}" + ("" if versioned else "@latest")
+    return f"write environment: azureml:{name}" + ("" if ":" in name or "@" in name else "@latest")
 
 
 @_rule("AML010", "_schema/job/input_output_entry.py:149-176")

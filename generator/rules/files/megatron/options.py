@@ -221,8 +221,6 @@ def options_are_of_one_version(run: MegatronRun) -> Violations:
     new = max(spans, key=lambda name: spans[name][0])
     last, first = spans[old][-1], spans[new][0]
     if first - last > 1:  # between neighbours lie releases that may have both
-        message = (
-            f"{new} came after {old} was removed: of the versions looked at, {table.versions[last]} is the last with"
-            f" {old}, {table.versions[first]} the first with {new}"
-        )
+        message = f"{new} came after {old} was removed: of the versions looked at, {table.versions[last]} is the last"
+        message += f" with {old}, {table.versions[first]} the first with {new}"
         yield at(run, old, message, f"remove {old} or {new}")
