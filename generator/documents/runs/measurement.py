@@ -20,44 +20,26 @@ _SOURCE: Final = "the documented form of runs that dsgen calibrate reads"
 _runs = partial(rule_of_reader, checks="runs", source=_SOURCE)
 _warning = partial(_runs, severity=WARNING, when="silent")
 
-RUNS_UNREADABLE: Final = _runs(
-    "RUN001",
-    "A file of runs is a readable CSV table or training log.",
-    "Nothing can be read from the file.",
-    "give a CSV table with a step_time_s column, or a log of Megatron-LM, DeepSpeed or the Hugging Face Trainer",
-)
-RUNS_COLUMN: Final = _runs(
-    "RUN002",
-    "Every column of a table of runs is a key of the job spec or a measurement, and is present once.",
-    "A column that isn't read would silently be left out of the job that was measured.",
-    "name columns like the keys of the job spec: gpus, global_batch, tensor, recompute",
-)
-RUNS_VALUE: Final = _runs(
-    "RUN003",
-    "A measurement is a number above zero, of a kind that dsgen knows.",
-    "A step time of zero, or in another unit, would spoil the fit.",
-    "write seconds, as in step_time_s: 2.35",
-)
-RUNS_NO_STEPS: Final = _runs(
-    "RUN004",
-    "A training log has the duration of its steps.",
-    "There is nothing to compare the estimate with.",
-    "give a log of a few hundred steps, written with --log-interval 1 or steps_per_print 1",
-)
-RUNS_OTHER_MODEL: Final = _runs(
-    "RUN005",
-    "The job of --job is the one that wrote the log.",
-    "The estimate of another model would be fitted to this run.",
-    "pass --job with the spec of the run that wrote the log",
-)
-RUNS_UNUSED: Final = _runs(
-    "RUN006",
-    "A run is of the same machine as the others, and close enough to its estimate to be of use.",
-    "A run of another machine, or in another unit, would change constants that it has no bearing on.",
-    "make one calibration for each machine and framework",
-    severity=WARNING,
-    when="silent",
-)
+RUNS_UNREADABLE: Final = _runs("""RUN001: A file of runs is a readable CSV table or training log.
+    Prevents: Nothing can be read from the file.
+    Fix: give a CSV table with a step_time_s column, or a log of Megatron-LM, DeepSpeed or the Hugging Face Trainer""")
+RUNS_COLUMN: Final = _runs("""RUN002: Every column of a table of runs is a key of the job spec or a measurement, and is
+    present once.
+    Prevents: A column that isn't read would silently be left out of the job that was measured.
+    Fix: name columns like the keys of the job spec: gpus, global_batch, tensor, recompute""")
+RUNS_VALUE: Final = _runs("""RUN003: A measurement is a number above zero, of a kind that dsgen knows.
+    Prevents: A step time of zero, or in another unit, would spoil the fit.
+    Fix: write seconds, as in step_time_s: 2.35""")
+RUNS_NO_STEPS: Final = _runs("""RUN004: A training log has the duration of its steps.
+    Prevents: There is nothing to compare the estimate with.
+    Fix: give a log of a few hundred steps, written with --log-interval 1 or steps_per_print 1""")
+RUNS_OTHER_MODEL: Final = _runs("""RUN005: The job of --job is the one that wrote the log.
+    Prevents: The estimate of another model would be fitted to this run.
+    Fix: pass --job with the spec of the run that wrote the log""")
+RUNS_UNUSED: Final = _warning("""RUN006: A run is of the same machine as the others, and close enough to its estimate to
+    be of use.
+    Prevents: A run of another machine, or in another unit, would change constants that it has no bearing on.
+    Fix: make one calibration for each machine and framework""")
 NUMBER: Final = r"([0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]{1,3})?)"
 PEAK_KINDS: Final = ("allocated", "reserved", "device")
 
