@@ -49,11 +49,11 @@ class Argument(Generic[T]):
         self, message: str, hint: str | None, severity: Severity | None = None, edits: tuple[Edit, ...] = ()
     ) -> Violation:
         """A violation at the value."""
-        return Violation(where=self.where_value, message=message, hint=hint, severity=severity, edits=edits)
+        return Violation(self.where_value, message, hint, severity=severity, edits=edits)
 
     def bad_option(self, message: str, hint: str) -> Violation:
         """A violation at the option."""
-        return Violation(where=self.where, message=message, hint=hint)
+        return Violation(self.where, message, hint)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -143,12 +143,10 @@ def _azureml_claims(job: AzureMLJob) -> Iterator[Claim]:
     nodes = job.count("resources/instance_count")
     processes = job.count("distribution/process_count_per_instance")
     if nodes is not None:
-        where = job.locate("resources/instance_count")
-        yield Claim("nodes", nodes, where, f"instance_count: {nodes}")
+        yield Claim("nodes", nodes, job.locate("resources/instance_count"), f"instance_count: {nodes}")
         if processes is not None and not (processes == 1 and job.runs("torchrun", "deepspeed", "accelerate")):
             text = f"instance_count: {nodes} × process_count_per_instance: {processes}"
-            where = job.locate("distribution/process_count_per_instance")
-            yield Claim("processes", nodes * processes, where, text)
+            yield Claim("processes", nodes * processes, job.locate("distribution/process_count_per_instance"), text)
 
 
 def _launch_claims(launch: Launch, submission: Submission, *, alone: bool) -> Iterator[Claim]:

@@ -51,8 +51,7 @@ def model_is_loaded_in_parts(submission: Submission) -> Violations:
     for config in submission.accelerate_configs:
         if config.zero_stage == 3 and config.deepspeed.get("zero3_init_flag") is False:
             message = f"zero_stage: 3 with zero3_init_flag: false: {_WHOLE}"
-            where = config.locate("deepspeed_config/zero3_init_flag")
-            yield Violation(where, message, "set zero3_init_flag to true")
+            yield Violation(config.locate("deepspeed_config/zero3_init_flag"), message, "set zero3_init_flag to true")
     for launch in submission.launches:
         call = launch.call("accelerate")
         option = call.options.get("--zero3_init_flag") if call else None
@@ -60,5 +59,4 @@ def model_is_loaded_in_parts(submission: Submission) -> Violations:
             continue
         if call.options.integer("--zero_stage") == 3:
             message = f"--zero_stage 3 with --zero3_init_flag false: {_WHOLE}"
-            where = launch.script.locate(option.written)
-            yield Violation(where, message, "use --zero3_init_flag true")
+            yield Violation(launch.script.locate(option.written), message, "use --zero3_init_flag true")

@@ -86,8 +86,7 @@ def inputs_have_paths(job: AzureMLJob) -> Violations:
             continue
         path = value.get("path")
         if path in (None, "") and not value.get("path_on_compute"):
-            message = f"the input {name} has no path"
-            yield Violation(job.locate_key(at), message, "add path: azureml:NAME:VERSION")
+            yield Violation(job.locate_key(at), f"the input {name} has no path", "add path: azureml:NAME:VERSION")
         elif isinstance(path, str) and re.fullmatch(r"azureml:[^/:@]+", path):
             message = f"the input {name} is {show(path)}, without a version"
             yield violation(job, f"{at}/path", message, f"write {path}:1 or {path}@latest")

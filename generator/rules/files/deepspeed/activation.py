@@ -78,8 +78,7 @@ def trainers_checkpoint_by_themselves(run: Run) -> Violations:
     on = [key for key in ("partition_activations", "cpu_checkpointing") if config.switch(f"{_ACT}/{key}")]
     if config.filled and on and not any(one.value("gradient_checkpointing") for one in arguments):
         message = f"activation_checkpointing ({', '.join(on)}) has no effect: Transformers' models don't call it"
-        hint = "set gradient_checkpointing: true in TrainingArguments"
-        yield Violation(where=config.locate_key(_ACT), message=message, hint=hint)
+        yield Violation(config.locate_key(_ACT), message, "set gradient_checkpointing: true in TrainingArguments")
 
 
 @configs.rule("ACT008", NOTE, "silent", deepspeed_now(f"{_DEEPSPEEDS}:1186"))

@@ -54,7 +54,7 @@ def handed_on_is_not_auto(config: Config) -> Violations:
         if config.value(pointer) == "auto":
             message = f'{named(pointer)} is "auto", which only Transformers and accelerate fill in'
             hint = "write a value; or --consumer huggingface, where its Trainer reads the file"
-            yield Violation(where=config.locate(pointer), message=message, hint=hint)
+            yield Violation(config.locate(pointer), message, hint)
 
 
 @configs.rule("PARSE021", ERROR, "init", accelerate("utils/dataclasses.py:1357-1374"))
@@ -74,7 +74,7 @@ def fillers_know_the_key(config: Config) -> Violations:
         if key in _BY_TRANSFORMERS:  # `accelerate launch` may start a script with a Trainer, which has filled it in
             severity, message = Severity.WARNING, f"{message}, unless Transformers' Trainer runs"
         where, hint = config.locate(pointer), "write a value, or remove the key"
-        yield Violation(where=where, message=message, hint=hint, severity=severity)
+        yield Violation(where, message, hint, severity=severity)
 
 
 def _automatic(pointer: str, block: Mapping[str, Any]) -> Iterator[str]:

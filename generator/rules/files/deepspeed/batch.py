@@ -60,7 +60,7 @@ class _Batch(Batch):
 
     def violation(self, key: str, message: str, hint: str | None) -> Violation:
         """A violation at a key."""
-        return Violation(where=self.config.locate(f"/{key}"), message=message, hint=hint)
+        return Violation(self.config.locate(f"/{key}"), message, hint)
 
 
 @subject("DeepSpeed config")

@@ -42,7 +42,7 @@ def _one_of(
     message = f"{named(pointer)} must be {listed(choices[:most])}, not {shown(value)}"
     if is_placeholder(value):
         message = f"{named(pointer)} is the unfilled placeholder {shown(value)}"
-    yield Violation(where=config.locate(pointer), message=message, hint=f'write a value such as "{choices[0]}"')
+    yield Violation(config.locate(pointer), message, f'write a value such as "{choices[0]}"')
 
 
 @configs.rule("PREC014", ERROR, "parse", deepspeed("runtime/config.py:223"))
@@ -69,7 +69,7 @@ def autocast_is_known(config: Config) -> Violations:
     odd = isinstance(value, list) and not all(isinstance(item, str) for item in value)
     if config.schema.key(pointer) is not None and odd:
         message, hint = f"{named(pointer)} must be a list of strings", 'write a list such as ["torch.nn.Linear"]'
-        yield Violation(where=config.locate(pointer), message=message, hint=hint)
+        yield Violation(config.locate(pointer), message, hint)
 
 
 @configs.rule("CKPT001", ERROR, "parse", deepspeed("runtime/config.py:648, runtime/model_checkpointing/config.py:24"))
@@ -99,7 +99,7 @@ def curriculum_has_metrics(config: Config) -> Violations:
         known, block = config.schema.section(section) is not None, config.block(section)
         if known and block.get("enabled") and key not in block:
             message = f"{named(section)} is enabled, but has no `{key}`"
-            yield Violation(where=config.locate(section), message=message, hint=f'add "{key}": {example}')
+            yield Violation(config.locate(section), message, f'add "{key}": {example}')
 
 
 @configs.rule("PARSE019", ERROR, "parse", deepspeed("runtime/config.py:796-923"))
@@ -112,7 +112,7 @@ def plain_values_can_be_used(config: Config) -> Violations:
     yield from _one_of(config, "/sparse_attention/mode", _SPARSE_MODES)
     for pointer, accepted, hint in (*_unusable(config), *_unusable_lists(config), *_unusable_optimizer(config)):
         message = f"{named(pointer)} must be {accepted}, not {shown(config.value(pointer))}"
-        yield Violation(where=config.locate(pointer), message=message, hint=hint)
+        yield Violation(config.locate(pointer), message, hint)
 
 
 def _unusable(config: Config) -> Iterator[tuple[str, str, str]]:

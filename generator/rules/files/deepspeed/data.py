@@ -79,10 +79,9 @@ def curricula_are_complete(curriculum: _Curriculum) -> Violations:
     missing += [f"schedule_config.{key}" for key in required if key not in schedule]
     if missing:
         where = curriculum.config.locate_key(curriculum.pointer)
-        yield Violation(where=where, message=f"the curriculum has no {', '.join(missing)}", hint="add what is missing")
+        yield Violation(where, f"the curriculum has no {', '.join(missing)}", "add what is missing")
     if isinstance(kind, str) and kind not in _SCHEDULES:
-        message = f"unknown schedule_type {shown(kind)}"
-        yield curriculum.violation("schedule_type", message, suggest(kind, _SCHEDULES))
+        yield curriculum.violation("schedule_type", f"unknown schedule_type {shown(kind)}", suggest(kind, _SCHEDULES))
     levels, steps = schedule.get("difficulty"), schedule.get("max_step")
     if kind != "fixed_discrete" or not isinstance(levels, list) or not isinstance(steps, list):
         return

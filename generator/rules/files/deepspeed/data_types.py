@@ -43,7 +43,7 @@ def parameter_type_is_the_models(config: Config) -> Violations:
         message = f"param_dtype: {shown(value)} conflicts with the model's {config.precision},"
         where, edits = config.locate(pointer), removed(config, pointer)
         message += " which the fp16 and bf16 blocks decide"
-        yield Violation(where=where, message=message, hint="remove param_dtype", edits=edits)
+        yield Violation(where, message, "remove param_dtype", edits=edits)
 
 
 @runs.rule("PREC013", ERROR, "init", deepspeed_now("runtime/engine.py:2323"))
@@ -65,8 +65,7 @@ def stage_0_accumulates_as_it_computes(run: Run) -> Violations:
         refused = summed != "fp32" and not (summed == "bf16" and (in_bf16 or pipeline))
     if refused:
         message = f"grad_accum_dtype: {shown(config.accumulates_in)} with a model in {kind} is refused without ZeRO"
-        hint = f"set grad_accum_dtype to {fits}, or use ZeRO stage 1 or more"
-        yield Violation(where=config.locate(_SUM), message=message, hint=hint)
+        yield Violation(config.locate(_SUM), message, f"set grad_accum_dtype to {fits}, or use ZeRO stage 1 or more")
 
 
 @configs.rule("PREC023", ERROR, "init", deepspeed_now("runtime/engine.py:1808; runtime/config.py:152"))
@@ -81,7 +80,7 @@ def data_types_are_known(config: Config) -> Violations:
         known = value is None or (isinstance(value, str) and (value in _BY_NAME or value == "auto"))
         if not known:
             message, hint = f"unknown type {shown(value)} in {key}", 'write "fp32", "bf16" or "fp16"'
-            yield Violation(where=config.locate(f"/data_types/{key}"), message=message, hint=hint)
+            yield Violation(config.locate(f"/data_types/{key}"), message, hint)
 
 
 @runs.rule("PREC018", WARNING, "silent", "EleutherAI/gpt-neox megatron/neox_arguments/arguments.py:1004 @ ea7aefd8")
@@ -95,7 +94,7 @@ def pipelines_accumulate_in_fp32(run: Run) -> Violations:
     if config.precision == "bf16" and config.stage and stages > 1 and not config.accumulates_in:
         message = f"bf16 gradients of {stages} pipeline stages accumulate in bf16 over all micro-batches"
         hint = 'add "data_types": {"grad_accum_dtype": "fp32"}'
-        yield Violation(where=config.locate(f"{config.bf16}/enabled"), message=message, hint=hint)
+        yield Violation(config.locate(f"{config.bf16}/enabled"), message, hint)
 
 
 @configs.rule("PREC024", WARNING, "silent", deepspeed_now("runtime/engine.py:1720"))
@@ -110,7 +109,7 @@ def gradients_fit_their_messages(config: Config) -> Violations:
         message = f"communication_data_type: {shown(sent)} sends bf16 gradients as fp16:"
         message += " large ones become infinite, small ones 0"
         where, hint = config.locate("/communication_data_type"), 'write "bf16" or "fp32"'
-        yield Violation(where=where, message=message, hint=hint)
+        yield Violation(where, message, hint)
 
 
 @configs.rule(
@@ -129,5 +128,4 @@ def sums_keep_their_range(config: Config) -> Violations:
     """
     if config.precision == "bf16" and config.stage and _summed_in(config) == "fp16":
         message = f"grad_accum_dtype: {shown(config.accumulates_in)} sums bf16 gradients in fp16:"
-        hint = 'write "fp32" or "bf16"'
-        yield Violation(where=config.locate(_SUM), message=f"{message} large ones become infinite", hint=hint)
+        yield Violation(config.locate(_SUM), f"{message} large ones become infinite", 'write "fp32" or "bf16"')

@@ -63,7 +63,7 @@ class _Elastic:
 
     def violation(self, key: str, message: str, hint: str) -> Violation:
         """A violation at a key of the block."""
-        return Violation(where=self.config.locate(f"/elasticity/{key}"), message=message, hint=hint)
+        return Violation(self.config.locate(f"/elasticity/{key}"), message, hint)
 
     def problems(self) -> Violations:
         """What of the block is missing or out of range."""
@@ -113,7 +113,7 @@ def batch_is_left_to_elasticity(elastic: _Elastic) -> Violations:
     if keys and not elastic.block.get("ignore_non_elastic_batch_info", False):
         message = f"`{keys[0]}` is written, but with elasticity on the batch follows from the GPUs"
         where, hint = elastic.config.locate_key(f"/{keys[0]}"), f"remove {' and '.join(f'`{key}`' for key in keys)}"
-        yield Violation(where=where, message=message, hint=hint)
+        yield Violation(where, message, hint)
 
 
 @_elastic.rule("ELAS002", ERROR, "parse", deepspeed("elasticity/config.py:54-99"), before=(0, 19, 8))
@@ -209,13 +209,13 @@ def scheduler_sees_the_same_elasticity(seen: _Seen) -> Violations:
     theirs = _object(seen.text)
     if theirs is None:
         message, hint = f"{_VARIABLE} is not a JSON object", "write the elasticity block of the config, as JSON"
-        yield Violation(where=seen.where, message=message, hint=hint)
+        yield Violation(seen.where, message, hint)
         return
     for key in _COMPARED:
         one, other = (as_hjson(block.get(key, _DEFAULTS.get(key))) for block in (theirs, seen.block))
         if one != other and one is not None and other is not None:
             message = f"{_VARIABLE} has {key} {_listed(one)}, the config {_listed(other)}: DeepSpeed refuses to start"
-            yield Violation(where=seen.where, message=message, hint=f'write "{key}": {_listed(other)} in both')
+            yield Violation(seen.where, message, f'write "{key}": {_listed(other)} in both')
 
 
 def _object(text: str) -> dict[str, object] | None:

@@ -199,4 +199,4 @@ def autoep_is_switched_on(config: Config) -> Violations:
     """
     if config.block(_EXPERTS) and not config.has(f"{_EXPERTS}/enabled"):
         message = "expert_parallel is not enabled, so its settings have no effect"
-        yield Violation(where=config.locate_key(_EXPERTS), message=message, hint='add "enabled": true')
+        yield Violation(config.locate_key(_EXPERTS), message, 'add "enabled": true')

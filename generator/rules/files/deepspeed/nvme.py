@@ -34,7 +34,7 @@ def nvme_has_a_path(config: Config) -> Violations:
         path = config.value(f"{pointer}/nvme_path")
         if config.stage == 3 and config.offload(what) == "nvme" and path in (None, ""):
             message, hint = f"offload_{what} to nvme has no nvme_path", 'add "nvme_path": a folder on a local disk'
-            yield Violation(where=config.locate(f"{pointer}/device"), message=message, hint=hint)
+            yield Violation(config.locate(f"{pointer}/device"), message, hint)
 
 
 @configs.rule("ZERO009", WARNING, "silent", deepspeed_now("runtime/zero/stage_1_and_2.py:219"))
@@ -46,8 +46,7 @@ def nvme_is_for_stage_3(config: Config) -> Violations:
     """
     if config.stage in (1, 2) and config.offload("optimizer") == "nvme":
         message = f"offload_optimizer to nvme at stage {config.stage} silently goes to the node's memory"
-        hint = 'use stage 3, or "device": "cpu"'
-        yield Violation(where=config.locate(f"{OPTIMIZER}/device"), message=message, hint=hint)
+        yield Violation(config.locate(f"{OPTIMIZER}/device"), message, 'use stage 3, or "device": "cpu"')
 
 
 @configs.rule("ZERO050", NOTE, "silent", deepspeed_now("runtime/zero/stage3.py:839; runtime/zero/stage3.py:1129"))
@@ -76,7 +75,7 @@ def aio_is_for_nvme(config: Config) -> Violations:
     if config.block("/aio") and not {"nvme", None} & set(devices) and not config.has("/checkpoint/writer"):
         message, hint = "aio has no effect: nothing is offloaded to nvme", 'remove aio, or use "device": "nvme"'
         where, edits = config.locate_key("/aio"), removed(config, "/aio")
-        yield Violation(where=where, message=message, hint=hint, edits=edits)
+        yield Violation(where, message, hint, edits=edits)
 
 
 @configs.rule(
@@ -97,7 +96,7 @@ def aio_counts_are_positive(config: Config) -> Violations:
         if value in (None, "auto") or ((exact or config.consumer == "deepspeed") and _is_positive(value)):
             continue  # hjson reads 1e6 as an integer
         message, hint = f"aio {key} must be an integer greater than 0, not {shown(value)}", f"write {default}"
-        yield Violation(where=config.locate(f"/aio/{key}"), message=message, hint=f"{hint}, the default")
+        yield Violation(config.locate(f"/aio/{key}"), message, f"{hint}, the default")
 
 
 def _is_positive(value: object) -> bool:
@@ -120,4 +119,4 @@ def buffers_hold_a_parameter(run: Run) -> Violations:
     if size is not None and part > size:
         default = "" if config.has(pointer) else ", the default,"
         message = f"buffer_size: {size}{default} is less than the {part} elements of {model.name}'s embedding on a rank"
-        yield Violation(where=config.locate(pointer), message=message, hint=f"set buffer_size to {part} or more")
+        yield Violation(config.locate(pointer), message, f"set buffer_size to {part} or more")

@@ -28,7 +28,7 @@ def parameters_leave_at_stage_3(config: Config) -> Violations:
         key = "offload_param" if config.has(PARAM) else "cpu_offload_param"
         message = f"{key} to {config.offload('param')} has no effect at stage {config.stage}:"
         where, hint = config.locate_key(f"{ZERO}/{key}"), f"use stage 3, or remove {key}"
-        yield Violation(where=where, message=f"{message} parameters stay on the GPU", hint=hint)
+        yield Violation(where, f"{message} parameters stay on the GPU", hint)
 
 
 @configs.rule("ZERO043", ERROR, "silent", deepspeed_now("runtime/engine.py:2313"))
@@ -42,7 +42,7 @@ def offload_starts_at_stage_1(config: Config) -> Violations:
         key = "offload_optimizer" if config.has(OPTIMIZER) else "cpu_offload"
         message = f"{key} to {config.offload('optimizer')} has no effect at stage 0: optimizer states stay on the GPU"
         where, hint = config.locate_key(f"{ZERO}/{key}"), f"use stage 1, 2 or 3, or remove {key}"
-        yield Violation(where=where, message=message, hint=hint)
+        yield Violation(where, message, hint)
 
 
 @configs.rule("ZERO012", NOTE, "init", deepspeed_now("runtime/engine.py:2344"))
@@ -59,7 +59,7 @@ def scripts_bring_cpu_adam(config: Config) -> Violations:
         message += " unless it is DeepSpeedCPUAdam or DeepSpeedCPULion"
         hint = 'add an optimizer block, or set "zero_force_ds_cpu_optimizer" to false'
         where = config.locate_key(OPTIMIZER if config.has(OPTIMIZER) else f"{ZERO}/cpu_offload")
-        yield Violation(where=where, message=message, hint=hint)
+        yield Violation(where, message, hint)
 
 
 @building.rule("ZERO013", WARNING, "silent", deepspeed_now("runtime/engine.py:2376; ops/adam/cpu_adam.py:30"))
@@ -73,7 +73,7 @@ def offloaded_adam_is_deepspeeds(config: Config) -> Violations:
     if offloaded and config.optimizer in ("adam", "adamw") and config.switch(_TORCH_ADAM):
         message = "torch_adam: true steps the offloaded states with torch's Adam, which is several times slower"
         where, edits = config.locate(_TORCH_ADAM), removed(config, _TORCH_ADAM)
-        yield Violation(where=where, message=message, hint="remove torch_adam", edits=edits)
+        yield Violation(where, message, "remove torch_adam", edits=edits)
 
 
 @building.rule("ZERO044", ERROR, "training", deepspeed_now("runtime/engine.py:2501; ops/lamb/fused_lamb.py:53"))
@@ -85,7 +85,7 @@ def offloaded_optimizers_run_on_the_host(config: Config) -> Violations:
     """
     if config.stage and config.offloads("optimizer") and config.optimizer == "lamb":
         message = f"optimizer {shown(config.value('/optimizer/type'))} is offloaded, but its kernel runs on GPUs only"
-        yield Violation(where=config.locate("/optimizer/type"), message=message, hint="use AdamW, Adagrad or Lion")
+        yield Violation(config.locate("/optimizer/type"), message, "use AdamW, Adagrad or Lion")
 
 
 @building.rule("ZERO049", ERROR, "init", deepspeed_now("runtime/zero/stage3.py:316"))
@@ -101,8 +101,7 @@ def partial_offload_steps_adam(config: Config) -> Violations:
     if config.stage == 3 and config.offloads("optimizer") and ratio is not None and ratio < 1 and other:
         what = "torch_adam" if torch_adam else shown(config.value("/optimizer/type"))
         message = f"ratio: {shown(ratio)} offloads a part, which only DeepSpeedCPUAdam can: the optimizer is {what}"
-        hint = 'set "ratio" to 1.0, or "type" to "AdamW"'
-        yield Violation(where=config.locate(f"{OPTIMIZER}/ratio"), message=message, hint=hint)
+        yield Violation(config.locate(f"{OPTIMIZER}/ratio"), message, 'set "ratio" to 1.0, or "type" to "AdamW"')
 
 
 @configs.rule("ZERO053", WARNING, "silent", deepspeed_now("runtime/engine.py:2755"), since=(0, 18, 0))
@@ -115,7 +114,7 @@ def superchips_offload_at_stage_3(config: Config) -> Violations:
     pointer = f"{OPTIMIZER}/super_offload"
     if config.switch(pointer) and config.stage in (0, 1, 2):
         message = f"super_offload: true has no effect at stage {config.stage}: the usual offload runs"
-        yield Violation(where=config.locate(pointer), message=message, hint="use stage 3, or remove super_offload")
+        yield Violation(config.locate(pointer), message, "use stage 3, or remove super_offload")
 
 
 @configs.rule(
@@ -143,4 +142,4 @@ def offload_is_pinned(config: Config) -> Violations:
             default = "" if config.has(f"{pointer}/pin_memory") else ", the default"
             message = f"pin_memory: false{default}: copies of offload_{what} are slower and overlap nothing"
             hint = 'set "pin_memory" to true where memory can be locked'
-            yield Violation(where=config.locate(f"{pointer}/pin_memory"), message=message, hint=hint)
+            yield Violation(config.locate(f"{pointer}/pin_memory"), message, hint)

@@ -35,13 +35,13 @@ def what_was_removed_is_not_used(submission: Submission) -> Violations:
     for config in building(submission):
         if (config.optimizer or "").lower() in _ONE_BIT:
             message = f"type: {shown(config.value(_TYPE))} was removed in DeepSpeed 0.19.7"
-            yield Violation(where=config.locate(_TYPE), message=message, hint='use "AdamW", or DeepSpeed 0.19.6')
+            yield Violation(config.locate(_TYPE), message, 'use "AdamW", or DeepSpeed 0.19.6')
     for launch in submission.launches if submission.deepspeed_version >= _WITHOUT_ELASTIC else ():
         call = launch.call("deepspeed")
         option = call.options.get("--elastic_training") if call else None
         if option:
             message, where = "--elastic_training was removed in DeepSpeed 0.19.8", launch.script.locate(option.written)
-            yield Violation(where=where, message=message, hint="remove --elastic_training")
+            yield Violation(where, message, "remove --elastic_training")
 
 
 @building.rule("OPT008", ERROR, "init", deepspeed("runtime/engine.py:2235"), before=_WITHOUT_ONE_BIT)
@@ -53,4 +53,4 @@ def one_bit_optimizers_run_without_zero(config: Config) -> Violations:
     """
     if config.optimizer in _ONE_BIT and config.stage:
         message = f"type: {shown(config.value(_TYPE))} is refused with ZeRO stage {config.stage}"
-        yield Violation(where=config.locate(_TYPE), message=message, hint='use stage 0, or "AdamW"')
+        yield Violation(config.locate(_TYPE), message, 'use stage 0, or "AdamW"')

@@ -49,7 +49,7 @@ def norm_is_no_parameter(config: Config) -> Violations:
         edits = () if config.embedded else move_member(config.json, pointer, "", "gradient_clipping")
         edits = removed(config, pointer) if config.has(_CLIPPING) else edits
         where, hint = config.locate_key(pointer), "use the top-level gradient_clipping"
-        yield Violation(where=where, message=message, hint=hint, edits=edits)
+        yield Violation(where, message, hint, edits=edits)
 
 
 @configs.rule("OPT002", WARNING, "silent", deepspeed_now("runtime/config.py:264"))
@@ -64,7 +64,7 @@ def norm_is_called_clipping(config: Config) -> Violations:
         message = f"unknown key max_grad_norm: {shown(config.value(pointer))} has no effect"
         edits = () if config.embedded else rename_key(config.json, pointer, "gradient_clipping")
         where, hint = config.locate_key(pointer), "rename it gradient_clipping"
-        yield Violation(where=where, message=message, hint=hint, edits=edits)
+        yield Violation(where, message, hint, edits=edits)
 
 
 @configs.rule("OPT003", WARNING, "silent", deepspeed_now("runtime/constants.py:203"))
@@ -106,7 +106,7 @@ def optimizer_has_a_type(config: Config) -> Violations:
     block = config.block(_OPTIMIZER)
     if block and block.get("type") is None:
         message = f"optimizer has no type, so DeepSpeed ignores it: {', '.join(list(block)[:4])} with it"
-        yield Violation(where=config.locate_key(_OPTIMIZER), message=message, hint='add "type": "AdamW"')
+        yield Violation(config.locate_key(_OPTIMIZER), message, 'add "type": "AdamW"')
 
 
 @building.rule("OPT004", ERROR, "init", deepspeed_now("runtime/engine.py:2018"))
@@ -138,12 +138,12 @@ def hyperparameters_are_params(config: Config) -> Violations:
         if config.has(inner):
             message, edits = f"{message} {shown(used)} within them is used", removed(config, pointer)
             severity = Severity.NOTE if here == used else Severity.WARNING
-            yield Violation(where=where, message=message, hint=f"remove {key}", edits=edits, severity=severity)
+            yield Violation(where, message, f"remove {key}", edits=edits, severity=severity)
         else:
             message, hint = f"{message} the default is used", "move it into params"
             edits = () if config.embedded else move_member(config.json, pointer, _PARAMS, key)
             less = Severity.NOTE if here == _ADAMS_DEFAULTS.get(key, "") else None
-            yield Violation(where=where, message=message, hint=hint, edits=edits, severity=less)
+            yield Violation(where, message, hint, edits=edits, severity=less)
 
 
 @building.rule("OPT006", WARNING, "silent", deepspeed_now("runtime/engine.py:2489"))

@@ -63,7 +63,7 @@ def _unknown(config: Config, accepted: frozenset[str], message: str) -> Violatio
     for key in config.block(_PARAMS):
         if key not in accepted and key != "max_grad_norm":  # for which there is a rule of its own
             where, hint = config.locate_key(f"{_PARAMS}/{escape(key)}"), suggest(key, sorted(accepted))
-            yield Violation(where=where, message=message.format(key), hint=hint)
+            yield Violation(where, message.format(key), hint)
 
 
 @building.rule("OPT021", ERROR, "init", _CONSTRUCTORS)
@@ -187,5 +187,4 @@ def megatron_brings_its_optimizer(config: Config) -> Violations:
         if config.block(f"/{block}"):
             message = f"{block} has no effect: Megatron-DeepSpeed passes one that it builds from its arguments"
             where, edits = config.locate_key(f"/{block}"), removed(config, f"/{block}")
-            hint = "remove it, and use --lr, --lr-decay-style and so on"
-            yield Violation(where=where, message=message, hint=hint, edits=edits)
+            yield Violation(where, message, "remove it, and use --lr, --lr-decay-style and so on", edits=edits)

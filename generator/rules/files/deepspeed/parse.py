@@ -30,7 +30,7 @@ def keys_are_once(config: Config) -> Violations:
         line = config.json.lines.locate(duplicate.first).line
         where = config.json.lines.locate(duplicate.second, duplicate.pointer)
         message = f"duplicate key `{key}`, first on line {line}: {effect}"
-        yield Violation(where=where, message=message, hint="keep one of them", severity=severity)
+        yield Violation(where, message, "keep one of them", severity=severity)
 
 
 @ds_configs.rule("PARSE002", WARNING, "parse", deepspeed("runtime/config.py:699"))
@@ -48,9 +48,9 @@ def text_is_json(config: Config) -> Violations:
     message = f"{slips[0].what} is HJSON, not JSON{others}: DeepSpeed reads it,"
     message += " Transformers, accelerate and Megatron-DeepSpeed don't"
     yield Violation(
-        where=config.json.lines.locate(slips[0].start),
-        message=message,
-        hint="write strict JSON: double quotes, commas between members only, no comments",
+        config.json.lines.locate(slips[0].start),
+        message,
+        "write strict JSON: double quotes, commas between members only, no comments",
         severity=Severity.WARNING if config.consumer == "deepspeed" else Severity.ERROR,
         edits=() if any(slip.what == "a comment" for slip in slips) else edits_of(config, to_strict),
     )
@@ -66,11 +66,10 @@ def text_can_be_read(config: Config) -> Violations:
     broken = config.json.hjson_broken if config.consumer == "deepspeed" else config.json.broken
     if config.is_empty:
         hint = 'write {"train_batch_size": 256, "bf16": {"enabled": true}}'
-        yield Violation(where=config.locate(""), message="the file is empty: there is no config in it", hint=hint)
+        yield Violation(config.locate(""), "the file is empty: there is no config in it", hint)
     elif broken is not None and leftover(config) is None:
         where = config.json.lines.locate(broken.offset)
-        message = f"the config can't be read: {broken.message}"
-        yield Violation(where=where, message=message, hint=_correction(broken.message))
+        yield Violation(where, f"the config can't be read: {broken.message}", _correction(broken.message))
 
 
 def _correction(message: str) -> str:

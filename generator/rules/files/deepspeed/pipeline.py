@@ -36,7 +36,7 @@ def pipelines_stop_at_stage_1(run: Run) -> Violations:
     if run.config.stage in (2, 3):
         message = f"ZeRO stage {run.config.stage} with {world_of(run.submission).pipeline} pipeline stages is refused:"
         where, hint = run.config.locate(f"{ZERO}/stage"), "use stage 1, or one pipeline stage"
-        yield Violation(where=where, message=f"{message} at most stage 1 is accepted", hint=hint)
+        yield Violation(where, f"{message} at most stage 1 is accepted", hint)
 
 
 @_piped.rule("PIPE010", WARNING, "silent", deepspeed_now("runtime/engine.py:2662"))
@@ -50,7 +50,7 @@ def pipelines_reduce_at_the_end(run: Run) -> Violations:
     if config.stage == 1 and config.switch(pointer):
         message = f"overlap_comm: true has no effect with {world_of(run.submission).pipeline} pipeline stages"
         where, edits = config.locate(pointer), removed(config, pointer)
-        yield Violation(where=where, message=message, hint="remove overlap_comm", edits=edits)
+        yield Violation(where, message, "remove overlap_comm", edits=edits)
 
 
 @runs.rule("PIPE008", ERROR, "init", deepspeed_now("runtime/pipe/engine.py:135"))
@@ -66,7 +66,7 @@ def pipeline_flags_are_flags(run: Run) -> Violations:
             message = f"{key}: {shown(value)} is neither true nor false, which a PipelineModule's engine refuses"
             where, hint = run.config.locate(f"/pipeline/{key}"), f"set {key} to true or false"
             severity = None if world_of(run.submission).pipeline > 1 else Severity.WARNING
-            yield Violation(where=where, message=message, hint=hint, severity=severity)
+            yield Violation(where, message, hint, severity=severity)
 
 
 @configs.rule("PIPE009", WARNING, "silent", deepspeed_now("runtime/config.py:272; runtime/pipe/engine.py:135, :211"))

@@ -30,8 +30,7 @@ def hardware_computes_precision(run: Run) -> Violations:
         able = [known for known in ("bf16", "fp16") if cluster.accelerator.supports(known)]
         message = f"{kind} is enabled, which {cluster.accelerator.name} does not compute in"
         hint = f"enable {listed(able)} instead" if able else "train in fp32"
-        where = config.locate(f"{config.bf16 if kind == 'bf16' else '/fp16'}/enabled")
-        yield Violation(where=where, message=message, hint=hint)
+        yield Violation(config.locate(f"{config.bf16 if kind == 'bf16' else '/fp16'}/enabled"), message, hint)
 
 
 @configs.rule(
@@ -50,7 +49,7 @@ def loss_is_scaled(config: Config) -> Violations:
     if config.switch("/fp16/enabled") and scale is not None and 0 < scale <= 1:
         message = f"loss_scale: {shown(config.value(_LOSS_SCALE))} leaves fp16 gradients unscaled:"
         hint = "set loss_scale to 0 for dynamic scaling"
-        yield Violation(where=config.locate(_LOSS_SCALE), message=f"{message} small ones underflow to 0", hint=hint)
+        yield Violation(config.locate(_LOSS_SCALE), f"{message} small ones underflow to 0", hint)
 
 
 @configs.rule("PREC008", WARNING, "silent", deepspeed_now("runtime/engine.py:1799"))
@@ -70,7 +69,7 @@ def zero_trains_in_16_bits(config: Config) -> Violations:
     message = f"ZeRO stage {config.stage} without fp16 or bf16 trains in fp32:"
     message += " twice the memory, and not the tensor cores' full rate"
     where, severity = config.locate("/zero_optimization/stage"), Severity.NOTE if blocks else None
-    yield Violation(where=where, message=message, hint='add "bf16": {"enabled": true}', severity=severity)
+    yield Violation(where, message, 'add "bf16": {"enabled": true}', severity=severity)
 
 
 @configs.rule(
@@ -95,7 +94,7 @@ def low_precision_masters_are_offloaded(config: Config) -> Violations:
         why = "torch_adam is not DeepSpeedCPUAdam" if torch_adam else "the optimizer is not offloaded"
         message = f"{pointer.rpartition('/')[2]}: true requires optimizer offload with DeepSpeedCPUAdam, but {why}"
         hint = "remove torch_adam" if torch_adam else 'add "offload_optimizer": {"device": "cpu"}, or remove it'
-        yield Violation(where=config.locate(pointer), message=message, hint=hint)
+        yield Violation(config.locate(pointer), message, hint)
 
 
 @configs.rule("PREC015", ERROR, "init", deepspeed("runtime/engine.py:2070"), before=(0, 19, 8))
@@ -109,7 +108,7 @@ def amp_goes_alone(config: Config) -> Violations:
     other = f"ZeRO stage {config.stage}" if config.stage else kind
     if config.switch("/amp/enabled") and other:
         message, hint = f"amp is refused with {other}", 'use "bf16": {"enabled": true} without amp'
-        yield Violation(where=config.locate("/amp/enabled"), message=message, hint=hint)
+        yield Violation(config.locate("/amp/enabled"), message, hint)
 
 
 @configs.rule("PREC017", WARNING, "silent", deepspeed_now("runtime/precision_config.py:37"))
@@ -122,7 +121,7 @@ def one_bf16_block(config: Config) -> Violations:
     if config.value("/bf16") is not None and config.has("/bfloat16"):
         message = "bfloat16 has no effect: DeepSpeed reads bf16, which is there too"
         where, edits = config.locate_key("/bfloat16"), removed(config, "/bfloat16")
-        yield Violation(where=where, message=message, hint="remove bfloat16", edits=edits)
+        yield Violation(where, message, "remove bfloat16", edits=edits)
 
 
 @configs.rule("PREC021", ERROR, "training", deepspeed_now("runtime/engine.py:2957"), since=(0, 17, 6))
@@ -137,7 +136,7 @@ def inputs_are_cast_for_fp16(config: Config) -> Violations:
         message = "fp16.auto_cast: true casts the inputs to half although fp16 is off"
         message += f" and the model is {config.precision or 'fp32'}"
         where, edits = config.locate(pointer), removed(config, pointer)
-        yield Violation(where=where, message=message, hint="remove auto_cast", edits=edits)
+        yield Violation(where, message, "remove auto_cast", edits=edits)
 
 
 @configs.rule("PREC022", NOTE, "silent", deepspeed_now("runtime/fp16/loss_scaler.py:293"))
@@ -151,5 +150,4 @@ def dynamic_keys_scale_dynamically(config: Config) -> Violations:
     if config.switch("/fp16/enabled") and config.number(_LOSS_SCALE) and here:
         has = "has" if len(here) == 1 else "have"
         message = f"loss_scale: {shown(config.value(_LOSS_SCALE))} is static, so {', '.join(here)} {has} no effect"
-        hint = "set loss_scale to 0, or remove the others"
-        yield Violation(where=config.locate(_LOSS_SCALE), message=message, hint=hint)
+        yield Violation(config.locate(_LOSS_SCALE), message, "set loss_scale to 0, or remove the others")

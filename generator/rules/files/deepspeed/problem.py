@@ -66,7 +66,7 @@ class Place:
         """What is wrong with the value, or with the key itself."""
         where = self.config.locate_key(self.pointer) if at_key else self.config.locate(self.pointer)
         edits = edits_of(self.config, fix)
-        violation = Violation(where=where, message=message, hint=hint, severity=severity, edits=edits)
+        violation = Violation(where, message, hint, severity=severity, edits=edits)
         return Problem(rule=rule, violation=violation)
 
 

@@ -23,7 +23,7 @@ def one_half_precision(config: Config) -> Violations:
         if config.auto_precision:
             message = 'fp16 and bf16 are both enabled: DeepSpeed reads "auto" as true'
         hint = 'keep bf16 where the GPUs have it: write "fp16": {"enabled": false}'
-        yield Violation(where=config.locate(states[1]), message=message, hint=hint)
+        yield Violation(config.locate(states[1]), message, hint)
 
 
 @configs.rule("PREC030", ERROR, "parse", "deepspeedai/DeepSpeed deepspeed/runtime/config.py:204-214 @ 0.16.9")
@@ -39,7 +39,7 @@ def initial_scale_is_a_number(config: Config) -> Violations:
     value = config.value("/fp16/initial_scale_power", 16)
     if not isinstance(value, int | float) and not (value == "auto" and config.filled):
         message = f"`fp16.initial_scale_power` must be a number: DeepSpeed fails on {shown(value)}"
-        yield Violation(where=config.locate("/fp16/initial_scale_power"), message=message, hint="write 16")
+        yield Violation(config.locate("/fp16/initial_scale_power"), message, "write 16")
 
 
 @configs.rule("PREC009", ERROR, "parse", deepspeed("runtime/config.py:1037-1047"))
@@ -60,7 +60,7 @@ def half_precision_masters_need_zero(config: Config) -> Violations:
         if config.switch(pointer) and config.stage is not None and config.stage not in stages:
             accepted = "stage 2" if stages == (2,) else "stage 1, 2 or 3"
             message = f"{named(pointer)} requires ZeRO {accepted}; this is stage {config.stage}"
-            yield Violation(where=config.locate(pointer), message=message, hint='set "stage" to 2, or write false')
+            yield Violation(config.locate(pointer), message, 'set "stage" to 2, or write false')
 
 
 @configs.rule("PREC011", ERROR, "parse", deepspeed("runtime/config.py:1049"))
@@ -73,8 +73,7 @@ def bf16_states_need_bf16_masters(config: Config) -> Violations:
     states, masters = (f"{config.bf16}/{name}" for name in ("bf16_optimizer_states", "bf16_master_weights_and_grads"))
     if config.switch(states) and not config.switch(masters):
         message = "`bf16_optimizer_states` requires `bf16_master_weights_and_grads`, which is off"
-        hint = 'write "bf16_master_weights_and_grads": true'
-        yield Violation(where=config.locate(states), message=message, hint=hint)
+        yield Violation(config.locate(states), message, 'write "bf16_master_weights_and_grads": true')
 
 
 @configs.rule("PREC019", ERROR, "parse", deepspeed("runtime/config.py:239, :1029-1035"))
@@ -90,7 +89,7 @@ def reduction_is_known(config: Config) -> Violations:
         return
     if operation.lower() not in ("mean", "sum"):
         message = f"`gradient_allreduce_op` must be mean or sum, not {shown(operation)}"
-        yield Violation(where=config.locate(pointer), message=message, hint='write "mean"')
+        yield Violation(config.locate(pointer), message, 'write "mean"')
     against = {
         "ZeRO stage 3": config.stage == 3,
         "ZenFlow": isinstance(config.value(f"{ZERO}/zenflow"), dict),
@@ -98,7 +97,7 @@ def reduction_is_known(config: Config) -> Violations:
     }
     for name in (name for name, used in against.items() if used and operation.lower() == "sum"):
         message = f'`gradient_allreduce_op` is "sum", which is not supported with {name}'
-        yield Violation(where=config.locate(pointer), message=message, hint='write "mean"')
+        yield Violation(config.locate(pointer), message, 'write "mean"')
 
 
 @configs.rule("ZERO010", ERROR, "parse", deepspeed("runtime/zero/config.py:389-393"))
@@ -112,8 +111,7 @@ def partial_offload_needs_stage_3(config: Config) -> Violations:
     ratio = config.number(pointer) if config.schema.pydantic > 1 else None  # pydantic 1 never gets to the check
     if ratio is not None and ratio < 1 and stage not in (3, None):
         message = f"`ratio` {shown(ratio)} offloads a part of the optimizer: stage 3 only; this is stage {stage}"
-        hint = 'write "ratio": 1.0, or "stage": 3'
-        yield Violation(where=config.locate(pointer), message=message, hint=hint)
+        yield Violation(config.locate(pointer), message, 'write "ratio": 1.0, or "stage": 3')
 
 
 @configs.rule("ZERO080", ERROR, "parse", deepspeed_now("runtime/zero/config.py:390"))
@@ -127,4 +125,4 @@ def norm_is_left_out_at_stage_1_or_2(config: Config) -> Violations:
     checked = zero is not None and "compute_grad_norm_valid" in zero.checks
     if checked and config.stage not in (1, 2, None) and config.switch(pointer) is False:
         message = f"`compute_grad_norm` is off, which requires stage 1 or 2; this is stage {config.stage}"
-        yield Violation(where=config.locate(pointer), message=message, hint="remove it")
+        yield Violation(config.locate(pointer), message, "remove it")

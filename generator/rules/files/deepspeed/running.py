@@ -41,10 +41,10 @@ def steps_are_counted(config: Config) -> Violations:
         if config.consumer == "deepspeed":  # of a file; from a dict it is a float
             message = "steps_per_print: Infinity is text to hjson, with which DeepSpeed reads its config: TypeError"
             severity = Severity.ERROR
-        yield Violation(where=where, message=message, hint="write null for never", severity=severity)
+        yield Violation(where, message, "write null for never", severity=severity)
     elif isinstance(steps, float):
         message = f"steps_per_print: {shown(config.value(_PRINTED))} is a float, not an integer"
-        yield Violation(where=where, message=message, hint=f"set steps_per_print to {max(1, int(steps))}")
+        yield Violation(where, message, f"set steps_per_print to {max(1, int(steps))}")
 
 
 def is_endless(config: Config) -> bool:
@@ -133,7 +133,7 @@ def monitors_are_switched_on(config: Config) -> Violations:
     for name in _MONITORS:
         if config.block(f"/{name}") and not config.has(f"/{name}/enabled"):
             message = f"{name} has settings but is not enabled, so nothing is logged"
-            yield Violation(where=config.locate_key(f"/{name}"), message=message, hint='add "enabled": true')
+            yield Violation(config.locate_key(f"/{name}"), message, 'add "enabled": true')
 
 
 @configs.rule("MON007", WARNING, "silent", derived("runtime/config.py:620 of DeepSpeed 0.19.8 logs the whole config"))
@@ -149,7 +149,7 @@ def keys_are_not_shared(config: Config) -> Violations:
             if secret and not any(mark in str(value).lower() for mark in _PLACEHOLDERS):
                 message = f"{name} {key} is a secret in a file that is shared, logged and checkpointed"
                 hint = "set it in the environment: COMET_API_KEY, WANDB_API_KEY"
-                yield Violation(where=config.locate_key(f"/{name}/{key}"), message=message, hint=hint)
+                yield Violation(config.locate_key(f"/{name}/{key}"), message, hint)
 
 
 @configs.rule("MON008", WARNING, "silent", deepspeed_now("__init__.py:556"))

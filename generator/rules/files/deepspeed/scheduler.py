@@ -65,7 +65,7 @@ class Schedule(NamedTuple):
     def in_params(self, key: str, message: str, hint: str, severity: Severity | None = None) -> Violation:
         """A violation at a parameter, or at all of them."""
         where = self.config.locate(f"{PARAMS}/{key}" if key else PARAMS)
-        return Violation(where=where, message=message, hint=hint, severity=severity)
+        return Violation(where, message, hint, severity=severity)
 
 
 @subject("DeepSpeed config")
@@ -102,7 +102,7 @@ def scheduler_has_a_type(config: Config) -> Violations:
     block = config.block(SCHEDULER)
     if block and block.get("type") is None:
         message = f"scheduler has no type, so DeepSpeed ignores it: {', '.join(list(block)[:4])} with it"
-        yield Violation(where=config.locate_key(SCHEDULER), message=message, hint='add "type": "WarmupDecayLR"')
+        yield Violation(config.locate_key(SCHEDULER), message, 'add "type": "WarmupDecayLR"')
 
 
 @schedules.rule("OPT028", ERROR, "init", deepspeed_now("runtime/engine.py:1936"))
@@ -114,7 +114,7 @@ def scheduler_has_params(schedule: Schedule) -> Violations:
     """
     if schedule.config.value(PARAMS) is None:
         message = f"scheduler {shown(schedule.name)} has no params, and DeepSpeed requires them, even empty"
-        yield Violation(where=schedule.config.locate_key(SCHEDULER), message=message, hint='add "params": {}')
+        yield Violation(schedule.config.locate_key(SCHEDULER), message, 'add "params": {}')
 
 
 @schedules.rule("OPT009", ERROR, "init", deepspeed_now("runtime/engine.py:1929"))
@@ -160,7 +160,7 @@ def parameters_are_the_schedules(schedule: Schedule) -> Violations:
         if schedule.name == "WarmupCosineLR" and key in ("warmup_max_lr", "warmup_min_lr"):
             hint = "set the optimizer's lr, the highest rate; warmup_min_ratio and cos_min_ratio are shares of it"
         message = f"unknown parameter {key} of {schedule.name}: its constructor raises"
-        yield Violation(where=config.locate_key(f"{PARAMS}/{escape(key)}"), message=message, hint=hint)
+        yield Violation(config.locate_key(f"{PARAMS}/{escape(key)}"), message, hint)
 
 
 @_cycles.rule("OPT031", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:471"))

@@ -38,4 +38,4 @@ def unused(config: Config, pointers: Iterable[str], why: str) -> Violations:
             name = pointer.rpartition("/")[2]
             message = f"{name}: {shown(config.value(pointer))} has no effect {why}"
             edits = removed(config, pointer)
-            yield Violation(where=config.locate_key(pointer), message=message, hint=f"remove {name}", edits=edits)
+            yield Violation(config.locate_key(pointer), message, f"remove {name}", edits=edits)

@@ -57,8 +57,7 @@ def _problems(config: Config) -> Iterator[Problem]:
     left = leftover(config)
     if left is not None:
         message = f"unfilled placeholder `{printable(left[1])[:80]}`: the config can't be read"
-        where = config.json.lines.locate(left[0])
-        yield Problem(rule="PARSE015", violation=Violation(where=where, message=message, hint=FILL))
+        yield Problem(rule="PARSE015", violation=Violation(config.json.lines.locate(left[0]), message, FILL))
     if config.json.broken is not None or top is None:
         return
     if isinstance(data, dict):

@@ -47,7 +47,7 @@ def zenflow_offloads(config: Config) -> Violations:
     """
     if config.offload("optimizer") == "none":
         message, hint = "zenflow requires offload_optimizer", 'add "offload_optimizer": {"device": "cpu"}'
-        yield Violation(where=config.locate_key(_ZENFLOW), message=message, hint=hint)
+        yield Violation(config.locate_key(_ZENFLOW), message, hint)
 
 
 @_zenflows.rule("ZERO058", ERROR, "init", deepspeed_now("runtime/zenflow/engine.py:37"), since=(0, 17, 6))
@@ -61,10 +61,10 @@ def zenflow_selects_one_way(config: Config) -> Violations:
     where = config.locate(_SELECT)
     if strategy == "auto" and isinstance(interval, int) and not isinstance(interval, bool):
         message = f'select_interval: {interval} is refused with select_strategy: "auto", which decides it'
-        yield Violation(where=where, message=message, hint='set select_strategy to "step" or "epoch"')
+        yield Violation(where, message, 'set select_strategy to "step" or "epoch"')
     elif strategy in ("step", "epoch") and interval == "auto":
         message = f'select_strategy: "{strategy}" requires a select_interval that is a number'
-        yield Violation(where=where, message=message, hint="write a number of steps or epochs")
+        yield Violation(where, message, "write a number of steps or epochs")
 
 
 @_zenflows.rule("ZERO059", ERROR, "init", deepspeed_now("runtime/zenflow/engine.py:62"), since=(0, 17, 6))
@@ -119,7 +119,7 @@ def zenflow_has_params(config: Config) -> Violations:
     if not isinstance(config.value(_PARAMS), dict):
         message = "zenflow builds its own AdamW from the optimizer's params, but the config has none"
         hint = 'add "optimizer": {"type": "AdamW", "params": {"lr": ...}}'
-        yield Violation(where=config.locate_key(_ZENFLOW), message=message, hint=hint)
+        yield Violation(config.locate_key(_ZENFLOW), message, hint)
 
 
 @_below_stage_3.rule("ZERO063", ERROR, "init", deepspeed_now(f"{_LOW}:84"), since=(0, 17, 6))
@@ -134,4 +134,4 @@ def zenflow_params_are_torchs(config: Config) -> Violations:
         if config.has(pointer):
             message = f"unknown parameter {key} of torch's AdamW, which zenflow builds: its constructor raises"
             where, edits = config.locate_key(pointer), removed(config, pointer)
-            yield Violation(where=where, message=message, hint=f"remove {key}", edits=edits)
+            yield Violation(where, message, f"remove {key}", edits=edits)

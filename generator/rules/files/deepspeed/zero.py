@@ -43,7 +43,7 @@ def zero_has_a_stage(config: Config) -> Violations:
     block = config.block(ZERO)
     if block and "stage" not in block:
         message = f"zero_optimization has no stage, so it is 0: {_listed(block)} no effect"
-        yield Violation(where=config.locate_key(ZERO), message=message, hint='set "stage" to 1, 2 or 3')
+        yield Violation(config.locate_key(ZERO), message, 'set "stage" to 1, 2 or 3')
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -64,8 +64,7 @@ def stage_0_has_no_settings(config: Config) -> Violations:
     others = [key for key in block if key != "stage" and not key.startswith(("offload_", "cpu_offload"))]
     if others and config.stage == 0 and block.get("stage", "auto") != "auto":
         message = f"stage: 0 turns ZeRO off: {_listed(others)} no effect"
-        hint = "use stage 1, 2 or 3, or remove the others"
-        yield Violation(where=config.locate(_STAGE), message=message, hint=hint)
+        yield Violation(config.locate(_STAGE), message, "use stage 1, 2 or 3, or remove the others")
 
 
 @configs.rule("ZERO011", WARNING, "silent", deepspeed_now("runtime/engine.py:2669"))
@@ -121,8 +120,7 @@ def autotp_stops_at_stage_2(config: Config) -> Violations:
     size = config.whole("/tensor_parallel/autotp_size")
     if size and size > 1 and config.stage == 3:
         message = f"autotp_size: {size} is refused with ZeRO stage 3: this DeepSpeed accepts at most stage 2"
-        hint = "use stage 2, or DeepSpeed 0.19.4 or later"
-        yield Violation(where=config.locate(_STAGE), message=message, hint=hint)
+        yield Violation(config.locate(_STAGE), message, "use stage 2, or DeepSpeed 0.19.4 or later")
 
 
 @building.rule("ZERO021", ERROR, "init", deepspeed_now("runtime/engine.py:2299; runtime/zero/utils.py:45"))
@@ -136,8 +134,7 @@ def optimizers_are_tested_with_zero(config: Config) -> Violations:
     if untested and config.stage and config.switch("/zero_allow_untested_optimizer") is False:
         message = f"optimizer {shown(config.value('/optimizer/type'))} is untested with ZeRO stage {config.stage}"
         hint = 'use AdamW, or set "zero_allow_untested_optimizer" to true'
-        where = config.locate("/optimizer/type")
-        yield Violation(where=where, message=f"{message}, so DeepSpeed refuses it", hint=hint)
+        yield Violation(config.locate("/optimizer/type"), f"{message}, so DeepSpeed refuses it", hint)
 
 
 @building.rule("ZERO042", ERROR, "init", deepspeed("runtime/zero/utils.py:45"))
@@ -150,7 +147,7 @@ def lamb_needs_whole_tensors(config: Config) -> Violations:
     if config.optimizer == "lamb" and config.stage:
         message = f"optimizer {shown(config.value('/optimizer/type'))} with ZeRO stage {config.stage}"
         message += " computes its trust ratio over flat partitions, not layers"
-        yield Violation(where=config.locate("/optimizer/type"), message=message, hint="use stage 0, or AdamW")
+        yield Violation(config.locate("/optimizer/type"), message, "use stage 0, or AdamW")
 
 
 def has_bf16_optimizer(config: Config) -> bool:

@@ -29,8 +29,7 @@ def buckets_are_counts(config: Config) -> Violations:
         if size is not None and size > _LARGE_BUCKET:
             name, memory = pointer.rpartition("/")[2], f"{2 * size / 1e9:,.0f} GB in 16 bits"
             message = f"{name}: {shown(config.value(pointer))} counts elements: the buffer may need {memory}"
-            hint = f"set {name} to 500000000, the default, or less"
-            yield Violation(where=config.locate(pointer), message=message, hint=hint)
+            yield Violation(config.locate(pointer), message, f"set {name} to 500000000, the default, or less")
 
 
 @runs.rule("ZERO023", WARNING, "silent", deepspeed_now("runtime/zero/config.py:377"))
@@ -44,7 +43,7 @@ def overlap_is_decided(run: Run) -> Violations:
     if config.stage == 2 and not config.has(f"{ZERO}/overlap_comm") and world_of(submission).pipeline == 1:
         message = "overlap_comm is not set, and its default is true only at stage 3:"
         message += " gradients are reduced while nothing is computed"
-        yield Violation(where=config.locate(_STAGE), message=message, hint='set "overlap_comm" to true')
+        yield Violation(config.locate(_STAGE), message, 'set "overlap_comm" to true')
 
 
 @runs.rule("ZERO040", WARNING, "silent", derived("nothing is sharded over one rank"))
@@ -59,7 +58,7 @@ def sharding_needs_replicas(run: Run) -> Violations:
     if config.stage and world.replicas is not None and world.replicas * world.context == 1 and not offloads:
         gpus = f"{world.gpus} GPU{'' if world.gpus == 1 else 's'}"
         message = f"stage: {config.stage} on {gpus} has one replica, so nothing to shard over: overhead without saving"
-        yield Violation(where=config.locate(_STAGE), message=message, hint="use stage 0, or more replicas")
+        yield Violation(config.locate(_STAGE), message, "use stage 0, or more replicas")
 
 
 @configs.rule("ZERO039", WARNING, "silent", deepspeed("runtime/engine.py:5592"))
@@ -73,7 +72,7 @@ def checkpoints_hold_weights(config: Config) -> Violations:
     if config.filled and config.stage == 3 and config.switch(pointer) is False:
         message = "stage3_gather_16bit_weights_on_model_save is off: the model that is saved has no usable weights"
         hint = 'set "stage3_gather_16bit_weights_on_model_save" to true, or run zero_to_fp32.py afterwards'
-        yield Violation(where=config.locate(pointer if config.has(pointer) else _STAGE), message=message, hint=hint)
+        yield Violation(config.locate(pointer if config.has(pointer) else _STAGE), message, hint)
 
 
 @runs.rule("ZERO022", WARNING, "training", deepspeed("runtime/zero/stage_1_and_2.py:1627"))
@@ -89,5 +88,4 @@ def unused_parameters_are_allowed(run: Run) -> Violations:
         moe = model is not None and model.experts > 0
         which = "this model's experts may get none" if moe else "frozen weights, experts and adapters may get none"
         message = f"ignore_unused_parameters: false ends the job when a parameter gets no gradient: {which}"
-        hint = "set ignore_unused_parameters to true, the default"
-        yield Violation(where=config.locate(pointer), message=message, hint=hint)
+        yield Violation(config.locate(pointer), message, "set ignore_unused_parameters to true, the default")

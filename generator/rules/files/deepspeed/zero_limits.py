@@ -27,8 +27,7 @@ def buckets_are_even(config: Config) -> Violations:
     size = config.whole(pointer)
     if config.stage in (1, 2) and size is not None and size % 2 and not has_bf16_optimizer(config):
         message = f"allgather_bucket_size: {shown(config.value(pointer))} is odd"
-        hint = f"set allgather_bucket_size to {size + 1}"
-        yield Violation(where=config.locate(pointer), message=message, hint=hint)
+        yield Violation(config.locate(pointer), message, f"set allgather_bucket_size to {size + 1}")
 
 
 def _scaled_before(config: Config, stage: int) -> Violations:
@@ -42,7 +41,7 @@ def _scaled_before(config: Config, stage: int) -> Violations:
         message = f"{pointer[1:]}: {shown(config.value(pointer))} is refused at stage {stage} with reduce_scatter,"
         where, hint = config.locate(pointer), f"remove {pointer[1:]}, or set reduce_scatter to false"
         edits = removed(config, pointer)
-        yield Violation(where=where, message=f"{message} which is its default", hint=hint, edits=edits)
+        yield Violation(where, f"{message} which is its default", hint, edits=edits)
 
 
 @configs.rule("ZERO016", ERROR, "init", deepspeed_now("runtime/zero/stage_1_and_2.py:346"))
@@ -77,7 +76,7 @@ def stage_1_is_the_new_one(config: Config) -> Violations:
     if config.switch(pointer) and config.stage:
         message = "legacy_stage1: true is refused: DeepSpeed 0.5.9 removed it"
         where, edits = config.locate(pointer), removed(config, pointer)
-        yield Violation(where=where, message=message, hint="remove legacy_stage1", edits=edits)
+        yield Violation(where, message, "remove legacy_stage1", edits=edits)
 
 
 @configs.rule("ZERO019", WARNING, "silent", deepspeed_now("runtime/engine.py:2758"))
@@ -92,7 +91,7 @@ def stage_3_saves_rigid_checkpoints(config: Config) -> Violations:
         message = "elastic_checkpoint: true has no effect at stage 3:"
         message += " checkpoints are for as many replicas as wrote them"
         where, edits = config.locate(pointer), removed(config, pointer)
-        yield Violation(where=where, message=message, hint="remove it, and use universal checkpoints", edits=edits)
+        yield Violation(where, message, "remove it, and use universal checkpoints", edits=edits)
 
 
 @configs.rule(
@@ -115,7 +114,7 @@ def muon_reduces_whole_gradients(config: Config) -> Violations:
         offload = " and offload_optimizer" if offloaded else ""
         message = f"Muon at stage {config.stage} is refused with reduce_scatter, which is its default,{offload}"
         where = config.locate(pointer if config.has(pointer) else "/optimizer/type")
-        yield Violation(where=where, message=message.rstrip(","), hint='set "reduce_scatter" to false')
+        yield Violation(where, message.rstrip(","), 'set "reduce_scatter" to false')
 
 
 @runs.rule("ZERO036", ERROR, "init", deepspeed_now("runtime/engine.py:2031"), since=(0, 19, 4))
@@ -134,7 +133,7 @@ def callers_overlap_at_stage_2(run: Run) -> Violations:
     others += ["compile.deepcompile"] if config.switch("/compile/deepcompile") else []
     if others:
         message = f"managed_gradient_accumulation: false is refused with {', '.join(others)}"
-        yield Violation(where=config.locate(pointer), message=message, hint="remove it, or the others")
+        yield Violation(config.locate(pointer), message, "remove it, or the others")
 
 
 @configs.rule(
@@ -164,7 +163,7 @@ def norms_are_computed_for_clipping(config: Config) -> Violations:
     if reasons:
         message = f"compute_grad_norm: false is refused: {', '.join(reasons)}"
         hint = "set it to true, or gradient_clipping to 0 without the others"
-        yield Violation(where=config.locate(pointer), message=message, hint=hint)
+        yield Violation(config.locate(pointer), message, hint)
 
 
 @configs.rule("ZERO037", WARNING, "silent", deepspeed_now("runtime/zero/stage_1_and_2.py:300"))
@@ -178,4 +177,4 @@ def offload_copies_contiguous_gradients(config: Config) -> Violations:
     if config.stage in (1, 2) and config.offloads("optimizer") and config.switch(pointer) is False:
         message = "contiguous_gradients: false has no effect: offload turns it on"
         where, edits = config.locate(pointer), removed(config, pointer)
-        yield Violation(where=where, message=message, hint="remove contiguous_gradients", edits=edits)
+        yield Violation(where, message, "remove contiguous_gradients", edits=edits)

@@ -31,7 +31,7 @@ def second_partitions_divide_the_gpus(run: Run) -> Violations:
         message = f"zero_hpz_partition_size: {size} does not divide {gpus} GPUs"
         fits = [d for d in divisors(gpus) if 1 < d < gpus]
         hint = f"set zero_hpz_partition_size to {listed(fits[:6])}" if fits else "remove it"
-        yield Violation(where=config.locate(_HPZ), message=message, hint=hint)
+        yield Violation(config.locate(_HPZ), message, hint)
 
 
 @runs.rule("ZERO027", WARNING, "silent", "deepspeedai/DeepSpeed docs/_tutorials/zeropp.md:28 @ 0.19.6")
@@ -47,8 +47,7 @@ def second_partitions_stay_in_a_node(run: Run) -> Violations:
         crosses = size > per_node
         effect = "its gathers cross nodes" if crosses else f"each of the {per_node} GPUs keeps more than it must"
         message = f"zero_hpz_partition_size: {size} on nodes of {per_node} GPUs: {effect}"
-        hint = f"set zero_hpz_partition_size to {per_node}"
-        yield Violation(where=config.locate(_HPZ), message=message, hint=hint)
+        yield Violation(config.locate(_HPZ), message, f"set zero_hpz_partition_size to {per_node}")
 
 
 @runs.rule("ZERO028", ERROR, "init", deepspeed_now("utils/groups.py:738"))
@@ -62,7 +61,7 @@ def quantized_gradients_fill_nodes(run: Run) -> Violations:
     if config.switch(_GRADIENTS) and gpus and per_node and gpus > per_node and gpus % per_node:
         message = f"zero_quantized_gradients: {gpus} GPUs are not a multiple of the {per_node} GPUs per node"
         hint = f"use {listed(neighbours(per_node, gpus))} GPUs, or remove it"
-        yield Violation(where=config.locate(_GRADIENTS), message=message, hint=hint)
+        yield Violation(config.locate(_GRADIENTS), message, hint)
 
 
 @configs.rule("ZERO029", ERROR, "init", deepspeed_now("runtime/zero/stage3.py:390"))
@@ -75,7 +74,7 @@ def quantized_gradients_scatter(config: Config) -> Violations:
     pointer = f"{ZERO}/reduce_scatter"
     if config.stage == 3 and config.switch(_GRADIENTS) and config.switch(pointer) is False:
         message = "zero_quantized_gradients: true is refused with reduce_scatter: false"
-        yield Violation(where=config.locate(pointer), message=message, hint="set reduce_scatter to true")
+        yield Violation(config.locate(pointer), message, "set reduce_scatter to true")
 
 
 @configs.rule("ZERO031", WARNING, "training", deepspeed_now("runtime/zero/stage3.py:2189"))
@@ -87,7 +86,7 @@ def frozen_weights_are_half(config: Config) -> Violations:
     """
     if config.stage == 3 and config.switch(_FROZEN) and config.precision == "bf16":
         message = "zero_quantized_nontrainable_weights: true with bf16: quantize_nontrainable_params() requires fp16"
-        yield Violation(where=config.locate(_FROZEN), message=message, hint="use fp16, where the script calls it")
+        yield Violation(config.locate(_FROZEN), message, "use fp16, where the script calls it")
 
 
 @configs.rule(
@@ -107,8 +106,7 @@ def quantized_weights_are_half(config: Config) -> Violations:
         if config.stage == 3 and config.switch(pointer) and config.precision == "bf16":
             name = pointer.rpartition("/")[2]
             message = f"{name}: true with bf16: up to DeepSpeed 0.19.5 the kernel reads bf16's bits as fp16's"
-            hint = "use fp16, or DeepSpeed 0.19.6 or later"
-            yield Violation(where=config.locate(pointer), message=message, hint=hint)
+            yield Violation(config.locate(pointer), message, "use fp16, or DeepSpeed 0.19.6 or later")
 
 
 @configs.rule("ZERO032", WARNING, "silent", deepspeed_now("runtime/engine.py:2669"))
@@ -139,10 +137,9 @@ def mics_shards_divide_the_gpus(run: Run) -> Violations:
         return
     if gpus and gpus % size:
         message = f"mics_shard_size: {size} does not divide {gpus} GPUs"
-        yield Violation(where=where, message=message, hint=f"set mics_shard_size to {listed(divisors(gpus)[:8])}")
+        yield Violation(where, message, f"set mics_shard_size to {listed(divisors(gpus)[:8])}")
     if config.offloads("optimizer") or config.offloads("param"):
-        message = f"mics_shard_size: {size} is refused with offload"
-        yield Violation(where=where, message=message, hint="remove one of the two")
+        yield Violation(where, f"mics_shard_size: {size} is refused with offload", "remove one of the two")
 
 
 @runs.rule("ZERO056", WARNING, "silent", deepspeed_now("runtime/zero/config.py:221"))
@@ -158,4 +155,4 @@ def persistent_parameters_are_small(run: Run) -> Violations:
         message = f"stage3_param_persistence_threshold: {shown(config.value(pointer))} keeps every matrix of"
         message += f" {model.hidden} × {model.hidden} = {model.hidden**2} parameters whole on every GPU"
         hint = f"set stage3_param_persistence_threshold to {10 * model.hidden} (10 × the hidden size)"
-        yield Violation(where=config.locate(pointer), message=message, hint=hint)
+        yield Violation(config.locate(pointer), message, hint)

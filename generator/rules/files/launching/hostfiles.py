@@ -39,8 +39,7 @@ def lines_are_hosts_with_slots(hostfile: Hostfile) -> Violations:
     """
     refuses, seen = "DeepSpeed's launcher refuses the hostfile", set[str]()
     if not hostfile.entries:
-        message = "the hostfile names no host"
-        yield Violation(hostfile.locate(0), message, "write a line such as worker-0 slots=8")
+        yield Violation(hostfile.locate(0), "the hostfile names no host", "write a line such as worker-0 slots=8")
     for entry in hostfile.entries:
         where = hostfile.locate(entry)
         if entry.slots is None:

@@ -174,8 +174,7 @@ def ramp_up_is_whole(run: MegatronRun) -> Violations:
     if numbers is None:
         return
     if len(numbers) != 3:
-        message = f"{_RAMP_UP} has {len(numbers)} values, not 3: start, increment, samples"
-        yield at(run, _RAMP_UP, message, _EXAMPLE)
+        yield at(run, _RAMP_UP, f"{_RAMP_UP} has {len(numbers)} values, not 3: start, increment, samples", _EXAMPLE)
         return
     start, step, samples = numbers
     if min(numbers) < 1:

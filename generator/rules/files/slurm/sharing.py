@@ -60,8 +60,7 @@ def _shared(request: Request, array: Argument[str], launch: Launch) -> Violation
     port = None if request.has("--exclusive") else fixed_port(launch)
     if port is not None:
         message = f"{port.text}, for all jobs of {array}, which may run on one node"
-        hint = f"write {port.instead(f'$(({port.number} + SLURM_ARRAY_TASK_ID))')}"
-        yield Violation(port.where, message, hint)
+        yield Violation(port.where, message, f"write {port.instead(f'$(({port.number} + SLURM_ARRAY_TASK_ID))')}")
 
 
 def _folders(launch: Launch) -> Iterator[tuple[str, Word, str]]:
