@@ -57,8 +57,7 @@ def fits_device(job: Job, layout: Layout, memory: Memory) -> Judgement:
     """The fullest stage fits in device memory at the upper end of its estimate, with the job's headroom kept free.
 
     Prevents: CUDA out of memory, at the first step or hours later when a long batch or a checkpoint comes.
-    Fix: use more GPUs, a higher zero_stage, recompute: full, offload, or a smaller micro_batch, as `dsgen plan` does
-    """
+    Fix: use more GPUs, a higher zero_stage, recompute: full, offload, or a smaller micro_batch, as `dsgen plan` does"""
     limit, high = device_limit_bytes(job, memory), required_band(memory).high
     yield high <= limit
     message = (
@@ -73,8 +72,7 @@ def fits_host(job: Job, layout: LayoutLike, memory: Memory) -> Judgement:
     """What is offloaded fits in the node's memory, where that is known.
 
     Prevents: The kernel kills the process (exit code -9) or Slurm ends the step out of memory, without a Python error.
-    Fix: use more nodes, nodes with more memory, or offload: none
-    """
+    Fix: use more nodes, nodes with more memory, or offload: none"""
     capacity = job.cluster.host_memory_bytes
     yield memory.host_bytes_per_node <= (float("inf") if capacity is None else capacity)
     less = Offload.NONE if layout.offload == Offload.OPTIMIZER else Offload.OPTIMIZER

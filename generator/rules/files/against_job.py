@@ -71,8 +71,7 @@ def stage_is_the_jobs(planned: tuple[Job, Config]) -> Violations:
     """The DeepSpeed config has the ZeRO stage that the job spec pins.
 
     Prevents: No error: memory and speed are those of another ZeRO stage than planned.
-    Fix: write the pinned stage into the config, or regenerate it from the spec
-    """
+    Fix: write the pinned stage into the config, or regenerate it from the spec"""
     (job, config), pointer = planned, "/zero_optimization/stage"
     stage = job.pins.zero_stage
     if stage is not None and config.value(pointer) != "auto" and config.stage not in (None, stage):
@@ -85,8 +84,7 @@ def precision_is_the_jobs(planned: tuple[Job, Config]) -> Violations:
     """The DeepSpeed config has the precision of the job.
 
     Prevents: No error: training runs in another precision than planned, at twice the memory for fp32.
-    Fix: enable one of bf16 and fp16, the job's
-    """
+    Fix: enable one of bf16 and fp16, the job's"""
     job, config = planned
     wanted, written = job.training.precision, config.precision
     if wanted == "fp8" or config.auto_precision:
@@ -103,8 +101,7 @@ def batch_is_the_jobs(submission: Submission) -> Violations:
     """The DeepSpeed config and the Megatron arguments have the global batch of the job.
 
     Prevents: No error: another batch than planned, so another learning curve.
-    Fix: write the job's global_batch into the config and the arguments
-    """
+    Fix: write the job's global_batch into the config and the arguments"""
     if submission.job is None:
         return
     wanted, text = submission.job.training.global_batch, "the job's global_batch is"
@@ -124,8 +121,7 @@ def sequence_is_the_jobs(found: _Arguments) -> Violations:
     """The Megatron arguments have the job's sequence length.
 
     Prevents: No error: another sequence length than planned, so another memory need, speed and number of tokens.
-    Fix: write the job's sequence_length into the arguments
-    """
+    Fix: write the job's sequence_length into the arguments"""
     planned = found.job.training.sequence_length if found.job else None
     yield from found.differ("--seq-length", planned, "the job's sequence_length is")
 
@@ -135,8 +131,7 @@ def model_is_the_jobs(found: _Arguments) -> Violations:
     """The Megatron arguments have the model of the job.
 
     Prevents: No error: another model is trained than the one asked for.
-    Fix: write the model's shape into the arguments
-    """
+    Fix: write the model's shape into the arguments"""
     if found.model is not None:
         for option, attribute in _SHAPE:
             yield from found.differ(option, getattr(found.model, attribute), f"{found.model.name} has")
@@ -147,8 +142,7 @@ def degrees_are_the_jobs(found: _Arguments) -> Violations:
     """The Megatron arguments have the degrees that the job's spec pins.
 
     Prevents: No error: another layout than the one that was planned and estimated.
-    Fix: write the pinned degrees into the arguments
-    """
+    Fix: write the pinned degrees into the arguments"""
     if found.job is not None:
         for option, name in _DEGREES:
             yield from found.differ(option, getattr(found.job.pins, name), f"the job pins {name}:")
@@ -159,8 +153,7 @@ def one_value_for_a_variable(submission: Submission) -> Violations:
     """A variable has one value in all files that set it for the job.
 
     Prevents: No error: the job runs with another value than the spec says.
-    Fix: write one value in both
-    """
+    Fix: write one value in both"""
     wanted = dict(submission.job.launch.environment) if submission.job else {}
     for script in submission.commands:
         for found in script.shell.assignments:

@@ -28,8 +28,7 @@ def gpus_agree(submission: Submission) -> Violations:
     """Every document of a submission counts the same GPUs, and starts one process on each.
 
     Prevents: The rendezvous waits for processes that never start, or ranks get no GPU; batch sizes are wrong.
-    Fix: write the same nodes × GPUs in the scheduler's options, the launcher's and the config
-    """
+    Fix: write the same nodes × GPUs in the scheduler's options, the launcher's and the config"""
     world = world_of(submission)
     for claim, trusted in _contradictions(submission, (*world.claims_on("GPUs"), *world.claims_on("processes"))):
         what = "processes" if claim.quantity == "processes" else "GPUs"
@@ -45,8 +44,7 @@ def nodes_agree(submission: Submission) -> Violations:
     """Every document of a submission counts the same nodes.
 
     Prevents: The rendezvous waits for nodes that never come, or allocated nodes are unused.
-    Fix: write the same number of nodes in the scheduler's and the launcher's options; $SLURM_NNODES is always right
-    """
+    Fix: write the same number of nodes in the scheduler's and the launcher's options; $SLURM_NNODES is always right"""
     for claim, trusted in _contradictions(submission, world_of(submission).claims_on("nodes")):
         nodes = f"{claim.value} node{'s' * (claim.value != 1)}"
         message = f"{claim.text} is {nodes}, but {_place(trusted)} is {trusted.value}"
@@ -58,8 +56,7 @@ def gpus_per_node_agree(submission: Submission) -> Violations:
     """Every document of a submission uses the same number of GPUs of a node, and all that the node has.
 
     Prevents: No error where it is fewer: unused GPUs. Where it is more: CUDA error, invalid device ordinal.
-    Fix: start as many processes per node as it has GPUs
-    """
+    Fix: start as many processes per node as it has GPUs"""
     world = world_of(submission)
     for claim, trusted in _contradictions(submission, world.claims_on("GPUs per node")):
         more = claim.value > trusted.value
@@ -99,8 +96,7 @@ def one_config_is_named(submission: Submission) -> Violations:
     """Where a job has several DeepSpeed configs, a launch line says which is used.
 
     Prevents: No error: another config than the one checked may be the one that is used.
-    Fix: add --deepspeed_config with the path of the one that is meant
-    """
+    Fix: add --deepspeed_config with the path of the one that is meant"""
     programs = [launch for launch in submission.launches if launch.program is not None]
     configs = submission.configs
     if len(configs) > 1 and used_config(submission) is None and len(programs) == 1:
@@ -115,8 +111,7 @@ def named_config_is_there(submission: Submission) -> Violations:
     """The DeepSpeed config that a launch line or another config names exists.
 
     Prevents: Expected a string path to an existing deepspeed config, or a dictionary or a valid base64.
-    Fix: correct the path of the config, on a file system that every node has
-    """
+    Fix: correct the path of the config, on a file system that every node has"""
     present = sorted({config.name for config in submission.configs})
     for link in references(submission):
         if link.kind != "DeepSpeed config" or link.name in present or _exists(link.path, link.where.path):
@@ -143,8 +138,7 @@ def named_files_are_there(submission: Submission) -> Violations:
     """A hostfile that a launch line names is among the files of the submission.
 
     Prevents: The program stops at start because the file doesn't exist, or reads another one than was checked.
-    Fix: use the name of a file of the submission
-    """
+    Fix: use the name of a file of the submission"""
     present = {PurePath(hostfile.path).name for hostfile in submission.hostfiles}
     for link in references(submission) if present else ():
         if link.kind == "hostfile" and link.name not in present:

@@ -102,8 +102,7 @@ def fits_device(need: Need) -> Violations:
     """What a run keeps on its fullest GPU fits there.
 
     Prevents: CUDA out of memory in the first steps
-    Fix: shard, divide, recompute or offload more
-    """
+    Fix: shard, divide, recompute or offload more"""
     job, layout, ledger = need.job, need.layout, need.ledger
     surely = ledger.required_bytes > ledger.capacity_bytes
     if _DEVICE.columns.holds(job, layout, ledger) or not (surely or need.whole):
@@ -126,8 +125,7 @@ def fits_host(need: Need) -> Violations:
     """What a run offloads fits in the memory of its nodes.
 
     Prevents: The node's out-of-memory killer ends the run: exit code -9.
-    Fix: offload less, or use more nodes
-    """
+    Fix: offload less, or use more nodes"""
     if need.on_host and not _HOST.columns.holds(need.job, need.layout, need.ledger):
         cluster = need.job.cluster
         message = f"what is offloaded needs about {_gib(need.ledger.host_bytes_per_node)} of host memory a node;"
@@ -142,8 +140,7 @@ def fits_request(submission: Submission) -> Violations:
     """A Slurm job asks for the host memory that its offload needs.
 
     Prevents: Slurm kills the job when it passes what it asked for: exit code -9, or an oom_kill event.
-    Fix: use --mem=0, or as much as the offloaded states need
-    """
+    Fix: use --mem=0, or as much as the offloaded states need"""
     requests = list(blocks(submission)) if submission.scripts else []
     for need in needs(submission) if requests else ():
         needed = need.ledger.host_bytes_per_node
@@ -166,8 +163,7 @@ def stage_three_is_needed(need: Need) -> Violations:
     """ZeRO stage 3 is for models that stage 2 leaves little room for: it gathers every parameter twice a step.
 
     Prevents: No error: half as much communication again as stage 2, for memory that nothing uses.
-    Fix: use stage 2
-    """
+    Fix: use stage 2"""
     job, layout = need.job, need.layout
     if need.whole or need.planned or layout.zero_stage != 3 or layout.offload != Offload.NONE:
         return

@@ -25,8 +25,7 @@ def nvme_folder_is_the_nodes_own(config: Config) -> Violations:
     """Offloading to NVMe goes to a disk of the node's own.
 
     Prevents: No error: steps take minutes, and the file system is slow for everybody. A guess by the path's name.
-    Fix: use the node's own disk
-    """
+    Fix: use the node's own disk"""
     for place in _OFFLOADS:
         path = config.value(f"{place}/nvme_path")
         if config.text(f"{place}/device") == "nvme" and isinstance(path, str) and _SHARED.match(path):
@@ -46,8 +45,7 @@ def model_is_loaded_in_parts(submission: Submission) -> Violations:
     """With ZeRO-3 accelerate loads the model in parts: zero3_init_flag.
 
     Prevents: Killed: one node's memory holds eight copies of the model.
-    Fix: set zero3_init_flag to true
-    """
+    Fix: set zero3_init_flag to true"""
     for config in submission.accelerate_configs:
         if config.zero_stage == 3 and config.deepspeed.get("zero3_init_flag") is False:
             message = f"zero_stage: 3 with zero3_init_flag: false: {_WHOLE}"

@@ -15,8 +15,7 @@ def calibration_names_constants(job: Job) -> Violations:
     """A calibration's factors are of constants that the time model has.
 
     Prevents: The factor would be lost, and the estimate with it: the model has renamed or dropped the constant since.
-    Fix: run dsgen calibrate with the same runs and this version
-    """
+    Fix: run dsgen calibrate with the same runs and this version"""
     unknown = [name for name, _ in job.calibration.factors if name not in NAMES]
     if unknown:
         near = closest(unknown[0], NAMES)

@@ -15,8 +15,7 @@ def gpus_fill_nodes(job: Job) -> Violations:
     """A job on more than one node uses whole nodes.
 
     Prevents: torchrun waits for ranks that never come, until the rendezvous times out.
-    Fix: set gpus to a multiple of a node's, or set `nodes`
-    """
+    Fix: set gpus to a multiple of a node's, or set `nodes`"""
     node = job.cluster.accelerators_per_node
     if job.gpus > node and job.gpus % node:
         message = f"{job.gpus} GPUs don't fill nodes of {node}: the last one would have {job.gpus % node}"
@@ -28,8 +27,7 @@ def slices_work_alone(job: Job) -> Violations:
     """A job uses one MIG slice: NCCL has no path between slices, without NVLink and peer-to-peer.
 
     Prevents: NCCL fails at its first collective: there is no path between the slices.
-    Fix: set gpus to 1, or use whole accelerators
-    """
+    Fix: set gpus to 1, or use whole accelerators"""
     accelerator = job.cluster.accelerator
     if accelerator.is_slice and job.gpus > 1:
         reason = "MIG has no NVLink and no peer-to-peer between slices"
@@ -42,8 +40,7 @@ def nodes_are_connected(job: Job) -> Violations:
     """A job on more than one node has a network between them.
 
     Prevents: NCCL fails or falls back to a network a thousand times too slow.
-    Fix: use at most the gpus of one node, or a cluster with a network
-    """
+    Fix: use at most the gpus of one node, or a cluster with a network"""
     if job.nodes > 1 and job.cluster.network_bytes_per_s_per_node <= 0:
         message = f"{job.gpus} GPUs need {job.nodes} nodes of {job.cluster.name}, which has no network between nodes"
         fewer = job.says("gpus", f"{job.cluster.accelerators_per_node} or fewer")
@@ -56,8 +53,7 @@ def hardware_computes_precision(job: Job) -> Violations:
     """The accelerator supports the precision of the job.
 
     Prevents: DeepSpeed stops at start: the type is not supported on your device; elsewhere it runs, many times slower.
-    Fix: set training.precision to fp16 on Volta, bf16 from Ampere on, fp8 from Hopper on
-    """
+    Fix: set training.precision to fp16 on Volta, bf16 from Ampere on, fp8 from Hopper on"""
     accelerator, precision = job.cluster.accelerator, job.training.precision
     if not accelerator.supports(precision):
         able = [p for p in ("bf16", "fp16", "fp32") if accelerator.supports(p)]
@@ -71,8 +67,7 @@ def framework_computes_fp8(job: Job) -> Violations:
     """FP8 needs Transformer Engine's layers, which the Megatrons have; DeepSpeed itself computes in bf16.
 
     Prevents: No error: the job computes in bf16, at half the speed of fp8.
-    Fix: set training.precision to bf16, or use framework: megatron-lm
-    """
+    Fix: set training.precision to bf16, or use framework: megatron-lm"""
     if job.training.precision == "fp8":
         fp8, framework = job.says("precision", "fp8"), job.says("framework", job.framework)
         message = f"{fp8} is bf16 to {framework}, unless the script's own layers compute in fp8"
@@ -85,8 +80,7 @@ def hardware_runs_flash_attention(job: Job) -> Violations:
     """FlashAttention-2 runs on Ampere or later.
 
     Prevents: FlashAttention-2 stops at the first forward pass: it only supports Ampere GPUs or newer.
-    Fix: set training.attention to unfused
-    """
+    Fix: set training.attention to unfused"""
     accelerator = job.cluster.accelerator
     if job.training.attention == "flash" and accelerator.generation == "volta":
         flash = job.says("attention", "flash")

@@ -20,8 +20,7 @@ def hosts_are_the_nodes(job: Job) -> Violations:
     """As many hosts are named as the job has nodes, each once.
 
     Prevents: The launch script stops, or starts more ranks on a host than it has GPUs.
-    Fix: name as many different hosts as nodes, or none: the hostfile can be written later
-    """
+    Fix: name as many different hosts as nodes, or none: the hostfile can be written later"""
     hosts, where = job.launch.options.get("hosts"), f"/launch/{job.launch.target}/hosts"
     if not isinstance(hosts, (list, tuple)):
         return
@@ -40,8 +39,7 @@ def node_has_the_cores(job: Job) -> Violations:
     """A task requests at most the cores of its node.
 
     Prevents: sbatch refuses the job, or it waits forever: the requested node configuration is not available.
-    Fix: set launch.slurm.cpus_per_task to at most a node's cores, or leave it out
-    """
+    Fix: set launch.slurm.cpus_per_task to at most a node's cores, or leave it out"""
     asked, cores = _number(job, "cpus_per_task"), job.cluster.cpu_cores
     if asked is not None and cores is not None and asked > cores:
         message = f"cpus_per_task: {asked} is more than the {cores} cores of {job.cluster.name}"
@@ -54,8 +52,7 @@ def signal_comes_during_the_run(job: Job) -> Violations:
     """The signal before the time limit comes after the job's start.
 
     Prevents: No error: the job saves, stops or queues again as soon as it has started.
-    Fix: set launch.slurm.signal_seconds well below launch.time_limit
-    """
+    Fix: set launch.slurm.signal_seconds well below launch.time_limit"""
     before_s, limit_s = _number(job, "signal_seconds"), job.launch.time_limit_s
     if before_s and limit_s is not None and before_s >= limit_s:
         message = f"signal_seconds: {before_s} is not less than the time limit of {limit_s} s: it is sent at the start"

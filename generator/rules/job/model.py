@@ -20,8 +20,7 @@ def sequence_fits_position_table(job: Job) -> Violations:
 
     Prevents: Megatron stops at start on an assertion; elsewhere the position lookup fails on the device, without a
     place.
-    Fix: set sequence_length to at most max_position_embeddings, or use rotary positions
-    """
+    Fix: set sequence_length to at most max_position_embeddings, or use rotary positions"""
     if _has_longer_sequences(job, "learned"):
         rows, says = job.model.max_positions, job.says("sequence_length", job.training.sequence_length)
         message = f"{says} is more than the {rows} positions that {job.model.name} learns"
@@ -33,8 +32,7 @@ def sequence_within_trained_positions(job: Job) -> Violations:
     """The sequence is within the rotary positions that the model was trained on.
 
     Prevents: No error: the loss is worse beyond the length that the model was trained on.
-    Fix: use a shorter sequence_length, or a config with rope scaling and its max_position_embeddings
-    """
+    Fix: use a shorter sequence_length, or a config with rope scaling and its max_position_embeddings"""
     if _has_longer_sequences(job, "rotary"):
         top, says = job.model.max_positions, job.says("sequence_length", job.training.sequence_length)
         message = f"{says} is more than the {top} positions of {job.model.name}"
@@ -47,8 +45,7 @@ def megatron_deepspeed_has_attention(job: Job) -> Violations:
     """A model with latent attention (MLA) is not trained with Megatron-DeepSpeed.
 
     Prevents: No error: another model would be trained, whose attention has no compressed keys and values.
-    Fix: use framework: megatron-lm
-    """
+    Fix: use framework: megatron-lm"""
     if job.model.is_mla:
         message = f"{job.model.name} has latent attention (MLA), which {job.says('framework', job.framework)} lacks"
         yield violation(job, "/model", message, f"use {job.says('framework', 'megatron-lm')}")
@@ -59,8 +56,7 @@ def megatron_deepspeed_has_experts(job: Job) -> Violations:
     """A MoE model for Megatron-DeepSpeed has neither shared experts nor dense first layers.
 
     Prevents: No error: another model would be trained, with routed experts only in every layer.
-    Fix: use framework: megatron-lm
-    """
+    Fix: use framework: megatron-lm"""
     model = job.model
     extras = {"shared experts": model.shared_experts, "dense first layers": model.dense_layers}
     named = " and ".join(f"{count} {name}" for name, count in extras.items() if count)
@@ -74,8 +70,7 @@ def megatron_deepspeed_has_positions(job: Job) -> Violations:
     """A model for Megatron-DeepSpeed has learned or rotary positions; ALiBi is in the BigScience fork.
 
     Prevents: No error: another model would be trained, without ALiBi positions.
-    Fix: train it with bigscience-workshop's fork of Megatron-DeepSpeed, which the arguments are for
-    """
+    Fix: train it with bigscience-workshop's fork of Megatron-DeepSpeed, which the arguments are for"""
     if job.model.position_embedding == "alibi":
         message = f"{job.model.name} has ALiBi positions, which deepspeedai/Megatron-DeepSpeed lacks"
         hint = "set launch.script to a script of bigscience-workshop/Megatron-DeepSpeed"
@@ -87,8 +82,7 @@ def megatron_lm_has_positions(job: Job) -> Violations:
     """A model for Megatron-LM has learned, rotary or no positions, not ALiBi.
 
     Prevents: No error: another model would be trained, because the option doesn't accept ALiBi.
-    Fix: use framework: megatron-deepspeed, with the fork that has it
-    """
+    Fix: use framework: megatron-deepspeed, with the fork that has it"""
     if job.model.position_embedding == "alibi":
         message = f"{job.model.name} has ALiBi positions, which {job.says('framework', job.framework)} lacks"
         hint = f"use {job.says('framework', 'megatron-deepspeed')} (the BigScience fork has ALiBi)"
@@ -100,8 +94,7 @@ def megatron_has_optimizer(job: Job) -> Violations:
     """The optimizer of a Megatron is Adam or SGD.
 
     Prevents: Megatron stops at start: the optimizer is not one of its choices.
-    Fix: set training.optimizer to adamw or sgd, or use framework: deepspeed
-    """
+    Fix: set training.optimizer to adamw or sgd, or use framework: deepspeed"""
     if job.training.optimizer == "lamb":
         message = f"{job.says('optimizer', 'lamb')} is not available with {job.says('framework', job.framework)}"
         hint = f"use {job.says('optimizer', 'adamw')}, or {job.says('framework', 'deepspeed')}"
@@ -113,8 +106,7 @@ def batch_counts_sequences(job: Job) -> Violations:
     """A global batch counts sequences, not tokens.
 
     Prevents: No error: a batch of millions of sequences that was meant in tokens trains thousands of times too slowly.
-    Fix: write training.global_batch: {tokens: N} if tokens were meant
-    """
+    Fix: write training.global_batch: {tokens: N} if tokens were meant"""
     batch, tokens = job.training.global_batch, job.training.sequence_length
     if batch > _MOST_SEQUENCES and batch % tokens == 0:
         says = job.says("global_batch", batch)

@@ -58,8 +58,7 @@ def megatron_has_every_part(job: Job) -> Violations:
     """The framework's options can express every part of the model.
 
     Prevents: No error: another model would be trained, without the parts named.
-    Fix: use framework: huggingface, or a script that has them
-    """
+    Fix: use framework: huggingface, or a script that has them"""
     missing = missing_parts(job)
     if missing:
         parts, framework = ", ".join(missing), job.says("framework", job.framework)
@@ -73,8 +72,7 @@ def fp8_layers_have_equal_heads(job: Job) -> Violations:
     """With FP8 in Megatron-DeepSpeed, there are as many key-value heads as attention heads.
 
     Prevents: Megatron-DeepSpeed stops on an assertion when it builds the FP8 layers.
-    Fix: set training.precision to bf16, or use framework: megatron-lm
-    """
+    Fix: set training.precision to bf16, or use framework: megatron-lm"""
     model = job.model
     if job.training.precision == "fp8" and model.kv_heads != model.heads:
         message = f"{job.says('precision', 'fp8')} with {job.says('framework', job.framework)} requires equal heads:"

@@ -34,8 +34,7 @@ def expert_divides_experts(job: Job, layout: LayoutLike) -> Judgement:
     """The expert parallel size divides the experts.
 
     Prevents: The framework stops at start: the number of experts should be a multiple of the expert parallel size.
-    Fix: set layout.expert to a divisor of the experts
-    """
+    Fix: set layout.expert to a divisor of the experts"""
     experts = job.model.experts
     yield divides(layout.expert, experts)
     message = f"{job.says('expert', layout.expert)} does not divide the {experts} experts"
@@ -47,8 +46,7 @@ def dense_models_have_no_experts(job: Job, layout: LayoutLike) -> Judgement:
     """A dense model has an expert parallel size of 1.
 
     Prevents: Megatron-LM stops at start: expert parallelism needs experts.
-    Fix: set layout.expert to 1
-    """
+    Fix: set layout.expert to 1"""
     yield layout.expert == 1
     message = f"{job.says('expert', layout.expert)} with 0 experts: {job.model.name} is dense"
     yield message, f"use {job.says('expert', 1)}"
@@ -60,8 +58,7 @@ def expert_divides_replicas(job: Job, layout: LayoutLike) -> Judgement:
     """The expert parallel size divides data × context.
 
     Prevents: The framework stops when it builds its groups: the world size is not divisible by the expert groups.
-    Fix: set layout.expert to a divisor of data × context
-    """
+    Fix: set layout.expert to a divisor of data × context"""
     ranks = layout.data * layout.context
     yield divides(layout.expert, ranks)
     fitting = [e for e in divisors(ranks) if not job.model.is_moe or job.model.experts % e == 0]
@@ -75,8 +72,7 @@ def native_experts_stop_at_stage_2(job: Job, layout: LayoutLike) -> Judgement:
     """With DeepSpeed's MoE layers, the ZeRO stage is at most 2.
 
     Prevents: DeepSpeed stops at start: native MoE is not supported with ZeRO stage 3.
-    Fix: set layout.zero_stage to 2 or lower
-    """
+    Fix: set layout.zero_stage to 2 or lower"""
     # The MoE layers of Megatron-DeepSpeed are DeepSpeed's at any expert parallel size.
     has_other_layers = False if job.framework.runs("Megatron-DeepSpeed") else layout.expert == 1
     yield (layout.zero_stage <= 2) | has_other_layers
@@ -90,8 +86,7 @@ def experts_are_pinned(job: Job, layout: LayoutLike) -> Judgement:
     """Expert parallelism in a script for DeepSpeed is pinned: only the user knows whether it builds MoE layers.
 
     Prevents: No error: without DeepSpeed's own MoE layers every rank holds all experts.
-    Fix: set layout.expert to 1; pin another value if the script builds DeepSpeed's MoE layers
-    """
+    Fix: set layout.expert to 1; pin another value if the script builds DeepSpeed's MoE layers"""
     yield layout.expert == 1
     expert = job.says("expert", layout.expert)
     message = f"{expert} needs a script that builds deepspeed.moe.layer.MoE layers"
@@ -103,8 +98,7 @@ def trainer_keeps_experts_whole(job: Job, layout: LayoutLike) -> Judgement:
     """The Trainer keeps every expert on every rank.
 
     Prevents: No error: each rank would hold all experts, and memory would not be what was planned.
-    Fix: set layout.expert to 1, or use framework: megatron-lm
-    """
+    Fix: set layout.expert to 1, or use framework: megatron-lm"""
     yield layout.expert == 1
     message = f"{job.says('expert', layout.expert)} is not available with {job.says('framework', job.framework)}"
     yield message, f"use {job.says('expert', 1)}, or {job.says('framework', 'megatron-lm')}"
@@ -115,8 +109,7 @@ def biased_experts_stay_whole(job: Job, layout: LayoutLike) -> Judgement:
     """Experts with biases are not cut by tensor parallelism in Megatron-LM.
 
     Prevents: Megatron-LM stops at start on an assertion.
-    Fix: set layout.tensor to 1, and use expert parallelism instead
-    """
+    Fix: set layout.tensor to 1, and use expert parallelism instead"""
     yield layout.tensor == 1
     tensor, model = job.says("tensor", layout.tensor), job.model
     message = f"{tensor} cuts the {model.experts} experts of {model.name}, which have biases: this is refused"
@@ -128,8 +121,7 @@ def native_experts_avoid_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     """A pipeline of a MoE model is pinned in Megatron-DeepSpeed: it needs partitioned activations switched off.
 
     Prevents: Training fails between the stages unless partitioned activations, which are the default, are switched off.
-    Fix: set layout.pipeline to 1, or pin the pipeline if your copy has them switched off
-    """
+    Fix: set layout.pipeline to 1, or pin the pipeline if your copy has them switched off"""
     yield layout.pipeline == 1
     pipeline, model = job.says("pipeline", layout.pipeline), job.model
     message = f"{pipeline} with the {model.experts} experts of {model.name} is fragile with"

@@ -108,8 +108,7 @@ def world_is_product(job: Job, layout: LayoutLike) -> Judgement:
     """The product data × tensor × pipeline × context is the number of GPUs.
 
     Prevents: The framework stops at start: the world size is not divisible by the product of the parallel sizes.
-    Fix: leave out one of data, tensor, pipeline and context, which then follows from the others
-    """
+    Fix: leave out one of data, tensor, pipeline and context, which then follows from the others"""
     yield layout.data * layout.tensor * layout.pipeline * layout.context == job.gpus
     yield world_product(job, _factors(layout, WORLD_FACTORS)).explain(whole=True)
 
@@ -122,8 +121,7 @@ def batch_is_product(job: Job, layout: LayoutLike) -> Judgement:
 
     Prevents: Megatron stops at start: the global batch size is not divisible by micro batch size times data parallel
     size; DeepSpeed: train_batch_size is not equal to micro_batch_per_gpu * gradient_acc_step * world_size.
-    Fix: leave out gradient_accumulation, which then follows from the others; micro_batch × data divides global_batch
-    """
+    Fix: leave out gradient_accumulation, which then follows from the others; micro_batch × data divides global_batch"""
     yield layout.micro_batch * layout.gradient_accumulation * layout.data == job.training.global_batch
     yield batch_product(job, _factors(layout, BATCH_FACTORS)).explain(whole=True)
 

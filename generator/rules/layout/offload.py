@@ -27,8 +27,7 @@ def offload_needs_sharding(job: Job, layout: LayoutLike) -> Judgement:
     """Offload needs ZeRO stage 1 or higher.
 
     Prevents: No error: the key has no effect, and the optimizer stays on the device.
-    Fix: set layout.zero_stage to 1 or higher, or offload to none
-    """
+    Fix: set layout.zero_stage to 1 or higher, or offload to none"""
     yield (layout.offload == Offload.NONE) | (layout.zero_stage >= 1)
     message = f"{_both(job, layout)} has no effect: offload requires at least stage 1"
     yield message, f"use {job.says('zero_stage', 1)}, or {job.says('offload', Offload.NONE)}"
@@ -39,8 +38,7 @@ def parameter_offload_needs_stage_3(job: Job, layout: LayoutLike) -> Judgement:
     """Offload of parameters needs ZeRO stage 3.
 
     Prevents: No error: offload_param is silently ignored, and the job could run out of memory.
-    Fix: set layout.zero_stage to 3, or offload to optimizer
-    """
+    Fix: set layout.zero_stage to 3, or offload to optimizer"""
     yield (layout.offload != Offload.OPTIMIZER_AND_PARAMETERS) | (layout.zero_stage == 3)
     message = f"{_both(job, layout)} keeps the parameters on the device: their offload requires stage 3"
     yield message, f"use {job.says('zero_stage', 3)}, or {job.says('offload', Offload.OPTIMIZER)}"
@@ -53,8 +51,7 @@ def offload_excludes_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     """Offload is not combined with DeepSpeed's pipeline engine.
 
     Prevents: Training is known to fail in the pipeline engine when optimizer states are on the host.
-    Fix: set layout.offload to none, or pipeline to 1
-    """
+    Fix: set layout.offload to none, or pipeline to 1"""
     yield (layout.offload == Offload.NONE) | (layout.pipeline == 1)
     offload, pipeline = job.says("offload", layout.offload), job.says("pipeline", layout.pipeline)
     message = f"{offload} with {pipeline} fails in DeepSpeed's pipeline engine"
@@ -66,8 +63,7 @@ def offload_needs_host_optimizer(job: Job, layout: LayoutLike) -> Judgement:
     """An offloaded optimizer is one that runs on the host: Adam or AdamW.
 
     Prevents: DeepSpeed stops at start: with offload the optimizer has to be its own for the CPU.
-    Fix: set training.optimizer to adamw, or offload to none
-    """
+    Fix: set training.optimizer to adamw, or offload to none"""
     yield layout.offload == Offload.NONE
     optimizer = job.says("optimizer", job.training.optimizer)
     message = f"{job.says('offload', layout.offload)} with {optimizer}, which has no host version"
@@ -79,8 +75,7 @@ def megatron_offload_needs_distributed_optimizer(job: Job, layout: LayoutLike) -
     """Offload in Megatron-LM needs the distributed optimizer.
 
     Prevents: Megatron-LM stops at start on an assertion: the optimizer on the host has to be precision-aware.
-    Fix: set layout.zero_stage to 1, or offload to none
-    """
+    Fix: set layout.zero_stage to 1, or offload to none"""
     yield (layout.offload == Offload.NONE) | (layout.zero_stage == 1)
     message = f"{_both(job, layout)} is refused: offload requires the distributed optimizer, stage 1"
     yield message, f"use {job.says('zero_stage', 1)}, or {job.says('offload', Offload.NONE)}"
@@ -91,8 +86,7 @@ def megatron_keeps_parameters(job: Job, layout: LayoutLike) -> Judgement:
     """Megatron-LM offloads optimizer states, never parameters.
 
     Prevents: No error: parameters would stay on the device, and the job could run out of memory.
-    Fix: set layout.offload to optimizer
-    """
+    Fix: set layout.offload to optimizer"""
     yield layout.offload != Offload.OPTIMIZER_AND_PARAMETERS
     framework = job.says("framework", job.framework)
     message = f"{job.says('offload', layout.offload)} is not available with {framework}"

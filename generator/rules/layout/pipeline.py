@@ -46,8 +46,7 @@ def pipeline_divides_layers_and_ends(job: Job, layout: LayoutLike) -> Judgement:
     """Stages hold equal numbers of layers, if necessary with embedding and loss counted or a shorter last stage.
 
     Prevents: Megatron-LM stops at start: the number of layers is not divisible by the pipeline size.
-    Fix: set layout.pipeline to a divisor of the layers
-    """
+    Fix: set layout.pipeline to a divisor of the layers"""
     layers, ends = job.model.layers, job.model.layers + END_LAYERS
     even = divides(layout.pipeline, layers) | divides(layout.pipeline, ends)
     yield even | shortens_last_stage(job, layout)
@@ -62,8 +61,7 @@ def pipeline_divides_layers(job: Job, layout: LayoutLike) -> Judgement:
     """The pipeline size divides the layers.
 
     Prevents: No error: every step waits for the fullest stage, which may also run out of memory.
-    Fix: set layout.pipeline to a divisor of the layers
-    """
+    Fix: set layout.pipeline to a divisor of the layers"""
     yield divides(layout.pipeline, job.model.layers)
     message = f"{job.says('pipeline', layout.pipeline)} does not divide the {job.model.layers} layers"
     yield message, _hint(job, layout.pipeline)
@@ -76,8 +74,7 @@ def pipeline_within_layers(job: Job, layout: LayoutLike) -> Judgement:
     """Every stage holds at least one layer.
 
     Prevents: The framework stops when it builds an empty stage.
-    Fix: set layout.pipeline to at most the number of layers
-    """
+    Fix: set layout.pipeline to at most the number of layers"""
     yield layout.pipeline <= job.model.layers
     message = f"{job.says('pipeline', layout.pipeline)} is more than the {job.model.layers} layers"
     yield message, _hint(job, layout.pipeline)
@@ -88,8 +85,7 @@ def chunks_divide_layers(job: Job, layout: LayoutLike) -> Judgement:
     """With interleaving, stages × chunks per stage divides the layers.
 
     Prevents: Megatron stops at start: the layers of a stage are not divisible by its chunks.
-    Fix: set layout.virtual_pipeline to a divisor of the layers of a stage
-    """
+    Fix: set layout.virtual_pipeline to a divisor of the layers of a stage"""
     layers, chunks = job.model.layers, layout.pipeline * layout.virtual_pipeline
     yield implies(layout.virtual_pipeline > 1, divides(chunks, layers))
     fitting = divisors(layers // layout.pipeline) if layers % layout.pipeline == 0 else [1]
@@ -103,8 +99,7 @@ def chunks_need_stages(job: Job, layout: LayoutLike) -> Judgement:
     """Interleaving needs a pipeline.
 
     Prevents: Megatron stops at start: interleaving one stage makes no sense.
-    Fix: set layout.virtual_pipeline to 1, or increase pipeline
-    """
+    Fix: set layout.virtual_pipeline to 1, or increase pipeline"""
     yield (layout.virtual_pipeline == 1) | (layout.pipeline > 1)
     chunks, pipeline = job.says("virtual_pipeline", layout.virtual_pipeline), job.says("pipeline", layout.pipeline)
     yield f"{chunks} with {pipeline} has no stages to interleave", f"use {job.says('virtual_pipeline', 1)}"
@@ -115,8 +110,7 @@ def engine_has_no_chunks(job: Job, layout: LayoutLike) -> Judgement:
     """With DeepSpeed's pipeline engine, a stage is one chunk.
 
     Prevents: No error: the chunks would be ignored, and the bubble would be larger than planned.
-    Fix: set layout.virtual_pipeline to 1, or use framework: megatron-lm
-    """
+    Fix: set layout.virtual_pipeline to 1, or use framework: megatron-lm"""
     yield layout.virtual_pipeline == 1
     message = f"{job.says('virtual_pipeline', layout.virtual_pipeline)} is not available with"
     message += f" {job.says('framework', job.framework)}, whose schedule is not interleaved"
@@ -128,8 +122,7 @@ def interleaved_micro_batches_fill_stages(job: Job, layout: LayoutLike) -> Judge
     """With interleaving, the number of micro-batches is a multiple of the number of stages.
 
     Prevents: The first step fails: micro-batches are scheduled in groups of the pipeline size.
-    Fix: set gradient_accumulation to a multiple of pipeline
-    """
+    Fix: set gradient_accumulation to a multiple of pipeline"""
     steps, stages = layout.gradient_accumulation, layout.pipeline
     yield (layout.virtual_pipeline == 1) | divides(stages, steps)
     fitting = job.origin.vocabulary.micro_batches(neighbours(stages, steps), layout.micro_batch * layout.data)
@@ -143,8 +136,7 @@ def micro_batches_fill_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     """A pipeline has at least as many micro-batches as stages.
 
     Prevents: No error: with fewer micro-batches than stages most GPUs wait most of the time.
-    Fix: use a smaller micro_batch or data, a larger global_batch, or fewer stages
-    """
+    Fix: use a smaller micro_batch or data, a larger global_batch, or fewer stages"""
     steps, stages = layout.gradient_accumulation, layout.pipeline
     yield steps >= stages
     bubble = round(100 * (stages - 1) / (stages + steps - 1))
@@ -158,8 +150,7 @@ def pipeline_is_pinned(job: Job, layout: LayoutLike) -> Judgement:
     """A pipeline in a script for DeepSpeed is pinned: only the user knows whether it builds a PipelineModule.
 
     Prevents: No error: without a PipelineModule every rank trains the whole model.
-    Fix: set layout.pipeline to 1; pin another value if the script builds a PipelineModule
-    """
+    Fix: set layout.pipeline to 1; pin another value if the script builds a PipelineModule"""
     yield layout.pipeline == 1
     pipeline = job.says("pipeline", layout.pipeline)
     message = f"{pipeline} needs a script that builds a deepspeed.pipe.PipelineModule"
@@ -171,8 +162,7 @@ def trainer_has_no_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     """The Trainer runs one pipeline stage.
 
     Prevents: No error: each rank would train the whole model, and memory would not be what was planned.
-    Fix: set layout.pipeline to 1, or use a Megatron framework
-    """
+    Fix: set layout.pipeline to 1, or use a Megatron framework"""
     yield layout.pipeline == 1
     message = f"{job.says('pipeline', layout.pipeline)} is not available with {job.says('framework', job.framework)}"
     others = job.says("framework", "megatron-deepspeed", "megatron-lm")
@@ -184,8 +174,7 @@ def zero_shards_states_only_in_pipeline(job: Job, layout: LayoutLike) -> Judgeme
     """With a pipeline, the ZeRO stage is 0 or 1: gradients accumulate over micro-batches in place.
 
     Prevents: DeepSpeed stops at start: ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism.
-    Fix: set layout.zero_stage to 1 or 0, or pipeline to 1
-    """
+    Fix: set layout.zero_stage to 1 or 0, or pipeline to 1"""
     yield (layout.zero_stage <= 1) | (layout.pipeline == 1)
     stage, pipeline = job.says("zero_stage", layout.zero_stage), job.says("pipeline", layout.pipeline)
     message = f"{stage} with {pipeline} is refused: at most 1 with a pipeline"
@@ -199,8 +188,7 @@ def one_model_parallelism(job: Job, layout: LayoutLike) -> Judgement:
     """DeepSpeed without Megatron combines no two of tensor, pipeline and context parallelism.
 
     Prevents: DeepSpeed's process groups would overlap, and ranks would reduce over the wrong partners.
-    Fix: keep only one of tensor, pipeline and context above 1, or use a Megatron framework
-    """
+    Fix: keep only one of tensor, pipeline and context above 1, or use a Megatron framework"""
     yield (layout.tensor > 1) * 1 + (layout.pipeline > 1) * 1 + (layout.context > 1) * 1 <= 1
     tensor, pipeline, context = (job.says(key, getattr(layout, key)) for key in ("tensor", "pipeline", "context"))
     framework = job.says("framework", job.framework)

@@ -25,8 +25,7 @@ def recompute_is_all_or_nothing(job: Job, layout: LayoutLike) -> Judgement:
     """Recomputation outside of Megatron's layers is none or full: checkpointing repeats whole layers.
 
     Prevents: No error: the script's checkpointing wraps whole layers, so memory would not be what was planned.
-    Fix: set layout.recompute to full or none, or use a Megatron framework, which can repeat attention alone
-    """
+    Fix: set layout.recompute to full or none, or use a Megatron framework, which can repeat attention alone"""
     yield layout.recompute != Recompute.SELECTIVE
     says = job.says("recompute", Recompute.SELECTIVE)
     yield f"{says} is not available with {job.says('framework', job.framework)}", _hint(job)
@@ -39,8 +38,7 @@ def recompute_reaches_attention(job: Job, layout: LayoutLike) -> Judgement:
     """Selective recomputation in Megatron-DeepSpeed needs unfused attention without Ulysses.
 
     Prevents: No error: the option would be ignored, activations would stay, and the job could run out of memory.
-    Fix: set layout.recompute to full or none, or training.attention to unfused without context parallelism
-    """
+    Fix: set layout.recompute to full or none, or training.attention to unfused without context parallelism"""
     attention = job.training.attention
     yield implies(layout.recompute == Recompute.SELECTIVE, (layout.context == 1) & (attention == "unfused"))
     others = f"{job.says('attention', attention)} and {job.says('context', layout.context)}"
@@ -52,8 +50,7 @@ def recompute_saves_memory(job: Job, layout: LayoutLike) -> Judgement:
     """Selective recomputation is not combined with fused attention, which keeps no scores to save.
 
     Prevents: No error: steps take longer and memory stays the same, and Megatron-LM warns.
-    Fix: set layout.recompute to none or full; pin selective to have it anyway
-    """
+    Fix: set layout.recompute to none or full; pin selective to have it anyway"""
     yield layout.recompute != Recompute.SELECTIVE
     selective = job.says("recompute", Recompute.SELECTIVE)
     message = f"{selective} saves no memory with {job.says('attention', job.training.attention)}"

@@ -27,8 +27,7 @@ def sequence_parallel_needs_tensor(job: Job, layout: LayoutLike) -> Judgement:
     """Sequence parallelism needs a tensor parallel size above 1.
 
     Prevents: No error: Megatron switches it off with a warning, and activations take more memory than planned.
-    Fix: set layout.sequence_parallel to false, or increase tensor
-    """
+    Fix: set layout.sequence_parallel to false, or increase tensor"""
     yield implies(layout.sequence_parallel, layout.tensor > 1)
     message = f"{job.says('sequence_parallel', True)} has no effect with {job.says('tensor', layout.tensor)}"
     yield message, f"{job.origin.vocabulary.without('sequence_parallel')}, or use {job.says('tensor', '2 or more')}"
@@ -39,8 +38,7 @@ def sequence_divides_over_ranks(job: Job, layout: LayoutLike) -> Judgement:
     """With sequence parallelism, tensor × context divides the sequence length.
 
     Prevents: The first layer fails: the scatter along the sequence has pieces of different sizes.
-    Fix: set layout.tensor to a divisor of the sequence, or sequence_parallel to false
-    """
+    Fix: set layout.tensor to a divisor of the sequence, or sequence_parallel to false"""
     tokens, ranks = job.training.sequence_length, layout.tensor * layout.context
     yield implies(layout.sequence_parallel, divides(ranks, tokens))
     fitting = [t for t in tensor_values(job) if t > 1 and tokens % (t * layout.context) == 0]
@@ -55,8 +53,7 @@ def sequence_parallel_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
     """Sequence parallelism needs Megatron's layers.
 
     Prevents: No error: the key would be ignored, and activations would take more memory than planned.
-    Fix: set layout.sequence_parallel to false, or use a Megatron framework
-    """
+    Fix: set layout.sequence_parallel to false, or use a Megatron framework"""
     yield implies(layout.sequence_parallel, False)
     message = f"{job.says('sequence_parallel', True)} is not available with {job.says('framework', job.framework)}"
     yield (
@@ -70,8 +67,7 @@ def moe_tensor_needs_sequence_parallel(job: Job, layout: LayoutLike) -> Judgemen
     """A MoE model with tensor parallelism needs sequence parallelism in Megatron-LM.
 
     Prevents: Training stops at the first MoE layer, which requires sequence parallelism with tensor parallelism.
-    Fix: set layout.sequence_parallel to true, or tensor to 1
-    """
+    Fix: set layout.sequence_parallel to true, or tensor to 1"""
     yield implies(layout.tensor > 1, layout.sequence_parallel)
     message = f"{job.says('tensor', layout.tensor)} of a MoE model requires {job.says('sequence_parallel', True)}"
     yield message, f"use {job.says('sequence_parallel', True)}"
@@ -82,8 +78,7 @@ def sequence_divides_over_ring(job: Job, layout: LayoutLike) -> Judgement:
     """Twice the context parallel size divides the sequence length: a rank holds an early and a late chunk.
 
     Prevents: Megatron stops at start: seq-length should be a multiple of 2 * context-parallel-size.
-    Fix: set layout.context to a divisor of half the sequence_length
-    """
+    Fix: set layout.context to a divisor of half the sequence_length"""
     tokens, chunks = job.training.sequence_length, 2 * layout.context
     yield implies(layout.context > 1, divides(chunks, tokens))
     fitting = [c for c in divisors(tokens) if c == 1 or tokens % (2 * c) == 0]
@@ -98,8 +93,7 @@ def sequence_divides_over_ulysses(job: Job, layout: LayoutLike) -> Judgement:
     """The Ulysses size divides the sequence length.
 
     Prevents: The first batch fails: the sequence length is not divisible by the sequence parallel size.
-    Fix: set layout.context to a divisor of sequence_length, or pad the sequences
-    """
+    Fix: set layout.context to a divisor of sequence_length, or pad the sequences"""
     tokens = job.training.sequence_length
     yield divides(layout.context, tokens)
     message = f"{job.says('context', layout.context)} does not divide the sequence of {tokens} tokens"
@@ -116,8 +110,7 @@ def heads_divide_over_ulysses(job: Job, layout: LayoutLike) -> Judgement:
     """The Ulysses size divides the attention heads.
 
     Prevents: The first attention fails: the number of heads must be divisible by the sequence parallel size.
-    Fix: set layout.context to a divisor of the heads
-    """
+    Fix: set layout.context to a divisor of the heads"""
     yield divides(layout.context, job.model.heads)
     message = f"{job.says('context', layout.context)} does not divide the {job.model.heads} attention heads"
     yield message, _ulysses_hint(job)
@@ -128,8 +121,7 @@ def kv_heads_match_ulysses(job: Job, layout: LayoutLike) -> Judgement:
     """The number of key-value heads is a multiple or a divisor of the Ulysses size.
 
     Prevents: The Trainer stops at start: key-value heads can be neither split nor repeated evenly.
-    Fix: set layout.context to a divisor of the key-value heads
-    """
+    Fix: set layout.context to a divisor of the key-value heads"""
     kv_heads = job.model.kv_heads
     yield divide_either_way(layout.context, kv_heads)
     says = job.says("context", layout.context)
@@ -141,8 +133,7 @@ def ulysses_excludes_model_parallelism(job: Job, layout: LayoutLike) -> Judgemen
     """Ulysses in Megatron-DeepSpeed is not combined with tensor or pipeline parallelism.
 
     Prevents: Megatron-DeepSpeed stops when it builds its groups, on an assertion that tensor and pipeline sizes are 1.
-    Fix: set layout.context to 1, or tensor and pipeline to 1; framework: megatron-lm combines all three
-    """
+    Fix: set layout.context to 1, or tensor and pipeline to 1; framework: megatron-lm combines all three"""
     yield (layout.context == 1) | ((layout.tensor == 1) & (layout.pipeline == 1))
     context, tensor, pipeline = (job.says(key, getattr(layout, key)) for key in ("context", "tensor", "pipeline"))
     message = f"{context} (Ulysses) is refused with {tensor} and {pipeline}: both have to be 1"
@@ -154,8 +145,7 @@ def ulysses_excludes_sequence_parallel(job: Job, layout: LayoutLike) -> Judgemen
     """Ulysses in Megatron-DeepSpeed is not combined with Megatron's sequence parallelism.
 
     Prevents: Megatron-DeepSpeed stops at start on an assertion: the two split the same sequence.
-    Fix: set layout.sequence_parallel to false, or context to 1
-    """
+    Fix: set layout.sequence_parallel to false, or context to 1"""
     yield implies(layout.context > 1, implies(layout.sequence_parallel, False))
     message = f"{job.says('context', layout.context)} (Ulysses) excludes {job.says('sequence_parallel', True)}"
     yield message, job.origin.vocabulary.without("sequence_parallel")

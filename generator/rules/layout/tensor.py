@@ -72,8 +72,7 @@ def tensor_divides_heads(job: Job, layout: LayoutLike) -> Judgement:
     """The tensor parallel size divides the attention heads.
 
     Prevents: Megatron stops at start: num_attention_heads must be a multiple of tensor_model_parallel_size.
-    Fix: set layout.tensor to a divisor of the heads
-    """
+    Fix: set layout.tensor to a divisor of the heads"""
     yield divides(layout.tensor, job.model.heads)
     yield f"{job.says('tensor', layout.tensor)} does not divide the {job.model.heads} attention heads", _hint(job)
 
@@ -83,8 +82,7 @@ def tensor_matches_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
     """The number of key-value heads is a multiple or a divisor of the tensor parallel size.
 
     Prevents: Megatron stops at start: num_query_groups must be a multiple or divisor of tensor_model_parallel_size.
-    Fix: set layout.tensor to a divisor of the key-value heads
-    """
+    Fix: set layout.tensor to a divisor of the key-value heads"""
     kv_heads = job.model.kv_heads
     yield divide_either_way(layout.tensor, kv_heads)
     says = job.says("tensor", layout.tensor)
@@ -96,8 +94,7 @@ def tensor_divides_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
     """The tensor parallel size divides the key-value heads, which Megatron-DeepSpeed never replicates.
 
     Prevents: Key-value heads would be cut unevenly, and the shapes of the attention layer would disagree.
-    Fix: set layout.tensor to a divisor of the key-value heads
-    """
+    Fix: set layout.tensor to a divisor of the key-value heads"""
     kv_heads = job.model.kv_heads
     yield divides(layout.tensor, kv_heads)
     fitting = [t for t in tensor_values(job) if kv_heads % t == 0]
@@ -112,8 +109,7 @@ def tensor_within_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
     """The tensor parallel size is at most the number of key-value heads, which AutoTP replicates otherwise.
 
     Prevents: No error: DeepSpeed warns and repeats key-value heads, which costs memory.
-    Fix: set layout.tensor to at most the number of key-value heads
-    """
+    Fix: set layout.tensor to at most the number of key-value heads"""
     kv_heads = job.model.kv_heads
     yield layout.tensor <= kv_heads
     message = f"{job.says('tensor', layout.tensor)} is more than the {kv_heads} key-value heads: AutoTP replicates them"
@@ -125,8 +121,7 @@ def tensor_divides_widths(job: Job, layout: LayoutLike) -> Judgement:
     """The tensor parallel size divides the hidden and feed-forward sizes.
 
     Prevents: Building the layers fails on a division: the width is not divisible by the tensor parallel size.
-    Fix: set layout.tensor to a divisor of hidden_size and intermediate_size
-    """
+    Fix: set layout.tensor to a divisor of hidden_size and intermediate_size"""
     yield divides(layout.tensor, gcd(*widths(job).values()))
     undivided = _undivided(layout.tensor, widths(job))
     yield f"{job.says('tensor', layout.tensor)} does not divide {undivided}", _hint(job)
@@ -137,8 +132,7 @@ def tensor_divides_expert_widths(job: Job, layout: LayoutLike) -> Judgement:
     """The tensor parallel size divides the experts' feed-forward sizes.
 
     Prevents: Building the experts fails on a division: the width is not divisible by the tensor parallel size.
-    Fix: set layout.tensor to a divisor of moe_intermediate_size
-    """
+    Fix: set layout.tensor to a divisor of moe_intermediate_size"""
     yield divides(layout.tensor, gcd(*expert_widths(job).values()))
     undivided = _undivided(layout.tensor, expert_widths(job))
     yield f"{job.says('tensor', layout.tensor)} does not divide {undivided}", _hint(job)
@@ -150,8 +144,7 @@ def tensor_divides_vocabulary(job: Job, layout: LayoutLike) -> Judgement:
     """The vocabulary is a multiple of 128 × the tensor parallel size; Megatron pads it otherwise.
 
     Prevents: No error: checkpoints of different tensor sizes have different shapes.
-    Fix: expect the padded shape; a vocabulary that is a multiple of 128 × tensor needs no padding
-    """
+    Fix: expect the padded shape; a vocabulary that is a multiple of 128 × tensor needs no padding"""
     unit = job.framework.vocabulary_multiple or 1
     multiple = unit * layout.tensor
     yield divides(multiple, job.model.vocab)
@@ -167,8 +160,7 @@ def tensor_stays_in_node(job: Job, layout: LayoutLike) -> Judgement:
     """Tensor parallel ranks share the fast fabric of a node or rack, which carries four collectives a layer.
 
     Prevents: No error: steps several times slower than planned, because four collectives a layer cross the network.
-    Fix: set layout.tensor to a divisor of the accelerators of a node
-    """
+    Fix: set layout.tensor to a divisor of the accelerators of a node"""
     domain = tensor_domain(job)
     yield divides(layout.tensor, domain)
     says = job.says("tensor", layout.tensor)
@@ -181,8 +173,7 @@ def tensor_has_convertible_weights(job: Job, layout: LayoutLike) -> Judgement:
 
     Prevents: transformers stops while loading: weight conversions with DeepSpeed tensor parallelism are not
     implemented.
-    Fix: set layout.tensor to 1, with ZeRO 3 to shard the model, or use a Megatron framework
-    """
+    Fix: set layout.tensor to 1, with ZeRO 3 to shard the model, or use a Megatron framework"""
     yield layout.tensor == 1
     says, model = job.says("tensor", layout.tensor), job.model
     message = f"{says} needs AutoTP, which cannot cut the {model.experts} experts of {model.name}"

@@ -25,8 +25,7 @@ def megatron_shards_states_only(job: Job, layout: LayoutLike) -> Judgement:
     """The ZeRO stage is 0 or 1 in Megatron-LM, whose distributed optimizer shards optimizer states only.
 
     Prevents: No error: the stage would be 1 all the same, and gradients and parameters would not be sharded as planned.
-    Fix: set layout.zero_stage to 1, or use framework: megatron-deepspeed
-    """
+    Fix: set layout.zero_stage to 1, or use framework: megatron-deepspeed"""
     yield layout.zero_stage <= 1
     says = job.says("zero_stage", layout.zero_stage)
     message = f"{says} is not available with {job.says('framework', job.framework)}: at most 1"
@@ -38,8 +37,7 @@ def autotp_stops_at_stage_2(job: Job, layout: LayoutLike) -> Judgement:
     """With AutoTP, the ZeRO stage is at most 2 before DeepSpeed 0.19.4.
 
     Prevents: DeepSpeed 0.19.3 and earlier stop at start on an assertion.
-    Fix: set layout.zero_stage to 2 or lower, or use DeepSpeed 0.19.4 or later (`deepspeed_version`)
-    """
+    Fix: set layout.zero_stage to 2 or lower, or use DeepSpeed 0.19.4 or later (`deepspeed_version`)"""
     yield (layout.zero_stage <= 2) | (layout.tensor == 1)
     mine, first = (".".join(map(str, v)) for v in (job.deepspeed_version, FIRST_AUTOTP_WITH_STAGE_3))
     stage, tensor = job.says("zero_stage", layout.zero_stage), job.says("tensor", layout.tensor)
@@ -52,8 +50,7 @@ def sharding_needs_replicas(job: Job, layout: LayoutLike) -> Judgement:
     """ZeRO has more than one rank to shard over.
 
     Prevents: No error: overhead without any saving.
-    Fix: set layout.zero_stage to 0, or increase data
-    """
+    Fix: set layout.zero_stage to 0, or increase data"""
     yield (layout.zero_stage == 0) | (layout.data * layout.context > 1)
     ranks = f"{job.says('data', layout.data)} × {job.says('context', layout.context)}"
     stage = job.says("zero_stage", layout.zero_stage)
@@ -66,8 +63,7 @@ def lamb_needs_whole_tensors(job: Job, layout: LayoutLike) -> Judgement:
     """LAMB runs at ZeRO stage 0: its trust ratio is the norm of a whole layer.
 
     Prevents: DeepSpeed stops at start: the optimizer is untested with ZeRO; where it runs, the trust ratios are wrong.
-    Fix: set layout.zero_stage to 0, or training.optimizer to adamw
-    """
+    Fix: set layout.zero_stage to 0, or training.optimizer to adamw"""
     yield layout.zero_stage == 0
     message = (
         f"{job.says('zero_stage', layout.zero_stage)} with {job.says('optimizer', 'lamb')} is refused as untested: its"

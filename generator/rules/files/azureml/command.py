@@ -25,8 +25,7 @@ def bindings_are_defined(job: AzureMLJob) -> Violations:
     """Every ${{inputs.NAME}} and ${{outputs.NAME}} of a command is defined in the job.
 
     Prevents: azure-ai-ml accepts it; only the service refuses it, when the job is created.
-    Fix: use the name of an input or output of the job
-    """
+    Fix: use the name of an input or output of the job"""
     for match in _BINDING.finditer(job.command):
         section, name = match[1], match[2]
         defined = job.block(section)
@@ -41,8 +40,7 @@ def inputs_are_used(job: AzureMLJob) -> Violations:
     """An input or output that is defined is used by the command.
 
     Prevents: No error: an unused input is mounted or downloaded for nothing, and an unused output stays empty.
-    Fix: use it in the command, or remove it
-    """
+    Fix: use it in the command, or remove it"""
     if job.text("command") is None or "AZURE_ML_" in job.command:
         return
     used = {(match[1], match[2].split(".")[0]) for match in _BINDING.finditer(job.command)}
@@ -61,8 +59,7 @@ def bindings_have_two_braces(job: AzureMLJob) -> Violations:
     """Inputs and outputs are written ${{inputs.NAME}} in a command.
 
     Prevents: azure-ai-ml accepts it and warns that {inputs.x} is deprecated; ${inputs.x} keeps its dollar sign.
-    Fix: write ${{inputs.NAME}}
-    """
+    Fix: write ${{inputs.NAME}}"""
     for match in _OLD_BINDING.finditer(job.command):
         dollar = bool(match[1])
         message = f"{match[0]} in the command {'keeps its dollar sign' if dollar else 'is deprecated'}"
@@ -79,8 +76,7 @@ def debugging_is_off(job: AzureMLJob) -> Violations:
     """Debugging variables have values that NCCL knows, and CUDA calls don't wait for one another.
 
     Prevents: No error: a value that is ignored, or training that is several times slower.
-    Fix: set NCCL_DEBUG_SUBSYS to INIT,ENV, and remove CUDA_LAUNCH_BLOCKING
-    """
+    Fix: set NCCL_DEBUG_SUBSYS to INIT,ENV, and remove CUDA_LAUNCH_BLOCKING"""
     at = "environment_variables/NCCL_DEBUG_SUBSYS"
     subsystems = (job.text(at) or "").upper()
     if subsystems in ("WARN", "INFO", "VERSION", "TRACE", "ABORT"):
@@ -107,8 +103,7 @@ def topology_is_given(sized: tuple[AzureMLJob, str]) -> Violations:
     """On several ND A100 v4 nodes, a custom image sets NCCL_TOPO_FILE.
 
     Prevents: No error: all-reduce across nodes at a fraction of its rate.
-    Fix: set NCCL_TOPO_FILE and NCCL_IB_PCI_RELAXED_ORDERING
-    """
+    Fix: set NCCL_TOPO_FILE and NCCL_IB_PCI_RELAXED_ORDERING"""
     job, size = sized
     node = find_node_type(size)
     custom = job.has("environment/image") or job.has("environment/build")
@@ -126,8 +121,7 @@ def secrets_stay_out(job: AzureMLJob) -> Violations:
     """Tokens and passwords are not written into a job: everybody with access to the workspace reads them.
 
     Prevents: No error: a token that others can read and use.
-    Fix: use a key vault, or a workspace connection
-    """
+    Fix: use a key vault, or a workspace connection"""
     for name, at, value in job.entries("environment_variables"):
         if _SECRET.fullmatch(name) and isinstance(value, str) and len(value) >= 8 and "${{" not in value:
             message = f"{name} is written into the job, for everybody who can see it"

@@ -28,8 +28,7 @@ def code_is_there(job: AzureMLJob) -> Violations:
     """code is a folder or file relative to the job's file, a URL, a git+ path or a registered asset with its version.
 
     Prevents: ValidationError: Can't find directory or file in resolved absolute path
-    Fix: name a folder relative to the job's file
-    """
+    Fix: name a folder relative to the job's file"""
     value = job.text("code")
     if value is not None and not _is_remote_code(value) and _is_missing(job, value):
         message = f"code is {show(value)}, and there is no such folder or file relative to {Path(job.path).name}"
@@ -49,8 +48,7 @@ def environment_files_are_there(job: AzureMLJob) -> Violations:
     """The conda file and the build folder of an environment exist, relative to the job's file.
 
     Prevents: ValidationException: No such file or directory, or the environment's build has no context.
-    Fix: write a path relative to the job's file
-    """
+    Fix: write a path relative to the job's file"""
     for at, what in (("environment/conda_file", "conda file"), ("environment/build/path", "build folder")):
         value = job.text(at)
         remote = value is not None and what == "build folder" and _URL.fullmatch(value)
@@ -64,8 +62,7 @@ def inputs_are_there(job: AzureMLJob) -> Violations:
     """A local path of an input exists, relative to the job's file, so that it can be uploaded.
 
     Prevents: azure-ai-ml accepts it; the upload at submission fails: Asset path is invalid.
-    Fix: write a path relative to the job's file, or a registered asset
-    """
+    Fix: write a path relative to the job's file, or a registered asset"""
     for name, at, _ in job.entries("inputs"):
         value = job.text(f"{at}/path")
         if value and not _REMOTE_INPUT.match(value) and _is_missing(job, value.removeprefix("file:")):
@@ -79,8 +76,7 @@ def inputs_have_paths(job: AzureMLJob) -> Violations:
     """An input that is a mapping has a path, and a registered one its version.
 
     Prevents: azure-ai-ml accepts it; the submission fails: Input path can't be empty for jobs.
-    Fix: add a path, with a version where it is a registered asset
-    """
+    Fix: add a path, with a version where it is a registered asset"""
     for name, at, value in job.entries("inputs"):
         if not isinstance(value, dict) or "value" in value:
             continue
@@ -116,8 +112,7 @@ def configs_travel_with_the_code(named: tuple[AzureMLJob, Reference]) -> Violati
     """A DeepSpeed config that the command names by its path is within the code folder.
 
     Prevents: FileNotFoundError on the node, after the queue: only the code folder and the inputs are there.
-    Fix: move the config into code, or pass it as an input of type uri_file
-    """
+    Fix: move the config into code, or pass it as an input of type uri_file"""
     job, link = named
     code, base = job.value("code"), job.source.folder
     if code is None:

@@ -60,8 +60,7 @@ def distribution_type_is_known(difference: Difference) -> Violations:
     """distribution.type is pytorch, mpi, tensorflow or ray; DeepSpeed runs under pytorch.
 
     Prevents: ValidationError: Value 'deepspeed' passed is not in set ['pytorch']
-    Fix: set type: pytorch and process_count_per_instance
-    """
+    Fix: set type: pytorch and process_count_per_instance"""
     value = difference.value
     named = isinstance(value, str) and value.lower() in ("deepspeed", "torch", "torchrun", "nccl", "torch.distributed")
     message = f"distribution.type is {show(value)}: azure-ai-ml knows {listed(DISTRIBUTIONS)}"
@@ -74,8 +73,7 @@ def distribution_keys_are_known(difference: Difference) -> Violations:
     """distribution has the keys of its type: process_count_per_instance for pytorch and mpi.
 
     Prevents: ValidationError: Unknown field.
-    Fix: use process_count_per_instance for pytorch and mpi
-    """
+    Fix: use process_count_per_instance for pytorch and mpi"""
     known = "process_count_per_instance" in difference.problem.choices and "process" in difference.key
     yield difference.violation("set process_count_per_instance to the GPUs of a node" if known else None)
 
@@ -85,8 +83,7 @@ def environment_is_a_reference(difference: Difference) -> Violations:
     """environment is azureml:NAME:VERSION, a registry's, or a mapping with image.
 
     Prevents: ValidationError: In order to specify an existing environments, ... prefixed with 'azureml:'
-    Fix: write azureml:NAME:VERSION, azureml:NAME@latest, or a mapping with image
-    """
+    Fix: write azureml:NAME:VERSION, azureml:NAME@latest, or a mapping with image"""
     value = difference.value
     message = f"environment is {show(value)}, which names no environment of a workspace or registry"
     yield Violation(difference.job.locate("environment"), message, _environment_hint(value))
@@ -106,8 +103,7 @@ def output_modes_are_known(difference: Difference) -> Violations:
     """An output's mode is mount, upload, rw_mount or direct, and its type one of the assets'.
 
     Prevents: ValidationError: Value 'x' passed is not in set ['mount', 'upload', 'rw_mount', 'direct']
-    Fix: use mount, upload, rw_mount or direct, and a type such as uri_folder
-    """
+    Fix: use mount, upload, rw_mount or direct, and a type such as uri_folder"""
     yield difference.violation(f"use {listed(OUTPUT_MODES)}" if difference.key == "mode" else None)
 
 
@@ -116,8 +112,7 @@ def tags_are_text(difference: Difference) -> Violations:
     """The values of tags and properties are text: numbers, dates and booleans are in quotes.
 
     Prevents: ValidationError: Not a valid string.
-    Fix: put numbers, dates and booleans in quotes
-    """
+    Fix: put numbers, dates and booleans in quotes"""
     yield difference.violation("put it in quotes")
 
 
@@ -126,8 +121,7 @@ def command_and_environment_are_there(difference: Difference) -> Violations:
     """A command job has a command and an environment.
 
     Prevents: ValidationError: Missing data for required field.
-    Fix: add both keys
-    """
+    Fix: add both keys"""
     yield difference.violation(f"add {difference.key}: {_NEEDED[difference.key]}")
 
 
@@ -139,8 +133,7 @@ def keys_are_known(difference: Difference) -> Violations:
     """Every key of a command job is one that azure-ai-ml knows, at every level.
 
     Prevents: ValidationError: Unknown field.
-    Fix: correct the key, or remove it
-    """
+    Fix: correct the key, or remove it"""
     yield difference.violation(_home(difference.problem))
 
 
@@ -159,8 +152,7 @@ def counts_are_integers(difference: Difference) -> Violations:
     """Counts, ports and time limits are integers.
 
     Prevents: ValidationError: Not a valid integer.
-    Fix: write an integer
-    """
+    Fix: write an integer"""
     yield difference.violation()
 
 
@@ -169,8 +161,7 @@ def values_have_their_types(difference: Difference) -> Violations:
     """Text is text for YAML 1.1 too: a name such as 2026-01-31, 12:30 or on is in quotes.
 
     Prevents: ValidationError: Not a valid string.
-    Fix: put what YAML 1.1 reads as a date, number or boolean in quotes
-    """
+    Fix: put what YAML 1.1 reads as a date, number or boolean in quotes"""
     yield difference.violation()
 
 
@@ -179,8 +170,7 @@ def inputs_are_literals_or_data(difference: Difference) -> Violations:
     """An input is a literal, or a mapping with the type and mode of a data asset or model.
 
     Prevents: ValidationError: Value 'x' passed is not in set ['download', 'ro_mount', 'direct']
-    Fix: write a literal, or a mapping with type, path and mode
-    """
+    Fix: write a literal, or a mapping with type, path and mode"""
     yield difference.violation(f"use {listed(INPUT_MODES)}" if difference.key == "mode" else None)
 
 
@@ -189,8 +179,7 @@ def sections_are_mappings(difference: Difference) -> Violations:
     """A key that is there has a value of its kind: none is empty, and sections are mappings.
 
     Prevents: ValidationError: Field may not be null. / Invalid input type.
-    Fix: write a value, or remove the key
-    """
+    Fix: write a value, or remove the key"""
     yield difference.violation()
 
 
@@ -199,8 +188,7 @@ def identity_is_known(difference: Difference) -> Violations:
     """identity.type is managed, aml_token or user_identity.
 
     Prevents: ValidationError: Value 'x' passed is not in set ['managed', 'managed_identity']
-    Fix: set type to managed, aml_token or user_identity
-    """
+    Fix: set type to managed, aml_token or user_identity"""
     yield difference.violation()
 
 
@@ -209,8 +197,7 @@ def queue_settings_are_known(difference: Difference) -> Violations:
     """queue_settings has a job_tier and a priority that azure-ai-ml knows.
 
     Prevents: ValidationError: Value 'x' passed is not in set ['spot', 'basic', 'standard', 'premium', 'null']
-    Fix: set job_tier to spot, basic, standard, premium or null, and priority to low, medium or high
-    """
+    Fix: set job_tier to spot, basic, standard, premium or null, and priority to low, medium or high"""
     yield difference.violation()
 
 
@@ -224,8 +211,7 @@ def type_is_known(job: AzureMLJob) -> Violations:
     """type is command, in small letters, or another kind of job that azure-ai-ml knows.
 
     Prevents: ValidationException: Unsupported job type: x.
-    Fix: set type: command
-    """
+    Fix: set type: command"""
     value = job.value("type", "command")
     if not isinstance(value, str) or value not in ("command", *OTHER_TYPES):
         yield Violation(job.locate_key("type"), f"type is {show(value)}, not a kind of job", "set type: command")

@@ -56,8 +56,7 @@ def processes_are_the_gpus(sized: _Sized) -> Violations:
     """distribution.process_count_per_instance is the number of GPUs of a node.
 
     Prevents: CUDA error: invalid device ordinal, or GPUs that are paid for and not used.
-    Fix: set it to the GPUs of the virtual machine
-    """
+    Fix: set it to the GPUs of the virtual machine"""
     job, gpus, at = sized.job, sized.gpus, "distribution/process_count_per_instance"
     count = job.count(at)
     if count is None or count < 1 or count == gpus or job.distribution not in ("pytorch", "mpi"):
@@ -75,8 +74,7 @@ def processes_start_once(job: AzureMLJob) -> Violations:
     """Either the service starts a process for each GPU, or a launcher in the command does.
 
     Prevents: Address already in use, or N × N processes on N GPUs.
-    Fix: start plain python under process_count_per_instance, or a launcher under 1
-    """
+    Fix: start plain python under process_count_per_instance, or a launcher under 1"""
     count = job.count("distribution/process_count_per_instance") or 1
     if count < 2 or job.distribution not in ("pytorch", "mpi"):
         return
@@ -96,8 +94,7 @@ def local_rank_comes_from_the_environment(job: AzureMLJob) -> Violations:
     """A program gets its place on the node from LOCAL_RANK; $RANK counts through all nodes.
 
     Prevents: CUDA error: invalid device ordinal on every node but the first.
-    Fix: remove --local_rank: the environment has LOCAL_RANK
-    """
+    Fix: remove --local_rank: the environment has LOCAL_RANK"""
     for launch in job.launches:
         for word, after in zip(launch.arguments, (*launch.arguments[1:], None), strict=False):
             name, _, value = word.raw.partition("=")
@@ -113,8 +110,7 @@ def ranks_are_the_services(job: AzureMLJob) -> Violations:
     """RANK, LOCAL_RANK, NODE_RANK, WORLD_SIZE and MASTER_ADDR are left to the service.
 
     Prevents: Every process has the same rank, and the rendezvous hangs.
-    Fix: remove these variables from environment_variables
-    """
+    Fix: remove these variables from environment_variables"""
     for name, at, _ in job.entries("environment_variables") if job.distribution == "pytorch" else ():
         if name in _RANKS | _SHARED:
             effect = "the same for every process here" if name in _RANKS else "set here"
@@ -128,8 +124,7 @@ def ranks_have_a_distribution(job: AzureMLJob) -> Violations:
     """A command that reads RANK, NODE_RANK or MASTER_ADDR runs under the distribution type pytorch.
 
     Prevents: An empty --node_rank or --master_addr: the launcher stops, or every node is node 0.
-    Fix: set the distribution type to pytorch
-    """
+    Fix: set the distribution type to pytorch"""
     if job.nodes < 2 or job.distribution in ("pytorch", "mpi") or job.script is None:
         return
     assigned = {item.name for item in job.script.shell.assignments}
@@ -178,8 +173,7 @@ def launchers_know_the_nodes(started: _NodeLaunch) -> Violations:
     """A launcher in the command of a job of several nodes gets the number of nodes, or a hostfile.
 
     Prevents: No error: as many trainings as there are nodes, each by itself.
-    Fix: use torchrun with --nnodes, --node_rank and --master_addr, or plain python under the service's processes
-    """
+    Fix: use torchrun with --nnodes, --node_rank and --master_addr, or plain python under the service's processes"""
     call, nodes = started.call, started.nodes
     option, hint = _OF_NODES[call.program]
     if not call.options.has(option):
@@ -192,8 +186,7 @@ def several_nodes_have_a_distribution(job: AzureMLJob) -> Violations:
     """A job of several nodes has a distribution.
 
     Prevents: No error: nodes that are paid for and not used.
-    Fix: add distribution: {type: pytorch, process_count_per_instance: 8}
-    """
+    Fix: add distribution: {type: pytorch, process_count_per_instance: 8}"""
     if job.nodes > 1 and not job.has("distribution"):
         message = f"instance_count is {job.nodes}, and no distribution starts processes on the nodes as one job"
         hint = "add distribution: {type: pytorch, process_count_per_instance: 8}"
@@ -205,8 +198,7 @@ def distribution_fits_deepspeed(job: AzureMLJob) -> Violations:
     """DeepSpeed and torch run under the distribution type pytorch, or mpi.
 
     Prevents: ModuleNotFoundError: mpi4py, or RANK expected, but not set.
-    Fix: set type: pytorch
-    """
+    Fix: set type: pytorch"""
     names = {word.raw.partition("=")[0] for launch in job.launches for word in launch.arguments}
     uses = names & {"--deepspeed", "--deepspeed_config", "--deepspeed-config"}
     if uses and job.distribution in ("tensorflow", "ray"):

@@ -23,8 +23,7 @@ def environment_has_a_version(job: AzureMLJob) -> Violations:
     """An environment is named with a version or a label: azureml:NAME:5 or azureml:NAME@latest.
 
     Prevents: azure-ai-ml accepts it; only the service refuses it, when the job is created.
-    Fix: write azureml:NAME:VERSION or azureml:NAME@latest
-    """
+    Fix: write azureml:NAME:VERSION or azureml:NAME@latest"""
     name = job.text("environment")
     if name is not None and environment_fits(name) and not _is_versioned(name):
         message = f"environment is {show(name)}, without a version or a label such as latest"
@@ -49,8 +48,7 @@ def compute_is_a_name(job: AzureMLJob) -> Violations:
 
     Prevents: azure-ai-ml accepts it; only the service finds that there is no such compute. A name without azureml:
     is fine.
-    Fix: name a cluster of the workspace
-    """
+    Fix: name a cluster of the workspace"""
     value = job.text("compute")
     if value is None or "${{" in value:
         return
@@ -65,8 +63,7 @@ def instance_count_is_positive(job: AzureMLJob) -> Violations:
     """resources.instance_count is an integer of at least 1.
 
     Prevents: azure-ai-ml accepts it; the service refuses 0, and 1.5 silently becomes 1.
-    Fix: set it to the number of nodes
-    """
+    Fix: set it to the number of nodes"""
     yield from _not_positive(job, "resources/instance_count", "; a job needs at least 1 node", "1")
 
 
@@ -75,8 +72,7 @@ def process_count_is_positive(job: AzureMLJob) -> Violations:
     """distribution.process_count_per_instance is an integer of at least 1.
 
     Prevents: azure-ai-ml accepts it; the service refuses it or starts no process.
-    Fix: set it to the GPUs of a node
-    """
+    Fix: set it to the GPUs of a node"""
     for name in ("distribution/process_count_per_instance", "distribution/worker_count"):
         yield from _not_positive(job, name, ": no process would start", "the GPUs of a node")
 
@@ -95,8 +91,7 @@ def shm_size_has_a_unit(job: AzureMLJob) -> Violations:
     """resources.shm_size is a number above 0 and one letter of b, k, m, g, as text: 64g.
 
     Prevents: azure-ai-ml accepts it; the container's start fails. (A number is refused at once.)
-    Fix: write a size such as 64g
-    """
+    Fix: write a size such as 64g"""
     value = job.value("resources/shm_size")
     if isinstance(value, str):
         if not _SHM_SIZE.fullmatch(value):
@@ -115,8 +110,7 @@ def service_types_are_known(job: AzureMLJob) -> Violations:
     """A service's type is ssh, jupyter_lab, tensor_board or vs_code.
 
     Prevents: No error: the service does not start.
-    Fix: use ssh, jupyter_lab, tensor_board or vs_code
-    """
+    Fix: use ssh, jupyter_lab, tensor_board or vs_code"""
     for _, at, _ in job.entries("services"):
         value = job.text(f"{at}/type")
         if value is not None and value.lower() not in SERVICE_TYPES:
@@ -129,8 +123,7 @@ def job_name_is_plain(job: AzureMLJob) -> Violations:
     """A job's name has letters, digits, - and _ only, at most 255 of them.
 
     Prevents: azure-ai-ml accepts it; the service refuses the name.
-    Fix: use letters, digits, - and _; display_name accepts any text
-    """
+    Fix: use letters, digits, - and _; display_name accepts any text"""
     value = job.text("name")
     if value is not None and not _JOB_NAME.fullmatch(value):
         plain = re.sub(r"[^A-Za-z0-9_-]+", "-", value).strip("-_")[:255] or "my-job"
@@ -143,8 +136,7 @@ def timeout_is_positive(job: AzureMLJob) -> Violations:
     """limits.timeout is a number of seconds above 0.
 
     Prevents: azure-ai-ml accepts it; a negative duration is sent to the service, and 0 is sent as none.
-    Fix: set it to a number of seconds above 0
-    """
+    Fix: set it to a number of seconds above 0"""
     value = job.count("limits/timeout")
     if value is not None and value < 0:
         message = f"timeout is {value} seconds; it is sent as a negative duration"
@@ -161,8 +153,7 @@ def compute_is_named(job: AzureMLJob) -> Violations:
     """A job for GPUs names its compute, or the instance type of serverless compute.
 
     Prevents: No error: the job runs on a default size of virtual machine, which has no GPU.
-    Fix: set compute or resources.instance_type
-    """
+    Fix: set compute or resources.instance_type"""
     trains = job.has("distribution") or job.runs("torchrun", "deepspeed", "accelerate")
     if trains and not job.has("compute") and not job.has("resources/instance_type"):
         message = "no compute and no resources.instance_type: the service picks a machine of a default size"
@@ -176,8 +167,7 @@ def environment_variables_are_text(job: AzureMLJob) -> Violations:
     """The values of environment_variables are text: on, off, yes and no are read as true and false.
 
     Prevents: No error from azure-ai-ml: the variable is False, not no, or the service refuses the job.
-    Fix: put the values in quotes
-    """
+    Fix: put the values in quotes"""
     for name, at, value in job.entries("environment_variables"):
         if isinstance(value, (bool, list, dict)) or value is None:
             effect = f"programs get {str(value)!r}, or the service refuses it"

@@ -28,8 +28,7 @@ def batches_are_sequences(config: Config) -> Violations:
     """train_batch_size counts sequences, not tokens.
 
     Prevents: a batch that no GPUs can hold, or thousands of accumulation steps
-    Fix: divide the tokens by the sequence length
-    """
+    Fix: divide the tokens by the sequence length"""
     batch = config.whole(_BATCH)
     if batch is not None and batch > _TOKENS_FROM:
         message = f"train_batch_size: {shown(config.value(_BATCH))} counts sequences, but looks like tokens"
@@ -50,8 +49,7 @@ def long_sums_are_fp32(run: Run) -> Violations:
     """Gradients of hundreds of micro-batches accumulate in fp32.
 
     Prevents: Late micro-batches are silently lost to bf16 rounding.
-    Fix: set grad_accum_dtype to fp32
-    """
+    Fix: set grad_accum_dtype to fp32"""
     config, steps = run.config, _accumulation(run)
     in_bf16 = config.precision == "bf16" and config.stage and not config.accumulates_in
     if in_bf16 and steps and steps > _LOST_FROM:
@@ -64,8 +62,7 @@ def sums_are_meant(run: Run) -> Violations:
     """gradient_allreduce_op is mean: sum multiplies gradients by the number of replicas.
 
     Prevents: steps that are larger by the number of replicas
-    Fix: use mean
-    """
+    Fix: use mean"""
     operation, factor = run.config.text(_OPERATION), world_of(run.submission).replicas or "all"
     if operation is not None and operation.lower() == "sum":
         message = f"gradient_allreduce_op: {shown(operation)} adds up the gradients of {factor} replicas"
@@ -77,8 +74,7 @@ def callers_scale_the_loss(config: Config) -> Violations:
     """managed_gradient_accumulation is true where there are accumulation steps: else the script counts them.
 
     Prevents: another batch than the one written
-    Fix: set managed_gradient_accumulation to true
-    """
+    Fix: set managed_gradient_accumulation to true"""
     steps = config.whole(_STEPS)
     if config.switch("/managed_gradient_accumulation", True) is False and steps and steps > 1:
         message = f"gradient_accumulation_steps: {steps} has no effect on when a step is taken:"

@@ -34,8 +34,7 @@ def contiguous_checkpoints_are_partitioned(run: Run) -> Violations:
     """contiguous_memory_optimization is used with partition_activations.
 
     Prevents: `Contiguous Checkpointing is only available with partitioned activations`
-    Fix: enable both, or neither
-    """
+    Fix: enable both, or neither"""
     if run.config.switch(_PARTITIONED) is False:
         message = "contiguous_memory_optimization: true requires partition_activations: true"
         yield violation(run.config, _CONTIGUOUS, message, "enable both, or neither")
@@ -46,8 +45,7 @@ def contiguous_checkpoints_are_counted(run: Run) -> Violations:
     """contiguous_memory_optimization is used with number_checkpoints.
 
     Prevents: `Must specify the number of layers with contiguous memory checkpointing`
-    Fix: add number_checkpoints
-    """
+    Fix: add number_checkpoints"""
     if run.config.value(_COUNT) is None:
         message = "contiguous_memory_optimization: true requires number_checkpoints, unless the script passes it"
         layers = run.submission.model.layers if run.submission.model else "the number of layers"
@@ -59,8 +57,7 @@ def partitions_have_tensor_ranks(run: Run) -> Violations:
     """partition_activations is used with tensor parallelism: it spreads checkpoints over tensor ranks.
 
     Prevents: The setting silently has no effect.
-    Fix: remove it
-    """
+    Fix: remove it"""
     known = run.submission.megatron and not run.config.filled
     if known and world_of(run.submission).tensor == 1 and run.config.switch(_PARTITIONED):
         message, hint = "partition_activations: true has no effect: there is one tensor rank", "set it to false"
@@ -72,8 +69,7 @@ def trainers_checkpoint_by_themselves(run: Run) -> Violations:
     """Hugging Face models checkpoint activations by gradient_checkpointing, not by DeepSpeed's block.
 
     Prevents: Nothing is checkpointed, and memory runs out.
-    Fix: use gradient_checkpointing
-    """
+    Fix: use gradient_checkpointing"""
     config, arguments = run.config, run.submission.training_arguments
     on = [key for key in ("partition_activations", "cpu_checkpointing") if config.switch(f"{_ACT}/{key}")]
     if config.filled and on and not any(one.value("gradient_checkpointing") for one in arguments):
@@ -86,8 +82,7 @@ def checkpointing_is_not_profiled(config: Config) -> Violations:
     """Checkpointing is neither timed nor synchronized in production.
 
     Prevents: steps that wait for their own measurement
-    Fix: set them to false
-    """
+    Fix: set them to false"""
     for key in ("profile", "synchronize_checkpoint_boundary"):
         yield from while_on(config, f"{_ACT}/{key}", "makes the host wait for the GPU at every checkpoint")
 
@@ -97,8 +92,7 @@ def checkpoints_are_counted_from_1(config: Config) -> Violations:
     """number_checkpoints is an integer greater than 0.
 
     Prevents: buffers of size 0 at the first checkpoint
-    Fix: write the number of layers
-    """
+    Fix: write the number of layers"""
     count = config.number(_COUNT)
     if count is not None and (count <= 0 or count != int(count)):
         message = f"number_checkpoints must be an integer greater than 0, not {shown(count)}"

@@ -48,8 +48,7 @@ def handed_on_is_not_auto(config: Config) -> Violations:
     """A value that DeepSpeed hands on as it is written is not "auto".
 
     Prevents: A TypeError in the optimizer or the first step: text where a number belongs
-    Fix: write the value, or let Transformers or accelerate read the file
-    """
+    Fix: write the value, or let Transformers or accelerate read the file"""
     for pointer in _HANDED_ON if not config.filled else ():
         if config.value(pointer) == "auto":
             message = f'{named(pointer)} is "auto", which only Transformers and accelerate fill in'
@@ -62,8 +61,7 @@ def fillers_know_the_key(config: Config) -> Violations:
     """A key that is "auto" is one that Transformers or accelerate fill in.
 
     Prevents: ValueError: `zero_optimization.overlap_comm` not found in kwargs. Please specify it without `auto`
-    Fix: write a value, or leave the key out
-    """
+    Fix: write a value, or leave the key out"""
     known = _BY_TRANSFORMERS if config.consumer == "huggingface" else _BY_ACCELERATE
     for pointer in islice(_automatic("", config.block("")), _MOST) if config.filled else ():
         key = pointer[1:].replace("/", ".")

@@ -21,8 +21,7 @@ def autocast_names_its_type(config: Config) -> Violations:
     """torch_autocast sets dtype: without one, CUDA casts to fp16, and nothing scales the loss.
 
     Prevents: fp16 training without loss scaling: small gradients silently become zero
-    Fix: set torch_autocast.dtype to bf16
-    """
+    Fix: set torch_autocast.dtype to bf16"""
     if config.switch(_ENABLED) and config.value(f"{_AUTOCAST}/dtype") is None:
         message = "torch_autocast without dtype casts to torch's default, fp16 on CUDA, and the loss is not scaled"
         yield violation(config, _AUTOCAST, message, 'add "dtype": "bf16"')
@@ -33,8 +32,7 @@ def autocast_gathers_whole_weights(config: Config) -> Violations:
     """torch_autocast runs without quantized weights.
 
     Prevents: `Cannot enable both torch autocast and zero quantized weights`
-    Fix: disable one of the two
-    """
+    Fix: disable one of the two"""
     pointer = f"{ZERO}/zero_quantized_weights"
     if config.switch(_ENABLED) and config.switch(pointer):
         message = "torch_autocast and zero_quantized_weights are both enabled, which DeepSpeed refuses"
@@ -48,8 +46,7 @@ def autocast_finds_fp32(config: Config) -> Violations:
     """torch_autocast works on a model in fp32, so fp16 and bf16 are off.
 
     Prevents: two ways of mixed precision at once, of which the second has nothing left to keep in fp32
-    Fix: disable one of the two
-    """
+    Fix: disable one of the two"""
     precision = config.precision
     if config.switch(_ENABLED) and precision in ("fp16", "bf16"):
         message = f"torch_autocast is enabled, but {precision} casts every parameter already:"
@@ -62,8 +59,7 @@ def vocabulary_fills_tensor_cores(config: Config) -> Violations:
     """vocabulary_size is a multiple of 8, as tensor cores require.
 
     Prevents: slower products with the embedding, which only the log reports
-    Fix: use a multiple of 8
-    """
+    Fix: use a multiple of 8"""
     size = config.read("/vocabulary_size")
     if isinstance(size, int) and not isinstance(size, bool) and size > 0 and size % 8:
         message = f"vocabulary_size: {shown(size)} is not a multiple of 8: products with the embedding run slower"

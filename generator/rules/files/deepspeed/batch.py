@@ -78,8 +78,7 @@ def batch_sizes_are_positive(batch: _Batch) -> Violations:
     """The three batch keys are greater than 0.
 
     Prevents: AssertionError: Train batch size: 0 has to be greater than 0
-    Fix: write numbers of at least 1
-    """
+    Fix: write numbers of at least 1"""
     for key, value in batch.given.items():
         if value <= 0:
             product = max(batch.micro or 1, 1) * max(batch.steps or 1, 1) * (batch.replicas or 0)
@@ -93,8 +92,7 @@ def batch_is_given(batch: _Batch) -> Violations:
     """A config has train_batch_size or train_micro_batch_size_per_gpu.
 
     Prevents: AssertionError: Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided
-    Fix: write the micro batch; the others follow
-    """
+    Fix: write the micro batch; the others follow"""
     in_pieces = batch.config.embedded and not batch.config.json.data  # a script writes the file line by line
     if not batch.given and not batch.config.filled and not in_pieces:
         message = f"neither `{_TRAIN}` nor `{_MICRO}` is set, and DeepSpeed requires one of them"
@@ -106,8 +104,7 @@ def steps_are_not_alone(batch: _Batch) -> Violations:
     """Accumulation steps are written with a train or micro batch size.
 
     Prevents: AssertionError: Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided
-    Fix: write the micro batch too
-    """
+    Fix: write the micro batch too"""
     if set(batch.given) == {_STEPS} and not batch.config.filled:
         message = f"`{_STEPS}` alone is no batch: DeepSpeed requires `{_TRAIN}` or `{_MICRO}` too"
         yield batch.violation(_STEPS, message, f'add "{_MICRO}": 1')
@@ -127,8 +124,7 @@ def batch_reaches_every_replica(batch: _Batch) -> Violations:
     """The batch has at least one sample, or one micro batch, for every replica.
 
     Prevents: AssertionError: Gradient accumulation steps: 0 has to be greater than 0
-    Fix: raise the batch, or use fewer GPUs
-    """
+    Fix: raise the batch, or use fewer GPUs"""
     if batch.train is None or batch.replicas is None or len(batch.given) == 3:
         return
     least = (batch.micro or 1) * (batch.steps or 1) * batch.replicas
@@ -143,8 +139,7 @@ def batch_can_be_divided(batch: _Batch) -> Violations:
     """A train batch written with one of the other two keys, or alone, is a multiple of what it is divided by.
 
     Prevents: AssertionError: Check batch related parameters, with derived values
-    Fix: write a multiple, or only the micro batch and the steps
-    """
+    Fix: write a multiple, or only the micro batch and the steps"""
     if batch.train is None or len(batch.given) == 3:
         return
     part, replicas = batch.micro or batch.steps or 1, batch.replicas or 1
@@ -162,8 +157,7 @@ def batch_is_the_product(batch: _Batch) -> Violations:
     """train_batch_size is micro batch × accumulation steps × replicas.
 
     Prevents: AssertionError: Check batch related parameters. train_batch_size is not equal to ...
-    Fix: write two of the three keys; DeepSpeed derives the third
-    """
+    Fix: write two of the three keys; DeepSpeed derives the third"""
     if batch.train is None or batch.micro is None or batch.steps is None:
         return
     step = batch.micro * batch.steps

@@ -50,8 +50,7 @@ def communication_type_is_known(config: Config) -> Violations:
     """Gradients are communicated in fp16, bf16 or fp32.
 
     Prevents: ValueError: Invalid communication_data_type
-    Fix: write "fp32", "bf16" or "fp16", or leave it out
-    """
+    Fix: write "fp32", "bf16" or "fp16", or leave it out"""
     for name in ("communication_data_type", "seq_parallel_communication_data_type"):
         yield from _one_of(config, f"/{name}", ("fp32", "bf16", "fp16"), str.lower)
 
@@ -89,8 +88,7 @@ def curriculum_has_metrics(config: Config) -> Violations:
     """Curriculum learning and dynamic batching that are enabled have the keys that they need.
 
     Prevents: AssertionError: Curriculum learning is enabled, curriculum_metrics must be specified
-    Fix: add the metrics, or turn it off
-    """
+    Fix: add the metrics, or turn it off"""
     needs = (
         (f"{_SAMPLING}/curriculum_learning", "curriculum_metrics", '{"seqlen": {...}}'),
         (f"{_SAMPLING}/dynamic_batching", "max_tokens", "4096"),
@@ -107,8 +105,7 @@ def plain_values_can_be_used(config: Config) -> Violations:
     """Values of plain blocks are ones that the parser can compute with.
 
     Prevents: A TypeError or assertion in the parser that doesn't name the key
-    Fix: write a value of the type that the message names
-    """
+    Fix: write a value of the type that the message names"""
     yield from _one_of(config, "/sparse_attention/mode", _SPARSE_MODES)
     for pointer, accepted, hint in (*_unusable(config), *_unusable_lists(config), *_unusable_optimizer(config)):
         message = f"{named(pointer)} must be {accepted}, not {shown(config.value(pointer))}"

@@ -55,8 +55,7 @@ def compression_can_be_read(config: Config) -> Violations:
     """Every compression technique has the values and groups that DeepSpeed reads.
 
     Prevents: AssertionError: dense_ratio must be specified for ... pruning group; KeyError: 'different_groups'
-    Fix: complete the technique, or remove it
-    """
+    Fix: complete the technique, or remove it"""
     for problem in _problems(config) if config.schema.section(_TOP) is not None else ():
         yield violation(config, problem.pointer, problem.message, problem.hint)
 

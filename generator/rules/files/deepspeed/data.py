@@ -71,8 +71,7 @@ def curricula_are_complete(curriculum: _Curriculum) -> Violations:
     """A curriculum has its difficulties, a schedule, and what its schedule requires; lists fit each other.
 
     Prevents: `Curriculum learning requires the config ...`, or an assertion without a text for uneven lists
-    Fix: add what is missing
-    """
+    Fix: add what is missing"""
     kind, schedule = curriculum.block.get("schedule_type"), curriculum.schedule
     missing = [key for key in _REQUIRED if key not in curriculum.block]
     required = _SCHEDULES.get(kind, ()) if isinstance(kind, str) else ()
@@ -95,8 +94,7 @@ def difficulty_fills_tensor_cores(curriculum: _Curriculum) -> Violations:
     """Sequence lengths of a curriculum grow in steps of 8.
 
     Prevents: matrix products that don't use the tensor cores, which only the log reports
-    Fix: use a multiple of 8
-    """
+    Fix: use a multiple of 8"""
     step = whole_of(curriculum.schedule.get("difficulty_step"))
     lengths = "seqlen" in curriculum.pointer or curriculum.block.get("curriculum_type") == "seqlen"
     if step and step % 8 and lengths:
@@ -110,8 +108,7 @@ def parts_are_switched_off_themselves(config: Config) -> Violations:
     """A curriculum, or token dropping, that is enabled is within blocks that are: their `enabled` is not read.
 
     Prevents: a curriculum that runs where it seems to be off
-    Fix: set enabled to the same in each
-    """
+    Fix: set enabled to the same in each"""
     for pointer in (_CURRICULUM, _LTD):
         parent, _, name = pointer.rpartition("/")
         around = [block for block in ("/data_efficiency", parent) if config.switch(f"{block}/enabled") is False]
@@ -126,8 +123,7 @@ def dropped_layers_are_counted(config: Config) -> Violations:
     """random_ltd_layer_num is the number of layers in random_ltd_layer_id.
 
     Prevents: `random_ltd_layer_num ... must be equivalent to the len of random_ltd_layer_id`
-    Fix: set it to the number of layers listed
-    """
+    Fix: set it to the number of layers listed"""
     pointer, layers = f"{_LTD}/random_ltd_layer_num", config.value(f"{_LTD}/random_ltd_layer_id")
     count = config.whole(pointer)
     if isinstance(layers, list) and count is not None and count != len(layers):
@@ -140,8 +136,7 @@ def dropping_has_no_rate(config: Config) -> Violations:
     """random_ltd's layer_token_lr_schedule is off: DeepSpeed doesn't implement it.
 
     Prevents: NotImplementedError when the engine starts
-    Fix: set enabled to false
-    """
+    Fix: set enabled to false"""
     pointer = f"{_LTD}/layer_token_lr_schedule/enabled"
     if config.switch(pointer):
         message, hint = (
@@ -156,8 +151,7 @@ def difficulties_rise(curriculum: _Curriculum) -> Violations:
     """min_difficulty is at most max_difficulty.
 
     Prevents: a curriculum that stays at one difficulty
-    Fix: write the lower one as min_difficulty
-    """
+    Fix: write the lower one as min_difficulty"""
     lowest, highest = (number_of(curriculum.block.get(f"{end}_difficulty")) for end in ("min", "max"))
     if lowest is not None and highest is not None and lowest > highest:
         message = f"min_difficulty: {shown(lowest)} is above max_difficulty: {shown(highest)}"

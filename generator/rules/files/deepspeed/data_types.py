@@ -35,8 +35,7 @@ def parameter_type_is_the_models(config: Config) -> Violations:
     """data_types.param_dtype is the type that the fp16 and bf16 blocks give the model.
 
     Prevents: `data_types.param_dtype=... conflicts with the enabled precision mode`
-    Fix: remove param_dtype
-    """
+    Fix: remove param_dtype"""
     pointer = "/data_types/param_dtype"
     value = config.text(pointer)
     if config.precision and _BY_NAME.get(value or "", config.precision) != config.precision:
@@ -51,8 +50,7 @@ def stage_0_accumulates_as_it_computes(run: Run) -> Violations:
     """Without ZeRO, gradients accumulate in a type that this version of DeepSpeed supports for the model's.
 
     Prevents: `unsupported mix of model_dtype and grad_accum_dtype`
-    Fix: use the model's own type, or a ZeRO stage
-    """
+    Fix: use the model's own type, or a ZeRO stage"""
     config, version = run.config, run.config.version
     kind, summed = config.precision, _summed_in(config)
     if config.stage != 0 or not kind or not summed:
@@ -73,8 +71,7 @@ def data_types_are_known(config: Config) -> Violations:
     """data_types names types that DeepSpeed has.
 
     Prevents: `ValueError: ... is not a valid DtypeEnum` when the engine starts
-    Fix: write fp32, bf16 or fp16
-    """
+    Fix: write fp32, bf16 or fp16"""
     for key in ("grad_accum_dtype", "param_dtype", "buffer_dtype"):
         value = config.value(f"/data_types/{key}")
         known = value is None or (isinstance(value, str) and (value in _BY_NAME or value == "auto"))
@@ -88,8 +85,7 @@ def pipelines_accumulate_in_fp32(run: Run) -> Violations:
     """A bf16 pipeline with ZeRO accumulates its micro-batches' gradients in fp32.
 
     Prevents: Gradients lose bits in a long sum of bf16 numbers.
-    Fix: set data_types.grad_accum_dtype to fp32
-    """
+    Fix: set data_types.grad_accum_dtype to fp32"""
     config, stages = run.config, world_of(run.submission).pipeline
     if config.precision == "bf16" and config.stage and stages > 1 and not config.accumulates_in:
         message = f"bf16 gradients of {stages} pipeline stages accumulate in bf16 over all micro-batches"
@@ -102,8 +98,7 @@ def gradients_fit_their_messages(config: Config) -> Violations:
     """bf16 gradients are not sent as fp16, whose largest number is 65,504.
 
     Prevents: bf16's range is cut to fp16's when gradients are reduced.
-    Fix: set communication_data_type to bf16 or fp32
-    """
+    Fix: set communication_data_type to bf16 or fp32"""
     sent = config.text("/communication_data_type")
     if config.precision == "bf16" and sent is not None and sent.lower() == "fp16":
         message = f"communication_data_type: {shown(sent)} sends bf16 gradients as fp16:"
@@ -124,8 +119,7 @@ def sums_keep_their_range(config: Config) -> Violations:
     """bf16 gradients don't accumulate in fp16, whose largest number is 65,504.
 
     Prevents: bf16's range is cut to fp16's in every sum.
-    Fix: set grad_accum_dtype to fp32
-    """
+    Fix: set grad_accum_dtype to fp32"""
     if config.precision == "bf16" and config.stage and _summed_in(config) == "fp16":
         message = f"grad_accum_dtype: {shown(config.accumulates_in)} sums bf16 gradients in fp16:"
         yield Violation(config.locate(_SUM), f"{message} large ones become infinite", 'write "fp32" or "bf16"')

@@ -107,8 +107,7 @@ def batch_is_left_to_elasticity(elastic: _Elastic) -> Violations:
     """With elasticity on, the config has no batch keys of its own, or sets ignore_non_elastic_batch_info.
 
     Prevents: ElasticityConfigError: One or more batch related parameters were found in your ds_config
-    Fix: remove the batch keys, or set ignore_non_elastic_batch_info to true
-    """
+    Fix: remove the batch keys, or set ignore_non_elastic_batch_info to true"""
     keys = [key for key in BATCH_KEYS if elastic.config.has(f"/{key}")]
     if keys and not elastic.block.get("ignore_non_elastic_batch_info", False):
         message = f"`{keys[0]}` is written, but with elasticity on the batch follows from the GPUs"
@@ -121,8 +120,7 @@ def elasticity_is_complete(elastic: _Elastic) -> Violations:
     """An elasticity block that is on has the keys that DeepSpeed requires, with values in range.
 
     Prevents: ElasticityConfigError: Elasticity config missing max_train_batch_size
-    Fix: add max_train_batch_size and micro_batch_sizes
-    """
+    Fix: add max_train_batch_size and micro_batch_sizes"""
     yield from elastic.problems()
 
 
@@ -131,8 +129,7 @@ def elasticity_has_the_version(elastic: _Elastic) -> Violations:
     """Elasticity with model parallelism has version 0.2, and a model_parallel_size that divides the GPUs of a node.
 
     Prevents: ElasticityConfigError: Elasticity V0.1 does not support model-parallel training
-    Fix: use version 0.2, and a divisor of a node's GPUs
-    """
+    Fix: use version 0.2, and a divisor of a node's GPUs"""
     parallel, each = elastic.get("model_parallel_size"), elastic.get("num_gpus_per_node")
     if parallel > 1 and elastic.version != 0.2:
         message = f"`model_parallel_size` {shown(parallel)} requires `version` 0.2, not {shown(elastic.version)}"
@@ -147,8 +144,7 @@ def gpus_are_elastic(elastic: _Elastic) -> Violations:
     """The GPUs are among the counts that the elastic batch can be divided over.
 
     Prevents: ElasticityIncompatibleWorldSize: World size (N) is not valid with the current list of ...
-    Fix: use one of the counts listed, or other micro batches
-    """
+    Fix: use one of the counts listed, or other micro batches"""
     sizes, most = elastic.get("micro_batch_sizes"), elastic.get("max_train_batch_size")
     each, parallel = elastic.get("num_gpus_per_node"), elastic.get("model_parallel_size")
     uneven = parallel > 1 and (elastic.version != 0.2 or each % parallel)  # which another rule reports
@@ -204,8 +200,7 @@ def scheduler_sees_the_same_elasticity(seen: _Seen) -> Violations:
     """DEEPSPEED_ELASTICITY_CONFIG, which the scheduler reads, is the elasticity of the config.
 
     Prevents: ElasticityConfigError: Elastic config ... seen by resource scheduler does not match config passed to
-    Fix: write the same block in both
-    """
+    Fix: write the same block in both"""
     theirs = _object(seen.text)
     if theirs is None:
         message, hint = f"{_VARIABLE} is not a JSON object", "write the elasticity block of the config, as JSON"

@@ -68,8 +68,7 @@ def experts_divide(split: Split) -> Violations:
     """autoep_size divides the model's experts.
 
     Prevents: `num_experts is not divisible by autoep_size`
-    Fix: set it to a divisor of the experts
-    """
+    Fix: set it to a divisor of the experts"""
     model = split.submission.model
     if model and model.experts and model.experts % split.size:
         yield split.violation(f"does not divide {model.name}'s {model.experts} experts", divisors(model.experts))
@@ -80,8 +79,7 @@ def expert_ranks_divide_the_gpus(split: Split) -> Violations:
     """autoep_size divides the GPUs of a pipeline stage: its groups are cut out of the data and context parallel ranks.
 
     Prevents: a ValueError when the groups are made
-    Fix: set it to a divisor of the GPUs
-    """
+    Fix: set it to a divisor of the GPUs"""
     gpus, stages = split.world.gpus, split.world.pipeline
     if gpus and not gpus % stages and gpus // stages % split.size:
         yield split.violation(f"does not divide the {gpus // stages} GPUs of a stage", divisors(gpus // stages)[:8])
@@ -92,8 +90,7 @@ def native_experts_stop_at_stage_2(run: Run) -> Violations:
     """DeepSpeed's own MoE layers run with ZeRO up to stage 2.
 
     Prevents: `Native DeepSpeed MoE is not supported with ZeRO Stage 3`
-    Fix: use stage 1 or 2
-    """
+    Fix: use stage 1 or 2"""
     experts = _native_experts(run.submission)
     if run.config.stage == 3 and experts > 1:
         message = f"stage: 3 with --num-experts {experts} is refused: DeepSpeed's MoE layers accept at most 2"
@@ -105,8 +102,7 @@ def experts_have_contiguous_gradients(run: Run) -> Violations:
     """With experts, ZeRO reduces and scatters gradients, at stage 2 contiguous ones.
 
     Prevents: `Contiguous Gradients in ZeRO Stage 2 must be set to True for MoE`
-    Fix: set them to true
-    """
+    Fix: set them to true"""
     config, stage = run.config, run.config.stage
     if stage not in (1, 2) or not (_is_on(config) or _native_experts(run.submission) > 1):
         return
@@ -123,8 +119,7 @@ def autoep_at_stage_3_goes_alone(config: Config) -> Violations:
     """AutoEP at stage 3 runs without Ulysses, quantized gradients, second partitions and, before 0.19.8, AutoTP.
 
     Prevents: `AutoEP with ZeRO Stage 3 does not support ... yet`
-    Fix: remove one of the two
-    """
+    Fix: remove one of the two"""
     for pointer, least, first, last in _REFUSED_WITH_AUTOEP if config.stage == 3 else ():
         size = config.number(pointer)
         if size is not None and size >= least and first <= config.version < last:
@@ -138,8 +133,7 @@ def autoep_cuts_no_expert(config: Config) -> Violations:
     """expert_tensor_parallel_size is 1: other sizes are reserved.
 
     Prevents: a ValueError when the groups are made
-    Fix: remove it
-    """
+    Fix: remove it"""
     pointer = f"{_EXPERTS}/expert_tensor_parallel_size"
     size = config.whole(pointer)
     if size is not None and size != 1:
@@ -152,8 +146,7 @@ def autoep_choices_are_known(config: Config) -> Violations:
     """expert_parallel's choices are ones that AutoEP has.
 
     Prevents: a ValueError when the engine starts
-    Fix: use one of the choices
-    """
+    Fix: use one of the choices"""
     for key, choices in _CHOICES.items():
         value = config.value(f"{_EXPERTS}/{key}", choices[0])
         if value not in choices:
@@ -166,8 +159,7 @@ def deepep_knows_its_tokens(config: Config) -> Violations:
     """comm_backend deepep is used with comm_max_tokens_per_rank, the most tokens that a rank routes.
 
     Prevents: `comm_max_tokens_per_rank must be a positive integer when comm_backend='deepep'`
-    Fix: add comm_max_tokens_per_rank
-    """
+    Fix: add comm_max_tokens_per_rank"""
     if config.value(_BACKEND) == "deepep" and config.value(f"{_EXPERTS}/comm_max_tokens_per_rank", 0) == 0:
         message = 'comm_backend: "deepep" requires comm_max_tokens_per_rank'
         hint = "set comm_max_tokens_per_rank to micro batch × longest padded sequence"
@@ -179,8 +171,7 @@ def autoep_folds_over_experts(config: Config) -> Violations:
     """AutoEP with AutoTP has an autoep_size above 1, and no offload.
 
     Prevents: `AutoEP+AutoTP folding requires expert_parallel.autoep_size > 1`
-    Fix: use one of the two
-    """
+    Fix: use one of the two"""
     tensor, size = config.whole(AUTOTP) or 1, config.whole(_SIZE) if config.has(_SIZE) else 1
     if tensor > 1 and size == 1:
         message = f"autoep_size: 1 with autotp_size: {tensor} is refused: gradients would count {tensor} times"
@@ -195,8 +186,7 @@ def autoep_is_switched_on(config: Config) -> Violations:
     """expert_parallel is enabled where it has settings.
 
     Prevents: Experts are silently not distributed.
-    Fix: set enabled to true
-    """
+    Fix: set enabled to true"""
     if config.block(_EXPERTS) and not config.has(f"{_EXPERTS}/enabled"):
         message = "expert_parallel is not enabled, so its settings have no effect"
         yield Violation(config.locate_key(_EXPERTS), message, 'add "enabled": true')

@@ -42,8 +42,7 @@ def nvme_is_for_stage_3(config: Config) -> Violations:
     """The optimizer is offloaded to NVMe at stage 3: at stages 1 and 2 it silently goes to the CPU's memory.
 
     Prevents: The node's memory fills in place of the disk.
-    Fix: use stage 3, or cpu
-    """
+    Fix: use stage 3, or cpu"""
     if config.stage in (1, 2) and config.offload("optimizer") == "nvme":
         message = f"offload_optimizer to nvme at stage {config.stage} silently goes to the node's memory"
         yield Violation(config.locate(f"{OPTIMIZER}/device"), message, 'use stage 3, or "device": "cpu"')
@@ -54,8 +53,7 @@ def nvme_keys_are_for_nvme(config: Config) -> Violations:
     """Keys of the swap to NVMe are written where something is offloaded to NVMe.
 
     Prevents: The settings silently have no effect.
-    Fix: remove them
-    """
+    Fix: remove them"""
     for what, block in OFFLOADS:
         device = config.offload(what)
         if device in ("cpu", "none") and config.block(block):
@@ -69,8 +67,7 @@ def aio_is_for_nvme(config: Config) -> Violations:
     """The aio block is written where something is offloaded to NVMe, whose reads and writes it tunes.
 
     Prevents: The settings silently have no effect.
-    Fix: remove the block
-    """
+    Fix: remove the block"""
     devices = [config.offload(what) for what, _ in OFFLOADS]
     if config.block("/aio") and not {"nvme", None} & set(devices) and not config.has("/checkpoint/writer"):
         message, hint = "aio has no effect: nothing is offloaded to nvme", 'remove aio, or use "device": "nvme"'
@@ -88,8 +85,7 @@ def aio_counts_are_positive(config: Config) -> Violations:
     """Sizes and counts of aio are integers greater than 0.
 
     Prevents: a TypeError in a C++ constructor, or reads that never end
-    Fix: write an integer greater than 0
-    """
+    Fix: write an integer greater than 0"""
     for key, default in _AIO.items():
         value = config.value(f"/aio/{key}")
         exact = isinstance(value, int) and not isinstance(value, bool)
@@ -108,8 +104,7 @@ def buffers_hold_a_parameter(run: Run) -> Violations:
     """buffer_size of offload_param to NVMe is at least a rank's part of the model's largest parameter.
 
     Prevents: a RuntimeError when the parameter is read, or one that overwrites its neighbour
-    Fix: set buffer_size to the largest parameter's part on a rank
-    """
+    Fix: set buffer_size to the largest parameter's part on a rank"""
     config, model, world = run.config, run.submission.model, world_of(run.submission)
     if not model or not world.replicas or config.stage != 3 or config.offload("param") != "nvme":
         return

@@ -30,8 +30,7 @@ def what_was_removed_is_not_used(submission: Submission) -> Violations:
     """This version of DeepSpeed has neither 1-bit optimizers nor elastic training.
 
     Prevents: `... is not a supported DeepSpeed Optimizer`
-    Fix: use AdamW
-    """
+    Fix: use AdamW"""
     for config in building(submission):
         if (config.optimizer or "").lower() in _ONE_BIT:
             message = f"type: {shown(config.value(_TYPE))} was removed in DeepSpeed 0.19.7"
@@ -49,8 +48,7 @@ def one_bit_optimizers_run_without_zero(config: Config) -> Violations:
     """1-bit optimizers are used without ZeRO.
 
     Prevents: `1bit-Adam is not compatible with ZeRO`
-    Fix: use stage 0, or AdamW
-    """
+    Fix: use stage 0, or AdamW"""
     if config.optimizer in _ONE_BIT and config.stage:
         message = f"type: {shown(config.value(_TYPE))} is refused with ZeRO stage {config.stage}"
         yield Violation(config.locate(_TYPE), message, 'use stage 0, or "AdamW"')

@@ -41,8 +41,7 @@ def norm_is_no_parameter(config: Config) -> Violations:
     """The norm to clip gradients at is the top-level gradient_clipping, not the optimizer's max_grad_norm.
 
     Prevents: `'max_grad_norm' is not supported as an optimizer parameter`
-    Fix: use gradient_clipping
-    """
+    Fix: use gradient_clipping"""
     pointer = f"{_PARAMS}/max_grad_norm"
     if config.has(pointer) and config.optimizer:
         message = f"max_grad_norm: {shown(config.value(pointer))} in the optimizer's params is refused"
@@ -57,8 +56,7 @@ def norm_is_called_clipping(config: Config) -> Violations:
     """The norm to clip gradients at is called gradient_clipping.
 
     Prevents: Gradients are clipped at the default in place of the value written.
-    Fix: use gradient_clipping
-    """
+    Fix: use gradient_clipping"""
     pointer = "/max_grad_norm"
     if config.has(pointer):
         message = f"unknown key max_grad_norm: {shown(config.value(pointer))} has no effect"
@@ -72,8 +70,7 @@ def clipping_is_written(config: Config) -> Violations:
     """The config sets gradient_clipping, whose default changed from never to 1.
 
     Prevents: another training after an upgrade of DeepSpeed
-    Fix: set gradient_clipping
-    """
+    Fix: set gradient_clipping"""
     default, other = "1.0", "0 (never) up to 0.19.2"
     if config.version < _CLIPS_BY_DEFAULT:
         default, other = "0 (never)", "1.0 since 0.19.3"
@@ -88,8 +85,7 @@ def clipping_is_a_norm(config: Config) -> Violations:
     """gradient_clipping is 0, for never, or more.
 
     Prevents: Gradients are silently not clipped.
-    Fix: use a norm greater than 0
-    """
+    Fix: use a norm greater than 0"""
     norm = config.clipping
     if norm is not None and norm < 0:
         message = f"gradient_clipping: {shown(norm)} is below 0, so gradients are silently not clipped"
@@ -114,8 +110,7 @@ def optimizer_is_known(config: Config) -> Violations:
     """The optimizer's type is one that DeepSpeed builds, or a class of torch.optim.
 
     Prevents: `... is not a supported DeepSpeed Optimizer`
-    Fix: use a known optimizer
-    """
+    Fix: use a known optimizer"""
     name = config.text(_TYPE)
     if name is not None and name.lower() not in _DEEPSPEED and name not in _TORCH:
         same = [known for known in _TORCH if known.lower() == name.lower()]
@@ -129,8 +124,7 @@ def hyperparameters_are_params(config: Config) -> Violations:
     """The optimizer's hyperparameters are in its params: outside of them they have no effect.
 
     Prevents: training with the default, such as lr 0.001, in place of what is written
-    Fix: move them into params
-    """
+    Fix: move them into params"""
     for key in (key for key in _HYPERPARAMETERS if config.has(f"{_OPTIMIZER}/{key}")):
         pointer, inner = f"{_OPTIMIZER}/{key}", f"{_PARAMS}/{key}"
         here, used, where = config.value(pointer), config.value(inner), config.locate_key(pointer)
@@ -151,8 +145,7 @@ def adam_decays_as_named(config: Config) -> Violations:
     """Type Adam with weight decay sets adam_w_mode, which makes it AdamW by default.
 
     Prevents: weight decay of another kind than the one named
-    Fix: use AdamW, or set adam_w_mode to false
-    """
+    Fix: use AdamW, or set adam_w_mode to false"""
     decay = config.number(f"{_PARAMS}/weight_decay")
     if config.optimizer == "adam" and decay and not config.has(f"{_PARAMS}/adam_w_mode"):
         message = f"type: {shown(config.value(_TYPE))} decays weights as AdamW does, by {shown(decay)}:"
@@ -165,8 +158,7 @@ def adamw_is_adamw(config: Config) -> Violations:
     """Type AdamW is used without adam_w_mode: false.
 
     Prevents: The setting silently has no effect.
-    Fix: use type Adam
-    """
+    Fix: use type Adam"""
     pointer = f"{_PARAMS}/adam_w_mode"
     if config.optimizer == "adamw" and config.switch(pointer, True) is False:
         message = 'adam_w_mode: false has no effect: type "AdamW" decays weights apart from the gradient'
@@ -178,8 +170,7 @@ def lamb_scales_dynamically(config: Config) -> Violations:
     """LAMB is used with dynamic loss scaling.
 
     Prevents: `DeepSpeed lamb optimizer requires dynamic loss scaling`
-    Fix: set loss_scale to 0
-    """
+    Fix: set loss_scale to 0"""
     if config.optimizer == "lamb" and config.number(_SCALE):
         message = f"loss_scale: {shown(config.value(_SCALE))} is static, which DeepSpeed refuses with LAMB"
         yield violation(config, _SCALE, message, "set loss_scale to 0")
@@ -190,7 +181,6 @@ def legacy_fusion_is_for_stage_0(config: Config) -> Violations:
     """legacy_fusion is used at stage 0, with its 16-bit optimizer.
 
     Prevents: The setting silently has no effect.
-    Fix: remove it
-    """
+    Fix: remove it"""
     if config.stage and config.switch(f"{_OPTIMIZER}/legacy_fusion"):
         yield from unused(config, (f"{_OPTIMIZER}/legacy_fusion",), f"at stage {config.stage}")

@@ -71,8 +71,7 @@ def parameters_are_the_optimizers(config: Config) -> Violations:
     """The optimizer's params are ones that its constructor accepts.
 
     Prevents: `TypeError: __init__() got an unexpected keyword argument`
-    Fix: use parameters that the constructor accepts
-    """
+    Fix: use parameters that the constructor accepts"""
     accepted = _accepted(config)
     if accepted is not None:
         message = f"unknown parameter {{}} of {shown(config.value(_TYPE))}: its constructor raises"
@@ -84,8 +83,7 @@ def deepspeeds_adam_has_no_amsgrad(config: Config) -> Violations:
     """DeepSpeed's own Adam and LAMB are used without amsgrad, which they don't implement.
 
     Prevents: `FusedAdam does not support the AMSGrad variant.`
-    Fix: remove amsgrad
-    """
+    Fix: remove amsgrad"""
     pointer, name = f"{_PARAMS}/amsgrad", config.optimizer
     own = name == "lamb" or (name in ("adam", "adamw") and config.switch(f"{_PARAMS}/torch_adam") is False)
     if config.switch(pointer) and own:
@@ -98,8 +96,7 @@ def rates_are_above_zero(config: Config) -> Violations:
     """The learning rate is greater than 0.
 
     Prevents: a job that trains nothing
-    Fix: use a rate greater than 0
-    """
+    Fix: use a rate greater than 0"""
     rate = config.number(f"{_PARAMS}/lr")
     if rate is None or rate > 0 or config.optimizer is None:
         return
@@ -113,8 +110,7 @@ def rates_are_written(config: Config) -> Violations:
     """The optimizer's params set the learning rate; else its constructor's default is used.
 
     Prevents: training at a rate that nobody chose
-    Fix: set lr
-    """
+    Fix: set lr"""
     default, schedule = _DEFAULT_RATES.get(config.optimizer or ""), config.read("/scheduler/type")
     sets = schedule in _SETS_RATES or (schedule == "WarmupLR" and config.has("/scheduler/params/warmup_max_lr"))
     misplaced = config.has("/optimizer/lr")  # which another rule reports
@@ -128,8 +124,7 @@ def numbers_are_no_text(config: Config) -> Violations:
     """Numbers in params are numbers: nothing converts text.
 
     Prevents: `TypeError: '<=' not supported between instances of 'float' and 'str'`
-    Fix: write a number without quotes
-    """
+    Fix: write a number without quotes"""
     for block in (_PARAMS, "/scheduler/params"):
         for key, value in config.block(block).items():
             if isinstance(value, str) and _is_number(value):
@@ -150,8 +145,7 @@ def betas_are_two(config: Config) -> Violations:
     """betas are two numbers from 0 up to, but not including, 1.
 
     Prevents: a ValueError, or moments that grow without end
-    Fix: write [0.9, 0.999]
-    """
+    Fix: write [0.9, 0.999]"""
     betas = config.read(f"{_PARAMS}/betas")
     if config.optimizer not in ("adam", "adamw", "lamb", "lion") or betas is None:
         return
@@ -170,8 +164,7 @@ def muon_reads_its_parameters(config: Config) -> Violations:
     """Muon's params are ones that it reads: others are silently ignored.
 
     Prevents: The settings silently have no effect.
-    Fix: use parameters that Muon reads
-    """
+    Fix: use parameters that Muon reads"""
     if config.optimizer == "muon":
         yield from _unknown(config, _MUON, "{} has no effect: Muon doesn't read it")
 
@@ -181,8 +174,7 @@ def megatron_brings_its_optimizer(config: Config) -> Violations:
     """A config for Megatron-DeepSpeed has no optimizer and scheduler: Megatron's arguments decide both.
 
     Prevents: training with Megatron's own learning rate, weight decay and schedule
-    Fix: use Megatron's arguments
-    """
+    Fix: use Megatron's arguments"""
     for block in ("optimizer", "scheduler") if config.consumer == "megatron-deepspeed" else ():
         if config.block(f"/{block}"):
             message = f"{block} has no effect: Megatron-DeepSpeed passes one that it builds from its arguments"

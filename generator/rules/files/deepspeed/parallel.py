@@ -72,8 +72,7 @@ def tensor_ranks_divide_the_gpus(split: Split) -> Violations:
     """autotp_size divides the GPUs.
 
     Prevents: `N is not divisible by M` when the groups are made
-    Fix: set it to a divisor of the GPUs
-    """
+    Fix: set it to a divisor of the GPUs"""
     gpus = split.world.gpus
     if gpus and gpus % split.size:
         yield split.violation(f"does not divide {gpus} GPUs", divisors(gpus)[:8])
@@ -84,8 +83,7 @@ def tensor_sizes_agree(split: Split) -> Violations:
     """tensor_parallel.tp.tp_size is 1 or autotp_size.
 
     Prevents: `tensor_parallel.tp.tp_size does not match tensor_parallel.autotp_size`
-    Fix: write only autotp_size
-    """
+    Fix: write only autotp_size"""
     inner = split.config.whole(_INNER)
     if inner is not None and inner not in (1, split.size):
         message, hint = f"tp_size: {inner} does not match {split.key}", f"set tp_size to {split.size}, or remove it"
@@ -97,8 +95,7 @@ def autotp_is_switched_on(config: Config) -> Violations:
     """tensor_parallel sets autotp_size: where it is not above 1, the rest of the block has no effect.
 
     Prevents: Nothing is split over tensor ranks, and memory runs out.
-    Fix: set autotp_size
-    """
+    Fix: set autotp_size"""
     inner = config.whole(_INNER)
     size = config.whole(AUTOTP) if config.has(AUTOTP) else 0
     if inner is not None and inner > 1 and size in (0, 1):
@@ -111,8 +108,7 @@ def tensor_ranks_have_kv_heads(split: Split) -> Violations:
     """autotp_size is at most the model's key-value heads: AutoTP replicates them over more ranks.
 
     Prevents: more memory than planned
-    Fix: use at most the key-value heads
-    """
+    Fix: use at most the key-value heads"""
     model = split.submission.model
     if model and split.size > model.kv_heads:
         problem = f"is more than {model.name}'s {model.kv_heads} key-value heads: they are replicated"
@@ -124,8 +120,7 @@ def tensor_ranks_share_a_node(split: Split) -> Violations:
     """Tensor parallel ranks share the fast fabric of a node or rack: four collectives per layer wait for it.
 
     Prevents: steps that wait for the network
-    Fix: use at most the GPUs of a node
-    """
+    Fix: use at most the GPUs of a node"""
     per_node, message = split.world.gpus_per_node, f"{split.key} spans nodes of {split.world.gpus_per_node} GPUs"
     if per_node and split.size > per_node:
         yield violation(split.config, AUTOTP, message, f"set autotp_size to {per_node} or less")
@@ -136,8 +131,7 @@ def tensor_ranks_read_one_batch(split: Split) -> Violations:
     """train_batch_size counts each tensor rank: with AutoTP and no mpu, DeepSpeed takes them for replicas.
 
     Prevents: a batch smaller than the one written, by the tensor parallel size
-    Fix: multiply by the tensor parallel size, or pass an mpu
-    """
+    Fix: multiply by the tensor parallel size, or pass an mpu"""
     size, gpus, config, job = split.size, split.world.gpus, split.config, split.submission.job
     if split.submission.megatron:
         return
@@ -158,8 +152,7 @@ def tensor_presets_are_known(config: Config) -> Violations:
     """tensor_parallel.preset_model is one of AutoTP's models.
 
     Prevents: The preset is silently not applied.
-    Fix: name a known model
-    """
+    Fix: name a known model"""
     pointer = "/tensor_parallel/preset_model"
     name = config.text(pointer)
     if name is not None and name.lower() not in _MODELS:
@@ -172,8 +165,7 @@ def heads_divide(split: Split) -> Violations:
     """sequence_parallel_size divides the attention heads.
 
     Prevents: `Number of heads must be divisible by the sequence parallel size`
-    Fix: set it to a divisor of the heads
-    """
+    Fix: set it to a divisor of the heads"""
     model = split.submission.model
     if model and model.heads % split.size:
         problem = f"does not divide {model.name}'s {model.heads} attention heads"
@@ -190,8 +182,7 @@ def kv_heads_divide(submission: Submission) -> Violations:
     """The number of key-value heads is a multiple or a divisor of the Ulysses size.
 
     Prevents: an assertion when the attention is made
-    Fix: use a size that fits both
-    """
+    Fix: use a size that fits both"""
     model = submission.model
     for split in _ulysses(submission) if model else ():
         if model and model.kv_heads % split.size and split.size % model.kv_heads:
@@ -206,8 +197,7 @@ def sequences_divide(split: Split) -> Violations:
     """sequence_parallel_size divides the sequence.
 
     Prevents: `batch's seqlen isn't divisible by sp-size`
-    Fix: set it to a divisor of the sequence
-    """
+    Fix: set it to a divisor of the sequence"""
     job = split.submission.job
     lengths = [(job.training.sequence_length, "the job")] if job else []
     lengths += [(n, "--seq-length") for a in split.submission.megatron if (n := a.integer("--seq-length"))]
@@ -221,8 +211,7 @@ def sequence_mesh_is_made(split: Split) -> Violations:
     """sequence_parallel_size is written with data_parallel_size, unless the script passes an mpu.
 
     Prevents: no sequence parallelism, and a batch that is larger than the one written
-    Fix: add data_parallel_size
-    """
+    Fix: add data_parallel_size"""
     config = split.config
     passes = config.value("/compile/passes")  # AutoSP makes its own groups
     compiled = isinstance(passes, list) and "autosp" in passes
@@ -237,8 +226,7 @@ def mesh_fills_the_gpus(run: Run) -> Violations:
     """The product data_parallel_size × sequence_parallel_size is the number of GPUs.
 
     Prevents: a mesh that is larger than the world, or ranks that are in none
-    Fix: use a product that is the number of GPUs
-    """
+    Fix: use a product that is the number of GPUs"""
     gpus, data, sequence = world_of(run.submission).gpus, run.config.whole(_DATA), run.config.whole(ULYSSES)
     if gpus and data and sequence and data > 0 and sequence > 0 and data * sequence != gpus:
         message = f"data_parallel_size: {data} × sequence_parallel_size: {sequence} = {data * sequence},"

@@ -31,8 +31,7 @@ def pipelines_stop_at_stage_1(run: Run) -> Violations:
     """With pipeline stages ZeRO is at stage 1 at most: gradients accumulate over micro-batches in place.
 
     Prevents: `ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism`
-    Fix: use stage 1
-    """
+    Fix: use stage 1"""
     if run.config.stage in (2, 3):
         message = f"ZeRO stage {run.config.stage} with {world_of(run.submission).pipeline} pipeline stages is refused:"
         where, hint = run.config.locate(f"{ZERO}/stage"), "use stage 1, or one pipeline stage"
@@ -44,8 +43,7 @@ def pipelines_reduce_at_the_end(run: Run) -> Violations:
     """With pipeline stages overlap_comm is off: gradients are reduced when the pipeline's schedule is at its end.
 
     Prevents: The setting silently has no effect.
-    Fix: remove overlap_comm
-    """
+    Fix: remove overlap_comm"""
     config, pointer = run.config, f"{ZERO}/overlap_comm"
     if config.stage == 1 and config.switch(pointer):
         message = f"overlap_comm: true has no effect with {world_of(run.submission).pipeline} pipeline stages"
@@ -58,8 +56,7 @@ def pipeline_flags_are_flags(run: Run) -> Violations:
     """pipe_partitioned and grad_partitioned are true or false.
 
     Prevents: an assertion when the pipeline's engine starts
-    Fix: write true or false
-    """
+    Fix: write true or false"""
     for key in ("pipe_partitioned", "grad_partitioned"):
         value = run.config.value(f"/pipeline/{key}", True)
         if not isinstance(value, bool):
@@ -74,8 +71,7 @@ def pipelines_are_code(config: Config) -> Violations:
     """The pipeline block has only keys that the engine reads: stages and partition are set in the script.
 
     Prevents: The settings silently have no effect.
-    Fix: pass them to PipelineModule
-    """
+    Fix: pass them to PipelineModule"""
     unread = (f"/pipeline/{escape(key)}" for key in config.block("/pipeline") if key not in _READ)
     why = "here: nothing reads it, and stages and partition are arguments of PipelineModule"
     yield from unused(config, unread, why)
@@ -86,8 +82,7 @@ def elastic_jobs_have_no_stages(run: Run) -> Violations:
     """Elastic training runs without pipeline stages.
 
     Prevents: `Elasticity is not currently supported with pipeline parallelism`
-    Fix: disable elasticity
-    """
+    Fix: disable elasticity"""
     pointer, stages = "/elasticity/enabled", world_of(run.submission).pipeline
     if run.config.switch(pointer):
         message = f"elasticity is enabled with {stages} pipeline stages, which DeepSpeed refuses"

@@ -23,8 +23,7 @@ def hardware_computes_precision(run: Run) -> Violations:
     """The accelerator computes in the precision of the config.
 
     Prevents: `Type bf16 is not supported on your device.`, or emulation by a slow path where torch has one
-    Fix: enable a format that the accelerator computes in
-    """
+    Fix: enable a format that the accelerator computes in"""
     config, cluster, kind = run.config, run.submission.cluster, run.config.precision
     if cluster and kind in ("fp16", "bf16") and not cluster.accelerator.supports(kind):
         able = [known for known in ("bf16", "fp16") if cluster.accelerator.supports(known)]
@@ -43,8 +42,7 @@ def loss_is_scaled(config: Config) -> Violations:
     """In fp16 the loss is scaled by more than 1: without that small gradients are zero.
 
     Prevents: Gradients below fp16's smallest number silently become zero.
-    Fix: set loss_scale to 0
-    """
+    Fix: set loss_scale to 0"""
     scale = config.number(_LOSS_SCALE)
     if config.switch("/fp16/enabled") and scale is not None and 0 < scale <= 1:
         message = f"loss_scale: {shown(config.value(_LOSS_SCALE))} leaves fp16 gradients unscaled:"
@@ -57,8 +55,7 @@ def zero_trains_in_16_bits(config: Config) -> Violations:
     """With ZeRO, the config enables a 16-bit format.
 
     Prevents: training in fp32 by oversight, unless the script builds the model in 16 bits
-    Fix: enable bf16 or fp16
-    """
+    Fix: enable bf16 or fp16"""
     blocks = [block for block in ("/fp16", "/bf16", "/bfloat16", "/amp", "/torch_autocast") if config.has(block)]
     # An "auto" in the file means that it is for Hugging Face or accelerate, which also set the precision.
     filled = config.filled or any(config.value(pointer) == "auto" for pointer in config.json.spans)
@@ -82,8 +79,7 @@ def low_precision_masters_are_offloaded(config: Config) -> Violations:
     """With 16-bit master weights the optimizer is offloaded: DeepSpeedCPUAdam steps them.
 
     Prevents: `Master weights feature requires ... Offload with DeepSpeedCPUAdam`
-    Fix: offload the optimizer to the CPU, or keep fp32 masters
-    """
+    Fix: offload the optimizer to the CPU, or keep fp32 masters"""
     half, brain = "/fp16/fp16_master_weights_and_grads", f"{config.bf16}/bf16_master_weights_and_grads"
     masters = [half] if config.switch(half) else []
     if config.switch(brain) and config.switch(f"{config.bf16}/bf16_optimizer_states") is False:
@@ -102,8 +98,7 @@ def amp_goes_alone(config: Config) -> Violations:
     """Apex amp is used without ZeRO, fp16 and bf16.
 
     Prevents: `Amp and ZeRO are not currently compatible`, `Cannot enable both amp with ... fp16 or bfloat16`
-    Fix: use bf16 or fp16 in place of amp
-    """
+    Fix: use bf16 or fp16 in place of amp"""
     kind = config.precision if config.precision in ("fp16", "bf16") else None
     other = f"ZeRO stage {config.stage}" if config.stage else kind
     if config.switch("/amp/enabled") and other:
@@ -116,8 +111,7 @@ def one_bf16_block(config: Config) -> Violations:
     """The deprecated block bfloat16 is not written together with bf16, which is read.
 
     Prevents: Settings of the deprecated block silently have no effect.
-    Fix: write one block, bf16
-    """
+    Fix: write one block, bf16"""
     if config.value("/bf16") is not None and config.has("/bfloat16"):
         message = "bfloat16 has no effect: DeepSpeed reads bf16, which is there too"
         where, edits = config.locate_key("/bfloat16"), removed(config, "/bfloat16")
@@ -129,8 +123,7 @@ def inputs_are_cast_for_fp16(config: Config) -> Violations:
     """fp16.auto_cast is true only with fp16 enabled: it casts inputs to half either way.
 
     Prevents: Half inputs meet a model of another type in the first matrix product.
-    Fix: remove auto_cast, or enable fp16
-    """
+    Fix: remove auto_cast, or enable fp16"""
     pointer = "/fp16/auto_cast"
     if config.switch(pointer) and config.switch("/fp16/enabled") is False:
         message = "fp16.auto_cast: true casts the inputs to half although fp16 is off"
@@ -144,8 +137,7 @@ def dynamic_keys_scale_dynamically(config: Config) -> Violations:
     """Keys of dynamic loss scaling are not written with a static loss scale.
 
     Prevents: The settings silently have no effect.
-    Fix: set loss_scale to 0 for dynamic scaling
-    """
+    Fix: set loss_scale to 0 for dynamic scaling"""
     here = [key for key in _DYNAMIC if config.has(f"/fp16/{key}")]
     if config.switch("/fp16/enabled") and config.number(_LOSS_SCALE) and here:
         has = "has" if len(here) == 1 else "have"

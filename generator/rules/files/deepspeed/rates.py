@@ -27,8 +27,7 @@ def warmup_ends_before_the_end(schedule: Schedule) -> Violations:
     """A schedule with an end has total_num_steps, and a shorter warm-up.
 
     Prevents: `TypeError: missing required positional argument: 'total_num_steps'`, or a run within its warm-up
-    Fix: add total_num_steps, and shorten the warm-up
-    """
+    Fix: add total_num_steps, and shorten the warm-up"""
     if schedule.config.has(PARAMS) and not schedule.has("total_num_steps"):
         message = f"{schedule.name} requires total_num_steps: its constructor raises"
         yield schedule.in_params("", message, 'add "total_num_steps"')
@@ -46,8 +45,7 @@ def warmup_takes_steps(schedule: Schedule) -> Violations:
     """warmup_num_steps is an integer greater than 0.
 
     Prevents: `warmup_num_steps must be a positive integer`
-    Fix: write an integer greater than 0
-    """
+    Fix: write an integer greater than 0"""
     value = schedule.config.read(f"{PARAMS}/warmup_num_steps")
     if value is None or isinstance(value, str):
         return
@@ -63,8 +61,7 @@ def warmup_is_log_or_linear(schedule: Schedule) -> Violations:
     """warmup_type is log or linear: anything else is silently log.
 
     Prevents: another warm-up than the one written
-    Fix: use log or linear
-    """
+    Fix: use log or linear"""
     kind = schedule.config.read(f"{PARAMS}/warmup_type")
     if kind is not None and kind not in ("log", "linear"):
         message = f'unknown warmup_type {shown(kind)}: the rate warms up as with "log"'
@@ -76,8 +73,7 @@ def one_rate(schedule: Schedule) -> Violations:
     """The schedule's highest rate is the optimizer's, which it replaces.
 
     Prevents: training at another rate than the optimizer's
-    Fix: write the same rate in both places
-    """
+    Fix: write the same rate in both places"""
     rate, highest = schedule.config.number(_RATE), schedule.number("warmup_max_lr")
     if rate is not None and highest is not None and rate != highest:
         message = f"warmup_max_lr: {shown(highest)} replaces the optimizer's lr: {shown(rate)}"
@@ -89,8 +85,7 @@ def decay_starts_from_the_rate(schedule: Schedule) -> Violations:
     """A schedule that doesn't use the optimizer's rate sets its own highest rate: the default is 0.001.
 
     Prevents: training at 0.001 whatever lr is
-    Fix: set warmup_max_lr
-    """
+    Fix: set warmup_max_lr"""
     rate, name = schedule.config.number(_RATE), schedule.name
     takes_rate = name == "WarmupLR" and schedule.config.version >= _TAKES_OPTIMIZERS_RATE
     if schedule.config.has(PARAMS) and not schedule.has("warmup_max_lr") and rate != 0.001 and not takes_rate:
@@ -104,8 +99,7 @@ def rate_rises_in_warmup(schedule: Schedule) -> Violations:
     """The warm-up starts below the highest rate.
 
     Prevents: a rate that falls where it should rise
-    Fix: set warmup_min_lr to 0
-    """
+    Fix: set warmup_min_lr to 0"""
     lowest, highest = schedule.number("warmup_min_lr"), schedule.number("warmup_max_lr")
     if lowest is not None and highest is not None and lowest > highest:
         message = f"warmup_min_lr: {shown(lowest)} is above warmup_max_lr: {shown(highest)}: the rate falls"
@@ -117,8 +111,7 @@ def range_tests_dont_train(schedule: Schedule) -> Violations:
     """LRRangeTest is not used to train: it raises the rate without end, to find the highest usable one.
 
     Prevents: a loss that diverges by design
-    Fix: use a training schedule
-    """
+    Fix: use a training schedule"""
     message = "LRRangeTest raises the learning rate until the job ends, to see where training diverges"
     yield violation(schedule.config, TYPE, message, "use WarmupDecayLR or WarmupCosineLR to train")
 
@@ -128,8 +121,7 @@ def range_tests_take_steps(schedule: Schedule) -> Violations:
     """lr_range_test_step_size is an integer greater than 0.
 
     Prevents: `lr_range_test_step_size must be a positive integer`
-    Fix: write an integer greater than 0
-    """
+    Fix: write an integer greater than 0"""
     key = "lr_range_test_step_size"
     value = schedule.number(key)
     if value is not None and (value <= 0 or value != int(value)):
@@ -142,8 +134,7 @@ def cycles_have_a_length(schedule: Schedule) -> Violations:
     """cycle_first_step_size is greater than 0, and cycle_second_step_size is 0 or more.
 
     Prevents: `cycle_first_step_size must be positive`
-    Fix: write numbers of steps greater than 0
-    """
+    Fix: write numbers of steps greater than 0"""
     for key, lowest in (("cycle_first_step_size", "greater than 0"), ("cycle_second_step_size", "0 or more")):
         value = schedule.number(key)
         if value is not None and (value < 0 or (value == 0 and lowest != "0 or more")):
@@ -155,8 +146,7 @@ def cycles_leave_momentum(schedule: Schedule) -> Violations:
     """OneCycle sets cycle_momentum where the optimizer has betas: by default it replaces them.
 
     Prevents: training with other betas than the optimizer's
-    Fix: set cycle_momentum to false
-    """
+    Fix: set cycle_momentum to false"""
     betas = schedule.config.read("/optimizer/params/betas")
     if isinstance(betas, list) and schedule.config.switch("/scheduler/params/cycle_momentum", True):
         message = f"OneCycle replaces betas: {shown(betas)} with its own: 0.8 to 0.9 unless set, and 0.99"
@@ -168,8 +158,7 @@ def decays_have_steps(schedule: Schedule) -> Violations:
     """OneCycle's decay rates are used with a decay_step_size.
 
     Prevents: a rate that stays at cycle_min_lr where a decay is written
-    Fix: add decay_step_size
-    """
+    Fix: add decay_step_size"""
     size = schedule.number("decay_step_size") if schedule.has("decay_step_size") else 0
     for key in ("decay_lr_rate", "decay_mom_rate") if size == 0 else ():
         if rate := schedule.number(key):

@@ -15,8 +15,7 @@ def one_half_precision(config: Config) -> Violations:
     """At most one of fp16 and bf16 is enabled.
 
     Prevents: AssertionError: bfloat16 and fp16 modes cannot be simultaneously enabled
-    Fix: disable one of them; keep bf16 on GPUs that have it
-    """
+    Fix: disable one of them; keep bf16 on GPUs that have it"""
     states = ("/fp16/enabled", f"{config.bf16}/enabled")
     if all(map(config.switch, states)):
         message = "fp16 and bf16 are both enabled: DeepSpeed trains in one of them"
@@ -31,8 +30,7 @@ def initial_scale_is_a_number(config: Config) -> Violations:
     """fp16's initial scale power is a number: DeepSpeed raises 2 to it.
 
     Prevents: TypeError: unsupported operand type(s) for **
-    Fix: write an integer, such as 16
-    """
+    Fix: write an integer, such as 16"""
     section = config.schema.section("/fp16")
     if section is None or section.kind == "model" or not config.switch("/fp16/enabled"):
         return
@@ -47,8 +45,7 @@ def half_precision_masters_need_zero(config: Config) -> Violations:
     """Master weights and optimizer states in half precision are used with ZeRO.
 
     Prevents: AssertionError: ..._master_weights_and_grads is only supported with ZeRO Stage 1, 2, or 3
-    Fix: use ZeRO, or keep them in fp32
-    """
+    Fix: use ZeRO, or keep them in fp32"""
     # Until 0.17 fp16's needed stage 2 (deepspeed/runtime/config.py `_do_error_check`).
     needs = {"/fp16/fp16_master_weights_and_grads": (1, 2, 3) if config.schema.version >= (0, 18) else (2,)}
     needs |= {f"{config.bf16}/{name}": (1, 2, 3) for name in ("bf16_master_weights_and_grads", "bf16_optimizer_states")}
@@ -68,8 +65,7 @@ def bf16_states_need_bf16_masters(config: Config) -> Violations:
     """Optimizer states in bf16 are used with master weights in bf16.
 
     Prevents: AssertionError: bf16_optimizer_states requires bf16_master_weights_and_grads
-    Fix: turn both on, or neither
-    """
+    Fix: turn both on, or neither"""
     states, masters = (f"{config.bf16}/{name}" for name in ("bf16_optimizer_states", "bf16_master_weights_and_grads"))
     if config.switch(states) and not config.switch(masters):
         message = "`bf16_optimizer_states` requires `bf16_master_weights_and_grads`, which is off"
@@ -81,8 +77,7 @@ def reduction_is_known(config: Config) -> Violations:
     """Gradients are reduced by mean, or by sum where that is implemented.
 
     Prevents: ValueError: gradient_allreduce_op='sum' is not supported with ZeRO stage 3
-    Fix: leave it out: the mean is the default
-    """
+    Fix: leave it out: the mean is the default"""
     pointer = "/gradient_allreduce_op"
     operation = config.value(pointer)
     if config.schema.key(pointer) is None or not isinstance(operation, str):
@@ -105,8 +100,7 @@ def partial_offload_needs_stage_3(config: Config) -> Violations:
     """Only ZeRO stage 3 offloads a part of the optimizer.
 
     Prevents: AssertionError: Partial offloading only supported for ZeRO Stage 3
-    Fix: offload all of it, or use stage 3
-    """
+    Fix: offload all of it, or use stage 3"""
     pointer, stage = f"{ZERO}/offload_optimizer/ratio", config.stage
     ratio = config.number(pointer) if config.schema.pydantic > 1 else None  # pydantic 1 never gets to the check
     if ratio is not None and ratio < 1 and stage not in (3, None):
@@ -119,8 +113,7 @@ def norm_is_left_out_at_stage_1_or_2(config: Config) -> Violations:
     """The gradient norm is only left out at ZeRO stage 1 or 2.
 
     Prevents: ValidationError: compute_grad_norm=false is supported only with ZeRO Stage 1 or 2
-    Fix: remove the key
-    """
+    Fix: remove the key"""
     pointer, zero = f"{ZERO}/compute_grad_norm", config.schema.section(ZERO)
     checked = zero is not None and "compute_grad_norm_valid" in zero.checks
     if checked and config.stage not in (1, 2, None) and config.switch(pointer) is False:

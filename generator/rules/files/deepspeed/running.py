@@ -33,8 +33,7 @@ def steps_are_counted(config: Config) -> Violations:
     """steps_per_print is an integer.
 
     Prevents: progress printed at other steps than intended, or a TypeError: Infinity in a file is text to hjson
-    Fix: write an integer
-    """
+    Fix: write an integer"""
     where, steps = config.locate(_PRINTED), config.number(_PRINTED)
     if is_endless(config):
         message, severity = "steps_per_print: Infinity is never reached, so progress is never printed", None
@@ -59,8 +58,7 @@ def steps_are_not_zero(config: Config) -> Violations:
     """steps_per_print is not 0: the first step divides by it.
 
     Prevents: `ZeroDivisionError` at the first step
-    Fix: write null for never
-    """
+    Fix: write null for never"""
     if config.number(_PRINTED) == 0:
         message = f"steps_per_print: {shown(config.value(_PRINTED))} is a division by zero at the first step"
         yield violation(config, _PRINTED, message, "write null for never, or 100")
@@ -71,8 +69,7 @@ def every_step_is_not_printed(config: Config) -> Violations:
     """Progress is not printed at every step.
 
     Prevents: a log of as many lines as steps
-    Fix: write a larger number
-    """
+    Fix: write a larger number"""
     if config.read(_PRINTED) == 1 and config.value(_PRINTED) is not True:
         message = "steps_per_print: 1 logs a line at every step"
         yield violation(config, _PRINTED, message, "write 100, or null for never")
@@ -83,8 +80,7 @@ def profilers_run_once(config: Config) -> Violations:
     """The flops profiler is off in production: it times, and so synchronizes, every step, not just its own.
 
     Prevents: Every step of the job waits for its timers.
-    Fix: disable it after the profile
-    """
+    Fix: disable it after the profile"""
     step = shown(config.value("/flops_profiler/profile_step", 1))
     effect = f"it profiles step {step}, and turns wall_clock_breakdown on for all steps"
     yield from while_on(config, "/flops_profiler/enabled", effect, 'set "enabled" to false after the profile')
@@ -95,8 +91,7 @@ def steps_are_not_timed(config: Config) -> Violations:
     """Neither wall_clock_breakdown nor memory_breakdown is on in production.
 
     Prevents: steps that wait for their own measurement
-    Fix: set them to false
-    """
+    Fix: set them to false"""
     if not config.switch("/flops_profiler/enabled"):
         yield from while_on(config, "/wall_clock_breakdown", "makes the host wait for the GPU several times a step")
     yield from while_on(config, "/memory_breakdown", "logs the memory's state at every stage of every step")
@@ -107,8 +102,7 @@ def collectives_are_not_timed(config: Config) -> Violations:
     """The log of communication is off in production: it waits for every collective.
 
     Prevents: communication that no longer overlaps computation
-    Fix: disable it in production
-    """
+    Fix: disable it in production"""
     yield from while_on(config, "/comms_logger/enabled", "every collective is waited for, so nothing overlaps")
 
 
@@ -117,8 +111,7 @@ def tuning_is_over(config: Config) -> Violations:
     """Autotuning is off in a job that trains.
 
     Prevents: a job that searches where it should train
-    Fix: disable it in production
-    """
+    Fix: disable it in production"""
     effect = "started by the deepspeed launcher with --autotuning, the job tunes first"
     yield from while_on(config, "/autotuning/enabled", effect, 'set "enabled" to false when tuning is done')
 
@@ -128,8 +121,7 @@ def monitors_are_switched_on(config: Config) -> Violations:
     """A monitor with settings is enabled.
 
     Prevents: Nothing is logged.
-    Fix: set enabled to true
-    """
+    Fix: set enabled to true"""
     for name in _MONITORS:
         if config.block(f"/{name}") and not config.has(f"/{name}/enabled"):
             message = f"{name} has settings but is not enabled, so nothing is logged"
@@ -141,8 +133,7 @@ def keys_are_not_shared(config: Config) -> Violations:
     """Secrets are not written into configs.
 
     Prevents: a secret in every log
-    Fix: set them in the environment
-    """
+    Fix: set them in the environment"""
     for name in _MONITORS:
         for key, value in config.block(f"/{name}").items():
             secret = isinstance(value, str) and len(value) >= 8 and any(word in key.lower() for word in _SECRETS)
@@ -157,8 +148,7 @@ def engines_train(config: Config) -> Violations:
     """The hybrid engine is used for RLHF only, which generates between its steps.
 
     Prevents: another engine than the one for training
-    Fix: disable it unless the job generates
-    """
+    Fix: disable it unless the job generates"""
     effect = "it keeps inference kernels for generation, which only RLHF needs"
     yield from while_on(config, "/hybrid_engine/enabled", effect, 'set "enabled" to false unless the job generates')
 
@@ -168,8 +158,7 @@ def universal_checkpoints_are_meant(config: Config) -> Violations:
     """checkpoint.load_universal is on only where a universal checkpoint is loaded.
 
     Prevents: `Invalid for universal checkpoint` when a job resumes from its own checkpoint
-    Fix: disable it after the converted checkpoint is loaded
-    """
+    Fix: disable it after the converted checkpoint is loaded"""
     effect = "loads only converted checkpoints, and those that this job saves are not"
     yield from while_on(config, "/checkpoint/load_universal", effect, "set it to false after the first resume")
 
@@ -179,8 +168,7 @@ def node_local_checkpoints_are_gathered(run: Run) -> Violations:
     """Checkpoints of several nodes are not saved to node-local storage.
 
     Prevents: parts of a checkpoint on disks that the next job may not have
-    Fix: use a shared file system
-    """
+    Fix: use a shared file system"""
     nodes, effect = world_of(run.submission).nodes, "spreads a checkpoint over the disks of"
     if nodes and nodes > 1:
         yield from while_on(run.config, "/checkpoint/use_node_local_storage", f"{effect} {nodes} nodes")

@@ -110,8 +110,7 @@ def scheduler_has_params(schedule: Schedule) -> Violations:
     """The scheduler block has params, even where they are empty.
 
     Prevents: `TypeError: argument after ** must be a mapping, not NoneType`
-    Fix: add params, at least empty
-    """
+    Fix: add params, at least empty"""
     if schedule.config.value(PARAMS) is None:
         message = f"scheduler {shown(schedule.name)} has no params, and DeepSpeed requires them, even empty"
         yield Violation(schedule.config.locate_key(SCHEDULER), message, 'add "params": {}')
@@ -122,8 +121,7 @@ def schedule_is_known(schedule: Schedule) -> Violations:
     """The schedule is one of DeepSpeed's, or a class of torch.optim.lr_scheduler.
 
     Prevents: `DeepSpeed does not recognize LR scheduler ...`
-    Fix: use a known schedule
-    """
+    Fix: use a known schedule"""
     known, name = (*_ACCEPTED, *_TORCH), schedule.name
     if name not in known:
         same = [other for other in known if other.lower() == name.lower()]
@@ -137,8 +135,7 @@ def torch_schedules_drive_torch_optimizers(schedule: Schedule) -> Violations:
     """torch's schedules are used without ZeRO, fp16 and bf16: they refuse the optimizers that wrap torch's.
 
     Prevents: `TypeError: DeepSpeedZeroOptimizer is not an Optimizer`
-    Fix: use a schedule of DeepSpeed
-    """
+    Fix: use a schedule of DeepSpeed"""
     stage, precision = schedule.config.stage, schedule.config.precision
     wrapper = f"ZeRO stage {stage}" if stage else precision if precision in ("fp16", "bf16") else None
     if wrapper:
@@ -152,8 +149,7 @@ def parameters_are_the_schedules(schedule: Schedule) -> Violations:
     """The schedule's params are ones that its constructor accepts.
 
     Prevents: `TypeError: __init__() got an unexpected keyword argument`
-    Fix: use parameters that the constructor accepts
-    """
+    Fix: use parameters that the constructor accepts"""
     accepted, config = _ACCEPTED[schedule.name], schedule.config
     for key in (key for key in config.block(PARAMS) if key not in accepted):
         hint = suggest(key, accepted)
@@ -168,8 +164,7 @@ def schedule_is_complete(schedule: Schedule) -> Violations:
     """OneCycle has its two rates.
 
     Prevents: `TypeError: missing required positional argument: 'cycle_max_lr'`
-    Fix: add cycle_min_lr and cycle_max_lr
-    """
+    Fix: add cycle_min_lr and cycle_max_lr"""
     for key in _CYCLE_RATES if schedule.config.has(PARAMS) else ():
         if not schedule.has(key):
             yield schedule.in_params("", f"OneCycle requires {key}: its constructor raises", f'add "{key}"')

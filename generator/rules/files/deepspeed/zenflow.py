@@ -43,8 +43,7 @@ def zenflow_offloads(config: Config) -> Violations:
     """ZenFlow at stages 1 and 2 offloads the optimizer.
 
     Prevents: `Zenflow must be used with cpu offload`
-    Fix: offload the optimizer
-    """
+    Fix: offload the optimizer"""
     if config.offload("optimizer") == "none":
         message, hint = "zenflow requires offload_optimizer", 'add "offload_optimizer": {"device": "cpu"}'
         yield Violation(config.locate_key(_ZENFLOW), message, hint)
@@ -55,8 +54,7 @@ def zenflow_selects_one_way(config: Config) -> Violations:
     """select_interval is a number with the strategies step and epoch, and is left out with auto.
 
     Prevents: a Warning raised as an error, or `select_interval must be a number`
-    Fix: write a strategy with its interval, or neither
-    """
+    Fix: write a strategy with its interval, or neither"""
     strategy, interval = config.value(_STRATEGY, "auto"), config.value(_SELECT, "auto")
     where = config.locate(_SELECT)
     if strategy == "auto" and isinstance(interval, int) and not isinstance(interval, bool):
@@ -72,8 +70,7 @@ def zenflow_selects_seldom(config: Config) -> Violations:
     """ZenFlow's select_interval is at least its update_interval.
 
     Prevents: `Select interval must be greater or equal to update interval`
-    Fix: use a longer select_interval
-    """
+    Fix: use a longer select_interval"""
     select, update = config.whole(_SELECT), config.whole(_UPDATE)
     if config.value(_STRATEGY) == "step" and select and update and select < update:
         message = f"select_interval: {select} is less than update_interval: {update}"
@@ -85,8 +82,7 @@ def zenflow_offload_overlaps(config: Config) -> Violations:
     """ZenFlow's own offload is used with overlap_comm.
 
     Prevents: `offload selective optimizer should be used with overlap_comm`
-    Fix: set overlap_comm to true
-    """
+    Fix: set overlap_comm to true"""
     overlap = f"{ZERO}/overlap_comm"
     if config.switch(f"{_ZENFLOW}/offload") and config.switch(overlap) is False:
         default = "" if config.has(overlap) else ", which is its default at this stage"
@@ -99,8 +95,7 @@ def zenflow_accumulates_by_its_interval(config: Config) -> Violations:
     """With ZenFlow gradient_accumulation_steps is 1, or update_interval, which replaces it.
 
     Prevents: The optimizer silently steps at another interval than the one written.
-    Fix: set gradient_accumulation_steps to 1
-    """
+    Fix: set gradient_accumulation_steps to 1"""
     pointer = "/gradient_accumulation_steps"
     steps, update = config.whole(pointer), config.value(_UPDATE, "auto")
     if steps is not None and steps > 1 and update != steps:
@@ -114,8 +109,7 @@ def zenflow_has_params(config: Config) -> Violations:
     """With ZenFlow at stages 1 and 2 the optimizer has params, of which ZenFlow builds its own AdamW.
 
     Prevents: `TypeError: argument after ** must be a mapping, not NoneType`
-    Fix: add an optimizer block with params
-    """
+    Fix: add an optimizer block with params"""
     if not isinstance(config.value(_PARAMS), dict):
         message = "zenflow builds its own AdamW from the optimizer's params, but the config has none"
         hint = 'add "optimizer": {"type": "AdamW", "params": {"lr": ...}}'
@@ -127,8 +121,7 @@ def zenflow_params_are_torchs(config: Config) -> Violations:
     """With ZenFlow at stages 1 and 2 the optimizer's params are ones of torch's AdamW, to which they are passed.
 
     Prevents: `TypeError: AdamW.__init__() got an unexpected keyword argument`
-    Fix: use parameters of torch's AdamW
-    """
+    Fix: use parameters of torch's AdamW"""
     for key in _DEEPSPEEDS_OWN:
         pointer = f"{_PARAMS}/{key}"
         if config.has(pointer):

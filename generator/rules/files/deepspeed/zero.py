@@ -58,8 +58,7 @@ def stage_0_has_no_settings(config: Config) -> Violations:
     """At stage 0, which is no ZeRO, zero_optimization has no other keys.
 
     Prevents: The settings silently have no effect.
-    Fix: use stage 1, 2 or 3, or remove the other keys
-    """
+    Fix: use stage 1, 2 or 3, or remove the other keys"""
     block = config.block(ZERO)
     others = [key for key in block if key != "stage" and not key.startswith(("offload_", "cpu_offload"))]
     if others and config.stage == 0 and block.get("stage", "auto") != "auto":
@@ -72,8 +71,7 @@ def stage_3_keys_are_at_stage_3(config: Config) -> Violations:
     """Keys of stage 3 are not written at a lower stage.
 
     Prevents: The settings silently have no effect.
-    Fix: remove them, or use stage 3
-    """
+    Fix: remove them, or use stage 3"""
     if config.stage in (1, 2):
         here = [key for key in config.block(ZERO) if key.startswith("stage3_") or key == "sub_group_size"]
         yield from unused(config, (f"{ZERO}/{key}" for key in here), f"at stage {config.stage}")
@@ -84,8 +82,7 @@ def lower_keys_are_not_at_stage_3(config: Config) -> Violations:
     """Keys of stages 1 and 2 are not written at stage 3.
 
     Prevents: The settings silently have no effect.
-    Fix: remove them
-    """
+    Fix: remove them"""
     if config.stage == 3 and not config.switch("/compile/deepcompile"):
         yield from unused(config, (f"{ZERO}/{key}" for key in _BELOW_STAGE_3), "at stage 3")
 
@@ -97,8 +94,7 @@ def keys_are_read(config: Config) -> Violations:
     """No key is written that DeepSpeed accepts but no longer reads.
 
     Prevents: The settings silently have no effect.
-    Fix: remove them
-    """
+    Fix: remove them"""
     here = [f"{ZERO}/{key}" for key, default in _UNREAD.items() if config.switch(f"{ZERO}/{key}") is (not default)]
     here += ["/disable_allgather"] if config.switch("/disable_allgather") else []
     yield from unused(config, here, "in this version: nothing reads it")
@@ -115,8 +111,7 @@ def autotp_stops_at_stage_2(config: Config) -> Violations:
     """In this version of DeepSpeed AutoTP runs with ZeRO up to stage 2.
 
     Prevents: an assertion when the engine starts
-    Fix: use stage 2
-    """
+    Fix: use stage 2"""
     size = config.whole("/tensor_parallel/autotp_size")
     if size and size > 1 and config.stage == 3:
         message = f"autotp_size: {size} is refused with ZeRO stage 3: this DeepSpeed accepts at most stage 2"
@@ -128,8 +123,7 @@ def optimizers_are_tested_with_zero(config: Config) -> Violations:
     """With ZeRO, the optimizer is one that DeepSpeed was tested with, unless zero_allow_untested_optimizer is true.
 
     Prevents: `You are using an untested ZeRO Optimizer`
-    Fix: use AdamW, or set zero_allow_untested_optimizer
-    """
+    Fix: use AdamW, or set zero_allow_untested_optimizer"""
     untested = config.optimizer is not None and config.optimizer not in _TESTED
     if untested and config.stage and config.switch("/zero_allow_untested_optimizer") is False:
         message = f"optimizer {shown(config.value('/optimizer/type'))} is untested with ZeRO stage {config.stage}"
@@ -142,8 +136,7 @@ def lamb_needs_whole_tensors(config: Config) -> Violations:
     """LAMB runs without ZeRO: its trust ratio is a layer's norm, which flat partitions don't have.
 
     Prevents: `You are using an untested ZeRO Optimizer`, or trust ratios of partitions
-    Fix: use stage 0, or AdamW
-    """
+    Fix: use stage 0, or AdamW"""
     if config.optimizer == "lamb" and config.stage:
         message = f"optimizer {shown(config.value('/optimizer/type'))} with ZeRO stage {config.stage}"
         message += " computes its trust ratio over flat partitions, not layers"
@@ -161,8 +154,7 @@ def bf16_optimizer_has_its_own_ways(config: Config) -> Violations:
     """No key tunes how gradients are reduced where bf16 at stage 1 accumulates in fp32: its optimizer ignores them.
 
     Prevents: The settings silently have no effect.
-    Fix: remove them, or use stage 2
-    """
+    Fix: remove them, or use stage 2"""
     if has_bf16_optimizer(config) and not config.offloads("optimizer"):
         asked = [key for key, default in _REDUCTION.items() if config.switch(f"{ZERO}/{key}") is (not default)]
         why = "with the BF16 optimizer that stage 1 with fp32 accumulation has"

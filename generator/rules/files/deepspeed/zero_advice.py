@@ -21,8 +21,7 @@ def buckets_are_counts(config: Config) -> Violations:
     """Bucket sizes count elements, not bytes.
 
     Prevents: CUDA out of memory: buffers of many gigabytes
-    Fix: set it to 500000000 elements or fewer
-    """
+    Fix: set it to 500000000 elements or fewer"""
     gathered = "stage3_prefetch_bucket_size" if config.stage == 3 else "allgather_bucket_size"
     for pointer in (f"{ZERO}/reduce_bucket_size", f"{ZERO}/{gathered}") if config.stage else ():
         size = config.whole(pointer)
@@ -37,8 +36,7 @@ def overlap_is_decided(run: Run) -> Violations:
     """At stage 2 overlap_comm is set: communication overlaps computation only where it is true.
 
     Prevents: Reductions that could overlap the backward pass don't.
-    Fix: set "overlap_comm" to true
-    """
+    Fix: set "overlap_comm" to true"""
     config, submission = run
     if config.stage == 2 and not config.has(f"{ZERO}/overlap_comm") and world_of(submission).pipeline == 1:
         message = "overlap_comm is not set, and its default is true only at stage 3:"
@@ -51,8 +49,7 @@ def sharding_needs_replicas(run: Run) -> Violations:
     """With ZeRO, there is more than one rank to shard over.
 
     Prevents: Communication costs time, and no memory is saved.
-    Fix: use stage 0, or more replicas
-    """
+    Fix: use stage 0, or more replicas"""
     config, world = run.config, world_of(run.submission)
     offloads = config.offloads("optimizer") or config.offloads("param")
     if config.stage and world.replicas is not None and world.replicas * world.context == 1 and not offloads:
@@ -66,8 +63,7 @@ def checkpoints_hold_weights(config: Config) -> Violations:
     """At stage 3 the weights are gathered for Hugging Face's checkpoints.
 
     Prevents: checkpoints without weights: `Did not save the model ...`, only in the log
-    Fix: set stage3_gather_16bit_weights_on_model_save, or run zero_to_fp32.py
-    """
+    Fix: set stage3_gather_16bit_weights_on_model_save, or run zero_to_fp32.py"""
     pointer = f"{ZERO}/stage3_gather_16bit_weights_on_model_save"
     if config.filled and config.stage == 3 and config.switch(pointer) is False:
         message = "stage3_gather_16bit_weights_on_model_save is off: the model that is saved has no usable weights"
@@ -80,8 +76,7 @@ def unused_parameters_are_allowed(run: Run) -> Violations:
     """ignore_unused_parameters is true, or the job ends at the first parameter without a gradient.
 
     Prevents: `This assert indicates that your module has parameters that were not used`
-    Fix: remove ignore_unused_parameters
-    """
+    Fix: remove ignore_unused_parameters"""
     config, model = run.config, run.submission.model
     pointer = f"{ZERO}/ignore_unused_parameters"
     if config.stage in (1, 2) and config.switch(pointer) is False:

@@ -21,8 +21,7 @@ def buckets_are_even(config: Config) -> Violations:
     """allgather_bucket_size is even at stages 1 and 2: two 16-bit elements are NCCL's 4 bytes.
 
     Prevents: `allgather_bucket_size must be a multiple of nccl_start_alignment_factor, 2`
-    Fix: set it to an even number
-    """
+    Fix: set it to an even number"""
     pointer = f"{ZERO}/allgather_bucket_size"
     size = config.whole(pointer)
     if config.stage in (1, 2) and size is not None and size % 2 and not has_bf16_optimizer(config):
@@ -49,8 +48,7 @@ def stage_2_scales_afterwards(config: Config) -> Violations:
     """With reduce_scatter, stage 2 scales gradients after they are reduced.
 
     Prevents: `pre-scale gradients is not yet supported with ZeRO-2 with reduce scatter enabled`
-    Fix: remove gradient_predivide_factor and prescale_gradients
-    """
+    Fix: remove gradient_predivide_factor and prescale_gradients"""
     if (config.text("/gradient_allreduce_op") or "").lower() != "sum":
         yield from _scaled_before(config, 2)
 
@@ -60,8 +58,7 @@ def stage_3_scales_afterwards(config: Config) -> Violations:
     """With reduce_scatter, stage 3 scales gradients after they are reduced.
 
     Prevents: `gradient_predivide_factor != 1.0 is not yet supported with ZeRO-3 with reduce scatter enabled`
-    Fix: remove gradient_predivide_factor and prescale_gradients
-    """
+    Fix: remove gradient_predivide_factor and prescale_gradients"""
     yield from _scaled_before(config, 3)
 
 
@@ -70,8 +67,7 @@ def stage_1_is_the_new_one(config: Config) -> Violations:
     """legacy_stage1 is not set: DeepSpeed 0.5.9 removed the old implementation of stage 1.
 
     Prevents: `The deprecated version of ZeRO Stage 1 is not supported`
-    Fix: remove legacy_stage1
-    """
+    Fix: remove legacy_stage1"""
     pointer = f"{ZERO}/legacy_stage1"
     if config.switch(pointer) and config.stage:
         message = "legacy_stage1: true is refused: DeepSpeed 0.5.9 removed it"
@@ -84,8 +80,7 @@ def stage_3_saves_rigid_checkpoints(config: Config) -> Violations:
     """elastic_checkpoint is not set at stage 3: the engine doesn't hand the key to its optimizer.
 
     Prevents: checkpoints that another number of replicas can't load
-    Fix: use universal checkpoints
-    """
+    Fix: use universal checkpoints"""
     pointer = f"{ZERO}/elastic_checkpoint"
     if config.switch(pointer) and config.stage == 3:
         message = "elastic_checkpoint: true has no effect at stage 3:"
@@ -105,8 +100,7 @@ def muon_reduces_whole_gradients(config: Config) -> Violations:
     """With Muon, reduce_scatter is off at stage 3 and, from 0.19.3 to 0.19.7, with an offloaded optimizer.
 
     Prevents: `Muon and reduce scatter cannot be used together`
-    Fix: set reduce_scatter to false
-    """
+    Fix: set reduce_scatter to false"""
     first, end = _MUON_OFFLOAD_REFUSED
     offloaded = first <= config.version < end and config.stage in (1, 2) and config.offloads("optimizer")
     pointer = f"{ZERO}/reduce_scatter"
@@ -122,8 +116,7 @@ def callers_overlap_at_stage_2(run: Run) -> Violations:
     """managed_gradient_accumulation: false is used with overlap_comm only from stage 2, and not with a pipeline.
 
     Prevents: `managed_gradient_accumulation=False supports ZeRO overlap_comm only with ZeRO stage 2`
-    Fix: remove managed_gradient_accumulation
-    """
+    Fix: remove managed_gradient_accumulation"""
     config, stages, pointer = run.config, world_of(run.submission).pipeline, "/managed_gradient_accumulation"
     if config.switch(pointer) is not False:
         return
@@ -147,8 +140,7 @@ def norms_are_computed_for_clipping(config: Config) -> Violations:
     """compute_grad_norm: false requires gradient_clipping: 0, and neither offload, ZenFlow nor a BF16 optimizer.
 
     Prevents: `zero_optimization.compute_grad_norm=false requires gradient_clipping=0`
-    Fix: remove compute_grad_norm
-    """
+    Fix: remove compute_grad_norm"""
     pointer, offloaded = f"{ZERO}/compute_grad_norm", config.offloads("optimizer")
     if config.switch(pointer) is not False or config.stage not in (1, 2):
         return
@@ -171,8 +163,7 @@ def offload_copies_contiguous_gradients(config: Config) -> Violations:
     """With offload, contiguous_gradients is not turned off: offload copies contiguous gradients.
 
     Prevents: The setting silently has no effect.
-    Fix: remove contiguous_gradients
-    """
+    Fix: remove contiguous_gradients"""
     pointer = f"{ZERO}/contiguous_gradients"
     if config.stage in (1, 2) and config.offloads("optimizer") and config.switch(pointer) is False:
         message = "contiguous_gradients: false has no effect: offload turns it on"

@@ -23,8 +23,7 @@ def second_partitions_divide_the_gpus(run: Run) -> Violations:
     """zero_hpz_partition_size divides the GPUs.
 
     Prevents: `N is not divisible by M` when the engine starts
-    Fix: set it to a divisor of the GPUs
-    """
+    Fix: set it to a divisor of the GPUs"""
     config, gpus = run.config, world_of(run.submission).gpus
     size = config.whole(_HPZ)
     if config.stage == 3 and gpus and size and 1 < size < gpus and gpus % size:
@@ -39,8 +38,7 @@ def second_partitions_stay_in_a_node(run: Run) -> Violations:
     """zero_hpz_partition_size is the number of GPUs per node, so that its gathers stay within a node.
 
     Prevents: training slower than without it, or more memory than needed
-    Fix: set it to the GPUs per node
-    """
+    Fix: set it to the GPUs per node"""
     config, per_node = run.config, world_of(run.submission).gpus_per_node
     size = config.whole(_HPZ)
     if config.stage == 3 and per_node and size and size > 1 and size != per_node:
@@ -55,8 +53,7 @@ def quantized_gradients_fill_nodes(run: Run) -> Violations:
     """With quantized gradients, which are exchanged within a node first, the GPUs fill whole nodes.
 
     Prevents: `num_gpus not equal to device per node, cannot initialize All-To-All`, or ranks without a group
-    Fix: use whole nodes
-    """
+    Fix: use whole nodes"""
     config, gpus, per_node = run.config, world_of(run.submission).gpus, world_of(run.submission).gpus_per_node
     if config.switch(_GRADIENTS) and gpus and per_node and gpus > per_node and gpus % per_node:
         message = f"zero_quantized_gradients: {gpus} GPUs are not a multiple of the {per_node} GPUs per node"
@@ -69,8 +66,7 @@ def quantized_gradients_scatter(config: Config) -> Violations:
     """Quantized gradients at stage 3 are reduced and scattered.
 
     Prevents: `when enable all_to_all_reduce, reduce_scatter should also be enabled`
-    Fix: set reduce_scatter to true
-    """
+    Fix: set reduce_scatter to true"""
     pointer = f"{ZERO}/reduce_scatter"
     if config.stage == 3 and config.switch(_GRADIENTS) and config.switch(pointer) is False:
         message = "zero_quantized_gradients: true is refused with reduce_scatter: false"
@@ -82,8 +78,7 @@ def frozen_weights_are_half(config: Config) -> Violations:
     """zero_quantized_nontrainable_weights is used with fp16 weights, where the script quantizes them itself.
 
     Prevents: `quantize_dstensor() expects tensor.dtype == torch.float16`
-    Fix: use fp16
-    """
+    Fix: use fp16"""
     if config.stage == 3 and config.switch(_FROZEN) and config.precision == "bf16":
         message = "zero_quantized_nontrainable_weights: true with bf16: quantize_nontrainable_params() requires fp16"
         yield Violation(config.locate(_FROZEN), message, "use fp16, where the script calls it")
@@ -100,8 +95,7 @@ def quantized_weights_are_half(config: Config) -> Violations:
     """In this version quantized weights are fp16: its kernel reads bf16 bits as fp16.
 
     Prevents: weights that are silently wrong, or a first product of two types
-    Fix: use fp16
-    """
+    Fix: use fp16"""
     for pointer in (_WEIGHTS, _FROZEN):
         if config.stage == 3 and config.switch(pointer) and config.precision == "bf16":
             name = pointer.rpartition("/")[2]
@@ -114,8 +108,7 @@ def zeropp_is_for_stage_3(config: Config) -> Violations:
     """Keys of ZeRO++ are written at stage 3.
 
     Prevents: The settings silently have no effect.
-    Fix: use stage 3
-    """
+    Fix: use stage 3"""
     if config.stage in (1, 2):  # at 0, a rule of stage 0 reports all keys
         flags = [pointer for pointer in (_WEIGHTS, _FROZEN, _GRADIENTS) if config.switch(pointer)]
         size = config.whole(_HPZ)
@@ -129,8 +122,7 @@ def mics_shards_divide_the_gpus(run: Run) -> Violations:
     """mics_shard_size divides the GPUs, and is used without offload.
 
     Prevents: an assertion when the groups are made
-    Fix: set it to a divisor of the GPUs
-    """
+    Fix: set it to a divisor of the GPUs"""
     config, gpus, pointer = run.config, world_of(run.submission).gpus, f"{ZERO}/mics_shard_size"
     size, where = config.whole(pointer), config.locate(pointer)
     if not size or size < 1 or config.stage != 3:
@@ -147,8 +139,7 @@ def persistent_parameters_are_small(run: Run) -> Violations:
     """stage3_param_persistence_threshold is below the size of the model's weight matrices.
 
     Prevents: Stage 3 silently shards almost nothing, and memory runs out.
-    Fix: set it to 10 × the hidden size
-    """
+    Fix: set it to 10 × the hidden size"""
     config, model, pointer = run.config, run.submission.model, f"{ZERO}/stage3_param_persistence_threshold"
     size = config.whole(pointer) if config.has(pointer) else None
     if model and config.stage == 3 and size is not None and size > model.hidden**2:

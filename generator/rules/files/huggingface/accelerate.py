@@ -43,8 +43,7 @@ def keys_are_known(run: Accelerated) -> Violations:
     """Every key of an accelerate config is one that accelerate knows.
 
     Prevents: ValueError: The config file had unknown keys
-    Fix: correct the key, or remove it
-    """
+    Fix: correct the key, or remove it"""
     for key, at, _ in run.config.entries(""):
         if key not in TOP_KEYS:
             own = key in _OF_DEEPSPEED
@@ -59,8 +58,7 @@ def type_is_known(run: Accelerated) -> Violations:
     """distributed_type is there, in capitals, and compute_environment too where it is given.
 
     Prevents: ValueError: A `distributed_type` must be specified, or: 'x' is not a valid DistributedType
-    Fix: set distributed_type: DEEPSPEED
-    """
+    Fix: set distributed_type: DEEPSPEED"""
     config = run.config
     if not config.has("distributed_type"):
         yield violation(config, "", "distributed_type is missing", "add distributed_type: DEEPSPEED")
@@ -82,8 +80,7 @@ def type_is_text(run: Accelerated) -> Violations:
     """distributed_type is text: 'NO' in quotes, because YAML reads no as false.
 
     Prevents: No error: one process, whatever num_processes is.
-    Fix: write 'NO' in quotes, or DEEPSPEED
-    """
+    Fix: write 'NO' in quotes, or DEEPSPEED"""
     value = run.config.value("distributed_type", "NO")
     if not isinstance(value, str):
         message = f"distributed_type is {show(value)}, not text: accelerate starts one process only"
@@ -95,8 +92,7 @@ def precision_is_known(run: Accelerated) -> Violations:
     """mixed_precision is 'no', in quotes, fp16, bf16 or fp8.
 
     Prevents: ValueError: Unknown mixed_precision mode, or AttributeError: 'bool' object has no attribute 'lower'
-    Fix: use 'no', fp16, bf16 or fp8
-    """
+    Fix: use 'no', fp16, bf16 or fp8"""
     value = run.config.value("mixed_precision")
     if value is None or run.overridden("--mixed_precision"):
         return
@@ -115,8 +111,7 @@ def counts_are_integers(run: Accelerated) -> Violations:
     """num_processes, num_machines, machine_rank and main_process_port are integers in their ranges.
 
     Prevents: TypeError or ValueError in the launcher.
-    Fix: write integers
-    """
+    Fix: write integers"""
     for key in _COUNTS:
         value, port = run.config.value(key), key == "main_process_port"
         absent = not run.config.has(key) or (value is None and port)
@@ -144,8 +139,7 @@ def processes_are_counted(run: Accelerated) -> Violations:
     """num_processes is at least 1, in the config or on the launch line.
 
     Prevents: ValueError: You need to manually pass in `--num_processes` using this config yaml.
-    Fix: set num_processes to nodes × GPUs of a node
-    """
+    Fix: set num_processes to nodes × GPUs of a node"""
     config, value = run.config, run.config.value("num_processes", -1)
     if run.overridden("--num_processes") or config.value("distributed_type") in (None, "NO", "XLA"):
         return
@@ -162,8 +156,7 @@ def ids_are_text(run: Accelerated) -> Violations:
     """gpu_ids is text, and has an id for every process of a node.
 
     Prevents: AttributeError: 'int' object has no attribute 'split', or CUDA error: invalid device ordinal
-    Fix: set gpu_ids: all
-    """
+    Fix: set gpu_ids: all"""
     config, value = run.config, run.config.value("gpu_ids")
     if value is None or run.overridden("--gpu_ids"):
         return
@@ -185,8 +178,7 @@ def sections_are_mappings(run: Accelerated) -> Violations:
     """deepspeed_config, fsdp_config and the other sections are mappings.
 
     Prevents: AttributeError: 'str' object has no attribute 'keys', or a section that is silently ignored.
-    Fix: write a mapping
-    """
+    Fix: write a mapping"""
     for key in _SECTIONS:
         value, own = run.config.value(key), key == "deepspeed_config"
         if value is not None and not isinstance(value, Mapping):

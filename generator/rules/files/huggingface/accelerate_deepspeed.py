@@ -48,8 +48,7 @@ def keys_are_known(run: Accelerated) -> Violations:
     """Every key of deepspeed_config is one that accelerate reads.
 
     Prevents: No error: the setting has its default.
-    Fix: correct the key, or remove it
-    """
+    Fix: correct the key, or remove it"""
     for key, at, _ in run.config.entries(_AT):
         if key not in KEYS:
             hint = suggest(key.lower(), KEYS, "move it into the JSON that deepspeed_config_file names")
@@ -63,8 +62,7 @@ def one_source_of_settings(run: Accelerated) -> Violations:
     """With deepspeed_config_file there is no zero_stage, mixed_precision or other setting that belongs in the file.
 
     Prevents: ValueError: When using `deepspeed_config_file`, the following accelerate config variables ...
-    Fix: keep these settings in the JSON only
-    """
+    Fix: keep these settings in the JSON only"""
     config = run.config
     if not config.config_file or not config.uses_deepspeed:
         return
@@ -112,8 +110,7 @@ def values_are_deepspeeds(run: Accelerated) -> Violations:
     """zero_stage is 0 to 3, offload devices are none, cpu or nvme, and flags are true or false.
 
     Prevents: ValueError when the plugin converts it, or DeepSpeed's own error about the config.
-    Fix: use a value that DeepSpeed has
-    """
+    Fix: use a value that DeepSpeed has"""
     for key, (fits, hint) in _VALUES.items():
         value = run.config.deepspeed.get(key)
         if value is not None and not fits(value):
@@ -127,8 +124,7 @@ def nvme_has_a_path(run: Accelerated) -> Violations:
     """Offloading to nvme has its path in the DeepSpeed config: accelerate does not pass its own on.
 
     Prevents: No error from accelerate: DeepSpeed swaps into a folder called none of the working directory.
-    Fix: use a deepspeed_config_file with nvme_path
-    """
+    Fix: use a deepspeed_config_file with nvme_path"""
     for what in ("optimizer", "param"):
         key, variable = f"offload_{what}_device", f"ACCELERATE_DEEPSPEED_OFFLOAD_{what.upper()}_NVME_PATH"
         unset = not run.config.config_file and variable not in run.exported
@@ -143,8 +139,7 @@ def section_is_of_the_type(run: Accelerated) -> Violations:
     """A deepspeed_config goes with distributed_type DEEPSPEED, an fsdp_config with FSDP.
 
     Prevents: No error: training runs without DeepSpeed or FSDP.
-    Fix: set the distributed_type of the section
-    """
+    Fix: set the distributed_type of the section"""
     kind = run.config.value("distributed_type")
     for key, right, option in (
         ("deepspeed_config", "DEEPSPEED", "--use_deepspeed"),
@@ -162,8 +157,7 @@ def init_is_for_stage_3(run: Accelerated) -> Violations:
     """zero3_init_flag is true under ZeRO stage 3 only.
 
     Prevents: A warning that the flag is only applicable for ZeRO stage 3, and every rank loads the whole model.
-    Fix: set zero3_init_flag: false, or stage 3
-    """
+    Fix: set zero3_init_flag: false, or stage 3"""
     stage = run.config.zero_stage
     if run.config.config_file:
         stage = run.linked.stage if run.linked is not None else None
@@ -177,8 +171,7 @@ def parameters_are_offloaded_at_stage_3(run: Accelerated) -> Violations:
     """offload_param_device is cpu or nvme under ZeRO stage 3 only.
 
     Prevents: No error: the parameters stay on the GPU.
-    Fix: use stage 3
-    """
+    Fix: use stage 3"""
     device, stage = run.config.deepspeed.get("offload_param_device"), run.config.zero_stage
     if device in ("cpu", "nvme") and stage in (0, 1, 2) and not run.config.config_file:
         message = f"offload_param_device {device} under ZeRO stage {stage}: parameters stay on the GPU"
@@ -191,8 +184,7 @@ def stage_is_the_configs(run: Accelerated) -> Violations:
     """accelerate's zero_stage is that of the DeepSpeed config in the same submission.
 
     Prevents: No error: one of the two stages has no effect.
-    Fix: set deepspeed_config_file, and remove zero_stage
-    """
+    Fix: set deepspeed_config_file, and remove zero_stage"""
     stage, linked = run.config.zero_stage, run.linked
     if linked is None or run.config.config_file or run.config.deepspeed.get("zero_stage") is None:
         return
@@ -207,8 +199,7 @@ def config_file_is_a_path(run: Accelerated) -> Violations:
     """deepspeed_config_file is the path of a DeepSpeed config.
 
     Prevents: ValueError: Expected a string path to an existing deepspeed config
-    Fix: set deepspeed_config_file: ds_config.json
-    """
+    Fix: set deepspeed_config_file: ds_config.json"""
     value = run.config.config_file
     if value is None or run.overridden("--deepspeed_config_file"):
         return
@@ -227,8 +218,7 @@ def precision_is_the_configs(line: AccelerateLaunch) -> Violations:
     """--mixed_precision of accelerate launch is what the DeepSpeed config enables.
 
     Prevents: ValueError: `--mixed_precision` arg cannot be set to `fp16` when `bf16` is set in the config file.
-    Fix: use the same precision in both
-    """
+    Fix: use the same precision in both"""
     precision = line.call.options.text("--mixed_precision") or ""
     other = {"fp16": "bf16", "bf16": "fp16", "fp8": "fp16"}.get(precision)
     if other is not None and line.linked is not None and line.linked.switch(f"/{other}/enabled"):
@@ -241,8 +231,7 @@ def accumulation_is_the_configs(line: AccelerateLaunch) -> Violations:
     """--gradient_accumulation_steps of accelerate launch is the DeepSpeed config's, which counts.
 
     Prevents: No error: the DeepSpeed config's number is used, and the batch is another one.
-    Fix: use the same number in both
-    """
+    Fix: use the same number in both"""
     option, config = "--gradient_accumulation_steps", line.linked
     steps = line.call.options.integer(option)
     if steps is None or config is None or not line.call.options.has("--deepspeed_config_file"):

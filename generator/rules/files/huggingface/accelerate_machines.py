@@ -22,8 +22,7 @@ def processes_divide_among_machines(run: Accelerated) -> Violations:
     """num_processes is a multiple of num_machines.
 
     Prevents: No error: fewer processes than asked for, so another batch; the rest of the GPUs are not used.
-    Fix: use a multiple of num_machines
-    """
+    Fix: use a multiple of num_machines"""
     processes, machines = run.config.processes or 0, run.config.machines
     if machines < 1 or processes < 1 or run.overridden("--num_processes", "--num_machines"):
         return
@@ -39,8 +38,7 @@ def launcher_is_known(run: Accelerated) -> Violations:
     """deepspeed_multinode_launcher is one that accelerate and the version of DeepSpeed have.
 
     Prevents: ValueError: nossh launcher requires DeepSpeed >= 0.14.5, or NotImplementedError: Unknown launcher
-    Fix: use pdsh, standard, openmpi, mvapich, mpich, nossh or slurm
-    """
+    Fix: use pdsh, standard, openmpi, mvapich, mpich, nossh or slurm"""
     name = "deepspeed_multinode_launcher"
     value = run.config.launcher
     if value is None or run.overridden(f"--{name}"):
@@ -57,8 +55,7 @@ def machines_have_a_hostfile(run: Accelerated) -> Violations:
     """Several machines under a launcher of DeepSpeed's have a deepspeed_hostfile.
 
     Prevents: No error: `deepspeed --hostfile None` finds no such file, and trains on the local node only.
-    Fix: set deepspeed_hostfile
-    """
+    Fix: set deepspeed_hostfile"""
     config = run.config
     named = config.deepspeed.get("deepspeed_hostfile")
     if not config.uses_deepspeed or config.launcher in ("standard", None) or named:
@@ -74,8 +71,7 @@ def machines_have_an_address(run: Accelerated) -> Violations:
     """Several machines under the standard launcher have main_process_ip and main_process_port.
 
     Prevents: The rendezvous at None:29500 is never reached.
-    Fix: set main_process_ip
-    """
+    Fix: set main_process_ip"""
     config = run.config
     standard = not config.uses_deepspeed or config.launcher == "standard"
     if standard and not config.value("main_process_ip") and not run.overridden("--main_process_ip"):
@@ -89,8 +85,7 @@ def rank_is_within(run: Accelerated) -> Violations:
     """machine_rank is below num_machines.
 
     Prevents: The launcher refuses the rank, or waits for others forever.
-    Fix: use a rank from 0 to num_machines - 1
-    """
+    Fix: use a rank from 0 to num_machines - 1"""
     config, rank = run.config, run.config.integer("machine_rank")
     machines = config.integer("num_machines") if config.has("num_machines") else 1
     if rank is None or machines is None or run.overridden("--machine_rank", "--num_machines"):
@@ -105,8 +100,7 @@ def machines_have_their_ranks(run: Accelerated) -> Violations:
     """A config for several machines leaves machine_rank to --machine_rank of the launch line.
 
     Prevents: Every node assumes rank 0, and the rendezvous never completes.
-    Fix: add --machine_rank to the launch line
-    """
+    Fix: add --machine_rank to the launch line"""
     config = run.config
     starts_all = config.uses_deepspeed and config.launcher not in ("standard", "nossh", None)
     if not starts_all and run.launches and not run.overridden("--machine_rank"):
@@ -121,8 +115,7 @@ def filters_are_one(run: Accelerated) -> Violations:
     """Only one of deepspeed_inclusion_filter and deepspeed_exclusion_filter is given.
 
     Prevents: No error: the inclusion filter has no effect.
-    Fix: remove one of the two
-    """
+    Fix: remove one of the two"""
     included, excluded = (run.config.deepspeed.get(f"deepspeed_{kind}_filter") for kind in ("inclusion", "exclusion"))
     if included and excluded:
         message = f"deepspeed_inclusion_filter {included} has no effect with deepspeed_exclusion_filter {excluded}"

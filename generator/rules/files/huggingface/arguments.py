@@ -29,8 +29,7 @@ def names_are_current(arguments: TrainingArguments) -> Violations:
     """Every argument is one that transformers still has: eval_strategy, not evaluation_strategy.
 
     Prevents: TypeError: unexpected keyword argument, with a transformers that no longer has it.
-    Fix: use the argument's new name
-    """
+    Fix: use the argument's new name"""
     for name in sorted(arguments.names & gone_arguments().keys()):
         last, instead = gone_arguments()[name]["last"], gone_arguments()[name]["instead"]
         message = f"transformers 5.23 has no argument {name}; the last release seen with it is {last}"
@@ -44,8 +43,7 @@ def names_are_no_slips(arguments: TrainingArguments) -> Violations:
     """An argument that nearly is one of TrainingArguments is spelled like it.
 
     Prevents: ValueError: Some keys are not used by the HfArgumentParser; or no error and a default instead.
-    Fix: correct the argument's name
-    """
+    Fix: correct the argument's name"""
     known = known_arguments()
     for name in sorted(arguments.names - known.keys() - gone_arguments().keys()):
         close = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=1, cutoff=_SLIP)
@@ -58,8 +56,7 @@ def values_have_their_types(arguments: TrainingArguments) -> Violations:
     """Numbers are numbers, flags true or false, and choices among those that transformers has.
 
     Prevents: argument --x: invalid int value; 'x' is not a valid IntervalStrategy; text where a number is.
-    Fix: use a value of the argument's type
-    """
+    Fix: use a value of the argument's type"""
     for name, value in arguments.values.items():
         entry = known_arguments().get(name)
         if entry is None or value is None or value == entry.get("default"):
@@ -109,8 +106,7 @@ def one_precision(arguments: TrainingArguments) -> Violations:
     """At most one of fp16 and bf16 is on, in training and in evaluation.
 
     Prevents: ValueError: At most one of fp16 and bf16 can be True, but not both
-    Fix: use bf16 alone
-    """
+    Fix: use bf16 alone"""
     for first, second in (("fp16", "bf16"), ("fp16_full_eval", "bf16_full_eval")):
         if arguments.is_on(first) and arguments.is_on(second):
             yield violation(arguments, second, f"{first} and {second} are both on", f"use {second} alone")
@@ -121,8 +117,7 @@ def fsdp_or_deepspeed(arguments: TrainingArguments) -> Violations:
     """fsdp and deepspeed are not given together.
 
     Prevents: ValueError: Using --fsdp xxx together with --deepspeed is not possible.
-    Fix: remove one of them
-    """
+    Fix: remove one of them"""
     off = (None, "", False)
     if arguments.value("fsdp") not in (*off, []) and arguments.value("deepspeed") not in off:
         yield violation(arguments, "fsdp", "fsdp and deepspeed are both given", "remove one of them")
@@ -133,8 +128,7 @@ def steps_or_epochs(arguments: TrainingArguments) -> Violations:
     """max_steps and num_train_epochs are not given together: max_steps overrides the epochs.
 
     Prevents: No error: training ends after max_steps, whatever num_train_epochs is.
-    Fix: remove one of the two
-    """
+    Fix: remove one of the two"""
     steps, epochs = arguments.integer("max_steps") or 0, arguments.number("num_train_epochs")
     if steps > 0 and epochs is not None:
         message = f"max_steps {steps} overrides num_train_epochs {epochs}"
@@ -146,8 +140,7 @@ def batches_have_a_sequence(arguments: TrainingArguments) -> Violations:
     """per_device_train_batch_size and gradient_accumulation_steps are at least 1.
 
     Prevents: ValueError: batch_size should be a positive integer value, or ZeroDivisionError.
-    Fix: use at least 1
-    """
+    Fix: use at least 1"""
     for name in ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"):
         value = arguments.integer(name)
         if value is not None and value < 1:

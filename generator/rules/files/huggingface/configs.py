@@ -25,8 +25,7 @@ def evaluation_alone_is_stage_3(pair: Pair) -> Violations:
     """Evaluation without training runs under ZeRO stage 3 only.
 
     Prevents: ValueError: ZeRO inference only makes sense with ZeRO Stage 3 - please adjust your config
-    Fix: use stage 3
-    """
+    Fix: use stage 3"""
     arguments, stage = pair.arguments, pair.config.stage
     asked = next((name for name in ("do_eval", "do_predict") if arguments.is_on(name)), None)
     alone = arguments.value("do_train") is False or (_asks(arguments) and not arguments.has("do_train"))
@@ -55,8 +54,7 @@ def trainer_accepts_the_settings(trainer: tuple[TrainingArguments, int | None]) 
 
     Prevents: ValueError: DeepSpeed can't be used with `save_only_model` along with `load_best_model_at_end`, or:
     `auto_find_batch_size` isn't supported yet with DeepSpeed Zero-3.
-    Fix: remove one of the two, or use stage 2 or a fixed batch size
-    """
+    Fix: remove one of the two, or use stage 2 or a fixed batch size"""
     arguments, stage = trainer
     under = "DeepSpeed" if arguments.value("deepspeed") else "FSDP" if arguments.value("fsdp") else None
     if under and arguments.is_on("save_only_model") and arguments.is_on("load_best_model_at_end"):
@@ -90,8 +88,7 @@ def zero_section_is_there(config: Config) -> Violations:
     """A DeepSpeed config that transformers or accelerate reads has a zero_optimization section.
 
     Prevents: ValueError: Please specify the ZeRO optimization config in the DeepSpeed config.
-    Fix: add "zero_optimization": {"stage": 0}
-    """
+    Fix: add "zero_optimization": {"stage": 0}"""
     if not config.has("/zero_optimization"):
         message = "zero_optimization is missing, which accelerate's DeepSpeedPlugin requires"
         yield violation(config, "", message, 'add "zero_optimization": {"stage": 0}')
@@ -104,8 +101,7 @@ def optimizer_is_in_one_place(pair: Pair) -> Violations:
     """optim and lr_scheduler_type are not given with an optimizer and scheduler of the DeepSpeed config.
 
     Prevents: No error: the DeepSpeed config's optimizer and scheduler are used, and the arguments are ignored.
-    Fix: set the optimizer and scheduler in one place
-    """
+    Fix: set the optimizer and scheduler in one place"""
     for key, name in (("optimizer", "optim"), ("scheduler", "lr_scheduler_type")):
         kind = pair.config.value(f"/{key}/type")
         if pair.arguments.has(name) and isinstance(kind, str):
@@ -133,8 +129,7 @@ def tensor_parallelism_needs_no_conversion(loaded: tuple[Config, Model]) -> Viol
     """DeepSpeed's tensor parallelism is not used for a mixture of experts that transformers converts on loading.
 
     Prevents: NotImplementedError: Weight conversions with DeepSpeed Tensor Parallelism are not yet implemented.
-    Fix: remove tensor_parallel
-    """
+    Fix: remove tensor_parallel"""
     config, model = loaded
     size = whole_number(config.value("/tensor_parallel/autotp_size")) or 1
     if size > 1 and model.is_moe:

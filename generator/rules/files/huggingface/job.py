@@ -45,8 +45,7 @@ def batch_is_the_jobs(planned: Planned) -> Violations:
     """per_device_train_batch_size × gradient_accumulation_steps × the replicas is the job's global_batch.
 
     Prevents: No error: another batch than planned, so another learning curve and another number of steps.
-    Fix: set gradient_accumulation_steps so that the product is the job's global_batch
-    """
+    Fix: set gradient_accumulation_steps so that the product is the job's global_batch"""
     arguments, batch, replicas = planned.arguments, planned.arguments.batch, planned.replicas
     if batch is None or replicas is None:
         return
@@ -63,8 +62,7 @@ def precision_is_the_jobs(planned: Planned) -> Violations:
     """fp16 and bf16 are on and off as the job's precision requires.
 
     Prevents: No error: training runs in another number format than planned.
-    Fix: set the job's precision in the arguments
-    """
+    Fix: set the job's precision in the arguments"""
     arguments, wanted = planned.arguments, planned.job.training.precision
     half, brain = arguments.stated("fp16"), arguments.stated("bf16")
     if half is None or brain is None or wanted not in ("fp16", "bf16", "fp32"):
@@ -83,8 +81,7 @@ def sequence_is_the_jobs(planned: Planned) -> Violations:
     """The sequence length that a script is given is the job's.
 
     Prevents: No error: another sequence length than planned, so another memory need and speed.
-    Fix: set the job's sequence_length
-    """
+    Fix: set the job's sequence_length"""
     wanted = planned.job.training.sequence_length
     for name in _LENGTHS:
         value = planned.arguments.value(name)

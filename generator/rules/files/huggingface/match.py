@@ -115,8 +115,7 @@ def config_equals_the_arguments(pair: Pair) -> Violations:
 
     Prevents: ValueError: Please correct the following DeepSpeed config values that mismatch TrainingArguments
     values, after the model is loaded. With a default of TrainingArguments, as far as the script keeps it.
-    Fix: set it to "auto" in the DeepSpeed config
-    """
+    Fix: set it to "auto" in the DeepSpeed config"""
     for expected in _expected(pair.arguments):
         yield from _mismatches(pair, expected)
 
@@ -146,8 +145,7 @@ def schedule_equals_the_arguments(pair: Pair) -> Violations:
 
     Prevents: ValueError: Please correct the following DeepSpeed config values that mismatch TrainingArguments
     values, after the model is loaded.
-    Fix: set it to "auto" in the DeepSpeed config
-    """
+    Fix: set it to "auto" in the DeepSpeed config"""
     steps, warmup = pair.arguments.integer("max_steps"), pair.arguments.stated("warmup_steps")
     total = steps if steps is not None and steps > 0 else None
     if total is not None:

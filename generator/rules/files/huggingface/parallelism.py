@@ -93,8 +93,7 @@ def sizes_multiply_to_the_processes(sizes: Sizes) -> Violations:
     """parallelism_config's sizes multiply to num_processes, and context and sequence parallelism exclude each other.
 
     Prevents: ValueError: ParallelismConfig total_size does not match num_processes
-    Fix: choose sizes whose product is num_processes
-    """
+    Fix: choose sizes whose product is num_processes"""
     product, processes = math.prod(sizes.values), sizes.processes
     replicas, shards, tensor, context, sequence = sizes.values
     text = " × ".join(f"{name} {size}" for name, size in zip(SIZES, sizes.values, strict=True) if size != 1)
@@ -137,8 +136,7 @@ def parallelism_on_the_line_is_fsdps(line: AccelerateLaunch) -> Violations:
     """--use_parallelism_config goes with --use_fsdp and --fsdp_version 2 on a launch line.
 
     Prevents: ValueError: You cannot use `--use_parallelism_config` without `--use_fsdp` and `--fsdp_version=2`.
-    Fix: add --use_fsdp --fsdp_version 2, or set the sizes in the config file
-    """
+    Fix: add --use_fsdp --fsdp_version 2, or set the sizes in the config file"""
     options, version = line.call.options, line.call.options.integer("--fsdp_version")
     if not options.has(_USE) or options.opaque or (options.has("--fsdp_version") and version is None):
         return

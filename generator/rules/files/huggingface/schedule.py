@@ -25,8 +25,7 @@ def strategies_match(arguments: TrainingArguments) -> Violations:
     """With load_best_model_at_end, models are evaluated and saved by the same strategy.
 
     Prevents: ValueError: --load_best_model_at_end requires the save and eval strategy to match
-    Fix: use one strategy for both
-    """
+    Fix: use one strategy for both"""
     save, evaluation = _strategies(arguments)
     known = isinstance(save, str) and isinstance(evaluation, str)
     if known and arguments.is_on("load_best_model_at_end") and save not in ("best", evaluation):
@@ -41,8 +40,7 @@ def saves_follow_evaluations(arguments: TrainingArguments) -> Violations:
 
     Prevents: ValueError: --load_best_model_at_end requires the saving steps to be a round multiple of the
     evaluation steps
-    Fix: use a multiple of eval_steps
-    """
+    Fix: use a multiple of eval_steps"""
     by_steps = arguments.setting("save_strategy") == arguments.setting("eval_strategy") == "steps"
     saved, evaluated = _steps(arguments, "save_steps") or 0, _eval_steps(arguments) or 0
     if not by_steps or not arguments.is_on("load_best_model_at_end") or saved <= 0 or evaluated <= 0:
@@ -75,8 +73,7 @@ def steps_are_integers(arguments: TrainingArguments) -> Violations:
     """logging_steps, eval_steps and save_steps are integers above 1, and not 0 where they are used.
 
     Prevents: ValueError: --logging_steps must be an integer if bigger than 1, or requires non-zero --logging_steps
-    Fix: use an integer, or a fraction below 1
-    """
+    Fix: use an integer, or a fraction below 1"""
     for what, default in (("logging", "steps"), ("eval", "no"), ("save", "steps")):
         strategy, name = f"{what}_strategy", f"{what}_steps"
         value = arguments.number(name)
@@ -94,8 +91,7 @@ def plateau_has_evaluations(arguments: TrainingArguments) -> Violations:
     """lr_scheduler_type reduce_lr_on_plateau and greedy go with evaluation.
 
     Prevents: ValueError: lr_scheduler_type reduce_lr_on_plateau requires an eval strategy
-    Fix: set eval_strategy to steps or epoch
-    """
+    Fix: set eval_strategy to steps or epoch"""
     kind, (_, evaluation) = arguments.value("lr_scheduler_type"), _strategies(arguments)
     if kind in ("reduce_lr_on_plateau", "greedy") and evaluation == "no":
         message = f"lr_scheduler_type {kind} with eval_strategy no"
@@ -107,8 +103,7 @@ def warmup_is_not_negative(arguments: TrainingArguments) -> Violations:
     """warmup_steps is 0 or more, and less than max_steps.
 
     Prevents: ValueError: Got warmup_steps = -1, Expected value warmup_steps >= 0
-    Fix: use 0, a number of steps, or a fraction below 1
-    """
+    Fix: use 0, a number of steps, or a fraction below 1"""
     warmup, total = arguments.number("warmup_steps"), arguments.integer("max_steps") or 0
     if warmup is not None and warmup < 0:
         message = f"warmup_steps is {warmup:g}; it must be at least 0"
@@ -124,8 +119,7 @@ def prefetching_has_workers(arguments: TrainingArguments) -> Violations:
     """dataloader_prefetch_factor goes with dataloader_num_workers above 0.
 
     Prevents: ValueError: --dataloader_prefetch_factor can only be set when ... --dataloader_num_workers > 0.
-    Fix: set dataloader_num_workers above 0
-    """
+    Fix: set dataloader_num_workers above 0"""
     name = "dataloader_prefetch_factor"
     if arguments.value(name) is not None and arguments.setting("dataloader_num_workers") == 0:
         message = f"{name} without workers (dataloader_num_workers 0)"
@@ -137,8 +131,7 @@ def cache_is_emptied_after_steps(arguments: TrainingArguments) -> Violations:
     """torch_empty_cache_steps is an integer above 0.
 
     Prevents: ValueError: `torch_empty_cache_steps` must be an integer bigger than 0
-    Fix: use at least 1
-    """
+    Fix: use at least 1"""
     name = "torch_empty_cache_steps"
     value = arguments.number(name)
     if value is not None and (value <= 0 or isinstance(value, float)):
@@ -151,8 +144,7 @@ def best_needs_a_metric(arguments: TrainingArguments) -> Violations:
     """save_strategy best goes with a metric and evaluations.
 
     Prevents: ValueError: `args.metric_for_best_model` must be provided when using 'best' save_strategy
-    Fix: set metric_for_best_model
-    """
+    Fix: set metric_for_best_model"""
     named = arguments.has("metric_for_best_model") or arguments.is_on("load_best_model_at_end")
     if arguments.value("save_strategy") == "best" and arguments.complete and not named:
         message = "save_strategy best without metric_for_best_model"

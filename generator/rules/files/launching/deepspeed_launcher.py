@@ -33,8 +33,7 @@ def include_or_exclude(call: LauncherCall) -> Violations:
     """deepspeed accepts --include or --exclude, not both.
 
     Prevents: ValueError: include_str and exclude_str are mutually exclusive.
-    Fix: keep one
-    """
+    Fix: keep one"""
     exclude = call.argument("--exclude")
     if exclude is not None and call.has("--include"):
         yield exclude.bad_option("deepspeed accepts --include or --exclude, not both", "keep --include")
@@ -45,8 +44,7 @@ def filters_or_numbers(call: LauncherCall) -> Violations:
     """deepspeed accepts --num_nodes and --num_gpus, or --include and --exclude.
 
     Prevents: ValueError: Cannot specify num_nodes/gpus with include/exclude.
-    Fix: keep one form
-    """
+    Fix: keep one form"""
     chosen = call.argument("--include", "--exclude")
     for number in (call.integer("--num_nodes"), call.integer("--num_gpus")) if chosen else ():
         if chosen and number is not None and number.value >= 0:
@@ -59,8 +57,7 @@ def nodes_come_from_a_hostfile(call: LauncherCall) -> Violations:
     """deepspeed --num_nodes above 1 comes with a hostfile.
 
     Prevents: ValueError: Num nodes is >1 but no extra nodes available via hostfile. Not where /job/hostfile exists.
-    Fix: add --hostfile with every node
-    """
+    Fix: add --hostfile with every node"""
     nodes = call.integer("--num_nodes")
     if nodes is not None and nodes.value > 1 and call.is_local:
         message = f"{nodes} without --hostfile: DeepSpeed knows of no other node"
@@ -72,8 +69,7 @@ def backend_is_known(call: LauncherCall) -> Violations:
     """deepspeed --launcher is one that DeepSpeed has.
 
     Prevents: NotImplementedError: Unknown launcher.
-    Fix: use one of DeepSpeed's launchers; whether its program is installed, only the cluster knows
-    """
+    Fix: use one of DeepSpeed's launchers; whether its program is installed, only the cluster knows"""
     backend = call.text("--launcher")
     if backend is not None and backend.value.lower() not in _BACKENDS:
         near = closest(backend.value, _BACKENDS)
@@ -86,8 +82,7 @@ def backend_takes_the_filters(call: LauncherCall) -> Violations:
     """The MPI launchers of DeepSpeed use all nodes and GPUs of the hostfile.
 
     Prevents: ValueError: openmpi backend does not support worker include/exclusion.
-    Fix: shorten the hostfile, or use pdsh
-    """
+    Fix: shorten the hostfile, or use pdsh"""
     chosen = call.argument(*_FILTERS)
     if call.backend in _WITHOUT_FILTERS and chosen is not None:
         message = f"--launcher {call.backend} doesn't accept {chosen.option.name}"
@@ -99,8 +94,7 @@ def slurm_backend_has_no_filters(call: LauncherCall) -> Violations:
     """--launcher slurm is used without --include and --exclude up to DeepSpeed 0.19.6.
 
     Prevents: srun: unrecognized option '--include'.
-    Fix: use srun torchrun in its place
-    """
+    Fix: use srun torchrun in its place"""
     for name in ("--include", "--exclude") if call.backend == "slurm" else ():
         chosen = call.argument(name)
         if chosen is not None:
@@ -113,8 +107,7 @@ def openmpi_finds_its_network(call: LauncherCall) -> Violations:
     """--launcher openmpi is given the network to use.
 
     Prevents: A hang where there is no eth0, or NCCL's bootstrap over a slow network.
-    Fix: give --launcher_args
-    """
+    Fix: give --launcher_args"""
     backend, arguments = call.argument("--launcher"), call.argument("--launcher_args")
     unknown = arguments is not None and not arguments.value
     if backend is None or call.backend != "openmpi" or unknown:
@@ -155,8 +148,7 @@ def module_runs_in_python(call: LauncherCall) -> Violations:
     """A launcher accepts --module or --no_python, not both.
 
     Prevents: ValueError: Don't use both the '--no_python' flag and the '--module' flag at the same time.
-    Fix: keep one
-    """
+    Fix: keep one"""
     direct = call.argument("--no_python", "--no-python")
     if direct is not None and call.has("--module"):
         yield direct.bad_option(f"{call.program}: --no_python and --module exclude each other", "leave --no_python out")
@@ -167,8 +159,7 @@ def visible_devices_are_kept(call: LauncherCall) -> Violations:
     """CUDA_VISIBLE_DEVICES is not set where deepspeed chooses GPUs by its own options, which ignore it.
 
     Prevents: Other GPUs than those chosen: another user's.
-    Fix: choose the GPUs in one way
-    """
+    Fix: choose the GPUs in one way"""
     devices = call.launch.environment.get("CUDA_VISIBLE_DEVICES")
     chosen = call.argument("--include", "--exclude", "--num_gpus")
     if devices is None or devices.value == "" or chosen is None or call.has("--hostfile"):
@@ -185,8 +176,7 @@ def program_takes_its_local_rank(call: LauncherCall) -> Violations:
     """A program that deepspeed starts accepts --local_rank, or --no_local_rank is given.
 
     Prevents: unrecognized arguments: --local_rank=0. Checked in the program's text, where it is in the script's folder.
-    Fix: add parser.add_argument("--local_rank", type=int), or --no_local_rank
-    """
+    Fix: add parser.add_argument("--local_rank", type=int), or --no_local_rank"""
     direct, program = call.argument("--no_python"), call.launch.program
     message = "deepspeed puts --local_rank=N after the program, before its own arguments"
     hint = "add --no_local_rank: LOCAL_RANK is set as well"

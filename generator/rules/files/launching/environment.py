@@ -37,8 +37,7 @@ def kernels_are_not_waited_for(submission: Submission) -> Violations:
     """CUDA_LAUNCH_BLOCKING is off in training.
 
     Prevents: Training at a fraction of its speed.
-    Fix: remove it
-    """
+    Fix: remove it"""
     for setting, value in known(submission, "CUDA_LAUNCH_BLOCKING", with_azureml=False):  # AML015 is for those
         if value == "1":
             message = "CUDA_LAUNCH_BLOCKING=1 waits for every kernel: much slower, and meant for debugging"
@@ -50,8 +49,7 @@ def variables_are_exported(script: LaunchScript) -> Violations:
     """A variable that the training program reads is exported.
 
     Prevents: The setting has no effect.
-    Fix: export it
-    """
+    Fix: export it"""
     shell, content = script.shell, script.shell.text.content
     if not script.launches or shell.unterminated is not None or "set -a" in content or "allexport" in content:
         return
@@ -72,8 +70,7 @@ def assignments_have_no_spaces(script: LaunchScript) -> Violations:
     """An assignment has no spaces around its equals sign.
 
     Prevents: export: `=': not a valid identifier; the variable is empty.
-    Fix: remove the spaces
-    """
+    Fix: remove the spaces"""
     for command in script.shell.commands:
         words = command.words[1:] if command.words and command.words[0].value == "export" else command.words
         if len(words) < 2 or words[1].value != "=" or len(command.words) < 3:
@@ -89,8 +86,7 @@ def devices_are_as_many_as_ranks(launch: Launch) -> Violations:
     """CUDA_VISIBLE_DEVICES has a GPU for each of the node's ranks.
 
     Prevents: CUDA error: invalid device ordinal.
-    Fix: show as many GPUs as there are ranks
-    """
+    Fix: show as many GPUs as there are ranks"""
     visible, call = launch.environment.get("CUDA_VISIBLE_DEVICES"), launch.call("torchrun")
     ranks = call.options.integer("--nproc-per-node") if call else None
     if visible is None or visible.value is None or ranks is None:
@@ -107,8 +103,7 @@ def variables_reach_the_nodes(call: LauncherCall) -> Violations:
     """A variable that training reads is one that deepspeed sends to the other nodes.
 
     Prevents: Nodes that train with other settings than the first. A warning where a job may do without.
-    Fix: put it into ~/.deepspeed_env, or use srun, which exports everything
-    """
+    Fix: put it into ~/.deepspeed_env, or use srun, which exports everything"""
     if not call.has("--hostfile") or call.has("--no_ssh") or call.nodes == 1:
         return
     files = call.submission.environment_files

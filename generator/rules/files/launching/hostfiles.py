@@ -35,8 +35,7 @@ def lines_are_hosts_with_slots(hostfile: Hostfile) -> Violations:
     """Every line of a hostfile is HOST slots=N, and every host has one line.
 
     Prevents: ValueError: Hostfile contains a bad entry, or multiple entries for a host, or is empty.
-    Fix: write worker-0 slots=8
-    """
+    Fix: write worker-0 slots=8"""
     refuses, seen = "DeepSpeed's launcher refuses the hostfile", set[str]()
     if not hostfile.entries:
         yield Violation(hostfile.locate(0), "the hostfile names no host", "write a line such as worker-0 slots=8")
@@ -56,8 +55,7 @@ def slots_are_even(submission: Submission) -> Violations:
     """Every host of a job has the same number of slots.
 
     Prevents: ValueError: MPICH requires same number of devices per node. Else a warning: layouts assume even nodes.
-    Fix: write the same slots for every host
-    """
+    Fix: write the same slots for every host"""
     backends = {call.backend for call in deepspeed_calls(submission)}
     needs = next((backend for backend in _EVEN if backend in backends), None)
     for hostfile in submission.hostfiles:
@@ -76,8 +74,7 @@ def chosen_hosts_are_in_the_hostfile(call: LauncherCall) -> Violations:
     """--include and --exclude name hosts and slots of the hostfile.
 
     Prevents: ValueError: Hostname 'x' not found in hostfile; No slot '8' specified on host.
-    Fix: use names and slots of the hostfile
-    """
+    Fix: use names and slots of the hostfile"""
     for chosen in (call.text("--include"), call.text("--exclude")):
         if chosen is not None and call.hostfile is not None:
             yield from _not_there(chosen, call.hostfile)
@@ -105,8 +102,7 @@ def nodes_are_in_the_hostfile(call: LauncherCall) -> Violations:
     """The hostfile has as many hosts as --num_nodes, and as the job has nodes.
 
     Prevents: Training on fewer nodes than are paid for.
-    Fix: list as many hosts as the job has nodes
-    """
+    Fix: list as many hosts as the job has nodes"""
     nodes, hostfile, job = call.integer("--num_nodes"), call.hostfile, call.script_nodes
     if hostfile is None:
         return
@@ -124,8 +120,7 @@ def gpus_are_in_the_hostfile(call: LauncherCall) -> Violations:
     """--num_gpus is no more than the slots of every host, and the GPUs of a node.
 
     Prevents: CUDA error: invalid device ordinal, on the ranks beyond.
-    Fix: write no more than the slots
-    """
+    Fix: write no more than the slots"""
     gpus, entries = call.integer("--num_gpus"), call.hostfile.entries if call.hostfile else ()
     if gpus is None:
         return
@@ -144,8 +139,7 @@ def hosts_are_reached(call: LauncherCall) -> Violations:
     """deepspeed reaches the hosts of its hostfile by ssh without a password.
 
     Prevents: RuntimeError: Using hostfile, but host was not reachable via ssh.
-    Fix: use srun torchrun
-    """
+    Fix: use srun torchrun"""
     several = call.hostfile is not None and len(call.hostfile.entries) > 1 and call.nodes != 1
     by_ssh = call.has("--hostfile") and not call.has("--no_ssh", "--no_ssh_check")
     pdsh = (call.options.text("--launcher") or "pdsh") == "pdsh"
@@ -160,8 +154,7 @@ def environment_lines_are_pairs(file: EnvironmentFile) -> Violations:
     """Every line of .deepspeed_env is NAME=VALUE: no blank lines, no comments.
 
     Prevents: ValueError: not enough values to unpack.
-    Fix: keep NAME=VALUE lines only
-    """
+    Fix: keep NAME=VALUE lines only"""
     lines = file.lines[:-1] if file.lines and not file.lines[-1][0] else file.lines
     for line, where in lines:
         name, equals, value = line.partition("=")
@@ -179,8 +172,7 @@ def several_nodes_have_a_hostfile(submission: Submission) -> Violations:
     """deepspeed in a job over several nodes is given a hostfile that exists, or --no_ssh on each node.
 
     Prevents: Training on one node while the others are paid for. A warning where the file may be on another machine.
-    Fix: add --hostfile, or use srun torchrun
-    """
+    Fix: add --hostfile, or use srun torchrun"""
     asked: set[str] = set()
     for call in deepspeed_calls(submission):
         nodes = call.script_nodes if call.script_nodes is not None else _nodes_by_gpus(call)

@@ -34,8 +34,7 @@ def options_are_known(call: LauncherCall) -> Violations:
     """Every option before the script is one that the launcher has.
 
     Prevents: error: unrecognized arguments.
-    Fix: correct the name, or put a script's option after the script
-    """
+    Fix: correct the name, or put a script's option after the script"""
     known = [name for name in TABLES[call.program].options if name.startswith("--")]
     for option in call.options.unknown:
         if option.written.value is None or not option.name.startswith("-"):
@@ -59,8 +58,7 @@ def options_stand_before_the_script(call: LauncherCall) -> Violations:
     """A launcher's own options are before the script; what follows it goes to the script.
 
     Prevents: One process; or error: unrecognized arguments, from the script.
-    Fix: put options before the script
-    """
+    Fix: put options before the script"""
     program = call.launch.program
     for word in call.launch.arguments if program and call.launch.calls[-1] is call.call else ():
         stem = word.prefix.partition("=")[0]
@@ -74,8 +72,7 @@ def ports_exist(launch: Launch) -> Violations:
     """A port is a number from 1024 to 65535.
 
     Prevents: Permission denied, or Address already in use, at the start of the rendezvous.
-    Fix: write 1024 to 65535
-    """
+    Fix: write 1024 to 65535"""
     lines = [CommandLine(shell=launch.script, options=call.options, program=call.program) for call in launch.calls]
     for port in (line.text(PORTS[line.program]) for line in lines if line.program in PORTS):
         if port is not None and not _is_port(port.value):
@@ -98,8 +95,7 @@ def options_are_given_once(call: LauncherCall) -> Violations:
     """An option of a launcher is given once.
 
     Prevents: Another number of processes than the first option says.
-    Fix: keep one
-    """
+    Fix: keep one"""
     seen: dict[str, str] = {}
     for option in call.options.entries:
         text = option.values[0].value if option.values else None
@@ -117,8 +113,7 @@ def processes_are_those_of_all_machines(call: LauncherCall) -> Violations:
     """accelerate's --num_processes counts those of all machines.
 
     Prevents: Unused GPUs on every machine.
-    Fix: write machines × GPUs per machine
-    """
+    Fix: write machines × GPUs per machine"""
     total, machines, each = call.integer("--num_processes"), call.nodes, world_of(call.submission).gpus_per_node
     if each and total is not None and machines is not None and machines > 1 and total.value == each:
         start = f"{each // machines} start on each, which has {each} GPUs"

@@ -43,8 +43,7 @@ def interface_reaches_the_nodes(submission: Submission) -> Violations:
     """NCCL_SOCKET_IFNAME names a network interface that joins the nodes.
 
     Prevents: Bootstrap : no socket interface found; or a hang.
-    Fix: write the cluster's interface
-    """
+    Fix: write the cluster's interface"""
     several = (world_of(submission).nodes or 1) > 1
     for setting, value in known(submission, "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
         names = {name.strip() for name in value.lstrip("=").split(",")}
@@ -59,8 +58,7 @@ def infiniband_is_used(submission: Submission) -> Violations:
     """NCCL_IB_DISABLE is not set where the nodes are joined by InfiniBand.
 
     Prevents: Gradients at a tenth of the network's speed.
-    Fix: remove it
-    """
+    Fix: remove it"""
     cluster, nodes = submission.cluster, world_of(submission).nodes
     if (nodes is not None and nodes <= 1) or (cluster and cluster.network.lower() not in ("infiniband", "roce")):
         return
@@ -76,8 +74,7 @@ def names_are_todays(setting: Setting) -> Violations:
     """Variables of PyTorch's process group have their current names: TORCH_NCCL_...
 
     Prevents: A deprecation warning from every rank; later no effect at all.
-    Fix: put TORCH_ before the name
-    """
+    Fix: put TORCH_ before the name"""
     if setting.name.removeprefix("NCCL_") in _OLD_NAMES:
         message = f"{setting.name} is PyTorch's old name of TORCH_{setting.name}: it warns, or has no effect"
         yield Violation(setting.where, message, f"use TORCH_{setting.name}")
@@ -88,8 +85,7 @@ def subsystems_exist(setting: Setting) -> Violations:
     """NCCL_DEBUG_SUBSYS lists subsystems of NCCL.
 
     Prevents: The messages one asked for are not printed.
-    Fix: use subsystems that NCCL has
-    """
+    Fix: use subsystems that NCCL has"""
     listed_names = setting.value or "" if setting.name == "NCCL_DEBUG_SUBSYS" else ""
     for name in map(str.strip, listed_names.lstrip("^").split(",")):
         if name and name.upper() not in _SUBSYSTEMS:
@@ -104,8 +100,7 @@ def debug_level_exists(setting: Setting) -> Violations:
     """NCCL_DEBUG is a level that NCCL has.
 
     Prevents: No messages at all.
-    Fix: use WARN or INFO
-    """
+    Fix: use WARN or INFO"""
     if setting.name == "NCCL_DEBUG" and setting.value and setting.value.upper() not in _DEBUG:
         message = f"NCCL_DEBUG={setting.value} is not a level of NCCL's: it prints nothing"
         yield Violation(setting.where_value, message, f"use {listed(_DEBUG[:3])}")
@@ -116,8 +111,7 @@ def variables_of_nccl_exist(setting: Setting) -> Violations:
     """A variable that begins with NCCL_ is one that NCCL reads.
 
     Prevents: A setting without effect.
-    Fix: correct the name
-    """
+    Fix: correct the name"""
     name, names = setting.name, _variables()
     near = [] if name in names else difflib.get_close_matches(name, names, n=1, cutoff=_SLIP)
     if near:
@@ -129,8 +123,7 @@ def fast_paths_are_on(setting: Setting) -> Violations:
     """Peer-to-peer and shared memory of NCCL are not switched off.
 
     Prevents: Training at a fraction of its speed.
-    Fix: remove it
-    """
+    Fix: remove it"""
     way = {"NCCL_P2P_DISABLE": "NVLink and PCIe", "NCCL_SHM_DISABLE": "shared memory"}.get(setting.name)
     if way and setting.value == "1":
         message = f"{setting.name}=1 keeps NCCL from {way} within a node: slower, and meant for debugging"

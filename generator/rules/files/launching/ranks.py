@@ -50,8 +50,7 @@ def one_launcher_starts_the_ranks(call: LauncherCall) -> Violations:
     """One launcher starts the ranks: none starts another, and it is started once on each node.
 
     Prevents: can't open file 'deepspeed'; or N × N processes on one port.
-    Fix: use one launcher
-    """
+    Fix: use one launcher"""
     inner, calls = _inner(call), call.launch.calls
     if inner is not None:
         message = f"{call.program} starts {inner[0]}, and each of them starts a rank for every GPU"
@@ -183,8 +182,7 @@ def ranks_know_who_they_are(ranks: _Ranks) -> Violations:
     """Ranks get RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT from a launcher, or from the line that starts them.
 
     Prevents: ModuleNotFoundError: No module named 'mpi4py'. A warning where the program may set them itself.
-    Fix: export them from Slurm's variables
-    """
+    Fix: export them from Slurm's variables"""
     missing = [name for name in _NEEDED if name not in ranks.variables]
     program, severity = ranks.launch.program, WARNING
     if ranks.program == "mpirun":  # which works where mpi4py is installed
@@ -207,8 +205,7 @@ def world_is_not_one(ranks: _Ranks) -> Violations:
     """The batch is not computed for one rank in a job that has several.
 
     Prevents: Check batch related parameters: 64 != 1 * 8 * 1. A warning where mpi4py or the program knows more.
-    Fix: export RANK and WORLD_SIZE, or start a launcher
-    """
+    Fix: export RANK and WORLD_SIZE, or start a launcher"""
     config = used_config(ranks.submission)
     total = config.value("/train_batch_size") if config else None
     known = {"RANK", "WORLD_SIZE"} & ranks.variables or _finds_out_itself(ranks.launch)
@@ -228,8 +225,7 @@ def ranks_know_their_gpu(ranks: _Ranks) -> Violations:
     """Ranks that srun starts get LOCAL_RANK.
 
     Prevents: AssertionError: DeepSpeed requires the LOCAL_RANK environment variable.
-    Fix: export LOCAL_RANK=$SLURM_LOCALID
-    """
+    Fix: export LOCAL_RANK=$SLURM_LOCALID"""
     has, world = ranks.variables, {"RANK", "WORLD_SIZE"}
     if ranks.program == "srun" and "LOCAL_RANK" not in has and world <= has:
         message = "srun starts the ranks with RANK and WORLD_SIZE, but without LOCAL_RANK"

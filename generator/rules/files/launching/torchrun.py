@@ -36,8 +36,7 @@ def nodes_meet_somewhere(call: LauncherCall) -> Violations:
     """torchrun over several nodes knows where they meet: by --master-addr or --rdzv-endpoint.
 
     Prevents: Every node waits for the others at its own address until the rendezvous times out.
-    Fix: add --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT
-    """
+    Fix: add --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT"""
     nodes = _several(call)
     if nodes and not _has(call, "--master-addr", "--rdzv-endpoint") and not call.has("--standalone"):
         tail = "; it doesn't read MASTER_ADDR" if "MASTER_ADDR" in call.launch.environment else ""
@@ -51,8 +50,7 @@ def nodes_say_their_rank(call: LauncherCall) -> Violations:
     """torchrun over several nodes with a static rendezvous has a --node-rank.
 
     Prevents: Address already in use, or a hang: every node is the master.
-    Fix: add --node-rank, or --rdzv-backend=c10d
-    """
+    Fix: add --node-rank, or --rdzv-backend=c10d"""
     backend, nodes = call.argument("--rdzv-backend"), _several(call)
     static = backend.value == "static" if backend else not _has(call, "--rdzv-backend")
     if nodes and static and not _has(call, "--node-rank") and not call.has("--standalone"):
@@ -66,8 +64,7 @@ def standalone_is_one_node(call: LauncherCall) -> Violations:
     """torchrun --standalone is for one node.
 
     Prevents: As many separate trainings as nodes, which write the same checkpoints.
-    Fix: use --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT
-    """
+    Fix: use --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT"""
     alone = call.argument("--standalone")
     nodes = call.nodes if call.has("--nnodes") else call.script_nodes if call.launch.call("srun") else None
     if alone is not None and nodes is not None and nodes > 1:
@@ -80,8 +77,7 @@ def node_rank_is_below_the_nodes(call: LauncherCall) -> Violations:
     """--node-rank is one of 0 to nodes - 1, and differs on each node.
 
     Prevents: The rendezvous waits for a node that never comes.
-    Fix: use SLURM_NODEID, expanded on the node
-    """
+    Fix: use SLURM_NODEID, expanded on the node"""
     rank, nodes = call.integer("--node-rank"), call.nodes
     if rank is None or nodes is None:
         return
@@ -99,8 +95,7 @@ def nodes_meet_on_the_network(call: LauncherCall) -> Violations:
     """The nodes of a job meet at an address that all of them reach.
 
     Prevents: Every node waits for the others at its own address.
-    Fix: use the first node's name
-    """
+    Fix: use the first node's name"""
     for name in _ADDRESSES if (call.nodes or 1) > 1 else ():
         address = call.text(name)
         if address is not None and _LOOPBACK.fullmatch(address.value):
@@ -113,8 +108,7 @@ def counts_can_be_read(call: LauncherCall) -> Violations:
     """--nnodes is N or MIN:MAX, and --nproc-per-node a number, auto, gpu, cpu or xpu.
 
     Prevents: ValueError: invalid literal for int(); Unsupported nproc_per_node value.
-    Fix: write numbers
-    """
+    Fix: write numbers"""
     nodes, each = call.text("--nnodes"), call.text("--nproc-per-node")
     if nodes is not None and not NODE_RANGE.fullmatch(nodes.value.strip()):
         message = f"{nodes}: {show(nodes.value)} is neither a number nor MIN:MAX"
@@ -133,8 +127,7 @@ def identifier_is_one_for_all(call: LauncherCall) -> Violations:
     """--rdzv-id is the same on every node.
 
     Prevents: Every node waits in a rendezvous of its own.
-    Fix: use the job's number
-    """
+    Fix: use the job's number"""
     identifier, nodes, command = call.argument("--rdzv-id"), _several(call), call.call.command
     if identifier is None or not nodes or command.shell is None or not command.single_quoted:
         return
@@ -149,8 +142,7 @@ def every_gpu_has_a_rank(block: Request) -> Violations:
     """torchrun has --nproc-per-node, which defaults to one process per node.
 
     Prevents: One busy GPU on each node.
-    Fix: set --nproc-per-node to the GPUs per node
-    """
+    Fix: set --nproc-per-node to the GPUs per node"""
     gpus = block.gpus_per_node
     for launch in block.launches if gpus is not None and gpus.value > 1 else ():
         call = launch.call("torchrun")
@@ -165,8 +157,7 @@ def old_launcher_passes_its_rank(call: LauncherCall) -> Violations:
     """torchrun replaces torch.distributed.launch, which passes --local-rank to the script.
 
     Prevents: unrecognized arguments: --local-rank=0.
-    Fix: use torchrun
-    """
+    Fix: use torchrun"""
     if "torch.distributed.launch" in call.call.word.raw and not call.has("--use_env", "--use-env"):
         message = "torch.distributed.launch is deprecated, and puts --local-rank=N before the script's own arguments"
         yield Violation(call.where, message, "use torchrun, with LOCAL_RANK from the environment")

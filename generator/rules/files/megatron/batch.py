@@ -25,8 +25,7 @@ def steps_or_samples(run: MegatronRun) -> Violations:
     """A run, its warm-up and its decay are counted in one unit: steps or samples.
 
     Prevents: AssertionError: expected iteration-based training
-    Fix: count in steps alone, or in samples alone
-    """
+    Fix: count in steps alone, or in samples alone"""
     steps = run.has(_STEPS[0])
     own, others = (_STEPS, _SAMPLES) if steps else (_SAMPLES, _STEPS)
     first, warmup = own[0], own[2]
@@ -48,8 +47,7 @@ def length_is_given(run: MegatronRun) -> Violations:
     """A training run has a length: --train-iters or --train-samples.
 
     Prevents: Exception: either train-iters or train-samples should be provided
-    Fix: add --train-iters
-    """
+    Fix: add --train-iters"""
     others = (_STEPS[0], _SAMPLES[0], "--train-tokens", "--skip-train", "--yaml-cfg", "--eval-only", "--epochs")
     trains = run.is_own_program and run.launch is not None
     if trains and run.lacks_all(*others) and not run.has("--phase-transition-iterations"):
@@ -62,8 +60,7 @@ def warm_up_ends_before_decay(run: MegatronRun) -> Violations:
     """The learning rate's warm-up is shorter than its decay, which by default is as long as the run.
 
     Prevents: AssertionError: lr_warmup_steps < lr_decay_steps
-    Fix: shorten the warm-up
-    """
+    Fix: shorten the warm-up"""
     for total, decay, warmup in (_STEPS, _SAMPLES):
         name = decay if run.has(decay) else total
         steps, warm = run.integer(name), run.integer(warmup)
@@ -81,8 +78,7 @@ def saves_have_intervals(run: MegatronRun) -> Violations:
     """--save comes with --save-interval, and the smallest learning rate is not above the largest.
 
     Prevents: AssertionError
-    Fix: add --save-interval; lower --min-lr
-    """
+    Fix: add --save-interval; lower --min-lr"""
     name, kept = "--save-interval", "--save-retain-interval"
     interval, keep = run.integer(name), run.integer(kept)
     if run.has("--save") and run.lacks(name):
@@ -102,8 +98,7 @@ def evaluation_batch_is_whole(run: MegatronRun) -> Violations:
     """The evaluation's global batch is a multiple of micro-batch × replicas.
 
     Prevents: AssertionError: eval_global_batch_size must be divisible ...
-    Fix: use a multiple of micro-batch × replicas
-    """
+    Fix: use a multiple of micro-batch × replicas"""
     whole, part = "--eval-global-batch-size", "--eval-micro-batch-size"
     batch = run.size(whole) if run.has(whole) else run.global_batch
     micro = run.size(part) if run.has(part) else run.micro_batch
@@ -122,8 +117,7 @@ def decay_style_has_its_ends(run: MegatronRun) -> Violations:
     """A weight decay that grows has a start and an end; a constant one has neither.
 
     Prevents: AssertionError
-    Fix: give both ends, or neither
-    """
+    Fix: give both ends, or neither"""
     name = "--weight-decay-incr-style"
     style = run.choice(name, "constant")
     for end in ("--start-weight-decay", "--end-weight-decay"):
@@ -153,8 +147,7 @@ def tokenizers_have_their_files(run: MegatronRun) -> Violations:
     """A tokenizer comes with the files, or the size, that it is built from.
 
     Prevents: AssertionError
-    Fix: give the tokenizer's files
-    """
+    Fix: give the tokenizer's files"""
     kind = run.value("--tokenizer-type")
     for name in _TOKENIZERS.get(kind, ()) if isinstance(kind, str) and run.launch is not None else ():
         # newer versions take --tokenizer-model for every kind
@@ -168,8 +161,7 @@ def ramp_up_is_whole(run: MegatronRun) -> Violations:
     """A batch ramp-up has a start, an increment that divides the rest of the global batch, and a number of samples.
 
     Prevents: AssertionError: expected the following format ...
-    Fix: make every batch of the ramp-up whole
-    """
+    Fix: make every batch of the ramp-up whole"""
     numbers, final = _numbers(run), run.global_batch
     if numbers is None:
         return
@@ -225,8 +217,7 @@ def lm_ramp_up(run: MegatronRun) -> Violations:
     """A batch ramp-up has whole steps; newer versions use --step-batch-size-schedule instead.
 
     Prevents: AssertionError, or ValueError; newer versions never ramp up the batch
-    Fix: use --step-batch-size-schedule; in older versions make every batch of the ramp-up whole
-    """
+    Fix: use --step-batch-size-schedule; in older versions make every batch of the ramp-up whole"""
     for violation in ramp_up_is_whole.check(run):
         yield replace(violation, severity=Severity.ERROR)
     if run.has(_RAMP_UP):

@@ -31,8 +31,7 @@ def stage_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
     """--zero-stage, which decides on zero.Init, equals the config's stage, which the engine runs.
 
     Prevents: No error: zero.Init runs without stage 3, or stage 3 without it.
-    Fix: give both the same stage
-    """
+    Fix: give both the same stage"""
     run, config = configured
     ours, theirs = run.setting(_STAGE, _DEFAULT_STAGE), config.stage
     if theirs is None or ours is None or theirs == ours:
@@ -50,8 +49,7 @@ def precision_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violatio
     """The precision on the command line, which builds the model, equals the config's, which runs it.
 
     Prevents: The first product or all-reduce fails: its operands differ in type.
-    Fix: give both the same precision
-    """
+    Fix: give both the same precision"""
     run, config = configured
     if config.precision is None or config.auto_precision or config.has("/amp") or not run.sure("--bf16", "--fp16"):
         return
@@ -70,8 +68,7 @@ def batch_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
     """The batches on the command line equal the config's.
 
     Prevents: DeepSpeed and Megatron train with different batches.
-    Fix: give both the same batch
-    """
+    Fix: give both the same batch"""
     run, config = configured
     for name, key in _BATCHES:
         ours, theirs = run.integer(name), config.whole(f"/{key}")
@@ -91,8 +88,7 @@ def clipping_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violation
     """--clip-grad equals the config's gradient_clipping, which is the one in effect.
 
     Prevents: No error: gradients are clipped at another norm than the one written.
-    Fix: give both the same clipping
-    """
+    Fix: give both the same clipping"""
     run, config = configured
     ours, theirs = run.number("--clip-grad"), config.value("/gradient_clipping")
     given = isinstance(theirs, (int, float)) and not isinstance(theirs, bool)
@@ -106,8 +102,7 @@ def sharded_gradients_have_no_pipeline(configured: tuple[MegatronRun, Config]) -
     """ZeRO stages 2 and 3 need --no-pipeline-parallel: without it even one stage is a pipeline.
 
     Prevents: AssertionError: ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism
-    Fix: add --no-pipeline-parallel
-    """
+    Fix: add --no-pipeline-parallel"""
     run, config = configured
     engine = run.program == "pretrain_gpt.py" and run.has("--deepspeed")
     if not engine or (config.stage or 0) < 2 or not run.lacks("--no-pipeline-parallel"):
@@ -122,8 +117,7 @@ def offloaded_optimizer_is_on_the_host(configured: tuple[MegatronRun, Config]) -
     """An optimizer that the config offloads comes with --cpu-optimizer, and the other way round.
 
     Prevents: ZeRORuntimeException: You are using ZeRO-Offload with a client provided optimizer
-    Fix: use --cpu-optimizer together with offload_optimizer
-    """
+    Fix: use --cpu-optimizer together with offload_optimizer"""
     run, config = configured
     own = "--cpu-optimizer"
     if config.has("/optimizer") or not run.has("--deepspeed"):

@@ -66,8 +66,7 @@ def one_queue_before_blackwell(run: MegatronRun) -> Violations:
     """Before Blackwell, tensor and context parallelism run with CUDA_DEVICE_MAX_CONNECTIONS=1.
 
     Prevents: AssertionError: ... require setting the environment variable CUDA_DEVICE_MAX_CONNECTIONS to 1
-    Fix: export CUDA_DEVICE_MAX_CONNECTIONS=1
-    """
+    Fix: export CUDA_DEVICE_MAX_CONNECTIONS=1"""
     older = _is_before_blackwell(run.submission)
     name = next((name for name in (TENSOR, CONTEXT) if (run.degree(name) or 1) > 1), None)
     if name is None or older is False or run.has_any(*_FSDP, "--overlap-moe-expert-parallel-comm"):
@@ -88,8 +87,7 @@ def sequence_parallelism_has_one_queue(run: MegatronRun) -> Violations:
     """Sequence parallelism runs with CUDA_DEVICE_MAX_CONNECTIONS=1.
 
     Prevents: RuntimeError: Using sequence parallelism requires setting ... CUDA_DEVICE_MAX_CONNECTIONS to 1
-    Fix: export CUDA_DEVICE_MAX_CONNECTIONS=1
-    """
+    Fix: export CUDA_DEVICE_MAX_CONNECTIONS=1"""
     cluster = run.submission.cluster
     on_intel = cluster is not None and cluster.accelerator.vendor == "intel"
     if run.has("--sequence-parallel") and (run.tensor or 1) > 1 and not on_intel:
@@ -101,8 +99,7 @@ def fsdp_has_several_queues(run: MegatronRun) -> Violations:
     """FSDP runs without CUDA_DEVICE_MAX_CONNECTIONS=1.
 
     Prevents: AssertionError: FSDP always requires CUDA_DEVICE_MAX_CONNECTIONS value large than one
-    Fix: unset CUDA_DEVICE_MAX_CONNECTIONS
-    """
+    Fix: unset CUDA_DEVICE_MAX_CONNECTIONS"""
     value, where = _variable(run, _CONNECTIONS)
     if run.has_any(*_FSDP) and value == "1":
         yield Violation(where, f"{_CONNECTIONS} is 1, which {run.first_of(*_FSDP)} refuses", f"unset {_CONNECTIONS}")
@@ -113,8 +110,7 @@ def graphs_register_no_expandable_memory(run: MegatronRun) -> Violations:
     """Transformer Engine's CUDA graphs accept expandable segments only with NCCL_GRAPH_REGISTER=0.
 
     Prevents: AssertionError
-    Fix: export NCCL_GRAPH_REGISTER=0
-    """
+    Fix: export NCCL_GRAPH_REGISTER=0"""
     if run.value("--cuda-graph-impl") != "transformer_engine" and not run.has("--external-cuda-graph"):
         return
     memory, where = _variable(run, "PYTORCH_CUDA_ALLOC_CONF")
@@ -131,8 +127,7 @@ def grouped_products_have_their_hardware(run: MegatronRun) -> Violations:
     """Grouped GEMMs for experts run on Ampere and later.
 
     Prevents: AssertionError: Unsupported compute capability for GroupedGEMM kernels
-    Fix: remove --moe-grouped-gemm
-    """
+    Fix: remove --moe-grouped-gemm"""
     name, cluster = "--moe-grouped-gemm", run.submission.cluster
     if run.has(name) and cluster is not None and cluster.accelerator.generation in _BEFORE_AMPERE:
         message = f"{name} on {cluster.accelerator.name}: its kernels are for Ampere and later"

@@ -24,8 +24,7 @@ def experts_divide_over_ranks(run: MegatronRun) -> Violations:
     """Expert parallelism needs experts, the same number on every rank.
 
     Prevents: AssertionError: Number of experts should be a multiple of expert model parallel_size
-    Fix: use an expert parallel size that divides the experts
-    """
+    Fix: use an expert parallel size that divides the experts"""
     size = run.expert or 1
     if size > 1 and (run.lacks(_EXPERTS) or run.integer(_EXPERTS) == 0):
         message = f"{EXPERT} {size} is given without {_EXPERTS}: a dense model has no experts to distribute"
@@ -38,8 +37,7 @@ def expert_ranks_divide_gpus(run: MegatronRun) -> Violations:
     """Expert tensor × expert × pipeline parallelism divides the GPUs, as does the product of the dense layers.
 
     Prevents: RuntimeError: world_size is not divisible by expert_tensor_model_pipeline_parallel size
-    Fix: use a smaller expert or expert tensor parallel size
-    """
+    Fix: use a smaller expert or expert tensor parallel size"""
     gpus, size, product = run.gpus, run.expert, _expert_ranks(run)
     name, own = _expert_tensor(run)
     if not run.replicas or not gpus or not size or not own or not product or size == own == 1:
@@ -69,8 +67,7 @@ def optimizer_instances_divide_replicas(run: MegatronRun) -> Violations:
     """Instances of the distributed optimizer divide the data and context parallel ranks, and the experts' too.
 
     Prevents: AssertionError: Data parallel size should be divisible by partial DistOpt shard factor
-    Fix: use a number of instances that divides the ranks
-    """
+    Fix: use a number of instances that divides the ranks"""
     instances, gpus, experts = run.size(_INSTANCES), run.gpus, _expert_ranks(run)
     if not instances or not gpus or not run.replicas or not run.context:
         return
@@ -88,8 +85,7 @@ def routers_choose_among_experts(run: MegatronRun) -> Violations:
     """A token goes to at most all experts; routing to a single one needs --moe-router-pre-softmax.
 
     Prevents: ValueError: Please use --moe-router-pre-softmax when topk is 1, or a failing topk
-    Fix: use fewer experts per token, or add --moe-router-pre-softmax
-    """
+    Fix: use fewer experts per token, or add --moe-router-pre-softmax"""
     experts, top = run.experts, run.setting(_TOP, 2)
     if top is None or not (experts or run.has(_TOP)):
         return
@@ -110,8 +106,7 @@ def router_groups_divide_experts(run: MegatronRun) -> Violations:
     """Group-limited routing has groups that divide the experts, and at least as many as are chosen.
 
     Prevents: AssertionError: num_moe_experts should be divisible by moe_router_num_groups
-    Fix: use a number of groups that divides the experts
-    """
+    Fix: use a number of groups that divides the experts"""
     groups, top = run.size(_GROUPS), run.size(_TOP_GROUPS)
     yield from needs(run, _TOP_GROUPS, _GROUPS)
     if run.has(_TOP_GROUPS):
@@ -126,8 +121,7 @@ def biased_experts_stay_whole(run: MegatronRun) -> Violations:
     """Experts have biases only where tensor parallelism doesn't cut them: with an expert tensor parallel size of 1.
 
     Prevents: AssertionError: Bias in Moe is only supported when ETP==1
-    Fix: add --disable-bias-linear, or use whole experts
-    """
+    Fix: add --disable-bias-linear, or use whole experts"""
     name, size = _expert_tensor(run)
     if run.experts and (size or 1) > 1 and run.lacks("--disable-bias-linear"):
         message = f"{name} {size} cuts experts with biases, which Megatron-LM refuses"
@@ -139,8 +133,7 @@ def expert_options_have_experts(run: MegatronRun) -> Violations:
     """Options of experts come with --num-experts, and padding to capacity with a capacity.
 
     Prevents: ValueError: moe_ffn_hidden_size is set but num_moe_experts is None
-    Fix: add --num-experts, or remove the options of experts
-    """
+    Fix: add --num-experts, or remove the options of experts"""
     if not run.has("--moe-layer-freq"):
         yield from needs(run, "--moe-ffn-hidden-size", _EXPERTS)
     yield from needs(run, "--moe-latent-size", _EXPERTS)

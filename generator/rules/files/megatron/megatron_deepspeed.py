@@ -21,8 +21,7 @@ def sizes_are_within_the_gpus(run: MegatronRun) -> Violations:
     """Tensor and pipeline parallel sizes are at most the GPUs: larger ones are silently reduced.
 
     Prevents: No error: the run uses other sizes than those asked for.
-    Fix: use sizes that the GPUs hold
-    """
+    Fix: use sizes that the GPUs hold"""
     room = run.gpus
     if not room or not run.tensor or not run.pipeline:
         return
@@ -38,8 +37,7 @@ def one_stage_without_pipeline(run: MegatronRun) -> Violations:
     """--no-pipeline-parallel is used with one stage.
 
     Prevents: AssertionError: pipeline_model_parallel_size must be 1 if pipeline parallel is disabled
-    Fix: use one stage, or remove --no-pipeline-parallel
-    """
+    Fix: use one stage, or remove --no-pipeline-parallel"""
     yield from undivided(run, "--no-pipeline-parallel", PIPELINE)
 
 
@@ -48,8 +46,7 @@ def one_half_precision(run: MegatronRun) -> Violations:
     """A run has one precision: fp16 or bf16; the options of a half precision go with it.
 
     Prevents: AssertionError
-    Fix: keep one precision
-    """
+    Fix: keep one precision"""
     yield from excludes(run, "--bf16", ["--fp16"])
     yield from needs(run, "--fp16-lm-cross-entropy", "--fp16")
     yield from needs(run, "--fp32-residual-connection", "--bf16", "--fp16")
@@ -60,8 +57,7 @@ def eight_bits_are_transformer_engines(run: MegatronRun) -> Violations:
     """FP8 runs in Transformer Engine's layers, in one format.
 
     Prevents: AssertionError: transformer-engine required for fp8 training and inference
-    Fix: use --transformer-impl transformer_engine
-    """
+    Fix: use --transformer-impl transformer_engine"""
     for name in _FP8:
         if run.has(name) and run.choice(_ENGINE, "local") == "local":
             yield at(run, name, f"{name} with {_ENGINE} local", f"use {_ENGINE} transformer_engine")
@@ -73,8 +69,7 @@ def recomputation_is_consistent(run: MegatronRun) -> Violations:
     """Options that distribute activations come with full recomputation; selective recomputation has no method.
 
     Prevents: AssertionError
-    Fix: use --recompute-granularity full with a method
-    """
+    Fix: use --recompute-granularity full with a method"""
     yield from needs(run, "--distribute-checkpointed-activations", "--checkpoint-activations")
     distributed, kind = "--distribute-saved-activations", run.value(_GRANULARITY)
     if run.has(distributed) and run.tensor == 1:
@@ -93,8 +88,7 @@ def gradients_add_up_in_local_ddp(run: MegatronRun) -> Violations:
     """Gradients in fp32, which bf16 brings, and the distributed optimizer need Megatron's own data parallelism.
 
     Prevents: AssertionError
-    Fix: use --DDP-impl local
-    """
+    Fix: use --DDP-impl local"""
     by_torch = run.value("--DDP-impl") == "torch"
     name = "--DDP-impl" if by_torch else "--no-contiguous-buffers-in-local-ddp"
     causes = ("--bf16", "--accumulate-allreduce-grads-in-fp32", "--use-distributed-optimizer")
@@ -110,8 +104,7 @@ def zero_bubble_is_deepspeeds(run: MegatronRun) -> Violations:
     """The zero-bubble schedule is DeepSpeed's, and runs without sequence parallelism.
 
     Prevents: AssertionError: Use DeepSpeed to use zero-bubble H1 pipeline
-    Fix: add --deepspeed, and remove --sequence-parallel
-    """
+    Fix: add --deepspeed, and remove --sequence-parallel"""
     yield from needs(run, "--enable-zbh1-pipeline", "--deepspeed")
     yield from excludes(run, "--enable-zbh1-pipeline", ["--sequence-parallel"])
     yield from needs(run, "--enable-zbh1-exact-semantics", "--enable-zbh1-pipeline")
@@ -122,8 +115,7 @@ def deepspeed_is_on_with_a_config(run: MegatronRun) -> Violations:
     """--deepspeed and --deepspeed_config go together: without the first, the config is never read.
 
     Prevents: TypeError from open(None); or training without DeepSpeed, silently
-    Fix: give both
-    """
+    Fix: give both"""
     yield from needs(run, "--deepspeed_config", "--deepspeed", why=", so DeepSpeed is not used")
     yield from needs(run, "--deepspeed", "--deepspeed_config", "--deepspeed-config")
 
@@ -133,8 +125,7 @@ def host_optimizer_is_adam(run: MegatronRun) -> Violations:
     """--cpu-optimizer is used with Adam.
 
     Prevents: AssertionError: CPU offloading is for Adam
-    Fix: use --optimizer adam
-    """
+    Fix: use --optimizer adam"""
     name, kind = "--cpu-optimizer", run.value("--optimizer", "adam")
     if run.has(name) and kind not in (None, "adam"):
         yield at(run, name, f"{name} with --optimizer {kind}", "use --optimizer adam")
@@ -145,8 +136,7 @@ def grouped_queries_are_not_distilled(run: MegatronRun) -> Violations:
     """Distillation and mixture of students run without grouped queries.
 
     Prevents: AssertionError: GQA currently does not support args.mos
-    Fix: remove the option
-    """
+    Fix: remove the option"""
     groups, heads = run.size("--num-key-value-heads"), run.heads
     for name in ("--mos", "--kd"):
         if run.has(name) and groups and heads and groups != heads:

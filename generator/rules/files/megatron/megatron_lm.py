@@ -23,8 +23,7 @@ def overlapped_tensor_parallelism_is_sequential(run: MegatronRun) -> Violations:
     """Tensor parallel communication overlaps with GEMMs only under sequence parallelism.
 
     Prevents: AssertionError: ... overlap can happen only when sequence parallelism is enabled
-    Fix: add --sequence-parallel
-    """
+    Fix: add --sequence-parallel"""
     overlap = "--tp-comm-overlap"
     yield from needs(run, overlap, _SEQUENCE)
     if run.has(overlap) and run.has(_SEQUENCE) and run.tensor == 1:
@@ -36,8 +35,7 @@ def overlapped_gathers_have_their_optimizer(run: MegatronRun) -> Violations:
     """--overlap-param-gather comes with the distributed optimizer and --overlap-grad-reduce.
 
     Prevents: AssertionError: Must use --overlap-param-gather with --overlap-grad-reduce
-    Fix: add --use-distributed-optimizer --overlap-grad-reduce
-    """
+    Fix: add --use-distributed-optimizer --overlap-grad-reduce"""
     gather, later = "--overlap-param-gather", "--overlap-param-gather-with-optimizer-step"
     if run.value("--optimizer", "adam") in ("adam", "sgd"):
         yield from needs(run, gather, _DISTRIBUTED, _MEGATRON_FSDP, "--use-custom-fsdp")
@@ -51,8 +49,7 @@ def low_precision_is_one_kind(run: MegatronRun) -> Violations:
     """FP8 parameters are gathered under FP8 by a sharding optimizer, and FP8 and FP4 exclude each other.
 
     Prevents: AssertionError, or ValueError
-    Fix: use --fp8-format hybrid with the distributed optimizer
-    """
+    Fix: use --fp8-format hybrid with the distributed optimizer"""
     yield from needs(run, "--fp8-param-gather", "--fp8-format")
     yield from needs(run, "--fp8-param-gather", _DISTRIBUTED, "--use-torch-fsdp2", _MEGATRON_FSDP, "--use-custom-fsdp")
     yield from needs(run, "--fp4-param-gather", "--fp4-format")
@@ -64,8 +61,7 @@ def one_half_precision(run: MegatronRun) -> Violations:
     """A run has one precision: fp16 or bf16.
 
     Prevents: AssertionError
-    Fix: keep one precision
-    """
+    Fix: keep one precision"""
     return excludes(run, "--bf16", ["--fp16"])
 
 
@@ -74,8 +70,7 @@ def half_precision_options_have_it(run: MegatronRun) -> Violations:
     """--fp16-lm-cross-entropy comes with --fp16, and --fp32-residual-connection with a half precision.
 
     Prevents: AssertionError: lm cross entropy in fp16 only support in fp16 mode
-    Fix: remove the option
-    """
+    Fix: remove the option"""
     yield from needs(run, "--fp16-lm-cross-entropy", "--fp16")
     yield from needs(run, "--fp32-residual-connection", "--bf16", "--fp16")
 
@@ -85,8 +80,7 @@ def masters_are_loaded_without_the_optimizer(run: MegatronRun) -> Violations:
     """--load-main-params-from-ckpt comes with --no-load-optim.
 
     Prevents: AssertionError: --load-main-params-from-ckpt must be used with --no-load-optim
-    Fix: add --no-load-optim
-    """
+    Fix: add --no-load-optim"""
     return needs(run, "--load-main-params-from-ckpt", "--no-load-optim")
 
 
@@ -95,8 +89,7 @@ def data_has_one_source(run: MegatronRun) -> Violations:
     """Data comes from one source: --data-path, --mock-data, or paths for each split.
 
     Prevents: AssertionError: A single data source must be provided in training mode
-    Fix: keep one source
-    """
+    Fix: keep one source"""
     splits = ("--train-data-path", "--valid-data-path", "--test-data-path")
     yield from excludes(run, "--mock-data", ["--data-path", *splits])
     yield from excludes(run, "--data-path", [*splits, "--data-args-path"])
@@ -108,8 +101,7 @@ def context_sizes_multiply(run: MegatronRun) -> Violations:
     """The sizes of hierarchical context parallelism multiply to the context parallel size, and a2a+p2p needs them.
 
     Prevents: AssertionError
-    Fix: use sizes that multiply to --context-parallel-size
-    """
+    Fix: use sizes that multiply to --context-parallel-size"""
     name, communication = "--hierarchical-context-parallel-sizes", "--cp-comm-type"
     sizes, kinds = run.value(name), run.value(communication)
     known = isinstance(sizes, tuple) and all(isinstance(size, int) for size in sizes)
@@ -126,8 +118,7 @@ def hybrid_context_parallelism_is_plain(run: MegatronRun) -> Violations:
     """Hybrid context parallelism runs without pipeline, CUDA graphs and FSDP, with a loss per token.
 
     Prevents: AssertionError: Hybrid context parallelism not supported with ...
-    Fix: remove what it isn't supported with
-    """
+    Fix: remove what it isn't supported with"""
     name = "--hybrid-context-parallel"
     yield from undivided(run, name, PIPELINE)
     yield from excludes(run, name, ["--enable-cuda-graph", _MEGATRON_FSDP])
@@ -139,8 +130,7 @@ def positions_have_their_options(run: MegatronRun) -> Violations:
     """--no-position-embedding is gone, multimodal positions have sections, relative ones need Transformer Engine.
 
     Prevents: RuntimeError: --no-position-embedding is deprecated, use --position-embedding-type
-    Fix: use --position-embedding-type
-    """
+    Fix: use --position-embedding-type"""
     kind, gone, sections = run.value(_POSITIONS), "--no-position-embedding", "--mrope-section"
     if run.has(gone) and kind != "rope" and not run.has(_ROTARY) and run.sure(_POSITIONS, _ROTARY):
         yield at(run, gone, f"{gone} is refused without rotary positions", f"use {_POSITIONS} none")
@@ -156,8 +146,7 @@ def further_tokens_have_rotary_positions(run: MegatronRun) -> Violations:
     """Multi-token prediction runs with rotary positions, or none.
 
     Prevents: AssertionError: Multi-Token Prediction (MTP) is not supported with ...
-    Fix: use --position-embedding-type rope
-    """
+    Fix: use --position-embedding-type rope"""
     name, count, kind = "--mtp-num-layers", run.integer("--mtp-num-layers"), run.value(_POSITIONS, "learned_absolute")
     if count and not run.has(_ROTARY) and run.sure(_POSITIONS, _ROTARY) and kind in ("learned_absolute", "relative"):
         yield at(run, name, f"{name} {count} with {_POSITIONS} {kind}", f"use {_POSITIONS} rope")
@@ -168,8 +157,7 @@ def graphs_are_captured_one_way(run: MegatronRun) -> Violations:
     """CUDA graphs are captured by one implementation, and hold no offloaded layers.
 
     Prevents: AssertionError
-    Fix: keep one
-    """
+    Fix: keep one"""
     name, offloaded = "--cuda-graph-impl", "--cpu-offloading-num-layers"
     chosen = run.value(name) not in (None, "none")
     if chosen:

@@ -37,8 +37,7 @@ def torch_fsdp_is_alone(run: MegatronRun) -> Violations:
     """PyTorch's FSDP2 runs without pipeline, experts, distributed optimizer, fp16 and tied embeddings.
 
     Prevents: AssertionError: --use-torch-fsdp2 is not supported with ...
-    Fix: remove what it isn't supported with
-    """
+    Fix: remove what it isn't supported with"""
     if not run.has(_TORCH_FSDP):
         return
     for name, size in ((PIPELINE, run.pipeline), (EXPERT, run.expert)):
@@ -56,8 +55,7 @@ def megatron_fsdp_has_its_checkpoints(run: MegatronRun) -> Violations:
     """Megatron FSDP writes checkpoints in the format fsdp_dtensor, and nothing else does.
 
     Prevents: AssertionError: Megatron-FSDP requires the `fsdp_dtensor` checkpointing format
-    Fix: use --ckpt-format fsdp_dtensor
-    """
+    Fix: use --ckpt-format fsdp_dtensor"""
     if run.has(_MEGATRON_FSDP) and run.choice(_FORMAT, "torch_dist") not in (None, "fsdp_dtensor"):
         message = f"{_MEGATRON_FSDP} with {run.shown(_FORMAT, 'torch_dist')}: it has one format, fsdp_dtensor"
         yield at(run, _MEGATRON_FSDP, message, f"use {_FORMAT} fsdp_dtensor")
@@ -70,8 +68,7 @@ def dcp_checkpoints_are_of_fsdp(run: MegatronRun) -> Violations:
     """The checkpoint format torch_dcp is for FSDP2 without tensor and pipeline parallelism.
 
     Prevents: AssertionError: --ckpt-format torch_dcp is only tested with FSDP
-    Fix: use --ckpt-format torch_dist
-    """
+    Fix: use --ckpt-format torch_dist"""
     if run.value(_FORMAT) == "torch_dcp":
         if run.lacks(_TORCH_FSDP):
             yield at(run, _FORMAT, f"{_FORMAT} torch_dcp is given without {_TORCH_FSDP}", f"use {_FORMAT} torch_dist")
@@ -89,8 +86,7 @@ def recomputation_is_complete(run: MegatronRun) -> Violations:
     """Full recomputation has a method and a number of layers; selective has neither.
 
     Prevents: ValueError: recompute_method must be block or uniform; IndexError, or an endless loop
-    Fix: give a method and a number of layers with full, neither with selective
-    """
+    Fix: give a method and a number of layers with full, neither with selective"""
     for part, value in (("--recompute-method", "uniform"), (_COUNT, "1")):
         if run.recomputes == "selective" and run.has(part):
             message = f"{run.shown(part)} is given, but recomputation is selective"
@@ -119,8 +115,7 @@ def modules_to_recompute_exist(run: MegatronRun) -> Violations:
     """--recompute-modules names parts that the model has, with selective recomputation.
 
     Prevents: ValueError: moe_act in recompute_modules is only supported with moe_grouped_gemm
-    Fix: remove the module, or add its option
-    """
+    Fix: remove the module, or add its option"""
     name, modules = "--recompute-modules", run.value("--recompute-modules")
     if not isinstance(modules, tuple):
         return
@@ -138,8 +133,7 @@ def saved_activations_are_distributed_when_full(run: MegatronRun) -> Violations:
     """Saved activations are distributed over tensor ranks, with full recomputation, without sequence parallelism.
 
     Prevents: AssertionError
-    Fix: remove --distribute-saved-activations
-    """
+    Fix: remove --distribute-saved-activations"""
     name = "--distribute-saved-activations"
     if run.has(name) and run.tensor == 1:
         yield at(run, name, f"{name} with {TENSOR} 1", f"use {TENSOR} 2, or remove {name}")
@@ -153,8 +147,7 @@ def layers_are_offloaded_alone(run: MegatronRun) -> Violations:
     """Fewer layers are offloaded than there are, without pipeline stages and recomputation.
 
     Prevents: ValueError: Currently there is no support for Pipeline parallelism with CPU offloading
-    Fix: use one stage, and no recomputation
-    """
+    Fix: use one stage, and no recomputation"""
     name, count = "--cpu-offloading-num-layers", run.size("--cpu-offloading-num-layers")
     if not count:
         return
@@ -169,8 +162,7 @@ def offloaded_optimizer_is_precision_aware(run: MegatronRun) -> Violations:
     """The offloaded optimizer is the precision-aware one; FP8 parameters then use the delayed recipe.
 
     Prevents: AssertionError
-    Fix: add --use-precision-aware-optimizer
-    """
+    Fix: add --use-precision-aware-optimizer"""
     name, recipe = "--optimizer-cpu-offload", run.value("--fp8-recipe", "delayed")
     yield from needs(run, name, "--use-precision-aware-optimizer")
     if run.has(name) and run.has("--fp8-param-gather") and recipe not in (None, "delayed"):
@@ -183,8 +175,7 @@ def optimizer_types_have_their_optimizer(run: MegatronRun) -> Violations:
     """The precision-aware optimizer is Adam, and only it keeps masters, gradients and moments in less than fp32.
 
     Prevents: AssertionError: main_grads_dtype can only be fp32 when not using precision-aware optimizer
-    Fix: add --use-precision-aware-optimizer
-    """
+    Fix: add --use-precision-aware-optimizer"""
     aware, kind = "--use-precision-aware-optimizer", run.value("--optimizer", "adam")
     if run.has(aware) and kind not in (None, "adam"):
         yield at(run, aware, f"{aware} with --optimizer {kind}: it exists for Adam only", f"remove {aware}")

@@ -60,8 +60,7 @@ def options_are_known(run: MegatronRun) -> Violations:
     """Every option is one that the parser knows: it accepts no abbreviations and refuses what is unknown.
 
     Prevents: error: unrecognized arguments, on every rank after the queue
-    Fix: spell the option as the parser has it
-    """
+    Fix: spell the option as the parser has it"""
     own, (other,) = run.is_own_program, [flavour for flavour in _PROJECTS if flavour != run.flavour]
     for stray in run.strays:
         if not stray.is_option:
@@ -89,8 +88,7 @@ def words_belong_to_options(run: MegatronRun) -> Violations:
     """Every word is an option or a value of one; flags have no values.
 
     Prevents: error: unrecognized arguments
-    Fix: remove the word, or the space within a value
-    """
+    Fix: remove the word, or the space within a value"""
     for stray in run.strays:
         if not stray.is_option:
             option = run.table.get(stray.after) if stray.after else None
@@ -105,8 +103,7 @@ def values_are_of_their_type(run: MegatronRun) -> Violations:
     """Every value is of its option's type and one of its choices.
 
     Prevents: error: argument ...: invalid value, or invalid choice
-    Fix: give a value of the option's type
-    """
+    Fix: give a value of the option's type"""
     for option in run.given:
         if option.problem is not None:
             known = run.table.get(option.name)
@@ -133,8 +130,7 @@ def options_are_given_once(run: MegatronRun) -> Violations:
     """An option is given once: of several values, the last silently overrides the others.
 
     Prevents: No error: argparse keeps the last value.
-    Fix: give the option once
-    """
+    Fix: give the option once"""
     first: dict[str, GivenOption] = {}
     for option in run.given:
         before = first.setdefault(option.name, option)
@@ -149,8 +145,7 @@ def sizes_are_positive(run: MegatronRun) -> Violations:
     """Sizes and batches are at least 1.
 
     Prevents: ZeroDivisionError, or an assertion
-    Fix: use 1 or more
-    """
+    Fix: use 1 or more"""
     for name in _POSITIVE:
         value = run.integer(name)
         if value is not None and value < 1:
@@ -162,8 +157,7 @@ def removed_options_are_gone(run: MegatronRun) -> Violations:
     """Removed options are not given: the parser accepts them, and the run stops at start.
 
     Prevents: AssertionError: ... argument is no longer valid
-    Fix: use the option that replaced it
-    """
+    Fix: use the option that replaced it"""
     yield from _removed(run)
     name = "--checkpoint-activations"
     if run.has(name):
@@ -183,8 +177,7 @@ def micro_batch_is_given(run: MegatronRun) -> Violations:
     """--micro-batch-size is given, and no removed option.
 
     Prevents: AssertionError
-    Fix: add --micro-batch-size
-    """
+    Fix: add --micro-batch-size"""
     yield from _removed(run)
     yield from _missing(run, MICRO)
 
@@ -200,8 +193,7 @@ def sizes_are_given(run: MegatronRun) -> Violations:
     """The model's shape, the sequence length and the micro-batch have no defaults.
 
     Prevents: AssertionError: ... argument is None
-    Fix: add the option
-    """
+    Fix: add the option"""
     for name in (*_REQUIRED, MICRO) if run.is_lm else _REQUIRED:
         yield from _missing(run, name)
 
@@ -211,8 +203,7 @@ def options_are_of_one_version(run: MegatronRun) -> Violations:
     """All options are of one version of Megatron-LM: some were removed before others came.
 
     Prevents: error: unrecognized arguments, whichever version runs
-    Fix: use the options of one version
-    """
+    Fix: use the options of one version"""
     table = run.table
     if table.newest_with(frozenset(run.values)) is not None:
         return

@@ -32,8 +32,7 @@ def heads_divide_hidden(run: MegatronRun) -> Violations:
     """Without --kv-channels, a head's width is the hidden size over the heads, an integer.
 
     Prevents: AssertionError
-    Fix: change the heads, or give --kv-channels
-    """
+    Fix: change the heads, or give --kv-channels"""
     hidden, heads = run.size("--hidden-size"), run.heads
     if hidden and heads and hidden % heads and run.lacks("--kv-channels"):
         fitting = nearest([count for count in divisors(hidden) if count <= 4 * heads], heads, 3)
@@ -46,8 +45,7 @@ def positions_reach_the_sequence(run: MegatronRun) -> Violations:
     """--max-position-embeddings is at least the sequence length, whatever the kind of positions.
 
     Prevents: AssertionError: max_position_embeddings must be greater than or equal to seq_length
-    Fix: raise --max-position-embeddings
-    """
+    Fix: raise --max-position-embeddings"""
     most = run.size(_POSITIONS)
     for name in ("--seq-length", "--encoder-seq-length", "--decoder-seq-length"):
         tokens = run.size(name)
@@ -60,8 +58,7 @@ def shape_is_whole(run: MegatronRun) -> Violations:
     """Heads divide the hidden size, key-value heads divide the heads, and positions reach the sequence's end.
 
     Prevents: AssertionError
-    Fix: use the numbers of the model's card
-    """
+    Fix: use the numbers of the model's card"""
     yield from heads_divide_hidden.check(run)
     yield from positions_reach_the_sequence.check(run)
     yield from divides(run, _KV_HEADS, run.heads, f"{HEADS} {run.heads}", 3)
@@ -72,8 +69,7 @@ def query_groups_are_asked_for(run: MegatronRun) -> Violations:
     """--num-query-groups and --group-query-attention are given together.
 
     Prevents: No error: a model with another attention is trained.
-    Fix: give --group-query-attention and --num-query-groups together
-    """
+    Fix: give --group-query-attention and --num-query-groups together"""
     groups, heads = run.size(_GROUPS), run.heads
     if groups is not None and groups != heads and not run.has("--multi-latent-attention") and run.lacks(_GROUPED):
         every = f"all {heads}" if heads else "all"
@@ -89,8 +85,7 @@ def latent_attention_has_no_groups(run: MegatronRun) -> Violations:
     """Multi-latent attention and grouped queries exclude each other.
 
     Prevents: AssertionError: Group query attention is mutually exclusive with multi latent attention
-    Fix: remove one of the two
-    """
+    Fix: remove one of the two"""
     yield from excludes(run, "--multi-latent-attention", [_GROUPED], ", which has its own keys")
     yield from needs(run, "--mla-down-proj-fusion", "--multi-latent-attention")
 
@@ -101,8 +96,7 @@ def layers_and_length_have_one_name(run: MegatronRun) -> Violations:
     """Layers and sequence length are given by one name each, without the encoder's.
 
     Prevents: AssertionError: cannot have both num-layers and encoder-num-layers specified
-    Fix: give --num-layers and --seq-length alone
-    """
+    Fix: give --num-layers and --seq-length alone"""
     yield from excludes(run, LAYERS, ["--encoder-num-layers"], ", which means the same")
     yield from excludes(run, "--seq-length", ["--encoder-seq-length"], ", which means the same")
 
@@ -112,8 +106,7 @@ def stages_share_layers(run: MegatronRun) -> Violations:
     """Pipeline stages hold equal numbers of layers, with the ends counted or set apart as given.
 
     Prevents: AssertionError: Number of layers should be divisible by the pipeline-model-parallel size
-    Fix: change the stages, count the ends as layers, or set the last stage's layers
-    """
+    Fix: change the stages, count the ends as layers, or set the last stage's layers"""
     layers, stages = run.shared_layers, run.pipeline
     if layers is None or stages is None or run.has("--decoder-num-layers"):
         return
@@ -150,8 +143,7 @@ def interleaving_has_stages(run: MegatronRun) -> Violations:
     """Interleaving needs a pipeline: more than one stage, more than two where sends don't overlap.
 
     Prevents: AssertionError: When interleaved schedule is used ...
-    Fix: use more stages, or no interleaving
-    """
+    Fix: use more stages, or no interleaving"""
     stages, name = run.pipeline, run.first_of(LAYERS_PER_CHUNK, CHUNKS)
     if stages is None or run.chunks in (None, 1):
         return
@@ -167,8 +159,7 @@ def chunks_share_layers(run: MegatronRun) -> Violations:
     """Every chunk of an interleaved stage holds the same number of layers.
 
     Prevents: AssertionError: number of layers per pipeline stage must be divisible ...
-    Fix: use chunks that divide a stage's layers
-    """
+    Fix: use chunks that divide a stage's layers"""
     layers, stages = run.shared_layers, run.pipeline
     if layers is None or stages is None:
         return
@@ -198,8 +189,7 @@ def stages_are_cut_one_way(run: MegatronRun) -> Violations:
     """Stages and chunks are cut in one way only.
 
     Prevents: AssertionError, or ValueError
-    Fix: keep one
-    """
+    Fix: keep one"""
     yield from excludes(run, LAYERS_PER_CHUNK, [CHUNKS, STAGE_LAYOUT])
     yield from excludes(run, CHUNKS, [STAGE_LAYOUT])
     yield from excludes(run, STAGE_LAYOUT, [FIRST_STAGE, LAST_STAGE, *COUNTED_ENDS])
@@ -213,8 +203,7 @@ def deepspeed_interleaves_long_pipelines(run: MegatronRun) -> Violations:
     """Interleaving needs more than two stages, and chunks that divide the layers.
 
     Prevents: AssertionError: pipeline-model-parallel size should be greater than 2 with interleaved schedule
-    Fix: use more stages, or no interleaving
-    """
+    Fix: use more stages, or no interleaving"""
     name, stages, size = LAYERS_PER_CHUNK, run.pipeline, run.size(LAYERS_PER_CHUNK)
     if size is not None and stages is not None and stages <= 2:
         message = f"{name} {size} needs {PIPELINE} 3 or more, not {stages}"

@@ -52,8 +52,7 @@ def values_have_their_form(request: Request) -> Violations:
     """Dependencies, distributions, GPU binding, profiles and switches have the forms that Slurm reads.
 
     Prevents: sbatch: error: Invalid --distribution specification; Job dependency problem.
-    Fix: write it in the form of the manual page
-    """
+    Fix: write it in the form of the manual page"""
     for found in request.texts(*_FORMS):
         if found.name == "--dependency" and request.options.get("--dependency") is not found.option:
             continue  # Slurm reads the last one only
@@ -68,8 +67,7 @@ def signal_is_read(request: Request) -> Violations:
     """--signal is [B:]SIGNAL[@SECONDS] with at most 65535 seconds.
 
     Prevents: sbatch: error: Invalid --signal specification.
-    Fix: write B:USR1@300: signal USR1 to the batch shell 300 seconds before the limit
-    """
+    Fix: write B:USR1@300: signal USR1 to the batch shell 300 seconds before the limit"""
     for signal in request.texts("--signal"):
         if signal_of(signal.value) is None and request.program == "sbatch":
             message = f"{signal}: {show(signal.value)} is not [B:]SIGNAL[@SECONDS]"
@@ -89,8 +87,7 @@ def mail_types_exist(request: Request) -> Violations:
     """Every --mail-type is one that Slurm sends mail for.
 
     Prevents: sbatch: error: Invalid --mail-type specification; or no mail when the job fails.
-    Fix: name types that exist, separated by commas
-    """
+    Fix: name types that exist, separated by commas"""
     for found in request.texts("--mail-type"):
         types = [word for word in found.value.split(",") if word]
         wrong = [word for word in types if word.upper() not in _MAIL_TYPES]
@@ -109,8 +106,7 @@ def array_is_read(request: Request) -> Violations:
     """--array is numbers and ranges, such as 0-3 or 1,4,7 or 0-15%4.
 
     Prevents: Invalid job array specification.
-    Fix: write numbers and ranges: 0-3, 1,4,7 or 0-15%4
-    """
+    Fix: write numbers and ranges: 0-3, 1,4,7 or 0-15%4"""
     for array in request.texts("--array", last=True):
         if array.value == "" or _is_array(array.value):
             continue
@@ -133,8 +129,7 @@ def named_values_exist(request: Request) -> Violations:
     """An option with a fixed set of values has one of them.
 
     Prevents: sbatch: error: Invalid --exclusive specification.
-    Fix: use one of the values that the option has
-    """
+    Fix: use one of the values that the option has"""
     for found in request.texts(*_CHOICES):
         if found.name == "--hint" and request.options.get("--hint") is not found.option:
             continue  # Slurm reads the last one only

@@ -63,8 +63,7 @@ def directives_come_first(script: LaunchScript) -> Violations:
     """Every #SBATCH line is above the script's first command.
 
     Prevents: The option is ignored silently: a job of one node, or with the default time limit.
-    Fix: move the line above the first command; even `set -e` is one
-    """
+    Fix: move the line above the first command; even `set -e` is one"""
     shell = script.shell
     for directive in shell.directives:
         if directive.ignored and directive.words:
@@ -80,8 +79,7 @@ def every_option_is_known(request: Request) -> Violations:
     """Every option given to sbatch, salloc or srun is one that it has.
 
     Prevents: sbatch: unrecognized option. A warning where no option is alike: a plug-in of the site may add it.
-    Fix: correct the name
-    """
+    Fix: correct the name"""
     for option in request.options.unknown:
         if (written := option.written.value) is None or _matches(request, option.name):
             continue
@@ -109,8 +107,7 @@ def abbreviations_are_unambiguous(request: Request) -> Violations:
     """A shortened option is the beginning of one option only.
 
     Prevents: sbatch: option '--gpu=8' is ambiguous.
-    Fix: write the option in full
-    """
+    Fix: write the option in full"""
     for option in request.options.unknown:
         found = _matches(request, option.name)
         if len(found) > 1 and option.written.value is not None:
@@ -124,8 +121,7 @@ def options_have_their_values(request: Request) -> Violations:
     """An option has a value where it requires one, and none where it accepts none.
 
     Prevents: sbatch: option '--nodes' requires an argument, or '--requeue' doesn't allow one.
-    Fix: give the value, or leave it out
-    """
+    Fix: give the value, or leave it out"""
     for option in request.options.entries:
         known = request.table.find(option.name) if option.known else None
         if known is None:
@@ -151,8 +147,7 @@ def nothing_but_options(request: Request) -> Violations:
     """A #SBATCH line has options and their values only.
 
     Prevents: sbatch: error: Invalid directive found in batch script.
-    Fix: quote values with spaces; put remarks behind a #
-    """
+    Fix: quote values with spaces; put remarks behind a #"""
     for word in request.options.rest[:1]:
         text = word.value or word.raw
         hint, edits = "put a value with spaces in quotes, and remarks behind a #", tuple[Edit, ...]()
@@ -171,8 +166,7 @@ def options_are_given_once(request: Request) -> Violations:
     """A #SBATCH option is given once, or always with the same value.
 
     Prevents: A job of another size than the top of the script suggests.
-    Fix: keep one
-    """
+    Fix: keep one"""
     seen: dict[str, Argument[str]] = {}
     for given in request.valued():
         before = seen.get(given.name)

@@ -39,8 +39,7 @@ def address_is_that_of_one_node(request: Request) -> Violations:
     """MASTER_ADDR names one node, the same for all, by a name under which the others reach it.
 
     Prevents: The rendezvous hangs: no node reaches the master, or each node waits for itself.
-    Fix: set MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1) in the batch shell
-    """
+    Fix: set MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1) in the batch shell"""
     if request.nodes is None or request.nodes < 2:
         return
     for assignment in request.shell.assignments:
@@ -73,8 +72,7 @@ def signal_has_a_handler(request: Request) -> Violations:
     """A signal to the batch shell (B:) has a trap there, and a trap in the batch shell gets its signal.
 
     Prevents: No checkpoint before the time limit.
-    Fix: write --signal=B:USR1@300 and trap ... USR1 in the batch script
-    """
+    Fix: write --signal=B:USR1@300 and trap ... USR1 in the batch script"""
     shell = request.shell
     runs_others = any(command.words[0].value in ("exec", "source", ".") for command in shell.commands)
     for found in request.texts("--signal") if shell.unterminated is None else ():
@@ -105,8 +103,7 @@ def offload_has_the_memory(submission: Submission) -> Violations:
     """A job that offloads states to the node's memory asks for memory.
 
     Prevents: exit code -9, or an oom_kill event: the site's default memory is a small share of the node's.
-    Fix: add #SBATCH --mem=0 or --exclusive
-    """
+    Fix: add #SBATCH --mem=0 or --exclusive"""
     places = ((config, what) for config in submission.configs for what in ("optimizer", "param"))
     on_cpu = (p for p in places if p[0].text(f"/zero_optimization/offload_{p[1]}/device") == "cpu")
     offloaded = next((f"{config.path} offloads {what}" for config, what in on_cpu), None)
@@ -122,8 +119,7 @@ def log_folder_exists(request: Request) -> Violations:
     """The folder of the job's log exists before the job starts.
 
     Prevents: A job that fails at once, without a log that says why.
-    Fix: run mkdir -p for the folder before sbatch
-    """
+    Fix: run mkdir -p for the folder before sbatch"""
     commands = request.shell.commands
     for found in request.texts("--output", "--error"):
         folder = found.value.rpartition("/")[0].removeprefix("./").strip(".")
@@ -148,8 +144,7 @@ def mounts_are_pairs(request: Request) -> Violations:
     """A mount of pyxis is SOURCE:TARGET[:FLAGS], or one path for both; an image that is a file is written as a path.
 
     Prevents: pyxis: --container-mounts: invalid format; pyxis: failed to import docker image.
-    Fix: write SOURCE:TARGET[:FLAGS], separated by commas
-    """
+    Fix: write SOURCE:TARGET[:FLAGS], separated by commas"""
     for image in request.texts("--container-image"):
         if image.value.endswith((".sqsh", ".sqfs", ".squashfs")) and not image.value.startswith((".", "/")):
             message = f"{image}: without ./ pyxis takes it for an image of a registry"
@@ -167,8 +162,7 @@ def secrets_are_not_written_out(submission: Submission) -> Violations:
     """No secret is written into a script, or into the file of variables for the nodes.
 
     Prevents: A leaked token.
-    Fix: export it where you submit, or read it from a private file
-    """
+    Fix: export it where you submit, or read it from a private file"""
     for script in submission.scripts:
         yield from _secrets_of_script(script)
     for file in submission.environment_files:

@@ -17,8 +17,7 @@ def gpus_of_job_and_node_agree(request: Request) -> Violations:
 
     Prevents: sbatch: error: Failed to validate job spec. Based on --gpus and --gres=gpu/--gpus-per-node required
     nodes.
-    Fix: give --gpus-per-node alone
-    """
+    Fix: give --gpus-per-node alone"""
     yield from _two_forms(request)
     yield from _fewer_than_ranks(request)
     job, each, nodes = request.gpus(), request.gpus_per_node, request.nodes
@@ -69,8 +68,7 @@ def gpus_are_spread_evenly(request: Request) -> Violations:
     """--gpus of a job over several nodes is a multiple of the nodes.
 
     Prevents: Nodes with different numbers of GPUs, while every launcher has one number for all.
-    Fix: give --gpus-per-node in place of --gpus
-    """
+    Fix: give --gpus-per-node in place of --gpus"""
     job, nodes = request.gpus(), request.nodes or 0
     if job and nodes > 1 and request.gpus_per_node is None and job.value > nodes and job.value % nodes:
         message = f"{job} is the whole job's: {job.value} GPUs on {nodes} nodes are not the same on each"
@@ -82,8 +80,7 @@ def gpus_of_task_and_node_agree(request: Request) -> Violations:
     """GPUs per node are tasks per node × GPUs per task.
 
     Prevents: Failed to validate job spec: requested number of tasks per node differ from --ntasks-per-node.
-    Fix: give a node tasks per node × GPUs per task
-    """
+    Fix: give a node tasks per node × GPUs per task"""
     task, node, tasks = request.gpus("--gpus-per-task"), request.gpus_per_node, request.count("--ntasks-per-node")
     if task is None or task.value == 0:
         return
@@ -117,8 +114,7 @@ def gpus_of_task_and_job_agree(request: Request) -> Violations:
     """GPUs of the job are its tasks × GPUs per task.
 
     Prevents: Failed to validate job spec. Based on --gpus and --gpus-per-task number of requested tasks differ.
-    Fix: write tasks × GPUs per task as --gpus
-    """
+    Fix: write tasks × GPUs per task as --gpus"""
     task, job = request.gpus("--gpus-per-task"), request.gpus()
     count, per_node = request.count("--ntasks"), request.count("--ntasks-per-node")
     tasks = count.value if count else 0
@@ -138,8 +134,7 @@ def types_of_gpus_agree(request: Request) -> Violations:
     """The options that ask for GPUs name one type, or none of them names one.
 
     Prevents: sbatch: error: Invalid GRES specification (with and without type identification).
-    Fix: write the same type in all, or none
-    """
+    Fix: write the same type in all, or none"""
     names = ("--gpus", "--gpus-per-node", "--gpus-per-task", "--gpus-per-socket")
     found = (request.read("--gres", _first_gpus), *(request.read(name, gpus) for name in names))
     typed = [argument for argument in found if argument is not None]
@@ -159,8 +154,7 @@ def memory_by_gpu_has_gpus(request: Request) -> Violations:
     """--mem-per-gpu comes with a number of GPUs.
 
     Prevents: sbatch: error: Requested mem_per_tres=gres:gpu but did not request any GPU.
-    Fix: add --gpus-per-node
-    """
+    Fix: add --gpus-per-node"""
     asking = ("--gpus", "--gpus-per-node", "--gpus-per-task", "--gpus-per-socket", "--gres", "--tres-per-task")
     memory = request.argument("--mem-per-gpu")
     texts = {request.options.text(name) for name in asking if request.has(name)}
@@ -173,8 +167,7 @@ def gpus_are_said(request: Request) -> Violations:
     """--ntasks-per-gpu comes with a number of GPUs, tasks or nodes.
 
     Prevents: --ntasks-per-tres needs either a GRES GPU specification or a node/ntask specification.
-    Fix: add --gpus-per-node
-    """
+    Fix: add --gpus-per-node"""
     tasks = request.argument("--ntasks-per-gpu")
     if tasks is not None and not request.has("--gpus", "--gpus-per-node", "--gres", "--ntasks", "--nodes"):
         yield tasks.bad_option(f"{tasks} comes without a number of GPUs", "add --gpus-per-node")
@@ -185,8 +178,7 @@ def sockets_are_said(request: Request) -> Violations:
     """--gpus-per-socket comes with --sockets-per-node.
 
     Prevents: sbatch: error: --gpus-per-socket option requires --sockets-per-node specification.
-    Fix: write --gpus-per-node in its place
-    """
+    Fix: write --gpus-per-node in its place"""
     found = request.argument("--gpus-per-socket")
     if found is not None and not request.has("--sockets-per-node", "--extra-node-info"):
         yield found.bad_option(f"{found} requires --sockets-per-node", "write --gpus-per-node in its place")

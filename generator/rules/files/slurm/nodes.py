@@ -37,8 +37,7 @@ def node_has_the_gpus(block: tuple[Request, Cluster]) -> Violations:
     """A job asks for no more GPUs of a node than it has.
 
     Prevents: Requested node configuration is not available.
-    Fix: ask for no more than the node has
-    """
+    Fix: ask for no more than the node has"""
     (request, cluster), has = block, block[1].accelerators_per_node
     node, task = request.gpus_per_node, request.gpus("--gpus-per-task")
     option, asked = node or task, node.value if node else (request.tasks_per_node or 0) * (task.value if task else 0)
@@ -52,8 +51,7 @@ def nodes_have_the_gpus(block: tuple[Request, Cluster]) -> Violations:
     """The job's nodes have as many GPUs as --gpus asks for.
 
     Prevents: Requested node configuration is not available.
-    Fix: ask for enough nodes for the GPUs
-    """
+    Fix: ask for enough nodes for the GPUs"""
     (request, cluster), each, job = block, block[1].accelerators_per_node, block[0].gpus()
     one = not request.has("--nodes", "--ntasks") and request.has("--ntasks-per-node")  # what Slurm assumes then
     nodes = 1 if one else request.most_nodes
@@ -67,8 +65,7 @@ def node_has_the_cores(block: tuple[Request, Cluster]) -> Violations:
     """The tasks of a node get no more cores than the node has.
 
     Prevents: Requested node configuration is not available.
-    Fix: keep tasks per node × cores per task within the node
-    """
+    Fix: keep tasks per node × cores per task within the node"""
     (request, cluster), cores = block, block[1].cpu_cores
     threads = (cores or 0) * (1 if cluster.provider in _COUNT_THREADS else _THREADS)
     for option, asked, text in _cores_asked(request) if cores else ():
@@ -105,8 +102,7 @@ def node_has_the_memory(block: tuple[Request, Cluster]) -> Violations:
     """A job asks for no more memory of a node than it has.
 
     Prevents: Requested node configuration is not available.
-    Fix: write --mem=0 for all of it
-    """
+    Fix: write --mem=0 for all of it"""
     request, cluster = block
     has, gpus = cluster.host_memory_bytes, request.gpus_per_node
     for memory in request.texts("--mem", "--mem-per-gpu", last=True) if has is not None else ():
@@ -122,8 +118,7 @@ def gpus_are_asked_for(request: Request) -> Violations:
     """A script that starts training asks for GPUs.
 
     Prevents: RuntimeError: no CUDA devices are available, on a node that has some.
-    Fix: add #SBATCH --gpus-per-node=8
-    """
+    Fix: add #SBATCH --gpus-per-node=8"""
     if request.has(*_GPU_OPTIONS, "--exclusive") or request.options.opaque or request.options.unknown:
         return
     call = next((call for launch in request.launches if (call := _trains_without_gpus(launch))), None)
@@ -148,8 +143,7 @@ def listed_nodes_are_as_many(request: Request) -> Violations:
     """--nodelist names no more nodes than --nodes asks for.
 
     Prevents: sbatch: error: invalid number of nodes (-N 2-1).
-    Fix: ask for as many nodes as the list has, or more
-    """
+    Fix: ask for as many nodes as the list has, or more"""
     for listed in request.texts("--nodelist"):
         named = _named(listed.value)
         if request.nodes and named is not None and named > request.nodes:

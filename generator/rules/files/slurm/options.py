@@ -30,8 +30,7 @@ def time_limit_is_read(request: Request) -> Violations:
     """A time limit is M, M:S, H:M:S, D-H, D-H:M or D-H:M:S.
 
     Prevents: sbatch: error: Invalid --time specification.
-    Fix: write D-HH:MM:SS
-    """
+    Fix: write D-HH:MM:SS"""
     for limit in request.texts("--time", "--time-min"):
         if slurm_values.seconds(limit.value) is None:
             meant = _time_meant(limit.value)
@@ -56,8 +55,7 @@ def time_limit_means_hours(request: Request) -> Violations:
     """A time limit is as long as it looks: two numbers are minutes and seconds, and 60 minutes are an hour.
 
     Prevents: `--time=24:00` is 24 minutes: the job is killed long before its end.
-    Fix: write D-HH:MM:SS
-    """
+    Fix: write D-HH:MM:SS"""
     for limit in request.texts("--time", "--time-min"):
         duration = slurm_values.seconds(limit.value)
         if duration is None or duration in (0, float("inf")):
@@ -78,8 +76,7 @@ def memory_is_read(request: Request) -> Violations:
     """Memory is an integer with K, M, G or T.
 
     Prevents: sbatch: error: Invalid --mem specification.
-    Fix: write an integer with K, M, G or T
-    """
+    Fix: write an integer with K, M, G or T"""
     for memory in request.texts("--mem", "--mem-per-cpu", "--mem-per-gpu", "--tmp"):
         if slurm_values.mebibytes(memory.value) is None:
             meant = _memory_meant(memory.value)
@@ -105,8 +102,7 @@ def nodes_are_counted(request: Request) -> Violations:
     """--nodes is a number, or a range from few to many.
 
     Prevents: sbatch: error: is not a valid node count; Maximum node count is less than minimum node count.
-    Fix: write one number, or a range from few to many
-    """
+    Fix: write one number, or a range from few to many"""
     for nodes in request.texts("--nodes"):
         span = slurm_values.node_range(nodes.value)
         if span is None:
@@ -124,8 +120,7 @@ def node_count_is_fixed(request: Request) -> Violations:
     """A training job asks for a fixed number of nodes, as its batch and its layout are made for one.
 
     Prevents: A job that starts with fewer nodes than its batch size and its layout are made for.
-    Fix: write one number
-    """
+    Fix: write one number"""
     for nodes in request.texts("--nodes") if request.launches else ():
         span = slurm_values.node_range(nodes.value)
         if span is not None and span[0] != span[1]:
@@ -138,8 +133,7 @@ def gres_is_read(request: Request) -> Violations:
     """--gres is NAME[:TYPE][:COUNT], and GPUs are called gpu.
 
     Prevents: sbatch: error: Invalid generic resource (gres) specification.
-    Fix: write --gres=gpu:8, or --gpus-per-node=8
-    """
+    Fix: write --gres=gpu:8, or --gpus-per-node=8"""
     for gres in request.texts("--gres", last=True):
         items, text = slurm_values.gres_list(gres.value), gres.value
         digits = re.findall(r"\d+", text)
@@ -160,8 +154,7 @@ def counts_are_positive(request: Request) -> Violations:
     """Numbers of tasks, cores and GPUs are positive integers.
 
     Prevents: sbatch: error: Invalid numeric value "0" for --ntasks-per-node.
-    Fix: write a positive integer
-    """
+    Fix: write a positive integer"""
     for count in request.texts(*_COUNTS):
         if not slurm_values.number(count.value):
             message = f"{count}: {show(count.value)} is not a positive integer"

@@ -16,8 +16,7 @@ def memory_is_asked_for_once(request: Request) -> Violations:
     """Only one of --mem, --mem-per-cpu and --mem-per-gpu is given.
 
     Prevents: sbatch: fatal: --mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive.
-    Fix: keep one of them
-    """
+    Fix: keep one of them"""
     hint = "keep one of them, such as --mem=0 for all of the node's memory"
     yield from _exclusive(request, "--mem", ("--mem-per-cpu", "--mem-per-gpu"), hint)
     yield from _exclusive(request, "--mem-per-cpu", ("--mem-per-gpu",), hint)
@@ -28,8 +27,7 @@ def cores_go_by_task_or_by_gpu(request: Request) -> Violations:
     """Cores are asked for by task or by GPU, not both.
 
     Prevents: sbatch: error: --cpus-per-gpu is mutually exclusive with --cpus-per-task.
-    Fix: keep one of them
-    """
+    Fix: keep one of them"""
     yield from _exclusive(request, "--cpus-per-task", ("--cpus-per-gpu",), "keep --cpus-per-task")
 
 
@@ -38,8 +36,7 @@ def tasks_go_by_node_or_by_gpu(request: Request) -> Violations:
     """--ntasks-per-gpu is given without --gpus-per-task, --gpus-per-socket and --ntasks-per-node.
 
     Prevents: sbatch: fatal: --gpus-per-task is mutually exclusive with --ntasks-per-gpu.
-    Fix: keep --ntasks-per-node
-    """
+    Fix: keep --ntasks-per-node"""
     others = ("--gpus-per-task", "--gpus-per-socket", "--ntasks-per-node")
     yield from _exclusive(request, "--ntasks-per-gpu", others, "keep --ntasks-per-node")
 
@@ -58,8 +55,7 @@ def every_node_has_a_task(request: Request) -> Violations:
     """A job has at least one task for each of its nodes.
 
     Prevents: sbatch: Warning: can't run 1 processes on 2 nodes, setting nnodes to 1: the job runs on fewer nodes.
-    Fix: ask for at least as many tasks as nodes; best by --ntasks-per-node
-    """
+    Fix: ask for at least as many tasks as nodes; best by --ntasks-per-node"""
     tasks, nodes = request.count("--ntasks"), request.nodes
     if tasks is not None and nodes and 0 < tasks.value < nodes:
         given = f"{tasks.value} node{'s' * (tasks.value > 1)}"
@@ -72,8 +68,7 @@ def tasks_are_those_of_the_nodes(request: Request) -> Violations:
     """--ntasks is nodes × tasks per node where all three are given.
 
     Prevents: Requested node configuration is not available; or fewer ranks than the top of the script suggests.
-    Fix: leave --ntasks out
-    """
+    Fix: leave --ntasks out"""
     tasks, nodes, each = request.count("--ntasks"), request.nodes, request.count("--ntasks-per-node")
     right = nodes * each.value if nodes and each else 0
     if tasks is None or not nodes or not right or tasks.value == right or tasks.value < nodes:
@@ -91,8 +86,7 @@ def signal_comes_during_the_run(request: Request) -> Violations:
     """The signal before the time limit comes after the job's start.
 
     Prevents: The job gets the signal to stop as soon as it starts, and again after each requeue.
-    Fix: write a signal time well below the time limit
-    """
+    Fix: write a signal time well below the time limit"""
     limit = request.seconds("--time") or math.inf
     for found in request.texts("--signal"):
         signal = signal_of(found.value)
@@ -108,8 +102,7 @@ def least_time_is_below_the_limit(request: Request) -> Violations:
     """--time-min is no more than --time.
 
     Prevents: Invalid time-min specification (exceeds job's time or other limits).
-    Fix: write a --time-min below --time
-    """
+    Fix: write a --time-min below --time"""
     least, limit = request.read("--time-min", seconds), request.seconds("--time") or math.inf
     if least is None or math.inf in (limit, least.value):
         return
@@ -123,8 +116,7 @@ def time_limit_is_finite(request: Request) -> Violations:
     """A job asks for a time that a partition can give.
 
     Prevents: Requested time limit is invalid; without EnforcePartLimits the job waits for ever (PartitionTimeLimit).
-    Fix: give a time within the partition's limit, which only the site knows
-    """
+    Fix: give a time within the partition's limit, which only the site knows"""
     for limit in request.texts("--time"):
         if seconds(limit.value) in (0, math.inf):
             message = f"{limit} asks for no limit at all, which a partition with a limit never grants"

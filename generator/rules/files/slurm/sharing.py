@@ -34,8 +34,7 @@ def tasks_of_an_array_differ(request: Request) -> Violations:
     """The jobs of an array have their own logs, checkpoints, ports and work.
 
     Prevents: Jobs that write the same checkpoint folder and log at the same time.
-    Fix: put %A_%a into the paths
-    """
+    Fix: put %A_%a into the paths"""
     for array in request.texts("--array"):
         if array.value.endswith("%1") or re.fullmatch(r"\d+", array.value):  # one after the other: a chain that goes on
             continue
@@ -78,8 +77,7 @@ def ports_differ_on_a_shared_node(submission: Submission) -> Violations:
     """Two jobs on one node have different ports, and so have two launch lines that run at the same time.
 
     Prevents: RuntimeError: Address already in use. An error for two lines of one script.
-    Fix: derive the port from the job's number
-    """
+    Fix: derive the port from the job's number"""
     for block in blocks(submission):
         free = _free_gpus(submission, block)
         for port in map(fixed_port, block.launches) if free is not None else ():

@@ -45,8 +45,7 @@ def launcher_starts_once_a_node(step: Step) -> Violations:
     """srun starts torchrun, deepspeed or accelerate once on each node; they start the ranks.
 
     Prevents: Each of the tasks starts a rank for every GPU: ports in use, or eight ranks on each GPU.
-    Fix: write --ntasks-per-node=1
-    """
+    Fix: write --ntasks-per-node=1"""
     call = step.launcher
     if call is not None and step.tasks not in (None, 1):
         message = f"srun starts {step.tasks} {call.program} tasks per node, and each starts all ranks of the node"
@@ -58,8 +57,7 @@ def tasks_are_the_gpus(step: Step) -> Violations:
     """Where srun starts the training program itself, each node has one task for each of its GPUs.
 
     Prevents: A world size other than the number of GPUs: unused GPUs, or invalid device ordinal.
-    Fix: start one task per GPU: set --ntasks-per-node to the GPUs per node
-    """
+    Fix: start one task per GPU: set --ntasks-per-node to the GPUs per node"""
     asked = step.block.gpus_per_node
     if not step.starts_python or step.tasks is None or asked is None or asked.value in (0, step.tasks):
         return
@@ -76,8 +74,7 @@ def srun_is_told_the_cores(step: Step) -> Violations:
     """srun is given the cores of a task, as it doesn't inherit them from sbatch (Slurm 22.05 to 23.02).
 
     Prevents: Ranks that are pinned to one core: the data loader is ten times slower. Other releases do pass it on.
-    Fix: give --cpus-per-task to srun, or export SRUN_CPUS_PER_TASK
-    """
+    Fix: give --cpus-per-task to srun, or export SRUN_CPUS_PER_TASK"""
     cores, srun = step.block.count("--cpus-per-task"), step.srun
     own = srun.has("--cpus-per-task", "--cpus-per-gpu", "--exclusive") or srun.options.opaque
     if cores is not None and cores.value > 1 and not own and "SRUN_CPUS_PER_TASK" not in step.variables:
@@ -91,8 +88,7 @@ def tasks_see_all_gpus(step: Step) -> Violations:
     """Ranks that choose their GPU by LOCAL_RANK see all GPUs of the node.
 
     Prevents: CUDA error: invalid device ordinal; NCCL without peer-to-peer.
-    Fix: use --gpus-per-node
-    """
+    Fix: use --gpus-per-node"""
     for request in (step.block, step.srun) if step.starts_python and step.tasks not in (None, 1) else ():
         given = request.argument("--gpus-per-task")
         if given is not None and not request.has("--gpu-bind"):
@@ -106,8 +102,7 @@ def step_ends_with_its_first_failure(step: Step) -> Violations:
     """A step over several nodes ends when one of its tasks fails.
 
     Prevents: A job that hangs until its time limit, on all its nodes.
-    Fix: write srun --kill-on-bad-exit=1 --wait=60
-    """
+    Fix: write srun --kill-on-bad-exit=1 --wait=60"""
     several = (step.nodes or 1) > 1 or (step.tasks or 1) > 1
     ends = step.srun.has("--kill-on-bad-exit") or "SLURM_KILL_BAD_EXIT" in step.variables
     if several and not ends and not step.srun.options.opaque:
@@ -120,8 +115,7 @@ def tasks_are_counted_anew(step: Step) -> Violations:
     """srun's --ntasks-per-node comes with --ntasks where the job has a number of tasks already.
 
     Prevents: srun: Warning: can't honor --ntasks-per-node. Eight launchers on a node instead of one.
-    Fix: give srun --ntasks as well, or the job one task per node
-    """
+    Fix: give srun --ntasks as well, or the job one task per node"""
     own, block = step.srun, step.block
     given, before = own.count("--ntasks-per-node"), block.count("--ntasks-per-node")
     if given is None or before is None or own.options.opaque or own.has("--ntasks") or block.has("--ntasks"):
@@ -140,8 +134,7 @@ def step_has_its_nodes(step: Step) -> Violations:
     """A step asks for no more nodes than its job has.
 
     Prevents: srun: error: Only allocated 2 nodes asked for 3; or fewer nodes than asked for.
-    Fix: ask for no more nodes than the job's
-    """
+    Fix: ask for no more nodes than the job's"""
     own, block, asked = step.srun, step.block, step.srun.nodes or 0
     given, has = own.argument("--nodes"), (block.most_nodes if block.has("--nodes") else 1)
     if given is not None and has is not None and asked > has and not block.has("--ntasks", "--gpus", "--nodelist"):
@@ -154,8 +147,7 @@ def step_has_its_gpus(step: Step) -> Violations:
     """A step asks for no more GPUs of a node than its job has.
 
     Prevents: srun: error: Step requested gres_per_node=gpu:2 is more than the job's gres_per_node=gpu:1.
-    Fix: ask for no more GPUs than the job's
-    """
+    Fix: ask for no more GPUs than the job's"""
     asked, has = step.srun.gpus_per_node, step.block.gpus_per_node
     if asked is not None and has is not None and asked.value > has.value:
         message = f"{asked}, and the job has {has.value} GPUs of each node"
@@ -167,8 +159,7 @@ def no_step_in_a_step(submission: Submission) -> Violations:
     """No step waits for GPUs of another: none starts in a task of srun, or while one runs in the background.
 
     Prevents: srun: Job step creation temporarily disabled, retrying.
-    Fix: use one srun, or --overlap
-    """
+    Fix: use one srun, or --overlap"""
     for request in blocks(submission):
         if request.has(*_GPUS):
             yield from _steps_side_by_side(request.shell)
@@ -214,8 +205,7 @@ def every_node_starts_its_launcher(request: Request) -> Violations:
     """In a job over several nodes the launcher is started on each of them, not by the batch script alone.
 
     Prevents: One node waits for the others at the rendezvous until the time limit.
-    Fix: start it by srun: srun torchrun ...
-    """
+    Fix: start it by srun: srun torchrun ..."""
     for launch in request.launches if (request.nodes or 1) > 1 else ():
         call = next((call for call in launch.calls if call.program in ("torchrun", "accelerate")), None)
         if call is None or _ELSEWHERE & {outer.program for outer in launch.calls}:

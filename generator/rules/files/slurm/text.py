@@ -35,8 +35,7 @@ def quotes_are_closed(request: Request) -> Violations:
     """A quote that a #SBATCH line opens is closed on it.
 
     Prevents: sbatch: fatal: Unmatched `"`.
-    Fix: close the quote on the same line
-    """
+    Fix: close the quote on the same line"""
     for word in (w for line in request.shell.directives if not line.ignored for w in line.words):
         mark = _open_quote(word.raw)
         if mark:
@@ -59,8 +58,7 @@ def placeholders_are_filled_in(request: Request) -> Violations:
     """No unfilled placeholder is left in a #SBATCH line.
 
     Prevents: sbatch: error: invalid partition specified: <your-partition>.
-    Fix: fill it in
-    """
+    Fix: fill it in"""
     for found in request.valued():
         if _PLACEHOLDER.search(found.value):
             message = f"{found}: {show(found.value)} looks like a placeholder"
@@ -72,8 +70,7 @@ def numbers_are_written_out(request: Request) -> Violations:
     """A #SBATCH line has no shell variables where Slurm reads a number or a time.
 
     Prevents: sbatch: error: "$NODES" is not a valid node count.
-    Fix: write the value out, or give it on sbatch's command line
-    """
+    Fix: write the value out, or give it on sbatch's command line"""
     yield from _variables(request, named=False)
 
 
@@ -82,8 +79,7 @@ def names_are_written_out(request: Request) -> Violations:
     """A #SBATCH line has no shell variables in names and paths.
 
     Prevents: A log in a folder called $HOME, which isn't there; a job called $NAME.
-    Fix: write the value out, or give it on sbatch's command line
-    """
+    Fix: write the value out, or give it on sbatch's command line"""
     yield from _variables(request, named=True)
 
 
@@ -103,8 +99,7 @@ def sbatch_takes_the_file(script: LaunchScript) -> Violations:
     """A batch script begins with #! and its lines end as on Unix.
 
     Prevents: This does not look like a batch script; Batch script contains DOS line breaks.
-    Fix: begin with #!/bin/bash; convert the line ends
-    """
+    Fix: begin with #!/bin/bash; convert the line ends"""
     text = script.shell.text
     at = text.content.find("\r\n") if script.shell.directives else -1
     if script.shell.directives and script.shell.shebang is None:
@@ -120,8 +115,7 @@ def directives_are_spelt(script: LaunchScript) -> Violations:
     """A comment that looks like a #SBATCH line is one: no space, no indentation, in capitals.
 
     Prevents: The option is ignored silently.
-    Fix: write #SBATCH at the start of the line
-    """
+    Fix: write #SBATCH at the start of the line"""
     text, commands = script.shell.text, script.shell.commands
     if not script.shell.directives and not text.path.endswith((".sbatch", ".slurm")):
         return

@@ -47,8 +47,7 @@ def own_numbers_are_read_on_the_node(step: Step) -> Violations:
     """$SLURM_PROCID, $SLURM_NODEID and $SLURM_LOCALID are expanded by the tasks' own shells.
 
     Prevents: Every node takes itself for node 0, and the rendezvous hangs.
-    Fix: put the text of bash -c in single quotes
-    """
+    Fix: put the text of bash -c in single quotes"""
     if step.nodes == 1 and step.tasks in (None, 1):
         return
     for name, offset, place in _early_numbers(step):
@@ -109,8 +108,7 @@ def variables_are_those_that_slurm_sets(request: Request) -> Violations:
     """A SLURM_ variable that the script uses is one that Slurm sets for its options.
 
     Prevents: An empty word on the launch line: --nproc-per-node without a value, WORLD_SIZE of nothing.
-    Fix: give the option, or use a variable that is always set
-    """
+    Fix: give the option, or use a variable that is always set"""
     seen = {assignment.name for assignment in request.shell.assignments}
     for name, offset in _used(request.shell):
         options = SET_BY.get(name)
@@ -143,8 +141,7 @@ def gpu_counts_are_numbers(request: Request) -> Violations:
     """$SLURM_GPUS_PER_NODE is a number where one is needed: --gpus-per-node has no type.
 
     Prevents: invalid literal for int(): 'a100:4'.
-    Fix: use SLURM_GPUS_ON_NODE
-    """
+    Fix: use SLURM_GPUS_ON_NODE"""
     text = request.options.text("--gpus-per-node") or ""
     for name, offset in _used(request.shell) if ":" in text else ():
         if name == "SLURM_GPUS_PER_NODE":
