@@ -101,7 +101,7 @@ def _fits_integers(job: Job, layout: Layout) -> bool:
 def fits_device(need: Need) -> Violations:
     """What a run keeps on its fullest GPU fits there.
 
-    Prevents: CUDA out of memory in the first steps
+    Prevents: CUDA out of memory in the first steps.
     Fix: shard, divide, recompute or offload more"""
     job, layout, ledger = need.job, need.layout, need.ledger
     surely = ledger.required_bytes > ledger.capacity_bytes

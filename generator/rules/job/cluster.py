@@ -14,7 +14,7 @@ from ..sources import deepspeed, derived
 def gpus_fill_nodes(job: Job) -> Violations:
     """A job on more than one node uses whole nodes.
 
-    Prevents: torchrun waits for ranks that never come, until the rendezvous times out.
+    Prevents: Torchrun waits for ranks that never come, until the rendezvous times out.
     Fix: set gpus to a multiple of a node's, or set `nodes`"""
     node = job.cluster.accelerators_per_node
     if job.gpus > node and job.gpus % node:

@@ -27,7 +27,7 @@ _LOST_FROM: Final = 256
 def batches_are_sequences(config: Config) -> Violations:
     """train_batch_size counts sequences, not tokens.
 
-    Prevents: a batch that no GPUs can hold, or thousands of accumulation steps
+    Prevents: A batch that no GPUs can hold, or thousands of accumulation steps.
     Fix: divide the tokens by the sequence length"""
     batch = config.whole(_BATCH)
     if batch is not None and batch > _TOKENS_FROM:
@@ -61,7 +61,7 @@ def long_sums_are_fp32(run: Run) -> Violations:
 def sums_are_meant(run: Run) -> Violations:
     """gradient_allreduce_op is mean: sum multiplies gradients by the number of replicas.
 
-    Prevents: steps that are larger by the number of replicas
+    Prevents: Steps that are larger by the number of replicas.
     Fix: use mean"""
     operation, factor = run.config.text(_OPERATION), world_of(run.submission).replicas or "all"
     if operation is not None and operation.lower() == "sum":
@@ -73,7 +73,7 @@ def sums_are_meant(run: Run) -> Violations:
 def callers_scale_the_loss(config: Config) -> Violations:
     """managed_gradient_accumulation is true where there are accumulation steps: else the script counts them.
 
-    Prevents: another batch than the one written
+    Prevents: Another batch than the one written.
     Fix: set managed_gradient_accumulation to true"""
     steps = config.whole(_STEPS)
     if config.switch("/managed_gradient_accumulation", True) is False and steps and steps > 1:

@@ -81,7 +81,7 @@ def trainers_checkpoint_by_themselves(run: Run) -> Violations:
 def checkpointing_is_not_profiled(config: Config) -> Violations:
     """Checkpointing is neither timed nor synchronized in production.
 
-    Prevents: steps that wait for their own measurement
+    Prevents: Steps that wait for their own measurement.
     Fix: set them to false"""
     for key in ("profile", "synchronize_checkpoint_boundary"):
         yield from while_on(config, f"{_ACT}/{key}", "makes the host wait for the GPU at every checkpoint")
@@ -91,7 +91,7 @@ def checkpointing_is_not_profiled(config: Config) -> Violations:
 def checkpoints_are_counted_from_1(config: Config) -> Violations:
     """number_checkpoints is an integer greater than 0.
 
-    Prevents: buffers of size 0 at the first checkpoint
+    Prevents: Buffers of size 0 at the first checkpoint.
     Fix: write the number of layers"""
     count = config.number(_COUNT)
     if count is not None and (count <= 0 or count != int(count)):

@@ -47,12 +47,12 @@ _BY_TRANSFORMERS: Final = _BY_ACCELERATE | {"optimizer.params.betas", "optimizer
 def handed_on_is_not_auto(config: Config) -> Violations:
     """A value that DeepSpeed hands on as it is written is not "auto".
 
-    Prevents: A TypeError in the optimizer or the first step: text where a number belongs
+    Prevents: A TypeError in the optimizer or the first step: text where a number belongs.
     Fix: write the value, or let Transformers or accelerate read the file"""
     for pointer in _HANDED_ON if not config.filled else ():
         if config.value(pointer) == "auto":
             message = f'{named(pointer)} is "auto", which only Transformers and accelerate fill in'
-            hint = "write a value; or --consumer huggingface, where its Trainer reads the file"
+            hint = "write a value, or pass --consumer huggingface if the Trainer reads this file"
             yield Violation(config.locate(pointer), message, hint)
 
 

@@ -45,7 +45,7 @@ def autocast_gathers_whole_weights(config: Config) -> Violations:
 def autocast_finds_fp32(config: Config) -> Violations:
     """torch_autocast works on a model in fp32, so fp16 and bf16 are off.
 
-    Prevents: two ways of mixed precision at once, of which the second has nothing left to keep in fp32
+    Prevents: Two ways of mixed precision at once, of which the second has nothing left to keep in fp32.
     Fix: disable one of the two"""
     precision = config.precision
     if config.switch(_ENABLED) and precision in ("fp16", "bf16"):
@@ -58,7 +58,7 @@ def autocast_finds_fp32(config: Config) -> Violations:
 def vocabulary_fills_tensor_cores(config: Config) -> Violations:
     """vocabulary_size is a multiple of 8, as tensor cores require.
 
-    Prevents: slower products with the embedding, which only the log reports
+    Prevents: Slower products with the embedding, which only the log reports.
     Fix: use a multiple of 8"""
     size = config.read("/vocabulary_size")
     if isinstance(size, int) and not isinstance(size, bool) and size > 0 and size % 8:

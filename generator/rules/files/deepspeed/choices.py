@@ -104,7 +104,7 @@ def curriculum_has_metrics(config: Config) -> Violations:
 def plain_values_can_be_used(config: Config) -> Violations:
     """Values of plain blocks are ones that the parser can compute with.
 
-    Prevents: A TypeError or assertion in the parser that doesn't name the key
+    Prevents: A TypeError or assertion in the parser that doesn't name the key.
     Fix: write a value of the type that the message names"""
     yield from _one_of(config, "/sparse_attention/mode", _SPARSE_MODES)
     for pointer, accepted, hint in (*_unusable(config), *_unusable_lists(config), *_unusable_optimizer(config)):

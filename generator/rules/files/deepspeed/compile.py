@@ -45,7 +45,7 @@ def passes_are_known() -> None:
 def deepcompile_has_a_stage(config: Config) -> Violations:
     """DeepCompile, which compiles ZeRO, is used at stage 1, 2 or 3: at stage 0 torch compiles alone.
 
-    Prevents: a job that is silently compiled by torch only
+    Prevents: A job that is silently compiled by torch only.
     Fix: use a ZeRO stage"""
     if config.stage == 0 and not config.has(_PASSES):
         message = "deepcompile: true at ZeRO stage 0 falls back to torch's compiler, which only the log reports"

@@ -107,7 +107,7 @@ def difficulty_fills_tensor_cores(curriculum: _Curriculum) -> Violations:
 def parts_are_switched_off_themselves(config: Config) -> Violations:
     """A curriculum, or token dropping, that is enabled is within blocks that are: their `enabled` is not read.
 
-    Prevents: a curriculum that runs where it seems to be off
+    Prevents: A curriculum that runs where it seems to be off.
     Fix: set enabled to the same in each"""
     for pointer in (_CURRICULUM, _LTD):
         parent, _, name = pointer.rpartition("/")
@@ -150,7 +150,7 @@ def dropping_has_no_rate(config: Config) -> Violations:
 def difficulties_rise(curriculum: _Curriculum) -> Violations:
     """min_difficulty is at most max_difficulty.
 
-    Prevents: a curriculum that stays at one difficulty
+    Prevents: A curriculum that stays at one difficulty.
     Fix: write the lower one as min_difficulty"""
     lowest, highest = (number_of(curriculum.block.get(f"{end}_difficulty")) for end in ("min", "max"))
     if lowest is not None and highest is not None and lowest > highest:

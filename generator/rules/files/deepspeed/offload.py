@@ -63,7 +63,7 @@ def scripts_bring_cpu_adam(config: Config) -> Violations:
 def offloaded_adam_is_deepspeeds(config: Config) -> Violations:
     """Offloaded states are stepped by DeepSpeedCPUAdam, not by torch's Adam.
 
-    Prevents: a slow step on the CPU
+    Prevents: A slow step on the CPU.
     Fix: remove torch_adam"""
     offloaded = config.stage and config.offloads("optimizer")
     if offloaded and config.optimizer in ("adam", "adamw") and config.switch(_TORCH_ADAM):

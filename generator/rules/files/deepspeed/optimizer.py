@@ -67,17 +67,17 @@ def norm_is_called_clipping(config: Config) -> Violations:
 
 @configs.rule("OPT003", WARNING, "silent", deepspeed_now("runtime/constants.py:203"))
 def clipping_is_written(config: Config) -> Violations:
-    """The config sets gradient_clipping, whose default changed from never to 1.
+    """The config sets gradient_clipping: its default changed from 0 (no clipping) to 1.0 in DeepSpeed 0.19.3.
 
-    Prevents: another training after an upgrade of DeepSpeed
+    Prevents: Gradients are clipped differently after an upgrade of DeepSpeed.
     Fix: set gradient_clipping"""
-    default, other = "1.0", "0 (never) up to 0.19.2"
+    default, other = "1.0", "0 (no clipping) up to 0.19.2"
     if config.version < _CLIPS_BY_DEFAULT:
-        default, other = "0 (never)", "1.0 since 0.19.3"
+        default, other = "0 (no clipping)", "1.0 since 0.19.3"
     names = (_CLIPPING, "/max_grad_norm", f"{_PARAMS}/max_grad_norm")
     if config.json.data and not any(config.has(pointer) for pointer in names):
-        message = f"gradient_clipping is not set: this DeepSpeed's default is {default}, but it is {other}"
-        yield violation(config, "", message, 'add "gradient_clipping": 1.0, or 0 for never')
+        message = f"gradient_clipping is not set: the default is {default} in this release, and {other}"
+        yield violation(config, "", message, 'add "gradient_clipping": 1.0, or 0 for no clipping')
 
 
 @configs.rule("OPT017", ERROR, "silent", deepspeed_now("runtime/engine.py:3506"))
@@ -123,7 +123,7 @@ def optimizer_is_known(config: Config) -> Violations:
 def hyperparameters_are_params(config: Config) -> Violations:
     """The optimizer's hyperparameters are in its params: outside of them they have no effect.
 
-    Prevents: training with the default, such as lr 0.001, in place of what is written
+    Prevents: Training with the default, such as lr 0.001, in place of what is written.
     Fix: move them into params"""
     for key in (key for key in _HYPERPARAMETERS if config.has(f"{_OPTIMIZER}/{key}")):
         pointer, inner = f"{_OPTIMIZER}/{key}", f"{_PARAMS}/{key}"
@@ -144,7 +144,7 @@ def hyperparameters_are_params(config: Config) -> Violations:
 def adam_decays_as_named(config: Config) -> Violations:
     """Type Adam with weight decay sets adam_w_mode, which makes it AdamW by default.
 
-    Prevents: weight decay of another kind than the one named
+    Prevents: Weight decay of another kind than the one named.
     Fix: use AdamW, or set adam_w_mode to false"""
     decay = config.number(f"{_PARAMS}/weight_decay")
     if config.optimizer == "adam" and decay and not config.has(f"{_PARAMS}/adam_w_mode"):

@@ -95,7 +95,7 @@ def deepspeeds_adam_has_no_amsgrad(config: Config) -> Violations:
 def rates_are_above_zero(config: Config) -> Violations:
     """The learning rate is greater than 0.
 
-    Prevents: a job that trains nothing
+    Prevents: A job that trains nothing.
     Fix: use a rate greater than 0"""
     rate = config.number(f"{_PARAMS}/lr")
     if rate is None or rate > 0 or config.optimizer is None:
@@ -109,7 +109,7 @@ def rates_are_above_zero(config: Config) -> Violations:
 def rates_are_written(config: Config) -> Violations:
     """The optimizer's params set the learning rate; else its constructor's default is used.
 
-    Prevents: training at a rate that nobody chose
+    Prevents: Training at a rate that nobody chose.
     Fix: set lr"""
     default, schedule = _DEFAULT_RATES.get(config.optimizer or ""), config.read("/scheduler/type")
     sets = schedule in _SETS_RATES or (schedule == "WarmupLR" and config.has("/scheduler/params/warmup_max_lr"))

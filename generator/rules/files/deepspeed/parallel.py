@@ -107,7 +107,7 @@ def autotp_is_switched_on(config: Config) -> Violations:
 def tensor_ranks_have_kv_heads(split: Split) -> Violations:
     """autotp_size is at most the model's key-value heads: AutoTP replicates them over more ranks.
 
-    Prevents: more memory than planned
+    Prevents: More memory than planned.
     Fix: use at most the key-value heads"""
     model = split.submission.model
     if model and split.size > model.kv_heads:
@@ -119,7 +119,7 @@ def tensor_ranks_have_kv_heads(split: Split) -> Violations:
 def tensor_ranks_share_a_node(split: Split) -> Violations:
     """Tensor parallel ranks share the fast fabric of a node or rack: four collectives per layer wait for it.
 
-    Prevents: steps that wait for the network
+    Prevents: Steps that wait for the network.
     Fix: use at most the GPUs of a node"""
     per_node, message = split.world.gpus_per_node, f"{split.key} spans nodes of {split.world.gpus_per_node} GPUs"
     if per_node and split.size > per_node:
@@ -130,7 +130,7 @@ def tensor_ranks_share_a_node(split: Split) -> Violations:
 def tensor_ranks_read_one_batch(split: Split) -> Violations:
     """train_batch_size counts each tensor rank: with AutoTP and no mpu, DeepSpeed takes them for replicas.
 
-    Prevents: a batch smaller than the one written, by the tensor parallel size
+    Prevents: A batch smaller than the one written, by the tensor parallel size.
     Fix: multiply by the tensor parallel size, or pass an mpu"""
     size, gpus, config, job = split.size, split.world.gpus, split.config, split.submission.job
     if split.submission.megatron:
@@ -210,7 +210,7 @@ def sequences_divide(split: Split) -> Violations:
 def sequence_mesh_is_made(split: Split) -> Violations:
     """sequence_parallel_size is written with data_parallel_size, unless the script passes an mpu.
 
-    Prevents: no sequence parallelism, and a batch that is larger than the one written
+    Prevents: No sequence parallelism, and a batch that is larger than the one written.
     Fix: add data_parallel_size"""
     config = split.config
     passes = config.value("/compile/passes")  # AutoSP makes its own groups
@@ -225,7 +225,7 @@ def sequence_mesh_is_made(split: Split) -> Violations:
 def mesh_fills_the_gpus(run: Run) -> Violations:
     """The product data_parallel_size × sequence_parallel_size is the number of GPUs.
 
-    Prevents: a mesh that is larger than the world, or ranks that are in none
+    Prevents: A mesh that is larger than the world, or ranks that are in none.
     Fix: use a product that is the number of GPUs"""
     gpus, data, sequence = world_of(run.submission).gpus, run.config.whole(_DATA), run.config.whole(ULYSSES)
     if gpus and data and sequence and data > 0 and sequence > 0 and data * sequence != gpus:

@@ -181,7 +181,7 @@ def keys_are_of_this_release() -> None:
 def offload_is_written_anew() -> None:
     """Offloading is written as offload_optimizer and offload_param, not as the deprecated cpu_offload.
 
-    Prevents: A warning in the log, and an error in a later release
+    Prevents: A warning in the log, and an error in a later release.
     Fix: write offload_optimizer and offload_param"""
 
 
@@ -189,5 +189,5 @@ def offload_is_written_anew() -> None:
 def keys_are_not_deprecated() -> None:
     """No key is deprecated.
 
-    Prevents: A warning in the log, and an error in a later release
+    Prevents: A warning in the log, and an error in a later release.
     Fix: write the key that replaces it"""

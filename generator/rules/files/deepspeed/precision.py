@@ -54,7 +54,7 @@ def loss_is_scaled(config: Config) -> Violations:
 def zero_trains_in_16_bits(config: Config) -> Violations:
     """With ZeRO, the config enables a 16-bit format.
 
-    Prevents: training in fp32 by oversight, unless the script builds the model in 16 bits
+    Prevents: Training in fp32 by oversight, unless the script builds the model in 16 bits.
     Fix: enable bf16 or fp16"""
     blocks = [block for block in ("/fp16", "/bf16", "/bfloat16", "/amp", "/torch_autocast") if config.has(block)]
     # An "auto" in the file means that it is for Hugging Face or accelerate, which also set the precision.

@@ -60,7 +60,7 @@ def warmup_takes_steps(schedule: Schedule) -> Violations:
 def warmup_is_log_or_linear(schedule: Schedule) -> Violations:
     """warmup_type is log or linear: anything else is silently log.
 
-    Prevents: another warm-up than the one written
+    Prevents: Another warm-up than the one written.
     Fix: use log or linear"""
     kind = schedule.config.read(f"{PARAMS}/warmup_type")
     if kind is not None and kind not in ("log", "linear"):
@@ -84,7 +84,7 @@ def one_rate(schedule: Schedule) -> Violations:
 def decay_starts_from_the_rate(schedule: Schedule) -> Violations:
     """A schedule that doesn't use the optimizer's rate sets its own highest rate: the default is 0.001.
 
-    Prevents: training at 0.001 whatever lr is
+    Prevents: Training at 0.001 whatever lr is.
     Fix: set warmup_max_lr"""
     rate, name = schedule.config.number(_RATE), schedule.name
     takes_rate = name == "WarmupLR" and schedule.config.version >= _TAKES_OPTIMIZERS_RATE
@@ -98,7 +98,7 @@ def decay_starts_from_the_rate(schedule: Schedule) -> Violations:
 def rate_rises_in_warmup(schedule: Schedule) -> Violations:
     """The warm-up starts below the highest rate.
 
-    Prevents: a rate that falls where it should rise
+    Prevents: A rate that falls where it should rise.
     Fix: set warmup_min_lr to 0"""
     lowest, highest = schedule.number("warmup_min_lr"), schedule.number("warmup_max_lr")
     if lowest is not None and highest is not None and lowest > highest:
@@ -110,7 +110,7 @@ def rate_rises_in_warmup(schedule: Schedule) -> Violations:
 def range_tests_dont_train(schedule: Schedule) -> Violations:
     """LRRangeTest is not used to train: it raises the rate without end, to find the highest usable one.
 
-    Prevents: a loss that diverges by design
+    Prevents: A loss that diverges by design.
     Fix: use a training schedule"""
     message = "LRRangeTest raises the learning rate until the job ends, to see where training diverges"
     yield violation(schedule.config, TYPE, message, "use WarmupDecayLR or WarmupCosineLR to train")
@@ -157,7 +157,7 @@ def cycles_leave_momentum(schedule: Schedule) -> Violations:
 def decays_have_steps(schedule: Schedule) -> Violations:
     """OneCycle's decay rates are used with a decay_step_size.
 
-    Prevents: a rate that stays at cycle_min_lr where a decay is written
+    Prevents: A rate that stays at cycle_min_lr where a decay is written.
     Fix: add decay_step_size"""
     size = schedule.number("decay_step_size") if schedule.has("decay_step_size") else 0
     for key in ("decay_lr_rate", "decay_mom_rate") if size == 0 else ():

@@ -32,7 +32,7 @@ def while_on(config: Config, pointer: str, effect: str, hint: str | None = None)
 def steps_are_counted(config: Config) -> Violations:
     """steps_per_print is an integer.
 
-    Prevents: progress printed at other steps than intended, or a TypeError: Infinity in a file is text to hjson
+    Prevents: Progress printed at other steps than intended, or a TypeError: Infinity in a file is text to hjson.
     Fix: write an integer"""
     where, steps = config.locate(_PRINTED), config.number(_PRINTED)
     if is_endless(config):
@@ -68,7 +68,7 @@ def steps_are_not_zero(config: Config) -> Violations:
 def every_step_is_not_printed(config: Config) -> Violations:
     """Progress is not printed at every step.
 
-    Prevents: a log of as many lines as steps
+    Prevents: A log of as many lines as steps.
     Fix: write a larger number"""
     if config.read(_PRINTED) == 1 and config.value(_PRINTED) is not True:
         message = "steps_per_print: 1 logs a line at every step"
@@ -90,7 +90,7 @@ def profilers_run_once(config: Config) -> Violations:
 def steps_are_not_timed(config: Config) -> Violations:
     """Neither wall_clock_breakdown nor memory_breakdown is on in production.
 
-    Prevents: steps that wait for their own measurement
+    Prevents: Steps that wait for their own measurement.
     Fix: set them to false"""
     if not config.switch("/flops_profiler/enabled"):
         yield from while_on(config, "/wall_clock_breakdown", "makes the host wait for the GPU several times a step")
@@ -101,7 +101,7 @@ def steps_are_not_timed(config: Config) -> Violations:
 def collectives_are_not_timed(config: Config) -> Violations:
     """The log of communication is off in production: it waits for every collective.
 
-    Prevents: communication that no longer overlaps computation
+    Prevents: Communication that no longer overlaps computation.
     Fix: disable it in production"""
     yield from while_on(config, "/comms_logger/enabled", "every collective is waited for, so nothing overlaps")
 
@@ -110,7 +110,7 @@ def collectives_are_not_timed(config: Config) -> Violations:
 def tuning_is_over(config: Config) -> Violations:
     """Autotuning is off in a job that trains.
 
-    Prevents: a job that searches where it should train
+    Prevents: A job that searches where it should train.
     Fix: disable it in production"""
     effect = "started by the deepspeed launcher with --autotuning, the job tunes first"
     yield from while_on(config, "/autotuning/enabled", effect, 'set "enabled" to false when tuning is done')
@@ -132,7 +132,7 @@ def monitors_are_switched_on(config: Config) -> Violations:
 def keys_are_not_shared(config: Config) -> Violations:
     """Secrets are not written into configs.
 
-    Prevents: a secret in every log
+    Prevents: A secret in every log.
     Fix: set them in the environment"""
     for name in _MONITORS:
         for key, value in config.block(f"/{name}").items():
@@ -147,7 +147,7 @@ def keys_are_not_shared(config: Config) -> Violations:
 def engines_train(config: Config) -> Violations:
     """The hybrid engine is used for RLHF only, which generates between its steps.
 
-    Prevents: another engine than the one for training
+    Prevents: Another engine than the one for training.
     Fix: disable it unless the job generates"""
     effect = "it keeps inference kernels for generation, which only RLHF needs"
     yield from while_on(config, "/hybrid_engine/enabled", effect, 'set "enabled" to false unless the job generates')
@@ -167,7 +167,7 @@ def universal_checkpoints_are_meant(config: Config) -> Violations:
 def node_local_checkpoints_are_gathered(run: Run) -> Violations:
     """Checkpoints of several nodes are not saved to node-local storage.
 
-    Prevents: parts of a checkpoint on disks that the next job may not have
+    Prevents: Parts of a checkpoint on disks that the next job may not have.
     Fix: use a shared file system"""
     nodes, effect = world_of(run.submission).nodes, "spreads a checkpoint over the disks of"
     if nodes and nodes > 1:

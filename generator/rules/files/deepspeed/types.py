@@ -88,7 +88,7 @@ def stage_is_known() -> None:
 def stage_is_written() -> None:
     """zero_optimization is an object, not the deprecated true or false.
 
-    Prevents: A warning in the log: this format of ZeRO optimization setup is deprecated
+    Prevents: A warning in the log: this format of ZeRO optimization setup is deprecated.
     Fix: write {"stage": 1}"""
 
 

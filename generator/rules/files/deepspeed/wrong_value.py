@@ -223,7 +223,7 @@ def _of_batch(place: Place) -> Problem | None:
     value = place.value
     if value == "auto":
         message = f'{place.name} is "auto", which only Transformers and accelerate fill in; DeepSpeed fails on it'
-        hint = "write a number; or --consumer huggingface, where its Trainer reads the file"
+        hint = "write a number, or pass --consumer huggingface if the Trainer reads this file"
         return None if place.config.filled else place.problem("PARSE007", message, hint)
     if is_variable(value):
         return _unfilled(place)

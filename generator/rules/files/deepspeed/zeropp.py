@@ -37,7 +37,7 @@ def second_partitions_divide_the_gpus(run: Run) -> Violations:
 def second_partitions_stay_in_a_node(run: Run) -> Violations:
     """zero_hpz_partition_size is the number of GPUs per node, so that its gathers stay within a node.
 
-    Prevents: training slower than without it, or more memory than needed
+    Prevents: Training slower than without it, or more memory than needed.
     Fix: set it to the GPUs per node"""
     config, per_node = run.config, world_of(run.submission).gpus_per_node
     size = config.whole(_HPZ)
@@ -94,7 +94,7 @@ def frozen_weights_are_half(config: Config) -> Violations:
 def quantized_weights_are_half(config: Config) -> Violations:
     """In this version quantized weights are fp16: its kernel reads bf16 bits as fp16.
 
-    Prevents: weights that are silently wrong, or a first product of two types
+    Prevents: Weights that are silently wrong, or a first product of two types.
     Fix: use fp16"""
     for pointer in (_WEIGHTS, _FROZEN):
         if config.stage == 3 and config.switch(pointer) and config.precision == "bf16":
