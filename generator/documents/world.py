@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from ..findings import Location
+from ..job.wording import counted
 from .document import AzureMLJob, LaunchScript
 from .launcher_call import NODES, PER_NODE, LauncherCall
 from .links import used_accelerate_config, used_config
@@ -101,8 +102,8 @@ def _claims(submission: Submission) -> Iterator[Claim]:
         slots = [entry.slots for entry in hostfile.entries if entry.slots is not None]
         if slots and len(slots) == len(hostfile.entries):
             where = Location(path=hostfile.path)
-            yield Claim("nodes", len(slots), where, f"{len(slots)} hosts")
-            yield Claim("GPUs", sum(slots), where, f"{sum(slots)} slots")
+            yield Claim("nodes", len(slots), where, counted(len(slots), "host"))
+            yield Claim("GPUs", sum(slots), where, counted(sum(slots), "slot"))
     for launch in (launch for script in submission.scripts for launch in script.launches):
         yield from _launch_claims(launch, submission, alone=not submission.hostfiles)
     for launch in (launch for job in submission.azureml_jobs for launch in job.launches):

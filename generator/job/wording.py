@@ -19,6 +19,11 @@ def dotted(pointer: str) -> str:
     return name or "the job spec"
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: `1 host`, `2 hosts`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def show(value: object) -> str:
     """A value in a message: short, and text as text."""
     if isinstance(value, dict):

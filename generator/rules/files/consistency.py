@@ -11,6 +11,7 @@ from ...documents.links import references, used_config
 from ...documents.submission import Submission
 from ...documents.world import FLAGS, Claim, world_of
 from ...findings import ERROR, NOTE, WARNING, Violation, Violations
+from ...job.wording import counted
 from ..rule import submissions
 from ..sources import deepspeed, derived
 
@@ -31,8 +32,9 @@ def gpus_agree(submission: Submission) -> Violations:
     Fix: write the same nodes × GPUs in the scheduler's options, the launcher's and the config"""
     world = world_of(submission)
     for claim, trusted in _contradictions(submission, (*world.claims_on("GPUs"), *world.claims_on("processes"))):
-        what = "processes" if claim.quantity == "processes" else "GPUs"
-        message = f"{claim.text} is {claim.value} {what}, but {_place(trusted)} is {trusted.value} GPUs"
+        plural = "es" if claim.value != 1 else ""
+        what = f"{claim.value} process{plural}" if claim.quantity == "processes" else counted(claim.value, "GPU")
+        message = f"{claim.text} means {what}, but {_place(trusted)} means {counted(trusted.value, 'GPU')}"
         nodes, rest = divmod(trusted.value, world.gpus_per_node or trusted.value)
         each = world.gpus_per_node if rest == 0 else None
         hint = f"write {nodes} nodes × {each} GPUs" if each else f"start {trusted.value} in all, one process for each"
@@ -46,8 +48,8 @@ def nodes_agree(submission: Submission) -> Violations:
     Prevents: The rendezvous waits for nodes that never come, or allocated nodes are unused.
     Fix: write the same number of nodes in the scheduler's and the launcher's options; $SLURM_NNODES is always right"""
     for claim, trusted in _contradictions(submission, world_of(submission).claims_on("nodes")):
-        nodes = f"{claim.value} node{'s' * (claim.value != 1)}"
-        message = f"{claim.text} is {nodes}, but {_place(trusted)} is {trusted.value}"
+        nodes = counted(claim.value, "node")
+        message = f"{claim.text} means {nodes}, but {_place(trusted)} means {trusted.value}"
         yield Violation(claim.where, message, f"write {trusted.value} in both")
 
 

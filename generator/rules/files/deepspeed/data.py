@@ -71,14 +71,14 @@ def curricula_are_complete(curriculum: _Curriculum) -> Violations:
     """A curriculum has its difficulties, a schedule, and what its schedule requires; lists fit each other.
 
     Prevents: `Curriculum learning requires the config ...`, or an assertion without a text for uneven lists
-    Fix: add what is missing"""
+    Fix: add the keys that the message names"""
     kind, schedule = curriculum.block.get("schedule_type"), curriculum.schedule
     missing = [key for key in _REQUIRED if key not in curriculum.block]
     required = _SCHEDULES.get(kind, ()) if isinstance(kind, str) else ()
     missing += [f"schedule_config.{key}" for key in required if key not in schedule]
     if missing:
         where = curriculum.config.locate_key(curriculum.pointer)
-        yield Violation(where, f"the curriculum has no {', '.join(missing)}", "add what is missing")
+        yield Violation(where, f"the curriculum has no {', '.join(missing)}", f"add {' and '.join(missing)}")
     if isinstance(kind, str) and kind not in _SCHEDULES:
         yield curriculum.violation("schedule_type", f"unknown schedule_type {shown(kind)}", suggest(kind, _SCHEDULES))
     levels, steps = schedule.get("difficulty"), schedule.get("max_step")

@@ -14,7 +14,7 @@ _HIGHLY_COMPOSITE: Final = (
 
 
 @lru_cache(maxsize=32)
-def chosen(sizes: tuple[int, ...], most: int, low: int, high: int, larger: bool) -> tuple[int, list[int]]:
+def chosen(sizes: tuple[int, ...], most: int, low: int, high: int, larger: bool) -> tuple[int, tuple[int, ...]]:
     """The batch that suits most GPU counts, and the counts: each micro batch, and their common multiple, scaled up."""
     low, high = low or 1, high or most // min(sizes)
     bases = [*sizes, math.lcm(*sizes)]
@@ -25,7 +25,7 @@ def chosen(sizes: tuple[int, ...], most: int, low: int, high: int, larger: bool)
         nearer = batch > best if larger else batch < best
         if len(counts) > len(best_counts) or (len(counts) == len(best_counts) and nearer):
             best, best_counts = batch, counts
-    return best, best_counts
+    return best, tuple(best_counts)
 
 
 def _scale(limit: int) -> int:

@@ -137,7 +137,7 @@ def tensor_ranks_read_one_batch(split: Split) -> Violations:
         return
     if config.filled and config.value(_BATCH) == "auto":
         message = f'train_batch_size: "auto" is filled in for all {gpus or "the"} GPUs, but {size} tensor ranks'
-        hint = f'write numbers in place of "auto", with {size} times fewer replicas'
+        hint = f'write numbers in place of "auto", for 1/{size} as many replicas'
         yield violation(split.config, _BATCH, f"{message} read the same samples", hint)
     batch = config.whole(_BATCH)
     meant = job is not None and batch == size * job.training.global_batch

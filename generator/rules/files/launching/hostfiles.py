@@ -14,7 +14,7 @@ from ....documents.launcher_call import ON_EVERY_NODE, LauncherCall
 from ....documents.submission import Submission
 from ....documents.world import FLAGS, world_of
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
-from ....job.wording import show
+from ....job.wording import counted, show
 from ...numbers import listed
 from ...rule import submissions
 from ...sources import deepspeed_now
@@ -64,7 +64,7 @@ def slots_are_even(submission: Submission) -> Violations:
         if odd is not None:
             tail = f": --launcher {needs} refuses such a hostfile" if needs else ""
             first = f"{entries[0].host} has {entries[0].slots}"
-            message = f"{odd.host} has {odd.slots} slots, and {first}{tail}"
+            message = f"{odd.host} has {counted(odd.slots or 0, 'slot')}, and {first}{tail}"
             hint, severity = f"write {odd.host} slots={entries[0].slots}", ERROR if needs else WARNING
             yield Violation(hostfile.locate(odd), message, hint, severity=severity)
 
@@ -111,7 +111,7 @@ def nodes_are_in_the_hostfile(call: LauncherCall) -> Violations:
         message = f"{nodes} is more than the {hosts} hosts of {hostfile.path}: {hosts} are used"
         yield nodes.bad_value(message, f"write --num_nodes {hosts}, or add hosts")
     if nodes is None and job is not None and hosts < job and not call.has("--include", "--exclude"):
-        message = f"{hostfile.path} names {hosts} hosts, and the job has {job} nodes: the others are unused"
+        message = f"{hostfile.path} names {counted(hosts, 'host')}, and the job has {job} nodes: the others are unused"
         yield Violation(hostfile.locate(0), message, "write it from scontrol show hostnames")
 
 
@@ -187,7 +187,7 @@ def several_nodes_have_a_hostfile(submission: Submission) -> Violations:
         if not _is_there(call, hostfile):
             absolute = PurePath(hostfile.value).is_absolute()
             place = hostfile.value if absolute else f"{hostfile.value} in the script's folder"
-            message = f"there is no hostfile {place}: without it deepspeed trains on the local node only"
+            message = f"the hostfile {place} does not exist: without it deepspeed trains on the local node only"
             severity = ERROR if several and not absolute else WARNING  # the job may run on another machine
             hint = "write it before the job starts: a line HOST slots=8 for each node"
             yield hostfile.bad_value(message, hint, severity=severity)
