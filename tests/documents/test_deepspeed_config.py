@@ -23,7 +23,7 @@ from tests.needs import needs_deepspeed
 
 ROOT = Path(__file__).parents[2]
 RELEASE = ".".join(map(str, NEWEST_DEEPSPEED))
-MUTANTS = 1000
+MUTANTS = 2_500
 ZERO = "/zero_optimization"
 Held = dict[str, Any]
 
