@@ -22,7 +22,7 @@ test: $(BIN)/python
 	$(PIP) install '.[test]'
 	@$(MAKE) --no-print-directory slurm
 	@$(MAKE) --no-print-directory lint
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n auto --maxprocesses=8
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest
 
 lint:
 	$(BIN)/ruff check .

@@ -203,7 +203,7 @@ def submit(cluster: SlurmCluster, script: Path, *options: str) -> str:
     return submitted.stdout.strip()
 
 
-def wait_until(question: Callable[[], bool], timeout_s: float = 60) -> None:
+def wait_until(question: Callable[[], bool], timeout_s: float = 180) -> None:
     """Return when `question` is true; fail after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while not question():
