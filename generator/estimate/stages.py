@@ -72,7 +72,24 @@ def stage_layers(job: Job, layout: LayoutLike, stage: Any) -> StageLayers:
     chunk = count / layout.virtual_pipeline
     start = stage * (full / layout.virtual_pipeline) - padded * (stage > 0)
     dense = np.clip(model_size.dense_layers(job.model) - start, 0, chunk if job.model.is_moe else count)
+    if job.model.dense_layer_indices:
+        dense = _scattered_dense(job, layout, start, count)
     return StageLayers(layers=count, dense=dense, moe=count - dense)
+
+
+def _scattered_dense(job: Job, layout: LayoutLike, start: Any, count: Any) -> Any:
+    """Dense layers of a stage where they aren't the model's first: counted, or with several chunks their usual share.
+
+    That share is rounded down, as layers with experts are the larger ones.
+    """
+    layers = job.model.layers
+    before = np.zeros(layers + 1, dtype=np.int64)  # dense layers before each
+    before[np.array(job.model.dense_layer_indices) + 1] = 1
+    before = np.cumsum(before)
+    first = np.clip(start, 0, layers).astype(np.int64)
+    last = np.clip(start + count, 0, layers).astype(np.int64)
+    usual = np.floor(count * (len(job.model.dense_layer_indices) / layers))
+    return np.where(layout.virtual_pipeline > 1, usual, before[last] - before[first])
 
 
 def stage_parameters(job: Job, layout: LayoutLike, stage: Any) -> StageParameters:

@@ -187,10 +187,7 @@ def _llama4(read: ConfigReader, shape: Shape) -> Shape:
     routed = read.layer_indices("moe_layers") if read.has("moe_layers") else range(step - 1, layers, step)
     bare, chunk = without_rotary(read, layers, 4), read_window(read, 8192, "attention_chunk_size")
     tempered = read.boolean("attn_temperature_tuning", True)
-    if read.has("layer_types"):
-        local = windows(read, layers, chunk)
-    else:
-        local = local_layers(layers, chunk, bare, chunked=True)
+    local = windows(read, layers, chunk) if read.has("layer_types") else local_layers(layers, chunk, bare, chunked=True)
     width = shape["ffn"]
     return {
         **_mixtral(read, shape, experts=16, top_k=1),
