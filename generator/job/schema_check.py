@@ -105,7 +105,8 @@ def _unknown_keys(source: Source, pointer: str, problem: Any) -> Iterator[Findin
 
 
 def _key_hint(key: str, known: tuple[str, ...]) -> str:
-    near, home = closest(key, known), _sections().get(key)
+    begun = [name for name in known if name.startswith(f"{key}_")]
+    near, home = begun[0] if len(begun) == 1 else closest(key, known), _sections().get(key)
     if home is not None:
         return f"write it under `{home}`"
     return f"did you mean `{near}`?" if near else f"use one of {', '.join(known)}"
