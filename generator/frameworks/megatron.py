@@ -73,7 +73,8 @@ def layer_pattern(layers: int, chosen: Iterable[int]) -> str:
     marks = [0] * layers
     for index in chosen:
         marks[index] = 1
-    period = next(size for size in range(1, layers + 1) if marks == marks[:size] * (layers // size))
+    sizes = (size for size in range(1, layers + 1) if layers % size == 0)
+    period = next(size for size in sizes if marks == marks[:size] * (layers // size))
     runs = "+".join(f"[{value}]*{len(list(run))}" for value, run in groupby(marks[:period]))
     return f"({runs})" if period == layers else f"({runs})*{layers // period}"
 

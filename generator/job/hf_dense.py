@@ -121,6 +121,10 @@ def _glm(read: ConfigReader, _: Shape) -> Shape:
     return {"qkv_bias": read.boolean("attention_bias", True)}
 
 
+def _hunyuan(read: ConfigReader, _: Shape) -> Shape:
+    return {"qk_norm": "head" if read.boolean("use_qk_norm", True) else "none"}
+
+
 def _ministral3(read: ConfigReader, _: Shape) -> Shape:
     if not read.has("rope_parameters") and not read.has("rope_scaling"):
         return {"rotary_scaling": "yarn", "rotary_scaling_factor": 16.0}  # the class's own default
@@ -250,7 +254,7 @@ DENSE: Final[Mapping[str, LlamaLike]] = {
     ),
     "hunyuan_v1_dense": LlamaLike(
         vocab=290943, hidden=4096, ffn=11008, layers=32, heads=32, kv_heads=None, positions=2048, epsilon=1e-5,
-        attention_bias=False, fixed={"qk_norm": "head"},
+        attention_bias=False, more=_hunyuan,
     ),
     "exaone4": LlamaLike(
         vocab=102400, hidden=4096, ffn=16384, layers=32, heads=32, kv_heads=32, positions=2048, epsilon=1e-5,

@@ -10,6 +10,7 @@ from .hf_dense import multipliers, qwen_windows
 from .hf_layers import dense_layers, local_layers, mlp_layer_types, read_window, windows, without_rotary
 from .hf_reader import ConfigReader
 from .hf_shape import LlamaLike, Shape
+from .wording import show
 
 
 def latent_attention(read: ConfigReader, q_rank: int, nope: int = 128, values: int = 128) -> Shape:
@@ -146,9 +147,13 @@ def _olmoe(read: ConfigReader, shape: Shape) -> Shape:
 
 
 def _minimax_m2(read: ConfigReader, shape: Shape) -> Shape:
+    kind = read.text("qk_norm_type", default="per_layer")  # over all heads at once
+    if kind != "per_layer":
+        read.report("qk_norm_type", f"qk_norm_type is {show(kind)}, not per_layer", "set qk_norm_type: per_layer")
+    norm = "full" if read.boolean("use_qk_norm", True) else "none"
     rotated = read.optional_integer("rotary_dim")
     share = {} if rotated is None else {"rotary_fraction": min(1.0, rotated / shape["head_dim"])}
-    return {**_mixtral(read, shape, experts=256, top_k=8), **share}
+    return {**_mixtral(read, shape, experts=256, top_k=8), **share, "qk_norm": norm}
 
 
 def _granitemoe(read: ConfigReader, shape: Shape) -> Shape:
@@ -204,6 +209,10 @@ def _llama4(read: ConfigReader, shape: Shape) -> Shape:
 
 def _hunyuan(read: ConfigReader, shape: Shape) -> Shape:
     """One shared MLP beside the experts. Lists of a value for each layer count where the values are equal."""
+    shared_experts = _same(read, "num_shared_expert") if read.has("num_shared_expert") else 1
+    if shared_experts != 1:
+        message = f"num_shared_expert is {show(shared_experts)}, but this model has 1 a layer"
+        read.report("num_shared_expert", message, "set num_shared_expert: 1")
     keys = ("num_experts", "moe_topk", "num_experts_per_tok", "moe_intermediate_size")
     alike = ConfigReader({key: _same(read, key) for key in keys if read.has(key)})
     count = alike.integer("num_experts", default=1)
@@ -214,7 +223,8 @@ def _hunyuan(read: ConfigReader, shape: Shape) -> Shape:
         read.report("moe_intermediate_size", message, f"set intermediate_size: {width}")
     read.problems.extend(alike.problems)
     shared = {"shared_experts": 1, "shared_ffn": shape["ffn"]}
-    return {"experts": count, "experts_per_token": top, "moe_ffn": shape["ffn"], **shared}
+    norm = "head" if read.boolean("use_qk_norm", True) else "none"
+    return {"experts": count, "experts_per_token": top, "moe_ffn": shape["ffn"], "qk_norm": norm, **shared}
 
 
 def _same(read: ConfigReader, key: str) -> object:
@@ -285,7 +295,7 @@ MOE: Final[Mapping[str, LlamaLike]] = {
     ),
     "minimax_m2": LlamaLike(
         vocab=200064, hidden=3072, ffn=1536, layers=62, heads=48, kv_heads=8, positions=196608, head_dim=128,
-        rotary_base=5e6, fixed={"qk_norm": "full"}, more=_minimax_m2,
+        rotary_base=5e6, more=_minimax_m2,
     ),
     "ernie4_5_moe": LlamaLike(
         vocab=103424, hidden=2560, ffn=12288, layers=28, heads=20, kv_heads=4, positions=131072, tied=True,
@@ -309,7 +319,7 @@ MOE: Final[Mapping[str, LlamaLike]] = {
     ),
     "hunyuan_v1_moe": LlamaLike(
         vocab=290943, hidden=4096, ffn=11008, layers=32, heads=32, kv_heads=None, positions=2048, epsilon=1e-5,
-        attention_bias=False, fixed={"qk_norm": "head"}, more=_hunyuan,
+        attention_bias=False, more=_hunyuan,
     ),
     "dots1": LlamaLike(
         vocab=152064, hidden=4608, ffn=10944, layers=62, heads=32, kv_heads=32, positions=2048,

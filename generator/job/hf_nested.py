@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from .hf_reader import ConfigReader
+from .hf_refused import REFUSED
 from .wording import show
 
 _PLACES = ("text_config", "llm_config", "language_config")
@@ -31,6 +32,8 @@ _SAME: Final[Mapping[str, str]] = {"qwen2_5_vl_text": "qwen2_vl_text", "kimi_k2"
 def language_model(config: Mapping[str, object]) -> tuple[Mapping[str, object], tuple[str, ...]]:
     """The config of the language model, and that the rest is left out; `config` itself where nothing is nested."""
     outer = config.get("model_type")
+    if isinstance(outer, str) and outer in REFUSED:
+        return config, ()
     place = next((key for key in _PLACES if isinstance(config.get(key), dict)), None)
     if place is None:
         flat = _TEXT_MODELS.get(outer) if isinstance(outer, str) else None

@@ -41,6 +41,8 @@ REFUSED: Final[Mapping[str, str]] = {
     "minimax": _LIGHTNING,
     "minimax_m1": _LIGHTNING,
     "minimax_text_01": _LIGHTNING,
+    "minimax_m3_vl": _SPARSE,
+    "minimax_m3_vl_text": _SPARSE,
     "mllama_text_model": "cross-attention layers to image features",
     "mllama": "cross-attention layers to image features",
     "nemotron-nas": "attention heads and MLP widths that differ by layer",
@@ -88,7 +90,8 @@ _TELLING: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("use_qk_norm", "qk_layernorm", "qk_norm", "use_qk_layernorm"), "normalised queries and keys"),
     (("use_bidirectional_attention",), "attention to later tokens"),
 )
-_EXTRA_TOKENS = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_layers", "mtp_num_hidden_layers")
+_EXTRA_TOKENS = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_layers", "mtp_num_hidden_layers",
+                 "num_mtp_modules")  # fmt: skip
 _LARGEST_WRITTEN = 3
 
 
@@ -132,7 +135,7 @@ def more_predictions(read: ConfigReader) -> tuple[str, ...]:
 
 
 def _says_nothing(value: object) -> bool:
-    """Whether a value switches its key off: nothing, false, 0, 1, or a list of such."""
+    """Whether a value switches its key off: nothing, false, 0, 1, or the same of these for each layer."""
     if isinstance(value, (list, tuple)):
-        return all(_says_nothing(item) for item in value)
-    return value is None or value in (False, 0, 1, "", "none") or value == {}
+        return all(_says_nothing(item) and item == value[0] for item in value)
+    return value is not True and (value is None or value in (False, 0, 1, "", "none", {}))

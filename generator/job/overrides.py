@@ -45,7 +45,8 @@ def apply_overrides(source: Source, overrides: Mapping[str, object]) -> Source:
 
     Raises `UnreadableText` for a value that YAML couldn't hold.
 
-    Whole mappings come before their parts. Text is read as `parse_value` does unless the key takes text. `None` (`null` in text) takes the key out of the file.
+    Whole mappings come before their parts. Text is read as `parse_value` does unless the key takes text. `None`
+    (`null` in text) takes the key out of the file.
     """
     data = copy.deepcopy(source.data) if isinstance(source.data, dict) else source.data
     locations, keys, texts = dict(source.locations), dict(source.keys), dict(source.texts)

@@ -72,7 +72,7 @@ def _from_preset(value: Mapping[str, Any], preset: Cluster, accelerator: Acceler
 def _from_mapping(value: Mapping[str, Any], accelerator: Accelerator) -> Cluster:
     per_node = int(value["accelerators_per_node"])
     gbits_per_s = float(value["network_gbits_per_s_per_node"])
-    own = {field: read(value[key]) if key in value else None for key, (field, read) in _FIELDS.items()}
+    own: dict[str, Any] = {name: read(value[key]) if key in value else None for key, (name, read) in _FIELDS.items()}
     return Cluster(
         name=f"{per_node}x {accelerator.name}",
         provider=None,
