@@ -129,6 +129,8 @@ def _missing_key(source: Source, pointer: str, problem: Any) -> Finding:
     # jsonschema reports one missing key at a time, and names it only in its message.
     key = next(name for name in problem.validator_value if problem.message.startswith(repr(name)))
     hint = f"add `{key}: {_example(problem.schema['properties'][key])}`"
+    if (pointer, key) == ("/cluster", "accelerator"):
+        hint += f", or `preset: {_example(load_schema()['properties']['cluster'])}`"
     empty = source.keys.get(f"{pointer}/{key}")  # there, but without a value
     message = f"`{dotted(f'{pointer}/{key}')}` is {'empty' if empty else 'missing'}"
     return error(codes.MISSING_KEY, empty or source.locate(pointer), message, hint)
