@@ -42,6 +42,8 @@ def language_model(config: Mapping[str, object]) -> tuple[Mapping[str, object], 
         return {**config, "model_type": flat}, (_left_out(str(outer), "its own keys"),)
     inner: Mapping[str, object] = {**_mapping(config, place)}
     own = inner.get("model_type") or _TEXT_MODELS.get(str(outer), outer)
+    if own == "bert":  # the text encoder of another model
+        return config, ()
     shared = {key: config[key] for key in ("tie_word_embeddings",) if key in config}
     name = show(outer) if not isinstance(outer, str) else outer
     return {**shared, **inner, "model_type": own}, (_left_out(name, place),)

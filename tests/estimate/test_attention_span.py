@@ -71,3 +71,15 @@ def test_scattered_dense_layers_are_where_they_are(pipeline: int) -> None:
     ]
     assert found == expected
     assert sum(found) == 24
+
+
+@pytest.mark.parametrize(("pipeline", "chunks"), [(2, 24), (2, 12), (4, 4), (16, 3), (4, 3)])
+def test_chunks_of_a_stage_have_their_own_layers(pipeline: int, chunks: int) -> None:
+    """With a layer a chunk and two stages, all dense layers are on the first; columns say the same as scalars."""
+    maverick = job(model="llama-4-maverick", training__global_batch=64)
+    size = 48 // (pipeline * chunks)
+    owner = [index // size % pipeline for index in range(48)]
+    expected = [sum(1 for index in range(48) if owner[index] == s and index % 2 == 0) for s in range(pipeline)]
+    layout = Layout(data=1, pipeline=pipeline, virtual_pipeline=chunks, gradient_accumulation=64)
+    assert [int(stage_layers(maverick, layout, stage).dense) for stage in range(pipeline)] == expected
+    assert stage_layers(maverick, layout, np.arange(pipeline)).dense.tolist() == expected
