@@ -6,7 +6,7 @@ counted with the layouts that would still have grown from those rows, so the cou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
@@ -66,8 +66,8 @@ _DOMAINS: tuple[tuple[str, Domain], ...] = (
 )
 
 
-def enumerate_legal(job: Job, *, without: str | None = None) -> Legal:
-    """All layouts of `job` that break no layout rule, but for the rule `without`."""
+def enumerate_legal(job: Job, *, without: Collection[str] = ()) -> Legal:
+    """All layouts of `job` that break no layout rule, but for the rules `without`."""
     pins = pinned_values(job.pins)
     table = _mesh(job, pins)
     domains = [_domains(job, table, name, values, pins) for name, values in _DOMAINS]
@@ -75,7 +75,7 @@ def enumerate_legal(job: Job, *, without: str | None = None) -> Legal:
     for size in sizes:
         table.weight = table.weight * size
     considered = int(table.weight.sum())
-    rules = [rule for rule in binding_rules(job) if rule.severity is Severity.ERROR and rule.id != without]
+    rules = [rule for rule in binding_rules(job) if rule.severity is Severity.ERROR and rule.id not in without]
     table.columns["_row"] = np.arange(len(table.weight))
     rules = _apply(job, table, rules)
     for (name, _), domain, size in zip(_DOMAINS, domains, sizes, strict=True):

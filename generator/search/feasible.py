@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,9 +36,9 @@ class Feasible:
     nearest: Layout | None  #: the legal layout that comes closest to fitting; `None` when no layout is legal
 
 
-def feasible_layouts(job: Job) -> Feasible:
-    """All layouts that break no rule and fit, with step time and memory demand."""
-    legal = enumerate_legal(job)
+def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
+    """All layouts that break no rule, but for the rules `without`, and fit, with step time and memory demand."""
+    legal = enumerate_legal(job, without=without)
     rejected = dict(legal.rejected_by)
     kept: list[tuple[Layouts, Floats, Floats]] = [(legal.layouts.take(np.arange(0)), np.zeros(0), np.zeros(0))]
     nearest: tuple[tuple[float, float], Layout] | None = None

@@ -52,7 +52,7 @@ def _broken_pin(job: Job) -> str | None:
 
 def _lone_obstacle(job: Job, found: Feasible) -> str:
     """The rule without which some layout would be legal; where no single one is, that which removes most."""
-    freed = (rule for rule in found.rejected_by if len(enumerate_legal(job, without=rule).layouts))
+    freed = (rule for rule in found.rejected_by if len(enumerate_legal(job, without=(rule,)).layouts))
     return next(freed, next(iter(found.rejected_by), "BATCH001"))
 
 
