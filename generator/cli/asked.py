@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import click
 
-Asked = Mapping[str, int | bool | str | None]
+Asked = Mapping[str, Any]
 
 
 def read_asked(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[Asked, ...]:
@@ -36,6 +37,6 @@ def _keys(text: str) -> Asked:
     return {key: _plain(value) for key, value in asked.items()}
 
 
-def _plain(value: object) -> int | bool | str | None:
+def _plain(value: Any) -> Any:
     """`1e1` is an integer to the schema; to Python it is a float."""
-    return int(value) if isinstance(value, float) else value  # type: ignore[return-value]  # the schema has no others
+    return int(value) if isinstance(value, float) else value

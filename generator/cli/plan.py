@@ -79,9 +79,10 @@ def _answer(job: Job, compared: tuple[Asked, ...], spares: bool, top: int, form:
 
 def _chosen(answer: SearchResult | Infeasible) -> tuple[Any, ...]:
     """The best plan in a line, or why there is none."""
-    from .answers import best_line, obstacle  # here, to save start-up time
+    from ..search import Infeasible  # here, to save start-up time
+    from .answers import best_line, obstacle
 
-    return (best_line(answer.plans[0]),) if answer.plans else (obstacle(answer),)
+    return (obstacle(answer),) if isinstance(answer, Infeasible) else (best_line(answer.plans[0]),)
 
 
 def _print_csv(plans: Iterable[Plan]) -> None:

@@ -24,7 +24,7 @@ def spares_report(spares: Spares) -> Iterator[RenderableType]:
         yield ""
         yield _table(spares.counts)
     else:
-        yield f"No smaller count of nodes does: {layout.data} replicas of {replica:,} GPUs, batch {layout.global_batch:,}."
+        yield f"No smaller count of nodes works: {layout.data} replicas share a batch of {layout.global_batch:,}."
     for refused in spares.refused:
         yield f"{refused.nodes:,} nodes: {refused.finding.message} [{refused.finding.rule}]"
     if spares.counts and spares.counts[-1].plan.job.nodes > SMALLEST_SHARE * job.nodes:

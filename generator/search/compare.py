@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..estimate.layout import Offload
 from ..findings import Finding, Severity
@@ -14,16 +15,17 @@ from ..rules.registry import FIT_RULES
 from ..rules.run import binding_rules, check_pins
 from .difference import Difference
 from .feasible import Feasible, feasible_layouts, make_plan
+from .infeasible import best_plan
 from .job_document import finding_document
 from .plan import Plan
-from .rank import OFFLOAD_MARGIN, TIME_BAND, complexity, ranking
+from .rank import OFFLOAD_MARGIN, TIME_BAND, complexity
 
 _FIT_IDS = {rule.id for rule in FIT_RULES}
 #: Rules that are named where no single one is in the way.
 _MOST_RULES = 3
 
-#: What a layout key is set to; `None` leaves it open, whatever the job pins.
-Asked = Mapping[str, int | bool | str | None]
+#: Layout keys and their values as in a job spec; `None` leaves one open, whatever the job pins.
+Asked = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +115,9 @@ def compare(job: Job, asked: Asked, ours: Plan | None) -> Comparison:
     """
     pinned = replace(job, pins=replace(job.pins, **asked))
     found = _nearest_to(pinned)
-    theirs = _best_of(pinned, found)
+    theirs = best_plan(pinned, found)
+    if theirs is None and found.nearest is not None:
+        theirs = make_plan(pinned, found.nearest)
     findings = _obstacles(pinned, found) if theirs is None else _errors(theirs.findings)
     overruled = (name for name in asked if getattr(job.pins, name) not in (None, asked[name]))
     return Comparison(asked=asked, ours=ours, theirs=theirs, findings=findings, overruled=tuple(overruled))
@@ -130,14 +134,6 @@ def _nearest_to(job: Job) -> Feasible:
         if relaxed.nearest is None:
             relaxed = feasible_layouts(job, without=rules)
     return found if relaxed.nearest is None else relaxed
-
-
-def _best_of(job: Job, found: Feasible) -> Plan | None:
-    """The best plan of what was found, else of the layout that comes nearest to fitting."""
-    if not len(found.layouts):
-        return None if found.nearest is None else make_plan(job, found.nearest)
-    (row,) = ranking(job, found.layouts, found.total_s, found.required_bytes, 1)
-    return make_plan(job, found.layouts[row])
 
 
 def _errors(findings: Iterable[Finding]) -> tuple[Finding, ...]:

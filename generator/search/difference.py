@@ -64,7 +64,7 @@ class Difference:
 
     @property
     def time_causes(self) -> str:
-        """`bubble +1.9 s, tensor +0.8 s, but data -0.4 s`: what makes it so, the largest first, then what opposes it."""
+        """`bubble +1.9 s, tensor +0.8 s, but data -0.4 s`: what makes it so, then what opposes it."""
         longer = self.slowdown >= 0
         named = _named(self.time)
         along = _listed([cause for cause in named if (cause.more > 0) == longer], 1.0, "s")

@@ -72,6 +72,8 @@ class Reasons:
 
 
 def _overall(own: float, fastest: float, count: int) -> str:
+    if count == 1:
+        return "the only layout that fits"
     if own <= fastest:
         return f"fastest of {count:,} layouts that fit"
     return (
