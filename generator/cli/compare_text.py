@@ -25,6 +25,8 @@ def comparison(answer: Comparison) -> Iterator[RenderableType]:
     for finding in answer.findings:
         if finding.hint:
             yield f"hint: {finding.hint}"
+    for finding in answer.warnings:
+        yield f"warning: {finding.message} [{finding.rule}]"
     if answer.difference is not None and answer.verdict != "same":
         yield ""
         yield _side_by_side(answer.difference)

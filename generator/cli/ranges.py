@@ -10,7 +10,8 @@ from pathlib import Path
 import click
 
 #: `512..2048`, `512..2048:128`, `1..64:x2`.
-_RANGE = re.compile(r"(?P<low>[^.:]+(?:\.\d+)?)\.\.(?P<high>[^:]+?)(?::(?P<times>x?)(?P<step>[^:]+))?\Z")
+_RANGE = re.compile(r"(?P<low>\d[^.:]*(?:\.\d+)?)\.\.(?P<high>[^.:]+(?:\.\d+)?)(?::(?P<times>x?)(?P<step>[^:]+))?\Z")
+_BROKEN_RANGE = re.compile(r"\d[^/]*\.\.")
 _UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 MOST_POINTS = 200  #: of one sweep
 
@@ -52,8 +53,9 @@ def _term(word: str) -> Term:
     if key not in paths and not (dot and section in paths):  # what is below a section is checked with the spec
         unknown("key", key, paths)
     path = paths.get(key, key)
-    if not text:
-        raise click.UsageError(f"{key} has no values; write {key}=A..B or {key}=A,B,C")
+    parts = [part.strip() for part in text.split(",")]
+    if not all(parts) or any(_BROKEN_RANGE.match(part) and not _RANGE.match(part) for part in parts):
+        raise click.UsageError(f"{word!r} is not KEY=VALUES; write {key}=A..B, {key}=A..B:STEP or {key}=A,B,C")
     return Term(path=path, text=text)
 
 
@@ -75,7 +77,7 @@ def values_of(term: Term, unit: int) -> tuple[tuple[object, ...], bool]:
     ranges = [_RANGE.match(part) for part in parts]
     for part, match in zip(parts, ranges, strict=True):
         values = _range(term, match.groupdict(), unit) if match else (parse_value(part),)
-        if not part or any(isinstance(value, (dict, list)) for value in values):
+        if any(isinstance(value, (dict, list)) for value in values):
             raise click.UsageError(f"{term.path}={term.text}: {part!r} is neither a number nor a word")
         found |= dict.fromkeys(values)
     implied = ranges[0] is not None and len(ranges) == 1 and ranges[0]["step"] is None

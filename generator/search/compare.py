@@ -7,12 +7,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..estimate.layout import Offload
+from ..estimate.memory import memory
+from ..estimate.uncertainty import required_band
 from ..findings import Finding, Severity
 from ..job.records import Job
+from ..rules.fit import device_limit_bytes
 from ..rules.layout.identities import BATCH_RULES, batch_product
 from ..rules.layout.pins import known_values
 from ..rules.registry import FIT_RULES
 from ..rules.run import binding_rules, check_pins
+from ..units import GIB
 from .difference import Difference
 from .feasible import Feasible, feasible_layouts, make_plan
 from .infeasible import best_plan
@@ -37,6 +41,13 @@ class Comparison:
     theirs: Plan | None  #: the best layout with the asked keys, else the nearest; `None` where no layout has them
     findings: tuple[Finding, ...]  #: why it can't be used: the rules that it breaks, the memory that it lacks
     overruled: tuple[str, ...]  #: keys that the job pins and the question sets otherwise
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """What the asked layout is warned of, and the chosen one isn't."""
+        known = {finding.rule for finding in self.ours.findings} if self.ours else set()
+        found = self.theirs.findings if self.theirs else ()
+        return tuple(f for f in found if f.severity is Severity.WARNING and f.rule not in known)
 
     @property
     def difference(self) -> Difference | None:
@@ -81,10 +92,10 @@ class Comparison:
         return f"{speed}: {difference.time_causes}{self._why_not(difference)}"
 
     def _why_not(self, difference: Difference) -> str:
-        """Why a plan that is as fast, or faster, wasn't chosen; empty where it is slower."""
+        """Why a plan that is as fast, or faster, wasn't chosen; of one that is slower, what it spends time to fit."""
         job, ours, theirs = difference.ours.job, difference.ours.layout, difference.theirs.layout
         if self.verdict == "slower":
-            return ""
+            return self._memory_saved(difference)
         if self.overruled:
             pinned = ", ".join(job.says(name, getattr(job.pins, name)) for name in self.overruled)
             return f"; the job pins {pinned}"
@@ -92,6 +103,18 @@ class Comparison:
             return f"; offload has to save {OFFLOAD_MARGIN:.0%} to be chosen, because its time is the least certain"
         if complexity(job, theirs) > complexity(job, ours):
             return "; ours has fewer parts"
+        return ""
+
+    def _memory_saved(self, difference: Difference) -> str:
+        """What the plan would need without the time that it spends to fit, where ours spends none and nobody asked."""
+        job, ours, theirs = difference.ours.job, difference.ours.layout, difference.theirs.layout
+        for name in ("recompute", "offload"):
+            less = getattr(ours, name)
+            if name not in self.asked and getattr(theirs, name) > less:
+                ledger = memory(job, replace(theirs, **{name: less}))
+                need, limit = float(required_band(ledger).high), float(device_limit_bytes(job, ledger))
+                if need > limit:
+                    return f"; with {job.says(name, less)} it needs up to {need / GIB:.1f} of {limit / GIB:.1f} GiB"
         return ""
 
     def to_dict(self) -> dict[str, object]:
