@@ -15,8 +15,6 @@ from ..units import GIB
 from .tables import headed, whole
 from .text import choices, degrees, gib, gib_with_band, percent, seconds, seconds_with_band
 
-_LABELS = {"output": "logits and loss"}
-
 
 def comparison(answer: Comparison) -> Iterator[RenderableType]:
     """One comparison: what was asked, the answer, and the table."""
@@ -25,6 +23,8 @@ def comparison(answer: Comparison) -> Iterator[RenderableType]:
     for finding in answer.findings:
         if finding.hint:
             yield f"hint: {finding.hint}"
+    if answer.findings and answer.kept:
+        yield f"note: the job pins {', '.join(answer.kept)}; KEY=null in the question leaves one open"
     for finding in answer.warnings:
         yield f"warning: {finding.message} [{finding.rule}]"
     if answer.difference is not None and answer.verdict != "same":
@@ -53,17 +53,13 @@ def _side_by_side(both: Difference) -> Table:
     table.add_row("step time", *map(_step, (ours, theirs)), f"{100 * both.slowdown:+.1f} %")
     for cause in both.time:
         times = (seconds(size) if size else "" for size in (cause.ours, cause.theirs))
-        table.add_row(_label(cause), *times, _more(cause, 1.0, "s"))
+        table.add_row(f"  {cause.label}", *times, _more(cause, 1.0, "s"))
     table.add_row("MFU", percent(ours.throughput.mfu), percent(theirs.throughput.mfu), "")
     table.add_row("memory", *map(_memory, (ours, theirs)), "")
     for cause in both.memory:
         sizes = (f"{gib(size)} GiB" if size else "" for size in (cause.ours, cause.theirs))
-        table.add_row(_label(cause), *sizes, _more(cause, GIB, "GiB"))
+        table.add_row(f"  {cause.label}", *sizes, _more(cause, GIB, "GiB"))
     return table
-
-
-def _label(cause: Cause) -> str:
-    return f"  {_LABELS.get(cause.name, cause.name)}"
 
 
 def _more(cause: Cause, unit: float, symbol: str) -> str:

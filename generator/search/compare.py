@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from math import floor
 from typing import Any
 
 from ..estimate.layout import Offload
@@ -11,7 +12,7 @@ from ..estimate.memory import memory
 from ..estimate.uncertainty import required_band
 from ..findings import Finding, Severity
 from ..job.records import Job
-from ..rules.fit import device_limit_bytes
+from ..rules.fit import device_limit_bytes, fits_device
 from ..rules.layout.identities import BATCH_RULES, batch_product
 from ..rules.layout.pins import known_values
 from ..rules.registry import FIT_RULES
@@ -40,7 +41,8 @@ class Comparison:
     ours: Plan | None  #: the best plan; `None` when the job has none
     theirs: Plan | None  #: the best layout with the asked keys, else the nearest; `None` where no layout has them
     findings: tuple[Finding, ...]  #: why it can't be used: the rules that it breaks, the memory that it lacks
-    overruled: tuple[str, ...]  #: keys that the job pins and the question sets otherwise
+    overruled: tuple[str, ...]  #: pins of the job that the question sets otherwise, as in the spec: `tensor: 8`
+    kept: tuple[str, ...]  #: pins of the job that hold
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
@@ -82,8 +84,7 @@ class Comparison:
             ran = f"; if it ran, {difference.speed_text}: {difference.time_causes}" if difference else ""
             return f"not allowed: {broken}{ran}"
         if verdict == "too large":
-            larger = difference.memory_text if difference else ""
-            return f"does not fit: {broken}{f'; more than ours: {larger}' if larger else ''}"
+            return f"does not fit: {broken}{self._what_it_takes()}"
         if verdict == "same" or difference is None:
             return "this is the chosen plan" if difference else "legal, and fits"
         speed = difference.speed_text
@@ -91,14 +92,24 @@ class Comparison:
             speed += f", which is less than the estimate can tell ({TIME_BAND:.0%})"
         return f"{speed}: {difference.time_causes}{self._why_not(difference)}"
 
+    def _what_it_takes(self) -> str:
+        """Of a layout that doesn't fit: what needs more than ours, the headroom with which it fits, and its speed."""
+        difference, plan, parts = self.difference, self.theirs, []
+        if difference is not None and difference.memory_text:
+            parts.append(f"more than ours: {difference.memory_text}")
+        if plan is not None and {finding.rule for finding in self.findings} == {fits_device.id}:
+            left = 1 - float(plan.uncertainty.required.high) / float(plan.memory.capacity_bytes)
+            parts += [f"it fits with memory.headroom: {floor(100 * left) / 100:g}"] if left >= 0 else []
+        parts += [f"if it fit, {difference.speed_text}"] if difference is not None else []
+        return "".join(f"; {part}" for part in parts)
+
     def _why_not(self, difference: Difference) -> str:
         """Why a plan that is as fast, or faster, wasn't chosen; of one that is slower, what it spends time to fit."""
         job, ours, theirs = difference.ours.job, difference.ours.layout, difference.theirs.layout
         if self.verdict == "slower":
             return self._memory_saved(difference)
         if self.overruled:
-            pinned = ", ".join(job.says(name, getattr(job.pins, name)) for name in self.overruled)
-            return f"; the job pins {pinned}"
+            return f"; the job pins {', '.join(self.overruled)}"
         if theirs.offload != Offload.NONE and ours.offload == Offload.NONE:
             return f"; offload has to save {OFFLOAD_MARGIN:.0%} to be chosen, because its time is the least certain"
         if complexity(job, theirs) > complexity(job, ours):
@@ -142,8 +153,10 @@ def compare(job: Job, asked: Asked, ours: Plan | None) -> Comparison:
     if theirs is None and found.nearest is not None:
         theirs = make_plan(pinned, found.nearest)
     findings = _obstacles(pinned, found) if theirs is None else _errors(theirs.findings)
-    overruled = (name for name in asked if getattr(job.pins, name) not in (None, asked[name]))
-    return Comparison(asked=asked, ours=ours, theirs=theirs, findings=findings, overruled=tuple(overruled))
+    pins = {f.name: value for f in fields(job.pins) if (value := getattr(job.pins, f.name)) is not None}
+    overruled = tuple(job.says(name, pins[name]) for name in pins if asked.get(name, pins[name]) != pins[name])
+    kept = tuple(job.says(name, pins[name]) for name in pins if name not in asked)
+    return Comparison(asked=asked, ours=ours, theirs=theirs, findings=findings, overruled=overruled, kept=kept)
 
 
 def _nearest_to(job: Job) -> Feasible:

@@ -22,6 +22,11 @@ class Cause:
     theirs: float
 
     @property
+    def label(self) -> str:
+        """The name in a sentence."""
+        return "logits and loss" if self.name == "output" else self.name
+
+    @property
     def more(self) -> float:
         """How much more theirs takes."""
         return self.theirs - self.ours
@@ -60,7 +65,8 @@ class Difference:
         ratio = 1 + self.slowdown
         if ratio >= 2:
             return f"{ratio:.1f} times as long"
-        return f"{100 * abs(self.slowdown):.2g} % {'slower' if ratio >= 1 else 'faster'}"
+        share = 100 * abs(self.slowdown)
+        return f"{share:.{0 if share >= 9.95 else 1}f} % {'slower' if ratio >= 1 else 'faster'}"
 
     @property
     def time_causes(self) -> str:
@@ -92,7 +98,7 @@ def _named(causes: Iterable[Cause]) -> list[Cause]:
 
 
 def _listed(causes: Iterable[Cause], unit: float, symbol: str) -> str:
-    return ", ".join(f"{cause.name} {_signed(cause.more / unit)} {symbol}" for cause in causes)
+    return ", ".join(f"{cause.label} {_signed(cause.more / unit)} {symbol}" for cause in causes)
 
 
 def _signed(value: float) -> str:
