@@ -167,7 +167,7 @@ def _nearest_to(job: Job) -> Feasible:
     found = relaxed = feasible_layouts(job)
     broken = {finding.rule for finding in _errors(check_pins(job))}
     for rules in (broken, *({*broken, rule} for rule in found.rejected_by)):
-        if relaxed.nearest is None:
+        if relaxed.nearest is None and found.considered:
             relaxed = feasible_layouts(job, without=rules)
     return found if relaxed.nearest is None else relaxed
 
@@ -187,4 +187,6 @@ def _obstacles(job: Job, found: Feasible) -> tuple[Finding, ...]:
         return (rule.at(job.origin.locate("/layout"), *batch_product(job, known).explain(whole=False)),)
     rules = [rule for rule in binding_rules(job) if rule.id in found.rejected_by]
     rules.sort(key=lambda rule: -found.rejected_by[rule.id])
-    return tuple(rule.at(job.origin.locate("/layout"), rule.title, rule.fix) for rule in rules[:_MOST_RULES])
+    where = job.origin.locate("/layout")
+    texts = ((rule, f"{rule.title.rstrip('.')}: no layout with these keys does") for rule in rules[:_MOST_RULES])
+    return tuple(rule.at(where, text, rule.fix) for rule, text in texts)
