@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import click
+
+#: Commas between keys, not those of a list: `recompute_modules=[core_attn, mlp],tensor=8`.
+_OUTSIDE_LISTS = re.compile(r",(?![^\[]*\])")
 
 Asked = Mapping[str, Any]
 
@@ -18,11 +22,12 @@ def read_asked(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) ->
 def _keys(text: str) -> Asked:
     from ..job.overrides import parse_value  # here, to save start-up time
     from ..job.plain import plain_source
+    from ..job.resolve import pinned_value
     from ..job.schema_check import check_schema, load_schema
 
     known = load_schema()["$defs"]["layout"]["properties"]
     asked: dict[str, object] = {}
-    for part in text.split(","):
+    for part in _OUTSIDE_LISTS.split(text):
         key, equals, value = (piece.strip() for piece in part.partition("="))
         key = key.removeprefix("layout.")
         if not equals or not value:
@@ -34,9 +39,4 @@ def _keys(text: str) -> Asked:
     problems = [f for f in check_schema(plain_source({"layout": closed})) if f.where.pointer.startswith("/layout")]
     if problems:
         raise click.BadParameter("; ".join(f"{f.message}; {f.hint}" if f.hint else f.message for f in problems))
-    return {key: _plain(value) for key, value in asked.items()}
-
-
-def _plain(value: Any) -> Any:
-    """`1e1` is an integer to the schema; to Python it is a float."""
-    return int(value) if isinstance(value, float) else value
+    return {key: pinned_value(value) for key, value in asked.items()}

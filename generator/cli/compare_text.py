@@ -8,6 +8,7 @@ from rich.console import RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
+from ..job.vocabulary import in_spec
 from ..search.compare import Comparison
 from ..search.difference import Cause, Difference
 from ..search.plan import Plan
@@ -36,8 +37,8 @@ def comparison(answer: Comparison) -> Iterator[RenderableType]:
 
 
 def _asked(answer: Comparison) -> str:
-    shown = {key: str(value).lower() if isinstance(value, bool) else value for key, value in answer.asked.items()}
-    return ", ".join(f"{key} {'open' if value is None else value}" for key, value in shown.items())
+    shown = {key: "open" if value is None else in_spec(value) for key, value in answer.asked.items()}
+    return ", ".join(f"{key} {value}" for key, value in shown.items())
 
 
 def _layout(plan: Plan) -> str:

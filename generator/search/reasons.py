@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from ..estimate.layout import FIELDS, Layout, Layouts, Offload
 from ..estimate.step_time import step_time
 from ..job.records import Job
+from ..job.vocabulary import in_spec
 from .rank import OFFLOAD_MARGIN, TIME_BAND
 
 #: The data parallel size and the accumulation follow from the others.
@@ -31,7 +31,11 @@ class Reasons:
         #: By key and value, the fastest layout that has it.
         self._best: dict[str, dict[int, int]] = {}
         for name in _DECISIONS:
-            values, first = np.unique(getattr(feasible, name)[order], return_index=True)
+            column = getattr(feasible, name)
+            if (column == column[0]).all():
+                self._best[name] = {column[0].item(): int(order[0])}
+                continue
+            values, first = np.unique(column[order], return_index=True)
             self._best[name] = dict(zip(values.tolist(), order[first].tolist(), strict=True))
         self._rows = sorted({row for best in self._best.values() for row in best.values()})
 
@@ -43,7 +47,8 @@ class Reasons:
         slower, pins = self._slower(row), self._job.pins
         pinned = [name for name in FIELDS if getattr(pins, name) is not None]
         decisions = (self._decision(name, chosen, slower) for name in _DECISIONS if name not in pinned)
-        as_pinned = ", ".join(self._job.says(name, getattr(chosen, name)) for name in pinned)
+        values = chosen.to_dict()
+        as_pinned = ", ".join(self._job.says(name, values[name]) for name in pinned)
         return (overall, *filter(None, decisions), *([f"pinned: {as_pinned}"] if pinned else []))
 
     def _slower(self, row: int) -> dict[int, tuple[float, str]]:
@@ -58,7 +63,7 @@ class Reasons:
 
     def _decision(self, name: str, chosen: Layout, slower: Mapping[int, tuple[float, str]]) -> str | None:
         """`tensor: 8; step time with 4 +12% (bubble), with 2 +30% (bubble)`; nothing where there was no choice."""
-        value, said = getattr(chosen, name), self._job.says(name, getattr(chosen, name))
+        value, said = getattr(chosen, name), self._job.says(name, chosen.to_dict()[name])
         best = self._best[name]
         others = sorted((other for other in best if other != value), key=lambda other: (slower[best[other]][0], other))
         if not others:
@@ -67,7 +72,7 @@ class Reasons:
         for other in others[:_MOST_COMPARED]:
             share, cause = slower[best[other]]
             speed = f"{share:+.0%} ({cause})" if abs(share) >= 0.005 else "the same"
-            texts.append(f"with {_label(getattr(self._feasible[best[other]], name))} {speed}")
+            texts.append(f"with {in_spec(self._feasible[best[other]].to_dict()[name])} {speed}")
         return f"{said}; step time {', '.join(texts)}"
 
 
@@ -87,7 +92,3 @@ def _without_offload(own: float, fastest: float, count: int) -> str:
         f"best of the layouts that keep everything on the device: offload would have to save {OFFLOAD_MARGIN:.0%},"
         f" since its time is the least certain ({own:.3g} s against {fastest:.3g} s; {count:,} layouts fit)"
     )
-
-
-def _label(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(getattr(value, "label", value))
