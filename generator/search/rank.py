@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..estimate.evidence import octaves_beyond
-from ..estimate.layout import Layouts, Offload, Recompute
+from ..estimate.layout import LayoutLike, Layouts, Offload, Recompute
 from ..estimate.uncertainty import extrapolated, ordering_band
 from ..job.records import Job
 
@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 _COMPARED_ROWS = 2048
 
 
-def complexity(job: Job, layouts: Layouts) -> NDArray[np.int64]:
+def complexity(job: Job, layouts: LayoutLike) -> NDArray[np.int64]:
     """How much there is to go wrong: moving parts in use, the rarely used ones counting double.
 
     Tensor parallelism is everyday work in a Megatron; AutoTP also asks for a model it knows and ranks fed alike.
