@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..estimate.layout import Layout, Layouts
+from ..estimate.layout import FIELDS, Layout, Layouts
 from ..estimate.ledgers import Memory
 from ..estimate.memory import memory
 from ..estimate.step_time import step_time, throughput
@@ -39,28 +39,49 @@ class Feasible:
 def feasible_layouts(job: Job) -> Feasible:
     """All layouts that break no rule and fit, with step time and memory demand."""
     legal = Enumeration(job)
-    fitting: dict[str, int] = {}
+    removed: dict[str, int] = {}
     kept: list[tuple[Layouts, Floats, Floats]] = []
     nearest: tuple[tuple[float, float], Layout] | None = None
     for rows in _chunks(legal):
-        ledger = memory(job, rows)
-        fits = _fit(job, rows, ledger, fitting)
-        tighter, other = _demand(job, ledger)
-        least = int(np.lexsort((other, tighter))[0])
-        demand = (float(tighter[least]), float(other[least]))
-        if nearest is None or demand < nearest[0]:
-            nearest = (demand, rows[least])
-        if fits.any():
-            rows = rows.take(fits)
-            kept.append((rows, step_time(job, rows).total_s, ledger.required_bytes[fits]))
+        promising, least = _promising(job, rows, removed)
+        if nearest is None or least[0] < nearest[0]:
+            nearest = least
+        if len(promising):
+            ledger = memory(job, promising)
+            fits = _fit(job, promising, ledger, removed)
+            fitting = promising.take(fits)
+            kept.append((fitting, step_time(job, fitting).total_s, ledger.required_bytes[fits]))
     return Feasible(
         layouts=joined(rows for rows, _, _ in kept),
         total_s=np.concatenate([np.zeros(0), *(seconds for _, seconds, _ in kept)]),
         required_bytes=np.concatenate([np.zeros(0), *(size for _, _, size in kept)]),
         considered=legal.considered,
-        rejected_by=by_count({**legal.rejected_by, **fitting}),
+        rejected_by=by_count({**legal.rejected_by, **removed}),
         nearest=nearest[1] if nearest else None,
     )
+
+
+def has_plan(job: Job) -> bool:
+    """Whether any layout breaks no rule and fits."""
+    return any(len(_promising(job, rows, {})[0]) for rows in _chunks(Enumeration(job)))
+
+
+def _promising(job: Job, rows: Layouts, removed: dict[str, int]) -> tuple[Layouts, tuple[tuple[float, float], Layout]]:
+    """The rows that may fit, and the nearest of all with its demand; counts the others by rule.
+
+    Rows that differ in the micro-batch alone follow each other, the smallest first. No part of the ledger shrinks as it
+    grows: it multiplies activations, and stages hold as many micro-batches or, once there are fewer, as many sequences.
+    """
+    others = [getattr(rows, name) for name in FIELDS if name not in ("micro_batch", "gradient_accumulation")]
+    smallest = np.ones(len(rows), np.bool_)
+    smallest[1:] = np.any([column[1:] != column[:-1] for column in others], axis=0)
+    group = np.cumsum(smallest) - 1
+    first = rows.take(smallest)
+    ledger = memory(job, first)
+    tighter, other = _demand(job, ledger)
+    least = int(np.lexsort((other, tighter))[0])
+    fits = _fit(job, first, ledger, removed, np.bincount(group))
+    return rows.take(fits[group]), ((float(tighter[least]), float(other[least])), first[least])
 
 
 def _chunks(legal: Iterable[Layouts]) -> Iterator[Layouts]:
@@ -81,14 +102,17 @@ def _cut(rows: Layouts) -> Iterator[Layouts]:
         yield rows.take(slice(start, start + _CHUNK_ROWS))
 
 
-def _fit(job: Job, rows: Layouts, ledger: Memory, rejected: dict[str, int]) -> NDArray[np.bool_]:
-    """Which rows fit; counts the others by rule."""
+def _fit(
+    job: Job, rows: Layouts, ledger: Memory, removed: dict[str, int], weight: NDArray[np.int64] | None = None
+) -> NDArray[np.bool_]:
+    """Which rows fit; counts the others by rule, each as often as its weight says."""
     fits = np.ones(len(rows), np.bool_)
     for rule in FIT_RULES:
         holds = np.broadcast_to(np.asarray(rule.columns.holds(job, rows, ledger), np.bool_), fits.shape)
-        removed = int((fits & ~holds).sum())
-        if removed:
-            rejected[rule.id] = rejected.get(rule.id, 0) + removed
+        broken = fits & ~holds
+        if broken.any():
+            count = broken.sum() if weight is None else weight[broken].sum()
+            removed[rule.id] = removed.get(rule.id, 0) + int(count)
         fits &= holds
     return fits
 
