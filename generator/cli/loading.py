@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import io
 import sys
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import TextIO
@@ -16,6 +17,7 @@ from ..findings import Finding
 from ..job.records import Job
 from ..search import Infeasible, SearchResult, search
 from .exits import ExitStatus
+from .example import fitted_example
 from .findings_text import print_findings, stop
 from .options import DEFAULT_SPEC, Request
 from .printing import print_json, print_parts
@@ -32,7 +34,8 @@ class _BuiltIn(io.StringIO):
 def load(request: Request, *, check_pins: bool = True) -> tuple[Job, tuple[Finding, ...]]:
     """The job asked for, with its warnings, which are printed. Errors are printed too and end the program."""
     try:
-        job, findings = check_job(_source(request), overrides=request.overrides, check_pins=check_pins)
+        source, overrides = _source(request)
+        job, findings = check_job(source, overrides=overrides, check_pins=check_pins)
     except InvalidJob as invalid:
         stop(invalid.findings)
     print_findings(findings)
@@ -54,18 +57,19 @@ def searched(request: Request, form: str, top: int) -> tuple[SearchResult, tuple
     raise click.exceptions.Exit(ExitStatus.INFEASIBLE)
 
 
-def _source(request: Request) -> str | TextIO:
-    """The spec as a path or a stream; reported on stderr when the command line doesn't name it."""
+def _source(request: Request) -> tuple[str | TextIO, Mapping[str, object]]:
+    """The spec as a path or a stream, and what overrides its keys; reported on stderr when it isn't named."""
     if request.spec == "-":
-        return sys.stdin
+        return sys.stdin, request.overrides
     if request.spec is not None:
         _suggest_command(request.spec)
-        return request.spec
+        return request.spec, request.overrides
     if Path(DEFAULT_SPEC).exists():
         click.echo(f"job: {DEFAULT_SPEC}", err=True)
-        return DEFAULT_SPEC
-    click.echo(f"job: the built-in example (no SPEC, and no {DEFAULT_SPEC} in this folder)", err=True)
-    return _BuiltIn(files(__package__).joinpath("default_job.yaml").read_text(encoding="utf-8"))
+        return DEFAULT_SPEC, request.overrides
+    overrides, what = fitted_example(request.overrides)
+    click.echo(f"job: {what} (no SPEC, and no {DEFAULT_SPEC} in this folder)", err=True)
+    return _BuiltIn(files(__package__).joinpath("default_job.yaml").read_text(encoding="utf-8")), overrides
 
 
 def _suggest_command(spec: str) -> None:
