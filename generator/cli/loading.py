@@ -16,8 +16,8 @@ from .. import InvalidJob, check_job
 from ..findings import Finding
 from ..job.records import Job
 from ..search import Infeasible, SearchResult, search
-from .exits import ExitStatus
 from .example import fitted_example
+from .exits import ExitStatus
 from .findings_text import print_findings, stop
 from .options import DEFAULT_SPEC, Request
 from .printing import print_json, print_parts

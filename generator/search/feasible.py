@@ -33,17 +33,19 @@ class Feasible:
     required_bytes: Floats
     considered: int
     rejected_by: Mapping[str, int]
+    legal: int  #: layouts that break no rule
     nearest: Layout | None  #: the legal layout that comes closest to fitting; `None` when no layout is legal
 
 
 def feasible_layouts(job: Job) -> Feasible:
     """All layouts that break no rule and fit, with step time and memory demand."""
-    legal = Enumeration(job)
+    legal, count = Enumeration(job), 0
     removed: dict[str, int] = {}
     kept: list[tuple[Layouts, Floats, Floats]] = []
     nearest: tuple[tuple[float, float], Layout] | None = None
     for rows in _chunks(legal):
         promising, least = _promising(job, rows, removed)
+        count += len(rows)
         if nearest is None or least[0] < nearest[0]:
             nearest = least
         if len(promising):
@@ -57,13 +59,19 @@ def feasible_layouts(job: Job) -> Feasible:
         required_bytes=np.concatenate([np.zeros(0), *(size for _, _, size in kept)]),
         considered=legal.considered,
         rejected_by=by_count({**legal.rejected_by, **removed}),
+        legal=count,
         nearest=nearest[1] if nearest else None,
     )
 
 
-def has_plan(job: Job) -> bool:
-    """Whether any layout breaks no rule and fits."""
-    return any(len(_promising(job, rows, {})[0]) for rows in _chunks(Enumeration(job)))
+def has_plan(job: Job) -> tuple[bool, int]:
+    """Whether any layout breaks no rule and fits, and how many were looked at to know."""
+    looked_at = 0
+    for rows in _chunks(Enumeration(job)):
+        looked_at += len(rows)
+        if len(_promising(job, rows, {})[0]):
+            return True, looked_at
+    return False, looked_at
 
 
 def _promising(job: Job, rows: Layouts, removed: dict[str, int]) -> tuple[Layouts, tuple[tuple[float, float], Layout]]:
