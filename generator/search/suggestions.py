@@ -156,8 +156,10 @@ def _round_counts(job: Job) -> Iterator[Job]:
     unit = job.cluster.accelerators_per_node
     if job.cluster.accelerator.is_slice:
         return
-    reach = int(_NEARBY * job.gpus / unit)
-    counts = {job.gpus // unit * unit + step * unit for step in range(-reach, reach + 1)} - {0, job.gpus}
+    reach = int(_NEARBY * job.gpus)
+    while reach // unit > _NEIGHBOURS:  # of very many nodes, the rounder numbers
+        unit *= 2
+    counts = {*range(-(-(job.gpus - reach) // unit) * unit, job.gpus + reach + 1, unit)} - {0, job.gpus}
     round_ones = sorted(counts, key=lambda count: (-len(divisors(count)), abs(count - job.gpus)))
     powers = [count for count in round_ones if count & (count - 1) == 0]
     yield from (replace(job, gpus=count) for count in dict.fromkeys([*powers, *round_ones[:_COMPARED]]))
