@@ -29,7 +29,7 @@ from .uncertainty import time_shares
 #: depend on would then go anywhere, and spoil the jobs that depend on it.
 _WIDEST = 0.2
 #: Estimates farther off than this are a wrong unit or another job, not a cluster's constants: assumed.
-_FARTHEST = 2.0
+_FARTHEST = 2.5
 _CAUSES = (
     "likely the unit, another GPU count, batch or model, a layout key such as zero_stage, recompute or micro_batch,"
     " unfused kernels, or a slow node or link"
@@ -65,7 +65,7 @@ class NoUsableRuns(Exception):
 def fit_calibration(runs: Sequence[MeasuredRun]) -> CalibrationReport:
     """The most probable constants of the machine that `runs` are from, with the errors before and after.
 
-    Runs on another accelerator, network or framework than most, and runs that are off by more than a factor of two,
+    Runs on another accelerator, network or framework than most, and runs that are off by more than a factor of 2.5,
     are left out and named. Raises `NoUsableRuns` when none is left.
     """
     used, excluded = _usable(runs)
