@@ -7,15 +7,16 @@ counts are those of the whole product, and memory is that of a few blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..estimate.layout import FIELDS, LayoutLike, Layouts, Offload, Recompute
+from ..estimate.layout import DEFAULTS, FIELDS, LayoutLike, Layouts, Offload, Recompute
 from ..findings import Severity
 from ..job.records import Job
 from ..rule import Rule
@@ -41,11 +42,23 @@ def _chunk_counts(job: Job, pipeline: int) -> Sequence[int]:
     return divisors(layers // pipeline) if layers % pipeline == 0 else (1,)
 
 
+def _expert_cuts(job: Job, tensor: int) -> Sequence[int]:
+    """Experts whole, or cut as the rest of the layer is; only Megatron-LM has the choice."""
+    if not job.model.is_moe:
+        return (1,)
+    return sorted({1, tensor}) if job.framework.runs("Megatron-LM") else (tensor,)
+
+
+@lru_cache(maxsize=64)
+def _divisors(number: int) -> Column:
+    return np.array(divisors(number), np.int64)
+
+
 def _micro_batches(job: Job, data: int) -> Column:
     batch = job.training.global_batch
     if batch % data:
         return np.zeros(0, np.int64)
-    sizes = np.array(divisors(batch), np.int64)
+    sizes = _divisors(batch)
     accumulation = job.pins.gradient_accumulation
     fitting = (batch // data) % sizes == 0
     if accumulation is not None:
@@ -59,6 +72,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("zero_stage", None, lambda job, _: (0, 1, 2, 3)),
     Variable("sequence_parallel", None, lambda job, _: (0, 1)),
     Variable("expert", None, lambda job, _: divisors(job.model.experts) if job.model.is_moe else (1,)),
+    Variable("expert_tensor", "tensor", _expert_cuts),
     Variable("offload", None, lambda job, _: tuple(o.value for o in Offload)),
     Variable("recompute", None, lambda job, _: tuple(r.value for r in Recompute)),
     Variable("virtual_pipeline", "pipeline", _chunk_counts),
@@ -124,12 +138,13 @@ def _values(job: Job, variable: Variable, factor: int, pins: Mapping[str, int]) 
 class Enumeration:
     """The legal layouts of a job, block by block. Once all were asked for, `rejected_by` is complete."""
 
-    def __init__(self, job: Job, *, without: str | None = None) -> None:
+    def __init__(self, job: Job, *, without: Collection[str] = ()) -> None:
         pins, sizes = pinned_values(job.pins), np.array(divisors(job.gpus), np.int64)
         self.job = job
+        self._constant = {name: np.asarray(pins.get(name, value)) for name, value in DEFAULTS.items()}
         self._domains = {variable.name: _Domain.of(job, variable, sizes, pins) for variable in VARIABLES}
         self._world = World.of(sizes, {name: self._weights(name, sizes, pins.get(name)) for name in FACTORS})
-        self._rules = _by_stage(rule for rule in binding_rules(job) if rule.id != without)
+        self._rules = _by_stage(rule for rule in binding_rules(job) if rule.id not in without)
         self.considered = self._world.total  #: layouts that satisfy both identities and the pins
         self.rejected_by: dict[str, int] = {}  #: rule id to layouts removed, by the first rule that removes a layout
 
@@ -144,9 +159,15 @@ class Enumeration:
     def __iter__(self) -> Iterator[Layouts]:
         table = self._divided()
         for block in self._grown(table, VARIABLES) if len(table) else ():
-            columns: dict[str, Any] = {name: block.columns[name] for name in FIELDS}
+            columns: dict[str, Any] = {name: self._column(block, name) for name in FIELDS}
             columns["sequence_parallel"] = columns["sequence_parallel"].astype(np.bool_)
             yield Layouts(**columns)
+
+    def _column(self, table: _Table, name: str) -> Any:
+        """One field of every row; the constant ones take no memory."""
+        if name in table.columns:
+            return table.columns[name]
+        return np.broadcast_to(self._constant[name], len(table))
 
     def _divided(self) -> _Table:
         """The divisions of the GPUs that break no rule, by tensor, pipeline and context."""
@@ -160,6 +181,7 @@ class Enumeration:
             )
             table.weight = table.weight // world.divisions(name, table.columns["_left"])
         order = np.lexsort([table.columns[name] for name in ("context", "pipeline", "tensor")])
+        del table.columns["_left"]
         return table.take(order)
 
     def _grown(self, table: _Table, variables: Sequence[Variable]) -> Iterator[_Table]:
@@ -190,7 +212,7 @@ class Enumeration:
         """These rows of a table with new columns, but for those that break a rule that can be applied now."""
         legal = np.ones(len(rows), np.bool_)
         for rule in self._rules.get(next(iter(new)), ()):
-            read = {name: new[name] if name in new else table.columns[name][rows] for name in rule.columns.reads}
+            read = {name: new[name] if name in new else self._column(table, name)[rows] for name in rule.columns.reads}
             holds = rule.columns.holds(self.job, cast(LayoutLike, SimpleNamespace(**read)))
             removed = int(weight[legal & np.logical_not(holds)].sum())
             if removed:
@@ -212,9 +234,9 @@ def enumerate_legal(job: Job) -> Legal:
 def joined(blocks: Iterable[Layouts]) -> Layouts:
     """The rows of all blocks."""
     kept = [*blocks]
-    none = {name: np.zeros(0, np.bool_ if name == "sequence_parallel" else np.int64) for name in FIELDS}
+    none = np.zeros(0, np.int64)
     columns: dict[str, Any] = {
-        name: np.concatenate([getattr(rows, name) for rows in kept]) if kept else none[name] for name in FIELDS
+        name: np.concatenate([getattr(rows, name) for rows in kept]) if kept else none for name in FIELDS
     }
     return Layouts(**columns)
 
@@ -222,6 +244,7 @@ def joined(blocks: Iterable[Layouts]) -> Layouts:
 def _by_stage(rules: Iterable[Rule]) -> dict[str, list[Rule]]:
     """The rules that remove layouts, by the variable with which all that they read is known."""
     order = {name: place for place, name in enumerate(STAGES)} | {"gradient_accumulation": len(STAGES) - 1}
+    order |= dict.fromkeys(DEFAULTS, 0)
     stages: dict[str, list[Rule]] = {}
     for rule in rules:
         if rule.severity is Severity.ERROR:

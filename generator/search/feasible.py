@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..estimate.layout import FIELDS, Layout, Layouts
+from ..estimate.layout import Layout, Layouts
 from ..estimate.ledgers import Memory
 from ..estimate.memory import memory
 from ..estimate.step_time import step_time, throughput
@@ -16,7 +17,7 @@ from ..estimate.uncertainty import required_band, uncertainty
 from ..job.records import Job
 from ..rules.registry import FIT_RULES
 from ..rules.run import check_fit, check_layout
-from .enumerate import Enumeration, joined
+from .enumerate import STAGES, Enumeration, joined
 from .plan import Plan, by_count
 from .rank import Floats
 
@@ -24,24 +25,54 @@ from .rank import Floats
 _CHUNK_ROWS = 16384
 
 
+#: The communication that details of a layout, which the enumeration leaves alone, can hide.
+SAVABLE = ("tensor_s", "context_s", "expert_s", "data_s")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Feasible:
-    """Layouts that fit, their times, and the nearest of those that don't."""
+class Estimates:
+    """Layouts with what they take, n each."""
 
     layouts: Layouts
     total_s: Floats
+    savable: Mapping[str, Floats]  #: by cause, what would be saved if it were hidden
     required_bytes: Floats
+
+    def take(self, rows: NDArray[Any] | slice) -> Estimates:
+        """Some of the rows."""
+        return Estimates(
+            layouts=self.layouts.take(rows),
+            total_s=self.total_s[rows],
+            savable={cause: seconds[rows] for cause, seconds in self.savable.items()},
+            required_bytes=self.required_bytes[rows],
+        )
+
+    def with_rows(self, rows: NDArray[np.int64], others: Estimates) -> Estimates:
+        """These, with others in the place of some rows."""
+        order = np.arange(len(self.total_s))
+        order[rows] = len(order) + np.arange(len(rows))
+        return Estimates(**_joined([self, others])).take(order)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feasible(Estimates):
+    """Layouts that fit, their times, and the nearest of those that don't."""
+
     considered: int
     rejected_by: Mapping[str, int]
     legal: int  #: layouts that break no rule
     nearest: Layout | None  #: the legal layout that comes closest to fitting; `None` when no layout is legal
 
+    def extended(self, more: Estimates) -> Feasible:
+        """These layouts and `more`."""
+        return replace(self, **_joined([self, more])) if len(more.layouts) else self
 
-def feasible_layouts(job: Job) -> Feasible:
-    """All layouts that break no rule and fit, with step time and memory demand."""
-    legal, count = Enumeration(job), 0
+
+def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
+    """All layouts that break no rule, but for the rules `without`, and fit, with step time and memory demand."""
+    legal, count = Enumeration(job, without=without), 0
     removed: dict[str, int] = {}
-    kept: list[tuple[Layouts, Floats, Floats]] = []
+    kept: list[Estimates] = []
     nearest: tuple[tuple[float, float], Layout] | None = None
     for rows in _chunks(legal):
         promising, least = _promising(job, rows, removed)
@@ -51,12 +82,10 @@ def feasible_layouts(job: Job) -> Feasible:
         if len(promising):
             ledger = memory(job, promising)
             fits = _fit(job, promising, ledger, removed)
-            fitting = promising.take(fits)
-            kept.append((fitting, step_time(job, fitting).total_s, ledger.required_bytes[fits]))
+            if fits.any():
+                kept.append(estimates(job, promising.take(fits), ledger.required_bytes[fits]))
     return Feasible(
-        layouts=joined(rows for rows, _, _ in kept),
-        total_s=np.concatenate([np.zeros(0), *(seconds for _, seconds, _ in kept)]),
-        required_bytes=np.concatenate([np.zeros(0), *(size for _, _, size in kept)]),
+        **_joined(kept),
         considered=legal.considered,
         rejected_by=by_count({**legal.rejected_by, **removed}),
         legal=count,
@@ -80,7 +109,7 @@ def _promising(job: Job, rows: Layouts, removed: dict[str, int]) -> tuple[Layout
     Rows that differ in the micro-batch alone follow each other, the smallest first. No part of the ledger shrinks as it
     grows: it multiplies activations, and stages hold as many micro-batches or, once there are fewer, as many sequences.
     """
-    others = [getattr(rows, name) for name in FIELDS if name not in ("micro_batch", "gradient_accumulation")]
+    others = [getattr(rows, name) for name in STAGES if name != "micro_batch"]
     smallest = np.ones(len(rows), np.bool_)
     smallest[1:] = np.any([column[1:] != column[:-1] for column in others], axis=0)
     group = np.cumsum(smallest) - 1
@@ -90,6 +119,37 @@ def _promising(job: Job, rows: Layouts, removed: dict[str, int]) -> tuple[Layout
     least = int(np.lexsort((other, tighter))[0])
     fits = _fit(job, first, ledger, removed, np.bincount(group))
     return rows.take(fits[group]), ((float(tighter[least]), float(other[least])), first[least])
+
+
+def estimates(job: Job, rows: Layouts, required_bytes: Floats | None = None) -> Estimates:
+    """What layouts take; their memory may be known."""
+    ledger = step_time(job, rows)
+    total = np.broadcast_to(ledger.total_s, len(rows))
+    # Stages that wait do so for communication too.
+    busy = total / np.maximum(total - ledger.bubble_s, 1e-12)
+    required = memory(job, rows).required_bytes if required_bytes is None else required_bytes
+    return Estimates(
+        layouts=rows,
+        total_s=total,
+        savable={cause: busy * getattr(ledger, cause) for cause in SAVABLE},
+        required_bytes=np.broadcast_to(required, len(rows)),
+    )
+
+
+def _joined(parts: Sequence[Estimates]) -> dict[str, Any]:
+    """The fields of all parts together."""
+    none = np.zeros(0)
+    return {
+        "layouts": joined(part.layouts for part in parts),
+        "total_s": np.concatenate([none, *(part.total_s for part in parts)]),
+        "savable": {cause: np.concatenate([none, *(part.savable[cause] for part in parts)]) for cause in SAVABLE},
+        "required_bytes": np.concatenate([none, *(part.required_bytes for part in parts)]),
+    }
+
+
+def fitting(job: Job, rows: Layouts) -> NDArray[np.bool_]:
+    """Which rows fit."""
+    return _fit(job, rows, memory(job, rows), {})
 
 
 def _chunks(legal: Iterable[Layouts]) -> Iterator[Layouts]:

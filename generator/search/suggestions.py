@@ -16,9 +16,10 @@ from ..estimate.layout import FIELDS
 from ..estimate.uncertainty import required_band
 from ..job.records import Job
 from ..rules.numbers import divisors
-from .feasible import feasible_layouts, has_plan, make_plan
+from .feasible import Feasible, feasible_layouts, has_plan, make_plan
 from .plan import Plan, Suggestion
 from .rank import ranking
+from .refine import refined
 
 #: Legal layouts that all searches together may look at; about a second's worth on one core.
 _MOST_LAYOUTS = 1_500_000
@@ -53,10 +54,7 @@ class _Searches:
             return None
         found = feasible_layouts(job)
         self._left -= found.legal
-        if not len(found.layouts):
-            return None
-        (row,) = ranking(job, found.layouts, found.total_s, found.required_bytes, 1)
-        return make_plan(job, found.layouts[row])
+        return best_plan(job, found)
 
     def fastest(self, jobs: Iterable[Job]) -> Plan | None:
         """The plan with most tokens a second and GPU among those of all jobs."""
@@ -73,6 +71,15 @@ class _Searches:
 
 def _speed(plan: Plan) -> float:
     return plan.throughput.tokens_per_s_per_gpu
+
+
+def best_plan(job: Job, found: Feasible) -> Plan | None:
+    """The best plan of what was found, without reasons; `None` when nothing fits."""
+    if not len(found.layouts):
+        return None
+    every = refined(job, found)
+    (row,) = ranking(job, every.layouts, every.total_s, every.required_bytes, 1)
+    return make_plan(job, every.layouts[row])
 
 
 def suggestions(job: Job) -> Iterator[Suggestion]:
