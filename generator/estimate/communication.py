@@ -9,17 +9,12 @@ import numpy as np
 
 from ..job.records import Job
 from .activations import attention_widths, local_tokens, sequence_cut
-from .buckets import bucket_elements
-from .collectives import Group, all_gather_s, all_reduce_s, all_to_all_s, dispatch_s, group, send_s
+from .collectives import all_reduce_s, all_to_all_s, dispatch_s, group, send_s
 from .layout import LayoutLike, Recompute
+from .overlap import exposed_s
 from .rates import rates
-from .stages import StageParameters
-from .states import sums_gradients_in_fp32, weight_bytes
+from .states import weight_bytes
 
-#: ZeRO-3 gathers and reduces each matrix by itself: query-key-value, output, and the MLP's two.
-_MATRICES_PER_LAYER = 4
-#: Bytes of a gradient summed in fp32.
-_SUMMED_GRADIENT_BYTES = 4
 #: Where DeepEP runs (deepseek-ai/DeepEP, README: Hopper; Megatron-LM takes it on Blackwell too).
 _DEEPEP_GENERATIONS = ("hopper", "blackwell", "blackwell-ultra")
 
@@ -33,21 +28,23 @@ class LayerCommunication:
     expert_s: Any
 
 
-def tensor_s(job: Job, layout: LayoutLike, backward_s: Any) -> Any:
+def tensor_s(job: Job, layout: LayoutLike, column_gradient_s: Any) -> Any:
     """Two all-reduces forward, two backward, two more with full recomputation.
 
     Sequence parallelism moves as much, and gathers the inputs of the column-parallel products once more. Megatron-LM
-    runs the backward collectives of those products beside their own arithmetic, half of the layer's `backward_s`.
+    runs the backward collectives of those products beside their weight gradients (`column_gradient_s`), and the gathers
+    that sequence parallelism adds beside the input gradients, which take as long.
 
     **Source**: 1909.08053 sec 3; 2205.05198 sec 4.2.2; Megatron-LM core/tensor_parallel/layers.py,
     LinearWithGradAccumulationAndAsyncCommunication.
     """
     ring = group(job, layout.tensor, 1)
     size = weight_bytes(job) * local_tokens(job, layout) * job.model.hidden
-    one = all_reduce_s(job, ring, size) + rates(job).tensor_call_s
+    one = all_reduce_s(job, ring, size)
+    beside = job.framework.overlaps_tensor * np.where(layout.sequence_parallel, 1.5, 1) * 2
     calls = np.where(layout.recompute == Recompute.FULL, 6, 4) + np.where(layout.sequence_parallel, 1, 0)
-    hidden = rates(job).tensor_overlap * np.minimum(2 * one, backward_s / 2)
-    return np.where(layout.tensor > 1, calls * one - hidden, 0.0)
+    window = np.where(layout.sequence_parallel, 2, 1) * column_gradient_s
+    return np.where(layout.tensor > 1, (calls - beside) * one + exposed_s(job, beside * one, window), 0.0)
 
 
 def context_s(job: Job, layout: LayoutLike, attention_core_s: Any) -> Any:
@@ -93,10 +90,10 @@ def sends_tokens_once_per_node(job: Job, layout: LayoutLike) -> Any:
     return possible & (ring.size > ring.per_node)
 
 
-def layer_communication(job: Job, layout: LayoutLike, attention_core_s: Any, backward_s: Any) -> LayerCommunication:
+def layer_communication(job: Job, layout: LayoutLike, attention_core_s: Any, column_gradient_s: Any) -> LayerCommunication:
     """All three, of one layer and one micro-batch."""
     return LayerCommunication(
-        tensor_s=tensor_s(job, layout, backward_s),
+        tensor_s=tensor_s(job, layout, column_gradient_s),
         context_s=context_s(job, layout, attention_core_s),
         expert_s=expert_s(job, layout),
     )
@@ -113,61 +110,3 @@ def boundary_s(job: Job, layout: LayoutLike) -> Any:
     world = layout.data * layout.tensor * layout.pipeline * layout.context
     crosses = world > max(job.cluster.accelerators_per_node, job.cluster.link_domain)
     return np.where(layout.pipeline > 1, send_s(job, size, crosses), 0.0)
-
-
-def data_s(job: Job, layout: LayoutLike, held: StageParameters, micro_batch_s: Any) -> Any:
-    """Exposed gradient and parameter communication of a step.
-
-    **Source**: ZeRO (1910.02054 sec 7): an all-reduce for stage 0, reduce-scatter and all-gather for stage 1 per step;
-    DeepSpeed reduces per micro-batch in stage 2 and gathers twice per micro-batch in stage 3. `micro_batch_s` is the
-    compute that can hide it: one micro-batch's for per-step traffic, every micro-batch's own otherwise.
-    """
-    constants = rates(job)
-    whole, stage = layout.data * layout.context, layout.zero_stage
-    traffic = _data_traffic(job, layout, group(job, whole, layout.tensor), held.shared)
-    if job.model.is_moe:
-        ring = group(job, whole / layout.expert, layout.tensor * layout.expert)
-        experts = _data_traffic(job, layout, ring, held.experts)
-        traffic = tuple(a + b for a, b in zip(traffic, experts, strict=True))
-    once, each_pass, last = traffic
-    overlap = np.where(_pipelined_deepspeed(job, layout), 0.0, constants.data_overlap)
-    per_pass = layout.gradient_accumulation * exposed_s(each_pass, micro_batch_s, constants.data_overlap) + last
-    exposed = np.where(stage >= 2, per_pass, exposed_s(once, micro_batch_s, overlap))
-    return np.where(whole > 1, exposed, 0.0)
-
-
-def _data_traffic(job: Job, layout: LayoutLike, ring: Group, count: Any) -> tuple[Any, Any, Any]:
-    """Seconds once a step (stages 0 and 1), with every micro-batch (2 and 3), and after the last one (2).
-
-    `count`: parameters of the rank that the ring shares.
-    """
-    stage, element = layout.zero_stage, weight_bytes(job)
-    narrow = job.framework.runs("DeepSpeed engine") or not sums_gradients_in_fp32(job)
-    gradient = element if narrow else _SUMMED_GRADIENT_BYTES
-    by_matrix = _MATRICES_PER_LAYER * job.model.layers
-    calls = np.where(stage >= 3, by_matrix, np.ceil(count / _bucket(job, layout, ring)))
-    share = np.where(stage >= 3, rates(job).full_sharding_share, 1.0)
-    reduce = all_gather_s(job, ring, gradient * count / share, calls)
-    gather = all_gather_s(job, ring, element * count / share, calls)
-    once = np.where(stage == 0, all_reduce_s(job, ring, gradient * count), reduce + gather)
-    return once, np.where(stage >= 3, reduce + 2 * gather, reduce), np.where(stage == 2, gather, 0.0)
-
-
-def _bucket(job: Job, layout: LayoutLike, ring: Group) -> Any:
-    """Elements of one message of stages 1 and 2.
-
-    **Source**: Megatron-LM core/distributed/distributed_data_parallel.py: max(40e6, 1e6 × ranks).
-    """
-    if job.framework.runs("DeepSpeed engine"):
-        return bucket_elements(job, layout)
-    return np.maximum(40e6, 1e6 * ring.size)
-
-
-def exposed_s(communication_s: Any, window_s: Any, overlap: Any) -> Any:
-    """What is left of communication beside `window_s` of compute, of which a share `overlap` can run at once."""
-    return communication_s - overlap * np.minimum(communication_s, window_s)
-
-
-def _pipelined_deepspeed(job: Job, layout: LayoutLike) -> Any:
-    """DeepSpeed's pipeline engine does not overlap gradient communication (engine.py:2390 @ 0.19.6)."""
-    return (layout.pipeline > 1) & job.framework.runs("DeepSpeed engine")

@@ -23,6 +23,9 @@ _EAGER_SCORE_TRANSFERS = 18
 _STREAM_BACKWARD = 1.5
 #: Flash attention's backward FLOPs over its forward's (2205.14135 appendix B: five products for two).
 _FLASH_BACKWARD = 2.5
+#: Of a layer's products by time, those cut by columns: queries, keys and values, and the MLP's first. Half without gated
+#: MLP and grouped queries, more with: never less than half is taken.
+_COLUMN_SHARE = 0.5
 #: Streaming kernels of a fused layer's forward pass: norms, residual additions, rotary, activation; counted from
 #: Megatron-LM's modules. Routing adds top-k, sort, permutation and its inverse.
 _KERNELS = 7
@@ -36,6 +39,7 @@ class LayerTime:
     forward_s: Any
     backward_s: Any
     attention_core_s: Any  #: the part of the forward pass that selective recomputation repeats
+    column_gradient_s: Any  #: weight gradients of the products that tensor parallelism cuts by columns
 
 
 def stream_s(job: Job, traffic_bytes: Any) -> Any:
@@ -47,13 +51,14 @@ def layer_time(job: Job, layout: LayoutLike, *, moe: bool) -> LayerTime:
     """Seconds of one transformer layer, with a dense MLP or with experts."""
     tokens = local_tokens(job, layout)
     core = _attention_core(job, layout, tokens)
-    products = _attention_products(job, layout, tokens) + _mlp_products(job, layout, tokens, moe=moe)
-    whole = products + core + _streams(job, layout, tokens, moe=moe)
+    attention, mlp = _attention_products(job, layout, tokens), _mlp_products(job, layout, tokens, moe=moe)
+    whole = attention + mlp + core + _streams(job, layout, tokens, moe=moe)
     launches = job.framework.kernels_per_layer * rates(job).launch_s
     return LayerTime(
         forward_s=np.maximum(whole.forward_s, launches),
         backward_s=np.maximum(whole.backward_s, 2 * launches),
         attention_core_s=core.forward_s,
+        column_gradient_s=_COLUMN_SHARE * (attention.backward_s + mlp.backward_s) / 2,
     )
 
 
