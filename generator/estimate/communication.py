@@ -73,7 +73,7 @@ def expert_s(job: Job, layout: LayoutLike) -> Any:
     """
     if not job.model.is_moe:
         return 0.0 * layout.expert
-    ring = group(job, layout.expert, layout.tensor)
+    ring = group(job, layout.expert, layout.expert_tensor)
     cut = layout.tensor if job.framework.routes_cut_sequences else sequence_cut(layout)
     tokens = local_tokens(job, layout) / cut
     size, copies = weight_bytes(job) * tokens * job.model.hidden, job.model.experts_per_token
@@ -85,7 +85,7 @@ def expert_s(job: Job, layout: LayoutLike) -> Any:
 
 def sends_tokens_once_per_node(job: Job, layout: LayoutLike) -> Any:
     """Whether experts on several nodes are reached by the flex dispatcher, which needs DeepEP in the image."""
-    ring = group(job, layout.expert, layout.tensor)
+    ring = group(job, layout.expert, layout.expert_tensor)
     possible = job.framework.dispatches_by_node and job.cluster.accelerator.generation in _DEEPEP_GENERATIONS
     return possible & (ring.size > ring.per_node)
 

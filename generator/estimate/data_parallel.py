@@ -13,7 +13,7 @@ from .buckets import MAX_LIVE_ELEMENTS, bucket_elements, prefetch_elements
 from .collectives import Group, all_gather_s, all_reduce_s, group
 from .layout import LayoutLike, Offload, Recompute
 from .overlap import exposed_s, spread_s
-from .stages import StageParameters
+from .stages import StageParameters, expert_replicas
 from .states import sums_gradients_in_fp32, weight_bytes
 
 #: Bytes of a gradient summed in fp32.
@@ -42,7 +42,7 @@ def data_s(job: Job, layout: LayoutLike, held: StageParameters, forward_s: Any, 
     ring = group(job, whole, layout.tensor)
     traffic = _traffic(job, layout, ring, held.shared)
     if job.model.is_moe:
-        own = group(job, whole / layout.expert, layout.tensor * layout.expert)
+        own = group(job, expert_replicas(layout), layout.expert * layout.expert_tensor)
         traffic = traffic + _traffic(job, layout, own, held.experts)
     messages = np.ceil(held.shared / layout.virtual_pipeline / _bucket(job, layout, ring))
     once = _once_a_step_s(job, layout, traffic, messages, forward_s, backward_s)
