@@ -23,6 +23,7 @@ class Rates:
 
     product_fraction: float
     product_fp8_fraction: float
+    stack_share: float
     weight_gradient_share: float
     misaligned_share: float
     product_start_s: float
@@ -39,11 +40,13 @@ class Rates:
     collective_start_s: float
     collective_member_s: float
     hop_s: float
+    tensor_overlap: float
+    permute_share: float
+    all_to_all_share: float
     step_start_s: float
     overlap_cost: float
     usual_achievable_fraction: float
     cross_socket_share: float
-    ring_exposed_share: float
     send_exposed_share: float
     fetch_overlap: float
     fetch_exposed_share: float

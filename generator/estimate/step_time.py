@@ -67,18 +67,18 @@ def _per_layer(job: Job, layout: LayoutLike) -> tuple[dict[str, Any], Any]:
         if share == 0:
             continue
         time = compute.layer_time(job, layout, moe=moe)
-        talk = communication.layer_communication(job, layout, time.attention_core_s, time.column_gradient_s)
+        talk = communication.layer_communication(job, layout, time, moe=moe)
         again = np.where(
             layout.recompute == Recompute.FULL,
             time.forward_s,
-            np.where(layout.recompute == Recompute.SELECTIVE, time.attention_core_s, 0.0),
+            np.where(layout.recompute == Recompute.SELECTIVE, time.core.forward_s, 0.0),
         )
         parts = {
             "compute": time.forward_s + time.backward_s,
             "recompute": again,
             "tensor": talk.tensor_s,
             "context": talk.context_s,
-            "expert": talk.expert_s if moe else 0.0,
+            "expert": talk.expert_s,
         }
         total = {key: total[key] + share * parts[key] for key in total}
         backward = backward + share * time.backward_s
