@@ -139,7 +139,7 @@ class Fit:
 
 
 def fit() -> Fit:
-    """Fit all sources, then predict every cluster without itself (linearised at the whole fit, which it is close to)."""
+    """Fit all sources, then predict every cluster without itself (linearised at the whole fit)."""
     rows = usable()
     moved = parameters(rows)
     residuals = Residuals(rows, moved)
@@ -220,9 +220,7 @@ def print_left_out(found: Fit) -> None:
         figures = f"mean {size.mean():6.1%} median {np.median(size):6.1%} bias {np.mean(values):+.1%}"
         print(f"{source:18} n={len(values):4} {figures}")
     whole = np.abs(np.concatenate([np.array(values) for values in errors.values()]))
-    mean, routed = (
-        np.mean([np.abs(values).mean() for values in group.values()]) for group in (errors, experts)
-    )
+    mean, routed = (np.mean([np.abs(values).mean() for values in group.values()]) for group in (errors, experts))
     print(f"mean of sources {mean:.1%}, median row {np.median(whole):.1%}; mixture of experts {routed:.1%}")
 
 

@@ -41,7 +41,10 @@ class LayerTime:
     forward_s: Any
     backward_s: Any
     core: Passes  #: attention's core, which selective recomputation repeats
-    products: Passes  #: matrix products that tensor parallelism cuts
+    products: Passes  #: all matrix products
+    mlp: Passes  #: of these the MLP's or the experts', shared ones included
+    shared: Passes  #: of these the shared experts'
+    latents: Passes  #: of these the products from MLA's latents
 
 
 def stream_s(job: Job, traffic_bytes: Any) -> Any:
@@ -53,7 +56,9 @@ def layer_time(job: Job, layout: LayoutLike, *, moe: bool) -> LayerTime:
     """Seconds of one transformer layer, with a dense MLP or with experts."""
     tokens = local_tokens(job, layout)
     core = _attention_core(job, layout, tokens)
-    products = _attention_products(job, layout, tokens) + _mlp_products(job, layout, tokens, moe=moe)
+    latents, shared = _latent_products(job, layout, tokens), _shared_products(job, layout, tokens, moe=moe)
+    mlp = _mlp_products(job, layout, tokens, moe=moe) + shared
+    products = _attention_products(job, layout, tokens) + latents + mlp
     whole = products + core + _streams(job, layout, tokens, moe=moe)
     launches = _launches(job, layout, moe=moe) * rates(job).launch_s
     return LayerTime(
@@ -61,6 +66,9 @@ def layer_time(job: Job, layout: LayoutLike, *, moe: bool) -> LayerTime:
         backward_s=np.maximum(whole.backward_s, 2 * launches),
         core=core,
         products=products,
+        mlp=mlp,
+        shared=shared,
+        latents=latents,
     )
 
 
@@ -74,42 +82,52 @@ def _launches(job: Job, layout: LayoutLike, *, moe: bool) -> Any:
 
 
 def _attention_products(job: Job, layout: LayoutLike, tokens: Any) -> Passes:
-    """Query, key, value and output projections; MLA goes through its low-rank latents."""
+    """Query, key, value and output projections, or MLA's down to its latents and output."""
     model, tensor = job.model, layout.tensor
     queries, keys, values = attention_widths(model)
     output = linear(job, tokens, values / tensor, model.hidden)
     if not model.is_mla:
         return linear(job, tokens, model.hidden, (queries + 2 * keys) / tensor) + output
-    down = linear(job, tokens, model.hidden, model.q_lora_rank + model.kv_lora_rank + model.qk_rope_head_dim)
+    return linear(job, tokens, model.hidden, model.q_lora_rank + model.kv_lora_rank + model.qk_rope_head_dim) + output
+
+
+def _latent_products(job: Job, layout: LayoutLike, tokens: Any) -> Passes:
+    """MLA's products from its latents to queries, keys and values."""
+    model, tensor = job.model, layout.tensor
+    if not model.is_mla:
+        return Passes(0.0, 0.0)
     up_keys = model.heads * (model.qk_nope_head_dim + model.v_head_dim) / tensor
-    return (
-        down
-        + linear(job, tokens, model.q_lora_rank or model.hidden, queries / tensor)
-        + linear(job, tokens, model.kv_lora_rank, up_keys)
-        + output
-    )
+    queries, _, _ = attention_widths(model)
+    up_queries = linear(job, tokens, model.q_lora_rank or model.hidden, queries / tensor)
+    return up_queries + linear(job, tokens, model.kv_lora_rank, up_keys)
+
+
+def _mlp(job: Job, rows: Any, width: Any, count: Any = 1) -> Passes:
+    """Both products of an MLP, `count` times."""
+    ups = 2 if job.model.gated_mlp else 1
+    return linear(job, rows, job.model.hidden, ups * width, count) + linear(job, rows, width, job.model.hidden, count)
 
 
 def _mlp_products(job: Job, layout: LayoutLike, tokens: Any, *, moe: bool) -> Passes:
-    """The MLP's products; a rank's experts one after the other, each with its share of the tokens (balanced router).
+    """The MLP's products; a rank's experts one after the other, each with its share of the tokens of the busiest rank.
 
     Tensor ranks that don't cut the experts have other tokens each.
     """
     model, tensor, cut = job.model, layout.tensor, layout.expert_tensor
-    ups = 2 if model.gated_mlp else 1
-
-    def mlp(rows: Any, width: Any, count: Any = 1) -> Passes:
-        up = linear(job, rows, model.hidden, ups * width, count)
-        return up + linear(job, rows, width, model.hidden, count)
-
     if not moe:
-        return mlp(tokens, model.ffn / tensor)
+        return _mlp(job, tokens, model.ffn / tensor)
     held = model.experts / layout.expert
     rows = tokens * busiest(job, layout) * (cut / tensor) * model.experts_per_token / held
-    routed = mlp(rows, model.moe_ffn / cut, held)
-    router = linear(job, tokens / sequence_cut(layout), model.hidden, model.experts)
-    shared = mlp(tokens, model.shared_ffn / tensor) if model.shared_ffn else Passes(0.0, 0.0)
-    return routed + router + shared
+    return _mlp(job, rows, model.moe_ffn / cut, held) + linear(
+        job, tokens / sequence_cut(layout), model.hidden, model.experts
+    )
+
+
+def _shared_products(job: Job, layout: LayoutLike, tokens: Any, *, moe: bool) -> Passes:
+    """The shared experts' products."""
+    if not (moe and job.model.shared_ffn):
+        return Passes(0.0, 0.0)
+    return _mlp(job, tokens, job.model.shared_ffn / layout.tensor)
 
 
 def _attention_core(job: Job, layout: LayoutLike, tokens: Any) -> Passes:

@@ -15,7 +15,7 @@ def busiest(job: Job, layout: LayoutLike) -> Any:
     """Tokens of the expert rank that has most, over the mean.
 
     A router without preferences throws `n = tokens * top_k` balls into e ranks: a rank's load has the mean n/e and the
-    variance n/e (1 - 1/e), and the largest of e normal variables lies `sqrt(2 ln e)` standard deviations above the mean.
+    variance n/e (1 - 1/e); the largest of e normal variables lies `sqrt(2 ln e)` standard deviations above the mean.
     **Assumes** the balance that the auxiliary losses aim at; 2 is what a rank has at most when capacity is bounded.
     """
     if not job.model.is_moe:

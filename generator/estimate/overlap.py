@@ -26,8 +26,9 @@ def spread_s(job: Job, communication_s: Any, chunk_pass_s: Any, chunks: Any, apa
     Gradients: chunk c of v is complete after the last micro-batch's backward pass, and `apart` passes lie between two
     chunks', so that `c * apart` passes follow. With R seconds for all chunks, what is left at the end is the largest of
     `(c + 1) R / v - (c * apart + 1) b`, and a chunk's last message. Parameters before the forward passes: the same
-    backwards. **Source**: Megatron-LM core/pipeline_parallel/schedules.py, forward_backward_pipelining_with_interleaving:
-    groups of p micro-batches go through one chunk after the other, so `apart = p`; its buckets never span chunks.
+    backwards. **Source**: Megatron-LM core/pipeline_parallel/schedules.py,
+    forward_backward_pipelining_with_interleaving: groups of p micro-batches go through one chunk after the other, so
+    `apart = p`; its buckets never span chunks.
     **Symbols**: v chunks, b `chunk_pass_s`, `messages` of each chunk.
     """
     own = chunk_pass_s * (1 - 1 / messages)

@@ -12,6 +12,7 @@ from .data_parallel import data_s
 from .layout import Layout, LayoutLike, Offload, Recompute
 from .ledgers import StepTime, Throughput
 from .rates import rates
+from .repeated import repeated_layers, repeated_modules_s
 from .stages import StageParameters, expert_replicas, stage_layers, stage_parameters
 from .states import moment_bytes, sums_gradients_in_fp32, weight_bytes
 
@@ -70,8 +71,8 @@ def _per_layer(job: Job, layout: LayoutLike) -> tuple[dict[str, Any], Any]:
         talk = communication.layer_communication(job, layout, time, moe=moe)
         again = np.where(
             layout.recompute == Recompute.FULL,
-            time.forward_s,
-            np.where(layout.recompute == Recompute.SELECTIVE, time.core.forward_s, 0.0),
+            repeated_layers(job, layout) * time.forward_s,
+            np.where(layout.recompute == Recompute.SELECTIVE, repeated_modules_s(job, layout, time, moe=moe), 0.0),
         )
         parts = {
             "compute": time.forward_s + time.backward_s,
@@ -117,7 +118,8 @@ def _pipeline_s(job: Job, layout: LayoutLike, pace_s: Any) -> Any:
 
 def _own_parameters(layout: LayoutLike, held: StageParameters) -> Any:
     """Parameters that one rank updates."""
-    cut = held.shared / (layout.data * layout.context) + held.experts / expert_replicas(layout)
+    cut = layout.zero_copies * (held.shared / (layout.data * layout.context) + held.experts / expert_replicas(layout))
+    cut = np.minimum(cut, held.shared + held.experts)
     return np.where(layout.zero_stage >= 1, cut, held.shared + held.experts)
 
 
@@ -125,7 +127,8 @@ def _optimizer_s(job: Job, layout: LayoutLike, held: StageParameters) -> Any:
     """The update as memory traffic: gradient, master weight and moments read, all but the gradient written."""
     own = _own_parameters(layout, held)
     per_parameter = 4 + 2 * (4 + moment_bytes(job)) + weight_bytes(job)
-    return np.where(layout.offload == Offload.NONE, compute.stream_s(job, own * per_parameter), 0.0)
+    here = np.where(layout.offload == Offload.NONE, 1.0, 1 - layout.offload_fraction)
+    return here * compute.stream_s(job, own * per_parameter)
 
 
 def _gradient_sum_s(job: Job, layout: LayoutLike, held: StageParameters) -> Any:
@@ -150,7 +153,8 @@ def _offload_s(job: Job, layout: LayoutLike, held: StageParameters, micro_batch_
     update = own * per_node * constants.cpu_adam_s
     m = layout.gradient_accumulation
     gradients = np.where(layout.zero_stage >= 2, m, 1) * copy
-    optimizer = np.where(layout.offload >= Offload.OPTIMIZER, gradients + copy + update, 0.0)
+    moved = layout.offload_fraction * (gradients + copy + update)
+    optimizer = np.where(layout.offload >= Offload.OPTIMIZER, moved, 0.0)
     fetches = m * np.maximum(2 * copy - constants.fetch_overlap * micro_batch_s, constants.fetch_exposed_share * copy)
     return optimizer + np.where(layout.offload == Offload.OPTIMIZER_AND_PARAMETERS, fetches, 0.0)
 
