@@ -249,7 +249,16 @@ def _layout(row: dict[str, str], job: Job) -> Layout | None:
         gradient_accumulation=round(passes),
         recompute=recompute,
         offload=Offload(out),
+        tensor_overlap=row["tensor_overlap"] == "y",
+        expert_overlap=row["expert_overlap"] == "y",
+        zero_copies=_copies(row, data * context),
     )
+
+
+def _copies(row: dict[str, str], replicas: int) -> int:
+    """Copies of what ZeRO shards, for rows that say over how many ranks they do."""
+    shared = _number(row, "zero_group_gpus", replicas)
+    return replicas // shared if 0 < shared < replicas and replicas % shared == 0 else 1
 
 
 def _seconds(row: dict[str, str], job: Job, layout: Layout) -> float | None:

@@ -25,7 +25,7 @@ from dsgen.search.rank import TIME_BAND, ranking
 #: every other column are the same job.
 DECIDED = {
     *("dp", "tp", "pp", "vpp", "cp", "ep", "sequence_parallel", "zero_stage", "zero_group_gpus"),
-    *("offload", "recompute", "micro_batch", "grad_accum"),
+    *("offload", "recompute", "micro_batch", "grad_accum", "expert_overlap", "tensor_overlap"),
 }
 MEASURED = {
     *("id", "step_time_s", "step_time_derived_s", "tflops_per_gpu", "flops_convention"),
