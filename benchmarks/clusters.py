@@ -19,14 +19,14 @@ from __future__ import annotations
 
 from benchmarks.measured import Run
 
-_JOINED = {
+JOINED = {
     "jean-zay": ("bigsci-a100", "bigsci-v100"),
     "nvidia-dgx": ("megatron-2020", "megatron-sc21", "korthikanti", "mt-nlg"),
     "nvidia-nemo": ("mbridge", "mbridge-card", "mbridge-mem", "nemo-longctx"),
     "nvidia-eos": ("megatron-h100",),
     "mosaicml": ("llm-foundry",),
 }
-_OF_SOURCE = {source: cluster for cluster, sources in _JOINED.items() for source in sources}
+_OF_SOURCE = {source: cluster for cluster, sources in JOINED.items() for source in sources}
 
 
 def cluster(run: Run) -> str:

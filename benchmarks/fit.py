@@ -60,13 +60,25 @@ def parameters(rows: Sequence[Run]) -> list[Parameter]:
     """Every constant that has a spread and acts on runs of enough clusters."""
     found: dict[tuple[str, str, float], set[str]] = {}
     for run in rows:
-        for acting in _acting(run):
-            found.setdefault(acting, set()).add(cluster(run))
+        for name, key, spread in _acting(run):
+            if spread > 0 and feeds(run, name):
+                found.setdefault((name, key, spread), set()).add(cluster(run))
     return [
-        Parameter(name, key, spread)
-        for (name, key, spread), clusters in sorted(found.items())
-        if spread > 0 and len(clusters) >= FEWEST_CLUSTERS[constants()[name].by]
+        Parameter(*parameter)
+        for parameter, clusters in sorted(found.items())
+        if len(clusters) >= FEWEST_CLUSTERS[constants()[parameter[0]].by]
     ]
+
+
+def feeds(run: Run, name: str) -> bool:
+    """Whether the run's estimate depends on the constant; asked of those that frameworks, networks and kernels pick."""
+    if constants()[name].by not in ("framework", "network", "kernels"):
+        return True
+    plain, moved = (
+        float(step_time(replace(run.job, calibration=Calibration(factors=factors)), run.layout).total_s)
+        for factors in ((), ((name, 0.9),))
+    )
+    return plain != moved
 
 
 def _acting(run: Run) -> list[tuple[str, str, float]]:
@@ -181,8 +193,9 @@ def _rewrite(block: str, values: dict[tuple[str, str], float]) -> str:
     name = block.partition(":")[0]
 
     def line(match: re.Match[str]) -> str:
-        value = float(match["prior"]) * values.get((name, match["key"]), 1.0)
-        return f"  {match['key']}: {{value: {_figures(value)}, prior: {match['prior']},"
+        moved = values.get((name, match["key"]))
+        value = match["prior"] if moved is None else _figures(float(match["prior"]) * moved)
+        return f"  {match['key']}: {{value: {value}, prior: {match['prior']},"
 
     return re.sub(r"(?m)^  (?P<key>[\w-]+): \{value: \S+, prior: (?P<prior>\S+),", line, block)
 

@@ -54,7 +54,7 @@ def test_chunks_hide_gradients_behind_many_passes() -> None:
 
 
 def test_full_sharding_is_bound_by_the_link_or_by_compute() -> None:
-    """Under ZeRO-3 a slow network is the whole step, a fast one a small part of it, and no share of overlap is fixed."""
+    """Under ZeRO-3 a slow network is the whole step, and a fast one a small part of it."""
     whole = job(**DEEPSPEED)
     layout = {"data": 16, "zero_stage": 3, "micro_batch": 8, "gradient_accumulation": 8}
     fast = step_time(with_network(whole, 100), Layout(**layout))
