@@ -23,7 +23,6 @@ class Rates:
 
     product_fraction: float
     product_fp8_fraction: float
-    stack_share: float
     weight_gradient_share: float
     misaligned_share: float
     product_start_s: float
