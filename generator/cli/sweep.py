@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .options import Request, form_option, job_flags
-from .ranges import MOST_POINTS, Term, first_of, read_time, split_terms, values_of
+from .ranges import MOST_POINTS, Term, axis_of, first_of, read_time, split_terms
 
 if TYPE_CHECKING:
     from ..job.records import Job
@@ -27,19 +27,17 @@ _AT_MOST = click.FloatRange(min=0, min_open=True)
 def sweep(request: Request, terms: tuple[Term, ...], within: float | None, at_most: float | None, form: str) -> None:
     """Plan the job in SPEC at many values of one or two keys: gpus=512..2048, tensor=1..8, precision=bf16,fp8.
 
-    VALUES is a list A,B,C or a range: A..B doubles, for gpus and nodes in whole nodes, eight counts to a doubling;
-    A..B:STEP adds; A..B:x4 multiplies. At most 200 points.
+    VALUES is a list A,B,C or a range. A..B doubles; of gpus and nodes it has up to eight counts to a doubling, of whole
+    nodes. A..B:STEP adds, A..B:x4 multiplies. At most 200 points.
     """
-    from ..search.sweep import Axis, Goal  # here, to save start-up time
+    from ..search.sweep import Goal  # here, to save start-up time
     from ..search.sweep import sweep as plan_points
     from .exits import ExitStatus
     from .loading import JobLoader
 
     loader = JobLoader(request)
     job = loader.unchecked({term.path: first_of(term) for term in terms})
-    read = [(term, *values_of(term, job.cluster.accelerators_per_node)) for term in terms]
-    unit = {"gpus": job.cluster.accelerators_per_node}
-    axes = [Axis(path=t.path, values=values, unit=unit.get(t.path, 1) if open_ else None) for t, values, open_ in read]
+    axes = [axis_of(term, job) for term in terms]
     _check_size(axes)
     goal = None if within is at_most is None else Goal(within_s=within, at_most=at_most)
     _check_goal(job, axes, goal)
