@@ -15,19 +15,21 @@ from .infeasible import explain_infeasible
 from .plan import Infeasible, Plan, SearchResult
 from .rank import complexity, ranking
 from .reasons import Reasons
+from .refine import refined
 
 
-def search(job: Job, *, top: int = 10) -> SearchResult | Infeasible:
+def search(job: Job, *, top: int = 10, bold: bool = False) -> SearchResult | Infeasible:
     """The `top` best plans of `job`, or why there is none and what would make one possible.
 
+    `bold` ranks by the middle of the estimates, however far they are from measured runs.
     Exhaustive and deterministic: every layout that satisfies the identities and the pins is enumerated, and every one
     that breaks no rule is estimated.
     """
     started = time.perf_counter()
-    found = feasible_layouts(job)
+    found = refined(job, feasible_layouts(job), bold=bold)
     if not len(found.layouts):
         return explain_infeasible(job, found)
-    rows = ranking(job, found.layouts, found.total_s, found.required_bytes, top)
+    rows = ranking(job, found.layouts, found.total_s, found.required_bytes, top, bold=bold)
     elapsed = time.perf_counter() - started
     why = Reasons(job, found.layouts, found.total_s)
     plans = tuple(make_plan(job, found.layouts[row], why=why.of(row)) for row in rows)
