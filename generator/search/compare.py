@@ -110,6 +110,9 @@ class Comparison:
             return self._memory_saved(difference)
         if self.overruled:
             return f"; the job pins {', '.join(self.overruled)}"
+        known = difference.theirs.uncertainty.evidence
+        if known.octaves > difference.ours.uncertainty.evidence.octaves and known.beyond:
+            return f"; extrapolated, so ranked by the slow end of what is likely: {', '.join(known.beyond)}"
         if theirs.offload != Offload.NONE and ours.offload == Offload.NONE:
             return f"; offload has to save {OFFLOAD_MARGIN:.0%} to be chosen, because its time is the least certain"
         if complexity(job, theirs) > complexity(job, ours):

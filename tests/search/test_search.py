@@ -271,3 +271,15 @@ def test_part_of_a_node_grows_within_it() -> None:
     )
     assert isinstance(result, Infeasible)
     assert [s.value for s in result.suggestions if s.path == "gpus"] == [2]
+
+
+@pytest.mark.parametrize("example", ["llama-3.1-8b-long-context", "llama-2-13b-offload", "llama-3.1-405b-h100"])
+def test_what_is_faster_by_the_estimate_says_why_it_was_not_chosen(example: str) -> None:
+    """A reason that names a shorter step time says what makes it less certain, where more than the order is."""
+    result = dsgen.search(dsgen.load_job(f"examples/{example}.yaml"), top=1)
+    found = [part for reason in result.plans[0].reasons for part in reason.split("step time ")[-1].split(", with ")]
+    faster = [part for part in found if " -" in part]
+    assert faster
+    for part in faster:
+        close = int(part.split(" -")[1].split("%")[0]) <= 100 * TIME_BAND
+        assert close or "extrapolated)" in part or "offload)" in part
