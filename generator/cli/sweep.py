@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import Request, form_option, job_flags
+from .options import Request, bold_option, form_option, job_flags
 from .ranges import MOST_POINTS, Term, axis_of, first_of, read_time, split_terms
 
 if TYPE_CHECKING:
@@ -23,8 +23,11 @@ _AT_MOST = click.FloatRange(min=0, min_open=True)
 @job_flags
 @click.option("--within", metavar="TIME", callback=read_time, help="Name the smallest that trains within 30d, 12h, ...")
 @click.option("--at-most", metavar="PRICE", type=_AT_MOST, help="Name the smallest that costs at most so much.")
+@bold_option
 @form_option("table", "json", "csv")
-def sweep(request: Request, terms: tuple[Term, ...], within: float | None, at_most: float | None, form: str) -> None:
+def sweep(
+    request: Request, terms: tuple[Term, ...], within: float | None, at_most: float | None, bold: bool, form: str
+) -> None:
     """Plan the job in SPEC at many values of one or two keys: gpus=512..2048, tensor=1..8, precision=bf16,fp8.
 
     VALUES is a list A,B,C or a range. A..B doubles; of gpus and nodes it has up to eight counts to a doubling, of whole
@@ -41,7 +44,7 @@ def sweep(request: Request, terms: tuple[Term, ...], within: float | None, at_mo
     _check_size(axes)
     goal = None if within is at_most is None else Goal(within_s=within, at_most=at_most)
     _check_goal(job, axes, goal)
-    found = plan_points(loader.checked, axes, goal)
+    found = plan_points(loader.checked, axes, goal, bold=bold)
     _print(found, form)
     if found.smallest() is None if goal else all(point.plan is None for point in found.points):
         raise click.exceptions.Exit(ExitStatus.INFEASIBLE)

@@ -145,14 +145,14 @@ class Comparison:
         }
 
 
-def compare(job: Job, asked: Asked, ours: Plan | None) -> Comparison:
+def compare(job: Job, asked: Asked, ours: Plan | None, *, bold: bool = False) -> Comparison:
     """The best layout with the `asked` keys, over the job's own pins, beside `ours`, the job's best plan.
 
     Where no such layout is legal and fits: the one that comes nearest, with the rules that it breaks.
     """
     pinned = replace(job, pins=replace(job.pins, **asked))
     found = _nearest_to(pinned)
-    theirs = best_plan(pinned, found)
+    theirs = best_plan(pinned, found, bold=bold)
     if theirs is None and found.nearest is not None:
         theirs = make_plan(pinned, found.nearest)
     findings = _obstacles(pinned, found) if theirs is None else _errors(theirs.findings)

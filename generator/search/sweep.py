@@ -118,13 +118,13 @@ class Sweep:
         }
 
 
-def sweep(load: Load, axes: Sequence[Axis], goal: Goal | None = None) -> Sweep:
+def sweep(load: Load, axes: Sequence[Axis], goal: Goal | None = None, *, bold: bool = False) -> Sweep:
     """Plan the job at every combination of values.
 
     With a goal, and one key whose values have counts in between: also at those between the smallest that meets it and
     the one before; of these, only those with a plan become points.
     """
-    points = [_point(load, axes, values) for values in product(*(axis.values for axis in axes))]
+    points = [_point(load, axes, values, bold) for values in product(*(axis.values for axis in axes))]
     counts = axes[0].counts
     if goal is None or len(axes) > 1 or counts is None:
         return _sorted(axes, points, goal)
@@ -134,7 +134,7 @@ def sweep(load: Load, axes: Sequence[Axis], goal: Goal | None = None) -> Sweep:
             more := _between(counts, tried, axes[0].place(met.values[axes[0].path]))
         ):
             tried |= set(more)
-            points += [point for value in more if (point := _planned(load, axes, (value,))) is not None]
+            points += [point for value in more if (point := _planned(load, axes, (value,), bold)) is not None]
     return _sorted(axes, points, goal)
 
 
@@ -152,18 +152,18 @@ def _between(counts: Counts, tried: Iterable[float], met: float) -> list[int]:
     return legal[:: -(-len(legal) // _BETWEEN)] if legal else []
 
 
-def _planned(load: Load, axes: Sequence[Axis], chosen: tuple[Value, ...]) -> Point | None:
+def _planned(load: Load, axes: Sequence[Axis], chosen: tuple[Value, ...], bold: bool) -> Point | None:
     """The point at some values, if it has a plan."""
     values = {axis.path: value for axis, value in zip(axes, chosen, strict=True)}
     try:
         job = load(values)
     except InvalidJob:
         return None
-    plan = best_plan(job, feasible_layouts(job))
+    plan = best_plan(job, feasible_layouts(job), bold=bold)
     return None if plan is None else Point(values=values, plan=plan)
 
 
-def _point(load: Load, axes: Sequence[Axis], chosen: tuple[Value, ...]) -> Point:
+def _point(load: Load, axes: Sequence[Axis], chosen: tuple[Value, ...], bold: bool) -> Point:
     values = {axis.path: value for axis, value in zip(axes, chosen, strict=True)}
     try:
         job = load(values)
@@ -171,7 +171,7 @@ def _point(load: Load, axes: Sequence[Axis], chosen: tuple[Value, ...]) -> Point
         error = next(finding for finding in invalid.findings if finding.severity is Severity.ERROR)
         return Point(values=values, plan=None, rule=error.rule, message=error.message)
     found = feasible_layouts(job)
-    plan = best_plan(job, found)
+    plan = best_plan(job, found, bold=bold)
     if plan is not None:
         return Point(values=values, plan=plan)
     rule, nearest = binding_rule(job, found)
