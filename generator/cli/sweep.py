@@ -69,7 +69,8 @@ def _check_goal(job: Job, axes: list[Axis], goal: Goal | None) -> None:
     elif not timed:
         raise click.UsageError("training.duration is missing; add --set training.duration.tokens=300B")
     elif goal.at_most is not None and not priced and all(axis.path != "cluster" for axis in axes):
-        raise click.UsageError(f"cluster.price_per_node_hour is missing: {job.cluster.name} has no price; add it")
+        name = job.cluster.name
+        raise click.UsageError(f"{name} has no price; add --set cluster.price_per_node_hour=98, with your own")
 
 
 def _print(found: Sweep, form: str) -> None:

@@ -11,8 +11,9 @@ from ..job.records import Job
 from ..version import __version__
 from .counts import Counts
 from .feasible import feasible_layouts
-from .infeasible import best_plan, binding_rule
+from .infeasible import binding_rule
 from .plan import Plan
+from .suggestions import best_plan
 
 #: Counts that are tried at once between two neighbours to find the smallest.
 _BETWEEN = 16

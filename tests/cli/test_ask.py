@@ -180,7 +180,7 @@ def test_sweep_reads_standard_input_once() -> None:
         (("gpus=8,16", "--within", "3d", "--set", "training.duration=null"), "training.duration is missing"),
         (
             ("gpus=8,16", "--at-most", "9", "--set", "cluster.price_per_node_hour=null"),
-            "price_per_node_hour is missing",
+            "add --set cluster.price_per_node_hour=",
         ),
     ],
 )

@@ -294,3 +294,17 @@ def test_what_is_faster_by_the_estimate_says_why_it_was_not_chosen(monkeypatch: 
     assert re.search(r"with none -\d+% \(recompute, extrapolated\)", reason)
     bold = Reasons(small, found.layouts, found.total_s, bold=True).of(row)
     assert not any("extrapolated" in reason for reason in bold[1:])
+
+
+@pytest.mark.parametrize(
+    ("duration", "steps", "tokens"),
+    [({"steps": 10}, 10, 10 * 35 * 2048), ({"tokens": 35 * 2048 * 7}, 7, 35 * 2048 * 7)],
+)
+def test_estimate_counts_the_batch_that_it_trains(duration: dict[str, int], steps: int, tokens: int) -> None:
+    """Where the pins miss the global batch, tokens and steps of the run are those of the batch of the layout."""
+    pins = {"layout__micro_batch": 5, "layout__gradient_accumulation": 7, "layout__data": 1}
+    plan = dsgen.estimate(job(**pins, training__duration=duration))
+    assert plan.layout.global_batch == 35
+    assert plan.run is not None
+    assert (plan.run.steps, plan.run.tokens) == (steps, tokens)
+    assert plan.throughput.tokens_per_s == pytest.approx(35 * 2048 / plan.step_time.total_s)
