@@ -72,6 +72,12 @@ def judged_time(job: Job, layouts: Layouts, total_s: Floats) -> Floats:
     return judged
 
 
+def slow_time(job: Job, layouts: Layouts, judged_s: Floats) -> Floats:
+    """The judged time at the slow end of what is still likely: the further from measured runs, the later."""
+    slow: Floats = judged_s * extrapolated(octaves_beyond(job, layouts, len(layouts)))
+    return slow
+
+
 def likely_time(job: Job, layouts: Layouts, total_s: Floats, top: int, *, bold: bool = False) -> Floats:
     """The judged time where that is at the slow end of what is still likely: the further from measured runs, the later.
 
@@ -88,8 +94,7 @@ def likely_time(job: Job, layouts: Layouts, total_s: Floats, top: int, *, bold: 
             1 + TIME_BAND
         ):
             break
-        rows = layouts.take(block)
-        likely[block] = judged[block] * extrapolated(octaves_beyond(job, rows, len(rows)))
+        likely[block] = slow_time(job, layouts.take(block), judged[block])
     return likely
 
 

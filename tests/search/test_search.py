@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import re
+import sys
 from collections import Counter
 from dataclasses import fields, replace
 
@@ -20,7 +22,8 @@ from dsgen.rules.registry import FIT_RULES, LAYOUT_RULES
 from dsgen.search.enumerate import STAGES, enumerate_legal
 from dsgen.search.feasible import feasible_layouts
 from dsgen.search.plan import Infeasible, SearchResult
-from dsgen.search.rank import TIME_BAND, judged_time
+from dsgen.search.rank import TIME_BAND, Floats, judged_time
+from dsgen.search.reasons import Reasons
 from tests.jobs import job
 
 JOBS = {
@@ -276,6 +279,26 @@ def test_part_of_a_node_grows_within_it() -> None:
     )
     assert isinstance(result, Infeasible)
     assert [s.value for s in result.suggestions if s.path == "gpus"] == [2]
+
+
+def test_what_is_faster_by_the_estimate_says_why_it_was_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value with which a step would be shorter, but less certain, is said to be extrapolated."""
+
+    def slow_time(_: Job, layouts: Layouts, judged_s: Floats) -> Floats:
+        """Nothing like layouts without recomputation was ever measured."""
+        slower: Floats = judged_s * np.where(layouts.recompute == Recompute.NONE, 2.0, 1.0)
+        return slower
+
+    monkeypatch.setattr(sys.modules["dsgen.search.reasons"], "slow_time", slow_time)
+    small = job()
+    found = feasible_layouts(small)
+    full = np.flatnonzero(found.layouts.recompute == Recompute.FULL)
+    row = int(full[np.argmin(found.total_s[full])])
+    cautious = Reasons(small, found.layouts, found.total_s).of(row)
+    (reason,) = (reason for reason in cautious if reason.startswith("recompute: full"))
+    assert re.search(r"with none -\d+% \(recompute, extrapolated\)", reason)
+    bold = Reasons(small, found.layouts, found.total_s, bold=True).of(row)
+    assert not any("extrapolated" in reason for reason in bold[1:])
 
 
 @pytest.mark.parametrize(
