@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..estimate.evidence import octaves_beyond
 from ..estimate.layout import LayoutLike, Layouts, Offload, Recompute
-from ..estimate.uncertainty import extrapolated, ordering_band
+from ..estimate.uncertainty import ordering_band, slow_end
 from ..job.records import Job
 
 #: Two estimates closer than this fraction are equal: so far the model can't tell which layout of one job is the faster
@@ -74,7 +74,7 @@ def judged_time(job: Job, layouts: Layouts, total_s: Floats) -> Floats:
 
 def slow_time(job: Job, layouts: Layouts, judged_s: Floats) -> Floats:
     """The judged time at the slow end of what is still likely: the further from measured runs, the later."""
-    slow: Floats = judged_s * extrapolated(octaves_beyond(job, layouts, len(layouts)))
+    slow: Floats = judged_s * slow_end(job, layouts, octaves_beyond(job, layouts, len(layouts)))
     return slow
 
 
