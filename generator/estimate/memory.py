@@ -65,7 +65,7 @@ def stage_memory(job: Job, layout: LayoutLike, stage: Any) -> dict[str, Any]:
     rows = vocabulary_rows(job, layout)
     output = (stage == layout.pipeline - 1) * workspace.output_bytes(job, layout, rows)
     embedding = _first_gradient_bytes(job, layout, stage, rows)
-    buckets = _bucket_bytes(job, layout, count.shared + count.experts)
+    buckets = bucket_bytes(job, layout, count.shared + count.experts)
     buffers = buckets + _gathered_bytes(job, layout, count, rows)
     reduction, step, net = _end_bytes(job, layout, count, states["gradients_bytes"])
     # These never meet: logits end the forward pass, a layer's workspace and then, with a micro-batch less in flight,
@@ -112,7 +112,7 @@ def _first_gradient_bytes(job: Job, layout: LayoutLike, stage: Any, rows: Any) -
     return np.maximum((stage == 0) * table, boundary.conversion_bytes(job, layout, widest))
 
 
-def _bucket_bytes(job: Job, layout: LayoutLike, parameters: Any) -> Any:
+def bucket_bytes(job: Job, layout: LayoutLike, parameters: Any) -> Any:
     """DeepSpeed's buckets that gradients are reduced through.
 
     **Source**: DeepSpeed 0.19.8: `setup_buckets` allocates them whole (stage_1_and_2.py), twice where communication
