@@ -32,7 +32,8 @@ def reduction_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> An
     **Source**: runtime/engine.py, `allreduce_bucket`: gradients are copied into one tensor, by half a billion elements.
     A larger flat gradient of BF16_Optimizer is its own bucket; smaller, it is copied with that of the parameters
     without weight decay, which a training script of its own may not tell apart. Its fp32 sums are then sent in bf16.
-    ZeRO 2 makes the new micro-batch's share (stage_1_and_2.py, get_flat_partition) before it adds it.
+    ZeRO 2 makes the new micro-batch's share (stage_1_and_2.py, get_flat_partition) before it adds it, but not to fp32
+    sums of 16-bit gradients.
     """
     if not job.framework.runs("DeepSpeed engine"):
         return 0.0 * parameters / d
@@ -40,15 +41,31 @@ def reduction_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> An
     small = (parameters <= _REDUCED_AT_ONCE) & (not job.framework.runs("own script"))
     joined = np.where(small, np.where(stage == 0, element, _FP32), 0) + np.where(stage == 0, 0, element)
     apart = element * np.minimum(parameters, _REDUCED_AT_ONCE)
-    share = np.where((stage == 2) & (layout.gradient_accumulation > 1), element * parameters / d, 0)
+    adds = (stage == 2) & (layout.gradient_accumulation > 1) & (element == _summed(job))
+    share = np.where(adds, element * parameters / d, 0)
     return np.where(flat, joined * parameters, np.where(stage == 0, apart, share))
+
+
+def _summed(job: Job) -> int:
+    """Bytes of a sum of gradients."""
+    return _FP32 if sums_gradients_in_fp32(job) else weight_bytes(job)
+
+
+def sent_bytes(job: Job, layout: LayoutLike, bucket: Any) -> Any:
+    """Device bytes of the copy in which ZeRO 1 and 2 send a `bucket` of elements; ZeRO 1's pipeline fills another.
+
+    **Source**: runtime/zero/stage_1_and_2.py, `allreduce_and_copy_with_multiple_ranks`; reduce_gradients.
+    """
+    sharded = (layout.zero_stage == 1) | (layout.zero_stage == 2)
+    ours = sharded & np.logical_not(has_flat_gradients(job, layout)) & job.framework.runs("DeepSpeed engine")
+    return np.where(ours, (_summed(job) + np.where(layout.pipeline > 1, weight_bytes(job), 0)) * bucket, 0.0)
 
 
 def step_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> Any:
     """Device bytes of gradients in the forms that the update of a rank's `parameters` asks for, beside the share.
 
-    **Source**: the share is kept by tensor, flattened, and converted (stage_1_and_2.py, step); stage 3 does so by
-    sub-group (stage3.py, _prepare_fp32_grad_for_sub_group); without ZeRO, gradients are converted one by one, then
+    **Source**: the share is kept by tensor, flattened, and converted (stage_1_and_2.py, step), fp32 sums
+    are read in place; stage 3 does so by sub-group (stage3.py, _prepare_fp32_grad_for_sub_group); without ZeRO, gradients are converted one by one, then
     flattened (fp16/fused_optimizer.py, step). BF16_Optimizer reads its fp32 sums in place.
     """
     half = job.training.precision != "fp32"
@@ -58,11 +75,12 @@ def step_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> Any:
     if not job.framework.runs("DeepSpeed engine"):
         return 0.0 * share
     element, stage, flat = weight_bytes(job), layout.zero_stage, has_flat_gradients(job, layout)
-    narrow = 0 if half and sums_gradients_in_fp32(job) else element
+    narrow = element if element == _summed(job) else 0
+    converted = _FP32 if element < _FP32 and narrow else 0
     bytes_ = np.where(
         stage >= 3,
-        (_FP32 + narrow) * np.minimum(share, _SUB_GROUP),
-        np.where(stage >= 1, (_FP32 + narrow) * share, 2 * _FP32 * half * parameters),
+        (_FP32 if not narrow else converted + narrow) * np.minimum(share, _SUB_GROUP),
+        np.where(stage >= 1, (converted + narrow) * share, 2 * _FP32 * half * parameters),
     )
     bytes_ = np.where(flat, np.where(stage == 0, _FP32 * share, 0), bytes_)
     return np.where(layout.offload >= Offload.OPTIMIZER, 0, bytes_)
@@ -70,9 +88,8 @@ def step_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> Any:
 
 def freed_bytes(job: Job, layout: LayoutLike, share: Any, gradients: Any) -> Any:
     """Device bytes of `gradients` that are gone in the update: ZeRO 1 keeps a `share` of the parameters alone."""
-    summed = _FP32 if sums_gradients_in_fp32(job) else weight_bytes(job)
     whole = (layout.zero_stage == 1) & np.logical_not(has_flat_gradients(job, layout))
-    kept = np.where(layout.offload >= Offload.OPTIMIZER, 0, summed * share)
+    kept = np.where(layout.offload >= Offload.OPTIMIZER, 0, _summed(job) * share)
     return np.where(whole & job.framework.runs("DeepSpeed engine"), np.maximum(gradients - kept, 0), 0)
 
 

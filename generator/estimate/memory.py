@@ -10,7 +10,7 @@ import numpy as np
 
 from ..job.records import Job
 from . import activations, boundary, model_size, workspace
-from .buckets import bucket_elements, layer_elements, max_live_elements
+from .buckets import bucket_elements, layer_elements, max_live_elements, prefetch_elements
 from .layout import Layout, LayoutLike, Offload
 from .ledgers import Memory
 from .rates import rates
@@ -66,8 +66,10 @@ def stage_memory(job: Job, layout: LayoutLike, stage: Any) -> dict[str, Any]:
     output = (stage == layout.pipeline - 1) * workspace.output_bytes(job, layout, rows)
     embedding = _first_gradient_bytes(job, layout, stage, rows)
     buckets = bucket_bytes(job, layout, count.shared + count.experts)
-    buffers = buckets + _gathered_bytes(job, layout, count, rows)
     reduction, step, net = _end_bytes(job, layout, count, states["gradients_bytes"])
+    sent = boundary.sent_bytes(job, layout, bucket_elements(job, layout))
+    reduction = reduction + sent + embedding * (layout.zero_stage == 2)
+    buffers = buckets + sent * (layout.zero_stage == 2) + _gathered_bytes(job, layout, count, rows)
     # These never meet: logits end the forward pass, a layer's workspace and then, with a micro-batch less in flight,
     # the first parameter's gradient follow in the backward pass; reduction and update have no activations.
     forward = stored + np.maximum(backward, output)
@@ -133,15 +135,18 @@ def _gathered_bytes(job: Job, layout: LayoutLike, count: StageParameters, rows: 
     """Parameters that ZeRO-3 and FSDP gather.
 
     **Source**: DeepSpeed 0.19.8, partitioned_param_coordinator.py: every use of a module prefetches a further bucket,
-    until as many elements as stage3_max_live_parameters are gathered; the largest module is gathered whole. FSDP holds
-    the layer in use and the one prefetched.
+    until as many elements as stage3_max_live_parameters are gathered; the largest module is gathered whole. What a
+    bucket's last parameter fills arrives in one tensor and is copied apart (partition_parameters.py,
+    AllGatherCoalescedHandle). FSDP holds the layer in use and the one prefetched.
     """
     element = weight_bytes(job)
     alone = (layout.data * layout.context == 1) & (layout.offload != Offload.OPTIMIZER_AND_PARAMETERS)
     table = workspace.table_gradient_bytes(job, rows)
     if job.framework.runs("DeepSpeed engine"):
         live = element * np.minimum(max_live_elements(job, layout), count.shared + count.experts)
-        gathered = np.maximum(live, np.maximum(table, workspace.weight_gradient_bytes(job, layout)))
+        widest = workspace.weight_gradient_bytes(job, layout)
+        arriving = np.minimum(element * prefetch_elements(job, layout) + widest, live)
+        gathered = np.maximum(live + arriving, np.maximum(table, widest))
     else:
         gathered = 2 * np.maximum(element * layer_elements(job.model) / layout.tensor, table)
     return np.where((layout.zero_stage >= 3) & np.logical_not(alone), gathered, 0.0)

@@ -161,8 +161,11 @@ def main(runs_path: str, results_path: str) -> None:
     sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # type: ignore[attr-defined]
     runs = json.loads(Path(runs_path).read_text())
     world = runs[0]["world"]
-    os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE=str(world), MASTER_ADDR="localhost", MASTER_PORT="29500")
-    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=world)
+    rank = world // runs[0]["stages"] - 1  # the last replica of the first stage: it holds its share the longest
+    os.environ.update(RANK=str(rank), LOCAL_RANK="0", WORLD_SIZE=str(world))
+    os.environ.update(MASTER_ADDR="localhost", MASTER_PORT="29500")
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
     deepspeed.comm.init_distributed(dist_backend="gloo", auto_mpi_discovery=False)
     Path(results_path).write_text(json.dumps([count(run) for run in runs]))
 

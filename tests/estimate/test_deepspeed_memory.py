@@ -71,7 +71,8 @@ def runs() -> Iterator[Run]:
         if stage == 1:  # the Trainer's two groups, with and without weight decay
             yield Run(world, stage, "bf16", "fp32", accumulation, framework="huggingface")
     for world, (stage, precision, sums) in product(
-        (2, 8), ((0, "bf16", "same"), (0, "fp16", "same"), (0, "fp32", "fp32"), (1, "bf16", "fp32"), (1, "fp16", "same"))
+        (2, 8),
+        ((0, "bf16", "same"), (0, "fp16", "same"), (0, "fp32", "fp32"), (1, "bf16", "fp32"), (1, "fp16", "same")),
     ):
         yield Run(world, stage, precision, sums, 3, stages=2)
 
