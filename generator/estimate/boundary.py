@@ -64,9 +64,9 @@ def sent_bytes(job: Job, layout: LayoutLike, bucket: Any) -> Any:
 def step_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> Any:
     """Device bytes of gradients in the forms that the update of a rank's `parameters` asks for, beside the share.
 
-    **Source**: the share is kept by tensor, flattened, and converted (stage_1_and_2.py, step), fp32 sums
-    are read in place; stage 3 does so by sub-group (stage3.py, _prepare_fp32_grad_for_sub_group); without ZeRO, gradients are converted one by one, then
-    flattened (fp16/fused_optimizer.py, step). BF16_Optimizer reads its fp32 sums in place.
+    **Source**: the share is kept by tensor, flattened, and converted (stage_1_and_2.py, step), but fp32 sums are read
+    in place; stage 3 does so by sub-group (stage3.py, _prepare_fp32_grad_for_sub_group); without ZeRO, gradients are
+    converted one by one, then flattened (fp16/fused_optimizer.py, step). BF16_Optimizer's sums are read in place.
     """
     half = job.training.precision != "fp32"
     share = parameters / d

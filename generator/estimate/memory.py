@@ -14,7 +14,7 @@ from .buckets import bucket_elements, layer_elements, max_live_elements, prefetc
 from .layout import Layout, LayoutLike, Offload
 from .ledgers import Memory
 from .rates import rates
-from .stages import StageParameters, in_flight, stage_layers, stage_parameters, vocabulary_rows
+from .stages import StageParameters, expert_replicas, in_flight, stage_layers, stage_parameters, vocabulary_rows
 from .states import has_flat_gradients, host_bytes, state_bytes, sums_gradients_in_fp32, weight_bytes
 
 _FP32 = 4
@@ -87,10 +87,15 @@ def stage_memory(job: Job, layout: LayoutLike, stage: Any) -> dict[str, Any]:
     }
 
 
+def _sharers(layout: LayoutLike) -> tuple[Any, Any]:
+    """Ranks over which a parameter's states are sharded: of what all replicas share, and of an expert."""
+    group, experts = layout.data * layout.context, expert_replicas(layout)
+    return group / layout.zero_copies, experts / np.minimum(layout.zero_copies, experts)
+
+
 def _states(job: Job, layout: LayoutLike, count: StageParameters) -> dict[str, Any]:
     """Model states by kind."""
-    group = layout.data * layout.context
-    shared, experts = state_bytes(job, layout, group), state_bytes(job, layout, group / layout.expert)
+    shared, experts = (state_bytes(job, layout, sharers) for sharers in _sharers(layout))
     return {
         f"{name}_bytes": count.shared * getattr(shared, name) + count.experts * getattr(experts, name)
         for name in ("parameters", "gradients", "optimizer")
@@ -99,8 +104,7 @@ def _states(job: Job, layout: LayoutLike, count: StageParameters) -> dict[str, A
 
 def _end_bytes(job: Job, layout: LayoutLike, count: StageParameters, gradients: Any) -> tuple[Any, Any, Any]:
     """What a step's end needs beside the states: copies to reduce, to update, and those less the gradients gone."""
-    group = layout.data * layout.context
-    parts = ((group, count.shared), (group / layout.expert, count.experts))
+    parts = tuple(zip(_sharers(layout), (count.shared, count.experts), strict=True))
     reduction = sum(boundary.reduction_bytes(job, layout, d, held) for d, held in parts)
     step = sum(boundary.step_bytes(job, layout, d, held) for d, held in parts)
     share = sum(held / d for d, held in parts)
@@ -174,7 +178,7 @@ def _whole(job: Job, layout: LayoutLike, staged: dict[str, Any]) -> Memory:
 def _host_bytes_per_node(job: Job, layout: LayoutLike) -> Any:
     """Host memory of a full node, by the fullest pipeline stage (its ranks may share the node)."""
     count = stage_parameters(job, layout, 0 * layout.pipeline)
-    group = layout.data * layout.context
-    share = count.shared / group + count.experts * layout.expert / group
+    shared, experts = _sharers(layout)
+    share = count.shared / shared + count.experts / experts
     world = layout.data * layout.tensor * layout.pipeline * layout.context
     return host_bytes(job, layout, share) * np.minimum(job.cluster.accelerators_per_node, world)

@@ -102,7 +102,8 @@ def _deepspeed(job: Job, layout: LayoutLike, d: Any) -> StateBytes:
     """DeepSpeed's optimizers, by ZeRO stage, while micro-batches run.
 
     **Source**: DeepSpeed 0.19.8: 16-bit sums are the weights' own gradients at stages 0 and 1; fp32 sums replace them,
-    but in BF16_Optimizer, which holds both (runtime/bf16_optimizer.py). Counted with the engine itself
+    but in BF16_Optimizer, which holds both (runtime/bf16_optimizer.py). ZeRO++'s hpZ keeps a second, 16-bit copy over
+    fewer ranks (partition_parameters.py, ds_secondary_tensor). Counted with the engine itself
     (tests/estimate/test_deepspeed_memory.py).
     """
     element, stage, flat = weight_bytes(job), layout.zero_stage, has_flat_gradients(job, layout)
@@ -112,8 +113,9 @@ def _deepspeed(job: Job, layout: LayoutLike, d: Any) -> StateBytes:
     sharded = (stage >= 2) | ((stage == 1) & reduces_at_once(layout) & np.logical_not(flat))
     master = np.where((stage >= 1) | half, _FP32, 0)
     extra = _FP8_WEIGHT_CACHE if job.training.precision == "fp8" else 0
+    second = np.where(layout.zero_hpz > 1, element / layout.zero_hpz, 0)
     return StateBytes(
-        parameters=np.where(stage >= 3, element / d, element) + extra,
+        parameters=np.where(stage >= 3, element / d + second, element) + extra,
         gradients=np.where(sharded, summed / d, whole),
         optimizer=(master + moment_bytes(job)) / np.where((stage >= 1) | flat, d, 1),
     )
@@ -127,6 +129,7 @@ def _offloaded(job: Job, layout: LayoutLike, held: StateBytes) -> StateBytes:
     """
     out = layout.offload >= Offload.OPTIMIZER
     parameters_out = layout.offload == Offload.OPTIMIZER_AND_PARAMETERS
+    stays = np.where(out, 1.0 - layout.offload_fraction, 1.0)
     gradients = held.gradients
     if job.framework.runs("DeepSpeed engine"):
         wide = weight_bytes(job) < _FP32 and sums_gradients_in_fp32(job)
@@ -136,7 +139,7 @@ def _offloaded(job: Job, layout: LayoutLike, held: StateBytes) -> StateBytes:
     return StateBytes(
         parameters=np.where(parameters_out, 0, held.parameters),
         gradients=gradients,
-        optimizer=np.where(out, 0, held.optimizer),
+        optimizer=held.optimizer * stays,
     )
 
 
@@ -156,4 +159,4 @@ def host_bytes(job: Job, layout: LayoutLike, parameters: Any) -> Any:
         optimizer + element,
         np.where(layout.offload == Offload.OPTIMIZER, optimizer, 0),
     )
-    return parameters * per_parameter * rates(job).pinned_memory_factor
+    return parameters * per_parameter * layout.offload_fraction * rates(job).pinned_memory_factor

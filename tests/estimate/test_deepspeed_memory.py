@@ -60,6 +60,10 @@ class Run(NamedTuple):
         return "-".join(map(str, self))
 
 
+#: Stage, precision and sums under a pipeline.
+PIPED = [(0, "bf16", "same"), (0, "fp16", "same"), (0, "fp32", "fp32"), (1, "bf16", "fp32"), (1, "fp16", "same")]
+
+
 def runs() -> Iterator[Run]:
     """Every combination that the engine accepts: fp32 sums are bf16's, and ZeRO's."""
     for world, stage, accumulation in product((2, 8), range(4), (1, 3)):
