@@ -19,6 +19,8 @@ _HALF = 2
 _REDUCED_AT_ONCE = 500_000_000
 #: Elements that stage 3 updates at a time: `sub_group_size`'s default (runtime/zero/config.py).
 _SUB_GROUP = 1_000_000_000
+#: DeepSpeed's releases that surely send ZeRO's buckets for several ranks at once (use_multi_rank_bucket_allreduce).
+_SENDS_COPIES = (0, 13)
 #: torch's own AdamW over lists of tensors: what published runs used, never what we launch.
 _FOREACH_ADAMW = "adamw-foreach"
 #: It holds the square root of the second moments and the denominator, in fp32 (torch 1.13,
@@ -58,7 +60,8 @@ def sent_bytes(job: Job, layout: LayoutLike, bucket: Any) -> Any:
     """
     sharded = (layout.zero_stage == 1) | (layout.zero_stage == 2)
     ours = sharded & np.logical_not(has_flat_gradients(job, layout)) & job.framework.runs("DeepSpeed engine")
-    return np.where(ours, (_summed(job) + np.where(layout.pipeline > 1, weight_bytes(job), 0)) * bucket, 0.0)
+    copied = _summed(job) * (job.deepspeed_version >= _SENDS_COPIES)
+    return np.where(ours, (copied + np.where(layout.pipeline > 1, weight_bytes(job), 0)) * bucket, 0.0)
 
 
 def step_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> Any:
