@@ -15,7 +15,7 @@ from .layout import Layout, LayoutLike, Offload
 from .ledgers import Memory
 from .rates import rates
 from .stages import StageParameters, expert_replicas, in_flight, stage_layers, stage_parameters, vocabulary_rows
-from .states import has_flat_gradients, host_bytes, state_bytes, sums_gradients_in_fp32, weight_bytes
+from .states import has_flat_gradients, host_bytes, state_bytes, sums_gradients_in_fp32, trained_share, weight_bytes
 
 _FP32 = 4
 _GATHERS_IN_PLACE = (0, 13)  #: DeepSpeed's first release with pull request 4705
@@ -104,7 +104,8 @@ def _states(job: Job, layout: LayoutLike, count: StageParameters) -> dict[str, A
 
 def _end_bytes(job: Job, layout: LayoutLike, count: StageParameters, gradients: Any) -> tuple[Any, Any, Any]:
     """What a step's end needs beside the states: copies to reduce, to update, and those less the gradients gone."""
-    parts = tuple(zip(_sharers(layout), (count.shared, count.experts), strict=True))
+    trained = trained_share(job)
+    parts = tuple(zip(_sharers(layout), (trained * count.shared, trained * count.experts), strict=True))
     reduction = sum(boundary.reduction_bytes(job, layout, d, held) for d, held in parts)
     step = sum(boundary.step_bytes(job, layout, d, held) for d, held in parts)
     share = sum(held / d for d, held in parts)

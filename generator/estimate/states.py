@@ -8,11 +8,18 @@ from typing import Any
 import numpy as np
 
 from ..job.records import Job
+from . import model_size
 from .layout import LayoutLike, Offload
 from .rates import rates
 
 #: Optimizer moments in bytes per parameter: two fp32 moments, or SGD's one momentum.
-MOMENT_BYTES = {"adamw": 8, "adam": 8, "lamb": 8, "sgd": 4, "adamw-foreach": 8}
+MOMENT_BYTES = {
+    **dict.fromkeys(("adamw", "adam", "lamb", "adamw-foreach"), 8),
+    "sgd": 4,
+    # A byte each, and an fp32 scale for 256 elements (bitsandbytes 0.45, functional.py, quantize_blockwise).
+    "adamw-8bit": 2 * (1 + 4 / 256),
+}
+_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
 _FP32 = 4
 _HALF = 2
 #: Transformer Engine keeps an fp8 weight and its transpose between micro-batches.
@@ -42,8 +49,26 @@ def sums_gradients_in_fp32(job: Job) -> bool:
 
 def moment_bytes(job: Job) -> float:
     """Bytes per parameter of the optimizer's moments."""
-    whole = MOMENT_BYTES[job.training.optimizer]
-    return whole * weight_bytes(job) / _FP32 if job.training.moment_dtype == "same" else whole
+    whole, kept = MOMENT_BYTES[job.training.optimizer], job.training.moment_dtype
+    return whole * (weight_bytes(job) if kept == "same" else _BYTES[kept or "fp32"]) / _FP32
+
+
+def is_precision_aware(job: Job) -> bool:
+    """Whether Megatron-LM's optimizer is the precision-aware one, which the types of its states ask for."""
+    kept = (job.training.moment_dtype, job.training.master_dtype)
+    return job.framework.runs("Megatron-LM") and any(dtype is not None for dtype in kept)
+
+
+def master_bytes(job: Job) -> int:
+    """Bytes per parameter of the optimizer's own copy of 16-bit weights.
+
+    **Source**: Megatron-LM core_v0.16.1, core/optimizer/optimizer_config.py, store_param_remainders: beside bf16
+    weights the precision-aware optimizer keeps only the 16 bits that they lack of fp32, unless their type is fp8.
+    """
+    if job.training.master_dtype == "fp16":
+        return _HALF
+    remainders = is_precision_aware(job) and job.training.precision != "fp16" and not job.training.fp8_parameters
+    return _HALF if remainders and job.training.moment_dtype != "same" else _FP32
 
 
 def state_bytes(job: Job, layout: LayoutLike, d: Any) -> StateBytes:
@@ -53,7 +78,7 @@ def state_bytes(job: Job, layout: LayoutLike, d: Any) -> StateBytes:
     4 + 16/d in fp16, 8 + 8/d in fp32); of DeepSpeed's, see below.
     """
     if job.framework.runs("DeepSpeed engine"):
-        return _offloaded(job, layout, _deepspeed(job, layout, d))
+        return _adapted(job, layout, _offloaded(job, layout, _deepspeed(job, layout, d)))
     return _offloaded(job, layout, _megatron(job, layout.zero_stage, d))
 
 
@@ -61,6 +86,7 @@ def _megatron(job: Job, stage: Any, d: Any) -> StateBytes:
     """Megatron's optimizer: whole on every rank, distributed from stage 1, or FSDP's.
 
     bf16 gradients go with the precision-aware optimizer, which reads them as they are; fp16 ones are copied to fp32.
+    fp8 parameters are their own cache: a byte, and one for the transpose.
     """
     moments = moment_bytes(job)
     cut, cut_gradients, cut_parameters = (np.where(stage >= least, d, 1) for least in (1, 2, 3))
@@ -68,10 +94,11 @@ def _megatron(job: Job, stage: Any, d: Any) -> StateBytes:
         return StateBytes(parameters=_FP32 / cut_parameters, gradients=_FP32 / cut_gradients, optimizer=moments / cut)
     fp16 = job.training.precision == "fp16"
     gradients = _FP32 if sums_gradients_in_fp32(job) else _HALF
-    master = _FP32 + (_FP32 if fp16 else 0)
+    master = master_bytes(job) + (_FP32 if fp16 else 0)
     cache = _FP8_WEIGHT_CACHE if job.training.precision == "fp8" else 0
+    kept = _HALF / cut_parameters + cache
     return StateBytes(
-        parameters=_HALF / cut_parameters + cache,
+        parameters=1 / cut_parameters + 1 if job.training.fp8_parameters else kept,
         gradients=gradients / cut_gradients,
         optimizer=(master + moments) / cut,
     )
@@ -140,6 +167,38 @@ def _offloaded(job: Job, layout: LayoutLike, held: StateBytes) -> StateBytes:
         parameters=np.where(parameters_out, 0, held.parameters),
         gradients=gradients,
         optimizer=held.optimizer * stays,
+    )
+
+
+#: Bytes of a 4-bit weight: half, and an 8-bit scale for 64 weights with an fp32 one for 256 of those.
+#: **Source**: 2305.14314 sec 3 (QLoRA: NormalFloat and double quantization).
+_NF4 = 0.5 + 1 / 64 + 4 / (64 * 256)
+
+
+def _adapted(job: Job, layout: LayoutLike, held: StateBytes) -> StateBytes:
+    """With adapters, only they have gradients and states, in bytes per parameter of the frozen model.
+
+    **Assumes** that embedding, head and norms stay in 16 bits where the layers' weights are quantized (Transformers,
+    bitsandbytes), and that adapters are computed in the weights' type.
+    """
+    lora = job.training.lora
+    if lora is None:
+        return held
+    trained = trained_share(job)
+    quantized = model_size.linear_parameters(job.model) / model_size.parameter_count(job.model)
+    saved = quantized * (1 - _NF4 / weight_bytes(job)) if lora.quantized_base else 0.0
+    return StateBytes(
+        parameters=held.parameters * (1 - saved + trained),
+        gradients=held.gradients * trained,
+        optimizer=held.optimizer * trained,
+    )
+
+
+def trained_share(job: Job) -> float:
+    """Parameters that are trained over those of the model: 1 without adapters."""
+    lora = job.training.lora
+    return (
+        1.0 if lora is None else model_size.adapter_parameters(job.model, lora) / model_size.parameter_count(job.model)
     )
 
 

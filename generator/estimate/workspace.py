@@ -69,12 +69,17 @@ def weight_gradient_bytes(job: Job, layout: LayoutLike) -> Any:
         widest = ups * model.moe_ffn * model.experts / (layout.expert * layout.expert_tensor)
     else:
         widest = ups * model.ffn / layout.tensor + 0 * layout.expert
-    return weight_bytes(job) * model.hidden * widest
+    return weight_bytes(job) * model.hidden * widest * (not freezes_weights(job))
+
+
+def freezes_weights(job: Job) -> bool:
+    """Whether no whole weight has a gradient, or comes to life in 16 bits: adapters alone are trained."""
+    return job.training.lora is not None and not job.training.lora.quantized_base
 
 
 def table_gradient_bytes(job: Job, rows: Any) -> Any:
     """The embedding's or head's gradient before it is added, `rows` being the vocabulary rows of one rank."""
-    return weight_bytes(job) * (job.model.embedding_width or job.model.hidden) * rows
+    return weight_bytes(job) * (job.model.embedding_width or job.model.hidden) * rows * (job.training.lora is None)
 
 
 def logit_bytes(job: Job) -> float:
