@@ -12,7 +12,7 @@ from .layout import Layout, LayoutLike, Offload, Recompute
 from .ledgers import StepTime, Throughput
 from .rates import rates
 from .stages import StageParameters, expert_replicas, stage_layers, stage_parameters
-from .states import moment_bytes, weight_bytes
+from .states import master_bytes, moment_bytes, trained_share, weight_bytes
 
 
 def step_time(job: Job, layout: LayoutLike) -> StepTime:
@@ -113,9 +113,10 @@ def _own_parameters(layout: LayoutLike, held: StageParameters) -> Any:
 
 def _optimizer_s(job: Job, layout: LayoutLike, held: StageParameters) -> Any:
     """The update as memory traffic: gradient, master weight and moments read, all but the gradient written."""
-    own = _own_parameters(layout, held)
-    per_parameter = 4 + 2 * (4 + moment_bytes(job)) + weight_bytes(job)
-    return np.where(layout.offload == Offload.NONE, compute.stream_s(job, own * per_parameter), 0.0)
+    here = np.where(layout.offload == Offload.NONE, 1.0, 1.0 - layout.offload_fraction)
+    own = _own_parameters(layout, held) * here * trained_share(job)
+    per_parameter = 4 + 2 * (master_bytes(job) + moment_bytes(job)) + weight_bytes(job)
+    return compute.stream_s(job, own * per_parameter)
 
 
 def _gradient_sum_s(job: Job, layout: LayoutLike, held: StageParameters) -> Any:
@@ -129,7 +130,7 @@ def _gradient_sum_s(job: Job, layout: LayoutLike, held: StageParameters) -> Any:
 
 def _offload_s(job: Job, layout: LayoutLike, held: StageParameters, micro_batch_s: Any) -> Any:
     """Copies over the host link and the CPU's optimizer step, and parameter fetches that compute doesn't hide."""
-    own, constants = _own_parameters(layout, held), rates(job)
+    own, constants = _own_parameters(layout, held) * layout.offload_fraction * trained_share(job), rates(job)
     link = job.cluster.accelerator.pcie_bytes_per_s * constants.pcie_fraction
     copy = own * weight_bytes(job) / link
     world = layout.data * layout.tensor * layout.pipeline * layout.context
