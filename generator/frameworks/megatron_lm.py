@@ -13,6 +13,7 @@ from ..catalog import Model
 from ..estimate.communication import sends_tokens_once_per_node
 from ..estimate.layout import Layout, Offload, Recompute
 from ..estimate.stages import counts_embedding_as_layer, shortens_last_stage, stage_layers
+from ..estimate.states import is_precision_aware
 from ..job.framework import Framework
 from ..job.records import Job
 from ..search.plan import Plan
@@ -205,8 +206,28 @@ def _compute_group(job: Job) -> ArgumentGroup:
             "--fp16": precision == "fp16",
             "--bf16": precision in ("bf16", "fp8"),
             "--fp8-format": "hybrid" if precision == "fp8" else None,
+            "--fp8-param-gather": job.training.fp8_parameters,
             "--attention-backend": flash if job.training.attention == "flash" else "unfused",
             "--cross-entropy-loss-fusion": job.training.cross_entropy != "unfused",
+        },
+    )
+
+
+def _states_group(job: Job, layout: Layout) -> ArgumentGroup:
+    """Types of gradients and optimizer states; fp32 is every option's default."""
+    training = job.training
+    narrow = training.precision in ("bf16", "fp8") and training.gradient_dtype == "same"
+    aware = is_precision_aware(job)
+    moments = training.moment_dtype if training.moment_dtype != "fp32" else None
+    return group(
+        "types of gradients and optimizer states",
+        {
+            "--grad-reduce-in-bf16": narrow,
+            "--use-precision-aware-optimizer": aware or layout.offload != Offload.NONE,
+            "--main-grads-dtype": "bf16" if narrow and aware else None,
+            "--main-params-dtype": training.master_dtype if training.master_dtype != "fp32" else None,
+            "--exp-avg-dtype": moments,
+            "--exp-avg-sq-dtype": moments,
         },
     )
 
@@ -222,7 +243,9 @@ def _memory_group(layout: Layout) -> ArgumentGroup:
             "--recompute-method": "uniform" if full else None,
             "--recompute-num-layers": 1 if full else None,
             "--optimizer-cpu-offload": offload,
-            "--use-precision-aware-optimizer": offload,
+            "--optimizer-offload-fraction": layout.offload_fraction
+            if offload and layout.offload_fraction < 1
+            else None,
             "--overlap-cpu-optimizer-d2h-h2d": offload,
         },
     )
@@ -259,6 +282,7 @@ def program(plan: Plan) -> Program:
         megatron.batch_group(job, layout),
         _compute_group(job),
         _memory_group(layout),
+        _states_group(job, layout),
         megatron.optimizer_group(job),
         megatron.length_group(job),
     )
@@ -269,7 +293,7 @@ FRAMEWORK: Final = Framework(
     name="megatron-lm",
     software=frozenset({"Megatron-LM", "Megatron layers"}),
     script="pretrain_gpt.py",
-    only={"kernels": "fused", "gradient_dtype": "fp32"},
+    only={"kernels": "fused"},
     exit_option=megatron.EXIT_OPTION,
     fused=True,
     packs_attention=True,
