@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,6 +82,9 @@ def model_of(facts: Facts) -> Model:
         experts=experts,
         experts_per_token=facts.number("top", "--moe-router-topk" if run.is_lm else "--topk", 2) or 1,
         moe_ffn=moe_ffn or 0 if experts else 0,
+        sliding_window=_window(facts),
+        attention_sinks=_has_sinks(facts),
+        kv_lora_rank=1 if facts.flag("latent", "--multi-latent-attention") else 0,
         source=run.path,
     )
 
@@ -100,6 +104,18 @@ def _kv_heads(facts: Facts, heads: int | None) -> int | None:
     if heads and facts.run.sure("--group-query-attention"):
         facts.learn("kv_heads")
     return heads
+
+
+def _window(facts: Facts) -> int | None:
+    """Tokens of local attention: `--window-size (127,0)` is the query's and 127 before it."""
+    found = re.fullmatch(r"\(?\s*(\d{1,9})\s*,\s*0\s*\)?", str(facts.run.value("--window-size")))
+    if facts.run.sure("--window-size", "--softmax-type"):
+        facts.learn("window", "--window-size")
+    return int(found[1]) + 1 if found else None
+
+
+def _has_sinks(facts: Facts) -> bool:
+    return facts.run.value("--softmax-type", "vanilla") in ("learnable", "off-by-one")
 
 
 def _experts(facts: Facts) -> int:

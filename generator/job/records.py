@@ -49,6 +49,8 @@ class Training:
     gradient_dtype: str | None = None  #: fp32 | same (as the weights): what gradients are summed in
     moment_dtype: str | None = None  #: fp32 | same (as the weights): what the optimizer's moments are kept in
     bucket_elements: int | None = None  #: of ZeRO's reduce and all-gather buckets
+    quantized_weights: bool = False  #: ZeRO++: parameters are gathered in 8 bits (qwZ)
+    quantized_gradients: bool = False  #: ZeRO++: gradients are reduced in 4 bits (qgZ)
 
     @property
     def tokens_per_step(self) -> int:

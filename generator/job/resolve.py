@@ -160,6 +160,8 @@ def _training(training: Data, model: Model, accelerator: Accelerator) -> Trainin
         weight_decay=float(training.get("weight_decay", 0.1)),
         gradient_clipping=float(training.get("gradient_clipping", 1.0)),
         **{key: training.get(key) for key in ("kernels", "cross_entropy", "gradient_dtype")},
+        quantized_weights=bool(training.get("quantized_weights")),
+        quantized_gradients=bool(training.get("quantized_gradients")),
     )
 
 

@@ -19,6 +19,7 @@ from ..estimate.layout import DEFAULTS, FIELDS, LayoutLike, Layouts, Offload, Re
 from ..findings import Severity
 from ..job.records import Job
 from ..rule import Rule
+from ..rules.layout.context_heads import exchanges_heads_only
 from ..rules.layout.pins import pinned_values
 from ..rules.numbers import divisors
 from ..rules.run import binding_rules
@@ -67,6 +68,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("sequence_parallel", None, lambda job, _: (0, 1)),
     Variable("expert", None, lambda job, _: divisors(job.model.experts) if job.model.is_moe else (1,)),
     Variable("expert_tensor", "tensor", _expert_cuts),
+    Variable("context_heads", "context", lambda job, context: (context if exchanges_heads_only(job) else 1,)),
     Variable("offload", None, lambda job, _: tuple(o.value for o in Offload)),
     Variable("recompute", None, lambda job, _: tuple(r.value for r in Recompute)),
     Variable("virtual_pipeline", "pipeline", _chunk_counts),
