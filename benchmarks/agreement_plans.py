@@ -131,7 +131,7 @@ def plans(count: int, frameworks: tuple[str, ...]) -> Iterator[Plan]:
     for job in jobs(20 * count, chance, frameworks):
         found = legal_layouts(job, draw)
         for _ in range(min(8, len(found), count - made)):
-            layout = min((found[row] for row in draw.integers(0, len(found), 12)), key=lambda l: _rarity(l, seen))
+            layout = min((found[row] for row in draw.integers(0, len(found), 12)), key=lambda x: _rarity(x, seen))
             seen.update(knobs_of(layout))
             made += 1
             yield make_plan(job, layout)
