@@ -12,24 +12,24 @@ from ..sources import deepspeed, derived
 FIRST_AUTOTP_WITH_STAGE_3 = (0, 19, 4)
 _ASSERTION_OF_0_19_3 = "deepspeedai/DeepSpeed deepspeed/runtime/engine.py:634 @ 0.19.3 (an assertion, gone in 0.19.4)"
 
+_FSDP = "NVIDIA/Megatron-LM megatron/core/distributed/fsdp: sharding with tensor, context and expert parallelism only"
+
 _older_autotp = autotp_layouts(
     "zero_stage", "tensor", applies=lambda job: job.deepspeed_version < FIRST_AUTOTP_WITH_STAGE_3
 )
 _lamb = layouts("zero_stage", applies=lambda job: job.training.optimizer == "lamb")
 
 
-@lm_layouts("zero_stage").rule(
-    "MLM042", ERROR, "silent", derived("the distributed optimizer shards optimizer states only")
-)
-def megatron_shards_states_only(job: Job, layout: LayoutLike) -> Judgement:
-    """The ZeRO stage is 0 or 1 in Megatron-LM, whose distributed optimizer shards optimizer states only.
+@lm_layouts("zero_stage", "pipeline").rule("MLM042", ERROR, "silent", _FSDP)
+def megatron_fsdp_has_one_stage(job: Job, layout: LayoutLike) -> Judgement:
+    """With a pipeline in Megatron-LM, the ZeRO stage is 0 or 1: stages 2 and 3 are Megatron FSDP's.
 
-    Prevents: No error: the stage would be 1 all the same, and gradients and parameters would not be sharded as planned.
-    Fix: set layout.zero_stage to 1, or use framework: megatron-deepspeed"""
-    yield layout.zero_stage <= 1
-    says = job.says("zero_stage", layout.zero_stage)
-    message = f"{says} is not available with {job.says('framework', job.framework)}: at most 1"
-    yield message, f"use {job.says('zero_stage', 1)} (the distributed optimizer)"
+    Prevents: No error: Megatron FSDP would gather and reduce the model again for every micro-batch of every stage.
+    Fix: set layout.zero_stage to 1, or layout.pipeline to 1"""
+    yield (layout.zero_stage <= 1) | (layout.pipeline == 1)
+    stage, pipeline = job.says("zero_stage", layout.zero_stage), job.says("pipeline", layout.pipeline)
+    message = f"{stage} with {pipeline} gathers the model again for every micro-batch: at most 1 with a pipeline"
+    yield message, f"use {job.says('zero_stage', 1)} (the distributed optimizer), or {job.says('pipeline', 1)}"
 
 
 @_older_autotp.rule("ZERO041", ERROR, "init", _ASSERTION_OF_0_19_3)
