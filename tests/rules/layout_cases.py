@@ -192,6 +192,12 @@ OVERLAP = {
     "MLM126": case(
         job(model=MOE),
         {"recompute": SELECTIVE, "expert_overlap": True},
+        {"recompute": Recompute.FULL, "expert_overlap": True},
+        "recompute: full",
+    ),
+    "MLM135": case(
+        job(model=MOE),
+        {"recompute": SELECTIVE, "expert_overlap": True},
         {"recompute": SELECTIVE, "recompute_modules": Modules.MOE | Modules.MLP, "expert_overlap": True},
         "recompute_modules: moe",
     ),

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from ...findings import ERROR, Violations
 from ...job.records import Job
-from ..numbers import neighbours
 from ..planned import jobs, violation
 from ..sources import deepspeed_now, derived
 
@@ -47,17 +46,3 @@ def quantized_values_are_half(job: Job) -> Violations:
             message = f"training.{job.says(key, True)} with {job.says('precision', precision)}: DeepSpeed {mine}"
             message += " reads the bits as fp16"
             yield violation(job, f"/training/{key}", message, f"use {job.says('precision', 'fp16')}, or remove {key}")
-
-
-@jobs.rule("ZERO089", ERROR, "init", deepspeed_now("utils/groups.py:738"))
-def quantized_gradients_fill_nodes(job: Job) -> Violations:
-    """With quantized gradients, which are exchanged within a node first, the GPUs fill whole nodes.
-
-    Prevents: `num_gpus not equal to device per node, cannot initialize All-To-All`, or ranks without a group
-    Fix: use whole nodes"""
-    per_node = job.cluster.accelerators_per_node
-    if job.training.quantized_gradients and job.gpus > per_node and job.gpus % per_node:
-        message = f"training.{job.says('quantized_gradients', True)} with {job.gpus} GPUs, which are not a multiple of"
-        message += f" the {per_node} of a node"
-        hint = f"use {job.says('gpus', *neighbours(per_node, job.gpus))}"
-        yield violation(job, "/training/quantized_gradients", message, hint)

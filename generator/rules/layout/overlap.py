@@ -136,20 +136,30 @@ def expert_overlap_needs_interleaving(job: Job, layout: LayoutLike) -> Judgement
     yield message, f"use {job.says('virtual_pipeline', '2')} or more, or {_off(job, 'expert_overlap')}"
 
 
-@lm_layouts("expert_overlap", "recompute", "recompute_modules").rule(
-    "MLM126", ERROR, "init", megatron_lm(f"{_CONFIG}:3021-3032"), Arguments()
-)
-def expert_overlap_recomputes_parts(job: Job, layout: LayoutLike) -> Judgement:
-    """Expert overlap recomputes neither whole layers nor whole MoE layers, whose parts it schedules one by one.
+@lm_layouts("expert_overlap", "recompute").rule("MLM126", ERROR, "init", megatron_lm(f"{_CONFIG}:3021"), Arguments())
+def expert_overlap_keeps_layers(job: Job, layout: LayoutLike) -> Judgement:
+    """Expert overlap does not recompute whole layers, whose parts it schedules one by one.
 
-    Prevents: Megatron-LM stops at start: disable full recomputation, or moe in recompute_modules.
+    Prevents: Megatron-LM stops at start: disable full recomputation.
     Fix: set layout.recompute to selective or none, or expert_overlap to false"""
+    yield implies(layout.expert_overlap, layout.recompute != Recompute.FULL)
+    full = job.says("recompute", Recompute.FULL)
+    message = f"{job.says('expert_overlap', True)} with {full} is refused"
+    yield message, f"use {job.says('recompute', Recompute.NONE)}, or {_off(job, 'expert_overlap')}"
+
+
+@lm_layouts("expert_overlap", "recompute", "recompute_modules").rule(
+    "MLM135", ERROR, "init", megatron_lm(f"{_CONFIG}:3030 (core_v0.16.1 has no such check)"), Arguments()
+)
+def expert_overlap_keeps_moe_layers(job: Job, layout: LayoutLike) -> Judgement:
+    """Expert overlap does not recompute whole MoE layers: their all-to-alls would run twice, one of them alone.
+
+    Prevents: Megatron-LM stops at start: disable moe in recompute_modules.
+    Fix: leave moe out of layout.recompute_modules, or set expert_overlap to false"""
     layers = (layout.recompute == Recompute.SELECTIVE) & (layout.recompute_modules & Modules.MOE > 0)
-    yield implies(layout.expert_overlap, np.logical_not((layout.recompute == Recompute.FULL) | layers))
-    what = job.says("recompute", layout.recompute)
-    if layout.recompute != Recompute.FULL:
-        what = f"{job.says('recompute_modules', 'moe')}"
-    yield f"{job.says('expert_overlap', True)} with {what} is refused", _off(job, "expert_overlap")
+    yield implies(layout.expert_overlap, np.logical_not(layers))
+    given = f"{job.says('expert_overlap', True)} with {job.says('recompute_modules', 'moe')}"
+    yield f"{given} is refused", _off(job, "expert_overlap")
 
 
 @_precise.rule("MLM127", ERROR, "init", megatron_lm(f"{_CONFIG}:3035"), Arguments())
