@@ -239,8 +239,8 @@ def joined(blocks: Iterable[Layouts]) -> Layouts:
 
 def _by_stage(rules: Iterable[Rule]) -> dict[str, list[Rule]]:
     """The rules that remove layouts, by the variable with which all that they read is known."""
-    order = {name: place for place, name in enumerate(STAGES)} | {"gradient_accumulation": len(STAGES) - 1}
-    order |= dict.fromkeys(DEFAULTS, 0)
+    order = dict.fromkeys(DEFAULTS, 0) | {name: place for place, name in enumerate(STAGES)}
+    order["gradient_accumulation"] = len(STAGES) - 1
     stages: dict[str, list[Rule]] = {}
     for rule in rules:
         if rule.severity is Severity.ERROR:

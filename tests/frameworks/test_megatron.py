@@ -252,3 +252,40 @@ def test_programs_are_deterministic() -> None:
     for tree in TREES:
         plan = make_plan(make_job(tree, DEEPSEEK), THREE_D)
         assert program_for(plan) == program_for(plan)
+
+
+KNOBS = Layout(
+    data=8, tensor=4, context=8, expert=4, zero_stage=1, gradient_accumulation=4, sequence_parallel=True, zero_copies=2
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "options"),
+    [
+        ({"tensor_overlap": True}, {"--tp-comm-overlap": True}),
+        ({"expert_overlap": True}, {"--overlap-moe-expert-parallel-comm": True, "--delay-wgrad-compute": True}),
+        ({"context_heads": 8}, {"--cp-comm-type": ["a2a"]}),
+        (
+            {"context_heads": 2},
+            {"--cp-comm-type": ["a2a+p2p"], "--hierarchical-context-parallel-sizes": [2, 4]},
+        ),
+        ({"zero_copies": 4}, {"--num-distributed-optimizer-instances": 4}),
+        ({"expert_tensor": 2}, {"--expert-tensor-parallel-size": 2}),
+    ],
+)
+def test_each_knob_has_its_options(changes: dict[str, Any], options: dict[str, Any]) -> None:
+    """A knob adds its own options and changes no other; neighbouring context ranks are the first level."""
+    job = make_job("megatron-lm", MIXTRAL, generation="hopper")
+    plain, turned = (
+        parsed(program_for(make_plan(job, layout)), "megatron-lm") for layout in (KNOBS, replace(KNOBS, **changes))
+    )
+    assert {name: value for name, value in turned.items() if plain.get(name) != value} == options
+    assert plain.keys() <= turned.keys()
+
+
+def test_overlapped_experts_have_queues_of_their_own() -> None:
+    """One hardware queue would run the all-to-all behind the other micro-batch's compute."""
+    job = make_job("megatron-lm", MIXTRAL, generation="hopper")
+    name = "CUDA_DEVICE_MAX_CONNECTIONS"
+    assert program_for(make_plan(job, KNOBS)).environment[name] == "1"
+    assert program_for(make_plan(job, replace(KNOBS, expert_overlap=True))).environment[name] == "32"
