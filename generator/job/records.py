@@ -39,7 +39,7 @@ class Training:
     precision: str  #: fp32 | fp16 | bf16 | fp8
     optimizer: str  #: adamw | adam | lamb | sgd
     attention: str  #: flash | unfused
-    duration_tokens: float | None
+    duration_tokens: float | None  #: with the spec's global batch, where the spec says steps
     learning_rate: float
     weight_decay: float
     gradient_clipping: float
@@ -51,6 +51,7 @@ class Training:
     bucket_elements: int | None = None  #: of ZeRO's reduce and all-gather buckets
     quantized_weights: bool = False  #: ZeRO++: parameters are gathered in 8 bits (qwZ)
     quantized_gradients: bool = False  #: ZeRO++: gradients are reduced in 4 bits (qgZ)
+    duration_steps: int | None = None  #: where the spec gives the duration so
 
     @property
     def tokens_per_step(self) -> int:

@@ -16,6 +16,7 @@ from dsgen.frameworks import FRAMEWORKS
 from dsgen.job.text import text_of
 from dsgen.rule import findings_of
 from dsgen.rules.files.megatron.as_job import RULES
+from dsgen.rules.files.registry import all_file_rules
 
 SHAPE = "--num-layers 24 --hidden-size 64 --num-attention-heads 4"
 
@@ -135,3 +136,16 @@ def test_foreign_arguments_are_judged_by_the_rules_of_plans(options: str, rule: 
     """What a planned layout may not do, a script may not either; and what is not known is not judged."""
     assert rule in broken(options)
     assert not {"MLM131", "MLM132", "MLM133"} & broken(f"{options} --cp-comm-type allgather")
+
+
+def test_gathers_beside_the_optimizers_step_need_chunks_and_plain_checkpoints() -> None:
+    """A gather needs no interleaving; one beside the optimizer's step does, and --ckpt-format torch."""
+
+    def refused(options: str) -> bool:
+        both = f"{SHAPE} --overlap-grad-reduce --overlap-param-gather --use-distributed-optimizer {options}"
+        return "MLM020" in {finding.rule for finding in findings_of(all_file_rules(), submission_of(both))}
+
+    later, chunks = "--overlap-param-gather-with-optimizer-step", "--num-virtual-stages-per-pipeline-rank 2"
+    assert not refused("")
+    assert refused(later) and refused(f"{later} {chunks}") and refused(f"{later} --ckpt-format torch")
+    assert not refused(f"{later} {chunks} --ckpt-format torch")
