@@ -140,8 +140,9 @@ def refusal_of(tree: Path, *, engine: str | None = None) -> Callable[..., str | 
 
     def refusal(line: str, world: int, environment: Mapping[str, str] | None = None) -> str | None:
         sys.argv = ["pretrain_gpt.py", *line.split()]
-        os.environ.update(WORLD_SIZE=str(world), RANK="1", CUDA_DEVICE_MAX_CONNECTIONS="1")
-        os.environ.update(environment or {})
+        os.environ.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)
+        os.environ.update({"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if environment is None else environment)
+        os.environ.update(WORLD_SIZE=str(world), RANK="1")
         quiet = io.StringIO()
         try:
             with contextlib.redirect_stderr(quiet), contextlib.redirect_stdout(quiet):
