@@ -82,9 +82,7 @@ def model_of(facts: Facts) -> Model:
         experts=experts,
         experts_per_token=facts.number("top", "--moe-router-topk" if run.is_lm else "--topk", 2) or 1,
         moe_ffn=moe_ffn or 0 if experts else 0,
-        sliding_window=_window(facts),
-        attention_sinks=_has_sinks(facts),
-        kv_lora_rank=1 if facts.flag("latent", "--multi-latent-attention") else 0,
+        **_attention(facts),
         source=run.path,
     )
 
@@ -106,16 +104,17 @@ def _kv_heads(facts: Facts, heads: int | None) -> int | None:
     return heads
 
 
-def _window(facts: Facts) -> int | None:
-    """Tokens of local attention: `--window-size (127,0)` is the query's and 127 before it."""
-    found = re.fullmatch(r"\(?\s*(\d{1,9})\s*,\s*0\s*\)?", str(facts.run.value("--window-size")))
-    if facts.run.sure("--window-size", "--softmax-type"):
+def _attention(facts: Facts) -> dict[str, Any]:
+    """Windows, sinks and latents; `--window-size (127,0)` is the query's token and 127 before it."""
+    run = facts.run
+    window = re.fullmatch(r"\(?\s*(\d{1,9})\s*,\s*0\s*\)?", str(run.value("--window-size")))
+    if run.sure("--window-size", "--softmax-type"):
         facts.learn("window", "--window-size")
-    return int(found[1]) + 1 if found else None
-
-
-def _has_sinks(facts: Facts) -> bool:
-    return facts.run.value("--softmax-type", "vanilla") in ("learnable", "off-by-one")
+    return {
+        "sliding_window": int(window[1]) + 1 if window else None,
+        "attention_sinks": run.value("--softmax-type", "vanilla") in ("learnable", "off-by-one"),
+        "kv_lora_rank": 1 if facts.flag("latent", "--multi-latent-attention") else 0,
+    }
 
 
 def _experts(facts: Facts) -> int:

@@ -138,12 +138,19 @@ def _expert_group(job: Job, layout: Layout) -> ArgumentGroup:
             "--moe-grouped-gemm": grouped,
             "--moe-token-dispatcher-type": "flex" if once else "alltoall",
             "--moe-enable-deepep": once,
-            "--expert-model-parallel-size": layout.expert,
-            "--expert-tensor-parallel-size": layout.expert_tensor,
-            "--overlap-moe-expert-parallel-comm": bool(layout.expert_overlap),
-            "--delay-wgrad-compute": bool(layout.expert_overlap),
+            **_expert_parallel_options(layout),
         },
     )
+
+
+def _expert_parallel_options(layout: Layout) -> Mapping[str, Value]:
+    """How experts are cut, and what their all-to-alls run beside."""
+    return {
+        "--expert-model-parallel-size": layout.expert,
+        "--expert-tensor-parallel-size": layout.expert_tensor,
+        "--overlap-moe-expert-parallel-comm": bool(layout.expert_overlap),
+        "--delay-wgrad-compute": bool(layout.expert_overlap),
+    }
 
 
 def _parallel_group(job: Job, layout: Layout) -> ArgumentGroup:
