@@ -63,7 +63,10 @@ def _candidate_stages(job: Job, layout: LayoutLike) -> NDArray[np.int64]:
 
 
 def stage_memory(job: Job, layout: LayoutLike, stage: Any) -> dict[str, Any]:
-    """Bytes of stages (0-based; one, or several along the first axis), by cause, with the peak `allocated_bytes` and what the allocator holds for it."""
+    """Bytes of stages (0-based; one, or several along the first axis), by cause.
+
+    With the peak `allocated_bytes`, and what the allocator holds for it.
+    """
     flying = in_flight(layout, stage)
     held = stage_layers(job, layout, stage)
     flying = flying + overlapped_layers(layout, held)
