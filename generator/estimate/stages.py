@@ -10,6 +10,7 @@ import numpy as np
 from ..job.records import Job
 from . import model_size
 from .layout import LayoutLike
+from .split import dense_of, layers_of, split
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,50 +30,14 @@ class StageParameters:
     experts: Any  #: routed experts, replicated `expert` times less
 
 
-def counts_embedding_as_layer(job: Job, layout: LayoutLike) -> Any:
-    """Whether embedding and loss count as one layer each, so that `layers + 2` divide evenly.
-
-    **Source**: Megatron-LM `--account-for-embedding-in-pipeline-split` (training/arguments.py:997 @ d98e8a64);
-    DeepSpeed partition method `type:transformer|embedding`, as BLOOM used (70 layers on 12 stages).
-    """
-    _, rest = _divided(job, layout)
-    return (rest > 0) & (rest == layout.pipeline - 2)
-
-
-def shortens_last_stage(job: Job, layout: LayoutLike) -> Any:
-    """Whether the last stage, which has the head to compute, holds fewer layers than the others, and at least one.
-
-    **Source**: Megatron-LM `--decoder-last-pipeline-num-layers` (core/transformer/transformer_config.py,
-    num_layers_in_last_pipeline_stage): the other stages share the rest evenly. DeepSeek-V3 needs it (61 layers).
-    """
-    share, rest = _divided(job, layout)
-    uneven = (rest > 0) & (rest != layout.pipeline - 2)
-    return uneven & ((share + 1) * (layout.pipeline - 1) < job.model.layers) & job.framework.shortens_last_stage
-
-
-def _divided(job: Job, layout: LayoutLike) -> tuple[Any, Any]:
-    """Layers over stages: the quotient and the rest."""
-    share = job.model.layers // layout.pipeline
-    return share, job.model.layers - share * layout.pipeline
-
-
 def stage_layers(job: Job, layout: LayoutLike, stage: Any) -> StageLayers:
-    """Layers of `stage` (0-based). Where nothing divides, the fullest stage's count, rounded up.
-
-    DeepSpeed then balances embedding and loss as a layer each (runtime/utils.py, partition_balanced).
-    """
-    layers, pipeline = job.model.layers, layout.pipeline
-    share, rest = _divided(job, layout)
-    balanced = (rest > 0) & job.framework.runs("DeepSpeed engine")
-    padded = (rest > 0) & (rest == pipeline - 2) | balanced
-    full = share + (rest > 0) + (balanced & (rest == pipeline - 1))
-    edge = (stage == 0) * 1 + (stage == pipeline - 1)
-    missing = np.where(shortens_last_stage(job, layout), full * pipeline - layers, 0)
-    count = full - padded * edge - missing * (stage == pipeline - 1)
-    chunk = count / layout.virtual_pipeline
-    start = stage * (full / layout.virtual_pipeline) - padded * (stage > 0)
-    dense = np.clip(model_size.dense_layers(job.model) - start, 0, chunk if job.model.is_moe else count)
-    return StageLayers(layers=count, dense=dense, moe=count - dense)
+    """Layers of `stage` (0-based); a model with experts has its dense layers first."""
+    cut, model = split(job, layout), job.model
+    layers = layers_of(cut, layout, stage)
+    if not model.is_moe:
+        return StageLayers(layers=layers, dense=layers, moe=0 * layers)
+    dense = dense_of(cut, layout, stage, model.dense_layers) if model.dense_layers else 0 * layers
+    return StageLayers(layers=layers, dense=dense, moe=layers - dense)
 
 
 def stage_parameters(job: Job, layout: LayoutLike, stage: Any) -> StageParameters:

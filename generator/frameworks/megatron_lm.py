@@ -7,11 +7,12 @@ transformer_config.py. The distributed optimizer is ZeRO stage 1; stages 2 and 3
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import groupby
 from typing import Final
 
 from ..estimate.communication import sends_tokens_once_per_node
 from ..estimate.layout import Layout, Offload, Recompute
-from ..estimate.stages import counts_embedding_as_layer, shortens_last_stage, stage_layers
+from ..estimate.split import Split, chunk_sizes, layers_of, split
 from ..job.framework import Framework
 from ..job.records import Job
 from ..search.plan import Plan
@@ -121,28 +122,60 @@ def _expert_group(job: Job, layout: Layout) -> ArgumentGroup:
 
 def _parallel_group(job: Job, layout: Layout) -> ArgumentGroup:
     """How the model is cut up."""
-    ends = bool(counts_embedding_as_layer(job, layout))
-    last = int(stage_layers(job, layout, layout.pipeline - 1).layers) if shortens_last_stage(job, layout) else None
     why = f"{layout.world} GPUs = {layout.data} data × {layout.tensor} tensor × {layout.pipeline} pipeline"
     if layout.context > 1:
         why += f" × {layout.context} context"
-    if ends:
-        why += f"; {job.model.layers} layers, embedding and loss make {job.model.layers + 2} equal shares"
-    if last is not None:
-        why += f"; {job.model.layers} layers don't divide: the last stage, which has the head, gets {last}"
+    cut = split(job, layout)
     return group(
-        why,
+        why + _split_note(job, layout, cut),
         {
             "--tensor-model-parallel-size": layout.tensor,
             "--pipeline-model-parallel-size": layout.pipeline,
-            "--num-virtual-stages-per-pipeline-rank": layout.virtual_pipeline if layout.virtual_pipeline > 1 else None,
-            "--account-for-embedding-in-pipeline-split": ends,
-            "--account-for-loss-in-pipeline-split": ends,
-            "--decoder-last-pipeline-num-layers": last,
+            **_split_options(job, layout, cut),
             "--context-parallel-size": layout.context if layout.context > 1 else None,
             "--sequence-parallel": bool(layout.sequence_parallel),
         },
     )
+
+
+def _split_note(job: Job, layout: Layout, cut: Split) -> str:
+    """How the layers are dealt, where not evenly."""
+    layers, ends = job.model.layers, int(cut.counts_embedding) + int(cut.counts_loss)
+    if ends:
+        counted = "embedding and loss" if ends == 2 else "and loss"
+        return f"; {layers} layers{', ' if ends == 2 else ' '}{counted} make {layers + ends} equal shares"
+    if cut.sizes_ends and not layout.first_stage_layers and not layout.last_stage_layers:
+        last = int(layers_of(cut, layout, layout.pipeline - 1))
+        return f"; {layers} layers don't divide: the last stage, which has the head, gets {last}"
+    if cut.lists_chunks:
+        sizes = sorted(set(chunk_sizes(job, layout)[:-1]))
+        return f"; {layers} layers don't divide: chunks of {' or '.join(map(str, sizes))}, the last with the head"
+    return ""
+
+
+def _split_options(job: Job, layout: Layout, cut: Split) -> dict[str, int | bool | str | None]:
+    """How the layers are dealt to stages and chunks."""
+    if cut.lists_chunks:
+        return {"--pipeline-model-parallel-layout": _listed(chunk_sizes(job, layout))}
+    first, last = layout.first_stage_layers or None, layout.last_stage_layers or None
+    if cut.sizes_ends and not first and not last:
+        last = int(layers_of(cut, layout, layout.pipeline - 1))
+    return {
+        "--num-virtual-stages-per-pipeline-rank": layout.virtual_pipeline if layout.virtual_pipeline > 1 else None,
+        "--account-for-embedding-in-pipeline-split": bool(cut.counts_embedding),
+        "--account-for-loss-in-pipeline-split": bool(cut.counts_loss),
+        "--decoder-first-pipeline-num-layers": first,
+        "--decoder-last-pipeline-num-layers": last,
+    }
+
+
+def _listed(sizes: list[int]) -> str:
+    """Chunks in Megatron-LM's notation: E for the embedding, t for a layer, L for the loss, | between chunks."""
+    text = "E" + "t" * sizes[0]
+    for size, same in groupby(sizes[1:-1]):
+        count, layers = len(list(same)), f"t*{size}" if size > 2 else "t" * size
+        text += f"(|{layers})*{count}" if count > 1 else f"|{layers}"
+    return f"{text}|{'t' * sizes[-1]}L"
 
 
 def _sharding_group(layout: Layout) -> ArgumentGroup:
@@ -254,7 +287,6 @@ FRAMEWORK: Final = Framework(
     loss_traffic_bytes={"fused": 30, "unfused": 54},
     shards_vocabulary=True,
     vocabulary_multiple=128,
-    shortens_last_stage=True,
     rings_context=True,
     routes_cut_sequences=True,
     dispatches_by_node=True,

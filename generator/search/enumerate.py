@@ -19,6 +19,7 @@ from ..findings import Severity
 from ..job.records import Job
 from ..rule import Rule
 from ..rules.layout.pins import pinned_values
+from ..rules.layout.pipeline import chunk_values
 from ..rules.numbers import divisors
 from ..rules.run import binding_rules
 
@@ -72,8 +73,8 @@ class _Table:
 
 
 def _chunk_counts(job: Job, mesh: Mesh) -> Sequence[int]:
-    layers = job.model.layers
-    return divisors(layers // mesh.pipeline) if layers % mesh.pipeline == 0 else (1,)
+    interleaves = job.framework.runs("Megatron-LM") and mesh.pipeline > 1
+    return chunk_values(job, mesh.pipeline) if interleaves and mesh.pipeline <= job.model.layers else (1,)
 
 
 def _expert_cuts(job: Job, mesh: Mesh) -> Sequence[int]:

@@ -76,11 +76,18 @@ SEQUENCE = {
 }
 
 PIPELINE = {
-    "MLM003": case(job(), {"pipeline": 49}, {"pipeline": 36}, "pipeline: 36", "96 layers", "98"),
+    "MLM003": case(
+        job(),
+        {"pipeline": 5, "first_stage_layers": 12, "last_stage_layers": 18},
+        {"pipeline": 5, "first_stage_layers": 12, "last_stage_layers": 20},
+        *("first_stage_layers: 12", "last_stage_layers: 20", "64 of 96 layers", "3 stages"),
+    ),
+    "MDS046": case(job(MDS), {"pipeline": 49}, {"pipeline": 36}, "pipeline: 36", "96 layers", "98"),
+    "PIPE017": case(job(MDS), {"pipeline": 5}, {"pipeline": 5, "last_stage_layers": 16}, "last_stage_layers: 16"),
     "PIPE012": case(job("deepspeed"), {"pipeline": 8}, {"pipeline": 7}, "pipeline: 7", "96 layers"),
     "PIPE013": case(job(), {"pipeline": 96}, {"pipeline": 98}, "98", "96 layers"),
     "MLM015": case(
-        job(), {"pipeline": 8, "virtual_pipeline": 4}, {"pipeline": 8, "virtual_pipeline": 5}, "40 chunks", "96"
+        job(), {"pipeline": 8, "virtual_pipeline": 5}, {"pipeline": 8, "virtual_pipeline": 13}, "104 chunks", "96"
     ),
     "MLM014": case(
         job(), {"pipeline": 2, "virtual_pipeline": 2}, {"pipeline": 1, "virtual_pipeline": 2}, "virtual_pipeline: 2"

@@ -38,7 +38,7 @@ def _consequences(pins: dict[str, Any]) -> dict[str, Any]:
 
 def implied_values(job: Job) -> dict[str, Any]:
     """The keys that leave no choice for this job, whatever is pinned."""
-    implied: dict[str, Any] = {}
+    implied: dict[str, Any] = {"first_stage_layers": 0, "last_stage_layers": 0}  # never searched
     if job.gpus == 1:
         implied.update(dict.fromkeys(("data", "tensor", "pipeline", "context", "expert", "virtual_pipeline"), 1))
     if job.framework.runs("AutoTP"):
