@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -11,6 +12,10 @@ from ..job.records import Job
 from . import model_size
 from .layout import LayoutLike
 from .split import dense_of, layers_of, split
+
+#: The fields of a layout that decide how it is split.
+_SPLIT_BY: Final = ("pipeline", "virtual_pipeline", "first_stage_layers", "last_stage_layers")
+_MANY_ROWS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +37,30 @@ class StageParameters:
 
 def stage_layers(job: Job, layout: LayoutLike, stage: Any) -> StageLayers:
     """Layers of `stage` (0-based); a model with experts has its dense layers first."""
+    if np.ndim(stage) == 0 or len(stage) < _MANY_ROWS:
+        return _stage_layers(job, layout, stage)
+    cells, stages, row = _different(layout, stage)
+    held = _stage_layers(job, cells, stages)
+    return StageLayers(layers=held.layers[row], dense=held.dense[row], moe=held.moe[row])
+
+
+def _different(layout: LayoutLike, stage: Any) -> tuple[LayoutLike, Any, Any]:
+    """What splits depend on, once each: few of many rows differ. And where each row finds its own."""
+    key, columns = stage, {name: getattr(layout, name) for name in _SPLIT_BY}
+    for column in columns.values():
+        if np.any(column != column[0]):
+            key = key * (np.max(column) + 1) + column
+    first = np.full(np.max(key) + 1, -1)
+    first[key] = np.arange(len(key))
+    taken = np.flatnonzero(first >= 0)
+    rows = first[taken]
+    first[taken] = np.arange(len(taken))
+    cells = SimpleNamespace(**{name: column[rows] for name, column in columns.items()})
+    return cast(LayoutLike, cells), stage[rows], first[key]
+
+
+def _stage_layers(job: Job, layout: LayoutLike, stage: Any) -> StageLayers:
+    """The same, row by row."""
     cut, model = split(job, layout), job.model
     layers = layers_of(cut, layout, stage)
     if not model.is_moe:
