@@ -16,7 +16,9 @@ from .megatron_run import (
     CHUNKS,
     CONTEXT,
     EXPERT,
+    FIRST_STAGE,
     GLOBAL,
+    LAST_STAGE,
     LAYERS_PER_CHUNK,
     MICRO,
     MOE_EXPERT,
@@ -28,9 +30,10 @@ from .megatron_run import (
     megatron_runs,
 )
 from .megatron_vocabulary import OF_OPTIONS
+from .stage_layout import uneven_ends
 from .submission import Submission
 
-_OTHER_CHUNKS: Final = (STAGE_LAYOUT, "--hybrid-layer-pattern", "--hybrid-override-pattern")
+_OTHER_CHUNKS: Final = ("--hybrid-layer-pattern", "--hybrid-override-pattern")
 _GRANULARITY: Final = "--recompute-granularity"
 _FSDP: Final = ("--use-megatron-fsdp", "--use-custom-fsdp", "--use-torch-fsdp2")
 _FLASH: Final = ("--use-flash-attn", "--use-flash-attn-v1", "--use-flash-attn-v2", "--use-flash-attn-triton")
@@ -97,10 +100,13 @@ def _job_of(facts: Facts) -> Job:
 def _pins(facts: Facts) -> Pins:
     is_lm = facts.run.is_lm
     micro = facts.number("micro_batch", MICRO)
+    first, last = _stage_sizes(facts)
     return Pins(
         tensor=facts.number("tensor", TENSOR, 1),
         pipeline=facts.number("pipeline", PIPELINE, 1),
         virtual_pipeline=_chunks(facts),
+        first_stage_layers=first,
+        last_stage_layers=last,
         context=facts.number("context", CONTEXT if is_lm else ULYSSES, 1),
         expert=facts.number("expert", EXPERT if is_lm else MOE_EXPERT, 1),
         expert_tensor=facts.number("expert_tensor", "--expert-tensor-parallel-size", facts.number("tensor", TENSOR, 1)),
@@ -115,13 +121,24 @@ def _pins(facts: Facts) -> Pins:
 
 def _chunks(facts: Facts) -> int | None:
     run = facts.run
-    if not run.sure(CHUNKS, LAYERS_PER_CHUNK, *_OTHER_CHUNKS) or run.has_any(*_OTHER_CHUNKS):
+    if not run.sure(CHUNKS, LAYERS_PER_CHUNK, STAGE_LAYOUT, *_OTHER_CHUNKS) or run.has_any(*_OTHER_CHUNKS):
         return None
-    option = run.first_of(CHUNKS, LAYERS_PER_CHUNK)
+    option = run.first_of(CHUNKS, LAYERS_PER_CHUNK, STAGE_LAYOUT)
     chunks = run.chunks if run.has(option) else 1
     if chunks is not None:
         facts.learn("virtual_pipeline", option)
     return chunks
+
+
+def _stage_sizes(facts: Facts) -> tuple[int | None, int | None]:
+    """Layers of the first and of the last stage, where they are not those of the others."""
+    run, listed, stages = facts.run, facts.run.listed_chunks, facts.run.pipeline
+    if listed and stages and len(listed) % stages == 0:
+        return uneven_ends(listed, stages)
+    if not run.is_lm:
+        return None, None
+    first = facts.number("first_stage_layers", FIRST_STAGE) if run.has(FIRST_STAGE) else None
+    return first, facts.number("last_stage_layers", LAST_STAGE) if run.has(LAST_STAGE) else None
 
 
 def _accumulation(facts: Facts, micro: int | None) -> int | None:
