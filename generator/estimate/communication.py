@@ -11,8 +11,9 @@ from ..job.records import Job
 from .activations import attention_widths, local_tokens, sequence_cut
 from .buckets import bucket_elements
 from .collectives import Group, all_gather_s, all_reduce_s, all_to_all_s, dispatch_s, group, send_s
-from .layout import LayoutLike, Recompute
+from .layout import LayoutLike, Modules
 from .rates import rates
+from .recompute import full_share, repeats
 from .stages import StageParameters, expert_replicas
 from .states import sums_gradients_in_fp32, weight_bytes
 
@@ -45,7 +46,8 @@ def tensor_s(job: Job, layout: LayoutLike, backward_s: Any) -> Any:
     ring = group(job, layout.tensor, 1)
     size = weight_bytes(job) * local_tokens(job, layout) * job.model.hidden
     one = all_reduce_s(job, ring, size) + rates(job).tensor_call_s
-    calls = np.where(layout.recompute == Recompute.FULL, 6, 4) + np.where(layout.sequence_parallel, 1, 0)
+    again = 2 * full_share(job, layout) + repeats(layout, Modules.MLP | Modules.MOE)
+    calls = 4 + again + np.where(layout.sequence_parallel, 1, 0)
     hidden = rates(job).tensor_overlap * np.minimum(2 * one, backward_s / 2)
     return np.where(layout.tensor > 1, calls * one - hidden, 0.0)
 
@@ -59,7 +61,7 @@ def context_s(job: Job, layout: LayoutLike, attention_core_s: Any) -> Any:
     ring = group(job, layout.context, layout.tensor)
     tokens, element = local_tokens(job, layout), weight_bytes(job)
     queries, keys, _ = attention_widths(job.model)
-    passes = np.where(layout.recompute == Recompute.FULL, 3, 2)
+    passes = 2 + full_share(job, layout)
     if job.framework.rings_context:
         crosses = ring.size > ring.per_node
         rounds = (layout.context - 1) * send_s(job, element * tokens * 2 * keys / layout.tensor, crosses)
@@ -80,7 +82,7 @@ def expert_s(job: Job, layout: LayoutLike) -> Any:
     cut = layout.tensor if job.framework.routes_cut_sequences else sequence_cut(layout)
     tokens = local_tokens(job, layout) / cut
     size, copies = weight_bytes(job) * tokens * job.model.hidden, job.model.experts_per_token
-    passes = np.where(layout.recompute == Recompute.FULL, 6, 4)
+    passes = 4 + 2 * (full_share(job, layout) + repeats(layout, Modules.MOE))
     once = sends_tokens_once_per_node(job, layout)
     one = np.where(once, dispatch_s(job, ring, size, copies), all_to_all_s(job, ring, size * copies))
     return np.where(layout.expert > 1, passes * one, 0.0)

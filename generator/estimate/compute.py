@@ -9,9 +9,10 @@ import numpy as np
 
 from ..job.records import Job
 from .activations import attention_widths, local_tokens, sequence_cut
-from .layout import LayoutLike
+from .layout import LayoutLike, Modules
 from .products import Passes, linear, tile_use
 from .rates import rates
+from .recompute import repeats
 from .stages import vocabulary_rows
 from .states import weight_bytes
 
@@ -65,12 +66,15 @@ def _attention_products(job: Job, layout: LayoutLike, tokens: Any) -> Passes:
     if not model.is_mla:
         return linear(job, tokens, model.hidden, (queries + 2 * keys) / tensor) + output
     down = linear(job, tokens, model.hidden, model.q_lora_rank + model.kv_lora_rank + model.qk_rope_head_dim)
-    up_keys = model.heads * (model.qk_nope_head_dim + model.v_head_dim) / tensor
-    return (
-        down
-        + linear(job, tokens, model.q_lora_rank or model.hidden, queries / tensor)
-        + linear(job, tokens, model.kv_lora_rank, up_keys)
-        + output
+    return down + _latent_ups(job, layout, tokens) + output
+
+
+def _latent_ups(job: Job, layout: LayoutLike, tokens: Any) -> Passes:
+    """Queries, and keys with values, from MLA's latents."""
+    model, queries = job.model, attention_widths(job.model)[0]
+    keys = model.heads * (model.qk_nope_head_dim + model.v_head_dim)
+    return linear(job, tokens, model.q_lora_rank or model.hidden, queries / layout.tensor) + linear(
+        job, tokens, model.kv_lora_rank, keys / layout.tensor
     )
 
 
@@ -80,19 +84,24 @@ def _mlp_products(job: Job, layout: LayoutLike, tokens: Any, *, moe: bool) -> Pa
     Tensor ranks that don't cut the experts have other tokens each.
     """
     model, tensor, cut = job.model, layout.tensor, layout.expert_tensor
-    ups = 2 if model.gated_mlp else 1
-
-    def mlp(rows: Any, width: Any, count: Any = 1) -> Passes:
-        up = linear(job, rows, model.hidden, ups * width, count)
-        return up + linear(job, rows, width, model.hidden, count)
-
     if not moe:
-        return mlp(tokens, model.ffn / tensor)
+        return _mlp(job, tokens, model.ffn / tensor)
     held = model.experts / layout.expert
-    routed = mlp(tokens * (cut / tensor) * model.experts_per_token / held, model.moe_ffn / cut, held)
+    routed = _mlp(job, tokens * (cut / tensor) * model.experts_per_token / held, model.moe_ffn / cut, held)
     router = linear(job, tokens / sequence_cut(layout), model.hidden, model.experts)
-    shared = mlp(tokens, model.shared_ffn / tensor) if model.shared_ffn else Passes(0.0, 0.0)
-    return routed + router + shared
+    return routed + router + _shared_products(job, layout, tokens)
+
+
+def _shared_products(job: Job, layout: LayoutLike, tokens: Any) -> Passes:
+    """The shared experts' products."""
+    width = job.model.shared_ffn
+    return _mlp(job, tokens, width / layout.tensor) if width else Passes(0.0, 0.0)
+
+
+def _mlp(job: Job, rows: Any, width: Any, count: Any = 1) -> Passes:
+    """`count` MLPs of `width`, one after the other."""
+    up = linear(job, rows, job.model.hidden, (2 if job.model.gated_mlp else 1) * width, count)
+    return up + linear(job, rows, width, job.model.hidden, count)
 
 
 def _attention_core(job: Job, layout: LayoutLike, tokens: Any) -> Passes:
@@ -158,6 +167,30 @@ def _cast_bytes(job: Job, layout: LayoutLike, *, moe: bool) -> tuple[Any, Any]:
     forward = 2 * 2 * model.hidden / sequence_cut(layout) + 4 * (values + width) / layout.tensor
     backward = 4 * (1 + times) * model.hidden / sequence_cut(layout)
     return forward, backward + 4 * (queries + 2 * keys + ups * width) / layout.tensor
+
+
+def repeated_s(job: Job, layout: LayoutLike, *, moe: bool) -> Any:
+    """Seconds of the modules of a layer that selective recomputation repeats; products and attention as forward.
+
+    Normalisations and the experts' activation read their input and write their output once more.
+    """
+    model, element, tokens = job.model, weight_bytes(job), local_tokens(job, layout)
+    seconds = repeats(layout, Modules.CORE_ATTN) * _attention_core(job, layout, tokens).forward_s
+    norm = stream_s(job, tokens * 2 * element * model.hidden / sequence_cut(layout))
+    seconds = seconds + repeats(layout, Modules.LAYERNORM) * norm * (model.is_mla + moe)
+    if model.is_mla:
+        seconds = seconds + repeats(layout, Modules.MLA_UP_PROJ) * _latent_ups(job, layout, tokens).forward_s
+    width = (3 if model.gated_mlp else 2) * element / layout.tensor
+    products = _mlp_products(job, layout, tokens, moe=moe).forward_s
+    if not moe:
+        whole = products + norm + stream_s(job, tokens * width * model.ffn)
+        return seconds + repeats(layout, Modules.MLP) * whole
+    activation = stream_s(job, tokens * width * model.experts_per_token * model.moe_ffn)
+    shared = stream_s(job, tokens * width * model.shared_ffn) + _shared_products(job, layout, tokens).forward_s
+    routing = stream_s(job, tokens * 4 * element * model.hidden * model.experts_per_token / sequence_cut(layout))
+    parts = repeats(layout, Modules.MOE_ACT) * activation + repeats(layout, Modules.SHARED_EXPERTS) * shared
+    whole = products + activation + stream_s(job, tokens * width * model.shared_ffn) + routing
+    return seconds + np.where(repeats(layout, Modules.MOE), whole, parts)
 
 
 def head_time_s(job: Job, layout: LayoutLike) -> Any:

@@ -8,9 +8,10 @@ import numpy as np
 
 from ..job.records import Job
 from . import communication, compute, flops, model_size
-from .layout import Layout, LayoutLike, Offload, Recompute
+from .layout import Layout, LayoutLike, Offload
 from .ledgers import StepTime, Throughput
 from .rates import rates
+from .recompute import full_share
 from .stages import StageParameters, expert_replicas, stage_layers, stage_parameters
 from .states import moment_bytes, weight_bytes
 
@@ -59,11 +60,7 @@ def _per_layer(job: Job, layout: LayoutLike) -> dict[str, Any]:
             continue
         time = compute.layer_time(job, layout, moe=moe)
         talk = communication.layer_communication(job, layout, time.attention_core_s, time.backward_s)
-        again = np.where(
-            layout.recompute == Recompute.FULL,
-            time.forward_s,
-            np.where(layout.recompute == Recompute.SELECTIVE, time.attention_core_s, 0.0),
-        )
+        again = full_share(job, layout) * time.forward_s + compute.repeated_s(job, layout, moe=moe)
         parts = {
             "compute": time.forward_s + time.backward_s,
             "recompute": again,
