@@ -35,6 +35,8 @@ from .submission import Submission
 
 _OTHER_CHUNKS: Final = ("--hybrid-layer-pattern", "--hybrid-override-pattern")
 _GRANULARITY: Final = "--recompute-granularity"
+_METHOD: Final = "--recompute-method"
+_MODULES: Final = frozenset(("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts"))
 _FSDP: Final = ("--use-megatron-fsdp", "--use-custom-fsdp", "--use-torch-fsdp2")
 _FLASH: Final = ("--use-flash-attn", "--use-flash-attn-v1", "--use-flash-attn-v2", "--use-flash-attn-triton")
 
@@ -115,6 +117,9 @@ def _pins(facts: Facts) -> Pins:
         micro_batch=micro,
         gradient_accumulation=_accumulation(facts, micro),
         recompute=_recompute(facts),
+        recompute_layers=_repeated(facts, "block"),
+        recompute_group=_repeated(facts, "uniform"),
+        recompute_modules=_modules(facts),
         offload=_offload(facts),
     )
 
@@ -175,6 +180,25 @@ def _recompute(facts: Facts) -> str | None:
     facts.learn("recompute", _GRANULARITY)
     full = run.recomputes == "full" or run.has("--checkpoint-activations")
     return "full" if full else "selective" if run.recomputes else "none"
+
+
+def _repeated(facts: Facts, method: str) -> int | None:
+    """The number of layers that a method of full recomputation has."""
+    run, option = facts.run, "--recompute-num-layers"
+    if run.recomputes == "full" and run.value(_METHOD) == method:
+        return facts.number("recompute_layers" if method == "block" else "recompute_group", option)
+    if method == "uniform" and run.has("--checkpoint-activations"):
+        return facts.number("recompute_group", "--checkpoint-num-layers", 1)
+    return None
+
+
+def _modules(facts: Facts) -> tuple[str, ...] | None:
+    """The modules of selective recomputation that a layout has, where all that are given are among them."""
+    run, names = facts.run, facts.run.value("--recompute-modules")
+    if run.recomputes != "selective" or not isinstance(names, tuple) or not _MODULES.issuperset(names):
+        return None
+    facts.learn("recompute_modules", "--recompute-modules")
+    return tuple(str(name) for name in names)
 
 
 def _offload(facts: Facts) -> str | None:

@@ -153,6 +153,16 @@ def chunk_sizes(job: Job, layout: Layout) -> list[int]:
     return [int(_end(cut, layout, stage, row) - _start(cut, layout, stage, row)) for stage, row in cells]
 
 
+def divides_chunks(cut: Split, layout: LayoutLike, group: Any) -> Any:
+    """Whether every chunk is a multiple of `group` layers."""
+    p, v = layout.pipeline, layout.virtual_pipeline
+    last = np.where(p > 1, cut.last, cut.first)
+    ends = (cut.first - cut.before) % group + (last - cut.after) % group
+    others = (v > 1) * (cut.first % group + last % group) + (p > 2) * (cut.inner % group)
+    uneven = (cut.rounds > 0) | (cut.rest > 0)
+    return (group == 1) | (ends + others == 0) & np.logical_not(uneven)
+
+
 def _has_more(cut: Split, layout: LayoutLike, stage: Any) -> Any:
     """Whether `stage` is one of the `rest`: those from the second on, or all but the last."""
     most = cut.rest >= layout.pipeline - 1

@@ -11,13 +11,13 @@ from itertools import groupby
 from typing import Final
 
 from ..estimate.communication import sends_tokens_once_per_node
-from ..estimate.layout import Layout, Offload, Recompute
+from ..estimate.layout import Layout, Modules, Offload, Recompute
 from ..estimate.split import Split, chunk_sizes, layers_of, split
 from ..job.framework import Framework
 from ..job.records import Job
 from ..search.plan import Plan
 from . import megatron
-from .arguments import group, make_program
+from .arguments import Value, group, make_program
 from .program import ArgumentGroup, Program
 
 _POSITION = {"rotary": "rope", "learned": "learned_absolute"}  #: what is not here is `none`
@@ -153,7 +153,7 @@ def _split_note(job: Job, layout: Layout, cut: Split) -> str:
     return ""
 
 
-def _split_options(job: Job, layout: Layout, cut: Split) -> dict[str, int | bool | str | None]:
+def _split_options(job: Job, layout: Layout, cut: Split) -> dict[str, Value]:
     """How the layers are dealt to stages and chunks."""
     if cut.lists_chunks:
         return {"--pipeline-model-parallel-layout": _listed(chunk_sizes(job, layout))}
@@ -221,19 +221,32 @@ def _compute_group(job: Job) -> ArgumentGroup:
 
 def _memory_group(layout: Layout) -> ArgumentGroup:
     """Recomputation and offload."""
-    full = layout.recompute == Recompute.FULL
     offload = layout.offload != Offload.NONE
     return group(
         f"memory: recompute {layout.recompute.label}, offload {layout.offload.label}",
         {
-            "--recompute-granularity": None if layout.recompute == Recompute.NONE else layout.recompute.label,
-            "--recompute-method": "uniform" if full else None,
-            "--recompute-num-layers": 1 if full else None,
+            **_recompute_options(layout),
             "--optimizer-cpu-offload": offload,
             "--use-precision-aware-optimizer": offload,
             "--overlap-cpu-optimizer-d2h-h2d": offload,
         },
     )
+
+
+def _recompute_options(layout: Layout) -> dict[str, Value]:
+    """Which activations are computed again: a block of each chunk's layers, groups of them, or modules."""
+    if layout.recompute == Recompute.NONE:
+        return {}
+    options: dict[str, Value] = {"--recompute-granularity": layout.recompute.label}
+    if layout.recompute == Recompute.SELECTIVE:
+        named = layout.recompute_modules != Modules.CORE_ATTN  # which is the default
+        return {**options, "--recompute-modules": tuple(layout.recompute_modules.labels) if named else None}
+    method = "block" if layout.recompute_layers else "uniform"
+    return {
+        **options,
+        "--recompute-method": method,
+        "--recompute-num-layers": layout.recompute_layers or layout.recompute_group,
+    }
 
 
 def _environment(job: Job, layout: Layout) -> Mapping[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from dsgen.estimate.layout import Layout, Offload, Recompute
+from dsgen.estimate.layout import Layout, Modules, Offload, Recompute
 from dsgen.job.records import Job
 from tests.rules.jobs import MOE, job
 
@@ -154,6 +154,37 @@ STATES = {
     ),
     "MLM043": case(job(), {"offload": TO_HOST}, {"offload": ALL_TO_HOST}, "optimizer+parameters"),
     "ACT006": case(job("huggingface"), {"recompute": NONE}, {"recompute": SELECTIVE}, "huggingface"),
+    "ACT010": case(job(MDS), {"recompute_group": 4}, {"recompute_layers": 4}, "recompute_layers: 4", MDS),
+    "ACT011": case(
+        job(),
+        {"recompute": Recompute.FULL, "recompute_layers": 4},
+        {"recompute": NONE, "recompute_layers": 4},
+        *("recompute_layers: 4", "recompute: none"),
+    ),
+    "MLM081": case(
+        job(), {"recompute_layers": 4}, {"recompute_layers": 4, "recompute_group": 2}, "layers: 4", "group: 2"
+    ),
+    "MLM082": case(
+        job(), {"pipeline": 8, "recompute_group": 4}, {"pipeline": 8, "recompute_group": 5}, "recompute_group: 5", "12"
+    ),
+    "MLM083": case(
+        job(model=MOE),
+        {"recompute": SELECTIVE, "recompute_modules": Modules.MOE_ACT | Modules.LAYERNORM},
+        {"recompute": SELECTIVE, "recompute_modules": Modules.MLA_UP_PROJ | Modules.MLP},
+        *("mla_up_proj, mlp", "gpt3-175b"),
+    ),
+    "MLM084": case(
+        job(model=MOE, training={"precision": "fp8"}),
+        {"recompute": SELECTIVE, "recompute_modules": Modules.MOE},
+        {"recompute": SELECTIVE, "recompute_modules": Modules.MOE_ACT | Modules.MOE},
+        *("moe_act", "precision: fp8"),
+    ),
+    "MLM085": case(
+        job(model=MOE),
+        {"recompute": SELECTIVE, "recompute_modules": Modules.MOE_ACT, "expert_overlap": True},
+        {"recompute": Recompute.FULL, "expert_overlap": True},
+        *("recompute: full", "expert_overlap: true"),
+    ),
     "ACT007": case(job("megatron-lm"), {"recompute": NONE}, {"recompute": SELECTIVE}, "selective", "flash"),
     "MDS021": case(
         job(MDS, training={"attention": "unfused"}),

@@ -13,6 +13,9 @@ from .identities import WORLD_FACTORS
 RECOMPUTE = {choice.label: choice for choice in Recompute}
 OFFLOAD = {choice.label: choice for choice in Offload}
 
+#: How full or selective recomputation is done.
+RECOMPUTE_DETAILS = ("recompute_layers", "recompute_group", "recompute_modules")
+
 
 def pinned_values(pins: Pins) -> dict[str, Any]:
     """The keys that the user fixed, in the values of a `Layout`."""
@@ -56,6 +59,8 @@ def known_values(job: Job) -> dict[str, Any]:
     missing = [name for name in WORLD_FACTORS if name not in known]
     if "tensor" in known and not job.framework.runs("Megatron-LM"):
         known.setdefault("expert_tensor", known["tensor"])
+    if any(name in known for name in RECOMPUTE_DETAILS):  # whoever sets one of them leaves the others
+        known = {**{name: DEFAULTS[name] for name in RECOMPUTE_DETAILS}, **known}
     rest = prod(known[name] for name in WORLD_FACTORS if name in known)
     if len(missing) == 1 and job.gpus % rest == 0:
         known[missing[0]] = job.gpus // rest

@@ -84,7 +84,7 @@ def pipeline_divides_layers_and_ends(job: Job, layout: LayoutLike) -> Judgement:
 
 
 @lm_layouts(*_SIZES, "pipeline").rule(
-    "MLM003", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:1360 @ core_v0.16.1")
+    "MLM003", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:1360 (core_v0.16.1)")
 )
 def sized_stages_leave_equal_ones(job: Job, layout: LayoutLike) -> Judgement:
     """Beside a first and a last stage with sizes of their own, the other stages share the rest evenly.
@@ -141,7 +141,7 @@ def pipeline_within_layers(job: Job, layout: LayoutLike) -> Judgement:
 
 
 @lm_layouts("virtual_pipeline", "pipeline", *_SIZES).rule(
-    "MLM015", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:1404-1481 @ core_v0.16.1")
+    "MLM015", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:1404-1481 (core_v0.16.1)")
 )
 def chunks_hold_layers(job: Job, layout: LayoutLike) -> Judgement:
     """Every chunk of an interleaved stage holds a layer at least; chunks of a stage with a given size divide it.
