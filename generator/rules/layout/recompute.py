@@ -69,6 +69,37 @@ def own_modules(job: Job) -> Modules:
     return found
 
 
+#: Sets of modules from light to heavy; of each, a model has its own.
+_LIGHT = Modules.LAYERNORM | Modules.MOE_ACT
+_MEDIUM = _LIGHT | Modules.MLA_UP_PROJ
+_SETS = (
+    *(Modules.LAYERNORM, Modules.MOE_ACT, Modules.MLA_UP_PROJ, _LIGHT, _MEDIUM),
+    *(Modules.MLP, Modules.MOE, _MEDIUM | Modules.SHARED_EXPERTS | Modules.MLP),
+    *(_MEDIUM | Modules.MLP, Modules.MOE | Modules.MLP, _MEDIUM & ~Modules.MOE_ACT | Modules.MOE | Modules.MLP),
+)
+
+
+def recompute_choices(job: Job) -> list[dict[str, int]]:
+    """Settings between no and full recomputation that are worth a try: modules, then layers of a chunk.
+
+    A number of layers that a chunk doesn't have is full recomputation. Without experts' and chunks' own rules: what is
+    given here may still break one with other fields of a layout.
+    """
+    if not job.framework.runs("Megatron-LM"):
+        return []
+    own = own_modules(job) & ~Modules.CORE_ATTN
+    if job.training.precision == "fp8":
+        own &= ~_LIGHT
+    attention = Modules.CORE_ATTN if job.training.attention == "unfused" else Modules(0)
+    sets = dict.fromkeys(modules & own for modules in _SETS if modules & own)
+    counts = [count for count in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64) if count < job.model.layers]
+    selective, full = int(Recompute.SELECTIVE), int(Recompute.FULL)
+    return [
+        *({"recompute": selective, "recompute_modules": int(modules | attention)} for modules in sets),
+        *({"recompute": full, "recompute_layers": count} for count in counts),
+    ]
+
+
 def says_modules(job: Job, modules: Modules) -> str:
     """The key of a job with the names of modules."""
     return job.says("recompute_modules", f"[{', '.join(modules.labels)}]")
