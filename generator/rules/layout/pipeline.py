@@ -154,10 +154,11 @@ def chunks_hold_layers(job: Job, layout: LayoutLike) -> Judgement:
     sized = (first > 0) | (last > 0)
     divided = divides(chunks, first) & divides(chunks, last) & divides(np.maximum(stages, 1) * chunks, rest)
     yield (chunks == 1) | np.where(sized, divided, chunks * layout.pipeline <= layers + END_LAYERS)
-    product = f"{job.says('virtual_pipeline', chunks)} × {job.says('pipeline', layout.pipeline)}"
     if sized:
         message = f"{job.says('virtual_pipeline', chunks)} does not divide the stages with {_sizes(job, layout)}"
         yield message, f"{_size_hint(job, layout)}, or {job.says('virtual_pipeline', 1)}"
+        return
+    product = f"{job.says('virtual_pipeline', chunks)} × {job.says('pipeline', layout.pipeline)}"
     message = f"{product} is {chunks * layout.pipeline} chunks, more than the {layers} layers"
     yield message, f"use {job.says('virtual_pipeline', *nearest(chunk_values(job, layout.pipeline), chunks))}"
 
