@@ -12,7 +12,7 @@ from ..estimate.model_size import parameter_count
 from ..search.plan import MFU_CONVENTION, Plan
 from .memory_bar import memory_bars
 from .tables import grid, labels
-from .text import band_note, choices, count, degrees, long_time, percent, seconds, seconds_with_band
+from .text import band_note, choices, count, degrees, evidence_note, long_time, percent, seconds, seconds_with_band
 
 _CAUSES = ["compute", "recompute", "tensor", "context", "expert", "pipeline", "bubble", "data", "optimizer", "offload"]
 
@@ -42,19 +42,21 @@ def _headline(plan: Plan) -> str:
 def _decisions(plan: Plan) -> Iterator[tuple[str, str]]:
     layout, training = plan.layout, plan.job.training
     yield "Layout", f"{layout.world:,} GPUs = {degrees(layout)}; {', '.join(choices(layout))}"
+    asked = "" if layout.global_batch == training.global_batch else f", not the job's {training.global_batch:,}"
     yield (
         "Batch",
-        f"{layout.global_batch:,} = micro {layout.micro_batch} × accumulation {layout.gradient_accumulation} "
-        f"× data {layout.data}; {count(training.tokens_per_step)} tokens a step in {training.precision}",
+        f"{layout.global_batch:,}{asked} = micro {layout.micro_batch} × accumulation {layout.gradient_accumulation} "
+        f"× data {layout.data}; {count(plan.tokens_per_step)} tokens a step in {training.precision}",
     )
-    if plan.reasons:
-        yield "Why", plan.reasons[0]
+    for index, reason in enumerate(plan.reasons):
+        yield "" if index else "Why", reason
 
 
 def _expectations(plan: Plan) -> Iterator[tuple[str, RenderableType]]:
     rates = plan.throughput
     yield "Step", f"{seconds_with_band(plan.step_time.total_s, plan.uncertainty.step_time)}: {_parts(plan)}"
     yield "", Text(band_note(plan.uncertainty), style="dim")
+    yield "", Text(evidence_note(plan.uncertainty.evidence), style="dim")
     yield (
         "Speed",
         f"MFU {percent(rates.mfu)}, {rates.model_tflops_per_gpu:,.0f} TFLOP/s per GPU, "

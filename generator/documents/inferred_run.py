@@ -92,11 +92,33 @@ def _job_of(facts: Facts) -> Job:
         "precision": _precision(facts),
         "optimizer": "sgd" if run.value("--optimizer") == "sgd" else "adamw",
         "attention": _attention(facts),
+        **_state_types(facts),
     }
     origin = Origin(path=run.path, vocabulary=OF_OPTIONS[run.flavour])
     gpus, name = _gpus(facts, pins, model), run.program or "run"
     known = {"name": name, "model": model, "cluster": cluster or _NOWHERE, "gpus": gpus, "pins": pins}
     return inferred_job(run.submission, run.flavour, origin, training=training, **known)
+
+
+def _state_types(facts: Facts) -> dict[str, Any]:
+    """Types of gradients, weights and optimizer states."""
+    run = facts.run
+    if not run.is_lm:
+        sums = run.config.accumulates_in if run.config is not None else None
+        return {} if run.config is None else {"gradient_dtype": "fp32" if sums == "fp32" else "same"}
+    read: dict[str, Any] = {"fp8_parameters": facts.flag("fp8_parameters", "--fp8-param-gather")}
+    if facts.flag("gradient_dtype", "--grad-reduce-in-bf16"):
+        read["gradient_dtype"] = "same"
+    if run.has("--use-precision-aware-optimizer"):
+        moments = (run.value("--exp-avg-dtype", "fp32"), run.value("--exp-avg-sq-dtype", "fp32"))
+        read |= {"moment_dtype": _widest(moments), "master_dtype": _widest((run.value("--main-params-dtype", "fp32"),))}
+    return read
+
+
+def _widest(dtypes: Iterable[object]) -> str:
+    """The type of most bytes; fp32 where one isn't known."""
+    known = ("fp8", "bf16", "fp16", "fp32")
+    return known[max(known.index(str(dtype)) if dtype in known else len(known) - 1 for dtype in dtypes)]
 
 
 def _pins(facts: Facts) -> Pins:

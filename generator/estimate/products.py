@@ -62,7 +62,7 @@ def linear(job: Job, m: Any, k: Any, n: Any, count: Any = 1, *, fp8: bool = True
     fp8 = fp8 and job.training.precision == "fp8" and accelerator.supports("fp8")
     element = 1 if fp8 else weight_bytes(job)
     fraction: Any = constants.product_fp8_fraction if fp8 else constants.product_fraction
-    fraction = fraction * constants.stack_share * np.where(_aligned(k) & _aligned(n), 1.0, constants.misaligned_share)
+    fraction = fraction * np.where(_aligned(k) & _aligned(n), 1.0, constants.misaligned_share)
     arithmetic = 2 * m * k * n / (peak_flops_per_s(job, fp8=fp8) * fraction * tile_use(k) * tile_use(n))
     bandwidth = accelerator.memory_bytes_per_s * constants.streaming_fraction
     weights, rows = k * n, weight_bytes(job) * m
@@ -72,4 +72,6 @@ def linear(job: Job, m: Any, k: Any, n: Any, count: Any = 1, *, fp8: bool = True
     gradient_traffic = element * m * (k + n) + written * weights
     gradients = np.maximum(arithmetic / constants.weight_gradient_share, gradient_traffic / bandwidth)
     start = constants.product_start_s
+    if job.training.lora is not None:  # a frozen weight has no gradient; the adapters' thin products are not counted
+        return Passes(count * (forward + start), count * (inputs + start))
     return Passes(count * (forward + start), count * (inputs + gradients + 2 * start))

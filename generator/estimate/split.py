@@ -136,12 +136,14 @@ def layers_of(cut: Split, layout: LayoutLike, stage: Any) -> Any:
     return whole - first * cut.before - last * cut.after
 
 
-def dense_of(cut: Split, layout: LayoutLike, stage: Any, dense: int) -> Any:
-    """How many of the model's first `dense` layers `stage` holds."""
-    held, row = 0 * (stage + layout.virtual_pipeline), 0
-    while np.any((row < layout.virtual_pipeline) & (_start(cut, layout, 0 * stage, row) < dense)):
-        start, end = _start(cut, layout, stage, row), _end(cut, layout, stage, row)
-        held = held + (row < layout.virtual_pipeline) * (np.clip(dense, start, end) - start)
+def dense_of(cut: Split, layout: LayoutLike, stage: Any, before: Any) -> Any:
+    """How many dense layers `stage` holds, `before` being the number of them before each layer of the model."""
+    held, row, layers = 0 * (stage + layout.virtual_pipeline), 0, len(before) - 1
+    last = int(np.argmax(before))  # behind the last dense layer
+    while np.any((row < layout.virtual_pipeline) & (_start(cut, layout, 0 * stage, row) < last)):
+        start = np.clip(_start(cut, layout, stage, row), 0, layers)
+        end = np.clip(_end(cut, layout, stage, row), start, layers)
+        held = held + (row < layout.virtual_pipeline) * (before[end] - before[start])
         row += 1
     return held
 

@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 
 import numpy as np
 
+from ..catalog.records import Model
 from ..job.records import Job
 from . import model_size
 from .layout import LayoutLike
@@ -65,8 +66,15 @@ def _stage_layers(job: Job, layout: LayoutLike, stage: Any) -> StageLayers:
     layers = layers_of(cut, layout, stage)
     if not model.is_moe:
         return StageLayers(layers=layers, dense=layers, moe=0 * layers)
-    dense = dense_of(cut, layout, stage, model.dense_layers) if model.dense_layers else 0 * layers
+    dense = dense_of(cut, layout, stage, _dense_before(model)) if model.dense_layers else 0 * layers
     return StageLayers(layers=layers, dense=dense, moe=layers - dense)
+
+
+def _dense_before(model: Model) -> Any:
+    """Dense layers before each layer of a model with experts, and in all: the first ones, where no others are named."""
+    is_dense = np.zeros(model.layers + 1, np.int64)
+    is_dense[1 + np.array(model.dense_layer_indices or range(model.dense_layers))] = 1
+    return np.cumsum(is_dense)
 
 
 def stage_parameters(job: Job, layout: LayoutLike, stage: Any) -> StageParameters:

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from math import exp
+from math import exp, hypot, log
 from typing import Any
+
+import numpy as np
 
 from ..catalog.loader import read_yaml
 from ..job.records import Job
-from .layout import Layout
+from .evidence import Evidence, evidence
+from .layout import Layout, LayoutLike
 from .ledgers import Memory, StepTime
 from .rates import constants
 
@@ -52,14 +55,15 @@ class Uncertainty:
 
     coverage: float  #: share of runs of sources the model never saw that are inside
     regime: str  #: which runs the time's band comes from: one of `TIME_REGIMES`, or `calibrated`
+    evidence: Evidence  #: measured runs that are like this one; without any, the time's band is wider
     step_time: Band
     allocated: Band
     required: Band  #: allocated, which is uncertain, with context and NCCL: what has to fit
     device: Band
 
-    def to_dict(self) -> dict[str, float | str]:
-        """Plain numbers."""
-        document: dict[str, float | str] = {"coverage": self.coverage, "regime": self.regime}
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        document = {"coverage": self.coverage, "regime": self.regime, **self.evidence.to_dict()}
         document |= {"step_time_low_s": float(self.step_time.low), "step_time_high_s": float(self.step_time.high)}
         for name in ("allocated", "required", "device"):
             band: Band = getattr(self, name)
@@ -84,6 +88,20 @@ def ordering_band() -> float:
     return float(_document()["ordering"]["band"])
 
 
+def slow_end(job: Job, layouts: LayoutLike, octaves: Any) -> Any:
+    """By what a step time is multiplied to be compared with those of layouts that were measured.
+
+    Nothing where measured runs are like the layout; from one factor of two beyond them on, the slow end of its band.
+    """
+    width = np.log(time_shares(job, layouts).high)
+    return np.exp(np.minimum(octaves, 1.0) * np.hypot(width, _doubt(octaves)))
+
+
+def _doubt(octaves: Any) -> Any:
+    """Half the width that the distance to the nearest run adds to the band of a time's logarithm."""
+    return _DEVIATIONS * float(_document()["extrapolation"]["per_octave"]) * octaves
+
+
 @cache
 def _document() -> dict[str, Any]:
     return read_yaml(__package__, "uncertainty.yaml")
@@ -105,12 +123,19 @@ def time_regime(job: Job, layout: Layout) -> str:
     return "sharded" if layout.zero_stage >= 3 and job.nodes > 1 else "dense"
 
 
-def time_shares(job: Job, layout: Layout) -> Band:
+def time_shares(job: Job, layout: LayoutLike) -> Band:
     """Measured over estimated step time: that of the regime, or what the job's calibration left between runs."""
     spread = job.calibration.spread
-    if spread is None:
-        return bands("step_time")[time_regime(job, layout)]
-    return _within(exp(_DEVIATIONS * spread))
+    if spread is not None:
+        return _within(exp(_DEVIATIONS * spread))
+    whole, sharded = (bands("step_time")[time_regime(job, Layout(data=1, zero_stage=stage))] for stage in (0, 3))
+    cut = layout.zero_stage >= 3
+    return Band(low=np.where(cut, sharded.low, whole.low), high=np.where(cut, sharded.high, whole.high))
+
+
+def _beyond(shares: Band, known: Evidence) -> Band:
+    """A band of runs that are far from the measured ones: both doubts are independent."""
+    return _within(exp(hypot(log(shares.high), _doubt(known.octaves))))
 
 
 def memory_shares(kind: str) -> Band:
@@ -120,10 +145,12 @@ def memory_shares(kind: str) -> Band:
 
 def uncertainty(job: Job, layout: Layout, memory: Memory, step_time: StepTime) -> Uncertainty:
     """The bands of one layout's estimates."""
+    known = evidence(job, layout)
     return Uncertainty(
         coverage=COVERAGE,
         regime=time_regime(job, layout) if job.calibration.spread is None else "calibrated",
-        step_time=time_shares(job, layout).around(step_time.total_s),
+        evidence=known,
+        step_time=_beyond(time_shares(job, layout), known).around(step_time.total_s),
         allocated=memory_shares("allocated").around(memory.allocated_bytes),
         required=required_band(memory),
         device=memory_shares("device").around(memory.device_bytes),

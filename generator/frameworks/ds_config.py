@@ -134,6 +134,8 @@ def optimizer_block(job: Job, layout: Layout) -> Config:
         params |= {"betas": [BETA1, beta2(job)], "eps": EPSILON}
     if name == "adam":
         params["adam_w_mode"] = False  # DeepSpeed's Adam is AdamW otherwise
+    if name == "adamw-8bit":  # the script's own: the Trainer's, by --optim
+        return {"zero_allow_untested_optimizer": True} if layout.zero_stage > 0 else {}
     block: Config = {"optimizer": {"type": _OPTIMIZER_TYPES[name], "params": params}}
     if name in _UNTESTED_WITH_ZERO and layout.zero_stage > 0:
         block["zero_allow_untested_optimizer"] = True

@@ -6,10 +6,10 @@ from typing import Final
 
 from ..rule import rules_in
 from . import fit
-from .job import calibration, cluster, launch, model, parts
+from .job import calibration, cluster, launch, model, parts, states
 from .layout import expert, identities, offload, pipeline, recompute, sequence, tensor, zero
 
-JOB_RULES: Final = rules_in(calibration, cluster, launch, model, parts)
+JOB_RULES: Final = rules_in(calibration, cluster, launch, model, parts, states)
 IDENTITY_RULES: Final = rules_in(identities)
 LAYOUT_RULES: Final = rules_in(tensor, sequence, pipeline, expert, zero, offload, recompute)
 FIT_RULES: Final = rules_in(fit)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from ...estimate.layout import LayoutLike
+from ...estimate.states import is_precision_aware
 from ...findings import ERROR, WARNING
 from ...job.records import Job
 from ..planned import Judgement, autotp_layouts, layouts, lm_layouts
-from ..sources import deepspeed, derived
+from ..sources import deepspeed, derived, megatron_lm
 
 #: The first DeepSpeed whose engine accepts AutoTP with ZeRO stage 3; 0.19.3 and earlier assert at most 2.
 FIRST_AUTOTP_WITH_STAGE_3 = (0, 19, 4)
 _ASSERTION_OF_0_19_3 = "deepspeedai/DeepSpeed deepspeed/runtime/engine.py:634 @ 0.19.3 (an assertion, gone in 0.19.4)"
+
+_FSDP = "NVIDIA/Megatron-LM megatron/core/distributed/fsdp: sharding with tensor, context and expert parallelism only"
 
 _older_autotp = autotp_layouts(
     "zero_stage", "tensor", applies=lambda job: job.deepspeed_version < FIRST_AUTOTP_WITH_STAGE_3
@@ -18,18 +21,16 @@ _older_autotp = autotp_layouts(
 _lamb = layouts("zero_stage", applies=lambda job: job.training.optimizer == "lamb")
 
 
-@lm_layouts("zero_stage").rule(
-    "MLM042", ERROR, "silent", derived("the distributed optimizer shards optimizer states only")
-)
-def megatron_shards_states_only(job: Job, layout: LayoutLike) -> Judgement:
-    """The ZeRO stage is 0 or 1 in Megatron-LM, whose distributed optimizer shards optimizer states only.
+@lm_layouts("zero_stage", "pipeline").rule("MLM042", ERROR, "silent", _FSDP)
+def megatron_fsdp_has_one_stage(job: Job, layout: LayoutLike) -> Judgement:
+    """With a pipeline in Megatron-LM, the ZeRO stage is 0 or 1: stages 2 and 3 are Megatron FSDP's.
 
-    Prevents: No error: the stage would be 1 all the same, and gradients and parameters would not be sharded as planned.
-    Fix: set layout.zero_stage to 1, or use framework: megatron-deepspeed"""
-    yield layout.zero_stage <= 1
-    says = job.says("zero_stage", layout.zero_stage)
-    message = f"{says} is not available with {job.says('framework', job.framework)}: at most 1"
-    yield message, f"use {job.says('zero_stage', 1)} (the distributed optimizer)"
+    Prevents: No error: Megatron FSDP would gather and reduce the model again for every micro-batch of every stage.
+    Fix: set layout.zero_stage to 1, or layout.pipeline to 1"""
+    yield (layout.zero_stage <= 1) | (layout.pipeline == 1)
+    stage, pipeline = job.says("zero_stage", layout.zero_stage), job.says("pipeline", layout.pipeline)
+    message = f"{stage} with {pipeline} gathers the model again for every micro-batch: at most 1 with a pipeline"
+    yield message, f"use {job.says('zero_stage', 1)} (the distributed optimizer), or {job.says('pipeline', 1)}"
 
 
 @_older_autotp.rule("ZERO041", ERROR, "init", _ASSERTION_OF_0_19_3)
@@ -70,3 +71,29 @@ def lamb_needs_whole_tensors(job: Job, layout: LayoutLike) -> Judgement:
         " trust ratio needs whole layers, which only stage 0 keeps"
     )
     yield message, f"use {job.says('zero_stage', 0)}, or training.{job.says('optimizer', 'adamw')}"
+
+
+_state_types = lm_layouts("zero_stage", applies=is_precision_aware)
+_fp8_parameters = lm_layouts("zero_stage", applies=lambda job: job.training.fp8_parameters)
+
+
+@_state_types.rule("OPT046", ERROR, "init", megatron_lm("core/optimizer/optimizer_config.py (main_params_dtype)"))
+def precision_aware_optimizer_is_distributed(job: Job, layout: LayoutLike) -> Judgement:
+    """Optimizer states other than fp32 need the distributed optimizer.
+
+    Prevents: Megatron-LM stops at start on an assertion: its precision-aware optimizer is a distributed one.
+    Fix: set layout.zero_stage to 1, or remove moment_dtype and master_dtype"""
+    yield layout.zero_stage >= 1
+    stage = job.says("zero_stage", layout.zero_stage)
+    yield f"{stage} with moment_dtype or master_dtype, which need stage 1", f"use {job.says('zero_stage', 1)}"
+
+
+@_fp8_parameters.rule("PREC032", ERROR, "init", megatron_lm("training/arguments.py (fp8_param_gather)"))
+def fp8_parameters_are_gathered(job: Job, layout: LayoutLike) -> Judgement:
+    """Weights in fp8 need the distributed optimizer, which gathers them.
+
+    Prevents: Megatron-LM stops at start on an assertion.
+    Fix: set layout.zero_stage to 1, or remove fp8_parameters"""
+    yield layout.zero_stage >= 1
+    stage = job.says("zero_stage", layout.zero_stage)
+    yield f"{stage} with {job.says('fp8_parameters', True)}, which needs stage 1", f"use {job.says('zero_stage', 1)}"
