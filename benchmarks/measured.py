@@ -241,7 +241,8 @@ def _layout(row: dict[str, str], job: Job) -> Layout | None:
         pipeline=pipeline,
         virtual_pipeline=_number(row, "vpp", 1),
         context=context,
-        expert=_expert(row, tensor, data * context),
+        expert=_number(row, "ep", 1),
+        expert_tensor=1,  # as the recipes of Megatron-Bridge set it, from which the rows with experts come
         sequence_parallel=row["sequence_parallel"] == "y",
         zero_stage=_number(row, "zero_stage"),
         micro_batch=micro,
@@ -249,12 +250,6 @@ def _layout(row: dict[str, str], job: Job) -> Layout | None:
         recompute=recompute,
         offload=Offload(out),
     )
-
-
-def _expert(row: dict[str, str], tensor: int, group: int) -> int:
-    """Expert parallelism as ours, which leaves `tensor` to cut experts too: a wider one spans the tensor ranks."""
-    expert = _number(row, "ep", 1)
-    return expert if expert <= group else max(expert // tensor, 1)
 
 
 def _seconds(row: dict[str, str], job: Job, layout: Layout) -> float | None:

@@ -85,13 +85,32 @@ def choices(layout: Layout) -> list[str]:
     optional = (
         (layout.virtual_pipeline > 1, f"{layout.virtual_pipeline} chunks a stage"),
         (layout.expert > 1, f"expert {layout.expert}"),
+        (layout.expert_tensor > 1, f"experts cut by {layout.expert_tensor}"),
+        (layout.context_heads > 1, f"heads over {layout.context_heads} context ranks"),
         (layout.sequence_parallel, "sequence parallel"),
+        (layout.tensor_overlap, "tensor overlap"),
+        (layout.expert_overlap, "expert overlap"),
         (layout.zero_stage > 0, f"ZeRO {layout.zero_stage}"),
+        (layout.zero_copies > 1, f"{layout.zero_copies} sharded copies"),
+        (layout.zero_hpz > 1, f"hpZ {layout.zero_hpz}"),
         (True, f"micro batch {layout.micro_batch}"),
-        (True, f"recompute {layout.recompute.label}"),
-        (layout.offload.label != "none", f"offload {layout.offload.label}"),
+        (True, f"recompute {_recomputed(layout)}"),
+        (layout.offload.label != "none", f"offload {_offloaded(layout)}"),
     )
     return [text for shown, text in optional if shown]
+
+
+def _recomputed(layout: Layout) -> str:
+    """What is recomputed: `none`, `full`, `full in 4 layers of a chunk`, `core_attn + mlp`."""
+    if layout.recompute.label == "selective" and layout.recompute_modules.labels != ["core_attn"]:
+        return " + ".join(layout.recompute_modules.labels)
+    partial = layout.recompute.label == "full" and layout.recompute_layers
+    return f"full in {layout.recompute_layers} layers of a chunk" if partial else layout.recompute.label
+
+
+def _offloaded(layout: Layout) -> str:
+    share = f" ({layout.offload_fraction:.0%})" if layout.offload_fraction < 1 else ""
+    return f"{layout.offload.label}{share}"
 
 
 def percent(fraction: Any) -> str:

@@ -103,6 +103,7 @@ def _pins(facts: Facts) -> Pins:
         virtual_pipeline=_chunks(facts),
         context=facts.number("context", CONTEXT if is_lm else ULYSSES, 1),
         expert=facts.number("expert", EXPERT if is_lm else MOE_EXPERT, 1),
+        expert_tensor=facts.number("expert_tensor", "--expert-tensor-parallel-size", facts.number("tensor", TENSOR, 1)),
         sequence_parallel=facts.flag("sequence_parallel", "--sequence-parallel"),
         zero_stage=_sharding(facts) if is_lm else _zero_stage(facts),
         micro_batch=micro,

@@ -51,8 +51,11 @@ def layer_bytes_per_token(job: Job, layout: LayoutLike, *, moe: bool) -> Any:
     masks = 2 * model.hidden * (model.dropout > 0)
     replicated = norms + 2 * element * model.hidden + masks
     sharded = element * attention_elements(job)
+    # Tokens come to a routed expert whole: gathered where its own ranks cut it.
+    gathered = moe * model.experts_per_token * 2 * element * model.hidden * (layout.expert_tensor - 1)
     scores = score_bytes(job) * model.heads * job.training.sequence_length * (layout.recompute == Recompute.NONE)
-    return replicated / sequence_cut(layout) + (sharded + mlp_bytes_per_token(job, moe=moe) + scores) / layout.tensor
+    sharded = sharded + mlp_bytes_per_token(job, moe=moe) + gathered
+    return replicated / sequence_cut(layout) + (sharded + scores) / layout.tensor
 
 
 def mlp_bytes_per_token(job: Job, *, moe: bool) -> float:

@@ -13,7 +13,7 @@ from .buckets import bucket_elements
 from .collectives import Group, all_gather_s, all_reduce_s, all_to_all_s, dispatch_s, group, send_s
 from .layout import LayoutLike, Recompute
 from .rates import rates
-from .stages import StageParameters
+from .stages import StageParameters, expert_replicas
 from .states import sums_gradients_in_fp32, weight_bytes
 
 #: ZeRO-3 gathers and reduces each matrix by itself: query-key-value, output, and the MLP's two.
@@ -76,7 +76,7 @@ def expert_s(job: Job, layout: LayoutLike) -> Any:
     """
     if not job.model.is_moe:
         return 0.0 * layout.expert
-    ring = group(job, layout.expert, layout.tensor)
+    ring = group(job, layout.expert, layout.expert_tensor)
     cut = layout.tensor if job.framework.routes_cut_sequences else sequence_cut(layout)
     tokens = local_tokens(job, layout) / cut
     size, copies = weight_bytes(job) * tokens * job.model.hidden, job.model.experts_per_token
@@ -88,7 +88,7 @@ def expert_s(job: Job, layout: LayoutLike) -> Any:
 
 def sends_tokens_once_per_node(job: Job, layout: LayoutLike) -> Any:
     """Whether experts on several nodes are reached by the flex dispatcher, which needs DeepEP in the image."""
-    ring = group(job, layout.expert, layout.tensor)
+    ring = group(job, layout.expert, layout.expert_tensor)
     possible = job.framework.dispatches_by_node and job.cluster.accelerator.generation in _DEEPEP_GENERATIONS
     return possible & (ring.size > ring.per_node)
 
@@ -126,7 +126,7 @@ def data_s(job: Job, layout: LayoutLike, held: StageParameters, micro_batch_s: A
     whole, stage = layout.data * layout.context, layout.zero_stage
     traffic = _data_traffic(job, layout, group(job, whole, layout.tensor), held.shared)
     if job.model.is_moe:
-        ring = group(job, whole / layout.expert, layout.tensor * layout.expert)
+        ring = group(job, expert_replicas(layout), layout.expert * layout.expert_tensor)
         experts = _data_traffic(job, layout, ring, held.experts)
         traffic = tuple(a + b for a, b in zip(traffic, experts, strict=True))
     once, each_pass, last = traffic

@@ -77,21 +77,21 @@ def _attention_products(job: Job, layout: LayoutLike, tokens: Any) -> Passes:
 def _mlp_products(job: Job, layout: LayoutLike, tokens: Any, *, moe: bool) -> Passes:
     """The MLP's products; a rank's experts one after the other, each with its share of the tokens (balanced router).
 
-    **Assumes** experts are cut by `tensor` as the rest of the layer is.
+    Tensor ranks that don't cut the experts have other tokens each.
     """
-    model, tensor = job.model, layout.tensor
+    model, tensor, cut = job.model, layout.tensor, layout.expert_tensor
     ups = 2 if model.gated_mlp else 1
 
     def mlp(rows: Any, width: Any, count: Any = 1) -> Passes:
-        up = linear(job, rows, model.hidden, ups * width / tensor, count)
-        return up + linear(job, rows, width / tensor, model.hidden, count)
+        up = linear(job, rows, model.hidden, ups * width, count)
+        return up + linear(job, rows, width, model.hidden, count)
 
     if not moe:
-        return mlp(tokens, model.ffn)
+        return mlp(tokens, model.ffn / tensor)
     held = model.experts / layout.expert
-    routed = mlp(tokens * model.experts_per_token / held, model.moe_ffn, held)
+    routed = mlp(tokens * (cut / tensor) * model.experts_per_token / held, model.moe_ffn / cut, held)
     router = linear(job, tokens / sequence_cut(layout), model.hidden, model.experts)
-    shared = mlp(tokens, model.shared_ffn) if model.shared_ffn else Passes(0.0, 0.0)
+    shared = mlp(tokens, model.shared_ffn / tensor) if model.shared_ffn else Passes(0.0, 0.0)
     return routed + router + shared
 
 

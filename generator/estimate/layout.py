@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from typing import Any, Protocol
 
 import numpy as np
@@ -37,6 +37,31 @@ class Offload(IntEnum):
         return self.name.lower().replace("_and_", "+")
 
 
+class Modules(IntFlag):
+    """Parts of a layer that selective recomputation repeats, named as by Megatron-LM's `--recompute-modules`.
+
+    **Source**: NVIDIA/Megatron-LM megatron/core/transformer/transformer_config.py, recompute_modules @ core_v0.16.1.
+    """
+
+    CORE_ATTN = 1  #: scores, softmax and their product with the values
+    MOE_ACT = 2  #: the activation between the two products of the experts
+    LAYERNORM = 4  #: the normalisations before attention and MLP
+    MLA_UP_PROJ = 8  #: the products from MLA's latents, and rotation
+    MLP = 16  #: the dense MLP
+    MOE = 32  #: the whole mixture-of-experts layer
+    SHARED_EXPERTS = 64  #: the shared experts
+
+    @property
+    def labels(self) -> list[str]:
+        """The spelling of the job spec."""
+        return [str(module.name).lower() for module in Modules if module in self]
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> Modules:
+        """The modules of these names."""
+        return cls(sum({cls[name.upper()] for name in names}))
+
+
 class LayoutLike(Protocol):
     """What formulae take: every field is a number (`Layout`) or a column of n numbers (`Layouts`)."""
 
@@ -64,6 +89,30 @@ class LayoutLike(Protocol):
     def recompute(self) -> Any: ...
     @property
     def offload(self) -> Any: ...
+    @property
+    def recompute_layers(self) -> Any: ...
+    @property
+    def recompute_group(self) -> Any: ...
+    @property
+    def recompute_modules(self) -> Any: ...
+    @property
+    def offload_fraction(self) -> Any: ...
+    @property
+    def expert_tensor(self) -> Any: ...
+    @property
+    def tensor_overlap(self) -> Any: ...
+    @property
+    def expert_overlap(self) -> Any: ...
+    @property
+    def zero_copies(self) -> Any: ...
+    @property
+    def zero_hpz(self) -> Any: ...
+    @property
+    def context_heads(self) -> Any: ...
+    @property
+    def first_stage_layers(self) -> Any: ...
+    @property
+    def last_stage_layers(self) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,12 +131,23 @@ class Layout:
     gradient_accumulation: int = 1
     recompute: Recompute = Recompute.NONE
     offload: Offload = Offload.NONE
+    recompute_layers: int = 0  #: layers of each model chunk that full recomputation repeats; 0: every layer
+    recompute_group: int = 1  #: consecutive layers that full recomputation repeats together, from the first one's input
+    recompute_modules: Modules = Modules.CORE_ATTN  #: what selective recomputation repeats
+    offload_fraction: float = 1.0  #: share of the optimizer's states that offload moves to the host
+    expert_tensor: int = 1  #: tensor-parallel ranks of one expert
+    tensor_overlap: bool = False  #: tensor-parallel collectives run beside their products (user buffers)
+    expert_overlap: bool = False  #: experts' all-to-alls run beside another micro-batch's compute
+    zero_copies: int = 1  #: copies of what ZeRO shards: each is spread over data × context / zero_copies ranks
+    zero_hpz: int = 1  #: ranks that share a second copy of stage 3's parameters (ZeRO++); 1: there is none
+    context_heads: int = 1  #: of the context-parallel ranks, how many exchange heads instead of keys and values
+    first_stage_layers: int = 0  #: layers of the first pipeline stage; 0: as the others, or what balances
+    last_stage_layers: int = 0  #: layers of the last pipeline stage; 0: as the others, or what balances
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Layout:
         """The layout of column values, where recomputation and offload are their codes."""
-        kinds = {"recompute": Recompute, "offload": Offload, "sequence_parallel": bool}
-        return cls(**{**values, **{name: kind(values.get(name, 0)) for name, kind in kinds.items()}})
+        return cls(**{name: _KINDS.get(name, int)(value) for name, value in values.items()})
 
     @property
     def world(self) -> int:
@@ -99,11 +159,22 @@ class Layout:
         """Sequences per optimizer step."""
         return self.micro_batch * self.gradient_accumulation * self.data
 
-    def to_dict(self) -> dict[str, int | bool | str]:
+    def to_dict(self) -> dict[str, int | float | bool | str | list[str]]:
         """The keys and spellings of the job spec's `layout`."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {**values, "recompute": self.recompute.label, "offload": self.offload.label}
+        modules = self.recompute_modules.labels if self.recompute is Recompute.SELECTIVE else []
+        labels = {"recompute": self.recompute.label, "offload": self.offload.label, "recompute_modules": modules}
+        return {**values, **labels}
 
+
+#: The kinds of values that aren't integers.
+_KINDS: Mapping[str, Callable[[Any], Any]] = {
+    "recompute": Recompute,
+    "offload": Offload,
+    "recompute_modules": Modules,
+    "offload_fraction": float,
+    **dict.fromkeys(("sequence_parallel", "tensor_overlap", "expert_overlap"), bool),
+}
 
 Column = NDArray[np.int64]
 
@@ -124,6 +195,18 @@ class Layouts:
     gradient_accumulation: Column
     recompute: Column
     offload: Column
+    recompute_layers: Column
+    recompute_group: Column
+    recompute_modules: Column
+    offload_fraction: NDArray[np.float64]
+    expert_tensor: Column
+    tensor_overlap: NDArray[np.bool_]
+    expert_overlap: NDArray[np.bool_]
+    zero_copies: Column
+    zero_hpz: Column
+    context_heads: Column
+    first_stage_layers: Column
+    last_stage_layers: Column
 
     def __len__(self) -> int:
         return len(self.data)
@@ -141,3 +224,6 @@ class Layouts:
 
 
 FIELDS: tuple[str, ...] = tuple(f.name for f in fields(Layout))
+#: The fields that the search leaves as they are where nothing is pinned, and turns only where that can matter.
+REFINED: tuple[str, ...] = tuple(name for name in FIELDS[FIELDS.index("offload") + 1 :] if name != "expert_tensor")
+DEFAULTS: Mapping[str, Any] = {f.name: f.default for f in fields(Layout) if f.name in REFINED}

@@ -14,7 +14,7 @@ from .buckets import bucket_elements, layer_elements
 from .layout import Layout, LayoutLike, Offload
 from .ledgers import Memory
 from .rates import rates
-from .stages import StageParameters, in_flight, stage_layers, stage_parameters, vocabulary_rows
+from .stages import StageParameters, expert_replicas, in_flight, stage_layers, stage_parameters, vocabulary_rows
 from .states import host_bytes, state_bytes, step_bytes, weight_bytes
 
 
@@ -81,14 +81,14 @@ def stage_memory(job: Job, layout: LayoutLike, stage: Any) -> dict[str, Any]:
 
 def _states(job: Job, layout: LayoutLike, count: StageParameters) -> tuple[dict[str, Any], Any]:
     """Model states by kind, and what the optimizer's step needs besides."""
-    group = layout.data * layout.context
-    shared, experts = state_bytes(job, layout, group), state_bytes(job, layout, group / layout.expert)
+    group, sharers = layout.data * layout.context, expert_replicas(layout)
+    shared, experts = state_bytes(job, layout, group), state_bytes(job, layout, sharers)
     states = {
         f"{name}_bytes": count.shared * getattr(shared, name) + count.experts * getattr(experts, name)
         for name in ("parameters", "gradients", "optimizer")
     }
     step = step_bytes(job, layout, group, count.shared)
-    return states, step + step_bytes(job, layout, group / layout.expert, count.experts)
+    return states, step + step_bytes(job, layout, sharers, count.experts)
 
 
 def _buffer_bytes(job: Job, layout: LayoutLike, parameters: Any) -> Any:
@@ -133,6 +133,6 @@ def _host_bytes_per_node(job: Job, layout: LayoutLike) -> Any:
     """Host memory of a full node, by the fullest pipeline stage (its ranks may share the node)."""
     count = stage_parameters(job, layout, 0 * layout.pipeline)
     group = layout.data * layout.context
-    share = count.shared / group + count.experts * layout.expert / group
+    share = count.shared / group + count.experts / expert_replicas(layout)
     world = layout.data * layout.tensor * layout.pipeline * layout.context
     return host_bytes(job, layout, share) * np.minimum(job.cluster.accelerators_per_node, world)

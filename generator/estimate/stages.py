@@ -79,7 +79,8 @@ def stage_parameters(job: Job, layout: LayoutLike, stage: Any) -> StageParameter
     """Parameters of one rank of `stage`.
 
     **Source**: Megatron-LM theoretical_memory_usage.py:215-267: attention and MLP are cut by `tensor`, norms and router
-    replicated, experts cut by `expert * tensor`, embedding on the first stage, head on the last (tied: both hold one).
+    replicated, experts cut by `expert * expert_tensor`; the embedding is on the first stage, the head on the last
+    (tied: both hold one).
     """
     model = job.model
     held = stage_layers(job, layout, stage)
@@ -90,8 +91,18 @@ def stage_parameters(job: Job, layout: LayoutLike, stage: Any) -> StageParameter
     if model.is_moe:
         moe_shared = model_size.shared_expert_parameters(model) / tensor + model_size.router_parameters(model)
         shared = shared + held.moe * moe_shared
-        experts = held.moe * (model.experts * model_size.expert_parameters(model) / (layout.expert * tensor))
+        routed = model.experts * model_size.expert_parameters(model)
+        experts = held.moe * (routed / (layout.expert * layout.expert_tensor))
     return StageParameters(shared=shared + _ends(job, layout, stage), experts=experts)
+
+
+def expert_replicas(layout: LayoutLike) -> Any:
+    """Ranks that hold the same experts: those of a stage over expert × expert_tensor.
+
+    **Source**: Megatron-LM core/parallel_state.py, initialize_model_parallel: the expert ranks are cut out of
+    tensor × context × data.
+    """
+    return layout.data * layout.context * layout.tensor / (layout.expert * layout.expert_tensor)
 
 
 def vocabulary_rows(job: Job, layout: LayoutLike) -> Any:

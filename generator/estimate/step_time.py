@@ -11,7 +11,7 @@ from . import communication, compute, flops, model_size
 from .layout import Layout, LayoutLike, Offload, Recompute
 from .ledgers import StepTime, Throughput
 from .rates import rates
-from .stages import StageParameters, stage_layers, stage_parameters
+from .stages import StageParameters, expert_replicas, stage_layers, stage_parameters
 from .states import moment_bytes, weight_bytes
 
 
@@ -107,8 +107,7 @@ def _pipeline_s(job: Job, layout: LayoutLike, pace_s: Any) -> Any:
 
 def _own_parameters(layout: LayoutLike, held: StageParameters) -> Any:
     """Parameters that one rank updates."""
-    group = layout.data * layout.context
-    cut = held.shared / group + held.experts * layout.expert / group
+    cut = held.shared / (layout.data * layout.context) + held.experts / expert_replicas(layout)
     return np.where(layout.zero_stage >= 1, cut, held.shared + held.experts)
 
 

@@ -64,10 +64,10 @@ def _weight_gradient_bytes(job: Job, layout: LayoutLike) -> Any:
     model = job.model
     ups = 2 if model.gated_mlp and job.fuses_kernels else 1
     if model.is_moe:
-        widest = ups * model.moe_ffn * model.experts / layout.expert
+        widest = ups * model.moe_ffn * model.experts / (layout.expert * layout.expert_tensor)
     else:
-        widest = ups * model.ffn + 0 * layout.expert
-    return weight_bytes(job) * model.hidden * widest / layout.tensor
+        widest = ups * model.ffn / layout.tensor + 0 * layout.expert
+    return weight_bytes(job) * model.hidden * widest
 
 
 def table_gradient_bytes(job: Job, rows: Any) -> Any:

@@ -114,7 +114,7 @@ def _expert_group(job: Job, layout: Layout) -> ArgumentGroup:
             "--moe-token-dispatcher-type": "flex" if once else "alltoall",
             "--moe-enable-deepep": once,
             "--expert-model-parallel-size": layout.expert,
-            "--expert-tensor-parallel-size": layout.tensor,
+            "--expert-tensor-parallel-size": layout.expert_tensor,
         },
     )
 

@@ -72,6 +72,18 @@ class Pins:
     gradient_accumulation: int | None = None
     recompute: str | None = None  #: none | selective | full
     offload: str | None = None  #: none | optimizer | optimizer+parameters
+    recompute_layers: int | None = None
+    recompute_group: int | None = None
+    recompute_modules: tuple[str, ...] | None = None
+    offload_fraction: float | None = None
+    expert_tensor: int | None = None
+    tensor_overlap: bool | None = None
+    expert_overlap: bool | None = None
+    zero_copies: int | None = None
+    zero_hpz: int | None = None
+    context_heads: int | None = None
+    first_stage_layers: int | None = None
+    last_stage_layers: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

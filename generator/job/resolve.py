@@ -137,7 +137,7 @@ def _job(source: Source, data: Data, model: Model, cluster: Cluster, frameworks:
         cluster=cluster,
         gpus=gpus,
         training=_training(data.get("training", {}), model, cluster.accelerator),
-        pins=Pins(**{key: _whole(value) for key, value in data.get("layout", {}).items()}),
+        pins=Pins(**{key: _pinned(value) for key, value in data.get("layout", {}).items()}),
         headroom=float(data.get("memory", {}).get("headroom", DEFAULT_HEADROOM)),
         launch=_launch(source, data.get("launch", {}), framework),
         origin=Origin(path=source.path, locations=source.locations),
@@ -206,6 +206,11 @@ def _launch(source: Source, launch: Data, framework: Framework) -> Launch:
 def _whole(value: Any) -> Any:
     """`1e3` is an integer to the schema; to Python it is a float."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _pinned(value: Any) -> Any:
+    """A list of names as a tuple: pins are immutable."""
+    return tuple(value) if isinstance(value, list) else _whole(value)
 
 
 def _as_text(source: Source, pointer: str, value: str | int | float) -> str:

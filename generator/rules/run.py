@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import fields
 from typing import Any
 
 from ..estimate.layout import Layout
@@ -13,7 +12,7 @@ from ..findings import Finding, in_file_order
 from ..job.records import Job
 from ..rule import Rule, findings_of
 from .layout.identities import BATCH_RULES, WORLD_RULES, batch_product, world_product
-from .layout.pins import known_values, layout_of, pinned_values
+from .layout.pins import known_values, layout_of, pinned_values, whole_layout
 from .registry import FIT_RULES, IDENTITY_RULES, JOB_RULES, LAYOUT_RULES
 
 
@@ -56,10 +55,8 @@ def check_pinned_fit(job: Job) -> tuple[Finding, ...]:
     rest = known.get("data", 0) * known.get("micro_batch", 0)
     if rest and job.training.global_batch % rest == 0:
         known.setdefault("gradient_accumulation", job.training.global_batch // rest)
-    if any(field.name not in known for field in fields(Layout)):
-        return ()
-    layout = layout_of(known)
-    return check_fit(job, layout, memory(job, layout))
+    layout = whole_layout(known)
+    return check_fit(job, layout, memory(job, layout)) if layout else ()
 
 
 def _check_partial_products(job: Job, pinned: dict[str, Any], known: dict[str, Any]) -> Iterator[Finding]:

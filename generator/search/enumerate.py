@@ -6,15 +6,15 @@ counted with the layouts that would still have grown from those rows, so the cou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..estimate.layout import FIELDS, LayoutLike, Layouts, Offload, Recompute
+from ..estimate.layout import DEFAULTS, FIELDS, LayoutLike, Layouts, Offload, Recompute
 from ..findings import Severity
 from ..job.records import Job
 from ..rule import Rule
@@ -23,8 +23,19 @@ from ..rules.numbers import divisors
 from ..rules.run import binding_rules
 
 Column = NDArray[np.int64]
-#: Values that one variable may take, given the row's mesh (`data`, `tensor`, `pipeline`, `context`).
-Domain = Callable[[Job, int, int], Sequence[int]]
+
+
+class Mesh(NamedTuple):
+    """The factors of the world of one row."""
+
+    data: int
+    tensor: int
+    pipeline: int
+    context: int
+
+
+#: Values that one variable may take, given the row's mesh.
+Domain = Callable[[Job, Mesh], Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,27 +53,46 @@ class _Table:
 
     columns: dict[str, Column]
     weight: Column
+    constant: Mapping[str, Any]  #: the value of the fields that no row of the table varies
     rejected_by: dict[str, int] = field(default_factory=dict)
 
     def keep(self, mask: NDArray[np.bool_]) -> None:
         self.columns = {name: column[mask] for name, column in self.columns.items()}
         self.weight = self.weight[mask]
 
+    def column(self, name: str) -> Any:
+        """One field of every row; constants take no memory."""
+        if name in self.columns:
+            return self.columns[name]
+        return np.broadcast_to(np.asarray(self.constant[name]), self.weight.shape)
 
-def _chunk_counts(job: Job, _: int, pipeline: int) -> Sequence[int]:
+    def knows(self, names: Iterable[str]) -> bool:
+        """Whether the rows have these fields yet."""
+        return all(name in self.columns or name in self.constant for name in names)
+
+
+def _chunk_counts(job: Job, mesh: Mesh) -> Sequence[int]:
     layers = job.model.layers
-    return divisors(layers // pipeline) if layers % pipeline == 0 else (1,)
+    return divisors(layers // mesh.pipeline) if layers % mesh.pipeline == 0 else (1,)
+
+
+def _expert_cuts(job: Job, mesh: Mesh) -> Sequence[int]:
+    """Experts whole, or cut as the rest of the layer is; only Megatron-LM has the choice."""
+    if not job.model.is_moe:
+        return (1,)
+    return tuple(sorted({1, mesh.tensor})) if job.framework.runs("Megatron-LM") else (mesh.tensor,)
 
 
 #: Variables beyond the mesh in the order in which the table grows: those that rules read most come first.
 _DOMAINS: tuple[tuple[str, Domain], ...] = (
-    ("zero_stage", lambda job, data, pipeline: (0, 1, 2, 3)),
-    ("sequence_parallel", lambda job, data, pipeline: (0, 1)),
-    ("expert", lambda job, data, pipeline: divisors(job.model.experts) if job.model.is_moe else (1,)),
-    ("offload", lambda job, data, pipeline: tuple(o.value for o in Offload)),
-    ("recompute", lambda job, data, pipeline: tuple(r.value for r in Recompute)),
+    ("zero_stage", lambda job, mesh: (0, 1, 2, 3)),
+    ("sequence_parallel", lambda job, mesh: (0, 1)),
+    ("expert", lambda job, mesh: divisors(job.model.experts) if job.model.is_moe else (1,)),
+    ("expert_tensor", _expert_cuts),
+    ("offload", lambda job, mesh: tuple(o.value for o in Offload)),
+    ("recompute", lambda job, mesh: tuple(r.value for r in Recompute)),
     ("virtual_pipeline", _chunk_counts),
-    ("micro_batch", lambda job, data, pipeline: divisors(job.training.global_batch // data)),
+    ("micro_batch", lambda job, mesh: divisors(job.training.global_batch // mesh.data)),
 )
 
 
@@ -81,7 +111,7 @@ def enumerate_legal(job: Job, *, without: str | None = None) -> Legal:
     for (name, _), domain, size in zip(_DOMAINS, domains, sizes, strict=True):
         _grow(job, table, name, domain, size)
         rules = _apply(job, table, rules)
-    columns: dict[str, Any] = {name: table.columns[name] for name in FIELDS}
+    columns: dict[str, Any] = {name: table.column(name) for name in FIELDS}
     columns["sequence_parallel"] = columns["sequence_parallel"].astype(np.bool_)
     return Legal(layouts=Layouts(**columns), considered=considered, rejected_by=table.rejected_by)
 
@@ -94,21 +124,24 @@ def _mesh(job: Job, pins: Mapping[str, int]) -> _Table:
         for pipeline in divisors(job.gpus // tensor)
         for context in divisors(job.gpus // (tensor * pipeline))
     ]
-    names = ("data", "tensor", "pipeline", "context")
+    names = Mesh._fields
     columns = dict(zip(names, np.array(rows, np.int64).T, strict=True))
     keep = job.training.global_batch % columns["data"] == 0
     for name in names:
         if name in pins:
             keep &= columns[name] == pins[name]
+    grown = {name for name, _ in _DOMAINS}
     return _Table(
-        columns={name: column[keep] for name, column in columns.items()}, weight=np.ones(keep.sum(), np.int64)
+        columns={name: column[keep] for name, column in columns.items()},
+        weight=np.ones(keep.sum(), np.int64),
+        constant={name: pins.get(name, value) for name, value in DEFAULTS.items() if name not in grown},
     )
 
 
 def _domains(job: Job, table: _Table, name: str, values: Domain, pins: Mapping[str, int]) -> list[Sequence[int]]:
     """The values of one variable for every row of the mesh, cut down to the pin."""
-    cells = zip(table.columns["data"].tolist(), table.columns["pipeline"].tolist(), strict=True)
-    domains = [values(job, data, pipeline) for data, pipeline in cells]
+    cells = map(Mesh, *(table.columns[factor].tolist() for factor in Mesh._fields))
+    domains = [values(job, mesh) for mesh in cells]
     if name in pins and name != "micro_batch":
         return [(pins[name],)] * len(domains)
     if name != "micro_batch":
@@ -143,10 +176,10 @@ def _apply(job: Job, table: _Table, rules: list[Rule]) -> list[Rule]:
     """Apply the rules whose columns exist; return the others."""
     later: list[Rule] = []
     for rule in rules:
-        if not set(rule.columns.reads) <= set(table.columns):
+        if not table.knows(rule.columns.reads):
             later.append(rule)
             continue
-        partial = cast(LayoutLike, SimpleNamespace(**{name: table.columns[name] for name in rule.columns.reads}))
+        partial = cast(LayoutLike, SimpleNamespace(**{name: table.column(name) for name in rule.columns.reads}))
         holds = np.broadcast_to(np.asarray(rule.columns.holds(job, partial), np.bool_), table.weight.shape)
         removed = int(table.weight[~holds].sum())
         if removed:

@@ -117,7 +117,7 @@ class Suggestion:
     """A change to the spec after which a plan exists, checked by searching again."""
 
     path: str  #: dotted path of the spec key, e.g. `gpus` or `layout.recompute`
-    value: int | str | float
+    value: int | str | float | list[str]
     text: str  #: as in the spec: `gpus: 160`
     plan: Plan
 

@@ -64,6 +64,8 @@ def estimate(job: Job) -> Plan:
     the framework's defaults (1, stage 0, nothing recomputed or offloaded) for the rest. Broken rules are in `findings`.
     """
     pins = pinned_values(job.pins)
+    if job.model.is_moe:
+        pins.setdefault("expert_tensor", pins.get("tensor", 1))
     ranks = math.prod(pins.get(name, 1) for name in ("tensor", "pipeline", "context"))
     data = pins.get("data", max(job.gpus // ranks, 1))
     batch = job.training.global_batch

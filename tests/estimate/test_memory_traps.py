@@ -100,7 +100,7 @@ def test_expert_activations_have_the_experts_width() -> None:
 def test_experts_are_cut_by_expert_and_tensor() -> None:
     """Routed experts are held once in expert × tensor ranks (Megatron-Bridge PR 3744 divided by tensor alone)."""
     moe = job(model="mixtral-8x7b", training__global_batch=64)
-    held = float(stage_parameters(moe, Layout(data=8, tensor=2, expert=4), 0).experts)
+    held = float(stage_parameters(moe, Layout(data=8, tensor=2, expert=4, expert_tensor=2), 0).experts)
     assert held == 32 * 8 * model_size.expert_parameters(moe.model) / 8
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ...documents.inferred_config import inferred_from_configs
@@ -17,7 +17,7 @@ from ...estimate.uncertainty import required_band
 from ...findings import ERROR, WARNING, Severity, Violation, Violations
 from ...job.records import Job
 from ...units import GIB, MIB
-from ..layout.pins import known_values, layout_of
+from ..layout.pins import known_values, whole_layout
 from ..registry import FIT_RULES
 from ..rule import subject, submissions
 from ..sources import derived
@@ -76,11 +76,9 @@ def needs(submission: Submission) -> Iterator[Need]:
     runs = list(inferred_runs(submission))
     countable = filter(_is_countable, runs) if runs else inferred_from_configs(submission)
     for run in countable:
-        known = known_values(run.job)
-        if all(field.name in known for field in fields(Layout)):
-            layout = layout_of(known)
-            if not runs or _fits_integers(run.job, layout):
-                yield Need(run=run, layout=layout, ledger=memory(run.job, layout), planned=submission.job is not None)
+        layout = whole_layout(known_values(run.job))
+        if layout and (not runs or _fits_integers(run.job, layout)):
+            yield Need(run=run, layout=layout, ledger=memory(run.job, layout), planned=submission.job is not None)
 
 
 def _is_countable(inferred: InferredRun) -> bool:

@@ -24,7 +24,8 @@ _dense = layouts("expert", "experts", applies=lambda job: not job.model.is_moe)
 _replicas = engine_layouts("expert", "data", "context", "gpus", "experts")
 _native_experts = layouts("zero_stage", "expert", of=("own script", "Megatron-DeepSpeed"), applies=is_moe)
 _unpinned = layouts("expert", of=("own script",), applies=lambda job: job.pins.expert is None)
-_biased = lm_layouts("tensor", applies=_has_biased_experts)
+_biased = lm_layouts("expert_tensor", "tensor", applies=_has_biased_experts)
+_expert_ranks = lm_layouts("expert", "expert_tensor", "data", "tensor", "context", "gpus", "experts")
 _pipelined_experts = mds_layouts("pipeline", applies=lambda job: job.model.is_moe and job.pins.pipeline is None)
 
 
@@ -52,7 +53,20 @@ def dense_models_have_no_experts(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('expert', 1)}"
 
 
-@lm_layouts().rule("MLM018", ERROR, "init", megatron_lm("core/parallel_state.py:882"))
+@_expert_ranks.rule("MLM018", ERROR, "init", megatron_lm("core/parallel_state.py:882"))
+def expert_divides_ranks_of_a_stage(job: Job, layout: LayoutLike) -> Judgement:
+    """The expert parallel size × the experts' tensor parallel size divides tensor × context × data.
+
+    Prevents: Megatron-LM stops at start: the world size is not divisible by the experts' sizes.
+    Fix: set layout.expert to a divisor of tensor × context × data over the experts' tensor parallel size"""
+    ranks = layout.data * layout.context * layout.tensor
+    yield divides(layout.expert * layout.expert_tensor, ranks)
+    fitting = [e for e in divisors(ranks // layout.expert_tensor) if not job.model.is_moe or job.model.experts % e == 0]
+    cut = f" × {job.says('expert_tensor', layout.expert_tensor)}" if layout.expert_tensor > 1 else ""
+    message = f"{job.says('expert', layout.expert)}{cut} does not divide the {ranks} ranks of a pipeline stage"
+    yield message, f"use {job.says('expert', *nearest(fitting, layout.expert))}"
+
+
 @_replicas.rule("MOE006", ERROR, "init", deepspeed("utils/groups.py:100"), Arguments())
 def expert_divides_replicas(job: Job, layout: LayoutLike) -> Judgement:
     """The expert parallel size divides data × context.
@@ -109,11 +123,11 @@ def biased_experts_stay_whole(job: Job, layout: LayoutLike) -> Judgement:
     """Experts with biases are not cut by tensor parallelism in Megatron-LM.
 
     Prevents: Megatron-LM stops at start on an assertion.
-    Fix: set layout.tensor to 1, and use expert parallelism instead"""
-    yield layout.tensor == 1
-    tensor, model = job.says("tensor", layout.tensor), job.model
-    message = f"{tensor} cuts the {model.experts} experts of {model.name}, which have biases: this is refused"
-    yield message, f"use {job.says('tensor', 1)}; {job.says('expert', 'N')} distributes whole experts"
+    Fix: set layout.expert_tensor to 1, and use expert parallelism instead"""
+    yield layout.expert_tensor == 1
+    cut, model = job.says("expert_tensor", layout.expert_tensor), job.model
+    message = f"{cut} cuts the {model.experts} experts of {model.name}, which have biases: this is refused"
+    yield message, f"use {job.says('expert_tensor', 1)}; {job.says('expert', 'N')} distributes whole experts"
 
 
 @_pipelined_experts.rule("MDS018", ERROR, "training", megatron_deepspeed("megatron/model/gpt_model.py:379"))

@@ -6,7 +6,7 @@ from dataclasses import fields
 from math import prod
 from typing import Any
 
-from ...estimate.layout import Layout, Offload, Recompute
+from ...estimate.layout import DEFAULTS, Layout, Modules, Offload, Recompute
 from ...job.records import Job, Pins
 from .identities import WORLD_FACTORS
 
@@ -20,7 +20,20 @@ def pinned_values(pins: Pins) -> dict[str, Any]:
     for name, choices in (("recompute", RECOMPUTE), ("offload", OFFLOAD)):
         if name in values:
             values[name] = choices[values[name]]
-    return values
+    if modules := values.pop("recompute_modules", ()):
+        values["recompute_modules"] = Modules.of(modules)
+    return {**_consequences(values), **values}
+
+
+def _consequences(pins: dict[str, Any]) -> dict[str, Any]:
+    """What the user left open, but has said by fixing a detail of it."""
+    follows = {
+        "recompute_layers": ("recompute", Recompute.FULL),
+        "recompute_group": ("recompute", Recompute.FULL),
+        "recompute_modules": ("recompute", Recompute.SELECTIVE),
+        "offload_fraction": ("offload", Offload.OPTIMIZER),
+    }
+    return dict(follows[name] for name in follows if pins.get(name, DEFAULTS[name]) != DEFAULTS[name])
 
 
 def implied_values(job: Job) -> dict[str, Any]:
@@ -33,7 +46,7 @@ def implied_values(job: Job) -> dict[str, Any]:
     if not job.framework.runs("Megatron-LM"):
         implied["virtual_pipeline"] = 1
     if not job.model.is_moe:
-        implied["expert"] = 1
+        implied.update(expert=1, expert_tensor=1)
     return implied
 
 
@@ -41,10 +54,18 @@ def known_values(job: Job) -> dict[str, Any]:
     """Implied values, overruled by pins, with the last factor of the world filled in when the others are known."""
     known = {**implied_values(job), **pinned_values(job.pins)}
     missing = [name for name in WORLD_FACTORS if name not in known]
+    if "tensor" in known and not job.framework.runs("Megatron-LM"):
+        known.setdefault("expert_tensor", known["tensor"])
     rest = prod(known[name] for name in WORLD_FACTORS if name in known)
     if len(missing) == 1 and job.gpus % rest == 0:
         known[missing[0]] = job.gpus // rest
     return known
+
+
+def whole_layout(values: dict[str, Any]) -> Layout | None:
+    """The layout with `values` when they leave no choice but the details that have a default; else None."""
+    known = {**DEFAULTS, **values}
+    return layout_of(known) if all(field.name in known for field in fields(Layout)) else None
 
 
 def layout_of(values: dict[str, Any]) -> Layout:
