@@ -218,8 +218,8 @@ class Layouts:
     def __iter__(self) -> Iterator[Layout]:
         return (self[i] for i in range(len(self)))
 
-    def take(self, rows: NDArray[Any]) -> Layouts:
-        """The rows selected by a boolean mask or an index array."""
+    def take(self, rows: NDArray[Any] | slice) -> Layouts:
+        """The rows selected by a boolean mask, an index array or a slice."""
         return Layouts(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
 

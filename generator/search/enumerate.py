@@ -1,13 +1,14 @@
 """Every layout of a job, as columns: all that satisfy the two product identities and the user's pins.
 
-The table grows one variable at a time. A rule is applied as soon as the columns it reads exist, and what it removes is
-counted with the layouts that would still have grown from those rows, so the counts are those of the whole product.
+The table grows one variable at a time, depth first in blocks of bounded size. A rule is applied as soon as the columns
+it reads exist, and what it removes is counted with the layouts that would still have grown from those rows, so the
+counts are those of the whole product, and memory is that of a few blocks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
@@ -21,21 +22,58 @@ from ..rule import Rule
 from ..rules.layout.pins import pinned_values
 from ..rules.numbers import divisors
 from ..rules.run import binding_rules
+from .world import FACTORS, Column, World
 
-Column = NDArray[np.int64]
-
-
-class Mesh(NamedTuple):
-    """The factors of the world of one row."""
-
-    data: int
-    tensor: int
-    pipeline: int
-    context: int
+#: Rows that one variable may grow a block to; beyond, the block is grown in pieces.
+_BLOCK_ROWS = 1 << 16
 
 
-#: Values that one variable may take, given the row's mesh.
-Domain = Callable[[Job, Mesh], Sequence[int]]
+class Variable(NamedTuple):
+    """A variable beyond the factors of the world."""
+
+    name: str
+    depends: str | None  #: the factor that decides which values are possible
+    values: Callable[[Job, int], Sequence[int] | Column]  #: from the job and that factor
+
+
+def _chunk_counts(job: Job, pipeline: int) -> Sequence[int]:
+    layers = job.model.layers
+    return divisors(layers // pipeline) if layers % pipeline == 0 else (1,)
+
+
+def _expert_cuts(job: Job, tensor: int) -> Sequence[int]:
+    """Experts whole, or cut as the rest of the layer is; only Megatron-LM has the choice."""
+    if not job.model.is_moe:
+        return (1,)
+    return sorted({1, tensor}) if job.framework.runs("Megatron-LM") else (tensor,)
+
+
+def _micro_batches(job: Job, data: int) -> Column:
+    batch = job.training.global_batch
+    if batch % data:
+        return np.zeros(0, np.int64)
+    sizes = np.array(divisors(batch), np.int64)
+    accumulation = job.pins.gradient_accumulation
+    fitting = (batch // data) % sizes == 0
+    if accumulation is not None:
+        fitting &= sizes * (accumulation * data) == batch
+    found: Column = sizes[fitting]
+    return found
+
+
+#: In the order in which the table grows: those that rules read most come first.
+VARIABLES: tuple[Variable, ...] = (
+    Variable("zero_stage", None, lambda job, _: (0, 1, 2, 3)),
+    Variable("sequence_parallel", None, lambda job, _: (0, 1)),
+    Variable("expert", None, lambda job, _: divisors(job.model.experts) if job.model.is_moe else (1,)),
+    Variable("expert_tensor", "tensor", _expert_cuts),
+    Variable("offload", None, lambda job, _: tuple(o.value for o in Offload)),
+    Variable("recompute", None, lambda job, _: tuple(r.value for r in Recompute)),
+    Variable("virtual_pipeline", "pipeline", _chunk_counts),
+    Variable("micro_batch", "data", _micro_batches),
+)
+#: Everything that is chosen, in order.
+STAGES: tuple[str, ...] = (*FACTORS, *(variable.name for variable in VARIABLES))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,136 +91,168 @@ class _Table:
 
     columns: dict[str, Column]
     weight: Column
-    constant: Mapping[str, Any]  #: the value of the fields that no row of the table varies
-    rejected_by: dict[str, int] = field(default_factory=dict)
 
-    def keep(self, mask: NDArray[np.bool_]) -> None:
-        self.columns = {name: column[mask] for name, column in self.columns.items()}
-        self.weight = self.weight[mask]
+    def __len__(self) -> int:
+        return len(self.weight)
 
-    def column(self, name: str) -> Any:
-        """One field of every row; constants take no memory."""
-        if name in self.columns:
-            return self.columns[name]
-        return np.broadcast_to(np.asarray(self.constant[name]), self.weight.shape)
-
-    def knows(self, names: Iterable[str]) -> bool:
-        """Whether the rows have these fields yet."""
-        return all(name in self.columns or name in self.constant for name in names)
+    def take(self, rows: NDArray[Any] | slice) -> _Table:
+        return _Table({name: column[rows] for name, column in self.columns.items()}, self.weight[rows])
 
 
-def _chunk_counts(job: Job, mesh: Mesh) -> Sequence[int]:
-    layers = job.model.layers
-    return divisors(layers // mesh.pipeline) if layers % mesh.pipeline == 0 else (1,)
+@dataclass(frozen=True, slots=True)
+class _Domain:
+    """The values of one variable for each value of the factor that it depends on."""
+
+    factors: Column  #: the factor's values; empty where the variable depends on none
+    sizes: Column  #: how many values there are for each
+    starts: Column  #: where they start in `flat`
+    flat: Column
+
+    @classmethod
+    def of(cls, job: Job, variable: Variable, factors: Column, pins: Mapping[str, int]) -> _Domain:
+        used = factors if variable.depends else factors[:0]
+        values = [_values(job, variable, factor, pins) for factor in (used.tolist() or [1])]
+        sizes = np.array([len(found) for found in values], np.int64)
+        return cls(used, sizes, np.cumsum(sizes) - sizes, np.concatenate(values).astype(np.int64))
+
+    def number(self, table: _Table, depends: str | None) -> Column:
+        """Which of the lists of values each row has."""
+        return np.searchsorted(self.factors, table.columns[depends]) if depends else np.zeros(len(table), np.int64)
 
 
-def _expert_cuts(job: Job, mesh: Mesh) -> Sequence[int]:
-    """Experts whole, or cut as the rest of the layer is; only Megatron-LM has the choice."""
-    if not job.model.is_moe:
-        return (1,)
-    return tuple(sorted({1, mesh.tensor})) if job.framework.runs("Megatron-LM") else (mesh.tensor,)
+def _values(job: Job, variable: Variable, factor: int, pins: Mapping[str, int]) -> Column:
+    """The values of a variable, cut down to the pin; a pinned micro-batch has to divide the batch as any other."""
+    pin = pins.get(variable.name)
+    if pin is not None and variable.name != "micro_batch":
+        return np.array([pin])
+    values = np.asarray(variable.values(job, factor))
+    return values if pin is None else values[values == pin]
 
 
-#: Variables beyond the mesh in the order in which the table grows: those that rules read most come first.
-_DOMAINS: tuple[tuple[str, Domain], ...] = (
-    ("zero_stage", lambda job, mesh: (0, 1, 2, 3)),
-    ("sequence_parallel", lambda job, mesh: (0, 1)),
-    ("expert", lambda job, mesh: divisors(job.model.experts) if job.model.is_moe else (1,)),
-    ("expert_tensor", _expert_cuts),
-    ("offload", lambda job, mesh: tuple(o.value for o in Offload)),
-    ("recompute", lambda job, mesh: tuple(r.value for r in Recompute)),
-    ("virtual_pipeline", _chunk_counts),
-    ("micro_batch", lambda job, mesh: divisors(job.training.global_batch // mesh.data)),
-)
+class Enumeration:
+    """The legal layouts of a job, block by block. Once all were asked for, `rejected_by` is complete."""
+
+    def __init__(self, job: Job, *, without: str | None = None) -> None:
+        pins, sizes = pinned_values(job.pins), np.array(divisors(job.gpus), np.int64)
+        self.job = job
+        self._constant = {name: np.asarray(pins.get(name, value)) for name, value in DEFAULTS.items()}
+        self._domains = {variable.name: _Domain.of(job, variable, sizes, pins) for variable in VARIABLES}
+        self._world = World.of(sizes, {name: self._weights(name, sizes, pins.get(name)) for name in FACTORS})
+        self._rules = _by_stage(rule for rule in binding_rules(job) if rule.id != without)
+        self.considered = self._world.total  #: layouts that satisfy both identities and the pins
+        self.rejected_by: dict[str, int] = {}  #: rule id to layouts removed, by the first rule that removes a layout
+
+    def _weights(self, factor: str, sizes: Column, pin: int | None) -> Column:
+        """How many layouts each value of a factor allows by itself: none, where another value is pinned."""
+        weights = np.ones(len(sizes), np.int64) if pin is None else (sizes == pin).astype(np.int64)
+        for variable in VARIABLES:
+            if (variable.depends or FACTORS[0]) == factor:
+                weights = weights * self._domains[variable.name].sizes
+        return weights
+
+    def __iter__(self) -> Iterator[Layouts]:
+        table = self._divided()
+        for block in self._grown(table, VARIABLES) if len(table) else ():
+            columns: dict[str, Any] = {name: self._column(block, name) for name in FIELDS}
+            columns["sequence_parallel"] = columns["sequence_parallel"].astype(np.bool_)
+            yield Layouts(**columns)
+
+    def _column(self, table: _Table, name: str) -> Any:
+        """One field of every row; the constant ones take no memory."""
+        if name in table.columns:
+            return table.columns[name]
+        return np.broadcast_to(self._constant[name], len(table))
+
+    def _divided(self) -> _Table:
+        """The divisions of the GPUs that break no rule, by tensor, pipeline and context."""
+        world = self._world
+        table = _Table({"_left": np.array([len(world.sizes) - 1])}, np.ones(1, np.int64))
+        for name in FACTORS:
+            rows, chosen, left = world.values(name, table.columns["_left"])
+            before = table.weight[rows] * world.weights[name][chosen]  # of this row, for each division of what is left
+            columns = {**table.take(rows).columns, name: world.sizes[chosen], "_left": left}
+            table = self._judged(_Table(columns, before * world.divisions(name, left)), name)
+            table.weight = table.weight // world.divisions(name, table.columns["_left"])
+        order = np.lexsort([table.columns[name] for name in ("context", "pipeline", "tensor")])
+        del table.columns["_left"]
+        return table.take(order)
+
+    def _grown(self, table: _Table, variables: Sequence[Variable]) -> Iterator[_Table]:
+        """Every row with every value of the variables that break no rule."""
+        if not variables:
+            yield table
+            return
+        name, depends, _ = variables[0]
+        domain = self._domains[name]
+        counts = domain.sizes[domain.number(table, depends)]
+        for piece in _pieces(counts):
+            grown = self._judged(self._crossed(table.take(piece), variables[0], domain), name)
+            if len(grown):
+                yield from self._grown(grown, variables[1:])
+
+    def _crossed(self, table: _Table, variable: Variable, domain: _Domain) -> _Table:
+        """Every row with every value of one variable."""
+        number = domain.number(table, variable.depends)
+        counts = domain.sizes[number]
+        offset = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        rows = np.repeat(np.arange(len(table)), counts)
+        grown = table.take(rows)
+        grown.columns[variable.name] = domain.flat[domain.starts[number][rows] + offset]
+        grown.weight = grown.weight // counts[rows]
+        if variable.name == "micro_batch":
+            replicas = grown.columns["data"] * grown.columns["micro_batch"]
+            grown.columns["gradient_accumulation"] = self.job.training.global_batch // replicas
+        return grown
+
+    def _judged(self, table: _Table, stage: str) -> _Table:
+        """The rows that break none of the rules that can be applied from this stage on."""
+        for rule in self._rules.get(stage, ()):
+            partial = cast(
+                LayoutLike, SimpleNamespace(**{name: self._column(table, name) for name in rule.columns.reads})
+            )
+            holds = np.broadcast_to(np.asarray(rule.columns.holds(self.job, partial), np.bool_), table.weight.shape)
+            removed = int(table.weight[~holds].sum())
+            if removed:
+                self.rejected_by[rule.id] = self.rejected_by.get(rule.id, 0) + removed
+                table = table.take(holds)
+        return table
 
 
-def enumerate_legal(job: Job, *, without: str | None = None) -> Legal:
-    """All layouts of `job` that break no layout rule, but for the rule `without`."""
-    pins = pinned_values(job.pins)
-    table = _mesh(job, pins)
-    domains = [_domains(job, table, name, values, pins) for name, values in _DOMAINS]
-    sizes = [np.array([len(values) for values in domain], np.int64) for domain in domains]
-    for size in sizes:
-        table.weight = table.weight * size
-    considered = int(table.weight.sum())
-    rules = [rule for rule in binding_rules(job) if rule.severity is Severity.ERROR and rule.id != without]
-    table.columns["_row"] = np.arange(len(table.weight))
-    rules = _apply(job, table, rules)
-    for (name, _), domain, size in zip(_DOMAINS, domains, sizes, strict=True):
-        _grow(job, table, name, domain, size)
-        rules = _apply(job, table, rules)
-    columns: dict[str, Any] = {name: table.column(name) for name in FIELDS}
-    columns["sequence_parallel"] = columns["sequence_parallel"].astype(np.bool_)
-    return Legal(layouts=Layouts(**columns), considered=considered, rejected_by=table.rejected_by)
+def enumerate_legal(job: Job) -> Legal:
+    """All layouts of `job` that break no layout rule, at once."""
+    found = Enumeration(job)
+    layouts = joined(found)
+    return Legal(layouts=layouts, considered=found.considered, rejected_by=found.rejected_by)
 
 
-def _mesh(job: Job, pins: Mapping[str, int]) -> _Table:
-    """Rows of data × tensor × pipeline × context = gpus with a whole number of sequences per replica."""
-    rows = [
-        (job.gpus // (tensor * pipeline * context), tensor, pipeline, context)
-        for tensor in divisors(job.gpus)
-        for pipeline in divisors(job.gpus // tensor)
-        for context in divisors(job.gpus // (tensor * pipeline))
-    ]
-    names = Mesh._fields
-    columns = dict(zip(names, np.array(rows, np.int64).T, strict=True))
-    keep = job.training.global_batch % columns["data"] == 0
-    for name in names:
-        if name in pins:
-            keep &= columns[name] == pins[name]
-    grown = {name for name, _ in _DOMAINS}
-    return _Table(
-        columns={name: column[keep] for name, column in columns.items()},
-        weight=np.ones(keep.sum(), np.int64),
-        constant={name: pins.get(name, value) for name, value in DEFAULTS.items() if name not in grown},
-    )
+def joined(blocks: Iterable[Layouts]) -> Layouts:
+    """The rows of all blocks."""
+    kept = [*blocks]
+    none = np.zeros(0, np.int64)
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(rows, name) for rows in kept]) if kept else none for name in FIELDS
+    }
+    return Layouts(**columns)
 
 
-def _domains(job: Job, table: _Table, name: str, values: Domain, pins: Mapping[str, int]) -> list[Sequence[int]]:
-    """The values of one variable for every row of the mesh, cut down to the pin."""
-    cells = map(Mesh, *(table.columns[factor].tolist() for factor in Mesh._fields))
-    domains = [values(job, mesh) for mesh in cells]
-    if name in pins and name != "micro_batch":
-        return [(pins[name],)] * len(domains)
-    if name != "micro_batch":
-        return domains
-    batches = (job.training.global_batch // table.columns["data"]).tolist()
-    return [
-        tuple(
-            v
-            for v in domain
-            if pins.get("micro_batch", v) == v and pins.get("gradient_accumulation", batch // v) == batch // v
-        )
-        for domain, batch in zip(domains, batches, strict=True)
-    ]
-
-
-def _grow(job: Job, table: _Table, name: str, domain: list[Sequence[int]], size: Column) -> None:
-    """Cross every row with the values of one more variable."""
-    row = table.columns["_row"]
-    counts = size[row]
-    starts = np.concatenate(([0], np.cumsum(size)))[:-1]
-    flat = np.array([value for values in domain for value in values], np.int64)
-    offset = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    table.columns = {key: np.repeat(column, counts) for key, column in table.columns.items()}
-    table.columns[name] = flat[np.repeat(starts[row], counts) + offset] if len(flat) else flat
-    table.weight = np.repeat(table.weight // np.maximum(counts, 1), counts)
-    if name == "micro_batch":
-        replicas = table.columns["data"] * table.columns["micro_batch"]
-        table.columns["gradient_accumulation"] = job.training.global_batch // replicas
-
-
-def _apply(job: Job, table: _Table, rules: list[Rule]) -> list[Rule]:
-    """Apply the rules whose columns exist; return the others."""
-    later: list[Rule] = []
+def _by_stage(rules: Iterable[Rule]) -> dict[str, list[Rule]]:
+    """The rules that remove layouts, by the variable with which all that they read is known."""
+    order = {name: place for place, name in enumerate(STAGES)} | {"gradient_accumulation": len(STAGES) - 1}
+    order |= dict.fromkeys(DEFAULTS, 0)
+    stages: dict[str, list[Rule]] = {}
     for rule in rules:
-        if not table.knows(rule.columns.reads):
-            later.append(rule)
-            continue
-        partial = cast(LayoutLike, SimpleNamespace(**{name: table.column(name) for name in rule.columns.reads}))
-        holds = np.broadcast_to(np.asarray(rule.columns.holds(job, partial), np.bool_), table.weight.shape)
-        removed = int(table.weight[~holds].sum())
-        if removed:
-            table.rejected_by[rule.id] = table.rejected_by.get(rule.id, 0) + removed
-            table.keep(holds)
-    return later
+        if rule.severity is Severity.ERROR:
+            last = max((order[name] for name in rule.columns.reads), default=0)
+            stages.setdefault(STAGES[last], []).append(rule)
+    return stages
+
+
+def _pieces(counts: Column) -> Iterator[slice]:
+    """Consecutive rows that grow to a block each; a row alone may grow to more."""
+    ends = np.cumsum(counts)
+    start = 0
+    while start < len(counts):
+        grown = int(ends[start - 1]) if start else 0
+        stop = max(int(np.searchsorted(ends, grown + _BLOCK_ROWS, side="right")), start + 1)
+        yield slice(start, stop)
+        start = stop

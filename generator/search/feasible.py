@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..estimate.layout import FIELDS, Layout, Layouts
+from ..estimate.layout import Layout, Layouts
 from ..estimate.ledgers import Memory
 from ..estimate.memory import memory
 from ..estimate.step_time import step_time, throughput
@@ -16,7 +16,7 @@ from ..estimate.uncertainty import required_band, uncertainty
 from ..job.records import Job
 from ..rules.registry import FIT_RULES
 from ..rules.run import check_fit, check_layout
-from .enumerate import enumerate_legal
+from .enumerate import Enumeration, joined
 from .plan import Plan, by_count
 from .rank import Floats
 
@@ -38,14 +38,13 @@ class Feasible:
 
 def feasible_layouts(job: Job) -> Feasible:
     """All layouts that break no rule and fit, with step time and memory demand."""
-    legal = enumerate_legal(job)
-    rejected = dict(legal.rejected_by)
-    kept: list[tuple[Layouts, Floats, Floats]] = [(legal.layouts.take(np.arange(0)), np.zeros(0), np.zeros(0))]
+    legal = Enumeration(job)
+    fitting: dict[str, int] = {}
+    kept: list[tuple[Layouts, Floats, Floats]] = []
     nearest: tuple[tuple[float, float], Layout] | None = None
-    for start in range(0, len(legal.layouts), _CHUNK_ROWS):
-        rows = legal.layouts.take(np.arange(start, min(start + _CHUNK_ROWS, len(legal.layouts))))
+    for rows in _chunks(legal):
         ledger = memory(job, rows)
-        fits = _fit(job, rows, ledger, rejected)
+        fits = _fit(job, rows, ledger, fitting)
         tighter, other = _demand(job, ledger)
         least = int(np.lexsort((other, tighter))[0])
         demand = (float(tighter[least]), float(other[least]))
@@ -55,13 +54,31 @@ def feasible_layouts(job: Job) -> Feasible:
             rows = rows.take(fits)
             kept.append((rows, step_time(job, rows).total_s, ledger.required_bytes[fits]))
     return Feasible(
-        layouts=Layouts(**{name: np.concatenate([getattr(rows, name) for rows, _, _ in kept]) for name in FIELDS}),
-        total_s=np.concatenate([seconds for _, seconds, _ in kept]),
-        required_bytes=np.concatenate([size for _, _, size in kept]),
+        layouts=joined(rows for rows, _, _ in kept),
+        total_s=np.concatenate([np.zeros(0), *(seconds for _, seconds, _ in kept)]),
+        required_bytes=np.concatenate([np.zeros(0), *(size for _, _, size in kept)]),
         considered=legal.considered,
-        rejected_by=by_count(rejected),
+        rejected_by=by_count({**legal.rejected_by, **fitting}),
         nearest=nearest[1] if nearest else None,
     )
+
+
+def _chunks(legal: Iterable[Layouts]) -> Iterator[Layouts]:
+    """The rows in chunks of bounded size, small blocks together."""
+    waiting: list[Layouts] = []
+    for block in legal:
+        waiting.append(block)
+        if sum(map(len, waiting)) >= _CHUNK_ROWS:
+            yield from _cut(joined(waiting))
+            waiting = []
+    if waiting:
+        yield from _cut(joined(waiting))
+
+
+def _cut(rows: Layouts) -> Iterator[Layouts]:
+    """Consecutive rows of at most a chunk."""
+    for start in range(0, len(rows), _CHUNK_ROWS):
+        yield rows.take(slice(start, start + _CHUNK_ROWS))
 
 
 def _fit(job: Job, rows: Layouts, ledger: Memory, rejected: dict[str, int]) -> NDArray[np.bool_]:

@@ -15,7 +15,7 @@ from ..findings import Severity
 from ..job.records import Job
 from ..rules.numbers import divisors
 from ..rules.run import check_pins
-from .enumerate import enumerate_legal
+from .enumerate import Enumeration
 from .feasible import Feasible, feasible_layouts, make_plan
 from .plan import Infeasible, Plan, Suggestion
 from .rank import ranking
@@ -52,7 +52,7 @@ def _broken_pin(job: Job) -> str | None:
 
 def _lone_obstacle(job: Job, found: Feasible) -> str:
     """The rule without which some layout would be legal; where no single one is, that which removes most."""
-    freed = (rule for rule in found.rejected_by if len(enumerate_legal(job, without=rule).layouts))
+    freed = (rule for rule in found.rejected_by if any(True for _ in Enumeration(job, without=rule)))
     return next(freed, next(iter(found.rejected_by), "BATCH001"))
 
 

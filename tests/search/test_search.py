@@ -17,7 +17,7 @@ from dsgen.findings import Severity
 from dsgen.job.records import Job
 from dsgen.rules.numbers import divisors
 from dsgen.rules.registry import FIT_RULES, LAYOUT_RULES
-from dsgen.search.enumerate import _DOMAINS, enumerate_legal
+from dsgen.search.enumerate import STAGES, enumerate_legal
 from dsgen.search.feasible import feasible_layouts
 from dsgen.search.plan import Infeasible, SearchResult
 from dsgen.search.rank import TIME_BAND, judged_time
@@ -196,8 +196,7 @@ def test_offload_has_to_win_by_a_margin() -> None:
 def test_rejections_are_counted_by_the_first_rule_in_the_tables_order() -> None:
     """Each removed layout is counted once, by the first rule, in growing order, that it breaks."""
     small = job(**JOBS["megatron-deepspeed"])
-    order = dict.fromkeys(("data", "tensor", "pipeline", "context"), 0)
-    order |= {name: step for step, (name, _) in enumerate(_DOMAINS, start=1)}
+    order = {name: step for step, name in enumerate(STAGES)}
     order["gradient_accumulation"] = order["micro_batch"]
     rules = [rule for rule in LAYOUT_RULES if rule.severity is Severity.ERROR and rule.columns.binds(small)]
     rules.sort(key=lambda rule: max(order[name] for name in rule.columns.reads))
