@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,23 +25,53 @@ from .rank import Floats
 _CHUNK_ROWS = 16384
 
 
+#: The communication that details of a layout, which the enumeration leaves alone, can hide.
+SAVABLE = ("tensor_s", "context_s", "expert_s", "data_s")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Feasible:
-    """Layouts that fit, their times, and the nearest of those that don't."""
+class Estimates:
+    """Layouts with what they take, n each."""
 
     layouts: Layouts
     total_s: Floats
+    savable: Mapping[str, Floats]  #: by cause, what would be saved if it were hidden
     required_bytes: Floats
+
+    def take(self, rows: NDArray[Any] | slice) -> Estimates:
+        """Some of the rows."""
+        return Estimates(
+            layouts=self.layouts.take(rows),
+            total_s=self.total_s[rows],
+            savable={cause: seconds[rows] for cause, seconds in self.savable.items()},
+            required_bytes=self.required_bytes[rows],
+        )
+
+    def with_rows(self, rows: NDArray[np.int64], others: Estimates) -> Estimates:
+        """These, with others in the place of some rows."""
+        order = np.arange(len(self.total_s))
+        order[rows] = len(order) + np.arange(len(rows))
+        return Estimates(**_joined([self, others])).take(order)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feasible(Estimates):
+    """Layouts that fit, their times, and the nearest of those that don't."""
+
     considered: int
     rejected_by: Mapping[str, int]
     nearest: Layout | None  #: the legal layout that comes closest to fitting; `None` when no layout is legal
+
+    def extended(self, more: Estimates) -> Feasible:
+        """These layouts and `more`."""
+        return replace(self, **_joined([self, more])) if len(more.layouts) else self
 
 
 def feasible_layouts(job: Job) -> Feasible:
     """All layouts that break no rule and fit, with step time and memory demand."""
     legal = Enumeration(job)
     fitting: dict[str, int] = {}
-    kept: list[tuple[Layouts, Floats, Floats]] = []
+    kept: list[Estimates] = []
     nearest: tuple[tuple[float, float], Layout] | None = None
     for rows in _chunks(legal):
         ledger = memory(job, rows)
@@ -51,16 +82,44 @@ def feasible_layouts(job: Job) -> Feasible:
         if nearest is None or demand < nearest[0]:
             nearest = (demand, rows[least])
         if fits.any():
-            rows = rows.take(fits)
-            kept.append((rows, step_time(job, rows).total_s, ledger.required_bytes[fits]))
+            kept.append(estimates(job, rows.take(fits), ledger.required_bytes[fits]))
     return Feasible(
-        layouts=joined(rows for rows, _, _ in kept),
-        total_s=np.concatenate([np.zeros(0), *(seconds for _, seconds, _ in kept)]),
-        required_bytes=np.concatenate([np.zeros(0), *(size for _, _, size in kept)]),
+        **_joined(kept),
         considered=legal.considered,
         rejected_by=by_count({**legal.rejected_by, **fitting}),
         nearest=nearest[1] if nearest else None,
     )
+
+
+def estimates(job: Job, rows: Layouts, required_bytes: Floats | None = None) -> Estimates:
+    """What layouts take; their memory may be known."""
+    ledger = step_time(job, rows)
+    total = np.broadcast_to(ledger.total_s, len(rows))
+    # Stages that wait do so for communication too.
+    busy = total / np.maximum(total - ledger.bubble_s, 1e-12)
+    required = memory(job, rows).required_bytes if required_bytes is None else required_bytes
+    return Estimates(
+        layouts=rows,
+        total_s=total,
+        savable={cause: busy * getattr(ledger, cause) for cause in SAVABLE},
+        required_bytes=np.broadcast_to(required, len(rows)),
+    )
+
+
+def _joined(parts: Sequence[Estimates]) -> dict[str, Any]:
+    """The fields of all parts together."""
+    none = np.zeros(0)
+    return {
+        "layouts": joined(part.layouts for part in parts),
+        "total_s": np.concatenate([none, *(part.total_s for part in parts)]),
+        "savable": {cause: np.concatenate([none, *(part.savable[cause] for part in parts)]) for cause in SAVABLE},
+        "required_bytes": np.concatenate([none, *(part.required_bytes for part in parts)]),
+    }
+
+
+def fitting(job: Job, rows: Layouts) -> NDArray[np.bool_]:
+    """Which rows fit."""
+    return _fit(job, rows, memory(job, rows), {})
 
 
 def _chunks(legal: Iterable[Layouts]) -> Iterator[Layouts]:

@@ -36,6 +36,14 @@ def complexity(job: Job, layouts: Layouts) -> NDArray[np.int64]:
         layouts.expert > 1,
         np.maximum(layouts.zero_stage - 1, 0),
         layouts.recompute != Recompute.NONE,
+        layouts.recompute_layers > 0,
+        layouts.recompute_modules > 1,
+        2 * (layouts.offload_fraction < 1),
+        layouts.tensor_overlap,
+        2 * layouts.expert_overlap,
+        2 * (layouts.context_heads > 1),
+        layouts.zero_copies > 1,
+        layouts.zero_hpz > 1,
         4 * (layouts.offload != Offload.NONE),
         1 * layouts.offload,
     )
@@ -43,7 +51,7 @@ def complexity(job: Job, layouts: Layouts) -> NDArray[np.int64]:
     return total
 
 
-def judged_time(layouts: Layouts, total_s: Floats) -> Floats:
+def judged_time(job: Job, layouts: Layouts, total_s: Floats) -> Floats:
     """The step time that plans are compared by, in seconds: the estimate, plus the margin where a plan offloads."""
     judged: Floats = total_s * np.where(layouts.offload != Offload.NONE, 1 + OFFLOAD_MARGIN, 1.0)
     return judged
@@ -58,7 +66,7 @@ def ranking(
     smaller.
     Deterministic: remaining ties go to the earlier row.
     """
-    judged = judged_time(layouts, total_s)
+    judged = judged_time(job, layouts, total_s)
     order = np.lexsort((np.arange(len(judged)), required_bytes, judged, complexity(job, layouts)))
     times = judged[order]
     left = np.ones(len(order), np.bool_)

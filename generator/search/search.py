@@ -15,6 +15,7 @@ from .infeasible import explain_infeasible
 from .plan import Infeasible, Plan, SearchResult
 from .rank import complexity, ranking
 from .reasons import reasons
+from .refine import refined
 
 
 def search(job: Job, *, top: int = 10) -> SearchResult | Infeasible:
@@ -24,7 +25,7 @@ def search(job: Job, *, top: int = 10) -> SearchResult | Infeasible:
     that breaks no rule is estimated.
     """
     started = time.perf_counter()
-    found = feasible_layouts(job)
+    found = refined(job, feasible_layouts(job))
     if not len(found.layouts):
         return explain_infeasible(job, found)
     rows = ranking(job, found.layouts, found.total_s, found.required_bytes, top)

@@ -189,7 +189,7 @@ def test_offload_has_to_win_by_a_margin() -> None:
     assert isinstance(result, SearchResult)
     assert result.plans[0].layout.offload is Offload.NONE
     found = feasible_layouts(roomy)
-    judged = judged_time(found.layouts, found.total_s)
+    judged = judged_time(roomy, found.layouts, found.total_s)
     assert ((judged > found.total_s * 1.1) == (found.layouts.offload != Offload.NONE)).all()
 
 

@@ -1,0 +1,150 @@
+"""Details that only trade memory for time, or hide one kind of communication: turned where they can matter.
+
+The enumeration leaves them at their defaults. What is best with them is found by branch and bound: a layout is refined
+only where its step time, without all that its details could still save, is within reach of the best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..estimate.layout import FIELDS, Layouts, Offload, Recompute
+from ..findings import Severity
+from ..job.framework import Software
+from ..job.records import Job
+from ..rules.run import binding_rules
+from . import choices
+from .feasible import Estimates, Feasible, estimates, fitting
+from .rank import TIME_BAND, Floats, judged_time
+
+Mask = NDArray[np.bool_]
+#: Recomputation repeats less than what it saves: without it a step takes more than this share of its time.
+_LEAST_SHARE = 0.5
+#: What a detail has to save to be worth its place in a plan; less would be lost in any estimate.
+_LEAST_GAIN = 0.001
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detail:
+    """One detail of a layout that the enumeration leaves alone."""
+
+    turns: tuple[str, ...]  #: the fields that it sets; where one of them is pinned, the detail is the user's
+    of: Software  #: what has it
+    settings: Callable[[Job, Layouts], choices.Settings]
+    saves: str | None = None  #: the cause of the step time that it can shorten
+    replaces: Mapping[str, Any] = field(default_factory=dict)  #: what it does in part
+    largest: Mapping[str, Any] = field(default_factory=dict)  #: the fastest and largest that it can come to
+
+
+#: In this order. Those that trade memory for time come first, and all that they make is kept, for others need memory.
+DETAILS: tuple[Detail, ...] = (
+    Detail(
+        turns=("recompute", "recompute_layers", "recompute_group", "recompute_modules"),
+        of="Megatron-LM",
+        settings=choices.recompute_choices,
+        replaces={"recompute": Recompute.FULL},
+        largest={"recompute": Recompute.NONE},
+    ),
+    Detail(
+        turns=("offload", "offload_fraction"),
+        of="Megatron-LM",
+        settings=choices.offload_choices,
+        replaces={"offload": Offload.OPTIMIZER},
+        largest={"offload": Offload.NONE},
+    ),
+    Detail(turns=("tensor_overlap",), of="Megatron-LM", settings=choices.tensor_overlap_choices, saves="tensor_s"),
+    Detail(turns=("expert_overlap",), of="Megatron-LM", settings=choices.expert_overlap_choices, saves="expert_s"),
+    Detail(turns=("context_heads",), of="Megatron-LM", settings=choices.head_choices, saves="context_s"),
+    Detail(turns=("zero_copies",), of="Megatron-LM", settings=choices.copy_choices, saves="data_s"),
+    Detail(turns=("zero_copies",), of="DeepSpeed engine", settings=choices.copy_choices, saves="data_s"),
+    Detail(turns=("zero_hpz",), of="DeepSpeed engine", settings=choices.hpz_choices, saves="data_s"),
+)
+
+
+def open_details(job: Job) -> list[Detail]:
+    """The details that the job's framework has and its user left open."""
+    mine = (d for d in DETAILS if job.framework.runs(d.of))
+    return [d for d in mine if all(getattr(job.pins, name) is None for name in d.turns)]
+
+
+def refined(job: Job, found: Feasible) -> Feasible:
+    """What was found, and those layouts that its details make of it which can come to the top."""
+    if not len(found.layouts):
+        return found
+    details = open_details(job)
+    causes = [d.saves for d in details if d.saves]
+    for detail in (d for d in details if not d.saves):
+        for made in _traded(job, found, detail, causes):
+            found = found.extended(made)
+    tops = found.take(_floor(job, found, causes) <= _reach(job, found))
+    for number, detail in enumerate(d for d in details if d.saves):
+        better, rows = _hidden(job, tops, detail)
+        found, tops = found.extended(better), tops.with_rows(rows, better)
+        tops = tops.take(_floor(job, tops, causes[number + 1 :]) <= _reach(job, found))
+    return found
+
+
+def _reach(job: Job, found: Estimates) -> float:
+    """The step time from which on a layout can't be chosen."""
+    return float(judged_time(job, found.layouts, found.total_s).min()) * (1 + TIME_BAND)
+
+
+def _floor(job: Job, found: Estimates, causes: Iterable[str]) -> Floats:
+    """What layouts take at least when all communication of these causes were hidden."""
+    seconds = found.total_s - sum(found.savable[cause] for cause in set(causes))
+    return judged_time(job, found.layouts, seconds)
+
+
+def _traded(job: Job, found: Feasible, detail: Detail, causes: Sequence[str]) -> Iterator[Estimates]:
+    """Layouts that do in part what others do wholly, where these fit, and are too large without it."""
+    whole = np.all([getattr(found.layouts, name) == value for name, value in detail.replaces.items()], axis=0)
+    rows = found.take(whole & (_LEAST_SHARE * _floor(job, found, causes) <= _reach(job, found)))
+    fastest = estimates(job, _set(rows.layouts, detail.largest))
+    near = _floor(job, fastest, causes) <= _reach(job, found)
+    rows = rows.take(near)
+    rows = rows.take(~fitting(job, _set(rows.layouts, detail.largest)))
+    for setting in detail.settings(job, rows.layouts) if len(rows.layouts) else ():
+        made, at = _made(job, rows, detail, setting)
+        yield made.take(made.total_s < rows.total_s[at])
+
+
+def _hidden(job: Job, tops: Estimates, detail: Detail) -> tuple[Estimates, NDArray[np.int64]]:
+    """The best that the detail makes of each layout where it makes it faster, and which layouts these are."""
+    matters = np.flatnonzero(tops.savable[detail.saves or ""] > _LEAST_GAIN * tops.total_s)
+    rows = tops.take(matters)
+    at = np.zeros(0, np.int64)
+    for setting in detail.settings(job, rows.layouts) if len(matters) else ():
+        made, number = _made(job, rows, detail, setting)
+        faster = made.total_s < rows.total_s[number] * (1 - _LEAST_GAIN)
+        rows = rows.with_rows(number[faster], made.take(faster))
+        at = np.union1d(at, number[faster])
+    return rows.take(at), matters[at]
+
+
+def _made(job: Job, rows: Estimates, detail: Detail, setting: Mapping[str, Any]) -> tuple[Estimates, NDArray[np.int64]]:
+    """The layouts with other values in some columns that are legal and fit, and which rows they are of."""
+    changed = _set(rows.layouts, setting)
+    differs = np.any([getattr(rows.layouts, name) != getattr(changed, name) for name in setting], axis=0)
+    at = np.flatnonzero(differs & _legal(job, changed, detail.turns))
+    at = at[fitting(job, changed.take(at))]
+    return estimates(job, changed.take(at)), at
+
+
+def _set(rows: Layouts, values: Mapping[str, Any]) -> Layouts:
+    """The rows with other values in some columns."""
+    columns = {name: getattr(rows, name) for name in FIELDS}
+    return Layouts(**{**columns, **{name: np.broadcast_to(value, len(rows)) for name, value in values.items()}})
+
+
+def _legal(job: Job, rows: Layouts, turned: tuple[str, ...]) -> Mask:
+    """Which rows break no rule that reads what was turned."""
+    mask = np.ones(len(rows), np.bool_)
+    for rule in binding_rules(job):
+        if rule.severity is Severity.ERROR and set(rule.columns.reads) & set(turned):
+            mask &= np.asarray(rule.columns.holds(job, rows), np.bool_)
+    return mask
