@@ -115,13 +115,16 @@ def test_pinned_words_are_read() -> None:
 
 def test_all_findings_come_in_file_order() -> None:
     """Every broken pin is reported at once, from the top of the file."""
-    found = check_pins(job(pins={"zero_stage": 3, "tensor": 5, "expert": 2}))
+    found = check_pins(job(pins={"zero_stage": 3, "pipeline": 2, "tensor": 5, "expert": 2}))
     assert [finding.rule for finding in found] == ["MLM042", "MLM001", "MLM004", "MLM006", "NODE002", "MOE005"]
 
 
 def test_layout_is_checked_whole() -> None:
     """A full layout is checked by every rule that binds, identities and warnings included."""
-    broken = {finding.rule for finding in check_layout(job(), Layout(data=100, tensor=8, zero_stage=2))}
+    broken = {
+        finding.rule
+        for finding in check_layout(job(), Layout(data=50, tensor=8, pipeline=2, zero_stage=2, gradient_accumulation=2))
+    }
     assert broken == {"MLM001", "MLM002", "MLM042"}
 
 

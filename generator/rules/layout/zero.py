@@ -18,18 +18,21 @@ _older_autotp = autotp_layouts(
 _lamb = layouts("zero_stage", applies=lambda job: job.training.optimizer == "lamb")
 
 
-@lm_layouts("zero_stage").rule(
-    "MLM042", ERROR, "silent", derived("the distributed optimizer shards optimizer states only")
+@lm_layouts("zero_stage", "pipeline").rule(
+    "MLM042",
+    ERROR,
+    "silent",
+    "NVIDIA/Megatron-LM docs/user-guide/features/custom_fsdp.md:23 @ core_v0.16.1 (with tensor, expert and context)",
 )
-def megatron_shards_states_only(job: Job, layout: LayoutLike) -> Judgement:
-    """The ZeRO stage is 0 or 1 in Megatron-LM, whose distributed optimizer shards optimizer states only.
+def megatron_fsdp_has_no_pipeline(job: Job, layout: LayoutLike) -> Judgement:
+    """In Megatron-LM, ZeRO stages 2 and 3 are Megatron FSDP, which runs without a pipeline.
 
-    Prevents: No error: the stage would be 1 all the same, and gradients and parameters would not be sharded as planned.
-    Fix: set layout.zero_stage to 1, or use framework: megatron-deepspeed"""
-    yield layout.zero_stage <= 1
-    says = job.says("zero_stage", layout.zero_stage)
-    message = f"{says} is not available with {job.says('framework', job.framework)}: at most 1"
-    yield message, f"use {job.says('zero_stage', 1)} (the distributed optimizer)"
+    Prevents: Megatron FSDP goes with tensor, expert and context parallelism; nothing says that it trains in stages.
+    Fix: set layout.zero_stage to 1 (the distributed optimizer), or pipeline to 1"""
+    yield (layout.zero_stage <= 1) | (layout.pipeline == 1)
+    says, pipeline = job.says("zero_stage", layout.zero_stage), job.says("pipeline", layout.pipeline)
+    message = f"{says} is Megatron FSDP, which does not run with {pipeline}"
+    yield message, f"use {job.says('zero_stage', 1)} (the distributed optimizer), or {job.says('pipeline', 1)}"
 
 
 @_older_autotp.rule("ZERO041", ERROR, "init", _ASSERTION_OF_0_19_3)
