@@ -9,6 +9,7 @@ bands that were made without it.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -20,12 +21,16 @@ import numpy as np
 
 from benchmarks.measured import Run, runs
 from benchmarks.ordering import ordering
-from benchmarks.pairs import Pair, Seconds, left_out_seconds, memory_pairs, shipped_seconds, time_pairs
+from benchmarks.pairs import Pair, Seconds, left_out_seconds, memory_pairs, shipped_seconds, time_pairs, timed
 from benchmarks.regret import groups
 from dsgen.estimate import uncertainty as shipped
+from dsgen.estimate.evidence import TRAITS, total_excess, traits
 from dsgen.estimate.uncertainty import COVERAGE, MEMORY_KINDS, TIME_REGIMES, time_regime
 
 FILE = Path(shipped.__file__).with_name("uncertainty.yaml")
+EVIDENCE = FILE.with_name("evidence.json")
+#: Residuals beyond this are slips of a table or something that no formula holds.
+_OUTLIER = 0.5
 _WIDENINGS = np.arange(1, 3.001, 0.01)
 #: The regime no run belongs to: generations nobody measured are as uncertain as the worst known regime.
 _UNKNOWN = "unknown"
@@ -108,6 +113,34 @@ def _covered(found: Sequence[Residual], source: str, widths: dict[str, float], w
     return sum(abs(r.value) <= widths[r.regime] * widening for r in mine) / len(mine)
 
 
+def evidence_document(rows: Iterable[Run]) -> str:
+    """The text of `evidence.json`: the traits of every timed run, as logarithms, and how many runs share them."""
+    found = Counter(_traits_of(run) for run in timed(rows))
+    lines = [json.dumps([count, list(values)]) for values, count in sorted(found.items(), key=str)]
+    return '{"traits": ' + json.dumps(list(TRAITS)) + ', "runs": [\n' + ",\n".join(lines) + "\n]}\n"
+
+
+def _traits_of(run: Run) -> tuple[float | None, ...]:
+    values = traits(run.job, run.layout, 1)[0]
+    return tuple(None if np.isnan(value) else round(float(value) * 2) / 2 for value in values)
+
+
+def per_octave(rows: Iterable[Run], seconds: Seconds) -> float:
+    """Standard deviation of log(measured / estimated) that an octave beyond the runs of all other sources adds.
+
+    The squares of the residuals are fitted by a constant and by the square of the distance; sources count equally.
+    """
+    found = time_pairs(rows, seconds)
+    own = np.array([traits(pair.run.job, pair.run.layout, 1)[0] for pair in found])
+    sources = np.array([pair.run.source for pair in found])
+    far = np.array([total_excess(own[[i]], own[sources != sources[i]]).min() for i in range(len(found))])
+    squares = np.array([min(abs(pair.log_ratio), _OUTLIER) for pair in found]) ** 2
+    weight = np.sqrt([1 / np.sum(sources == source) for source in sources])
+    terms = np.stack([np.ones_like(far), far**2], axis=1)
+    (_, slope), *_ = np.linalg.lstsq(terms * weight[:, None], squares * weight, rcond=None)
+    return float(np.sqrt(max(slope, 0.0)))
+
+
 def document(rows: Sequence[Run], seconds: Seconds) -> str:
     """The text of `uncertainty.yaml`."""
     timed, sized = time_residuals(rows, seconds), memory_residuals(rows)
@@ -120,6 +153,8 @@ def document(rows: Sequence[Run], seconds: Seconds) -> str:
             *_section("memory", make_bands(sized, MEMORY_KINDS), sized),
             "# band: estimates of two layouts of one job that are closer than this can't be told apart.",
             f"ordering: {ordering(groups(rows, seconds)).to_yaml()}",
+            "# per_octave: standard deviation of a time's logarithm that each factor of two beyond measured runs adds.",
+            f"extrapolation: {{per_octave: {per_octave(rows, seconds):.3f}}}",
             "",
         )
     )
@@ -144,6 +179,7 @@ def main() -> None:
     text = document(list(runs()), seconds or shipped_seconds)
     if "--write" in sys.argv:
         FILE.write_text(text)
+        EVIDENCE.write_text(evidence_document(runs()))
     print(text, end="")
 
 

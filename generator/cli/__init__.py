@@ -20,6 +20,7 @@ from .generate import generate
 from .plan import plan
 from .rules import rules
 from .schema import schema
+from .sweep import sweep
 from .validate import validate
 
 
@@ -38,7 +39,7 @@ def commands() -> None:
     """
 
 
-for _command in (generate, plan, estimate, validate, calibrate, rules, catalog, schema):
+for _command in (generate, plan, sweep, estimate, validate, calibrate, rules, catalog, schema):
     commands.add_command(_command)
 
 

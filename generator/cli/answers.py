@@ -30,6 +30,12 @@ def ranking(answer: SearchResult, top: int) -> tuple[RenderableType, ...]:
     return (_considered(answer), "", _plans_table(answer, top), brackets, *_rejected(answer))
 
 
+def best_line(plan: Plan) -> RenderableType:
+    """The chosen plan in a line, above what is asked of it."""
+    step = seconds_with_band(plan.step_time.total_s, plan.uncertainty.step_time)
+    return f"{plan.job.name}: {degrees(plan.layout)}; {', '.join(choices(plan.layout))}: {step} a step"
+
+
 def obstacle(answer: Infeasible) -> RenderableType:
     """Why nothing fits: the counts, the binding rule, the nearest miss, and changes after which it fits."""
     job = answer.job

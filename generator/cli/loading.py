@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import io
 import sys
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import TextIO
@@ -13,6 +14,8 @@ import click
 
 from .. import InvalidJob, check_job
 from ..findings import Finding
+from ..frameworks import FRAMEWORKS
+from ..job import load as load_spec
 from ..job.records import Job
 from ..search import Infeasible, SearchResult, search
 from .exits import ExitStatus
@@ -20,7 +23,7 @@ from .findings_text import print_findings, stop
 from .options import DEFAULT_SPEC, Request
 from .printing import print_json, print_parts
 
-_COMMANDS = ("calibrate", "catalog", "estimate", "generate", "plan", "rules", "schema", "validate")
+_COMMANDS = ("calibrate", "catalog", "estimate", "generate", "plan", "rules", "schema", "sweep", "validate")
 
 
 class _BuiltIn(io.StringIO):
@@ -37,6 +40,33 @@ def load(request: Request, *, check_pins: bool = True) -> tuple[Job, tuple[Findi
         stop(invalid.findings)
     print_findings(findings)
     return job, findings
+
+
+class JobLoader:
+    """The job asked for, again and again with other values; a stream is read once."""
+
+    def __init__(self, request: Request) -> None:
+        source = _source(request)
+        self._request, self._source = request, source
+        self._text = None if isinstance(source, str) else source.read()
+
+    def checked(self, values: Mapping[str, object]) -> Job:
+        """The job with these keys set, by dotted path. Raises `InvalidJob`, for pins that break a rule too."""
+        return check_job(self._again(), overrides={**self._request.overrides, **values})[0]
+
+    def unchecked(self, values: Mapping[str, object]) -> Job:
+        """As `checked`, without rules. Errors of the spec are printed and end the program."""
+        try:
+            return load_spec(self._again(), FRAMEWORKS, overrides={**self._request.overrides, **values})
+        except InvalidJob as invalid:
+            stop(invalid.findings)
+
+    def _again(self) -> str | TextIO:
+        if isinstance(self._source, str):
+            return self._source
+        stream = _BuiltIn(self._text)
+        stream.name = self._source.name
+        return stream
 
 
 def searched(request: Request, form: str, top: int) -> tuple[SearchResult, tuple[Finding, ...]]:

@@ -57,6 +57,11 @@ def set_option(text: str) -> Callable[[Command], Command]:
 
 def job_options(command: Command) -> Command:
     """Give a command the argument SPEC and the override flags, which it receives as `request`."""
+    return job_flags(_SPEC(command))  # `-` is standard input
+
+
+def job_flags(command: Command) -> Command:
+    """Give a command that reads SPEC itself, as `spec`, the override flags; it receives both as `request`."""
 
     @functools.wraps(command)
     def collected(**parameters: Any) -> Any:
@@ -65,7 +70,7 @@ def job_options(command: Command) -> Command:
         assignments = parameters.pop("assignments")
         return command(request=_request(spec, flags, assignments), **parameters)
 
-    for decorate in reversed(_DECORATORS):
+    for decorate in reversed(_FLAG_OPTIONS):
         collected = decorate(collected)
     return collected  # type: ignore[return-value]  # the signature is click's to know
 
@@ -97,8 +102,8 @@ def _read_assignments(_: click.Context, __: click.Parameter, values: tuple[str, 
     return tuple((path.strip(), text) for path, _equals, text in pairs)
 
 
-_DECORATORS: tuple[Callable[[Any], Any], ...] = (
-    click.argument("spec", required=False, metavar="[SPEC]"),  # `-` is standard input
+_SPEC = click.argument("spec", required=False, metavar="[SPEC]")
+_FLAG_OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--gpus", type=click.IntRange(min=1), help="Number of GPUs."),
     click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes, instead of --gpus."),
     click.option("--model", metavar="NAME|PATH", help="Model preset, or path of a Hugging Face config.json."),

@@ -1,28 +1,45 @@
-"""`dsgen plan`: ranked plans, and why other layouts were removed."""
+"""`dsgen plan`: ranked plans, why other layouts were removed, and questions about them."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from .asked import Asked, read_asked
 from .options import Request, form_option, job_options, top_option
 
 if TYPE_CHECKING:
-    from ..search.plan import Plan
+    from ..job.records import Job
+    from ..search.plan import Infeasible, Plan, SearchResult
 
 
 @click.command(short_help="Rank the layouts of a job; write nothing.")
 @job_options
 @top_option(10, "Plans to list.")
+@click.option(
+    "--compare",
+    "compared",
+    multiple=True,
+    metavar="KEY=VALUE,...",
+    callback=read_asked,
+    help="Why not this layout, such as tensor=8,pipeline=8? Keys left out are solved; null opens a pin. Repeatable.",
+)
+@click.option("--spares", is_flag=True, help="With how many nodes less the best plan keeps its batch and layout.")
 @form_option("table", "json", "csv")
-def plan(request: Request, top: int, form: str) -> None:
+def plan(request: Request, top: int, compared: tuple[Asked, ...], spares: bool, form: str) -> None:
     """Rank the layouts of the job in SPEC; write nothing."""
-    from .loading import searched  # here, to save start-up time
+    from .loading import load, searched  # here, to save start-up time
     from .printing import print_json, print_parts
 
+    if form == "csv" and (compared or spares):
+        raise click.UsageError("--compare and --spares have no csv form; use --format json")
+    if compared or spares:
+        job, _ = load(request)
+        _answer(job, compared, spares, top, form)
+        return
     answer, _ = searched(request, form, top)
     if form == "json":
         print_json(answer.to_dict())
@@ -32,6 +49,40 @@ def plan(request: Request, top: int, form: str) -> None:
         from .answers import ranking
 
         print_parts(*ranking(answer, top))
+
+
+def _answer(job: Job, compared: tuple[Asked, ...], spares: bool, top: int, form: str) -> None:
+    """Answer the questions about the best plan; exits like a search that finds none."""
+    from ..search import search  # here, to save start-up time
+    from ..search.compare import compare
+    from ..search.spares import spare_nodes
+    from .exits import ExitStatus
+    from .printing import print_json, print_parts
+
+    answer = search(job, top=top)
+    best = answer.plans[0] if answer.plans else None
+    comparisons = [compare(job, asked, best) for asked in compared]
+    left = spare_nodes(best) if spares and best else None
+    if form == "json":
+        document: dict[str, Any] = answer.to_dict()
+        document |= {"comparisons": [each.to_dict() for each in comparisons]} if compared else {}
+        print_json(document | ({"spares": left.to_dict()} if left else {}))
+    else:
+        from .compare_text import comparison
+        from .spares_text import spares_report
+
+        print_parts(*_chosen(answer), "", *(part for each in comparisons for part in comparison(each)))
+        print_parts(*(spares_report(left) if left else ()))
+    if best is None:
+        raise click.exceptions.Exit(ExitStatus.INFEASIBLE)
+
+
+def _chosen(answer: SearchResult | Infeasible) -> tuple[Any, ...]:
+    """The best plan in a line, or why there is none."""
+    from ..search import Infeasible  # here, to save start-up time
+    from .answers import best_line, obstacle
+
+    return (obstacle(answer),) if isinstance(answer, Infeasible) else (best_line(answer.plans[0]),)
 
 
 def _print_csv(plans: Iterable[Plan]) -> None:

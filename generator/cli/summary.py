@@ -47,8 +47,8 @@ def _decisions(plan: Plan) -> Iterator[tuple[str, str]]:
         f"{layout.global_batch:,} = micro {layout.micro_batch} × accumulation {layout.gradient_accumulation} "
         f"× data {layout.data}; {count(training.tokens_per_step)} tokens a step in {training.precision}",
     )
-    if plan.reasons:
-        yield "Why", plan.reasons[0]
+    for index, reason in enumerate(plan.reasons):
+        yield "" if index else "Why", reason
 
 
 def _expectations(plan: Plan) -> Iterator[tuple[str, RenderableType]]:

@@ -25,6 +25,11 @@ def active_matrix_parameters(job: Job) -> float:
     return float(attention + dense + routed + model.vocab * model.hidden)
 
 
+def layer_flops(job: Job) -> float:
+    """FLOPs a token of an average layer's products, forward."""
+    return 2.0 * (active_matrix_parameters(job) - job.model.vocab * job.model.hidden) / job.model.layers
+
+
 def model_flops_per_step(job: Job) -> float:
     """FLOPs of one step that the model needs: causal attention counted as half, no recomputation.
 

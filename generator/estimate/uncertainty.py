@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from math import exp
+from math import exp, hypot, log
 from typing import Any
+
+import numpy as np
 
 from ..catalog.loader import read_yaml
 from ..job.records import Job
+from .evidence import Evidence, evidence
 from .layout import Layout
 from .ledgers import Memory, StepTime
 from .rates import constants
@@ -52,14 +55,15 @@ class Uncertainty:
 
     coverage: float  #: share of runs of sources the model never saw that are inside
     regime: str  #: which runs the time's band comes from: one of `TIME_REGIMES`, or `calibrated`
+    evidence: Evidence  #: measured runs that are like this one; without any, the time's band is wider
     step_time: Band
     allocated: Band
     required: Band  #: allocated, which is uncertain, with context and NCCL: what has to fit
     device: Band
 
-    def to_dict(self) -> dict[str, float | str]:
-        """Plain numbers."""
-        document: dict[str, float | str] = {"coverage": self.coverage, "regime": self.regime}
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        document = {"coverage": self.coverage, "regime": self.regime, **self.evidence.to_dict()}
         document |= {"step_time_low_s": float(self.step_time.low), "step_time_high_s": float(self.step_time.high)}
         for name in ("allocated", "required", "device"):
             band: Band = getattr(self, name)
@@ -82,6 +86,12 @@ def bands(of: str) -> Mapping[str, Band]:
 def ordering_band() -> float:
     """Two layouts of one job whose estimates are closer than this fraction can't be told apart."""
     return float(_document()["ordering"]["band"])
+
+
+def extrapolated(octaves: Any) -> Any:
+    """By what factor the slow end of a time's band is further out, so many octaves from the nearest measured run."""
+    per_octave = float(_document()["extrapolation"]["per_octave"])
+    return np.exp(_DEVIATIONS * per_octave * octaves)
 
 
 @cache
@@ -113,6 +123,11 @@ def time_shares(job: Job, layout: Layout) -> Band:
     return _within(exp(_DEVIATIONS * spread))
 
 
+def _beyond(shares: Band, known: Evidence) -> Band:
+    """A band of runs that are far from the measured ones: both doubts are independent."""
+    return _within(exp(hypot(log(shares.high), log(extrapolated(known.octaves)))))
+
+
 def memory_shares(kind: str) -> Band:
     """Measured over estimated memory of one kind, one of `MEMORY_KINDS`."""
     return bands("memory")[kind]
@@ -120,10 +135,12 @@ def memory_shares(kind: str) -> Band:
 
 def uncertainty(job: Job, layout: Layout, memory: Memory, step_time: StepTime) -> Uncertainty:
     """The bands of one layout's estimates."""
+    known = evidence(job, layout)
     return Uncertainty(
         coverage=COVERAGE,
         regime=time_regime(job, layout) if job.calibration.spread is None else "calibrated",
-        step_time=time_shares(job, layout).around(step_time.total_s),
+        evidence=known,
+        step_time=_beyond(time_shares(job, layout), known).around(step_time.total_s),
         allocated=memory_shares("allocated").around(memory.allocated_bytes),
         required=required_band(memory),
         device=memory_shares("device").around(memory.device_bytes),

@@ -137,7 +137,7 @@ def _job(source: Source, data: Data, model: Model, cluster: Cluster, frameworks:
         cluster=cluster,
         gpus=gpus,
         training=_training(data.get("training", {}), model, cluster.accelerator),
-        pins=Pins(**{key: _pinned(value) for key, value in data.get("layout", {}).items()}),
+        pins=Pins(**{key: pinned_value(value) for key, value in data.get("layout", {}).items()}),
         headroom=float(data.get("memory", {}).get("headroom", DEFAULT_HEADROOM)),
         launch=_launch(source, data.get("launch", {}), framework),
         origin=Origin(path=source.path, locations=source.locations),
@@ -208,8 +208,8 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _pinned(value: Any) -> Any:
-    """A list of names as a tuple: pins are immutable."""
+def pinned_value(value: Any) -> Any:
+    """A value of the spec's `layout` as in `Pins`, which are immutable: a list of names as a tuple."""
     return tuple(value) if isinstance(value, list) else _whole(value)
 
 

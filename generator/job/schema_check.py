@@ -124,6 +124,14 @@ def _sections() -> dict[str, str]:
     return {key: section for key, section in homes if [other for other, _ in homes].count(key) == 1}
 
 
+def key_paths() -> dict[str, str]:
+    """Dotted paths of the spec's keys, by the path and by its last part where no other key has the same: `tensor`."""
+    paths = {key: key for key in load_schema()["properties"]}
+    below = {key: section for key, section in _sections().items() if not section.startswith("launch")}
+    paths |= {key: f"{section}.{key}" for key, section in below.items() if key not in paths}
+    return paths | {path: path for path in paths.values()}
+
+
 def _missing_key(source: Source, pointer: str, problem: Any) -> Finding:
     # jsonschema reports one missing key at a time, and names it only in its message.
     key = next(name for name in problem.validator_value if problem.message.startswith(repr(name)))

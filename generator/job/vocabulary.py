@@ -21,7 +21,7 @@ class Vocabulary:
 
     def says(self, key: str, *values: object) -> str:
         """A key with a value, or with a choice of values: `tensor: 3`, `tensor: 1, 2 or 4`."""
-        shown = [_shown(value) for value in values]
+        shown = [in_spec(value) for value in values]
         if any(f"{key}: {value}" in self.phrases for value in shown):
             return listed(self._one(key, value) for value in shown)
         return self._one(key, listed(shown))
@@ -41,7 +41,10 @@ class Vocabulary:
         return phrase.replace("{}", value)
 
 
-def _shown(value: object) -> str:
+def in_spec(value: object) -> str:
+    """A value as a job spec writes it: `true`, `8`, `full`, `[core_attn, mlp]`."""
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(str, value))}]"
     return str(value).lower() if isinstance(value, bool) else str(getattr(value, "label", value))
 
 

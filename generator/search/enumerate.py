@@ -7,7 +7,7 @@ counts are those of the whole product, and memory is that of a few blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
@@ -132,13 +132,13 @@ def _values(job: Job, variable: Variable, factor: int, pins: Mapping[str, int]) 
 class Enumeration:
     """The legal layouts of a job, block by block. Once all were asked for, `rejected_by` is complete."""
 
-    def __init__(self, job: Job, *, without: str | None = None) -> None:
+    def __init__(self, job: Job, *, without: Collection[str] = ()) -> None:
         pins, sizes = pinned_values(job.pins), np.array(divisors(job.gpus), np.int64)
         self.job = job
         self._constant = {name: np.asarray(pins.get(name, value)) for name, value in DEFAULTS.items()}
         self._domains = {variable.name: _Domain.of(job, variable, sizes, pins) for variable in VARIABLES}
         self._world = World.of(sizes, {name: self._weights(name, sizes, pins.get(name)) for name in FACTORS})
-        self._rules = _by_stage(rule for rule in binding_rules(job) if rule.id != without)
+        self._rules = _by_stage(rule for rule in binding_rules(job) if rule.id not in without)
         self.considered = self._world.total  #: layouts that satisfy both identities and the pins
         self.rejected_by: dict[str, int] = {}  #: rule id to layouts removed, by the first rule that removes a layout
 

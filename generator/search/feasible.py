@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -67,9 +67,9 @@ class Feasible(Estimates):
         return replace(self, **_joined([self, more])) if len(more.layouts) else self
 
 
-def feasible_layouts(job: Job) -> Feasible:
-    """All layouts that break no rule and fit, with step time and memory demand."""
-    legal = Enumeration(job)
+def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
+    """All layouts that break no rule, but for the rules `without`, and fit, with step time and memory demand."""
+    legal = Enumeration(job, without=without)
     fitting: dict[str, int] = {}
     kept: list[Estimates] = []
     nearest: tuple[tuple[float, float], Layout] | None = None

@@ -30,11 +30,7 @@ _MOST_PAIRS = 3
 
 def explain_infeasible(job: Job, found: Feasible) -> Infeasible:
     """The answer for a job without a plan."""
-    nearest = make_plan(job, found.nearest) if found.nearest is not None else None
-    if nearest is None:
-        binding = _broken_pin(job) or _lone_obstacle(job, found)
-    else:  # some layouts are legal: what the nearest of them lacks is what binds
-        binding = next(f.rule for f in nearest.findings if f.severity is Severity.ERROR)
+    binding, nearest = binding_rule(job, found)
     return Infeasible(
         job=job,
         considered=found.considered,
@@ -45,6 +41,14 @@ def explain_infeasible(job: Job, found: Feasible) -> Infeasible:
     )
 
 
+def binding_rule(job: Job, found: Feasible) -> tuple[str, Plan | None]:
+    """The rule that leaves no layout, and the layout that comes nearest to fitting, when memory is what binds."""
+    if found.nearest is None:
+        return _broken_pin(job) or _lone_obstacle(job, found), None
+    nearest = make_plan(job, found.nearest)  # some layouts are legal: what the nearest of them lacks is what binds
+    return next(f.rule for f in nearest.findings if f.severity is Severity.ERROR), nearest
+
+
 def _broken_pin(job: Job) -> str | None:
     """The first rule that the pinned keys break whatever else is chosen."""
     return next((f.rule for f in check_pins(job) if f.severity is Severity.ERROR), None)
@@ -52,17 +56,21 @@ def _broken_pin(job: Job) -> str | None:
 
 def _lone_obstacle(job: Job, found: Feasible) -> str:
     """The rule without which some layout would be legal; where no single one is, that which removes most."""
-    freed = (rule for rule in found.rejected_by if any(True for _ in Enumeration(job, without=rule)))
+    freed = (rule for rule in found.rejected_by if any(True for _ in Enumeration(job, without=(rule,))))
     return next(freed, next(iter(found.rejected_by), "BATCH001"))
 
 
-def _best(job: Job) -> Plan | None:
-    """The best plan of a changed job, without explanations."""
-    found = feasible_layouts(job)
+def best_plan(job: Job, found: Feasible) -> Plan | None:
+    """The best plan of what was found, without reasons; `None` when nothing fits."""
     if not len(found.layouts):
         return None
     (row,) = ranking(job, found.layouts, found.total_s, found.required_bytes, 1)
     return make_plan(job, found.layouts[row])
+
+
+def _best(job: Job) -> Plan | None:
+    """The best plan of a changed job, without explanations."""
+    return best_plan(job, feasible_layouts(job))
 
 
 def _suggestions(job: Job) -> Iterator[Suggestion]:

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..estimate.layout import Layouts, Offload, Recompute
-from ..estimate.uncertainty import ordering_band
+from ..estimate.evidence import octaves_beyond
+from ..estimate.layout import LayoutLike, Layouts, Offload, Recompute
+from ..estimate.uncertainty import extrapolated, ordering_band
 from ..job.records import Job
 
 #: Two estimates closer than this fraction are equal: so far the model can't tell which layout of one job is the faster
@@ -21,9 +22,11 @@ TIME_BAND = ordering_band()
 OFFLOAD_MARGIN = 0.15
 
 Floats = NDArray[np.float64]
+#: Rows that are compared with measured runs at once.
+_COMPARED_ROWS = 2048
 
 
-def complexity(job: Job, layouts: Layouts) -> NDArray[np.int64]:
+def complexity(job: Job, layouts: LayoutLike) -> NDArray[np.int64]:
     """How much there is to go wrong: moving parts in use, the rarely used ones counting double.
 
     Tensor parallelism is everyday work in a Megatron; AutoTP also asks for a model it knows and ranks fed alike.
@@ -57,16 +60,44 @@ def judged_time(job: Job, layouts: Layouts, total_s: Floats) -> Floats:
     return judged
 
 
+def likely_time(job: Job, layouts: Layouts, total_s: Floats, top: int, *, bold: bool = False) -> Floats:
+    """The judged time where that is at the slow end of what is still likely: the further from measured runs, the later.
+
+    Only rows that may be among the `top` best are compared with the runs; the others are infinite. `bold`: none is.
+    """
+    judged = judged_time(job, layouts, total_s)
+    if bold:
+        return judged
+    order = np.argsort(judged, kind="stable")
+    likely = np.full(len(judged), np.inf)
+    for start in range(0, len(order), _COMPARED_ROWS):
+        block = order[start : start + _COMPARED_ROWS]
+        if start and judged[block[0]] > np.partition(likely, min(top, start) - 1)[min(top, start) - 1] * (
+            1 + TIME_BAND
+        ):
+            break
+        rows = layouts.take(block)
+        likely[block] = judged[block] * extrapolated(octaves_beyond(job, rows, len(rows)))
+    return likely
+
+
 def ranking(
-    job: Job, layouts: Layouts, total_s: Floats, required_bytes: Floats, top: int, *, band: float = TIME_BAND
+    job: Job,
+    layouts: Layouts,
+    total_s: Floats,
+    required_bytes: Floats,
+    top: int,
+    *,
+    band: float = TIME_BAND,
+    bold: bool = False,
 ) -> list[int]:
     """Row numbers of the `top` best, best first.
 
-    Repeatedly: of the rows within `band` of the fastest left, by judged time, the simplest; then the faster, then the
+    Repeatedly: of the rows within `band` of the fastest left, by likely time, the simplest; then the faster, then the
     smaller.
     Deterministic: remaining ties go to the earlier row.
     """
-    judged = judged_time(job, layouts, total_s)
+    judged = likely_time(job, layouts, total_s, top, bold=bold)
     order = np.lexsort((np.arange(len(judged)), required_bytes, judged, complexity(job, layouts)))
     times = judged[order]
     left = np.ones(len(order), np.bool_)

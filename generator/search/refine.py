@@ -20,7 +20,7 @@ from ..job.records import Job
 from ..rules.run import binding_rules
 from . import choices
 from .feasible import Estimates, Feasible, estimates, fitting
-from .rank import TIME_BAND, Floats, judged_time
+from .rank import TIME_BAND, Floats, judged_time, likely_time
 
 Mask = NDArray[np.bool_]
 #: Recomputation repeats less than what it saves: without it a step takes more than this share of its time.
@@ -72,26 +72,26 @@ def open_details(job: Job) -> list[Detail]:
     return [d for d in mine if all(getattr(job.pins, name) is None for name in d.turns)]
 
 
-def refined(job: Job, found: Feasible) -> Feasible:
+def refined(job: Job, found: Feasible, *, bold: bool = False) -> Feasible:
     """What was found, and those layouts that its details make of it which can come to the top."""
     if not len(found.layouts):
         return found
     details = open_details(job)
     causes = [d.saves for d in details if d.saves]
     for detail in (d for d in details if not d.saves):
-        for made in _traded(job, found, detail, causes):
+        for made in _traded(job, found, detail, causes, bold):
             found = found.extended(made)
-    tops = found.take(_floor(job, found, causes) <= _reach(job, found))
+    tops = found.take(_floor(job, found, causes) <= _reach(job, found, bold))
     for number, detail in enumerate(d for d in details if d.saves):
         better, rows = _hidden(job, tops, detail)
         found, tops = found.extended(better), tops.with_rows(rows, better)
-        tops = tops.take(_floor(job, tops, causes[number + 1 :]) <= _reach(job, found))
+        tops = tops.take(_floor(job, tops, causes[number + 1 :]) <= _reach(job, found, bold))
     return found
 
 
-def _reach(job: Job, found: Estimates) -> float:
+def _reach(job: Job, found: Estimates, bold: bool) -> float:
     """The step time from which on a layout can't be chosen."""
-    return float(judged_time(job, found.layouts, found.total_s).min()) * (1 + TIME_BAND)
+    return float(likely_time(job, found.layouts, found.total_s, 1, bold=bold).min()) * (1 + TIME_BAND)
 
 
 def _floor(job: Job, found: Estimates, causes: Iterable[str]) -> Floats:
@@ -100,12 +100,13 @@ def _floor(job: Job, found: Estimates, causes: Iterable[str]) -> Floats:
     return judged_time(job, found.layouts, seconds)
 
 
-def _traded(job: Job, found: Feasible, detail: Detail, causes: Sequence[str]) -> Iterator[Estimates]:
+def _traded(job: Job, found: Feasible, detail: Detail, causes: Sequence[str], bold: bool) -> Iterator[Estimates]:
     """Layouts that do in part what others do wholly, where these fit, and are too large without it."""
     whole = np.all([getattr(found.layouts, name) == value for name, value in detail.replaces.items()], axis=0)
-    rows = found.take(whole & (_LEAST_SHARE * _floor(job, found, causes) <= _reach(job, found)))
+    reach = _reach(job, found, bold)
+    rows = found.take(whole & (_LEAST_SHARE * _floor(job, found, causes) <= reach))
     fastest = estimates(job, _set(rows.layouts, detail.largest))
-    near = _floor(job, fastest, causes) <= _reach(job, found)
+    near = _floor(job, fastest, causes) <= reach
     rows = rows.take(near)
     rows = rows.take(~fitting(job, _set(rows.layouts, detail.largest)))
     for setting in detail.settings(job, rows.layouts) if len(rows.layouts) else ():

@@ -14,27 +14,29 @@ from .feasible import Feasible, feasible_layouts, make_plan
 from .infeasible import explain_infeasible
 from .plan import Infeasible, Plan, SearchResult
 from .rank import complexity, ranking
-from .reasons import reasons
+from .reasons import Reasons
 from .refine import refined
 
 
-def search(job: Job, *, top: int = 10) -> SearchResult | Infeasible:
+def search(job: Job, *, top: int = 10, bold: bool = False) -> SearchResult | Infeasible:
     """The `top` best plans of `job`, or why there is none and what would make one possible.
 
+    `bold` ranks by the middle of the estimates, however far they are from measured runs.
     Exhaustive and deterministic: every layout that satisfies the identities and the pins is enumerated, and every one
     that breaks no rule is estimated.
     """
     started = time.perf_counter()
-    found = refined(job, feasible_layouts(job))
+    found = refined(job, feasible_layouts(job), bold=bold)
     if not len(found.layouts):
         return explain_infeasible(job, found)
-    rows = ranking(job, found.layouts, found.total_s, found.required_bytes, top)
+    rows = ranking(job, found.layouts, found.total_s, found.required_bytes, top, bold=bold)
     elapsed = time.perf_counter() - started
-    plans = tuple(_ranked_plan(job, found, row) for row in rows)
+    why = Reasons(job, found.layouts, found.total_s)
+    plans = tuple(make_plan(job, found.layouts[row], why=why.of(row)) for row in rows)
     return SearchResult(
         job=job,
         plans=plans,
-        alternatives=_alternatives(job, found, plans[0]),
+        alternatives=_alternatives(job, found, plans[0], why),
         considered=found.considered,
         feasible=len(found.layouts),
         rejected_by=found.rejected_by,
@@ -42,11 +44,7 @@ def search(job: Job, *, top: int = 10) -> SearchResult | Infeasible:
     )
 
 
-def _ranked_plan(job: Job, found: Feasible, row: int) -> Plan:
-    return make_plan(job, found.layouts[row], why=reasons(job, found.layouts, row, found.total_s))
-
-
-def _alternatives(job: Job, found: Feasible, best: Plan) -> dict[str, Plan]:
+def _alternatives(job: Job, found: Feasible, best: Plan, why: Reasons) -> dict[str, Plan]:
     """Plans that trade differently: the fastest, the one with most memory to spare, the simplest."""
     rows = {
         "fastest": int(np.lexsort((found.required_bytes, found.total_s))[0]),
@@ -56,7 +54,7 @@ def _alternatives(job: Job, found: Feasible, best: Plan) -> dict[str, Plan]:
     distinct: dict[str, Plan] = {}
     for label, row in rows.items():
         if found.layouts[row] not in (best.layout, *(plan.layout for plan in distinct.values())):
-            distinct[label] = _ranked_plan(job, found, row)
+            distinct[label] = make_plan(job, found.layouts[row], why=why.of(row))
     return distinct
 
 

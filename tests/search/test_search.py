@@ -141,8 +141,8 @@ def test_reasons_name_each_decision() -> None:
     """A plan says what each decision was worth against its best alternative, and which were pinned."""
     result = dsgen.search(job(layout__tensor=2))
     text = "\n".join(result.plans[0].reasons)
-    assert "tensor: 2 is pinned" in text
-    assert "recompute: none; the best with another value" in text
+    assert "pinned: tensor: 2" in text
+    assert "recompute: none; step time with full +" in text
 
 
 INFEASIBLE = {

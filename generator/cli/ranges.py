@@ -1,0 +1,140 @@
+"""`KEY=VALUES` of `dsgen sweep`: a key of the job spec, and its values as a list or a range."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+#: `512..2048`, `512..2048:128`, `1..64:x2`.
+_RANGE = re.compile(r"(?P<low>\d[^.:]*(?:\.\d+)?)\.\.(?P<high>[^.:]+(?:\.\d+)?)(?::(?P<times>x?)(?P<step>[^:]+))?\Z")
+_BROKEN_RANGE = re.compile(r"\d[^/]*\.\.")
+_UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+MOST_POINTS = 200  #: of one sweep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """A key and its values as they were written."""
+
+    path: str
+    text: str
+
+    @property
+    def counts_machines(self) -> bool:
+        """Whether a range steps by whole nodes."""
+        return self.path in ("gpus", "nodes")
+
+
+def split_terms(context: click.Context, _: click.Parameter, arguments: tuple[str, ...]) -> tuple[Term, ...]:
+    """SPEC, which becomes the parameter `spec`, and the terms; both in any order."""
+    specs = [word for word in arguments if "=" not in word or Path(word).exists()]
+    terms = tuple(_term(word) for word in arguments if word not in specs)
+    if len(specs) > 1:
+        raise click.UsageError(f"unexpected argument {specs[1]!r}: write KEY=VALUES, such as gpus=512..2048")
+    if not 1 <= len(terms) <= 2:
+        raise click.UsageError(f"{len(terms)} keys to sweep; give one or two, such as gpus=512..2048")
+    if len({term.path for term in terms}) < len(terms):
+        raise click.UsageError(f"{terms[0].path} is given twice")
+    context.params["spec"] = specs[0] if specs else None
+    return terms
+
+
+def _term(word: str) -> Term:
+    from ..job.schema_check import key_paths  # here, to save start-up time
+    from .exits import unknown
+
+    key, _, text = (part.strip() for part in word.partition("="))
+    paths = key_paths()
+    section, dot, _ = key.partition(".")
+    if key not in paths and not (dot and section in paths):  # what is below a section is checked with the spec
+        unknown("key", key, paths)
+    path = paths.get(key, key)
+    parts = [part.strip() for part in text.split(",")]
+    if not all(parts) or any(_BROKEN_RANGE.match(part) and not _RANGE.match(part) for part in parts):
+        raise click.UsageError(f"{word!r} is not KEY=VALUES; write {key}=A..B, {key}=A..B:STEP or {key}=A,B,C")
+    return Term(path=path, text=text)
+
+
+def first_of(term: Term) -> object:
+    """A value of the term, before the size of a node is known."""
+    from ..job.overrides import parse_value  # here, to save start-up time
+
+    first = term.text.split(",")[0].strip()
+    match = _RANGE.match(first)
+    return parse_value(match["low"] if match else first)
+
+
+def values_of(term: Term, unit: int) -> tuple[tuple[object, ...], bool]:
+    """The values of a term, and whether those in between may be tried too. `unit`: GPUs of a node."""
+    from ..job.overrides import parse_value  # here, to save start-up time
+
+    found: dict[object, None] = {}
+    parts = [part.strip() for part in term.text.split(",")]
+    ranges = [_RANGE.match(part) for part in parts]
+    for part, match in zip(parts, ranges, strict=True):
+        values = _range(term, match.groupdict(), unit) if match else (parse_value(part),)
+        if any(isinstance(value, (dict, list)) for value in values):
+            raise click.UsageError(f"{term.path}={term.text}: {part!r} is neither a number nor a word")
+        found |= dict.fromkeys(values)
+    implied = ranges[0] is not None and len(ranges) == 1 and ranges[0]["step"] is None
+    return tuple(found), implied and term.counts_machines
+
+
+def _range(term: Term, bounds: Mapping[str, str | None], unit: int) -> tuple[object, ...]:
+    """Whole nodes for counts of machines; else steps as they are given, or doubling."""
+    low, high = (_number(term, bounds[name] or "") for name in ("low", "high"))
+    if low > high:
+        raise click.UsageError(f"{term.path}={term.text}: the range ends before it starts; write {high}..{low}")
+    if bounds["step"] is None and term.counts_machines:
+        return _machines(int(low), int(high), unit if term.path == "gpus" else 1)
+    factor = bool(bounds["times"]) or bounds["step"] is None
+    step = _number(term, bounds["step"] or "2")
+    if step <= (1 if factor else 0) or (factor and low <= 0):
+        hint = f"write {term.path}={low}..{high}:STEP with a step above 0, or :xFACTOR with a factor above 1"
+        raise click.UsageError(f"{term.path}={term.text}: the range never ends; {hint}")
+    values = [low]
+    while (following := values[-1] * step if factor else low + len(values) * step) <= high * (1 + 1e-9):
+        values.append(following if isinstance(following, int) else round(following, 12))
+        if len(values) > MOST_POINTS:
+            raise click.UsageError(f"{term.path}={term.text}: more than {MOST_POINTS} values; use a larger step")
+    return tuple(values)
+
+
+def _machines(low: int, high: int, unit: int) -> tuple[int, ...]:
+    """Parts of one node, then whole nodes, up to eight counts to a doubling."""
+    from ..search.sweep import grid  # here, to save start-up time
+
+    parts = [count for count in range(max(low, 1), min(high, unit - 1) + 1) if unit % count == 0]
+    return (*parts, *grid(low, high, unit))
+
+
+def _number(term: Term, text: str) -> int | float:
+    from ..job.overrides import parse_value  # here, to save start-up time
+
+    value = parse_value(text.strip())
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        hint = f"write {term.path}=A,B,C for values that are no numbers"
+        raise click.UsageError(f"{term.path}={term.text}: {text!r} is not a number; {hint}")
+    return value
+
+
+def read_time(_: click.Context, __: click.Parameter, text: str | None) -> float | None:
+    """Seconds of `30d`, `12h`, `2w`, `90m`, or of a time as Slurm writes it: `720:00:00`, `30-00:00:00`."""
+    from ..job.quantities import read_time_limit  # here, to save start-up time
+
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([mhdw])", text.strip())
+    try:
+        if match is None and ":" not in text:  # Slurm reads minutes, which nobody would expect of a long run
+            raise ValueError
+        seconds = float(match[1]) * _UNITS[match[2]] if match else float(read_time_limit(text))
+    except ValueError:
+        seconds = 0.0
+    if seconds <= 0:
+        raise click.BadParameter(f"{text!r} is not a time; write 30d, 12h, 2w or 720:00:00")
+    return seconds

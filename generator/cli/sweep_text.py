@@ -1,0 +1,166 @@
+"""A sweep as text: the answer, a table with a row per point, and a curve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+from rich.table import Column, Table
+from rich.text import Text
+
+from ..estimate.layout import Layout
+from ..search.plan import Plan
+from ..search.sweep import Axis, Goal, Point, Sweep
+from .chart import chart
+from .known_rules import title_of
+from .tables import grid, headed, numbers, whole
+from .text import choices, count, degrees, long_time, percent, seconds
+
+_DAY = 86400
+
+
+def sweep_report(found: Sweep) -> Iterator[RenderableType]:
+    """The table, what stands in the way where there is no plan, the curve, and what meets the goal."""
+    yield _table(found)
+    rules = dict.fromkeys(point.rule for point in found.points if point.rule)
+    if rules:
+        legend = grid(whole(), "")
+        for rule in rules:
+            legend.add_row(rule, title_of(rule))
+        yield from ("", legend)
+    lines = _curve(found)
+    if lines:
+        yield from ("", Text("\n".join(lines), no_wrap=True))
+    if found.goal is not None:
+        yield from ("", *_answer(found, found.goal))
+
+
+def _table(found: Sweep) -> Table:
+    """One row per point; columns that would be empty are left out."""
+    runs = [point.plan.run for point in found.points if point.plan and point.plan.run]
+    columns = [("step", _step), ("MFU", _mfu), ("tokens/s", _speed)]
+    columns += [("time", _time), ("GPU-hours", _gpu_hours)] if runs else []
+    columns += [("price", _price)] if any(run.cost is not None for run in runs) else []
+    names = [axis.path.rpartition(".")[2] for axis in found.axes]
+    table = headed(*map(numbers, names), Column("layout", ratio=1), *(numbers(name) for name, _ in columns))
+    for point in found.points:
+        values = [_value(value) for value in point.values.values()]
+        if point.plan is None:
+            table.add_row(*values, f"none: {point.rule}", style="dim")
+        else:
+            table.add_row(*values, _layout(point.plan.layout), *(cell(point.plan) for _, cell in columns))
+    return table
+
+
+def _layout(layout: Layout) -> str:
+    """The degrees, and the other choices where they aren't the usual ones."""
+    usual = choices(Layout(data=1))
+    others = ", ".join(choice for choice in choices(layout) if choice not in usual)
+    return f"{degrees(layout)}; {others}" if others else degrees(layout)
+
+
+def _value(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _step(plan: Plan) -> str:
+    return seconds(float(plan.step_time.total_s))
+
+
+def _mfu(plan: Plan) -> str:
+    return percent(plan.throughput.mfu)
+
+
+def _speed(plan: Plan) -> str:
+    return count(plan.throughput.tokens_per_s)
+
+
+def _time(plan: Plan) -> str:
+    return long_time(plan.run.duration_s) if plan.run else ""
+
+
+def _gpu_hours(plan: Plan) -> str:
+    return f"{plan.run.gpu_hours:,.0f}" if plan.run else ""
+
+
+def _price(plan: Plan) -> str:
+    return f"{plan.run.cost:,.0f}" if plan.run and plan.run.cost is not None else ""
+
+
+def _curve(found: Sweep) -> list[str]:
+    """Price, days or speed over the key that has numbers; a curve for each value of the other key."""
+    numeric = [axis for axis in found.axes if all(_is_number(value) for value in axis.values)]
+    planned = [point for point in found.points if point.plan]
+    if not numeric or len({point.values[numeric[0].path] for point in planned}) < 2:
+        return []
+    along = numeric[0]
+    other = next((axis for axis in found.axes if axis is not along), None)
+    name, limit = _quantity(found, planned)
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for point in planned:
+        y = _height(name, point.plan)
+        if y is not None:
+            label = f"{_key(other)} {_value(point.values[other.path])}" if other else ""
+            curves.setdefault(label, []).append((along.place(point.values[along.path]), y))
+    return chart(name, along.path, curves, limit) if curves else []
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _key(axis: Axis) -> str:
+    return axis.path.rpartition(".")[2]
+
+
+def _quantity(found: Sweep, planned: list[Point]) -> tuple[str, float | None]:
+    """What the curve shows, with the goal's limit on it."""
+    goal = found.goal
+    if goal is not None and goal.at_most is not None and goal.within_s is None:
+        return "price", goal.at_most
+    if any(point.plan and point.plan.run for point in planned):
+        return "days", goal.within_s / _DAY if goal and goal.within_s else None
+    return "tokens/s", None
+
+
+def _height(name: str, plan: Plan | None) -> float | None:
+    run = plan.run if plan else None
+    if plan is not None and name == "tokens/s":
+        return float(plan.throughput.tokens_per_s)
+    return None if run is None else run.cost if name == "price" else run.duration_s / _DAY
+
+
+def _answer(found: Sweep, goal: Goal) -> Iterator[RenderableType]:
+    """The smallest that meets the goal, and the smallest that meets it at the slow end; else the nearest."""
+    wanted = " and ".join(
+        text
+        for text in (
+            f"within {long_time(goal.within_s).replace('.0 ', ' ')}" if goal.within_s else "",
+            f"for at most {goal.at_most:,.0f}" if goal.at_most else "",
+        )
+        if text
+    )
+    smallest, surely, nearest = found.smallest(), found.smallest(slow=True), found.nearest
+    if smallest is None:
+        best = f"; nearest: {_named(nearest)}" if nearest else ""
+        yield Text(f"None trains {wanted}{best}", style="bold red")
+        return
+    yield Text(f"Smallest that trains {wanted}: {_named(smallest)}", style="bold")
+    if surely is None:
+        yield "At the slow end of its range none does."
+    elif surely is not smallest:
+        yield f"At the slow end of its range too: {_named(surely)}"
+    else:
+        yield "So it does at the slow end of its range."
+
+
+def _named(point: Point) -> str:
+    """`gpus 1,024: 29.3 days (24.1-35.0)`."""
+    values = ", ".join(f"{path.rpartition('.')[2]} {_value(value)}" for path, value in point.values.items())
+    plan = point.plan
+    if plan is None or plan.run is None:
+        return values
+    band, total = plan.uncertainty.step_time, float(plan.step_time.total_s)
+    slow, fast = (long_time(plan.run.duration_s * float(end) / total) for end in (band.high, band.low))
+    price = f", price {plan.run.cost:,.0f}" if plan.run.cost is not None else ""
+    return f"{values}: {long_time(plan.run.duration_s)} ({fast} to {slow}){price}"

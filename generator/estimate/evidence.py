@@ -1,0 +1,164 @@
+"""How near a layout is to measured runs: what is far from all of them is extrapolated, and less certain.
+
+A run is described by a few traits that its speed depends on in ways the formulae don't know exactly: how small the
+pieces are that each rank works on, and how many ranks work together. `evidence.json` has those of the published runs,
+without their times; `python -m benchmarks.uncertainty --write` makes it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..job.records import Job
+from .activations import local_tokens
+from .flops import layer_flops
+from .layout import Layout, LayoutLike
+from .products import peak_flops_per_s
+
+Floats = NDArray[np.float64]
+#: Within a factor of two of a measured run, a trait counts as seen.
+_SEEN_OCTAVES = 1.0
+#: What having a trait that a run lacks, or lacking it, counts as.
+_OTHER_KIND_OCTAVES = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trait:
+    """Something about a layout on which runs can be alike."""
+
+    value: Callable[[Job, LayoutLike], Any]  #: NaN where the layout doesn't have it
+    says: str  #: with the value, where no run is like it
+
+
+def _where(condition: Any, value: Any) -> Any:
+    return np.where(condition, value, np.nan)
+
+
+def _tokens_per_expert(job: Job, layout: LayoutLike) -> Any:
+    if not job.model.is_moe:
+        return np.nan * layout.data
+    tokens = local_tokens(job, layout) * job.model.experts_per_token * layout.expert_tensor / layout.tensor
+    return tokens * layout.expert / job.model.experts
+
+
+def _layer_s(job: Job, layout: LayoutLike) -> Any:
+    """Seconds of an average layer's forward products on one rank, at the datasheet's rate."""
+    return layer_flops(job) * local_tokens(job, layout) / layout.tensor / peak_flops_per_s(job, fp8=True)
+
+
+TRAITS: Final[Mapping[str, Trait]] = {
+    "context": Trait(
+        value=lambda job, row: _where(row.context > 1, job.training.sequence_length / row.context),
+        says="context parallelism at {:,.0f} tokens a rank",
+    ),
+    "tensor": Trait(value=lambda job, row: _where(row.tensor > 1, row.tensor), says="tensor parallelism over {:.0f}"),
+    "pipeline": Trait(value=lambda job, row: _where(row.pipeline > 1, row.pipeline), says="{:.0f} pipeline stages"),
+    "chunk": Trait(
+        value=lambda job, row: _where(row.pipeline > 1, job.model.layers / (row.pipeline * row.virtual_pipeline)),
+        says="model chunks of {:.1f} layers",
+    ),
+    "expert": Trait(value=_tokens_per_expert, says="{:,.0f} tokens an expert"),
+    "sharded": Trait(
+        value=lambda job, row: _where(row.zero_stage >= 3, row.data * row.context), says="full sharding over {:,.0f}"
+    ),
+    "layer": Trait(value=_layer_s, says="layers of {:.2g} s a micro-batch"),
+}
+#: Details that no measured run is known to have, and how to say so.
+UNSEEN: Final[Mapping[str, tuple[Any, str]]] = {
+    "expert_overlap": (False, "overlapped experts' all-to-alls"),
+    "zero_copies": (1, "several copies of the sharded states"),
+    "zero_hpz": (1, "a secondary partition of the parameters"),
+    "context_heads": (1, "context parallelism over heads"),
+    "offload_fraction": (1.0, "a part of the optimizer on the host"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What speaks for an estimate."""
+
+    runs: int  #: measured runs that are like the layout in every trait
+    octaves: float  #: how far beyond them the nearest is, all traits together; 0 where there are any
+    beyond: tuple[str, ...]  #: in what: a phrase for each trait
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "like_runs": self.runs,
+            "extrapolated_octaves": round(self.octaves, 2),
+            "extrapolated": list(self.beyond),
+        }
+
+
+@cache
+def _measured() -> tuple[Floats, NDArray[np.int64]]:
+    """The traits of the measured runs, as logarithms to base 2, and how many runs have each set of them."""
+    document = json.loads((files(__package__) / "evidence.json").read_text())
+    if document["traits"] != list(TRAITS):
+        raise ValueError(f"evidence.json has the traits {document['traits']}, not {list(TRAITS)}")
+    rows = [[np.nan if value is None else value for value in row] for _, row in document["runs"]]
+    return np.array(rows), np.array([count for count, _ in document["runs"]], np.int64)
+
+
+def traits(job: Job, layout: LayoutLike, count: int) -> Floats:
+    """Logarithms to base 2 of every trait, `count` rows; NaN where a layout doesn't have one."""
+    columns = [np.broadcast_to(np.asarray(trait.value(job, layout), float), count) for trait in TRAITS.values()]
+    logarithms: Floats = np.log2(np.stack(columns, axis=1))
+    return logarithms
+
+
+def excess(found: Floats, runs: Floats) -> Iterator[Floats]:
+    """Octaves by which each trait of rows (n × traits) is beyond that of runs (k × traits): n × k for each trait."""
+    for mine, theirs in zip(found.T, runs.T, strict=True):
+        apart = np.abs(mine[:, None] - theirs)
+        other_kind = np.isnan(mine)[:, None] != np.isnan(theirs)
+        beyond = np.fmax(apart - _SEEN_OCTAVES, 0.0)  # 0 where one of them is NaN
+        yield np.where(other_kind, _OTHER_KIND_OCTAVES, beyond)
+
+
+def total_excess(found: Floats, runs: Floats) -> Floats:
+    """Octaves by which rows (n × traits) are beyond runs (k × traits), all traits together: n × k."""
+    total = np.zeros((len(found), len(runs)))
+    for octaves in excess(found, runs):
+        total += octaves
+    return total
+
+
+def octaves_beyond(job: Job, layouts: LayoutLike, count: int) -> Floats:
+    """How far each of `count` layouts is from the nearest measured run."""
+    found, where = np.unique(np.round(traits(job, layouts, count), 1), axis=0, return_inverse=True)
+    runs, _ = _measured()
+    nearest = total_excess(found, runs).min(axis=1)[where.reshape(-1)]
+    unseen = sum(
+        np.asarray(getattr(layouts, name) != usual) * _OTHER_KIND_OCTAVES for name, (usual, _) in UNSEEN.items()
+    )
+    total: Floats = nearest + np.broadcast_to(unseen, count)
+    return total
+
+
+def evidence(job: Job, layout: Layout) -> Evidence:
+    """What speaks for the estimate of one layout."""
+    found, (runs, counts) = traits(job, layout, 1), _measured()
+    octaves = np.stack([trait[0] for trait in excess(found, runs)], axis=1)
+    nearest = octaves[octaves.sum(axis=1).argmin()]
+    beyond = [_says(name, found[0, i], runs[:, i]) for i, name in enumerate(TRAITS) if nearest[i] > 0]
+    beyond += [says for name, (usual, says) in UNSEEN.items() if getattr(layout, name) != usual]
+    return Evidence(
+        runs=0 if beyond else int(counts[octaves.sum(axis=1) == 0].sum()),
+        octaves=float(octaves_beyond(job, layout, 1)[0]),
+        beyond=tuple(beyond),
+    )
+
+
+def _says(name: str, value: float, seen: Floats) -> str:
+    if np.isnan(value):
+        return f"this combination without {name} parallelism"
+    return TRAITS[name].says.format(2**value)

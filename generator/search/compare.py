@@ -1,0 +1,192 @@
+"""Why not another layout: the rule or the memory that forbids it, else what it costs, by cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from math import floor
+from typing import Any
+
+from ..estimate.layout import Offload
+from ..estimate.memory import memory
+from ..estimate.uncertainty import required_band
+from ..findings import Finding, Severity
+from ..job.records import Job
+from ..rules.fit import device_limit_bytes, fits_device
+from ..rules.layout.identities import BATCH_RULES, batch_product
+from ..rules.layout.pins import known_values
+from ..rules.registry import FIT_RULES
+from ..rules.run import binding_rules, check_pins
+from ..units import GIB
+from .difference import Difference
+from .feasible import Feasible, feasible_layouts, make_plan
+from .infeasible import best_plan
+from .job_document import finding_document
+from .plan import Plan
+from .rank import OFFLOAD_MARGIN, TIME_BAND, complexity
+
+_FIT_IDS = {rule.id for rule in FIT_RULES}
+#: Rules that are named where no single one is in the way.
+_MOST_RULES = 3
+
+#: Layout keys and their values as in a job spec; `None` leaves one open, whatever the job pins.
+Asked = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """A layout that was asked about, beside the chosen one. Keys that were left open are solved."""
+
+    asked: Asked
+    ours: Plan | None  #: the best plan; `None` when the job has none
+    theirs: Plan | None  #: the best layout with the asked keys, else the nearest; `None` where no layout has them
+    findings: tuple[Finding, ...]  #: why it can't be used: the rules that it breaks, the memory that it lacks
+    overruled: tuple[str, ...]  #: pins of the job that the question sets otherwise, as in the spec: `tensor: 8`
+    kept: tuple[str, ...]  #: pins of the job that hold
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """What the asked layout is warned of, and the chosen one isn't."""
+        known = {finding.rule for finding in self.ours.findings} if self.ours else set()
+        found = self.theirs.findings if self.theirs else ()
+        return tuple(f for f in found if f.severity is Severity.WARNING and f.rule not in known)
+
+    @property
+    def difference(self) -> Difference | None:
+        """Both side by side, where there are both."""
+        if self.ours is None or self.theirs is None:
+            return None
+        return Difference(ours=self.ours, theirs=self.theirs)
+
+    @property
+    def verdict(self) -> str:
+        """One of `forbidden`, `too large`, `feasible` (without a plan to compare), `same`, `slower`, `faster`, `equal`.
+
+        `equal` where the estimate can't tell which is faster.
+        """
+        difference = self.difference
+        if self.findings:
+            return "too large" if {finding.rule for finding in self.findings} <= _FIT_IDS else "forbidden"
+        if difference is None:
+            return "feasible"
+        if difference.ours.layout == difference.theirs.layout:
+            return "same"
+        if abs(difference.slowdown) <= TIME_BAND:
+            return "equal"
+        return "slower" if difference.slowdown > 0 else "faster"
+
+    @property
+    def text(self) -> str:
+        """The answer in a sentence."""
+        difference, verdict = self.difference, self.verdict
+        broken = "; ".join(f"{finding.message} [{finding.rule}]" for finding in self.findings)
+        if verdict == "forbidden":
+            ran = f"; if it ran, {difference.speed_text}: {difference.time_causes}" if difference else ""
+            return f"not allowed: {broken}{ran}"
+        if verdict == "too large":
+            return f"does not fit: {broken}{self._what_it_takes()}"
+        if verdict == "same" or difference is None:
+            return "this is the chosen plan" if difference else "legal, and fits"
+        speed = difference.speed_text
+        if verdict == "equal":
+            speed += f", which is less than the estimate can tell ({TIME_BAND:.0%})"
+        return f"{speed}: {difference.time_causes}{self._why_not(difference)}"
+
+    def _what_it_takes(self) -> str:
+        """Of a layout that doesn't fit: what needs more than ours, the headroom with which it fits, and its speed."""
+        difference, plan, parts = self.difference, self.theirs, []
+        if difference is not None and difference.memory_text:
+            parts.append(f"more than ours: {difference.memory_text}")
+        if plan is not None and {finding.rule for finding in self.findings} == {fits_device.id}:
+            left = 1 - float(plan.uncertainty.required.high) / float(plan.memory.capacity_bytes)
+            parts += [f"it fits with memory.headroom: {floor(100 * left) / 100:g}"] if left >= 0 else []
+        parts += [f"if it fit, {difference.speed_text}"] if difference is not None else []
+        return "".join(f"; {part}" for part in parts)
+
+    def _why_not(self, difference: Difference) -> str:
+        """Why a plan that is as fast, or faster, wasn't chosen; of one that is slower, what it spends time to fit."""
+        job, ours, theirs = difference.ours.job, difference.ours.layout, difference.theirs.layout
+        if self.verdict == "slower":
+            return self._memory_saved(difference)
+        if self.overruled:
+            return f"; the job pins {', '.join(self.overruled)}"
+        if theirs.offload != Offload.NONE and ours.offload == Offload.NONE:
+            return f"; offload has to save {OFFLOAD_MARGIN:.0%} to be chosen, because its time is the least certain"
+        if complexity(job, theirs) > complexity(job, ours):
+            return "; ours has fewer parts"
+        return ""
+
+    def _memory_saved(self, difference: Difference) -> str:
+        """What the plan would need without the time that it spends to fit, where ours spends none and nobody asked."""
+        job, ours, theirs = difference.ours.job, difference.ours.layout, difference.theirs.layout
+        for name in ("recompute", "offload"):
+            less = getattr(ours, name)
+            if name not in self.asked and getattr(theirs, name) > less:
+                ledger = memory(job, replace(theirs, **{name: less}))
+                need, limit = float(required_band(ledger).high), float(device_limit_bytes(job, ledger))
+                if need > limit:
+                    return f"; with {job.says(name, less)} it needs up to {need / GIB:.1f} of {limit / GIB:.1f} GiB"
+        return ""
+
+    def to_dict(self) -> dict[str, object]:
+        """A part of `dsgen plan --format json`, described by `schemas/plan.schema.json`."""
+        difference = self.difference
+        return {
+            "asked": dict(self.asked),
+            "verdict": self.verdict,
+            "text": self.text,
+            "findings": [finding_document(finding) for finding in self.findings],
+            "plan": None if self.theirs is None else self.theirs.to_dict(),
+            "step_time": [cause.to_dict() for cause in difference.time] if difference else [],
+            "memory": [cause.to_dict() for cause in difference.memory] if difference else [],
+        }
+
+
+def compare(job: Job, asked: Asked, ours: Plan | None) -> Comparison:
+    """The best layout with the `asked` keys, over the job's own pins, beside `ours`, the job's best plan.
+
+    Where no such layout is legal and fits: the one that comes nearest, with the rules that it breaks.
+    """
+    pinned = replace(job, pins=replace(job.pins, **asked))
+    found = _nearest_to(pinned)
+    theirs = best_plan(pinned, found)
+    if theirs is None and found.nearest is not None:
+        theirs = make_plan(pinned, found.nearest)
+    findings = _obstacles(pinned, found) if theirs is None else _errors(theirs.findings)
+    pins = {f.name: value for f in fields(job.pins) if (value := getattr(job.pins, f.name)) is not None}
+    overruled = tuple(job.says(name, pins[name]) for name in pins if asked.get(name, pins[name]) != pins[name])
+    kept = tuple(job.says(name, pins[name]) for name in pins if name not in asked)
+    return Comparison(asked=asked, ours=ours, theirs=theirs, findings=findings, overruled=overruled, kept=kept)
+
+
+def _nearest_to(job: Job) -> Feasible:
+    """The layouts of a job; where none is legal, those that break what the pins break, or one rule more.
+
+    Empty where that leaves none: the pins contradict the number of GPUs or the batch, or several rules are in the way.
+    """
+    found = relaxed = feasible_layouts(job)
+    broken = {finding.rule for finding in _errors(check_pins(job))}
+    for rules in (broken, *({*broken, rule} for rule in found.rejected_by)):
+        if relaxed.nearest is None and found.considered:
+            relaxed = feasible_layouts(job, without=rules)
+    return found if relaxed.nearest is None else relaxed
+
+
+def _errors(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    return tuple(finding for finding in findings if finding.severity is Severity.ERROR)
+
+
+def _obstacles(job: Job, found: Feasible) -> tuple[Finding, ...]:
+    """Why no layout has the pins: what they break by themselves, else what removed the layouts that have them."""
+    broken = _errors(check_pins(job))
+    if broken:
+        return broken
+    known = known_values(job)
+    if not found.considered and "data" in known:  # it follows from the other degrees, and doesn't divide the batch
+        (rule,) = binding_rules(job, BATCH_RULES)
+        return (rule.at(job.origin.locate("/layout"), *batch_product(job, known).explain(whole=False)),)
+    rules = [rule for rule in binding_rules(job) if rule.id in found.rejected_by]
+    rules.sort(key=lambda rule: -found.rejected_by[rule.id])
+    where = job.origin.locate("/layout")
+    texts = ((rule, f"{rule.title.rstrip('.')}: no layout with these keys does") for rule in rules[:_MOST_RULES])
+    return tuple(rule.at(where, text, rule.fix) for rule, text in texts)

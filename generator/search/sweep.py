@@ -1,0 +1,187 @@
+"""A job planned at many values of one or two keys, and the smallest that meets a goal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+
+from ..findings import InvalidJob, Severity
+from ..job.records import Job
+from ..version import __version__
+from .feasible import feasible_layouts
+from .infeasible import best_plan, binding_rule
+from .plan import Plan
+
+#: Counts that are tried between two neighbours, again and again down to single nodes, to find the smallest.
+_BETWEEN = 31
+
+Value = object
+#: The job with keys of the spec, by dotted path, set to values; raises `InvalidJob`.
+Load = Callable[[Mapping[str, Value]], Job]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """A key of the job spec and the values that it takes, in the order of the table."""
+
+    path: str
+    values: tuple[Value, ...]
+    unit: int | None = None  #: what values in between are multiples of, where they may be tried; None: they may not
+
+    def place(self, value: Value) -> float:
+        """What orders values: numbers by size, others as they were listed."""
+        return float(value) if isinstance(value, (int, float)) else float(self.values.index(value))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """What the whole run may take; `None` where there is no limit."""
+
+    within_s: float | None = None
+    at_most: float | None = None  #: in the currency of the cluster's price
+
+    def excess(self, plan: Plan, *, slow: bool = False) -> float:
+        """What the run takes over what it may take: at most 1 where the goal is met. `slow`: at the band's slow end."""
+        run = plan.run
+        if run is None:
+            return float("inf")
+        band = float(plan.uncertainty.step_time.high) / float(plan.step_time.total_s) if slow else 1.0
+        shares = [] if self.within_s is None else [run.duration_s / self.within_s]
+        if self.at_most is not None:
+            shares.append(float("inf") if run.cost is None else run.cost / self.at_most)
+        return band * max(shares)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """The best plan at some values, or the rule that leaves none."""
+
+    values: Mapping[str, Value]
+    plan: Plan | None
+    rule: str | None = None  #: that binds, where there is no plan
+    message: str | None = None  #: with the numbers, where the rule names one layout or value
+
+    def to_dict(self) -> dict[str, object]:
+        """One row, as plain data."""
+        plan, run = self.plan, self.plan.run if self.plan else None
+        band = plan.uncertainty.step_time if plan else None
+        return {
+            "values": dict(self.values),
+            "gpus": plan.job.gpus if plan else None,
+            "layout": plan.layout.to_dict() if plan else None,
+            "step_time_s": float(plan.step_time.total_s) if plan else None,
+            "step_time_low_s": float(band.low) if band else None,
+            "step_time_high_s": float(band.high) if band else None,
+            "mfu": float(plan.throughput.mfu) if plan else None,
+            "tokens_per_s": float(plan.throughput.tokens_per_s) if plan else None,
+            "required_bytes": round(float(plan.memory.required_bytes)) if plan else None,
+            "run": asdict(run) if run else None,
+            "rule": self.rule,
+            "message": self.message,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """All points, ordered by their values, and what meets the goal."""
+
+    axes: tuple[Axis, ...]
+    points: tuple[Point, ...]
+    goal: Goal | None = None
+
+    def smallest(self, *, slow: bool = False) -> Point | None:
+        """The first point that meets the goal; with `slow` even at the slow end of its band."""
+        goal = self.goal
+        met = (p for p in self.points if goal and p.plan and goal.excess(p.plan, slow=slow) <= 1)
+        return next(met, None)
+
+    @property
+    def nearest(self) -> Point | None:
+        """The point that comes closest to the goal; `None` without a goal, or without a plan at any value."""
+        goal = self.goal
+        planned = [(goal.excess(p.plan), i) for i, p in enumerate(self.points) if goal and p.plan]
+        return self.points[min(planned)[1]] if planned else None
+
+    def to_dict(self) -> dict[str, object]:
+        """The form of `dsgen sweep --format json`, described by `schemas/sweep.schema.json`."""
+        smallest, surely = self.smallest(), self.smallest(slow=True)
+        return {
+            "dsgen_version": __version__,
+            "keys": [axis.path for axis in self.axes],
+            "points": [point.to_dict() for point in self.points],
+            "goal": asdict(self.goal) if self.goal else None,
+            "smallest": dict(smallest.values) if smallest else None,
+            "smallest_at_slow_end": dict(surely.values) if surely else None,
+            "nearest": dict(self.nearest.values) if self.nearest else None,
+        }
+
+
+def sweep(load: Load, axes: Sequence[Axis], goal: Goal | None = None) -> Sweep:
+    """Plan the job at every combination of values.
+
+    With a goal, and one key whose values have counts in between: also at those between the smallest that meets it and
+    the one before; of these, only those with a plan become points.
+    """
+    points = [_point(load, axes, values) for values in product(*(axis.values for axis in axes))]
+    if goal is None or len(axes) > 1 or not axes[0].unit:
+        return _sorted(axes, points, goal)
+    tried = {axes[0].place(value) for value in axes[0].values}
+    for slow in (False, True):
+        while (met := _sorted(axes, points, goal).smallest(slow=slow)) and (
+            more := _between(tried, axes[0].place(met.values[axes[0].path]), axes[0].unit)
+        ):
+            tried |= set(more)
+            points += [point for value in more if (point := _planned(load, axes, (value,))) is not None]
+    return _sorted(axes, points, goal)
+
+
+def _sorted(axes: Sequence[Axis], points: Iterable[Point], goal: Goal | None) -> Sweep:
+    def place(point: Point) -> tuple[float, ...]:
+        return tuple(axis.place(point.values[axis.path]) for axis in axes)
+
+    return Sweep(axes=tuple(axes), points=tuple(sorted(points, key=place)), goal=goal)
+
+
+def _between(tried: Iterable[float], met: float, unit: int) -> tuple[int, ...]:
+    """Values, evenly spaced, between the one that meets the goal and the largest that was tried below it."""
+    below = max((value for value in tried if value < met), default=met)
+    low, high = round(below / unit), round(met / unit)
+    step = max(1, -(-(high - low) // (_BETWEEN + 1)))
+    return tuple(count * unit for count in range(low + step, high, step))
+
+
+def _planned(load: Load, axes: Sequence[Axis], chosen: tuple[Value, ...]) -> Point | None:
+    """The point at some values, if it has a plan."""
+    values = {axis.path: value for axis, value in zip(axes, chosen, strict=True)}
+    try:
+        job = load(values)
+    except InvalidJob:
+        return None
+    plan = best_plan(job, feasible_layouts(job))
+    return None if plan is None else Point(values=values, plan=plan)
+
+
+def _point(load: Load, axes: Sequence[Axis], chosen: tuple[Value, ...]) -> Point:
+    values = {axis.path: value for axis, value in zip(axes, chosen, strict=True)}
+    try:
+        job = load(values)
+    except InvalidJob as invalid:
+        error = next(finding for finding in invalid.findings if finding.severity is Severity.ERROR)
+        return Point(values=values, plan=None, rule=error.rule, message=error.message)
+    found = feasible_layouts(job)
+    plan = best_plan(job, found)
+    if plan is not None:
+        return Point(values=values, plan=plan)
+    rule, nearest = binding_rule(job, found)
+    message = next((f.message for f in nearest.findings if f.rule == rule), None) if nearest else None
+    return Point(values=values, plan=None, rule=rule, message=message)
+
+
+def grid(low: int, high: int, unit: int) -> Iterator[int]:
+    """Multiples of `unit` from `low` to `high`, up to eight to a doubling: counts that much divides."""
+    count, last = max(-(-low // unit), 1), high // unit
+    while count <= last:
+        yield count * unit
+        step = max(1, 1 << max(count.bit_length() - 4, 0))
+        count = count // step * step + step

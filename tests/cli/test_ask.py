@@ -1,0 +1,218 @@
+"""Questions on the command line: `plan --compare`, `plan --spares`, `sweep`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from jsonschema import Draft202012Validator
+
+from dsgen.cli import commands
+from dsgen.cli.chart import HEIGHT, WIDTH, chart
+from dsgen.cli.exits import ExitStatus
+from tests.cli.running import run
+
+SPEC = """\
+name: small
+framework: megatron-lm
+model: llama-2-7b
+cluster:
+  accelerator: h100
+  accelerators_per_node: 8
+  network_gbits_per_s_per_node: 3200
+  price_per_node_hour: 80
+gpus: 64
+training: {sequence_length: 4096, global_batch: 480, precision: bf16, duration: {tokens: 100e9}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Every test runs in a folder with one spec."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.yaml").write_text(SPEC)
+    return tmp_path
+
+
+def valid(document: Any, name: str) -> None:
+    """Check a document against a published schema."""
+    schema = json.loads(files("dsgen.schemas").joinpath(f"{name}.schema.json").read_text(encoding="utf-8"))
+    Draft202012Validator.check_schema(schema)
+    Draft202012Validator(schema).validate(document)
+
+
+def test_comparisons_are_printed_in_order() -> None:
+    """Each question has its answer and a table of both plans by cause."""
+    result = run("plan", "job.yaml", "--compare", "tensor=8", "--compare", "tensor=3", "--compare", "layout.pipeline=4")
+    assert result.exit_code == ExitStatus.OK
+    text = result.stdout
+    assert text.index("tensor 8: ") < text.index("tensor 3: not allowed: ") < text.index("pipeline 4: ")
+    assert "hint: use tensor: 1" in text
+    for row in ("layout", "step time", "  compute", "MFU", "memory", "  optimizer"):
+        assert f"\n{row}" in text
+
+
+def test_comparisons_and_spares_keep_to_the_schema() -> None:
+    """`--format json` adds both to the plans, as the published schema describes them."""
+    questions = ("--compare", "tensor=8", "--compare", "tensor=3", "--compare", "recompute=full", "--spares")
+    document = json.loads(run("plan", "job.yaml", *questions, "--format", "json", "--top", "1").stdout)
+    valid(document, "plan")
+    assert [answer["asked"] for answer in document["comparisons"]] == [
+        {"tensor": 8},
+        {"tensor": 3},
+        {"recompute": "full"},
+    ]
+    forbidden = document["comparisons"][1]
+    assert forbidden["verdict"] == "forbidden" and forbidden["plan"] is None
+    slower = document["comparisons"][0]
+    total = slower["plan"]["step_time"]["total_s"] - document["plans"][0]["step_time"]["total_s"]
+    assert sum(cause["difference"] for cause in slower["step_time"]) == pytest.approx(total)
+    assert document["spares"]["nodes"] == 8 and document["spares"]["counts"]
+
+
+def test_a_job_without_a_plan_is_asked_too() -> None:
+    """Where nothing fits, the obstacle and the answers are printed, and the status says so."""
+    tight = ("job.yaml", "--model", "llama-3.1-405b", "--gpus", "8", "--compare", "tensor=8,pipeline=1")
+    result = run("plan", *tight)
+    assert result.exit_code == ExitStatus.INFEASIBLE
+    assert "Binding rule: MEM001" in result.stdout and "tensor 8, pipeline 1: does not fit" in result.stdout
+    document = json.loads(run("plan", *tight, "--format", "json").stdout)
+    valid(document, "plan")
+    assert document["comparisons"][0]["verdict"] == "too large"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("tensr=8", "did you mean `tensor`?"),
+        ("tensor=0", "`layout.tensor` is 0; expected at least 1"),
+        ("recompute=ful", "did you mean `full`?"),
+        ("tensor=many,zero_stag=1", "did you mean `zero_stage`?"),
+        ("tensor", "'tensor' is not KEY=VALUE"),
+        ("tensor=", "'tensor=' is not KEY=VALUE"),
+        ("tensor=1,tensor=2", "tensor is set twice"),
+    ],
+)
+def test_wrong_questions_are_usage_errors(text: str, expected: str) -> None:
+    """Unknown keys and values are refused before anything is planned, with what was probably meant."""
+    result = run("plan", "job.yaml", "--compare", text)
+    assert result.exit_code == ExitStatus.USAGE
+    assert expected in result.stderr and not result.stdout
+
+
+def test_questions_have_no_csv_form() -> None:
+    """`--format csv` with a question is refused."""
+    assert run("plan", "job.yaml", "--spares", "--format", "csv").exit_code == ExitStatus.USAGE
+
+
+def test_sweep_prints_a_row_per_value_and_a_curve() -> None:
+    """The table has every value, those without a plan with the rule, and the curve its axis."""
+    result = run("sweep", "job.yaml", "gpus=8..64:8")
+    assert result.exit_code == ExitStatus.OK
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert [row[0] for row in rows if row[:1] and "data" in row] == [str(n) for n in range(8, 72, 8)]
+    assert "GPU-hours" in result.stdout and "price" in result.stdout
+    assert "\ndays\n" in result.stdout and " gpus" in result.stdout
+
+
+def test_sweep_names_the_smallest_within_a_time() -> None:
+    """`--within` prints the smallest count with its range; none: the nearest, and another status."""
+    result = run("sweep", "job.yaml", "gpus=8..128", "--within", "10d")
+    assert result.exit_code == ExitStatus.OK
+    assert "Smallest that trains within 10 days: gpus " in result.stdout
+    none = run("sweep", "job.yaml", "gpus=8..16", "--within", "1h")
+    assert none.exit_code == ExitStatus.INFEASIBLE
+    assert "None trains within 60 minutes; nearest: gpus 16: " in none.stdout
+
+
+def test_sweep_names_the_smallest_for_a_price() -> None:
+    """`--at-most` holds the price of the whole run."""
+    document = json.loads(run("sweep", "job.yaml", "gpus=8,64", "--at-most", "1e9", "--format", "json").stdout)
+    valid(document, "sweep")
+    assert document["smallest"] == {"gpus": 8} and document["goal"] == {"within_s": None, "at_most": 1e9}
+
+
+def test_sweep_documents_keep_to_the_schema() -> None:
+    """Points with and without a plan are valid, and both keys are in each."""
+    answer = run("sweep", "job.yaml", "tensor=1,3", "training.precision=bf16,fp8", "--format", "json")
+    document = json.loads(answer.stdout)
+    valid(document, "sweep")
+    assert document["keys"] == ["layout.tensor", "training.precision"]
+    assert [point["rule"] is None for point in document["points"]] == [True, True, False, False]
+
+
+def test_sweep_as_csv_has_one_line_per_point() -> None:
+    """The values come first, and a point without a plan keeps its own."""
+    rows = list(csv.DictReader(io.StringIO(run("sweep", "job.yaml", "gpus=8,12,16", "--format", "csv").stdout)))
+    assert [row["gpus"] for row in rows] == ["8", "12", "16"]
+    assert [row["rule"] for row in rows] == ["", "NODE003", ""]
+    assert rows[0]["tensor"] and rows[0]["gpu_hours"]
+
+
+def test_sweep_reads_standard_input_once() -> None:
+    """Every point is planned from the one text."""
+    result = CliRunner().invoke(commands, ["sweep", "-", "gpus=8,16", "--format", "json"], input=SPEC)
+    assert result.exit_code == ExitStatus.OK
+    assert all(point["layout"] for point in json.loads(result.stdout)["points"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("gpus=8..64", "--within", "30"), "'30' is not a time"),
+        (("gpus=64..8",), "write 8..64"),
+        (("gpus=8..8192:8",), "more than 200 values"),
+        (("gpus=8..1024:8", "tensor=1,2"), "256 points; at most 200"),
+        (("tensr=1,2",), "did you mean 'tensor'?"),
+        (("tensor=1..",), "is not KEY=VALUES; write tensor=A..B"),
+        (("tensor=1,,2",), "is not KEY=VALUES"),
+        ((), "0 keys to sweep"),
+        (("gpus=8,16", "tensor=1", "pipeline=1"), "3 keys to sweep"),
+        (("gpus=8,16", "gpus=8"), "gpus is given twice"),
+        (("gpus=8,16", "other.yaml"), "unexpected argument 'other.yaml'"),
+        (("memory.headroom=0..0.1",), "the range never ends"),
+        (("gpus=8,16", "--within", "3d", "--set", "training.duration=null"), "training.duration is missing"),
+        (
+            ("gpus=8,16", "--at-most", "9", "--set", "cluster.price_per_node_hour=null"),
+            "price_per_node_hour is missing",
+        ),
+    ],
+)
+def test_wrong_sweeps_are_usage_errors(arguments: tuple[str, ...], expected: str) -> None:
+    """What can't be swept is refused with what would do, before anything is planned."""
+    result = run("sweep", "job.yaml", *arguments)
+    assert result.exit_code == ExitStatus.USAGE, result.stdout
+    assert expected in result.stderr
+
+
+def test_a_wrong_key_below_a_section_is_a_finding() -> None:
+    """A key that the spec doesn't know is reported as in a spec, once."""
+    result = run("sweep", "job.yaml", "training.global_bach=8,16")
+    assert result.exit_code == ExitStatus.FINDINGS
+    assert result.stderr.count("did you mean `global_batch`?") == 1
+
+
+def test_times_are_read_as_people_write_them() -> None:
+    """Days, hours, weeks and Slurm's clock give the same limit."""
+    documents = [
+        json.loads(run("sweep", "job.yaml", "gpus=64,128", "--within", text, "--format", "json").stdout)
+        for text in ("14d", "2w", "336h", "336:00:00", "14-00:00:00")
+    ]
+    assert {document["goal"]["within_s"] for document in documents} == {14 * 86400.0}
+
+
+def test_the_chart_puts_marks_where_the_values_are() -> None:
+    """The largest value is on the top line, the ends of the axis at its ends, and the limit is a dashed line."""
+    lines = chart("days", "gpus", {"": [(8, 40.0), (16, 20.0), (32, 10.0)]}, limit=20.0)
+    body = [line.partition("|")[2] for line in lines[1 : HEIGHT + 1]]
+    assert body[0].index("*") == 0 and body[-1].strip() == ""
+    assert sum("---" in line for line in body) == 1
+    assert next(line for line in body if "-" in line)[(WIDTH - 1) // 2 : WIDTH // 2 + 2].count("*") == 1
+    assert [line for line in body if line.rstrip().endswith("*")][-1].rindex("*") == WIDTH - 1
+    assert lines[-2].split() == ["8", "16", "32"]

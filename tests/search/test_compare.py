@@ -1,0 +1,138 @@
+"""Comparisons: why not another layout, in rules, in memory, or in time by cause."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import dsgen
+from dsgen.estimate.ledgers import Memory
+from dsgen.search.compare import Comparison, compare
+from dsgen.search.plan import Plan
+from dsgen.search.rank import TIME_BAND
+from tests.jobs import job
+
+BIG = {"model": "gpt3-175b", "framework": "megatron-lm", "gpus": 512, "training__global_batch": 512}
+
+
+def best(**overrides: Any) -> Plan:
+    """The plan that the search chooses."""
+    plan: Plan = dsgen.search(job(**overrides), top=1).plans[0]
+    return plan
+
+
+def asked(overrides: dict[str, Any], **keys: Any) -> Comparison:
+    """A comparison of the job's best plan with the layout of these keys."""
+    plan = best(**overrides)
+    return compare(plan.job, keys, plan)
+
+
+def test_causes_sum_to_the_difference() -> None:
+    """The parts of the time sum to what the plans differ by, and the sentence begins with the one that costs most."""
+    answer = asked({}, tensor=4)
+    assert answer.verdict == "slower" and answer.difference is not None and answer.theirs is not None
+    both = answer.difference
+    step = float(both.theirs.step_time.total_s) - float(both.ours.step_time.total_s)
+    assert sum(cause.more for cause in both.time) == pytest.approx(step)
+    dominating = max(both.time, key=lambda cause: cause.more)
+    assert answer.text.startswith(f"{100 * both.slowdown:.2g} % slower: {dominating.name} +")
+
+
+def test_open_keys_are_solved() -> None:
+    """What the question leaves open is what a search with the asked keys pinned chooses."""
+    answer = asked(BIG, tensor=4, recompute="full")
+    pinned = best(**BIG, layout__tensor=4, layout__recompute="full")
+    assert answer.theirs is not None and answer.theirs.layout == pinned.layout
+
+
+def test_the_chosen_plan_is_recognised() -> None:
+    """Keys of the chosen plan give the chosen plan."""
+    plan = best(**BIG)
+    keys = {name: plan.layout.to_dict()[name] for name in ("tensor", "pipeline", "micro_batch", "recompute")}
+    assert compare(plan.job, keys, plan).verdict == "same"
+
+
+@pytest.mark.parametrize(
+    ("keys", "rules"),
+    [
+        ({"tensor": 3}, {"MLM001"}),
+        ({"pipeline": 64}, {"MLM003"}),
+        ({"tensor": 64, "zero_stage": 3}, {"MLM004", "MLM042"}),
+        ({"zero_stage": 3}, {"MLM042"}),
+        ({"tensor": 1, "pipeline": 1, "context": 1, "micro_batch": 2}, {"MLM002"}),
+    ],
+)
+def test_a_rule_that_forbids_is_named(keys: dict[str, Any], rules: set[str]) -> None:
+    """A layout that no rule allows is answered with the rule's own message, and both of its numbers."""
+    answer = asked(BIG, **keys)
+    assert answer.verdict == "forbidden"
+    assert {finding.rule for finding in answer.findings} >= rules
+    for finding in answer.findings:
+        assert f"{finding.message} [{finding.rule}]" in answer.text
+
+
+def test_a_forbidden_layout_is_estimated_all_the_same() -> None:
+    """Where the keys make a whole layout, its time and memory are there beside the rule that it breaks."""
+    answer = asked(BIG, zero_stage=3)
+    assert answer.theirs is not None and answer.theirs.layout.zero_stage == 3
+    assert "; if it ran, " in answer.text and answer.difference is not None
+
+
+def test_keys_that_contradict_the_job_have_no_layout() -> None:
+    """Nothing is estimated where no layout has the asked keys on this number of GPUs."""
+    answer = asked(BIG, tensor=3)
+    assert answer.theirs is None and answer.difference is None
+    assert "tensor: 3 does not divide gpus: 512" in answer.text
+
+
+def test_data_that_follows_is_held_against_the_batch() -> None:
+    """Degrees that leave a number of replicas that the batch can't be divided by are answered with that number."""
+    answer = asked({"gpus": 16, "training__global_batch": 24}, tensor=1, pipeline=1, context=1)
+    assert answer.verdict == "forbidden" and answer.theirs is None
+    assert "data: 16 does not divide global_batch: 24" in answer.text
+
+
+def test_memory_that_lacks_is_told_by_cause() -> None:
+    """A layout that doesn't fit is answered with both sizes and with what needs more than ours."""
+    answer = asked(BIG, tensor=1, pipeline=8, recompute="none", offload="none")
+    assert answer.verdict == "too large"
+    assert [finding.rule for finding in answer.findings] == ["MEM001"]
+    assert "needs up to" in answer.text and "more than ours: " in answer.text
+    assert answer.difference is not None
+    assert sum(cause.more for cause in answer.difference.memory) > 0
+
+
+def test_what_a_slower_plan_spends_to_fit_is_said() -> None:
+    """Where the asked keys force recomputation, the memory that it saves is named with its limit."""
+    answer = asked(BIG, tensor=1, pipeline=16, context=1)
+    assert answer.ours is not None and answer.ours.layout.recompute.label == "none"
+    assert answer.theirs is not None and answer.theirs.layout.recompute.label == "full"
+    assert "; with recompute: none it needs up to " in answer.text and answer.text.endswith(" GiB")
+
+
+def test_pins_of_the_job_hold_unless_asked_otherwise() -> None:
+    """A pin stays where the question doesn't name its key; `None` opens it; one that is overruled is named."""
+    pinned = {**BIG, "layout__tensor": 4, "layout__recompute": "full"}
+    kept = asked(pinned, zero_stage=1)
+    assert kept.theirs is not None and kept.theirs.layout.tensor == 4
+    opened = asked(pinned, recompute=None)
+    assert opened.theirs is not None and opened.theirs.layout.recompute.label != "full"
+    assert opened.verdict == "faster" and "the job pins recompute: full" in opened.text
+
+
+def test_what_cannot_be_told_apart_is_said_to_be_equal() -> None:
+    """Plans within the band of the ordering are equal, whichever has the lower number."""
+    plan = best(**BIG)
+    for micro in (1, 2, 4):
+        answer = compare(plan.job, {"micro_batch": micro}, plan)
+        if answer.difference is not None and answer.verdict in ("equal", "slower", "faster"):
+            assert (answer.verdict == "equal") == (abs(answer.difference.slowdown) <= TIME_BAND)
+
+
+def test_a_job_without_a_plan_is_answered_too() -> None:
+    """Where the job has no plan, a question is answered with what stands in the way of the asked layout."""
+    tight = job(model="gpt3-175b", gpus=8, training__global_batch=64)
+    answer = compare(tight, {"tensor": 8}, None)
+    assert answer.verdict == "too large" and answer.difference is None
+    assert isinstance(answer.theirs and answer.theirs.memory, Memory)
