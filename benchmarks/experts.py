@@ -18,6 +18,7 @@ import yaml
 
 import dsgen
 from benchmarks.published import layout_text
+from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.findings import Severity
 from dsgen.job.records import Job, Pins, Training
 from dsgen.search.plan import Infeasible, Plan, SearchResult
@@ -28,6 +29,8 @@ DATA = Path(__file__).parent / "data" / "experts.yaml"
 CLAIM = 0.10
 #: Parts of a step, as the ledger names them.
 PARTS = ("compute", "recompute", "tensor", "context", "expert", "pipeline", "bubble", "data", "optimizer", "offload")
+#: Sizes of the layout that `layout_text` leaves out.
+SIZES = ("zero_copies", "zero_hpz", "context_heads", "first_stage_layers", "last_stage_layers")
 #: Types that states are held in, which a job of theirs is given whether its spec could ask for them or not.
 NUMERIC = ("gradient_dtype", "moment_dtype")
 
@@ -149,7 +152,22 @@ def table(found: Iterable[Comparison]) -> Iterator[str]:
 
 def _cells(plan: Plan) -> str:
     seconds, size = plan.step_time.total_s, plan.memory.required_bytes / GIB
-    return f"{layout_text(plan)} | {seconds:.3g} | {size:.0f} of {plan.memory.capacity_bytes / GIB:.0f}"
+    details = " ".join((layout_text(plan), *_details(plan.layout)))
+    return f"{details} | {seconds:.3g} | {size:.0f} of {plan.memory.capacity_bytes / GIB:.0f}"
+
+
+def _details(layout: Layout) -> Iterator[str]:
+    """What `layout_text` leaves out, where it is not the default."""
+    if layout.recompute is Recompute.FULL and layout.recompute_layers:
+        yield f"({layout.recompute_layers} layers)"
+    if layout.recompute is Recompute.SELECTIVE:
+        yield f"({' '.join(layout.to_dict()['recompute_modules'])})"
+    if layout.expert > 1 and layout.expert_tensor > 1:
+        yield f"ETP{layout.expert_tensor}"
+    yield from (name for name in ("tensor_overlap", "expert_overlap") if getattr(layout, name))
+    yield from (f"{name} {getattr(layout, name)}" for name in SIZES if getattr(layout, name) > 1)
+    if layout.offload_fraction < 1 and layout.offload is not Offload.NONE:
+        yield f"of {layout.offload_fraction:.0%}"
 
 
 def _because(c: Comparison) -> str:

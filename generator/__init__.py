@@ -113,11 +113,14 @@ def check_job(
     return job, findings
 
 
-def search(job: Job, *, top: int = 10) -> SearchResult | Infeasible:
-    """Every legal layout of `job` that fits, estimated and ranked: the best `top`, or why there is none."""
+def search(job: Job, *, top: int = 10, bold: bool = False) -> SearchResult | Infeasible:
+    """Every legal layout of `job` that fits, estimated and ranked: the best `top`, or why there is none.
+
+    Layouts that no measured run is like are ranked by the slow end of what is likely; with `bold`, by the middle.
+    """
     from .search import search
 
-    return search(job, top=top)
+    return search(job, top=top, bold=bold)
 
 
 def estimate(job: Job) -> Plan:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import dsgen
+from dsgen.estimate.evidence import Evidence
 from dsgen.estimate.uncertainty import Band, Uncertainty
 from dsgen.job.records import Job
 
@@ -33,6 +34,7 @@ SMALL: dict[str, Any] = {
 NO_UNCERTAINTY = Uncertainty(
     coverage=0.8,
     regime="dense",
+    evidence=Evidence(runs=0, octaves=0.0, beyond=()),
     step_time=Band(low=0.0, high=0.0),
     allocated=Band(low=0, high=0),
     required=Band(low=0, high=0),

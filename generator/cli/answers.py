@@ -13,7 +13,7 @@ from ..search import Infeasible, Plan, SearchResult
 from .known_rules import title_of
 from .summary import plan_summary
 from .tables import grid, headed, numbers, whole
-from .text import band_note, choices, degrees, gib_with_band, one_of, percent, seconds, seconds_with_band
+from .text import band_note, choices, degrees, evidence_note, gib_with_band, one_of, percent, seconds, seconds_with_band
 
 _REJECTED_SHOWN = 6
 
@@ -27,13 +27,27 @@ def report(answer: SearchResult, top: int) -> tuple[RenderableType, ...]:
 def ranking(answer: SearchResult, top: int) -> tuple[RenderableType, ...]:
     """What `dsgen plan` prints: the plans as a table, and why others were removed."""
     brackets = Text(band_note(answer.plans[0].uncertainty), style="dim")
-    return (_considered(answer), "", _plans_table(answer, top), brackets, *_rejected(answer))
+    return (
+        _considered(answer),
+        "",
+        _plans_table(answer, top),
+        brackets,
+        *_extrapolated(answer, top),
+        *_rejected(answer),
+    )
 
 
 def best_line(plan: Plan) -> RenderableType:
     """The chosen plan in a line, above what is asked of it."""
     step = seconds_with_band(plan.step_time.total_s, plan.uncertainty.step_time)
     return f"{plan.job.name}: {degrees(plan.layout)}; {', '.join(choices(plan.layout))}: {step} a step"
+
+
+def _extrapolated(answer: SearchResult, top: int) -> Iterator[Text]:
+    """The plans that no measured run is like, which rank by the slow end of what is likely, and in what."""
+    for name, plan in _named_plans(answer, top):
+        if plan.uncertainty.evidence.beyond:
+            yield Text(f"plan {name} is {evidence_note(plan.uncertainty.evidence)}", style="dim")
 
 
 def obstacle(answer: Infeasible) -> RenderableType:

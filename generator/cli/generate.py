@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .options import Request, form_option, job_options, top_option
+from .options import Request, bold_option, form_option, job_options, top_option
 
 _HINT = "use --diff to see the changes, --force to overwrite, or -o for another folder"
 _ACTIONS = {"create": "written", "identical": "unchanged", "conflict": "overwritten"}
@@ -18,8 +18,11 @@ _ACTIONS = {"create": "written", "identical": "unchanged", "conflict": "overwrit
 @click.option("--force", is_flag=True, help="Overwrite files that differ.")
 @click.option("--diff", "show_diff", is_flag=True, help="Show the changes, write nothing.")
 @top_option(3, "Plans to compare.")
+@bold_option
 @form_option("text", "json")
-def generate(request: Request, output: str | None, force: bool, show_diff: bool, top: int, form: str) -> None:
+def generate(
+    request: Request, output: str | None, force: bool, show_diff: bool, top: int, bold: bool, form: str
+) -> None:
     """Plan the job in SPEC, and write the files that launch it.
 
     Without SPEC, read dsgen.yaml in this folder, else plan a built-in example: GPT-3 175B on Azure ND A100 v4.
@@ -32,7 +35,7 @@ def generate(request: Request, output: str | None, force: bool, show_diff: bool,
     from .text import file_name
     from .writing import print_diff, write_files
 
-    answer, findings = searched(request, form, top)
+    answer, findings = searched(request, form, top, bold)
     best = answer.plans[0]
     launch = best.job.launch
     folder = Path(output) if output else Path(f"{file_name(best.job.name)}-{best.job.gpus}gpus")

@@ -69,10 +69,10 @@ class JobLoader:
         return stream
 
 
-def searched(request: Request, form: str, top: int) -> tuple[SearchResult, tuple[Finding, ...]]:
+def searched(request: Request, form: str, top: int, bold: bool) -> tuple[SearchResult, tuple[Finding, ...]]:
     """The plans of the job asked for, and the job's findings. When nothing fits, prints why and exits."""
     job, findings = load(request)
-    answer = search(job, top=top)
+    answer = search(job, top=top, bold=bold)
     if not isinstance(answer, Infeasible):
         return answer, findings
     if form == "json":

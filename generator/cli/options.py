@@ -48,6 +48,12 @@ def top_option(default: int, text: str) -> Callable[[Command], Command]:
     return click.option("--top", type=click.IntRange(min=1), default=default, show_default=True, help=text)
 
 
+def bold_option(command: Command) -> Command:
+    """`--bold`: rank by the middle of all estimates."""
+    text = "Rank by the middle of every estimate, also where no measured run is like the layout."
+    return click.option("--bold", is_flag=True, help=text)(command)
+
+
 def set_option(text: str) -> Callable[[Command], Command]:
     """`--set PATH=VALUE`, which a command receives as `assignments`."""
     return click.option(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .asked import Asked, read_asked
-from .options import Request, form_option, job_options, top_option
+from .options import Request, bold_option, form_option, job_options, top_option
 
 if TYPE_CHECKING:
     from ..job.records import Job
@@ -27,20 +27,22 @@ if TYPE_CHECKING:
     callback=read_asked,
     help="Why not this layout, such as tensor=8,pipeline=8? Keys left out are solved; null opens a pin. Repeatable.",
 )
+@bold_option
 @click.option("--spares", is_flag=True, help="With how many nodes less the best plan keeps its batch and layout.")
 @form_option("table", "json", "csv")
-def plan(request: Request, top: int, compared: tuple[Asked, ...], spares: bool, form: str) -> None:
+def plan(request: Request, top: int, compared: tuple[Asked, ...], bold: bool, spares: bool, form: str) -> None:
     """Rank the layouts of the job in SPEC; write nothing."""
-    from .loading import load, searched  # here, to save start-up time
+    from ..search import search  # here, to save start-up time
+    from .loading import load, searched
     from .printing import print_json, print_parts
 
     if form == "csv" and (compared or spares):
         raise click.UsageError("--compare and --spares have no csv form; use --format json")
     if compared or spares:
         job, _ = load(request)
-        _answer(job, compared, spares, top, form)
+        _answer(job, search(job, top=top, bold=bold), compared, spares, form)
         return
-    answer, _ = searched(request, form, top)
+    answer, _ = searched(request, form, top, bold)
     if form == "json":
         print_json(answer.to_dict())
     elif form == "csv":
@@ -51,15 +53,13 @@ def plan(request: Request, top: int, compared: tuple[Asked, ...], spares: bool, 
         print_parts(*ranking(answer, top))
 
 
-def _answer(job: Job, compared: tuple[Asked, ...], spares: bool, top: int, form: str) -> None:
+def _answer(job: Job, answer: SearchResult | Infeasible, compared: tuple[Asked, ...], spares: bool, form: str) -> None:
     """Answer the questions about the best plan; exits like a search that finds none."""
-    from ..search import search  # here, to save start-up time
-    from ..search.compare import compare
+    from ..search.compare import compare  # here, to save start-up time
     from ..search.spares import spare_nodes
     from .exits import ExitStatus
     from .printing import print_json, print_parts
 
-    answer = search(job, top=top)
     best = answer.plans[0] if answer.plans else None
     comparisons = [compare(job, asked, best) for asked in compared]
     left = spare_nodes(best) if spares and best else None

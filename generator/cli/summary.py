@@ -12,7 +12,7 @@ from ..estimate.model_size import parameter_count
 from ..search.plan import MFU_CONVENTION, Plan
 from .memory_bar import memory_bars
 from .tables import grid, labels
-from .text import band_note, choices, count, degrees, long_time, percent, seconds, seconds_with_band
+from .text import band_note, choices, count, degrees, evidence_note, long_time, percent, seconds, seconds_with_band
 
 _CAUSES = ["compute", "recompute", "tensor", "context", "expert", "pipeline", "bubble", "data", "optimizer", "offload"]
 
@@ -55,6 +55,7 @@ def _expectations(plan: Plan) -> Iterator[tuple[str, RenderableType]]:
     rates = plan.throughput
     yield "Step", f"{seconds_with_band(plan.step_time.total_s, plan.uncertainty.step_time)}: {_parts(plan)}"
     yield "", Text(band_note(plan.uncertainty), style="dim")
+    yield "", Text(evidence_note(plan.uncertainty.evidence), style="dim")
     yield (
         "Speed",
         f"MFU {percent(rates.mfu)}, {rates.model_tflops_per_gpu:,.0f} TFLOP/s per GPU, "

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from ..estimate.evidence import Evidence
 from ..estimate.layout import Layout
 from ..estimate.uncertainty import Band, Uncertainty
 from ..units import GIB
@@ -54,6 +55,13 @@ def band_note(uncertainty: Uncertainty) -> str:
     if uncertainty.regime == "calibrated":
         return f"in brackets: the range that {share} of runs should keep to, in time as those of your calibration did"
     return f"in brackets: the range that {share} of published runs kept to, of sources the model never saw"
+
+
+def evidence_note(known: Evidence) -> str:
+    """What speaks for an estimate: `like 41 measured runs`, or in what it is beyond all of them."""
+    if known.beyond:
+        return f"extrapolated: {', '.join(known.beyond)}"
+    return f"like {known.runs:,} measured run{'s' if known.runs != 1 else ''}"
 
 
 def _three_digits(value: float) -> str:

@@ -49,9 +49,9 @@ def _tokens_per_expert(job: Job, layout: LayoutLike) -> Any:
     return tokens * layout.expert / job.model.experts
 
 
-def _layer_s(job: Job, layout: LayoutLike) -> Any:
-    """Seconds of an average layer's forward products on one rank, at the datasheet's rate."""
-    return layer_flops(job) * local_tokens(job, layout) / layout.tensor / peak_flops_per_s(job, fp8=True)
+def _layer_ms(job: Job, layout: LayoutLike) -> Any:
+    """Milliseconds of an average layer's forward products on one rank, at the datasheet's rate."""
+    return 1e3 * layer_flops(job) * local_tokens(job, layout) / layout.tensor / peak_flops_per_s(job, fp8=True)
 
 
 TRAITS: Final[Mapping[str, Trait]] = {
@@ -69,7 +69,7 @@ TRAITS: Final[Mapping[str, Trait]] = {
     "sharded": Trait(
         value=lambda job, row: _where(row.zero_stage >= 3, row.data * row.context), says="full sharding over {:,.0f}"
     ),
-    "layer": Trait(value=_layer_s, says="layers of {:.2g} s a micro-batch"),
+    "layer": Trait(value=_layer_ms, says="layers of {:.2g} ms"),
 }
 #: Details that no measured run is known to have, and how to say so.
 UNSEEN: Final[Mapping[str, tuple[Any, str]]] = {
@@ -79,6 +79,9 @@ UNSEEN: Final[Mapping[str, tuple[Any, str]]] = {
     "context_heads": (1, "context parallelism over heads"),
     "offload_fraction": (1.0, "a part of the optimizer on the host"),
 }
+
+
+_COMBINATION = "each part was measured, but not together"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,8 +152,12 @@ def evidence(job: Job, layout: Layout) -> Evidence:
     found, (runs, counts) = traits(job, layout, 1), _measured()
     octaves = np.stack([trait[0] for trait in excess(found, runs)], axis=1)
     nearest = octaves[octaves.sum(axis=1).argmin()]
-    beyond = [_says(name, found[0, i], runs[:, i]) for i, name in enumerate(TRAITS) if nearest[i] > 0]
+    beyond = [
+        says for i, name in enumerate(TRAITS) if nearest[i] > 0 and (says := _says(name, found[0, i], runs[:, i]))
+    ]
     beyond += [says for name, (usual, says) in UNSEEN.items() if getattr(layout, name) != usual]
+    if nearest.any() and not beyond:
+        beyond.append(_COMBINATION)
     return Evidence(
         runs=0 if beyond else int(counts[octaves.sum(axis=1) == 0].sum()),
         octaves=float(octaves_beyond(job, layout, 1)[0]),
@@ -159,6 +166,6 @@ def evidence(job: Job, layout: Layout) -> Evidence:
 
 
 def _says(name: str, value: float, seen: Floats) -> str:
-    if np.isnan(value):
-        return f"this combination without {name} parallelism"
-    return TRAITS[name].says.format(2**value)
+    """The trait in words where no run at all has it like that."""
+    far = np.nanmin(np.abs(seen - value)) > _SEEN_OCTAVES if not np.isnan(value) else False
+    return TRAITS[name].says.format(2**value) if far else ""

@@ -19,6 +19,7 @@ from .enumerate import Enumeration
 from .feasible import Feasible, feasible_layouts, make_plan
 from .plan import Infeasible, Plan, Suggestion
 from .rank import ranking
+from .refine import refined
 
 #: How far up the GPU count is tried, in times the job's own, before single nodes in between are.
 _GROWTH = (1.125, 1.25, 1.5, 2, 3, 4, 6, 8, 12, 16, 32, 64)
@@ -64,8 +65,9 @@ def best_plan(job: Job, found: Feasible) -> Plan | None:
     """The best plan of what was found, without reasons; `None` when nothing fits."""
     if not len(found.layouts):
         return None
-    (row,) = ranking(job, found.layouts, found.total_s, found.required_bytes, 1)
-    return make_plan(job, found.layouts[row])
+    every = refined(job, found)
+    (row,) = ranking(job, every.layouts, every.total_s, every.required_bytes, 1)
+    return make_plan(job, every.layouts[row])
 
 
 def _best(job: Job) -> Plan | None:

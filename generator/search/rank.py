@@ -38,6 +38,8 @@ def complexity(job: Job, layouts: LayoutLike) -> NDArray[np.int64]:
         2 * (layouts.context > 1),
         layouts.expert > 1,
         np.maximum(layouts.zero_stage - 1, 0),
+        # Nobody keeps all states on every rank where the distributed optimizer costs nothing.
+        (layouts.zero_stage == 0) & (layouts.data * layouts.context > 1) & job.framework.runs("Megatron-LM"),
         layouts.recompute != Recompute.NONE,
         layouts.recompute_layers > 0,
         layouts.recompute_modules > 1,

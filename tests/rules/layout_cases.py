@@ -124,7 +124,9 @@ EXPERT = {
 }
 
 STATES = {
-    "MLM042": case(job(), {"zero_stage": 2}, {"zero_stage": 2, "pipeline": 2}, "zero_stage: 2", "pipeline: 2"),
+    "MLM042": case(
+        job(), {"zero_stage": 1, "pipeline": 2}, {"zero_stage": 2, "pipeline": 2}, "zero_stage: 2", "pipeline: 2"
+    ),
     "ZERO041": case(
         job("deepspeed", deepspeed_version=(0, 19, 3)),
         {"zero_stage": 2, "tensor": 2},

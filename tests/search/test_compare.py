@@ -58,8 +58,8 @@ def test_the_chosen_plan_is_recognised() -> None:
     [
         ({"tensor": 3}, {"MLM001"}),
         ({"pipeline": 64}, {"MLM003"}),
-        ({"tensor": 64, "zero_stage": 3}, {"MLM004", "MLM042"}),
-        ({"zero_stage": 3}, {"MLM042"}),
+        ({"tensor": 64, "pipeline": 2, "zero_stage": 3}, {"MLM004", "MLM042"}),
+        ({"pipeline": 2, "zero_stage": 3}, {"MLM042"}),
         ({"tensor": 1, "pipeline": 1, "context": 1, "micro_batch": 2}, {"MLM002"}),
     ],
 )
@@ -74,7 +74,7 @@ def test_a_rule_that_forbids_is_named(keys: dict[str, Any], rules: set[str]) -> 
 
 def test_a_forbidden_layout_is_estimated_all_the_same() -> None:
     """Where the keys make a whole layout, its time and memory are there beside the rule that it breaks."""
-    answer = asked(BIG, zero_stage=3)
+    answer = asked(BIG, pipeline=2, zero_stage=3)
     assert answer.theirs is not None and answer.theirs.layout.zero_stage == 3
     assert "; if it ran, " in answer.text and answer.difference is not None
 

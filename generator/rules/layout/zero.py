@@ -12,26 +12,23 @@ from ..sources import deepspeed, derived
 FIRST_AUTOTP_WITH_STAGE_3 = (0, 19, 4)
 _ASSERTION_OF_0_19_3 = "deepspeedai/DeepSpeed deepspeed/runtime/engine.py:634 @ 0.19.3 (an assertion, gone in 0.19.4)"
 
+_FSDP = "NVIDIA/Megatron-LM megatron/core/distributed/fsdp: sharding with tensor, context and expert parallelism only"
+
 _older_autotp = autotp_layouts(
     "zero_stage", "tensor", applies=lambda job: job.deepspeed_version < FIRST_AUTOTP_WITH_STAGE_3
 )
 _lamb = layouts("zero_stage", applies=lambda job: job.training.optimizer == "lamb")
 
 
-@lm_layouts("zero_stage", "pipeline").rule(
-    "MLM042",
-    ERROR,
-    "silent",
-    "NVIDIA/Megatron-LM docs/user-guide/features/custom_fsdp.md:23 @ core_v0.16.1 (with tensor, expert and context)",
-)
-def megatron_fsdp_has_no_pipeline(job: Job, layout: LayoutLike) -> Judgement:
-    """In Megatron-LM, ZeRO stages 2 and 3 are Megatron FSDP, which runs without a pipeline.
+@lm_layouts("zero_stage", "pipeline").rule("MLM042", ERROR, "silent", _FSDP)
+def megatron_fsdp_has_one_stage(job: Job, layout: LayoutLike) -> Judgement:
+    """With a pipeline in Megatron-LM, the ZeRO stage is 0 or 1: stages 2 and 3 are Megatron FSDP's.
 
-    Prevents: Megatron FSDP goes with tensor, expert and context parallelism; nothing says that it trains in stages.
-    Fix: set layout.zero_stage to 1 (the distributed optimizer), or pipeline to 1"""
+    Prevents: No error: Megatron FSDP would gather and reduce the model again for every micro-batch of every stage.
+    Fix: set layout.zero_stage to 1, or layout.pipeline to 1"""
     yield (layout.zero_stage <= 1) | (layout.pipeline == 1)
-    says, pipeline = job.says("zero_stage", layout.zero_stage), job.says("pipeline", layout.pipeline)
-    message = f"{says} is Megatron FSDP, which does not run with {pipeline}"
+    stage, pipeline = job.says("zero_stage", layout.zero_stage), job.says("pipeline", layout.pipeline)
+    message = f"{stage} with {pipeline} gathers the model again for every micro-batch: at most 1 with a pipeline"
     yield message, f"use {job.says('zero_stage', 1)} (the distributed optimizer), or {job.says('pipeline', 1)}"
 
 
