@@ -68,7 +68,7 @@ def model_of(facts: Facts) -> Model:
         ffn=ffn or 0,
         vocab=vocab or 1,  # a lower bound: unknown, it is left out of what is counted
         max_positions=facts.number("positions", "--max-position-embeddings") or 1,
-        gated_mlp=facts.flag("swiglu", "--swiglu"),
+        gated_mlp=facts.flag("swiglu", "--swiglu", "--quick-geglu"),
         activation="silu" if run.has("--swiglu") else "gelu",
         tied_embeddings=not facts.flag("untied", "--untie-embeddings-and-output-weights"),
         **_positions(run),

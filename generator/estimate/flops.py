@@ -9,6 +9,7 @@ import numpy as np
 from ..job.records import Job
 from . import model_size
 from .activations import attention_widths
+from .attention_span import mean_keys
 from .layout import LayoutLike, Recompute
 
 
@@ -45,8 +46,7 @@ def attention_flops_per_token(job: Job) -> float:
     """Forward FLOPs a token of the attention core, all layers."""
     model = job.model
     queries, _, values = attention_widths(model)
-    span = min(job.training.sequence_length, model.sliding_window or job.training.sequence_length)
-    return model.layers * 2.0 * span * (queries + values) * (0.5 if model.causal else 1.0)
+    return model.layers * 2.0 * mean_keys(job) * (queries + values)
 
 
 def hardware_flops_per_step(job: Job, layout: LayoutLike) -> Any:

@@ -126,7 +126,7 @@ def _mlp(hidden: int, width: int, *, gated: bool, bias: bool) -> int:
 
 
 def _norm(model: Model, width: int) -> int:
-    return {"layernorm": 2, "rmsnorm": 1, "none": 0}[model.norm] * width
+    return {"layernorm": 2, "layernorm-no-bias": 1, "rmsnorm": 1, "none": 0}[model.norm] * width
 
 
 def _qk_norm_width(model: Model) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from ..catalog import Model
 from ..estimate.communication import sends_tokens_once_per_node
 from ..estimate.layout import Layout, Offload, Recompute
 from ..estimate.stages import counts_embedding_as_layer, shortens_last_stage, stage_layers
@@ -21,8 +22,10 @@ from .program import ArgumentGroup, Program
 
 _POSITION = {"rotary": "rope", "learned": "learned_absolute"}  #: what is not here is `none`
 _FSDP_STRATEGY = {2: "optim_grads", 3: "optim_grads_params"}
-_SIGMOID_ROUTERS = frozenset({"deepseek_v3"})
-_PRE_SOFTMAX_ROUTERS = frozenset({"deepseek_v2", "qwen2_moe"})  #: top-k weights aren't normalised again
+#: Routers whose scores are sigmoids, balanced by a bias; Llama 4's have no such bias.
+_BALANCED_ROUTERS = frozenset({"deepseek_v3", "dots1", "glm4_moe", "glm4_moe_lite", "kimi_k2", "minimax_m2"})
+_SIGMOID_ROUTERS = _BALANCED_ROUTERS | {"llama4_text"}
+_PRE_SOFTMAX_ROUTERS = frozenset({"deepseek_v2", "olmoe", "qwen2_moe"})  #: top-k weights aren't normalised again
 
 
 def uses_fsdp(layout: Layout) -> bool:
@@ -36,7 +39,6 @@ def _model_group(job: Job) -> ArgumentGroup:
     grouped = model.kv_heads != model.heads and not model.is_mla
     rotary = model.position_embedding == "rotary"  # its options are always given: the defaults are another model's
     scaled = rotary and model.rotary_scaling == "llama3"
-    window = f"({model.sliding_window - 1},0)" if model.sliding_window else None  # keys before and after the query's
     return group(
         f"model: {model.name}",
         {
@@ -51,13 +53,34 @@ def _model_group(job: Job) -> ArgumentGroup:
             "--rope-scaling-factor": model.rotary_scaling_factor if scaled else None,
             "--normalization": "RMSNorm" if model.norm == "rmsnorm" else "LayerNorm",
             "--norm-epsilon": model.norm_epsilon,
-            "--qk-layernorm": model.qk_norm != "none" or model.is_mla,  # MLA: of the latents
+            "--qk-layernorm": model.qk_norm in ("head", "full") or model.is_mla,  # MLA: of the latents
+            "--qk-l2-norm": model.qk_norm == "l2",
             "--add-qkv-bias": model.qkv_bias and not megatron.has_linear_bias(job),
             "--softmax-type": "learnable" if model.attention_sinks else None,
-            "--window-size": window,
+            **_layer_options(model),
             **megatron.block_options(job),
         },
     )
+
+
+def _layer_options(model: Model) -> megatron.Options:
+    """What differs by layer, and gpt-oss's activation.
+
+    **Source**: megatron/core/transformer/transformer_config.py @ core_v0.16.1: window_attn_skip_freq (1: with the
+    window), no_rope_freq (1: without rotary positions), glu_linear_offset, activation_func_clamp_value.
+    """
+    window = model.sliding_window if not model.chunked_attention else None
+    local = set(range(model.layers)) - set(model.full_attention_layers)
+    alike = len(local) == model.layers
+    bare, clamp = model.layers_without_rotary, model.activation_clamp
+    return {
+        "--window-size": f"({window - 1},0)" if window else None,  # keys before and after the query's
+        "--window-attn-skip-freq": megatron.layer_pattern(model.layers, local) if window and not alike else None,
+        "--no-rope-freq": megatron.layer_pattern(model.layers, bare) if bare else None,
+        "--quick-geglu": clamp is not None,
+        "--glu-linear-offset": None if clamp is None else 1.0,
+        "--activation-func-clamp-value": clamp,
+    }
 
 
 def _latent_group(job: Job) -> ArgumentGroup:
@@ -84,7 +107,8 @@ def _expert_group(job: Job, layout: Layout) -> ArgumentGroup:
     if not model.is_moe:
         return group("experts", {})
     sigmoid = model.family in _SIGMOID_ROUTERS
-    pattern = f"([0]*{model.dense_layers}+[1]*{model.layers - model.dense_layers})" if model.dense_layers else None
+    dense = set(model.dense_layer_indices or range(model.dense_layers))
+    pattern = megatron.layer_pattern(model.layers, set(range(model.layers)) - dense) if dense else None
     once = bool(sends_tokens_once_per_node(job, layout))
     exchange = "tokens cross nodes once each (DeepEP must be in the image)" if once else "tokens exchanged all-to-all"
     # NVIDIA/Megatron-LM megatron/training/arguments.py refuses it below compute capability 8.
@@ -97,7 +121,7 @@ def _expert_group(job: Job, layout: Layout) -> ArgumentGroup:
             "--moe-ffn-hidden-size": model.moe_ffn,
             "--moe-router-topk": model.experts_per_token,
             "--moe-router-score-function": "sigmoid" if sigmoid else "softmax",
-            "--moe-router-enable-expert-bias": sigmoid,
+            "--moe-router-enable-expert-bias": model.family in _BALANCED_ROUTERS,
             # With one expert a token, a softmax after the choice would have no gradient.
             "--moe-router-pre-softmax": model.family in _PRE_SOFTMAX_ROUTERS
             or (model.experts_per_token == 1 and not sigmoid),
@@ -108,6 +132,7 @@ def _expert_group(job: Job, layout: Layout) -> ArgumentGroup:
             "--moe-router-load-balancing-type": "aux_loss",
             "--moe-aux-loss-coeff": 0.001,
             "--moe-layer-freq": pattern,
+            "--moe-apply-probs-on-input": model.family == "llama4_text",
             "--moe-shared-expert-intermediate-size": model.shared_ffn or None,
             "--moe-shared-expert-gate": model.shared_gate,
             "--moe-grouped-gemm": grouped,

@@ -39,7 +39,7 @@ class Training:
     precision: str  #: fp32 | fp16 | bf16 | fp8
     optimizer: str  #: adamw | adam | lamb | sgd
     attention: str  #: flash | unfused
-    duration_tokens: float | None
+    duration_tokens: float | None  #: with the spec's global batch, where the spec says steps
     learning_rate: float
     weight_decay: float
     gradient_clipping: float
@@ -49,6 +49,7 @@ class Training:
     gradient_dtype: str | None = None  #: fp32 | same (as the weights): what gradients are summed in
     moment_dtype: str | None = None  #: fp32 | same (as the weights): what the optimizer's moments are kept in
     bucket_elements: int | None = None  #: of ZeRO's reduce and all-gather buckets
+    duration_steps: int | None = None  #: where the spec gives the duration so
 
     @property
     def tokens_per_step(self) -> int:

@@ -20,10 +20,10 @@ from ..rules.run import binding_rules, check_pins
 from ..units import GIB
 from .difference import Difference
 from .feasible import Feasible, feasible_layouts, make_plan
-from .infeasible import best_plan
 from .job_document import finding_document
 from .plan import Plan
 from .rank import OFFLOAD_MARGIN, TIME_BAND, complexity
+from .suggestions import best_plan
 
 _FIT_IDS = {rule.id for rule in FIT_RULES}
 #: Rules that are named where no single one is in the way.

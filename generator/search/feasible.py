@@ -17,7 +17,7 @@ from ..estimate.uncertainty import required_band, uncertainty
 from ..job.records import Job
 from ..rules.registry import FIT_RULES
 from ..rules.run import check_fit, check_layout
-from .enumerate import Enumeration, joined
+from .enumerate import STAGES, Enumeration, joined
 from .plan import Plan, by_count
 from .rank import Floats
 
@@ -60,6 +60,7 @@ class Feasible(Estimates):
 
     considered: int
     rejected_by: Mapping[str, int]
+    legal: int  #: layouts that break no rule
     nearest: Layout | None  #: the legal layout that comes closest to fitting; `None` when no layout is legal
 
     def extended(self, more: Estimates) -> Feasible:
@@ -69,26 +70,55 @@ class Feasible(Estimates):
 
 def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
     """All layouts that break no rule, but for the rules `without`, and fit, with step time and memory demand."""
-    legal = Enumeration(job, without=without)
-    fitting: dict[str, int] = {}
+    legal, count = Enumeration(job, without=without), 0
+    removed: dict[str, int] = {}
     kept: list[Estimates] = []
     nearest: tuple[tuple[float, float], Layout] | None = None
     for rows in _chunks(legal):
-        ledger = memory(job, rows)
-        fits = _fit(job, rows, ledger, fitting)
-        tighter, other = _demand(job, ledger)
-        least = int(np.lexsort((other, tighter))[0])
-        demand = (float(tighter[least]), float(other[least]))
-        if nearest is None or demand < nearest[0]:
-            nearest = (demand, rows[least])
-        if fits.any():
-            kept.append(estimates(job, rows.take(fits), ledger.required_bytes[fits]))
+        promising, least = _promising(job, rows, removed)
+        count += len(rows)
+        if nearest is None or least[0] < nearest[0]:
+            nearest = least
+        if len(promising):
+            ledger = memory(job, promising)
+            fits = _fit(job, promising, ledger, removed)
+            if fits.any():
+                kept.append(estimates(job, promising.take(fits), ledger.required_bytes[fits]))
     return Feasible(
         **_joined(kept),
         considered=legal.considered,
-        rejected_by=by_count({**legal.rejected_by, **fitting}),
+        rejected_by=by_count({**legal.rejected_by, **removed}),
+        legal=count,
         nearest=nearest[1] if nearest else None,
     )
+
+
+def has_plan(job: Job) -> tuple[bool, int]:
+    """Whether any layout breaks no rule and fits, and how many were looked at to know."""
+    looked_at = 0
+    for rows in _chunks(Enumeration(job)):
+        looked_at += len(rows)
+        if len(_promising(job, rows, {})[0]):
+            return True, looked_at
+    return False, looked_at
+
+
+def _promising(job: Job, rows: Layouts, removed: dict[str, int]) -> tuple[Layouts, tuple[tuple[float, float], Layout]]:
+    """The rows that may fit, and the nearest of all with its demand; counts the others by rule.
+
+    Rows that differ in the micro-batch alone follow each other, the smallest first. No part of the ledger shrinks as it
+    grows: it multiplies activations, and stages hold as many micro-batches or, once there are fewer, as many sequences.
+    """
+    others = [getattr(rows, name) for name in STAGES if name != "micro_batch"]
+    smallest = np.ones(len(rows), np.bool_)
+    smallest[1:] = np.any([column[1:] != column[:-1] for column in others], axis=0)
+    group = np.cumsum(smallest) - 1
+    first = rows.take(smallest)
+    ledger = memory(job, first)
+    tighter, other = _demand(job, ledger)
+    least = int(np.lexsort((other, tighter))[0])
+    fits = _fit(job, first, ledger, removed, np.bincount(group))
+    return rows.take(fits[group]), ((float(tighter[least]), float(other[least])), first[least])
 
 
 def estimates(job: Job, rows: Layouts, required_bytes: Floats | None = None) -> Estimates:
@@ -140,14 +170,17 @@ def _cut(rows: Layouts) -> Iterator[Layouts]:
         yield rows.take(slice(start, start + _CHUNK_ROWS))
 
 
-def _fit(job: Job, rows: Layouts, ledger: Memory, rejected: dict[str, int]) -> NDArray[np.bool_]:
-    """Which rows fit; counts the others by rule."""
+def _fit(
+    job: Job, rows: Layouts, ledger: Memory, removed: dict[str, int], weight: NDArray[np.int64] | None = None
+) -> NDArray[np.bool_]:
+    """Which rows fit; counts the others by rule, each as often as its weight says."""
     fits = np.ones(len(rows), np.bool_)
     for rule in FIT_RULES:
         holds = np.broadcast_to(np.asarray(rule.columns.holds(job, rows, ledger), np.bool_), fits.shape)
-        removed = int((fits & ~holds).sum())
-        if removed:
-            rejected[rule.id] = rejected.get(rule.id, 0) + removed
+        broken = fits & ~holds
+        if broken.any():
+            count = broken.sum() if weight is None else weight[broken].sum()
+            removed[rule.id] = removed.get(rule.id, 0) + int(count)
         fits &= holds
     return fits
 

@@ -30,7 +30,7 @@ def job_document(job: Job) -> dict[str, object]:
             "vocab": job.model.vocab,
         },
         "cluster": _cluster(job.cluster),
-        "training": {f.name: getattr(training, f.name) for f in fields(training)},
+        "training": {f.name: getattr(training, f.name) for f in fields(training) if f.name != "duration_steps"},
         "pinned": {f.name: value for f in fields(job.pins) if (value := getattr(job.pins, f.name)) is not None},
     }
 

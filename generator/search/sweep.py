@@ -10,8 +10,9 @@ from ..findings import InvalidJob, Severity
 from ..job.records import Job
 from ..version import __version__
 from .feasible import feasible_layouts
-from .infeasible import best_plan, binding_rule
+from .infeasible import binding_rule
 from .plan import Plan
+from .suggestions import best_plan
 
 #: Counts that are tried between two neighbours, again and again down to single nodes, to find the smallest.
 _BETWEEN = 31

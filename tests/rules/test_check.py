@@ -121,7 +121,12 @@ def test_all_findings_come_in_file_order() -> None:
 
 def test_layout_is_checked_whole() -> None:
     """A full layout is checked by every rule that binds, identities and warnings included."""
-    broken = {finding.rule for finding in check_layout(job(), Layout(data=100, tensor=8, pipeline=2, zero_stage=2))}
+    broken = {
+        finding.rule
+        for finding in check_layout(
+            job(), Layout(data=100, tensor=4, pipeline=2, zero_stage=2, gradient_accumulation=2)
+        )
+    }
     assert broken == {"MLM001", "MLM002", "MLM042"}
 
 

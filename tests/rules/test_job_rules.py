@@ -113,7 +113,7 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         job(MDS, model=MOE),
         job(MDS, model={**MOE, "shared_experts": 2, "dense_layers": 3}),
         "/model",
-        ("2 shared experts and 3 dense first layers",),
+        ("2 shared experts and 3 dense layers",),
         "framework: megatron-lm",
     ),
     "MDS022": (

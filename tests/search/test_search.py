@@ -271,3 +271,17 @@ def test_part_of_a_node_grows_within_it() -> None:
     )
     assert isinstance(result, Infeasible)
     assert [s.value for s in result.suggestions if s.path == "gpus"] == [2]
+
+
+@pytest.mark.parametrize(
+    ("duration", "steps", "tokens"),
+    [({"steps": 10}, 10, 10 * 35 * 2048), ({"tokens": 35 * 2048 * 7}, 7, 35 * 2048 * 7)],
+)
+def test_estimate_counts_the_batch_that_it_trains(duration: dict[str, int], steps: int, tokens: int) -> None:
+    """Where the pins miss the global batch, tokens and steps of the run are those of the batch of the layout."""
+    pins = {"layout__micro_batch": 5, "layout__gradient_accumulation": 7, "layout__data": 1}
+    plan = dsgen.estimate(job(**pins, training__duration=duration))
+    assert plan.layout.global_batch == 35
+    assert plan.run is not None
+    assert (plan.run.steps, plan.run.tokens) == (steps, tokens)
+    assert plan.throughput.tokens_per_s == pytest.approx(35 * 2048 / plan.step_time.total_s)
