@@ -94,6 +94,11 @@ def experts(names: Iterable[str] = ()) -> list[Expert]:
     return [_expert(name, rows[name]) for name in names or rows]
 
 
+def believed() -> dict[str, str]:
+    """By row, why a claim of over 10 % is believed."""
+    return {name: entry["because"] for entry in collection()["believed"] for name in entry["rows"]}
+
+
 def _expert(name: str, row: Mapping[str, Any]) -> Expert:
     data = collection()
     known = {f.name for f in fields(Pins)}
@@ -188,6 +193,9 @@ def summary(found: list[Comparison]) -> Iterator[str]:
     parts = Counter(c.causes()[0][0] for c in above)
     yield f"Claims over the {len(legal)} others: median {statistics.median(legal):+.1%}, most {max(legal):+.0%}."
     yield f"{len(above)} are over {CLAIM:.0%}, by the largest cause: {dict(parts.most_common())}"
+    known = believed()
+    for c in sorted(above, key=lambda c: -(c.claim or 0)):
+        yield f"- {c.expert.name} {c.claim:+.0%}: {known.get(c.expert.name, 'not explained')}"
 
 
 def _messages(plan: Plan) -> list[str]:

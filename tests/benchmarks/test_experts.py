@@ -51,6 +51,12 @@ def test_a_row_is_well_formed(expert: Expert) -> None:
     experts.job_of(expert, pinned=True)
 
 
+def test_what_is_believed_is_in_the_collection() -> None:
+    """Explanations of claims name rows that are there, each once."""
+    named = [name for entry in experts.collection()["believed"] for name in entry["rows"]]
+    assert len(set(named)) == len(named) and set(named) <= {row.name for row in ROWS}
+
+
 def test_rows_are_refused_only_for_a_reason() -> None:
     """A layout that experts ran is legal and fits, unless the file says why it need not be; these are still to mend."""
     found = {row.name: dsgen.search(experts.job_of(row, pinned=True), top=1) for row in ROWS}
