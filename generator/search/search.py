@@ -38,7 +38,7 @@ def search(job: Job, *, top: int = 10, bold: bool = False) -> SearchResult | Inf
         plans=plans,
         alternatives=_alternatives(job, found, plans[0], why),
         considered=found.considered,
-        feasible=len(found.layouts),
+        feasible=found.fitting,
         rejected_by=found.rejected_by,
         search_s=elapsed,
     )
