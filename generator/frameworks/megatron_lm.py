@@ -274,6 +274,7 @@ FRAMEWORK: Final = Framework(
     fused=True,
     packs_attention=True,
     sums_in_product=True,
+    overlaps_tensor=True,
     kernels_per_layer=20,
     cross_entropy="fused",
     loss_traffic_bytes={"fused": 30, "unfused": 54},

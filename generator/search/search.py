@@ -31,7 +31,7 @@ def search(job: Job, *, top: int = 10, bold: bool = False) -> SearchResult | Inf
         return explain_infeasible(job, found)
     rows = ranking(job, found.layouts, found.total_s, found.required_bytes, top, bold=bold)
     elapsed = time.perf_counter() - started
-    why = Reasons(job, found.layouts, found.total_s)
+    why = Reasons(job, found.layouts, found.total_s, bold=bold)
     plans = tuple(make_plan(job, found.layouts[row], why=why.of(row)) for row in rows)
     return SearchResult(
         job=job,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import re
+import sys
 from collections import Counter
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -20,7 +22,8 @@ from dsgen.rules.registry import FIT_RULES, LAYOUT_RULES
 from dsgen.search.enumerate import STAGES, enumerate_legal
 from dsgen.search.feasible import feasible_layouts
 from dsgen.search.plan import Infeasible, SearchResult
-from dsgen.search.rank import TIME_BAND, judged_time
+from dsgen.search.rank import TIME_BAND, Floats, judged_time
+from dsgen.search.reasons import Reasons
 from tests.jobs import job
 
 JOBS = {
@@ -99,9 +102,14 @@ def test_search_equals_brute_force(name: str) -> None:
     sample = legal[:: max(len(legal) // 40, 1)]
     kept = cells(feasible.layouts)
     for layout in sample:
-        ledger = memory(small, layout)
-        fits = all(bool(rule.columns.holds(small, layout, ledger)) for rule in FIT_RULES)
-        assert fits == (layout in kept)
+        free = replace(layout, recompute=Recompute.NONE, offload=Offload.NONE)
+        assert (layout in kept) == fits(small, layout) or (fits(small, layout) and free in kept)
+
+
+def fits(small: Job, layout: Layout) -> bool:
+    """Whether one layout passes every rule on capacities."""
+    ledger = memory(small, layout)
+    return all(bool(rule.columns.holds(small, layout, ledger)) for rule in FIT_RULES)
 
 
 def test_columns_estimate_what_scalars_do() -> None:
@@ -271,6 +279,26 @@ def test_part_of_a_node_grows_within_it() -> None:
     )
     assert isinstance(result, Infeasible)
     assert [s.value for s in result.suggestions if s.path == "gpus"] == [2]
+
+
+def test_what_is_faster_by_the_estimate_says_why_it_was_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value with which a step would be shorter, but less certain, is said to be extrapolated."""
+
+    def slow_time(_: Job, layouts: Layouts, judged_s: Floats) -> Floats:
+        """Nothing like layouts without recomputation was ever measured."""
+        slower: Floats = judged_s * np.where(layouts.recompute == Recompute.NONE, 2.0, 1.0)
+        return slower
+
+    monkeypatch.setattr(sys.modules["dsgen.search.reasons"], "slow_time", slow_time)
+    small = job()
+    found = feasible_layouts(small)
+    full = np.flatnonzero(found.layouts.recompute == Recompute.FULL)
+    row = int(full[np.argmin(found.total_s[full])])
+    cautious = Reasons(small, found.layouts, found.total_s).of(row)
+    (reason,) = (reason for reason in cautious if reason.startswith("recompute: full"))
+    assert re.search(r"with none -\d+% \(recompute, extrapolated\)", reason)
+    bold = Reasons(small, found.layouts, found.total_s, bold=True).of(row)
+    assert not any("extrapolated" in reason for reason in bold[1:])
 
 
 @pytest.mark.parametrize(
