@@ -13,11 +13,12 @@ from ..catalog import Model
 from ..estimate.communication import sends_tokens_once_per_node
 from ..estimate.layout import Layout, Offload, Recompute
 from ..estimate.stages import counts_embedding_as_layer, shortens_last_stage, stage_layers
+from ..estimate.states import is_precision_aware
 from ..job.framework import Framework
 from ..job.records import Job
 from ..search.plan import Plan
 from . import megatron
-from .arguments import group, make_program
+from .arguments import Value, group, make_program
 from .program import ArgumentGroup, Program
 
 _POSITION = {"rotary": "rope", "learned": "learned_absolute"}  #: what is not here is `none`
@@ -138,10 +139,19 @@ def _expert_group(job: Job, layout: Layout) -> ArgumentGroup:
             "--moe-grouped-gemm": grouped,
             "--moe-token-dispatcher-type": "flex" if once else "alltoall",
             "--moe-enable-deepep": once,
-            "--expert-model-parallel-size": layout.expert,
-            "--expert-tensor-parallel-size": layout.expert_tensor,
+            **_expert_parallel_options(layout),
         },
     )
+
+
+def _expert_parallel_options(layout: Layout) -> Mapping[str, Value]:
+    """How experts are cut, and what their all-to-alls run beside."""
+    return {
+        "--expert-model-parallel-size": layout.expert,
+        "--expert-tensor-parallel-size": layout.expert_tensor,
+        "--overlap-moe-expert-parallel-comm": bool(layout.expert_overlap),
+        "--delay-wgrad-compute": bool(layout.expert_overlap),
+    }
 
 
 def _parallel_group(job: Job, layout: Layout) -> ArgumentGroup:
@@ -165,9 +175,21 @@ def _parallel_group(job: Job, layout: Layout) -> ArgumentGroup:
             "--account-for-loss-in-pipeline-split": ends,
             "--decoder-last-pipeline-num-layers": last,
             "--context-parallel-size": layout.context if layout.context > 1 else None,
+            **_context_options(layout),
             "--sequence-parallel": bool(layout.sequence_parallel),
+            "--tp-comm-overlap": bool(layout.tensor_overlap),
         },
     )
+
+
+def _context_options(layout: Layout) -> Mapping[str, Value]:
+    """How context ranks exchange what they need: a ring of keys and values by default, heads (a2a), or both."""
+    if layout.context_heads == 1:
+        return {}
+    if layout.context_heads == layout.context:
+        return {"--cp-comm-type": "a2a"}
+    sizes = (layout.context_heads, layout.context // layout.context_heads)  # from neighbours outwards
+    return {"--cp-comm-type": "a2a+p2p", "--hierarchical-context-parallel-sizes": sizes}
 
 
 def _sharding_group(layout: Layout) -> ArgumentGroup:
@@ -188,6 +210,7 @@ def _sharding_group(layout: Layout) -> ArgumentGroup:
         "data parallelism: the distributed optimizer is ZeRO 1" if sharded else "data parallelism",
         {
             "--use-distributed-optimizer": sharded,
+            "--num-distributed-optimizer-instances": layout.zero_copies if layout.zero_copies > 1 else None,
             "--overlap-grad-reduce": layout.data * layout.context > 1,
             "--overlap-param-gather": sharded and layout.data * layout.context > 1,
         },
@@ -205,8 +228,28 @@ def _compute_group(job: Job) -> ArgumentGroup:
             "--fp16": precision == "fp16",
             "--bf16": precision in ("bf16", "fp8"),
             "--fp8-format": "hybrid" if precision == "fp8" else None,
+            "--fp8-param-gather": job.training.fp8_parameters,
             "--attention-backend": flash if job.training.attention == "flash" else "unfused",
             "--cross-entropy-loss-fusion": job.training.cross_entropy != "unfused",
+        },
+    )
+
+
+def _states_group(job: Job, layout: Layout) -> ArgumentGroup:
+    """Types of gradients and optimizer states; fp32 is every option's default."""
+    training = job.training
+    narrow = training.precision in ("bf16", "fp8") and training.gradient_dtype == "same"
+    aware = is_precision_aware(job)
+    moments = training.moment_dtype if training.moment_dtype != "fp32" else None
+    return group(
+        "types of gradients and optimizer states",
+        {
+            "--grad-reduce-in-bf16": narrow,
+            "--use-precision-aware-optimizer": aware or layout.offload != Offload.NONE,
+            "--main-grads-dtype": "bf16" if narrow and aware else None,
+            "--main-params-dtype": training.master_dtype if training.master_dtype != "fp32" else None,
+            "--exp-avg-dtype": moments,
+            "--exp-avg-sq-dtype": moments,
         },
     )
 
@@ -222,14 +265,21 @@ def _memory_group(layout: Layout) -> ArgumentGroup:
             "--recompute-method": "uniform" if full else None,
             "--recompute-num-layers": 1 if full else None,
             "--optimizer-cpu-offload": offload,
-            "--use-precision-aware-optimizer": offload,
+            "--optimizer-offload-fraction": layout.offload_fraction
+            if offload and layout.offload_fraction < 1
+            else None,
             "--overlap-cpu-optimizer-d2h-h2d": offload,
         },
     )
 
 
 def _environment(job: Job, layout: Layout) -> Mapping[str, str]:
-    """One hardware queue before Blackwell, so that communication starts before the GEMM behind it; never with FSDP."""
+    """One hardware queue before Blackwell, so that communication starts before the GEMM behind it; never with FSDP.
+
+    Micro-batches that overlap need many: **Source** NVIDIA/Megatron-LM core_v0.16.1, training/arguments.py:940-950.
+    """
+    if layout.expert_overlap:
+        return {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
     needed = (layout.tensor > 1 or layout.context > 1) and not uses_fsdp(layout)
     blackwell = job.cluster.accelerator.generation.startswith("blackwell")
     return {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if needed and not blackwell else {}
@@ -259,6 +309,7 @@ def program(plan: Plan) -> Program:
         megatron.batch_group(job, layout),
         _compute_group(job),
         _memory_group(layout),
+        _states_group(job, layout),
         megatron.optimizer_group(job),
         megatron.length_group(job),
     )
@@ -269,7 +320,7 @@ FRAMEWORK: Final = Framework(
     name="megatron-lm",
     software=frozenset({"Megatron-LM", "Megatron layers"}),
     script="pretrain_gpt.py",
-    only={"kernels": "fused", "gradient_dtype": "fp32"},
+    only={"kernels": "fused"},
     exit_option=megatron.EXIT_OPTION,
     fused=True,
     packs_attention=True,

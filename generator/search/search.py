@@ -9,6 +9,7 @@ import numpy as np
 
 from ..estimate.layout import Layout
 from ..job.records import Job
+from ..rules.layout.context_heads import exchanges_heads_only
 from ..rules.layout.pins import pinned_values
 from .feasible import Feasible, feasible_layouts, make_plan
 from .infeasible import explain_infeasible
@@ -65,6 +66,8 @@ def estimate(job: Job) -> Plan:
     pins = pinned_values(job.pins)
     if job.model.is_moe:
         pins.setdefault("expert_tensor", pins.get("tensor", 1))
+    if exchanges_heads_only(job):
+        pins.setdefault("context_heads", pins.get("context", 1))
     ranks = math.prod(pins.get(name, 1) for name in ("tensor", "pipeline", "context"))
     data = pins.get("data", max(job.gpus // ranks, 1))
     batch = job.training.global_batch

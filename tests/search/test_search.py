@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import dsgen
-from dsgen.estimate.layout import Layout, Layouts, Offload, Recompute
+from dsgen.estimate.layout import DEFAULTS, Layout, Layouts, Offload, Recompute
 from dsgen.estimate.memory import memory
 from dsgen.estimate.step_time import step_time
 from dsgen.findings import Severity
@@ -35,6 +35,9 @@ JOBS = {
     "moe": {"model": "mixtral-8x7b", "gpus": 8, "training__global_batch": 16},
     "pinned": {"layout__tensor": 2, "layout__zero_stage": 1, "layout__gradient_accumulation": 3},
 }
+
+
+SINKS = {"model": "gpt-oss-20b", "gpus": 8, "training__global_batch": 8, "layout__tensor": 1, "layout__pipeline": 1}
 
 
 def every_layout(job: Job) -> list[Layout]:
@@ -204,7 +207,7 @@ def test_offload_has_to_win_by_a_margin() -> None:
 def test_rejections_are_counted_by_the_first_rule_in_the_tables_order() -> None:
     """Each removed layout is counted once, by the first rule, in growing order, that it breaks."""
     small = job(**JOBS["megatron-deepspeed"])
-    order = {name: step for step, name in enumerate(STAGES)}
+    order = dict.fromkeys(DEFAULTS, 0) | {name: step for step, name in enumerate(STAGES)}
     order["gradient_accumulation"] = order["micro_batch"]
     rules = [rule for rule in LAYOUT_RULES if rule.severity is Severity.ERROR and rule.columns.binds(small)]
     rules.sort(key=lambda rule: max(order[name] for name in rule.columns.reads))
@@ -212,6 +215,14 @@ def test_rejections_are_counted_by_the_first_rule_in_the_tables_order() -> None:
     for layout in every_layout(small):
         counts.update([rule.id for rule in rules if not bool(rule.columns.holds(small, layout))][:1])
     assert dict(enumerate_legal(small).rejected_by) == dict(counts)
+
+
+def test_attention_with_sinks_is_planned_with_heads_exchanged() -> None:
+    """Context ranks of a model with sinks all exchange heads, where the others keep a ring: no layout of it is lost."""
+    layouts = enumerate_legal(job(**SINKS)).layouts
+    assert set(layouts.context.tolist()) == {1, 2, 4, 8}
+    assert (layouts.context_heads == layouts.context).all()
+    assert (enumerate_legal(job(gpus=8, training__global_batch=8)).layouts.context_heads == 1).all()
 
 
 def test_several_wrong_pins_are_changed_together() -> None:
