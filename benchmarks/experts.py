@@ -32,7 +32,7 @@ PARTS = ("compute", "recompute", "tensor", "context", "expert", "pipeline", "bub
 #: Sizes of the layout that `layout_text` leaves out.
 SIZES = ("zero_copies", "zero_hpz", "context_heads", "first_stage_layers", "last_stage_layers")
 #: Types that states are held in, which a job of theirs is given whether its spec could ask for them or not.
-NUMERIC = ("gradient_dtype", "moment_dtype")
+NUMERIC = ("gradient_dtype", "moment_dtype", "fp8_parameters")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
