@@ -73,8 +73,12 @@ def judged_time(job: Job, layouts: Layouts, total_s: Floats) -> Floats:
 
 
 def slow_time(job: Job, layouts: Layouts, judged_s: Floats) -> Floats:
-    """The judged time at the slow end of what is still likely: the further from measured runs, the later."""
-    slow: Floats = judged_s * slow_end(job, layouts, octaves_beyond(job, layouts, len(layouts)))
+    """The judged time at the slow end of what is still likely: the further from measured runs, the later.
+
+    What is beyond them has to be clearly better: by as much as the model can tell.
+    """
+    octaves = octaves_beyond(job, layouts, len(layouts))
+    slow: Floats = judged_s * slow_end(job, layouts, octaves) * (1 + TIME_BAND * np.minimum(octaves, 1.0))
     return slow
 
 
