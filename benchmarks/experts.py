@@ -9,7 +9,7 @@ import statistics
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import dsgen
 from benchmarks.published import layout_text
 from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.findings import Severity
-from dsgen.job.records import Job, Pins, Training
+from dsgen.job.records import Job, Pins
 from dsgen.search.plan import Infeasible, Plan, SearchResult
 from dsgen.units import GIB
 
@@ -31,8 +31,6 @@ CLAIM = 0.10
 PARTS = ("compute", "recompute", "tensor", "context", "expert", "pipeline", "bubble", "data", "optimizer", "offload")
 #: Sizes of the layout that `layout_text` leaves out.
 SIZES = ("zero_copies", "zero_hpz", "context_heads", "first_stage_layers", "last_stage_layers")
-#: Types that states are held in, which a job of theirs is given whether its spec could ask for them or not.
-NUMERIC = ("gradient_dtype", "moment_dtype", "fp8_parameters")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,14 +100,13 @@ def believed() -> dict[str, str]:
 def _expert(name: str, row: Mapping[str, Any]) -> Expert:
     data = collection()
     known = {f.name for f in fields(Pins)}
-    training = {key: value for key, value in row["training"].items() if key not in NUMERIC}
     spec = {
         "name": name,
         "framework": row.get("framework", "megatron-lm"),
         "model": data["models"].get(row["model"], row["model"]),
         "cluster": data["clusters"][row["cluster"]],
         "gpus": row["gpus"],
-        "training": training,
+        "training": row["training"],
         "launch": {"target": "shell", "script": "train.py"},
     }
     said = row["layout"]
@@ -125,10 +122,7 @@ def _expert(name: str, row: Mapping[str, Any]) -> Expert:
 def job_of(expert: Expert, *, pinned: bool) -> Job:
     """The job of a row: with what it says of the layout and no margin of memory, or free with the default margin."""
     theirs = {"layout": dict(expert.pins), "memory": {"headroom": 0}}
-    job = dsgen.load_job({**expert.spec, **(theirs if pinned else {})})
-    own = {f.name for f in fields(Training)}
-    numeric = {key: expert.row["training"][key] for key in NUMERIC if key in expert.row["training"] and key in own}
-    return replace(job, training=replace(job.training, **numeric)) if numeric else job
+    return dsgen.load_job({**expert.spec, **(theirs if pinned else {})})
 
 
 def compare(expert: Expert) -> Comparison:
