@@ -34,8 +34,8 @@ def layer_flops(job: Job) -> float:
 def model_flops_per_step(job: Job) -> float:
     """FLOPs of one step that the model needs: causal attention counted as half, no recomputation.
 
-    **Source**: 6 FLOPs per token and active matrix parameter, 4 where it is frozen; attention 6 L s a dh per token when causal, twice that
-    when not (Megatron-LM training.py, num_floating_point_operations).
+    **Source**: 6 FLOPs per token and active matrix parameter, 4 where it is frozen; attention 6 L s a dh per token when
+    causal, twice that when not (Megatron-LM training.py, num_floating_point_operations).
     """
     tokens = job.training.tokens_per_step
     matrices = active_matrix_parameters(job)
