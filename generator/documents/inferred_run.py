@@ -32,6 +32,8 @@ from .submission import Submission
 
 _OTHER_CHUNKS: Final = (STAGE_LAYOUT, "--hybrid-layer-pattern", "--hybrid-override-pattern")
 _GRANULARITY: Final = "--recompute-granularity"
+_EXCHANGE: Final = "--cp-comm-type"
+_LEVELS: Final = "--hierarchical-context-parallel-sizes"
 _FSDP: Final = ("--use-megatron-fsdp", "--use-custom-fsdp", "--use-torch-fsdp2")
 _FLASH: Final = ("--use-flash-attn", "--use-flash-attn-v1", "--use-flash-attn-v2", "--use-flash-attn-triton")
 
@@ -125,14 +127,55 @@ def _pins(facts: Facts) -> Pins:
         virtual_pipeline=_chunks(facts),
         context=facts.number("context", CONTEXT if is_lm else ULYSSES, 1),
         expert=facts.number("expert", EXPERT if is_lm else MOE_EXPERT, 1),
-        expert_tensor=facts.number("expert_tensor", "--expert-tensor-parallel-size", facts.number("tensor", TENSOR, 1)),
+        expert_tensor=_expert_tensor(facts),
         sequence_parallel=facts.flag("sequence_parallel", "--sequence-parallel"),
         zero_stage=_sharding(facts) if is_lm else _zero_stage(facts),
         micro_batch=micro,
         gradient_accumulation=_accumulation(facts, micro),
         recompute=_recompute(facts),
         offload=_offload(facts),
+        **(_of_megatron_lm(facts) if is_lm else {}),
+        zero_hpz=None if is_lm else second_partitions(facts.run.config),
     )
+
+
+def _of_megatron_lm(facts: Facts) -> dict[str, Any]:
+    """What only Megatron-LM has options for."""
+    return {
+        "tensor_overlap": facts.flag("tensor_overlap", "--tp-comm-overlap"),
+        "expert_overlap": facts.flag("expert_overlap", "--overlap-moe-expert-parallel-comm"),
+        "zero_copies": facts.number("zero_copies", "--num-distributed-optimizer-instances", 1),
+        "context_heads": _context_heads(facts),
+    }
+
+
+def _expert_tensor(facts: Facts) -> int | None:
+    """As the rest of the layer where nothing else is given (megatron/training/arguments.py:410 @ core_v0.16.1)."""
+    if not facts.run.has("--num-experts"):
+        return 1
+    return facts.number("expert_tensor", "--expert-tensor-parallel-size", facts.number("tensor", TENSOR, 1))
+
+
+def _context_heads(facts: Facts) -> int | None:
+    """The ranks that exchange heads, where all layers do it alike; None where they gather keys and values."""
+    kinds, sizes = facts.run.choice(_EXCHANGE, ("p2p",)), facts.run.value(_LEVELS)
+    ranks: object = None
+    if kinds == ("p2p",):
+        ranks = 1
+    elif kinds == ("a2a",):
+        ranks = facts.run.context
+    elif kinds == ("a2a+p2p",) and isinstance(sizes, tuple) and len(sizes) == 2:
+        ranks = sizes[0]
+    if not isinstance(ranks, int) or ranks < 1:
+        return None
+    facts.learn("context_heads", _EXCHANGE)
+    return ranks
+
+
+def second_partitions(config: Config | None) -> int | None:
+    """The ranks that share a second copy of stage 3's parameters (ZeRO++ hpZ)."""
+    size = config.whole("/zero_optimization/zero_hpz_partition_size") if config and config.stage == 3 else None
+    return size if size and 0 < size < 2**31 else None
 
 
 def _chunks(facts: Facts) -> int | None:

@@ -14,7 +14,15 @@ from .buckets import bucket_elements, layer_elements, max_live_elements, prefetc
 from .layout import Layout, LayoutLike, Offload
 from .ledgers import Memory
 from .rates import rates
-from .stages import StageParameters, expert_replicas, in_flight, stage_layers, stage_parameters, vocabulary_rows
+from .stages import (
+    StageParameters,
+    expert_replicas,
+    in_flight,
+    overlapped_layers,
+    stage_layers,
+    stage_parameters,
+    vocabulary_rows,
+)
 from .states import has_flat_gradients, host_bytes, state_bytes, sums_gradients_in_fp32, trained_share, weight_bytes
 
 _FP32 = 4
@@ -57,6 +65,7 @@ def stage_memory(job: Job, layout: LayoutLike, stage: Any) -> dict[str, Any]:
     """Bytes of one stage (0-based), by cause, with the peak `allocated_bytes` and what the allocator holds for it."""
     flying = in_flight(layout, stage)
     held = stage_layers(job, layout, stage)
+    flying = flying + overlapped_layers(layout, held)
     count = stage_parameters(job, layout, stage)
     states = _states(job, layout, count)
     stored = activations.stored_bytes(job, layout, held, flying)

@@ -157,3 +157,14 @@ def in_flight(layout: LayoutLike, stage: Any) -> Any:
     plain = np.minimum(m, p - stage)
     interleaved = np.minimum(m * v, 2 * (p - stage - 1) + (v - 1) * p + 1) / v
     return np.where(v > 1, interleaved, plain)
+
+
+def overlapped_layers(layout: LayoutLike, held: StageLayers) -> Any:
+    """What `in_flight` grows by where experts' all-to-alls overlap: the forward pass goes one layer ahead.
+
+    Layer by layer a micro-batch goes forward while another goes backward, so that one layer is held twice. Interleaved,
+    the micro-batch that is warmed up beyond the others is the one that would go forward before the first backward pass.
+    **Source**: NVIDIA/Megatron-LM core_v0.16.1, megatron/core/models/common/model_chunk_schedule_plan.py:473-487, and
+    pipeline_parallel/schedules.py:775-779. **Assumes** that a layer's activations are freed at its end.
+    """
+    return layout.expert_overlap * (layout.gradient_accumulation > 1) / np.maximum(held.layers, 1)

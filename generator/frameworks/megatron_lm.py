@@ -18,7 +18,7 @@ from ..job.framework import Framework
 from ..job.records import Job
 from ..search.plan import Plan
 from . import megatron
-from .arguments import group, make_program
+from .arguments import Value, group, make_program
 from .program import ArgumentGroup, Program
 
 _POSITION = {"rotary": "rope", "learned": "learned_absolute"}  #: what is not here is `none`
@@ -139,10 +139,19 @@ def _expert_group(job: Job, layout: Layout) -> ArgumentGroup:
             "--moe-grouped-gemm": grouped,
             "--moe-token-dispatcher-type": "flex" if once else "alltoall",
             "--moe-enable-deepep": once,
-            "--expert-model-parallel-size": layout.expert,
-            "--expert-tensor-parallel-size": layout.expert_tensor,
+            **_expert_parallel_options(layout),
         },
     )
+
+
+def _expert_parallel_options(layout: Layout) -> Mapping[str, Value]:
+    """How experts are cut, and what their all-to-alls run beside."""
+    return {
+        "--expert-model-parallel-size": layout.expert,
+        "--expert-tensor-parallel-size": layout.expert_tensor,
+        "--overlap-moe-expert-parallel-comm": bool(layout.expert_overlap),
+        "--delay-wgrad-compute": bool(layout.expert_overlap),
+    }
 
 
 def _parallel_group(job: Job, layout: Layout) -> ArgumentGroup:
@@ -166,9 +175,21 @@ def _parallel_group(job: Job, layout: Layout) -> ArgumentGroup:
             "--account-for-loss-in-pipeline-split": ends,
             "--decoder-last-pipeline-num-layers": last,
             "--context-parallel-size": layout.context if layout.context > 1 else None,
+            **_context_options(layout),
             "--sequence-parallel": bool(layout.sequence_parallel),
+            "--tp-comm-overlap": bool(layout.tensor_overlap),
         },
     )
+
+
+def _context_options(layout: Layout) -> Mapping[str, Value]:
+    """How context ranks exchange what they need: a ring of keys and values by default, heads (a2a), or both."""
+    if layout.context_heads == 1:
+        return {}
+    if layout.context_heads == layout.context:
+        return {"--cp-comm-type": "a2a"}
+    sizes = (layout.context_heads, layout.context // layout.context_heads)  # from neighbours outwards
+    return {"--cp-comm-type": "a2a+p2p", "--hierarchical-context-parallel-sizes": sizes}
 
 
 def _sharding_group(layout: Layout) -> ArgumentGroup:
@@ -189,6 +210,7 @@ def _sharding_group(layout: Layout) -> ArgumentGroup:
         "data parallelism: the distributed optimizer is ZeRO 1" if sharded else "data parallelism",
         {
             "--use-distributed-optimizer": sharded,
+            "--num-distributed-optimizer-instances": layout.zero_copies if layout.zero_copies > 1 else None,
             "--overlap-grad-reduce": layout.data * layout.context > 1,
             "--overlap-param-gather": sharded and layout.data * layout.context > 1,
         },
@@ -252,7 +274,12 @@ def _memory_group(layout: Layout) -> ArgumentGroup:
 
 
 def _environment(job: Job, layout: Layout) -> Mapping[str, str]:
-    """One hardware queue before Blackwell, so that communication starts before the GEMM behind it; never with FSDP."""
+    """One hardware queue before Blackwell, so that communication starts before the GEMM behind it; never with FSDP.
+
+    Micro-batches that overlap need many: **Source** NVIDIA/Megatron-LM core_v0.16.1, training/arguments.py:940-950.
+    """
+    if layout.expert_overlap:
+        return {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
     needed = (layout.tensor > 1 or layout.context > 1) and not uses_fsdp(layout)
     blackwell = job.cluster.accelerator.generation.startswith("blackwell")
     return {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if needed and not blackwell else {}
@@ -298,6 +325,7 @@ FRAMEWORK: Final = Framework(
     fused=True,
     packs_attention=True,
     sums_in_product=True,
+    overlaps_tensor=True,
     kernels_per_layer=20,
     cross_entropy="fused",
     loss_traffic_bytes={"fused": 30, "unfused": 54},

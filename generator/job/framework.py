@@ -29,6 +29,9 @@ class Framework:
     #: The product of a weight gradient adds to the fp32 sum itself. Source: gradient_accumulation_fusion, Megatron-LM's
     #: default.
     sums_in_product: bool = False
+    #: Collectives of column-parallel products run beside the backward pass's arithmetic. Source: Megatron-LM since
+    #: 2022, core/tensor_parallel/layers.py; DeepSpeed's AutoTP and the Megatron of 2021 wait for them.
+    overlaps_tensor: bool = False
     #: Launches of one layer's forward pass, counted from the modules' operators.
     kernels_per_layer: int
     #: fused | unfused: what the launch files ask for (Megatron-LM: --cross-entropy-loss-fusion).

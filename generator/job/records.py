@@ -62,6 +62,8 @@ class Training:
     fp8_parameters: bool = False  #: weights of linear layers are kept in fp8 alone
     lora: Lora | None = None  #: low-rank adapters are trained; None: all weights are
     bucket_elements: int | None = None  #: of ZeRO's reduce and all-gather buckets
+    quantized_weights: bool = False  #: ZeRO++: parameters are gathered in 8 bits (qwZ)
+    quantized_gradients: bool = False  #: ZeRO++: gradients are reduced in 4 bits (qgZ)
     duration_steps: int | None = None  #: where the spec gives the duration so
 
     @property

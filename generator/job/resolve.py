@@ -171,6 +171,8 @@ def _training(training: Data, model: Model, accelerator: Accelerator) -> Trainin
         fp8_parameters=training.get("fp8_parameters", False),
         lora=Lora(**{key: _whole(value) for key, value in training["lora"].items()}) if "lora" in training else None,
         **{key: training.get(key) for key in _AS_THE_FRAMEWORK},
+        quantized_weights=bool(training.get("quantized_weights")),
+        quantized_gradients=bool(training.get("quantized_gradients")),
     )
 
 

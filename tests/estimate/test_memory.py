@@ -12,7 +12,7 @@ from dsgen.estimate import model_size
 from dsgen.estimate.activations import layer_bytes_per_token
 from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.estimate.memory import every_stage, memory
-from dsgen.estimate.stages import in_flight, stage_layers, stage_parameters
+from dsgen.estimate.stages import in_flight, overlapped_layers, stage_layers, stage_parameters
 from dsgen.job.records import Job
 from dsgen.search.enumerate import enumerate_legal
 from tests.jobs import job
@@ -218,3 +218,12 @@ def test_deepseek_shortens_its_last_stage() -> None:
     stages = [stage_layers(deepseek, layout, stage) for stage in range(16)]
     assert [int(stage.layers) for stage in stages] == [*[4] * 15, 1]
     assert [int(stage.dense) for stage in stages] == [3, *[0] * 15]
+
+
+def test_overlapped_experts_hold_a_layer_more() -> None:
+    """With expert overlap the forward pass is one layer ahead: 1/12 of a stage of 12 layers, nothing of one pass."""
+    layout = Layout(data=8, expert=4, gradient_accumulation=4, expert_overlap=True)
+    held = stage_layers(job(), layout, 0)
+    assert float(overlapped_layers(layout, held)) == pytest.approx(1 / 12)
+    assert float(overlapped_layers(replace(layout, gradient_accumulation=1), held)) == 0
+    assert float(overlapped_layers(replace(layout, expert_overlap=False), held)) == 0

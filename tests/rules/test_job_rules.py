@@ -193,6 +193,20 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         ("training.lora", "deepspeed"),
         "framework: huggingface",
     ),
+    "ZERO087": (
+        job("deepspeed", training={"quantized_weights": True, "precision": "fp16"}),
+        job("megatron-lm", training={"quantized_weights": True, "precision": "fp16"}),
+        "/training/quantized_weights",
+        ("quantized_weights: true", "megatron-lm"),
+        "framework: deepspeed",
+    ),
+    "ZERO088": (
+        job("deepspeed", training={"quantized_weights": True}),
+        job("deepspeed", training={"quantized_weights": True}, deepspeed_version=(0, 19, 5)),
+        "/training/quantized_weights",
+        ("precision: bf16", "DeepSpeed 0.19.5"),
+        "precision: fp16",
+    ),
 }
 
 

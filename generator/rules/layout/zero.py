@@ -86,7 +86,8 @@ def precision_aware_optimizer_is_distributed(job: Job, layout: LayoutLike) -> Ju
     yield layout.zero_stage >= 1
     training, stage = job.training, job.says("zero_stage", layout.zero_stage)
     key = "moment_dtype" if training.moment_dtype else "master_dtype"
-    yield f"{stage} with {job.says(key, getattr(training, key))}, which needs stage 1", f"use {job.says('zero_stage', 1)}"
+    message = f"{stage} with {job.says(key, getattr(training, key))}, which needs stage 1"
+    yield message, f"use {job.says('zero_stage', 1)}"
 
 
 @_fp8_parameters.rule("PREC032", ERROR, "init", megatron_lm("training/arguments.py (fp8_param_gather)"))
