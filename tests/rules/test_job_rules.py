@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dsgen.job.records import Job
+from dsgen.job.records import Job, Lora
 from dsgen.rules.registry import JOB_RULES
 from dsgen.rules.run import check_job
 from tests.rules.jobs import MOE, job
@@ -157,6 +157,41 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         "/training/optimizer",
         ("lamb", MDS),
         "optimizer: adamw",
+    ),
+    "OPT042": (
+        job("megatron-lm", training={"moment_dtype": "bf16"}),
+        job(MDS, training={"moment_dtype": "bf16"}),
+        "/training/moment_dtype",
+        ("moment_dtype: bf16", MDS),
+        "framework: megatron-lm",
+    ),
+    "OPT043": (
+        job("megatron-lm", training={"master_dtype": "fp16"}),
+        job("megatron-lm", training={"master_dtype": "fp16", "optimizer": "sgd"}),
+        "/training/master_dtype",
+        ("master_dtype: fp16", "optimizer: sgd"),
+        "optimizer: adamw",
+    ),
+    "PREC031": (
+        job("megatron-lm", training={"precision": "fp8", "fp8_parameters": True}),
+        job("megatron-lm", training={"fp8_parameters": True}),
+        "/training/fp8_parameters",
+        ("fp8_parameters: true", "precision: bf16"),
+        "precision: fp8",
+    ),
+    "OPT044": (
+        job("huggingface", training={"optimizer": "adamw-8bit"}),
+        job("deepspeed", training={"optimizer": "adamw-8bit"}),
+        "/training/optimizer",
+        ("adamw-8bit", "deepspeed"),
+        "framework: huggingface",
+    ),
+    "OPT045": (
+        job("huggingface", training={"lora": Lora(rank=16)}),
+        job("deepspeed", training={"lora": Lora(rank=16)}),
+        "/training/lora",
+        ("training.lora", "deepspeed"),
+        "framework: huggingface",
     ),
     "ZERO087": (
         job("deepspeed", training={"quantized_weights": True, "precision": "fp16"}),
