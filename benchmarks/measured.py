@@ -7,7 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.memory_reading import SHAPES, choices, peak_bytes, peak_kind, recompute_known, with_shape
+from benchmarks.memory_reading import (
+    SHAPES,
+    choices,
+    deepspeed_version,
+    peak_bytes,
+    peak_kind,
+    recompute_known,
+    with_shape,
+)
 from dsgen.catalog import find_accelerator
 from dsgen.catalog.records import Model
 from dsgen.estimate.flops import attention_flops_per_token, hardware_flops_per_step, model_flops_per_step
@@ -207,7 +215,7 @@ def _job(row: dict[str, str]) -> Job | None:
     return Job(
         name=row["id"],
         framework=_framework(row),
-        deepspeed_version=(0, 19, 8),
+        deepspeed_version=deepspeed_version(row),
         model=model,
         cluster=cluster,
         gpus=_number(row, "num_gpus"),

@@ -64,6 +64,11 @@ def choices(row: Row) -> dict[str, Any]:
     return read
 
 
+def deepspeed_version(row: Row) -> tuple[int, ...]:
+    """DeepSpeed's version: Megatron-DeepSpeed's rows are all of 2021 and 2022."""
+    return (0, 6, 0) if row["framework"].startswith("megatron-deepspeed") else (0, 19, 8)
+
+
 def recompute_known(row: Row) -> bool:
     """Whether the row says what it recomputed; other modules than the attention's core count as nothing."""
     return bool(row["recompute"]) and "not stated" not in row["recompute"]

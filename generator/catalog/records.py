@@ -73,12 +73,15 @@ class Model:
     rotary_scaling: str = "none"  #: none | llama3 | yarn | longrope | linear | dynamic, as Hugging Face's `rope_type`
     rotary_scaling_factor: float = 1.0
     causal: bool = True  #: False for encoders such as BERT
-    norm: str = "rmsnorm"  #: layernorm (weight and bias) | rmsnorm (weight) | none (no parameters)
+    #: layernorm (weight and bias) | layernorm-no-bias (weight) | rmsnorm (weight) | none (no parameters)
+    norm: str = "rmsnorm"
     norm_epsilon: float = 1e-5
     norms_per_layer: int = 2  #: hidden-wide normalisations of a layer
+    norm_after: bool = False  #: of what attention and MLP return, not of what they take (OLMo 2)
     final_norms: int = 1
     embedding_norms: int = 0
-    qk_norm: str = "none"  #: none | head (one vector of head_dim each) | full (heads*head_dim and kv_heads*head_dim)
+    #: none | l2 (no parameters) | head (one vector of head_dim each) | full (heads*head_dim and kv_heads*head_dim)
+    qk_norm: str = "none"
     qkv_bias: bool = False
     output_bias: bool = False  #: of the attention's output projection
     mlp_bias: bool = False
@@ -101,13 +104,20 @@ class Model:
     router_groups: int = 0  #: groups of experts of which a token picks some first (DeepSeek); 0 when there are none
     router_top_groups: int = 0
     router_scale: float = 1.0  #: factor on the routed experts' output
-    dense_layers: int = 0  #: how many layers, the first ones, have a dense MLP in a MoE model
+    dense_layers: int = 0  #: how many layers have a dense MLP in a MoE model: the first ones, if the next says nothing
+    dense_layer_indices: tuple[int, ...] = ()  #: which ones, where they aren't the first
     q_lora_rank: int = 0  #: MLA; 0 with kv_lora_rank > 0 means a full query projection
     kv_lora_rank: int = 0  #: MLA when > 0
     qk_nope_head_dim: int = 0
     qk_rope_head_dim: int = 0
     v_head_dim: int = 0
-    sliding_window: int | None = None  #: tokens of local attention, where every layer is local
+    sliding_window: int | None = None  #: tokens of local attention
+    full_attention_layers: tuple[int, ...] = ()  #: layers without the window, where it isn't that of every layer
+    chunked_attention: bool = False  #: the window is a chunk of the sequence that doesn't slide (Llama 4)
+    layers_without_rotary: tuple[int, ...] = ()  #: layers without positions, where the others have rotary ones
+    activation_clamp: float | None = None  #: bound of gpt-oss's gated activation, which is also shifted and scaled
+    extras: tuple[str, ...] = ()  #: parts that change neither size nor cost, as in messages: "scaled embeddings"
+    notes: tuple[str, ...] = ()  #: what its config holds beyond what is planned
     source: str
 
     @property

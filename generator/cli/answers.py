@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
 from ..job.records import Job
-from ..search import Infeasible, Plan, SearchResult
+from ..search import Infeasible, Plan, SearchResult, Suggestion
+from ..search.suggestions import faster_nearby
 from .known_rules import title_of
 from .summary import plan_summary
 from .tables import grid, headed, numbers, whole
-from .text import band_note, choices, degrees, evidence_note, gib_with_band, one_of, percent, seconds, seconds_with_band
+from .text import (
+    band_note,
+    choices,
+    count,
+    degrees,
+    evidence_note,
+    gib_with_band,
+    one_of,
+    percent,
+    seconds,
+    seconds_with_band,
+)
 
 _REJECTED_SHOWN = 6
 
@@ -33,6 +45,7 @@ def ranking(answer: SearchResult, top: int) -> tuple[RenderableType, ...]:
         _plans_table(answer, top),
         brackets,
         *_extrapolated(answer, top),
+        *_nearby(answer),
         *_rejected(answer),
     )
 
@@ -59,10 +72,40 @@ def obstacle(answer: Infeasible) -> RenderableType:
     parts.append(_batch(job) if answer.nearest is None else _nearest(answer.nearest))
     if answer.suggestions:
         parts += ["", Text("Each of these changes makes it fit (checked by searching again):", style="bold")]
-        parts += [f"  {suggestion.text}" for suggestion in answer.suggestions]
+        parts.append(_changes_table(answer.suggestions))
     else:
-        parts.append("No single change of GPUs, batch, recomputation, offload or ZeRO stage makes it fit.")
+        parts.append(
+            "No single change of GPUs, batch, recomputation, offload or ZeRO stage was found that makes it fit."
+        )
     return Group(*parts)
+
+
+def _changes_table(changes: Sequence[Suggestion]) -> Table:
+    """Changes with the best plan of each: its speed, and that per GPU compared to the fastest of them."""
+    table = headed("", *map(numbers, ("step", "tokens/s", "per GPU", "MFU", "compared")))
+    best = max(change.plan.throughput.tokens_per_s_per_gpu for change in changes)
+    for change in changes:
+        rates = change.plan.throughput
+        share = rates.tokens_per_s_per_gpu / best
+        table.add_row(
+            Text(f"  {change.text}"),
+            seconds(float(change.plan.step_time.total_s)),
+            count(rates.tokens_per_s),
+            f"{rates.tokens_per_s_per_gpu:,.0f}",
+            percent(rates.mfu),
+            "fastest" if share == 1 else f"{100 * (share - 1):+.0f} %",
+        )
+    return table
+
+
+def _nearby(answer: SearchResult) -> tuple[RenderableType, ...]:
+    """Changes nearby that are clearly faster per GPU."""
+    own = answer.plans[0].throughput.tokens_per_s_per_gpu
+    changes = tuple(faster_nearby(answer.plans[0]))
+    if not changes:
+        return ()
+    gains = ", ".join(f"{c.text} {c.plan.throughput.tokens_per_s_per_gpu / own - 1:+.0%}" for c in changes)
+    return ("", f"Faster nearby, in tokens/s per GPU with the same tensor and context parallelism: {gains}")
 
 
 def _named_plans(result: SearchResult, top: int) -> Iterator[tuple[str, Plan]]:

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..estimate.calibration_report import CalibrationReport, Errors, RunResult
+from ..estimate.shrinkage import LEAST_RUNS
 from .tables import headed, numbers
 from .text import percent, seconds
 
@@ -47,7 +48,9 @@ def _cells(errors: Errors, kind: str) -> list[str]:
 
 
 def _factors(report: CalibrationReport) -> Iterator[str]:
-    if not report.helps:
+    if len(report.runs) < LEAST_RUNS:
+        yield f"A fit needs at least {LEAST_RUNS} runs, of different layouts or sizes: the shipped constants are kept."
+    elif not report.helps:
         yield "No factors predict a run left out better than the shipped constants do, so these are kept."
     moved = [item for item in report.factors if abs(item.factor - 1) >= _NEGLIGIBLE]
     for item in moved[:_FACTORS_SHOWN]:

@@ -18,6 +18,7 @@ from ..frameworks import FRAMEWORKS
 from ..job import load as load_spec
 from ..job.records import Job
 from ..search import Infeasible, SearchResult, search
+from .example import fitted_example
 from .exits import ExitStatus
 from .findings_text import print_findings, stop
 from .options import DEFAULT_SPEC, Request
@@ -35,7 +36,8 @@ class _BuiltIn(io.StringIO):
 def load(request: Request, *, check_pins: bool = True) -> tuple[Job, tuple[Finding, ...]]:
     """The job asked for, with its warnings, which are printed. Errors are printed too and end the program."""
     try:
-        job, findings = check_job(_source(request), overrides=request.overrides, check_pins=check_pins)
+        source, overrides = _source(request)
+        job, findings = check_job(source, overrides=overrides, check_pins=check_pins)
     except InvalidJob as invalid:
         stop(invalid.findings)
     print_findings(findings)
@@ -46,18 +48,18 @@ class JobLoader:
     """The job asked for, again and again with other values; a stream is read once."""
 
     def __init__(self, request: Request) -> None:
-        source = _source(request)
-        self._request, self._source = request, source
+        source, self._overrides = _source(request)
+        self._source = source
         self._text = None if isinstance(source, str) else source.read()
 
     def checked(self, values: Mapping[str, object]) -> Job:
         """The job with these keys set, by dotted path. Raises `InvalidJob`, for pins that break a rule too."""
-        return check_job(self._again(), overrides={**self._request.overrides, **values})[0]
+        return check_job(self._again(), overrides={**self._overrides, **values})[0]
 
     def unchecked(self, values: Mapping[str, object]) -> Job:
         """As `checked`, without rules. Errors of the spec are printed and end the program."""
         try:
-            return load_spec(self._again(), FRAMEWORKS, overrides={**self._request.overrides, **values})
+            return load_spec(self._again(), FRAMEWORKS, overrides={**self._overrides, **values})
         except InvalidJob as invalid:
             stop(invalid.findings)
 
@@ -84,18 +86,19 @@ def searched(request: Request, form: str, top: int, bold: bool) -> tuple[SearchR
     raise click.exceptions.Exit(ExitStatus.INFEASIBLE)
 
 
-def _source(request: Request) -> str | TextIO:
-    """The spec as a path or a stream; reported on stderr when the command line doesn't name it."""
+def _source(request: Request) -> tuple[str | TextIO, Mapping[str, object]]:
+    """The spec as a path or a stream, and what overrides its keys; reported on stderr when it isn't named."""
     if request.spec == "-":
-        return sys.stdin
+        return sys.stdin, request.overrides
     if request.spec is not None:
         _suggest_command(request.spec)
-        return request.spec
+        return request.spec, request.overrides
     if Path(DEFAULT_SPEC).exists():
         click.echo(f"job: {DEFAULT_SPEC}", err=True)
-        return DEFAULT_SPEC
-    click.echo(f"job: the built-in example (no SPEC, and no {DEFAULT_SPEC} in this folder)", err=True)
-    return _BuiltIn(files(__package__).joinpath("default_job.yaml").read_text(encoding="utf-8"))
+        return DEFAULT_SPEC, request.overrides
+    overrides, what = fitted_example(request.overrides)
+    click.echo(f"job: {what} (no SPEC, and no {DEFAULT_SPEC} in this folder)", err=True)
+    return _BuiltIn(files(__package__).joinpath("default_job.yaml").read_text(encoding="utf-8")), overrides
 
 
 def _suggest_command(spec: str) -> None:

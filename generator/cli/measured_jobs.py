@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from .. import InvalidJob, estimate, load_job
-from ..documents.runs.measurement import RUNS_OTHER_MODEL, RUNS_UNUSED, RUNS_VALUE, Measurement
+from ..documents.runs.measurement import RUNS_OTHER_MODEL, RUNS_UNUSED, RUNS_VALUE, RUNS_ZERO_STAGE, Measurement
 from ..documents.runs.run import read_runs
 from ..estimate.calibration import MeasuredRun, NoUsableRuns, fit_calibration
 from ..estimate.calibration_report import CalibrationReport, Excluded
@@ -86,7 +86,7 @@ def _job_of(
     except InvalidJob as invalid:
         return None, tuple(_at_run(run, assignments, finding) for finding in invalid.findings)
     layout = estimate(job).layout
-    problems = (*_other_model(run, job), *_contradictions(run, job, layout))
+    problems = (*_other_model(run, job), *_contradictions(run, job, layout), *_unknown_stage(run, job, layout))
     if problems:
         return None, problems
     measured = MeasuredRun(
@@ -102,7 +102,7 @@ def _job_of(
 
 def _assumed(jobs: Sequence[Job]) -> Iterator[str]:
     """Defaults of the keys that matter most, where neither the runs nor their specs set them."""
-    defaults = {"zero_stage": "0", "recompute": "none", "micro_batch": "1"}
+    defaults = {"recompute": "none", "micro_batch": "1"}
     for key, value in defaults.items():
         either = (key, "gradient_accumulation") if key == "micro_batch" else (key,)
         number = sum(all(getattr(job.pins, name) is None for name in either) for job in jobs)
@@ -126,6 +126,14 @@ def _other_model(run: Measurement, job: Job) -> Iterator[Finding]:
         if size != ours:
             message = f"the log's model has {field} {size}; the job's, {job.model.name}, has {ours}"
             yield RUNS_OTHER_MODEL.at(run.where, message, "use --job with the spec of the job that wrote the log")
+
+
+def _unknown_stage(run: Measurement, job: Job, layout: Layout) -> Iterator[Finding]:
+    """What communicates and where the states are depends on the stage most: a guess would be fitted to."""
+    if job.pins.zero_stage is None and layout.data * layout.context > 1:
+        message = f"neither the run nor its job says which ZeRO stage its {layout.data * layout.context} replicas had"
+        hint = "add --set layout.zero_stage=N, the key to the spec of --job, or a column zero_stage to the table"
+        yield RUNS_ZERO_STAGE.at(run.where, message, f"{hint} (Megatron's distributed optimizer is 1)")
 
 
 def _contradictions(run: Measurement, job: Job, layout: Layout) -> Iterator[Finding]:

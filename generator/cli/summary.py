@@ -42,10 +42,11 @@ def _headline(plan: Plan) -> str:
 def _decisions(plan: Plan) -> Iterator[tuple[str, str]]:
     layout, training = plan.layout, plan.job.training
     yield "Layout", f"{layout.world:,} GPUs = {degrees(layout)}; {', '.join(choices(layout))}"
+    asked = "" if layout.global_batch == training.global_batch else f", not the job's {training.global_batch:,}"
     yield (
         "Batch",
-        f"{layout.global_batch:,} = micro {layout.micro_batch} × accumulation {layout.gradient_accumulation} "
-        f"× data {layout.data}; {count(training.tokens_per_step)} tokens a step in {training.precision}",
+        f"{layout.global_batch:,}{asked} = micro {layout.micro_batch} × accumulation {layout.gradient_accumulation} "
+        f"× data {layout.data}; {count(plan.tokens_per_step)} tokens a step in {training.precision}",
     )
     for index, reason in enumerate(plan.reasons):
         yield "" if index else "Why", reason

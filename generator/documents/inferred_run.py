@@ -32,6 +32,8 @@ from .submission import Submission
 
 _OTHER_CHUNKS: Final = (STAGE_LAYOUT, "--hybrid-layer-pattern", "--hybrid-override-pattern")
 _GRANULARITY: Final = "--recompute-granularity"
+_EXCHANGE: Final = "--cp-comm-type"
+_LEVELS: Final = "--hierarchical-context-parallel-sizes"
 _FSDP: Final = ("--use-megatron-fsdp", "--use-custom-fsdp", "--use-torch-fsdp2")
 _FLASH: Final = ("--use-flash-attn", "--use-flash-attn-v1", "--use-flash-attn-v2", "--use-flash-attn-triton")
 
@@ -87,11 +89,33 @@ def _job_of(facts: Facts) -> Job:
         "precision": _precision(facts),
         "optimizer": "sgd" if run.value("--optimizer") == "sgd" else "adamw",
         "attention": _attention(facts),
+        **_state_types(facts),
     }
     origin = Origin(path=run.path, vocabulary=OF_OPTIONS[run.flavour])
     gpus, name = _gpus(facts, pins, model), run.program or "run"
     known = {"name": name, "model": model, "cluster": cluster or _NOWHERE, "gpus": gpus, "pins": pins}
     return inferred_job(run.submission, run.flavour, origin, training=training, **known)
+
+
+def _state_types(facts: Facts) -> dict[str, Any]:
+    """Types of gradients, weights and optimizer states."""
+    run = facts.run
+    if not run.is_lm:
+        sums = run.config.accumulates_in if run.config is not None else None
+        return {} if run.config is None else {"gradient_dtype": "fp32" if sums == "fp32" else "same"}
+    read: dict[str, Any] = {"fp8_parameters": facts.flag("fp8_parameters", "--fp8-param-gather")}
+    if facts.flag("gradient_dtype", "--grad-reduce-in-bf16"):
+        read["gradient_dtype"] = "same"
+    if run.has("--use-precision-aware-optimizer"):
+        moments = (run.value("--exp-avg-dtype", "fp32"), run.value("--exp-avg-sq-dtype", "fp32"))
+        read |= {"moment_dtype": _widest(moments), "master_dtype": _widest((run.value("--main-params-dtype", "fp32"),))}
+    return read
+
+
+def _widest(dtypes: Iterable[object]) -> str:
+    """The type of most bytes; fp32 where one isn't known."""
+    known = ("fp8", "bf16", "fp16", "fp32")
+    return known[max(known.index(str(dtype)) if dtype in known else len(known) - 1 for dtype in dtypes)]
 
 
 def _pins(facts: Facts) -> Pins:
@@ -103,14 +127,55 @@ def _pins(facts: Facts) -> Pins:
         virtual_pipeline=_chunks(facts),
         context=facts.number("context", CONTEXT if is_lm else ULYSSES, 1),
         expert=facts.number("expert", EXPERT if is_lm else MOE_EXPERT, 1),
-        expert_tensor=facts.number("expert_tensor", "--expert-tensor-parallel-size", facts.number("tensor", TENSOR, 1)),
+        expert_tensor=_expert_tensor(facts),
         sequence_parallel=facts.flag("sequence_parallel", "--sequence-parallel"),
         zero_stage=_sharding(facts) if is_lm else _zero_stage(facts),
         micro_batch=micro,
         gradient_accumulation=_accumulation(facts, micro),
         recompute=_recompute(facts),
         offload=_offload(facts),
+        **(_of_megatron_lm(facts) if is_lm else {}),
+        zero_hpz=None if is_lm else second_partitions(facts.run.config),
     )
+
+
+def _of_megatron_lm(facts: Facts) -> dict[str, Any]:
+    """What only Megatron-LM has options for."""
+    return {
+        "tensor_overlap": facts.flag("tensor_overlap", "--tp-comm-overlap"),
+        "expert_overlap": facts.flag("expert_overlap", "--overlap-moe-expert-parallel-comm"),
+        "zero_copies": facts.number("zero_copies", "--num-distributed-optimizer-instances", 1),
+        "context_heads": _context_heads(facts),
+    }
+
+
+def _expert_tensor(facts: Facts) -> int | None:
+    """As the rest of the layer where nothing else is given (megatron/training/arguments.py:410 @ core_v0.16.1)."""
+    if not facts.run.has("--num-experts"):
+        return 1
+    return facts.number("expert_tensor", "--expert-tensor-parallel-size", facts.number("tensor", TENSOR, 1))
+
+
+def _context_heads(facts: Facts) -> int | None:
+    """The ranks that exchange heads, where all layers do it alike; None where they gather keys and values."""
+    kinds, sizes = facts.run.choice(_EXCHANGE, ("p2p",)), facts.run.value(_LEVELS)
+    ranks: object = None
+    if kinds == ("p2p",):
+        ranks = 1
+    elif kinds == ("a2a",):
+        ranks = facts.run.context
+    elif kinds == ("a2a+p2p",) and isinstance(sizes, tuple) and len(sizes) == 2:
+        ranks = sizes[0]
+    if not isinstance(ranks, int) or ranks < 1:
+        return None
+    facts.learn("context_heads", _EXCHANGE)
+    return ranks
+
+
+def second_partitions(config: Config | None) -> int | None:
+    """The ranks that share a second copy of stage 3's parameters (ZeRO++ hpZ)."""
+    size = config.whole("/zero_optimization/zero_hpz_partition_size") if config and config.stage == 3 else None
+    return size if size and 0 < size < 2**31 else None
 
 
 def _chunks(facts: Facts) -> int | None:

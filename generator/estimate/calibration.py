@@ -28,8 +28,12 @@ from .uncertainty import time_shares
 #: The widest prior of a factor. Some constants are known to the order of magnitude only, but what the runs hardly
 #: depend on would then go anywhere, and spoil the jobs that depend on it.
 _WIDEST = 0.2
-#: Estimates farther off than this are a wrong unit or another job, not a cluster's constants.
-_FARTHEST = 3.0
+#: Estimates farther off than this are a wrong unit or another job, not a cluster's constants: assumed.
+_FARTHEST = 2.5
+_CAUSES = (
+    "likely the unit, another GPU count, batch or model, a layout key such as zero_stage, recompute or micro_batch,"
+    " unfused kernels, or a slow node or link"
+)
 #: Prior spread of the memory factor: frameworks' versions differ by about a fifth in what they keep besides the states.
 _MEMORY_SPREAD = 0.2
 #: The shipped band counts as so many runs when the spread that is left is estimated: of three runs one can't be sure.
@@ -61,7 +65,7 @@ class NoUsableRuns(Exception):
 def fit_calibration(runs: Sequence[MeasuredRun]) -> CalibrationReport:
     """The most probable constants of the machine that `runs` are from, with the errors before and after.
 
-    Runs on another accelerator, network or framework than most, and runs that are off by more than a factor of three,
+    Runs on another accelerator, network or framework than most, and runs that are off by more than a factor of 2.5,
     are left out and named. Raises `NoUsableRuns` when none is left.
     """
     used, excluded = _usable(runs)
@@ -105,7 +109,10 @@ def _usable(runs: Sequence[MeasuredRun]) -> tuple[list[MeasuredRun], tuple[Exclu
         if parts != usual:
             reason = f"it ran on {', '.join(parts)}; most ran on {', '.join(usual)}"
         elif not 1 / _FARTHEST < run.step_time_s / estimated < _FARTHEST:
-            reason = f"it took {run.step_time_s:.4g} s a step and {estimated:.4g} s are estimated: another job, or unit"
+            off = estimated / run.step_time_s - 1
+            reason = (
+                f"the estimate of {estimated:.4g} s is {off:+.0%} off its {run.step_time_s:.4g} s a step; {_CAUSES}"
+            )
         else:
             used.append(run)
             continue

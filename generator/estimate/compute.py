@@ -9,6 +9,7 @@ import numpy as np
 
 from ..job.records import Job
 from .activations import attention_widths, local_tokens, sequence_cut
+from .attention_span import mean_keys
 from .experts import busiest
 from .layout import LayoutLike
 from .products import Passes, linear, tile_use
@@ -131,24 +132,23 @@ def _shared_products(job: Job, layout: LayoutLike, tokens: Any, *, moe: bool) ->
 
 
 def _attention_core(job: Job, layout: LayoutLike, tokens: Any) -> Passes:
-    """Softmax(QK)V: flash attention skips the masked half, unfused attention computes and stores it all."""
+    """Softmax(QK)V: flash attention skips what is masked, unfused attention computes and stores it all."""
     accelerator, constants = job.cluster.accelerator, rates(job)
     queries, _, values = attention_widths(job.model)
     sequence = job.training.sequence_length
-    span = min(sequence, job.model.sliding_window or sequence)
-    flops = 2 * tokens * span * (queries + values) / layout.tensor
+    per_key = 2 * tokens * (queries + values) / layout.tensor
     rate = accelerator.flops_per_s.get("bf16") or accelerator.flops_per_s["fp16"]
     rate = rate * tile_use(job.model.head_dim)
     if job.training.attention == "flash":
         rate = rate * constants.attention_kernel_share / _exponentials(job, rate)
-        work = flops * (0.5 if job.model.causal else 1) / rate
+        work = per_key * mean_keys(job) / rate
         forward = work / constants.attention_forward_fraction + constants.attention_start_s
         backward = _FLASH_BACKWARD * work / constants.attention_backward_fraction + constants.attention_start_s
         return Passes(forward, backward) + _ring_steps(job, layout, tokens)
     # Softmax with mask, dropout and the two products each read or write the scores.
     transfers = _FUSED_SCORE_TRANSFERS if job.framework.fused else _EAGER_SCORE_TRANSFERS
     scores = stream_s(job, tokens * sequence * job.model.heads / layout.tensor * 2 * transfers)
-    products = flops / (rate * constants.attention_forward_fraction)
+    products = per_key * sequence / (rate * constants.attention_forward_fraction)
     return Passes(products + scores, 2 * products + _STREAM_BACKWARD * scores)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from ..job.records import Job
 from . import model_size
 from .activations import attention_widths
+from .attention_span import mean_keys
 from .layout import LayoutLike, Recompute
 
 
@@ -33,20 +34,20 @@ def layer_flops(job: Job) -> float:
 def model_flops_per_step(job: Job) -> float:
     """FLOPs of one step that the model needs: causal attention counted as half, no recomputation.
 
-    **Source**: 6 FLOPs per token and active matrix parameter; attention 6 L s a dh per token when causal, twice that
-    when not (Megatron-LM training.py, num_floating_point_operations).
+    **Source**: 6 FLOPs per token and active matrix parameter, 4 where it is frozen; attention 6 L s a dh per token when
+    causal, twice that when not (Megatron-LM training.py, num_floating_point_operations).
     """
     tokens = job.training.tokens_per_step
     matrices = active_matrix_parameters(job)
-    return 6.0 * tokens * matrices + 3.0 * tokens * attention_flops_per_token(job)
+    products = 6.0 if job.training.lora is None else 4.0
+    return products * tokens * matrices + 3.0 * tokens * attention_flops_per_token(job)
 
 
 def attention_flops_per_token(job: Job) -> float:
     """Forward FLOPs a token of the attention core, all layers."""
     model = job.model
     queries, _, values = attention_widths(model)
-    span = min(job.training.sequence_length, model.sliding_window or job.training.sequence_length)
-    return model.layers * 2.0 * span * (queries + values) * (0.5 if model.causal else 1.0)
+    return model.layers * 2.0 * mean_keys(job) * (queries + values)
 
 
 def hardware_flops_per_step(job: Job, layout: LayoutLike) -> Any:

@@ -9,13 +9,24 @@ from typing import Any
 import numpy as np
 
 from ..job.records import Job
-from . import activations, model_size, workspace
-from .buckets import bucket_elements, layer_elements
+from . import activations, boundary, model_size, workspace
+from .buckets import bucket_elements, layer_elements, max_live_elements, prefetch_elements
 from .layout import Layout, LayoutLike, Offload
 from .ledgers import Memory
 from .rates import rates
-from .stages import StageParameters, expert_replicas, in_flight, stage_layers, stage_parameters, vocabulary_rows
-from .states import host_bytes, state_bytes, step_bytes, weight_bytes
+from .stages import (
+    StageParameters,
+    expert_replicas,
+    in_flight,
+    overlapped_layers,
+    stage_layers,
+    stage_parameters,
+    vocabulary_rows,
+)
+from .states import has_flat_gradients, host_bytes, state_bytes, sums_gradients_in_fp32, trained_share, weight_bytes
+
+_FP32 = 4
+_GATHERS_IN_PLACE = (0, 13)  #: DeepSpeed's first release with pull request 4705
 
 
 def memory(job: Job, layout: LayoutLike) -> Memory:
@@ -54,60 +65,105 @@ def stage_memory(job: Job, layout: LayoutLike, stage: Any) -> dict[str, Any]:
     """Bytes of one stage (0-based), by cause, with the peak `allocated_bytes` and what the allocator holds for it."""
     flying = in_flight(layout, stage)
     held = stage_layers(job, layout, stage)
+    flying = flying + overlapped_layers(layout, held)
     count = stage_parameters(job, layout, stage)
-    states, step = _states(job, layout, count)
+    states = _states(job, layout, count)
     stored = activations.stored_bytes(job, layout, held, flying)
     stored = stored + activations.boundary_bytes(job, layout, stage, flying)
     backward = workspace.workspace_bytes(job, layout)
     rows = vocabulary_rows(job, layout)
     output = (stage == layout.pipeline - 1) * workspace.output_bytes(job, layout, rows)
-    embedding = (stage == 0) * workspace.table_gradient_bytes(job, rows)
-    buffers = _buffer_bytes(job, layout, count.shared + count.experts)
+    embedding = _first_gradient_bytes(job, layout, stage, rows)
+    buckets = bucket_bytes(job, layout, count.shared + count.experts)
+    reduction, step, net = _end_bytes(job, layout, count, states["gradients_bytes"])
+    sent = boundary.sent_bytes(job, layout, bucket_elements(job, layout))
+    reduction = reduction + sent + embedding * (layout.zero_stage == 2)
+    buffers = buckets + sent * (layout.zero_stage == 2) + _gathered_bytes(job, layout, count, rows)
     # These never meet: logits end the forward pass, a layer's workspace and then, with a micro-batch less in flight,
-    # the embedding's gradient follow in the backward pass, and the optimizer's step has no activations.
+    # the first parameter's gradient follow in the backward pass; reduction and update have no activations.
     forward = stored + np.maximum(backward, output)
     last = stored * (1 - 1 / np.maximum(flying, 1)) + embedding
-    peak = np.maximum(np.maximum(forward, last), step)
+    peak = np.maximum(buffers + np.maximum(forward, last), np.maximum(buckets + reduction, net))
+    whole = sum(states.values())
     return {
         **states,
         "activations_bytes": stored + backward,
         "output_bytes": output,
-        "buffers_bytes": buffers,
-        "allocated_bytes": sum(states.values()) + buffers + peak,
-        "held_bytes": sum(states.values()) + buffers + stored + backward + output + embedding + step,
+        "buffers_bytes": buffers + reduction,
+        "allocated_bytes": whole + peak,
+        "held_bytes": whole + buffers + np.maximum(reduction, stored + backward + output + embedding + step),
         "stage": stage + 0 * flying,
     }
 
 
-def _states(job: Job, layout: LayoutLike, count: StageParameters) -> tuple[dict[str, Any], Any]:
-    """Model states by kind, and what the optimizer's step needs besides."""
-    group, sharers = layout.data * layout.context, expert_replicas(layout)
-    shared, experts = state_bytes(job, layout, group), state_bytes(job, layout, sharers)
-    states = {
+def _sharers(layout: LayoutLike) -> tuple[Any, Any]:
+    """Ranks over which a parameter's states are sharded: of what all replicas share, and of an expert."""
+    group, experts = layout.data * layout.context, expert_replicas(layout)
+    return group / layout.zero_copies, experts / np.minimum(layout.zero_copies, experts)
+
+
+def _states(job: Job, layout: LayoutLike, count: StageParameters) -> dict[str, Any]:
+    """Model states by kind."""
+    shared, experts = (state_bytes(job, layout, sharers) for sharers in _sharers(layout))
+    return {
         f"{name}_bytes": count.shared * getattr(shared, name) + count.experts * getattr(experts, name)
         for name in ("parameters", "gradients", "optimizer")
     }
-    step = step_bytes(job, layout, group, count.shared)
-    return states, step + step_bytes(job, layout, sharers, count.experts)
 
 
-def _buffer_bytes(job: Job, layout: LayoutLike, parameters: Any) -> Any:
-    """DeepSpeed's reduce and all-gather buckets, and what ZeRO-3 gathers.
+def _end_bytes(job: Job, layout: LayoutLike, count: StageParameters, gradients: Any) -> tuple[Any, Any, Any]:
+    """What a step's end needs beside the states: copies to reduce, to update, and those less the gradients gone."""
+    trained = trained_share(job)
+    parts = tuple(zip(_sharers(layout), (trained * count.shared, trained * count.experts), strict=True))
+    reduction = sum(boundary.reduction_bytes(job, layout, d, held) for d, held in parts)
+    step = sum(boundary.step_bytes(job, layout, d, held) for d, held in parts)
+    share = sum(held / d for d, held in parts)
+    return reduction, step, step - boundary.freed_bytes(job, layout, share, gradients)
 
-    **Source**: DeepSpeed docs/_pages/config-json.md: buckets are elements, twice with overlapping communication; ZeRO-3
-    holds the layer in use and the one prefetched. The reduce bucket is allocated whole (stage_1_and_2.py,
-    reduce_gradients), the all-gather fills what there is.
+
+def _first_gradient_bytes(job: Job, layout: LayoutLike, stage: Any, rows: Any) -> Any:
+    """The embedding's gradient, which comes last, before it is added; the largest one's where it is converted."""
+    table = workspace.table_gradient_bytes(job, rows)
+    widest = np.maximum(table * (stage == 0), workspace.weight_gradient_bytes(job, layout)) / weight_bytes(job)
+    return np.maximum((stage == 0) * table, boundary.conversion_bytes(job, layout, widest))
+
+
+def bucket_bytes(job: Job, layout: LayoutLike, parameters: Any) -> Any:
+    """DeepSpeed's buckets that gradients are reduced through.
+
+    **Source**: DeepSpeed 0.19.8: `setup_buckets` allocates them whole (stage_1_and_2.py), twice where communication
+    overlaps, which a pipeline engine switches off; in fp32 where stage 1 sums in it. Stage 3 has one (stage3.py).
+    BF16_Optimizer has none. Parameters are gathered in place since pull request 4705, and before it by a bucket.
+    """
+    if not job.framework.runs("DeepSpeed engine"):
+        return 0.0 * layout.data
+    gather = np.minimum(bucket_elements(job, layout), parameters) * (job.deepspeed_version < _GATHERS_IN_PLACE)
+    stage, element = layout.zero_stage, weight_bytes(job)
+    summed = np.where((stage == 1) & sums_gradients_in_fp32(job), _FP32, element)
+    count = np.where(stage >= 1, np.where((stage >= 3) | (layout.pipeline > 1), 1, 2), 0)
+    buckets = np.where(has_flat_gradients(job, layout), 0, count * summed * bucket_elements(job, layout))
+    return buckets + np.where(stage >= 1, element * gather, 0)
+
+
+def _gathered_bytes(job: Job, layout: LayoutLike, count: StageParameters, rows: Any) -> Any:
+    """Parameters that ZeRO-3 and FSDP gather.
+
+    **Source**: DeepSpeed 0.19.8, partitioned_param_coordinator.py: every use of a module prefetches a further bucket,
+    until as many elements as stage3_max_live_parameters are gathered; the largest module is gathered whole. What a
+    bucket's last parameter fills arrives in one tensor and is copied apart (partition_parameters.py,
+    AllGatherCoalescedHandle). FSDP holds the layer in use and the one prefetched.
     """
     element = weight_bytes(job)
-    largest = max(layer_elements(job.model), job.model.vocab * job.model.hidden)
     alone = (layout.data * layout.context == 1) & (layout.offload != Offload.OPTIMIZER_AND_PARAMETERS)
-    gathered = np.where((layout.zero_stage >= 3) & np.logical_not(alone), 2 * largest / layout.tensor * element, 0.0)
-    if not job.framework.runs("DeepSpeed engine"):
-        return gathered + 0.0 * parameters
-    reduce = bucket_elements(job, layout) * element
-    gather = np.minimum(bucket_elements(job, layout), parameters) * element
-    overlapping = np.where(layout.pipeline > 1, 1, 2)
-    return np.where(layout.zero_stage >= 1, overlapping * reduce + gather, 0) + gathered
+    table = workspace.table_gradient_bytes(job, rows)
+    if job.framework.runs("DeepSpeed engine"):
+        live = element * np.minimum(max_live_elements(job, layout), count.shared + count.experts)
+        widest = workspace.weight_gradient_bytes(job, layout)
+        arriving = np.minimum(element * prefetch_elements(job, layout) + widest, live)
+        gathered = np.maximum(live + arriving, np.maximum(table, widest))
+    else:
+        gathered = 2 * np.maximum(element * layer_elements(job.model) / layout.tensor, table)
+    return np.where((layout.zero_stage >= 3) & np.logical_not(alone), gathered, 0.0)
 
 
 def _whole(job: Job, layout: LayoutLike, staged: dict[str, Any]) -> Memory:
@@ -132,7 +188,7 @@ def _whole(job: Job, layout: LayoutLike, staged: dict[str, Any]) -> Memory:
 def _host_bytes_per_node(job: Job, layout: LayoutLike) -> Any:
     """Host memory of a full node, by the fullest pipeline stage (its ranks may share the node)."""
     count = stage_parameters(job, layout, 0 * layout.pipeline)
-    group = layout.data * layout.context
-    share = count.shared / group + count.experts / expert_replicas(layout)
+    shared, experts = _sharers(layout)
+    share = count.shared / shared + count.experts / experts
     world = layout.data * layout.tensor * layout.pipeline * layout.context
     return host_bytes(job, layout, share) * np.minimum(job.cluster.accelerators_per_node, world)

@@ -72,4 +72,6 @@ def linear(job: Job, m: Any, k: Any, n: Any, count: Any = 1, *, fp8: bool = True
     gradient_traffic = element * m * (k + n) + written * weights
     gradients = np.maximum(arithmetic / constants.weight_gradient_share, gradient_traffic / bandwidth)
     start = constants.product_start_s
+    if job.training.lora is not None:  # a frozen weight has no gradient; the adapters' thin products are not counted
+        return Passes(count * (forward + start), count * (inputs + start))
     return Passes(count * (forward + start), count * (inputs + gradients + 2 * start))

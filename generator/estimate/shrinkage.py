@@ -17,8 +17,8 @@ _NOISE = 0.03
 _SCALES = (2.0, 1.0, 0.5)
 #: Of fewer measurements none can be called an outlier.
 _FEW = 3
-#: With one run nothing can be left out: the priors are halved.
-_ALONE = 0.5
+#: Fewer measurements move nothing: one may be off for reasons of its own, and of two none tells which.
+LEAST_RUNS = 3
 
 
 class Residuals(Protocol):
@@ -34,7 +34,7 @@ class Fit:
     x: Vector
     before: Vector
     after: Vector
-    left_out: Vector | None  #: None with a single run
+    left_out: Vector | None  #: None with fewer than `LEAST_RUNS`
 
 
 def shrunken(residuals: Residuals, spreads: Vector) -> Fit:
@@ -47,9 +47,8 @@ def shrunken(residuals: Residuals, spreads: Vector) -> Fit:
     neutral = Fit(x=none, before=before, after=before, left_out=before)
     if not len(spreads):
         return neutral
-    if len(before) == 1:
-        x = _fitted(residuals, _ALONE * spreads)
-        return Fit(x=x, before=before, after=residuals(x), left_out=None)
+    if len(before) < LEAST_RUNS:
+        return Fit(x=none, before=before, after=before, left_out=None)
     for scale in _SCALES:
         x = _fitted(residuals, scale * spreads)
         after = residuals(x)

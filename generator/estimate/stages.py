@@ -72,7 +72,34 @@ def stage_layers(job: Job, layout: LayoutLike, stage: Any) -> StageLayers:
     chunk = count / layout.virtual_pipeline
     start = stage * (full / layout.virtual_pipeline) - padded * (stage > 0)
     dense = np.clip(model_size.dense_layers(job.model) - start, 0, chunk if job.model.is_moe else count)
+    if job.model.dense_layer_indices:
+        dense = _scattered_dense(job, layout, stage, start, count)
     return StageLayers(layers=count, dense=dense, moe=count - dense)
+
+
+def _scattered_dense(job: Job, layout: LayoutLike, stage: Any, start: Any, count: Any) -> Any:
+    """Dense layers of a stage where they aren't the model's first, counted chunk by chunk: `start` is the first's.
+
+    Rows that are cut alike are counted once.
+    """
+    layers = job.model.layers
+    before = np.zeros(layers + 1, dtype=np.int64)  # dense layers before each
+    before[np.array(job.model.dense_layer_indices) + 1] = 1
+    before = np.cumsum(before)
+    cut = np.broadcast_arrays(layout.virtual_pipeline, stage, start * layout.virtual_pipeline, count)
+    shape, (chunks, at, scaled, held) = cut[0].shape, (part.ravel().astype(np.int64) for part in cut)
+    code = ((chunks * (layers + 1) + at) * (2 * layers * layers + 2) + scaled) * (layers + 2) + held
+    _, rows, inverse = np.unique(code, return_index=True, return_inverse=True)
+    found = [_dense_in_chunks(before, int(chunks[r]), scaled[r] / chunks[r], int(held[r])) for r in rows]
+    return np.array(found)[inverse].reshape(shape)
+
+
+def _dense_in_chunks(before: Any, chunks: int, start: float, count: int) -> int:
+    """Dense layers in every `chunks`-th part of the model, each `count / chunks` layers from `start` on."""
+    layers = len(before) - 1
+    firsts = [start + chunk * layers / chunks for chunk in range(chunks)]
+    ends = [(min(layers, round(first)), min(layers, round(first + count / chunks))) for first in firsts]
+    return int(sum(before[max(0, last)] - before[max(0, first)] for first, last in ends))
 
 
 def stage_parameters(job: Job, layout: LayoutLike, stage: Any) -> StageParameters:
@@ -130,3 +157,14 @@ def in_flight(layout: LayoutLike, stage: Any) -> Any:
     plain = np.minimum(m, p - stage)
     interleaved = np.minimum(m * v, 2 * (p - stage - 1) + (v - 1) * p + 1) / v
     return np.where(v > 1, interleaved, plain)
+
+
+def overlapped_layers(layout: LayoutLike, held: StageLayers) -> Any:
+    """What `in_flight` grows by where experts' all-to-alls overlap: the forward pass goes one layer ahead.
+
+    Layer by layer a micro-batch goes forward while another goes backward, so that one layer is held twice. Interleaved,
+    the micro-batch that is warmed up beyond the others is the one that would go forward before the first backward pass.
+    **Source**: NVIDIA/Megatron-LM core_v0.16.1, megatron/core/models/common/model_chunk_schedule_plan.py:473-487, and
+    pipeline_parallel/schedules.py:775-779. **Assumes** that a layer's activations are freed at its end.
+    """
+    return layout.expert_overlap * (layout.gradient_accumulation > 1) / np.maximum(held.layers, 1)

@@ -8,11 +8,18 @@ from typing import Any
 import numpy as np
 
 from ..job.records import Job
+from . import model_size
 from .layout import LayoutLike, Offload
 from .rates import rates
 
 #: Optimizer moments in bytes per parameter: two fp32 moments, or SGD's one momentum.
-MOMENT_BYTES = {"adamw": 8, "adam": 8, "lamb": 8, "sgd": 4, "adamw-foreach": 8}
+MOMENT_BYTES = {
+    **dict.fromkeys(("adamw", "adam", "lamb", "adamw-foreach"), 8),
+    "sgd": 4,
+    # A byte each, and an fp32 scale for 256 elements (bitsandbytes 0.45, functional.py, quantize_blockwise).
+    "adamw-8bit": 2 * (1 + 4 / 256),
+}
+_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
 _FP32 = 4
 _HALF = 2
 #: Transformer Engine keeps an fp8 weight and its transpose between micro-batches.
@@ -42,20 +49,36 @@ def sums_gradients_in_fp32(job: Job) -> bool:
 
 def moment_bytes(job: Job) -> float:
     """Bytes per parameter of the optimizer's moments."""
-    whole = MOMENT_BYTES[job.training.optimizer]
-    return whole * weight_bytes(job) / _FP32 if job.training.moment_dtype == "same" else whole
+    whole, kept = MOMENT_BYTES[job.training.optimizer], job.training.moment_dtype
+    return whole * (weight_bytes(job) if kept == "same" else _BYTES[kept or "fp32"]) / _FP32
+
+
+def is_precision_aware(job: Job) -> bool:
+    """Whether Megatron-LM's optimizer is the precision-aware one, which the types of its states ask for."""
+    kept = (job.training.moment_dtype, job.training.master_dtype)
+    return job.framework.runs("Megatron-LM") and any(dtype is not None for dtype in kept)
+
+
+def master_bytes(job: Job) -> int:
+    """Bytes per parameter of the optimizer's own copy of 16-bit weights.
+
+    **Source**: Megatron-LM core_v0.16.1, core/optimizer/optimizer_config.py, store_param_remainders: beside bf16
+    weights the precision-aware optimizer keeps only the 16 bits that they lack of fp32, unless their type is fp8.
+    """
+    if job.training.master_dtype == "fp16":
+        return _HALF
+    remainders = is_precision_aware(job) and job.training.precision != "fp16" and not job.training.fp8_parameters
+    return _HALF if remainders and job.training.moment_dtype != "same" else _FP32
 
 
 def state_bytes(job: Job, layout: LayoutLike, d: Any) -> StateBytes:
     """Device bytes per parameter after sharding over `d` ranks and offloading.
 
     **Source**: ZeRO (1910.02054 sec 3, K=12); Megatron-LM docs/source/api-guide/dist_optimizer.md (6 + 12/d in bf16,
-    4 + 16/d in fp16, 8 + 8/d in fp32); DeepSpeed bf16 with ZeRO-1 keeps fp32 gradient sums beside the 16-bit ones
-    (bf16_optimizer.py:177-196): 8 + 12/d; its estimators count 2 + 18/d for stage 2 and 18/d for stage 3
-    (stage_1_and_2.py:3089, stage3.py:3754).
+    4 + 16/d in fp16, 8 + 8/d in fp32); of DeepSpeed's, see below.
     """
     if job.framework.runs("DeepSpeed engine"):
-        return _offloaded(job, layout, _deepspeed(job, layout.zero_stage, d))
+        return _adapted(job, layout, _offloaded(job, layout, _deepspeed(job, layout, d)))
     return _offloaded(job, layout, _megatron(job, layout.zero_stage, d))
 
 
@@ -63,6 +86,7 @@ def _megatron(job: Job, stage: Any, d: Any) -> StateBytes:
     """Megatron's optimizer: whole on every rank, distributed from stage 1, or FSDP's.
 
     bf16 gradients go with the precision-aware optimizer, which reads them as they are; fp16 ones are copied to fp32.
+    fp8 parameters are their own cache: a byte, and one for the transpose.
     """
     moments = moment_bytes(job)
     cut, cut_gradients, cut_parameters = (np.where(stage >= least, d, 1) for least in (1, 2, 3))
@@ -70,91 +94,128 @@ def _megatron(job: Job, stage: Any, d: Any) -> StateBytes:
         return StateBytes(parameters=_FP32 / cut_parameters, gradients=_FP32 / cut_gradients, optimizer=moments / cut)
     fp16 = job.training.precision == "fp16"
     gradients = _FP32 if sums_gradients_in_fp32(job) else _HALF
-    master = _FP32 + (_FP32 if fp16 else 0)
+    master = master_bytes(job) + (_FP32 if fp16 else 0)
     cache = _FP8_WEIGHT_CACHE if job.training.precision == "fp8" else 0
+    kept = _HALF / cut_parameters + cache
     return StateBytes(
-        parameters=_HALF / cut_parameters + cache,
+        parameters=1 / cut_parameters + 1 if job.training.fp8_parameters else kept,
         gradients=gradients / cut_gradients,
         optimizer=(master + moments) / cut,
     )
 
 
-def _deepspeed(job: Job, stage: Any, d: Any) -> StateBytes:
-    """DeepSpeed's optimizers, by ZeRO stage."""
-    moments = moment_bytes(job)
-    cut = np.where(stage >= 1, d, 1)
-    if job.training.precision == "fp32":
-        parameters = np.where(stage >= 3, _FP32 / d, _FP32)
-        gradients = np.where(stage >= 2, _FP32 / d, _FP32)
-        return StateBytes(
-            parameters=parameters, gradients=gradients, optimizer=(np.where(stage >= 1, _FP32, 0) + moments) / cut
-        )
-    wide = sums_gradients_in_fp32(job)
-    # At stage 0 DeepSpeed takes no other gradient type than the weights'.
-    whole = np.where((stage == 1) & wide, _HALF + _FP32, _HALF)
-    gradients = np.where(stage >= 3, _FP32 / d, np.where(stage == 2, (_HALF + _FP32) / d, whole))
-    master = _FP32 + np.where((stage <= 1) & (not wide), _FP32, 0)
+def has_flat_gradients(job: Job, layout: LayoutLike) -> Any:
+    """Whether DeepSpeed's BF16_Optimizer runs, which keeps all of a rank's gradients in one flat tensor.
+
+    **Source**: DeepSpeed 0.19.8, runtime/engine.py, `_do_optimizer_sanity_check`: for bf16 at stage 1 with fp32 sums
+    and no offload, and under a pipeline without ZeRO, where it shards the optimizer all the same.
+    """
+    if not job.framework.runs("DeepSpeed engine") or job.training.precision in ("fp32", "fp16"):
+        return layout.zero_stage < 0
+    sharded = (layout.zero_stage == 1) & (layout.offload == Offload.NONE) & sums_gradients_in_fp32(job)
+    return sharded | ((layout.zero_stage == 0) & (layout.pipeline > 1))
+
+
+def reduces_at_once(layout: LayoutLike) -> Any:
+    """Whether ZeRO reduces each gradient in its backward pass, so that stage 1 keeps its share alone, as stage 2 does.
+
+    **Source**: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py: gradients are reduced as they come on the step's last
+    micro-batch; a pipeline engine reduces when all are done.
+    """
+    return (layout.gradient_accumulation == 1) & (layout.pipeline == 1)
+
+
+def _deepspeed(job: Job, layout: LayoutLike, d: Any) -> StateBytes:
+    """DeepSpeed's optimizers, by ZeRO stage, while micro-batches run.
+
+    **Source**: DeepSpeed 0.19.8: 16-bit sums are the weights' own gradients at stages 0 and 1; fp32 sums replace them,
+    but in BF16_Optimizer, which holds both (runtime/bf16_optimizer.py). ZeRO++'s hpZ keeps a second, 16-bit copy over
+    fewer ranks (partition_parameters.py, ds_secondary_tensor). Counted with the engine itself
+    (tests/estimate/test_deepspeed_memory.py).
+    """
+    element, stage, flat = weight_bytes(job), layout.zero_stage, has_flat_gradients(job, layout)
+    half = element < _FP32
+    summed = _FP32 if not half or sums_gradients_in_fp32(job) else element
+    whole = np.where(flat, element + np.where(stage == 0, element, summed), np.where(stage == 0, element, summed))
+    sharded = (stage >= 2) | ((stage == 1) & reduces_at_once(layout) & np.logical_not(flat))
+    master = np.where((stage >= 1) | half, _FP32, 0)
     extra = _FP8_WEIGHT_CACHE if job.training.precision == "fp8" else 0
-    parameters = np.where(stage >= 3, _HALF / d, _HALF) + extra
-    return StateBytes(parameters=parameters, gradients=gradients, optimizer=(master + moments) / cut)
+    second = np.where(layout.zero_hpz > 1, element / layout.zero_hpz, 0)
+    return StateBytes(
+        parameters=np.where(stage >= 3, element / d + second, element) + extra,
+        gradients=np.where(sharded, summed / d, whole),
+        optimizer=(master + moment_bytes(job)) / np.where((stage >= 1) | flat, d, 1),
+    )
 
 
 def _offloaded(job: Job, layout: LayoutLike, held: StateBytes) -> StateBytes:
-    """What stays on the device: offloaded optimizers take DeepSpeed's gradient partitions with them."""
+    """What stays on the device: DeepSpeed's gradient partitions go with an offloaded optimizer.
+
+    **Source**: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py: stage 1 sums whole gradients on the device first, and
+    fp32 sums of stage 2 stay there (`_build_compact_grad_partition_buffer`).
+    """
     out = layout.offload >= Offload.OPTIMIZER
     parameters_out = layout.offload == Offload.OPTIMIZER_AND_PARAMETERS
+    stays = np.where(out, 1.0 - layout.offload_fraction, 1.0)
     gradients = held.gradients
     if job.framework.runs("DeepSpeed engine"):
-        gradients = np.where(out, np.where(layout.zero_stage >= 2, 0, weight_bytes(job)), gradients)
+        wide = weight_bytes(job) < _FP32 and sums_gradients_in_fp32(job)
+        at_end = (layout.zero_stage == 1) & np.logical_not(reduces_at_once(layout))
+        stay = at_end | ((layout.zero_stage == 2) & wide)
+        gradients = np.where(out & np.logical_not(stay), 0, gradients)
     return StateBytes(
         parameters=np.where(parameters_out, 0, held.parameters),
         gradients=gradients,
-        optimizer=np.where(out, 0, held.optimizer),
+        optimizer=held.optimizer * stays,
     )
 
 
-#: Elements that stage 3 updates at a time: `sub_group_size`'s default (DeepSpeed 0.19.8, runtime/zero/config.py).
-_SUB_GROUP = 1_000_000_000
-#: torch's own AdamW over lists of tensors: what published runs used, never what we launch.
-_FOREACH_ADAMW = "adamw-foreach"
-#: It holds the square root of the second moments and the denominator, in fp32 (torch 1.13,
-#: torch/optim/adamw.py, _multi_tensor_adamw); its gradients are flattened, then converted.
-_FOREACH = 2 * _FP32 + _HALF + _FP32
+#: Bytes of a 4-bit weight: half, and an 8-bit scale for 64 weights with an fp32 one for 256 of those.
+#: **Source**: 2305.14314 sec 3 (QLoRA: NormalFloat and double quantization).
+_NF4 = 0.5 + 1 / 64 + 4 / (64 * 256)
 
 
-def step_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> Any:
-    """Device bytes alive only during the optimizer step, for a rank's `parameters` whose states `d` ranks share.
+def _adapted(job: Job, layout: LayoutLike, held: StateBytes) -> StateBytes:
+    """With adapters, only they have gradients and states, in bytes per parameter of the frozen model.
 
-    **Source**: DeepSpeed 0.19.8: the partition's gradients are flattened in 16 bit before their fp32 copy
-    (runtime/zero/stage_1_and_2.py, step); stage 3 does so by sub-group (stage3.py, _prepare_fp32_grad_for_sub_group);
-    without ZeRO, gradients are converted one by one, then flattened (fp16/fused_optimizer.py, step). With fp32 sums
-    the optimizer reads them in place (bf16_optimizer.py).
+    **Assumes** that embedding, head and norms stay in 16 bits where the layers' weights are quantized (Transformers,
+    bitsandbytes), and that adapters are computed in the weights' type.
     """
-    half = job.training.precision != "fp32"
-    share = parameters / d
-    if job.training.optimizer == _FOREACH_ADAMW:
-        return _FOREACH * share * half
-    if not job.framework.runs("DeepSpeed engine") or not half:
-        return 0.0 * share
-    narrow = 0 if sums_gradients_in_fp32(job) else _HALF
-    group = np.minimum(share, _SUB_GROUP)
-    bytes_ = np.where(
-        layout.zero_stage >= 3,
-        (_FP32 + narrow) * group,
-        np.where(layout.zero_stage >= 1, narrow * share, _FP32 * parameters),
+    lora = job.training.lora
+    if lora is None:
+        return held
+    trained = trained_share(job)
+    quantized = model_size.linear_parameters(job.model) / model_size.parameter_count(job.model)
+    saved = quantized * (1 - _NF4 / weight_bytes(job)) if lora.quantized_base else 0.0
+    return StateBytes(
+        parameters=held.parameters * (1 - saved + trained),
+        gradients=held.gradients * trained,
+        optimizer=held.optimizer * trained,
     )
-    return np.where(layout.offload >= Offload.OPTIMIZER, 0, bytes_)
+
+
+def trained_share(job: Job) -> float:
+    """Parameters that are trained over those of the model: 1 without adapters."""
+    lora = job.training.lora
+    return (
+        1.0 if lora is None else model_size.adapter_parameters(job.model, lora) / model_size.parameter_count(job.model)
+    )
 
 
 def host_bytes(job: Job, layout: LayoutLike, parameters: Any) -> Any:
     """Host bytes for one rank's share `parameters` (already divided by the sharding group).
 
-    **Source**: DeepSpeed stage3.py:3755-3772: 16 bytes a parameter for the optimizer, 18 with the parameters, × 1.5.
+    **Source**: DeepSpeed 0.19.8: master weight, its gradient and the moments; a copy of the 16-bit weights at stages 1
+    and 2 (stage_1_and_2.py, param_buffer_of_bit16_for_cpu_offload_groups), 16-bit sums
+    at stage 2; the gradient partition and, offloaded, the weights at stage 3 (stage3.py, grad_partitions_flat_buffer).
     """
-    optimizer = _FP32 + _FP32 + MOMENT_BYTES[job.training.optimizer]
+    element = weight_bytes(job)
+    summed = _FP32 if sums_gradients_in_fp32(job) else element
+    kept = np.where((layout.zero_stage == 2) & (layout.gradient_accumulation > 1) & (summed < _FP32), element, 0)
+    optimizer = _FP32 + _FP32 + moment_bytes(job) + np.where(layout.zero_stage >= 3, summed, element + kept)
     per_parameter = np.where(
         layout.offload == Offload.OPTIMIZER_AND_PARAMETERS,
-        optimizer + weight_bytes(job),
+        optimizer + element,
         np.where(layout.offload == Offload.OPTIMIZER, optimizer, 0),
     )
-    return parameters * per_parameter * rates(job).pinned_memory_factor
+    return parameters * per_parameter * layout.offload_fraction * rates(job).pinned_memory_factor

@@ -14,7 +14,7 @@ from .ledgers import StepTime, Throughput
 from .rates import rates
 from .repeated import repeated_layers, repeated_modules_s
 from .stages import StageParameters, expert_replicas, stage_layers, stage_parameters
-from .states import moment_bytes, sums_gradients_in_fp32, weight_bytes
+from .states import master_bytes, moment_bytes, sums_gradients_in_fp32, trained_share, weight_bytes
 
 #: The backward pass makes two products for the forward pass's one.
 _BACKWARD_SHARE = 2 / 3
@@ -125,10 +125,10 @@ def _own_parameters(layout: LayoutLike, held: StageParameters) -> Any:
 
 def _optimizer_s(job: Job, layout: LayoutLike, held: StageParameters) -> Any:
     """The update as memory traffic: gradient, master weight and moments read, all but the gradient written."""
-    own = _own_parameters(layout, held)
-    per_parameter = 4 + 2 * (4 + moment_bytes(job)) + weight_bytes(job)
-    here = np.where(layout.offload == Offload.NONE, 1.0, 1 - layout.offload_fraction)
-    return here * compute.stream_s(job, own * per_parameter)
+    here = np.where(layout.offload == Offload.NONE, 1.0, 1.0 - layout.offload_fraction)
+    own = _own_parameters(layout, held) * here * trained_share(job)
+    per_parameter = 4 + 2 * (master_bytes(job) + moment_bytes(job)) + weight_bytes(job)
+    return compute.stream_s(job, own * per_parameter)
 
 
 def _gradient_sum_s(job: Job, layout: LayoutLike, held: StageParameters) -> Any:
@@ -145,7 +145,7 @@ def _gradient_sum_s(job: Job, layout: LayoutLike, held: StageParameters) -> Any:
 
 def _offload_s(job: Job, layout: LayoutLike, held: StageParameters, micro_batch_s: Any) -> Any:
     """Copies over the host link and the CPU's optimizer step, and parameter fetches that compute doesn't hide."""
-    own, constants = _own_parameters(layout, held), rates(job)
+    own, constants = _own_parameters(layout, held) * trained_share(job), rates(job)
     link = job.cluster.accelerator.pcie_bytes_per_s * constants.pcie_fraction
     copy = own * weight_bytes(job) / link
     world = layout.data * layout.tensor * layout.pipeline * layout.context

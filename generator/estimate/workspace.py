@@ -13,10 +13,12 @@ from .states import weight_bytes
 
 #: Bytes a logit at the loss's peak. Eager: the fp32 logits, their softmax and its gradient live at once; an encoder's
 #: loss stays in 16 bit (both counted by tests/estimate/test_memory_tracker.py). Megatron: 16-bit logits and an fp32
-#: copy, worked on in place (megatron/core/tensor_parallel/cross_entropy.py). Fused: 16-bit logits, the gradient.
+#: copy, worked on in place (megatron/core/tensor_parallel/cross_entropy.py, core_v0.16.1), which Megatron-DeepSpeed's
+#: older one (4efb479d) copies again to subtract the maximum. Fused: 16-bit logits, the gradient.
 _EAGER_LOGIT_BYTES = 12
 _EAGER_ENCODER_LOGIT_BYTES = 6
 _UNFUSED_LOGIT_BYTES = 6
+_COPIED_LOGIT_BYTES = 10
 _FUSED_LOGIT_BYTES = 4
 _EAGER_SCORE_BYTES = 6  #: an fp32 softmax and its 16-bit copy have gradients of the same types
 
@@ -37,7 +39,7 @@ def workspace_bytes(job: Job, layout: LayoutLike) -> Any:
         np.where(layout.recompute == Recompute.SELECTIVE, scores, 0),
     )
     width = model.experts_per_token * model.moe_ffn + model.shared_ffn if moe else model.ffn
-    mlp = tokens * element * _mlp_gradients(job) * width / layout.tensor + _weight_gradient_bytes(job, layout)
+    mlp = tokens * element * _mlp_gradients(job) * width / layout.tensor + weight_gradient_bytes(job, layout)
     attention = tokens * (_score_gradient_bytes(job) * pairs - mlp_bytes_per_token(job, moe=moe) / layout.tensor)
     through = element * model.hidden * np.where(layout.sequence_parallel, 1 / layout.tensor + 1, 1)
     return tokens * (recomputed + through) + np.maximum(mlp, attention)
@@ -55,7 +57,7 @@ def _score_gradient_bytes(job: Job) -> float:
     return score_bytes(job) if score_bytes(job) >= _EAGER_SCORE_BYTES else 2.0 * weight_bytes(job)
 
 
-def _weight_gradient_bytes(job: Job, layout: LayoutLike) -> Any:
+def weight_gradient_bytes(job: Job, layout: LayoutLike) -> Any:
     """The largest product's weight gradient of a layer before it is added to the sum.
 
     Megatron adds inside the product, but hands autograd an empty tensor of that size all the same
@@ -67,12 +69,17 @@ def _weight_gradient_bytes(job: Job, layout: LayoutLike) -> Any:
         widest = ups * model.moe_ffn * model.experts / (layout.expert * layout.expert_tensor)
     else:
         widest = ups * model.ffn / layout.tensor + 0 * layout.expert
-    return weight_bytes(job) * model.hidden * widest
+    return weight_bytes(job) * model.hidden * widest * (not freezes_weights(job))
+
+
+def freezes_weights(job: Job) -> bool:
+    """Whether no whole weight has a gradient, or comes to life in 16 bits: adapters alone are trained."""
+    return job.training.lora is not None and not job.training.lora.quantized_base
 
 
 def table_gradient_bytes(job: Job, rows: Any) -> Any:
     """The embedding's or head's gradient before it is added, `rows` being the vocabulary rows of one rank."""
-    return weight_bytes(job) * (job.model.embedding_width or job.model.hidden) * rows
+    return weight_bytes(job) * (job.model.embedding_width or job.model.hidden) * rows * (job.training.lora is None)
 
 
 def logit_bytes(job: Job) -> float:
@@ -82,7 +89,7 @@ def logit_bytes(job: Job) -> float:
     if kind == "fused":
         return _FUSED_LOGIT_BYTES * wide
     if job.fuses_kernels:
-        return _UNFUSED_LOGIT_BYTES * wide
+        return (_COPIED_LOGIT_BYTES if job.framework.runs("Megatron-DeepSpeed") else _UNFUSED_LOGIT_BYTES) * wide
     return _EAGER_LOGIT_BYTES if job.model.causal else _EAGER_ENCODER_LOGIT_BYTES * wide
 
 

@@ -116,6 +116,7 @@ def zero_block(job: Job, layout: Layout) -> Config:
         block["stage3_prefetch_bucket_size"] = int(prefetch_elements(job, layout))
         block["stage3_param_persistence_threshold"] = persistence_threshold(job)
         block.update(dict.fromkeys(MAX_LIVE_KEYS, int(max_live_elements(job, layout))))
+        block.update(_part_of_ranks(job, layout))
         if job.framework.runs("Trainer"):  # Trainer.save_model would write a model without weights
             block["stage3_gather_16bit_weights_on_model_save"] = True
     host = {"device": "cpu", "pin_memory": True}
@@ -123,6 +124,19 @@ def zero_block(job: Job, layout: Layout) -> Config:
         block["offload_optimizer"] = host
     if layout.offload >= Offload.OPTIMIZER_AND_PARAMETERS:
         block["offload_param"] = host
+    return block
+
+
+def _part_of_ranks(job: Job, layout: Layout) -> Config:
+    """Parameters of stage 3 on part of the ranks (MiCS, ZeRO++ hpZ), and in fewer bits on the way (qwZ, qgZ)."""
+    block: Config = {}
+    if layout.zero_copies > 1:
+        block["mics_shard_size"] = layout.data * layout.context // layout.zero_copies
+    if layout.zero_hpz > 1:
+        block["zero_hpz_partition_size"] = layout.zero_hpz
+    for key in ("quantized_weights", "quantized_gradients"):
+        if getattr(job.training, key):
+            block[f"zero_{key}"] = True
     return block
 
 
@@ -134,6 +148,8 @@ def optimizer_block(job: Job, layout: Layout) -> Config:
         params |= {"betas": [BETA1, beta2(job)], "eps": EPSILON}
     if name == "adam":
         params["adam_w_mode"] = False  # DeepSpeed's Adam is AdamW otherwise
+    if name == "adamw-8bit":  # the script's own: the Trainer's, by --optim
+        return {"zero_allow_untested_optimizer": True} if layout.zero_stage > 0 else {}
     block: Config = {"optimizer": {"type": _OPTIMIZER_TYPES[name], "params": params}}
     if name in _UNTESTED_WITH_ZERO and layout.zero_stage > 0:
         block["zero_allow_untested_optimizer"] = True

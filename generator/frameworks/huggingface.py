@@ -55,6 +55,7 @@ def _groups(job: Job, layout: Layout) -> tuple[ArgumentGroup, ...]:
         group(
             "optimizer: the same as in the JSON, or the Trainer refuses to start",
             {
+                "--optim": "adamw_bnb_8bit" if training.optimizer == "adamw-8bit" else None,
                 "--learning_rate": training.learning_rate,
                 "--weight_decay": training.weight_decay,
                 "--adam_beta1": BETA1,
@@ -97,6 +98,13 @@ def notes(job: Job, layout: Layout) -> tuple[str, ...]:
         texts.append(
             f"train_batch_size is left out: DeepSpeed derives {layout.global_batch * layout.tensor}, while the Trainer "
             f"would insist on {layout.context} times that, since it counts every rank of a Ulysses group."
+        )
+    if lora := job.training.lora:
+        alpha, base = lora.alpha or 2 * lora.rank, "in 4 bits (BitsAndBytesConfig: nf4, double quantization)"
+        target = '"all-linear"' if lora.modules == "all-linear" else "its attention's projections"
+        texts.append(
+            f"The script must wrap the model with PEFT: LoraConfig(r={lora.rank}, lora_alpha={alpha}, target_modules="
+            f"{target}); its own weights are frozen" + (f" and loaded {base}." if lora.quantized_base else ".")
         )
     if job.training.precision == "fp8":
         texts.append("fp8: DeepSpeed runs in bf16; the model's own layers (Transformer Engine) must compute in fp8.")

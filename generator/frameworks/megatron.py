@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import groupby
+
 from ..estimate.layout import Layout
 from ..job.records import Job
 from ..rules.job.parts import missing_parts
@@ -65,6 +68,17 @@ def optimizer_group(job: Job) -> ArgumentGroup:
     )
 
 
+def layer_pattern(layers: int, chosen: Iterable[int]) -> str:
+    """1 for the layers `chosen` and 0 for the others, as Megatron reads it: `([0]*3+[1]*58)`, `([1]*5+[0]*1)*8`."""
+    marks = [0] * layers
+    for index in chosen:
+        marks[index] = 1
+    sizes = (size for size in range(1, layers + 1) if layers % size == 0)
+    period = next(size for size in sizes if marks == marks[:size] * (layers // size))
+    runs = "+".join(f"[{value}]*{len(list(run))}" for value, run in groupby(marks[:period]))
+    return f"({runs})" if period == layers else f"({runs})*{layers // period}"
+
+
 def has_linear_bias(job: Job) -> bool:
     """Whether the projections other than query, key and value carry biases."""
     return job.model.output_bias or job.model.mlp_bias or job.model.expert_bias
@@ -85,7 +99,7 @@ def block_options(job: Job) -> Options:
     """Activation (GELU where no option says otherwise), biases, tying, and dropout, whose own default is 0.1."""
     model = job.model
     return {
-        "--swiglu": model.gated_mlp,
+        "--swiglu": model.gated_mlp and model.activation_clamp is None,
         "--squared-relu": not model.gated_mlp and model.activation == "relu2",
         "--untie-embeddings-and-output-weights": not model.tied_embeddings,
         "--disable-bias-linear": not has_linear_bias(job),

@@ -9,20 +9,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from ..catalog import Model
 from ..estimate.communication import sends_tokens_once_per_node
 from ..estimate.layout import Layout, Offload, Recompute
 from ..estimate.stages import counts_embedding_as_layer, shortens_last_stage, stage_layers
+from ..estimate.states import is_precision_aware
 from ..job.framework import Framework
 from ..job.records import Job
 from ..search.plan import Plan
 from . import megatron
-from .arguments import group, make_program
+from .arguments import Value, group, make_program
 from .program import ArgumentGroup, Program
 
 _POSITION = {"rotary": "rope", "learned": "learned_absolute"}  #: what is not here is `none`
 _FSDP_STRATEGY = {2: "optim_grads", 3: "optim_grads_params"}
-_SIGMOID_ROUTERS = frozenset({"deepseek_v3"})
-_PRE_SOFTMAX_ROUTERS = frozenset({"deepseek_v2", "qwen2_moe"})  #: top-k weights aren't normalised again
+#: Routers whose scores are sigmoids, balanced by a bias; Llama 4's have no such bias.
+_BALANCED_ROUTERS = frozenset({"deepseek_v3", "dots1", "glm4_moe", "glm4_moe_lite", "kimi_k2", "minimax_m2"})
+_SIGMOID_ROUTERS = _BALANCED_ROUTERS | {"llama4_text"}
+_PRE_SOFTMAX_ROUTERS = frozenset({"deepseek_v2", "olmoe", "qwen2_moe"})  #: top-k weights aren't normalised again
 
 
 def uses_fsdp(layout: Layout) -> bool:
@@ -36,7 +40,6 @@ def _model_group(job: Job) -> ArgumentGroup:
     grouped = model.kv_heads != model.heads and not model.is_mla
     rotary = model.position_embedding == "rotary"  # its options are always given: the defaults are another model's
     scaled = rotary and model.rotary_scaling == "llama3"
-    window = f"({model.sliding_window - 1},0)" if model.sliding_window else None  # keys before and after the query's
     return group(
         f"model: {model.name}",
         {
@@ -51,13 +54,34 @@ def _model_group(job: Job) -> ArgumentGroup:
             "--rope-scaling-factor": model.rotary_scaling_factor if scaled else None,
             "--normalization": "RMSNorm" if model.norm == "rmsnorm" else "LayerNorm",
             "--norm-epsilon": model.norm_epsilon,
-            "--qk-layernorm": model.qk_norm != "none" or model.is_mla,  # MLA: of the latents
+            "--qk-layernorm": model.qk_norm in ("head", "full") or model.is_mla,  # MLA: of the latents
+            "--qk-l2-norm": model.qk_norm == "l2",
             "--add-qkv-bias": model.qkv_bias and not megatron.has_linear_bias(job),
             "--softmax-type": "learnable" if model.attention_sinks else None,
-            "--window-size": window,
+            **_layer_options(model),
             **megatron.block_options(job),
         },
     )
+
+
+def _layer_options(model: Model) -> megatron.Options:
+    """What differs by layer, and gpt-oss's activation.
+
+    **Source**: megatron/core/transformer/transformer_config.py @ core_v0.16.1: window_attn_skip_freq (1: with the
+    window), no_rope_freq (1: without rotary positions), glu_linear_offset, activation_func_clamp_value.
+    """
+    window = model.sliding_window if not model.chunked_attention else None
+    local = set(range(model.layers)) - set(model.full_attention_layers)
+    alike = len(local) == model.layers
+    bare, clamp = model.layers_without_rotary, model.activation_clamp
+    return {
+        "--window-size": f"({window - 1},0)" if window else None,  # keys before and after the query's
+        "--window-attn-skip-freq": megatron.layer_pattern(model.layers, local) if window and not alike else None,
+        "--no-rope-freq": megatron.layer_pattern(model.layers, bare) if bare else None,
+        "--quick-geglu": clamp is not None,
+        "--glu-linear-offset": None if clamp is None else 1.0,
+        "--activation-func-clamp-value": clamp,
+    }
 
 
 def _latent_group(job: Job) -> ArgumentGroup:
@@ -84,7 +108,8 @@ def _expert_group(job: Job, layout: Layout) -> ArgumentGroup:
     if not model.is_moe:
         return group("experts", {})
     sigmoid = model.family in _SIGMOID_ROUTERS
-    pattern = f"([0]*{model.dense_layers}+[1]*{model.layers - model.dense_layers})" if model.dense_layers else None
+    dense = set(model.dense_layer_indices or range(model.dense_layers))
+    pattern = megatron.layer_pattern(model.layers, set(range(model.layers)) - dense) if dense else None
     once = bool(sends_tokens_once_per_node(job, layout))
     exchange = "tokens cross nodes once each (DeepEP must be in the image)" if once else "tokens exchanged all-to-all"
     # NVIDIA/Megatron-LM megatron/training/arguments.py refuses it below compute capability 8.
@@ -97,7 +122,7 @@ def _expert_group(job: Job, layout: Layout) -> ArgumentGroup:
             "--moe-ffn-hidden-size": model.moe_ffn,
             "--moe-router-topk": model.experts_per_token,
             "--moe-router-score-function": "sigmoid" if sigmoid else "softmax",
-            "--moe-router-enable-expert-bias": sigmoid,
+            "--moe-router-enable-expert-bias": model.family in _BALANCED_ROUTERS,
             # With one expert a token, a softmax after the choice would have no gradient.
             "--moe-router-pre-softmax": model.family in _PRE_SOFTMAX_ROUTERS
             or (model.experts_per_token == 1 and not sigmoid),
@@ -108,15 +133,25 @@ def _expert_group(job: Job, layout: Layout) -> ArgumentGroup:
             "--moe-router-load-balancing-type": "aux_loss",
             "--moe-aux-loss-coeff": 0.001,
             "--moe-layer-freq": pattern,
+            "--moe-apply-probs-on-input": model.family == "llama4_text",
             "--moe-shared-expert-intermediate-size": model.shared_ffn or None,
             "--moe-shared-expert-gate": model.shared_gate,
             "--moe-grouped-gemm": grouped,
             "--moe-token-dispatcher-type": "flex" if once else "alltoall",
             "--moe-enable-deepep": once,
-            "--expert-model-parallel-size": layout.expert,
-            "--expert-tensor-parallel-size": layout.expert_tensor,
+            **_expert_parallel_options(layout),
         },
     )
+
+
+def _expert_parallel_options(layout: Layout) -> Mapping[str, Value]:
+    """How experts are cut, and what their all-to-alls run beside."""
+    return {
+        "--expert-model-parallel-size": layout.expert,
+        "--expert-tensor-parallel-size": layout.expert_tensor,
+        "--overlap-moe-expert-parallel-comm": bool(layout.expert_overlap),
+        "--delay-wgrad-compute": bool(layout.expert_overlap),
+    }
 
 
 def _parallel_group(job: Job, layout: Layout) -> ArgumentGroup:
@@ -140,9 +175,21 @@ def _parallel_group(job: Job, layout: Layout) -> ArgumentGroup:
             "--account-for-loss-in-pipeline-split": ends,
             "--decoder-last-pipeline-num-layers": last,
             "--context-parallel-size": layout.context if layout.context > 1 else None,
+            **_context_options(layout),
             "--sequence-parallel": bool(layout.sequence_parallel),
+            "--tp-comm-overlap": bool(layout.tensor_overlap),
         },
     )
+
+
+def _context_options(layout: Layout) -> Mapping[str, Value]:
+    """How context ranks exchange what they need: a ring of keys and values by default, heads (a2a), or both."""
+    if layout.context_heads == 1:
+        return {}
+    if layout.context_heads == layout.context:
+        return {"--cp-comm-type": "a2a"}
+    sizes = (layout.context_heads, layout.context // layout.context_heads)  # from neighbours outwards
+    return {"--cp-comm-type": "a2a+p2p", "--hierarchical-context-parallel-sizes": sizes}
 
 
 def _sharding_group(layout: Layout) -> ArgumentGroup:
@@ -163,6 +210,7 @@ def _sharding_group(layout: Layout) -> ArgumentGroup:
         "data parallelism: the distributed optimizer is ZeRO 1" if sharded else "data parallelism",
         {
             "--use-distributed-optimizer": sharded,
+            "--num-distributed-optimizer-instances": layout.zero_copies if layout.zero_copies > 1 else None,
             "--overlap-grad-reduce": layout.data * layout.context > 1,
             "--overlap-param-gather": sharded and layout.data * layout.context > 1,
         },
@@ -180,8 +228,28 @@ def _compute_group(job: Job) -> ArgumentGroup:
             "--fp16": precision == "fp16",
             "--bf16": precision in ("bf16", "fp8"),
             "--fp8-format": "hybrid" if precision == "fp8" else None,
+            "--fp8-param-gather": job.training.fp8_parameters,
             "--attention-backend": flash if job.training.attention == "flash" else "unfused",
             "--cross-entropy-loss-fusion": job.training.cross_entropy != "unfused",
+        },
+    )
+
+
+def _states_group(job: Job, layout: Layout) -> ArgumentGroup:
+    """Types of gradients and optimizer states; fp32 is every option's default."""
+    training = job.training
+    narrow = training.precision in ("bf16", "fp8") and training.gradient_dtype == "same"
+    aware = is_precision_aware(job)
+    moments = training.moment_dtype if training.moment_dtype != "fp32" else None
+    return group(
+        "types of gradients and optimizer states",
+        {
+            "--grad-reduce-in-bf16": narrow,
+            "--use-precision-aware-optimizer": aware or layout.offload != Offload.NONE,
+            "--main-grads-dtype": "bf16" if narrow and aware else None,
+            "--main-params-dtype": training.master_dtype if training.master_dtype != "fp32" else None,
+            "--exp-avg-dtype": moments,
+            "--exp-avg-sq-dtype": moments,
         },
     )
 
@@ -197,14 +265,21 @@ def _memory_group(layout: Layout) -> ArgumentGroup:
             "--recompute-method": "uniform" if full else None,
             "--recompute-num-layers": 1 if full else None,
             "--optimizer-cpu-offload": offload,
-            "--use-precision-aware-optimizer": offload,
+            "--optimizer-offload-fraction": layout.offload_fraction
+            if offload and layout.offload_fraction < 1
+            else None,
             "--overlap-cpu-optimizer-d2h-h2d": offload,
         },
     )
 
 
 def _environment(job: Job, layout: Layout) -> Mapping[str, str]:
-    """One hardware queue before Blackwell, so that communication starts before the GEMM behind it; never with FSDP."""
+    """One hardware queue before Blackwell, so that communication starts before the GEMM behind it; never with FSDP.
+
+    Micro-batches that overlap need many: **Source** NVIDIA/Megatron-LM core_v0.16.1, training/arguments.py:940-950.
+    """
+    if layout.expert_overlap:
+        return {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
     needed = (layout.tensor > 1 or layout.context > 1) and not uses_fsdp(layout)
     blackwell = job.cluster.accelerator.generation.startswith("blackwell")
     return {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if needed and not blackwell else {}
@@ -234,6 +309,7 @@ def program(plan: Plan) -> Program:
         megatron.batch_group(job, layout),
         _compute_group(job),
         _memory_group(layout),
+        _states_group(job, layout),
         megatron.optimizer_group(job),
         megatron.length_group(job),
     )
@@ -244,7 +320,7 @@ FRAMEWORK: Final = Framework(
     name="megatron-lm",
     software=frozenset({"Megatron-LM", "Megatron layers"}),
     script="pretrain_gpt.py",
-    only={"kernels": "fused", "gradient_dtype": "fp32"},
+    only={"kernels": "fused"},
     exit_option=megatron.EXIT_OPTION,
     fused=True,
     packs_attention=True,

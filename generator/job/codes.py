@@ -72,6 +72,10 @@ CALIBRATION_AGE: Final = _warning("""SPEC020: A calibration was fitted with this
     Prevents: Factors multiply constants, which may differ in another version.
     Fix: run dsgen calibrate with the same runs and this version""")
 
+LEFT_OUT: Final = _warning("""SPEC021: A model's configuration describes nothing beyond what is planned.
+    Prevents: No error: the part that the message names is neither counted nor in the launch files.
+    Fix: nothing, if that part isn't trained; else count it by hand""")
+
 
 def error(rule: Rule, where: Location, message: str, hint: str | None = None) -> Finding:
     """A finding that stops the job."""

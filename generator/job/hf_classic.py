@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from .hf_reader import ConfigReader
-from .hf_shape import Shape, gpt_block, read_kv_heads, read_positions, read_rotary, split_heads
+from .hf_shape import MOST_LAYERS, Shape, gpt_block, read_kv_heads, read_positions, read_rotary, split_heads
 
 
 def _heads(read: ConfigReader, hidden: int, *keys: str, default: int) -> Shape:
@@ -141,10 +141,72 @@ def read_bert(read: ConfigReader) -> Shape:
     }
 
 
+def read_gpt_bigcode(read: ConfigReader) -> Shape:
+    """The shape that transformers' `GPTBigCodeConfig` and its model describe: GPT-2's with one key and value head."""
+    shape = {**read_gpt2(read), "activation": read.text("activation_function", default="gelu_pytorch_tanh")}
+    return {**shape, "kv_heads": 1 if read.boolean("multi_query", True) else shape["heads"]}
+
+
+def read_gptj(read: ConfigReader) -> Shape:
+    """The shape that transformers' `GPTJConfig` and its model describe: attention and MLP read the same input."""
+    hidden = read.integer("n_embd", "hidden_size", default=4096)
+    heads = _heads(read, hidden, "n_head", "num_attention_heads", default=16)
+    rotated = read.optional_integer("rotary_dim") if "rotary_dim" in read.config else 64
+    return {
+        **gpt_block(),
+        **heads,
+        "qkv_bias": False,
+        "output_bias": False,
+        "vocab": read.integer("vocab_size", default=50400),
+        "hidden": hidden,
+        "ffn": read.optional_integer("n_inner") or 4 * hidden,
+        "layers": read.integer("n_layer", "num_hidden_layers", default=28, high=MOST_LAYERS),
+        "max_positions": read_positions(read, 2048, "n_positions", "max_position_embeddings"),
+        "position_embedding": "rotary",
+        "rotary_fraction": min(1.0, (rotated or heads["head_dim"]) / heads["head_dim"]),
+        "norms_per_layer": 1,
+        "head_bias": True,
+        "activation": read.text("activation_function", default="gelu_new"),
+        "norm_epsilon": read.positive("layer_norm_epsilon", default=1e-5),
+        **_regularisation(read, "resid_pdrop", "attn_pdrop"),
+        "tied_embeddings": read.boolean("tie_word_embeddings", False),
+    }
+
+
+def read_mpt(read: ConfigReader) -> Shape:
+    """The shape that transformers' `MptConfig` and its model describe: ALiBi, and no bias anywhere."""
+    hidden = read.integer("d_model", "hidden_size", default=2048)
+    attention = ConfigReader(read.mapping("attn_config"))
+    for key, needed in (("alibi", True), ("qk_ln", False), ("prefix_lm", False)):
+        if attention.boolean(key, needed) is not needed:
+            message = f"attn_config.{key} is {str(not needed).lower()}, which transformers' model of MPT lacks too"
+            read.report("attn_config", message, f"set attn_config.{key}: {str(needed).lower()}")
+    dropout = attention.fraction("attn_pdrop")
+    read.problems.extend(attention.problems)
+    return {
+        **gpt_block(bias=False),
+        **_heads(read, hidden, "n_heads", "num_attention_heads", default=16),
+        "norm": "layernorm-no-bias",
+        "vocab": read.integer("vocab_size", default=50368),
+        "hidden": hidden,
+        "ffn": 4 * hidden,
+        "layers": read.integer("n_layers", "num_hidden_layers", default=24, high=MOST_LAYERS),
+        "max_positions": read_positions(read, 2048, "max_seq_len", "max_position_embeddings"),
+        "position_embedding": "alibi",
+        "norm_epsilon": read.positive("layer_norm_epsilon", default=1e-5),
+        **_regularisation(read, "resid_pdrop", "attn_pdrop"),
+        "attention_dropout": dropout,
+        "extras": ("clipped queries, keys and values",) if attention.has("clip_qkv") else (),
+    }
+
+
 CLASSIC: Final[Mapping[str, Callable[[ConfigReader], Shape]]] = {
     "bert": read_bert,
     "bloom": read_bloom,
     "falcon": read_falcon,
     "gpt2": read_gpt2,
+    "gpt_bigcode": read_gpt_bigcode,
+    "gptj": read_gptj,
+    "mpt": read_mpt,
     "opt": read_opt,
 }

@@ -10,7 +10,9 @@ from ..catalog.records import Model
 from .hf_classic import CLASSIC
 from .hf_dense import DENSE
 from .hf_moe import MOE, latent_attention, read_top_k
+from .hf_nested import is_multimodal, language_model, reader_of
 from .hf_reader import ConfigReader, Problem
+from .hf_refused import more_predictions, refuse_costly_keys, unknown
 from .hf_shape import LONG, Shape, gpt_block, read_head_dim, read_kv_heads, read_rotary
 from .wording import show
 
@@ -40,20 +42,29 @@ def model_from_config(config: Mapping[str, object], *, name: str, source: str) -
     Without `model_type` it is an inline model: Llama-like or GPT-like, as `gated_mlp` and `position_embedding` say.
     Raises `ConfigError` with every problem at once.
     """
-    read = ConfigReader(config)
-    family, shape = _read_family(read) if "model_type" in config else _read_inline(read)
+    inner, notes = language_model(config)
+    read = ConfigReader(inner)
+    named = "model_type" in inner
+    family, shape = _read_family(read) if named else _read_inline(read)
+    if not named or shape:
+        refuse_costly_keys(read, f"model_type {family}" if named else "an inline model")
     if read.problems:
         raise ConfigError(tuple(dict.fromkeys(read.problems)))
-    return Model(name=name, family=family, source=source, **shape)
+    return Model(name=name, family=family, source=source, notes=(*notes, *more_predictions(read)), **shape)
 
 
 def _read_family(read: ConfigReader) -> tuple[str, Shape]:
     family = read.config["model_type"]
-    if isinstance(family, str) and family in FAMILIES:
-        return family, FAMILIES[family](read)
-    nearest = closest(family, FAMILIES) if isinstance(family, str) else None
-    hint = f"did you mean {nearest}?" if nearest else f"use one of {', '.join(FAMILIES)}"
-    read.report("model_type", f"unknown model_type {show(family)}", hint)
+    known = ", ".join(FAMILIES)
+    if not isinstance(family, str):
+        read.report("model_type", f"unknown model_type {show(family)}", f"use one of {known}")
+    elif reader_of(family) in FAMILIES:
+        return family, FAMILIES[reader_of(family)](read)
+    elif is_multimodal(read):
+        message = f"{family} is a multimodal model, and its config has no text_config"
+        read.report("model_type", message, "use its config.json as published")
+    else:
+        read.report(*unknown(read, family, closest(family, FAMILIES), known))
     return "", {}
 
 

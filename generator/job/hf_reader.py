@@ -26,9 +26,11 @@ class ConfigReader:
     def __init__(self, config: Mapping[str, object]) -> None:
         self.config = config
         self.problems: list[Problem] = []
+        self.read: set[str] = set()  #: keys that were asked for, there or not
 
     def has(self, key: str) -> bool:
         """Whether the config has `key` with a value other than null."""
+        self.read.add(key)
         return self.config.get(key) is not None
 
     def report(self, key: str, message: str, hint: str | None = None) -> None:
@@ -103,7 +105,7 @@ class ConfigReader:
     def layer_indices(self, key: str) -> frozenset[int]:
         """A list of integers; null or no key is the empty list."""
         value = self.config.get(key)
-        if value is None:
+        if not self.has(key):
             return frozenset()
         if not isinstance(value, (list, tuple)) or any(isinstance(i, bool) or not isinstance(i, int) for i in value):
             self.report(key, f"{key} is {show(value)}, not a list of layer numbers", f"set {key}: []")
@@ -116,7 +118,8 @@ class ConfigReader:
 
     def _given(self, keys: tuple[str, ...]) -> str | None:
         """The first of `keys` with a value."""
-        return next((key for key in keys if self.has(key)), None)
+        self.read.update(keys)
+        return next((key for key in keys if self.config.get(key) is not None), None)
 
     def _typed(self, keys: tuple[str, ...], kind: type[_Value], default: _Value, what: str, shown: str) -> _Value:
         """The value, if it is a `kind`: `what` it is called, and how the default is `shown`."""

@@ -9,12 +9,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .hf_layers import read_window, windows
 from .hf_reader import ConfigReader
 
 Shape = dict[str, Any]  #: fields of `Model`
 
+_EPSILON_KEYS = ("rms_norm_eps", "layer_norm_eps", "norm_eps", "norm_epsilon", "layer_norm_epsilon")
 _ROTARY_KEYS = ("rope_theta", "rotary_emb_base", "partial_rotary_factor", "rotary_pct")
 
+MOST_LAYERS = 100_000  #: as the job's schema has it
 LONG = 2**30  #: positions need no table, so only absurd values are refused
 
 
@@ -72,6 +75,7 @@ class LlamaLike:
     kv_heads: int | None  #: None: as many as heads
     positions: int
     head_dim: int | None = None  #: None: hidden over heads
+    rounds_heads: bool = False  #: hidden over heads is rounded down where it isn't whole
     activation: str = "silu"
     tied: bool = False
     rotary_base: float = 10000.0
@@ -81,24 +85,27 @@ class LlamaLike:
     mlp_bias: bool | None = None
     window: int | None = None  #: of `sliding_window`
     has_window: bool = False
+    every: int | None = None  #: which layers have no window: every how many-th, of `sliding_window_pattern`
     dropout: str | None = None  #: the key
     fixed: Shape = field(default_factory=dict)  #: what the model's code decides, whatever the config says
     more: Callable[[ConfigReader, Shape], Shape] = lambda read, shape: {}  #: keys that no other class has
 
     def __call__(self, read: ConfigReader) -> Shape:
         """The shape that a config of this class describes."""
-        shape = {**self._widths(read), **self._block(read), **self.fixed}
+        widths = self._widths(read)
+        shape = {**widths, **self._block(read), **self._windows(read, widths["layers"]), **self.fixed}
         return {**shape, **self.more(read, shape)}
 
     def _widths(self, read: ConfigReader) -> Shape:
         hidden = read.integer("hidden_size", default=self.hidden)
         heads = read.integer("num_attention_heads", default=self.heads)
-        own = read.integer("head_dim", default=self.head_dim) if self.head_dim else None
+        default = max(1, hidden // heads) if self.rounds_heads else self.head_dim
+        own = read.integer("head_dim", default=default) if default else None
         return {
             "vocab": read.integer("vocab_size", default=self.vocab),
             "hidden": hidden,
             "ffn": read.integer("intermediate_size", default=self.ffn),
-            "layers": read.integer("num_hidden_layers", default=self.layers),
+            "layers": read.integer("num_hidden_layers", default=self.layers, high=MOST_LAYERS),
             "heads": heads,
             "kv_heads": read_kv_heads(read, heads, self.kv_heads),
             "head_dim": own or read_head_dim(read, hidden, heads),
@@ -112,7 +119,7 @@ class LlamaLike:
             "tied_embeddings": read.boolean("tie_word_embeddings", self.tied),
             "position_embedding": "rotary",
             **read_rotary(read, self.rotary_base, self.rotary_fraction),
-            "norm_epsilon": read.positive("rms_norm_eps", "layer_norm_eps", default=self.epsilon),
+            "norm_epsilon": read.positive(*_EPSILON_KEYS, default=self.epsilon),
             "attention_dropout": read.fraction("attention_dropout"),
         }
         if self.attention_bias is not None:  # of the query, key, value and output projections
@@ -121,11 +128,15 @@ class LlamaLike:
             block["mlp_bias"] = read.boolean("mlp_bias", self.mlp_bias)
         if self.dropout is not None:
             block["dropout"] = read.fraction(self.dropout)
-        if self.has_window:  # null in the file means none
-            block["sliding_window"] = self.window
-            if "sliding_window" in read.config:
-                block["sliding_window"] = read.optional_integer("sliding_window", high=LONG)
         return block
+
+    def _windows(self, read: ConfigReader, layers: int) -> Shape:
+        if not self.has_window:
+            return windows(read, layers, None)
+        every = self.every
+        if every is not None and not read.has("layer_types"):
+            every = read.integer("sliding_window_pattern", "_sliding_window_pattern", default=every)
+        return windows(read, layers, read_window(read, self.window), every)
 
 
 def read_rotary(read: ConfigReader, base: float = 10000.0, fraction: float = 1.0) -> Shape:

@@ -16,6 +16,9 @@ from .text import UnreadableText, text_of
 
 PATH: Final = "<flags>"
 
+#: Keys that a preset's name stands for: setting a part makes `{preset: name}` of the name.
+_PRESETS: Final = frozenset({("cluster",)})
+
 _Value = TypeVar("_Value")
 
 # Keys that say the same thing: setting one takes the others of its set out of the file.
@@ -42,13 +45,16 @@ def apply_overrides(source: Source, overrides: Mapping[str, object]) -> Source:
 
     Raises `UnreadableText` for a value that YAML couldn't hold.
 
-    Text is read as `parse_value` does unless the key takes text. `None` (`null` in text) takes the key out of the file.
+    Whole mappings come before their parts. Text is read as `parse_value` does unless the key takes text. `None`
+    (`null` in text) takes the key out of the file.
     """
     data = copy.deepcopy(source.data) if isinstance(source.data, dict) else source.data
     locations, keys, texts = dict(source.locations), dict(source.keys), dict(source.texts)
     findings = list(source.findings)
-    paths = [tuple(name.split(".")) for name in overrides]
-    for path, value in zip(paths, overrides.values(), strict=True):
+    values = {tuple(name.split(".")): value for name, value in overrides.items()}
+    paths = sorted(values, key=len)
+    for path in paths:
+        value = values[path]
         pointer = "".join(f"/{escape(part)}" for part in path)
         where = Location(path=PATH, pointer=pointer)
         for other in {other for group in _ALTERNATIVES if path in group for other in group} - set(paths):
@@ -94,6 +100,8 @@ def _set(data: object, path: tuple[str, ...], value: object) -> str | None:
     inner: dict[str, object] = data
     for depth, part in enumerate(path[:-1], start=1):
         step = inner.get(part)
+        if isinstance(step, str) and path[:depth] in _PRESETS:
+            step = inner[part] = {"preset": step}
         if step is None:
             step = inner[part] = {}
         if not isinstance(step, dict):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Final
 
-_SUFFIXES: Final = {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
+_SUFFIXES: Final = "kmbt"  #: the first to the fourth power
 
 
 def read_tokens(value: int | float | str) -> int:
@@ -13,14 +13,27 @@ def read_tokens(value: int | float | str) -> int:
 
     Raises `ValueError` when it is no integer of at least 1.
     """
-    if isinstance(value, str):
-        text = value.strip().lower()
-        exact = Fraction(text.rstrip("kmbt").strip()) * _SUFFIXES.get(text[-1:], 1)
-    else:
-        exact = Fraction(value)
+    exact = _number(value, thousand=1000)
     if exact.denominator != 1 or exact < 1:
         raise ValueError(f"{value} is not an integer number of tokens, at least 1")
     return int(exact)
+
+
+def read_batch_tokens(value: int | float | str, length: int) -> int:
+    """Tokens of a batch of sequences of `length`: as `read_tokens`, unless only powers of 1,024 make whole sequences.
+
+    Batches are powers of two more often than not: with sequences of 2,048 tokens, `4M` is 4,194,304.
+    """
+    tokens, binary = read_tokens(value), _number(value, thousand=1024)
+    return int(binary) if tokens % length and binary % length == 0 else tokens
+
+
+def _number(value: int | float | str, thousand: int) -> Fraction:
+    if not isinstance(value, str):
+        return Fraction(value)
+    text = value.strip().lower()
+    factor: int = thousand ** (_SUFFIXES.find(text[-1:]) + 1)
+    return Fraction(text.rstrip(_SUFFIXES).strip()) * factor
 
 
 def read_time_limit(value: int | float | str) -> int:

@@ -31,6 +31,16 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lora:
+    """Low-rank adapters, which are trained in place of the model's own weights."""
+
+    rank: int
+    modules: str = "all-linear"  #: all-linear | attention: which products have adapters
+    alpha: int | None = None  #: the adapters' product is scaled by alpha / rank
+    quantized_base: bool = False  #: frozen weights in 4 bits (QLoRA)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
     """What is trained on, in sequences and tokens."""
 
@@ -39,7 +49,7 @@ class Training:
     precision: str  #: fp32 | fp16 | bf16 | fp8
     optimizer: str  #: adamw | adam | lamb | sgd
     attention: str  #: flash | unfused
-    duration_tokens: float | None
+    duration_tokens: float | None  #: with the spec's global batch, where the spec says steps
     learning_rate: float
     weight_decay: float
     gradient_clipping: float
@@ -47,8 +57,14 @@ class Training:
     kernels: str | None = None  #: eager | fused (normalisation, activation; Liger's with Hugging Face)
     cross_entropy: str | None = None  #: unfused | fused | chunked (the logits are never whole)
     gradient_dtype: str | None = None  #: fp32 | same (as the weights): what gradients are summed in
-    moment_dtype: str | None = None  #: fp32 | same (as the weights): what the optimizer's moments are kept in
+    moment_dtype: str | None = None  #: fp32 | bf16 | fp16 | fp8 | same (as the weights): the optimizer's moments
+    master_dtype: str | None = None  #: fp32 | fp16: the optimizer's own copy of the weights
+    fp8_parameters: bool = False  #: weights of linear layers are kept in fp8 alone
+    lora: Lora | None = None  #: low-rank adapters are trained; None: all weights are
     bucket_elements: int | None = None  #: of ZeRO's reduce and all-gather buckets
+    quantized_weights: bool = False  #: ZeRO++: parameters are gathered in 8 bits (qwZ)
+    quantized_gradients: bool = False  #: ZeRO++: gradients are reduced in 4 bits (qgZ)
+    duration_steps: int | None = None  #: where the spec gives the duration so
 
     @property
     def tokens_per_step(self) -> int:

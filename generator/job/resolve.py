@@ -10,8 +10,8 @@ from ..catalog import Accelerator, Model
 from ..findings import Finding, Location, Severity
 from .codes import MISSING_KEY, PARTIAL_SEQUENCES, WRONG_VALUE, error
 from .framework import Framework, Frameworks
-from .quantities import read_time_limit, read_tokens
-from .records import Calibration, Cluster, Job, Launch, Origin, Pins, Training
+from .quantities import read_batch_tokens, read_time_limit, read_tokens
+from .records import Calibration, Cluster, Job, Launch, Lora, Origin, Pins, Training
 from .resolve_calibration import resolve_calibration
 from .resolve_cluster import resolve_cluster
 from .resolve_model import resolve_model
@@ -23,6 +23,9 @@ DEFAULT_SEQUENCE_LENGTH: Final = 4096
 #: refuses fewer of the runs that ran: `python -m benchmarks.headroom` prints the trade-off.
 DEFAULT_HEADROOM: Final = 0.05
 DEFAULT_FRAMEWORK: Final = "megatron-deepspeed"
+
+#: Keys of `training` that are the framework's to choose where they are left out.
+_AS_THE_FRAMEWORK: Final = ("kernels", "cross_entropy", "gradient_dtype", "moment_dtype", "master_dtype")
 
 Data = Mapping[str, Any]
 _Fact = TypeVar("_Fact")
@@ -80,7 +83,7 @@ def _check_training(source: Source, data: Data, model: Model | None, broken: tup
         yield from problems
         if not problems and ("sequence_length" in training or model is not None):
             where = source.locate(f"{batch}/tokens")
-            yield from _check_sequences(where, read_tokens(tokens), _sequence_length(training, model))
+            yield from _check_sequences(where, tokens, _sequence_length(training, model))
 
 
 def _check_tokens(source: Source, pointer: str, value: int | float | str, example: str) -> Iterator[Finding]:
@@ -90,12 +93,17 @@ def _check_tokens(source: Source, pointer: str, value: int | float | str, exampl
         yield error(WRONG_VALUE, source.locate(pointer), str(problem), f"write a value such as `tokens: {example}`")
 
 
-def _check_sequences(where: Location, tokens: int, length: int) -> Iterator[Finding]:
+def _check_sequences(where: Location, written: int | float | str, length: int) -> Iterator[Finding]:
+    tokens, decimal = read_batch_tokens(written, length), read_tokens(written)
     below = tokens // length
     choices = [f"tokens: {n * length} ({n} sequence{'s' if n > 1 else ''})" for n in (below, below + 1) if n]
     if tokens % length:
         message = f"{tokens} tokens are {tokens / length:.2f} sequences of {length} tokens"
         yield error(PARTIAL_SEQUENCES, where, message, f"use {' or '.join(choices)}")
+    elif tokens != decimal:
+        message = f"`tokens: {written}` is read as {tokens}, {below} sequences of {length} tokens;"
+        message += f" {decimal} would be {decimal / length:.2f}"
+        yield PARTIAL_SEQUENCES.at(where, message, f"write `tokens: {tokens}`", Severity.NOTE)
 
 
 def _check_choices(source: Source, data: Data, broken: tuple[str, ...], frameworks: Frameworks) -> Iterator[Finding]:
@@ -147,7 +155,7 @@ def _job(source: Source, data: Data, model: Model, cluster: Cluster, frameworks:
 def _training(training: Data, model: Model, accelerator: Accelerator) -> Training:
     length = _sequence_length(training, model)
     batch = training["global_batch"]
-    sequences = read_tokens(batch["tokens"]) // length if isinstance(batch, Mapping) else int(batch)
+    sequences = read_batch_tokens(batch["tokens"], length) // length if isinstance(batch, Mapping) else int(batch)
     precision = next((name for name in ("bf16", "fp16") if accelerator.supports(name)), "fp32")
     return Training(
         sequence_length=length,
@@ -156,10 +164,15 @@ def _training(training: Data, model: Model, accelerator: Accelerator) -> Trainin
         optimizer=training.get("optimizer", "adamw"),
         attention=training.get("attention", "unfused" if accelerator.generation == "volta" else "flash"),
         duration_tokens=_duration_tokens(training.get("duration", {}), length, sequences),
+        duration_steps=_whole(training.get("duration", {}).get("steps")),
         learning_rate=float(training.get("learning_rate", 1e-4)),
         weight_decay=float(training.get("weight_decay", 0.1)),
         gradient_clipping=float(training.get("gradient_clipping", 1.0)),
-        **{key: training.get(key) for key in ("kernels", "cross_entropy", "gradient_dtype")},
+        fp8_parameters=training.get("fp8_parameters", False),
+        lora=Lora(**{key: _whole(value) for key, value in training["lora"].items()}) if "lora" in training else None,
+        **{key: training.get(key) for key in _AS_THE_FRAMEWORK},
+        quantized_weights=bool(training.get("quantized_weights")),
+        quantized_gradients=bool(training.get("quantized_gradients")),
     )
 
 

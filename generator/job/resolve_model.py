@@ -6,12 +6,13 @@ import difflib
 import json
 import os
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from ..catalog import Model, find_model, load_catalog
 from ..findings import Finding
-from .codes import UNKNOWN_KEY, UNUSABLE_MODEL, error, warning
+from .codes import LEFT_OUT, UNKNOWN_KEY, UNUSABLE_MODEL, error, warning
 from .hf_config import ConfigError, model_from_config
 from .overrides import PATH as FLAGS
 from .resolve_cluster import unknown_name
@@ -20,6 +21,7 @@ from .source import Source, escape
 from .text import UnreadableText, read_path
 from .wording import show
 
+_MOST_FOLDERS: Final = 1000  # that are looked into
 _SLIP: Final = 0.9  # likeness of keys that differ by a letter or two; `hidden_dropout_prob` is another key
 
 Resolved = tuple[Model | None, tuple[Finding, ...]]
@@ -37,6 +39,8 @@ def resolve_model(source: Source, value: str | Mapping[str, object]) -> Resolved
     if path is None:
         presets = load_catalog().models
         return None, (unknown_name(source, "/model", value, "model", presets, ", and no such config.json"),)
+    if path.is_dir():
+        return None, (_without_config(source, value, path),)
     return _from_file(source, value, path)
 
 
@@ -54,19 +58,30 @@ def check_model_keys(source: Source) -> Iterator[Finding]:
 
 
 def _config_path(source: Source, value: str) -> Path | None:
-    """The file that `value` names; a folder stands for its config.json."""
+    """The file that `value` names; a folder stands for its config.json, and for itself if it has none."""
     is_json = value.lower().endswith(".json")
-    if not is_json and "/" not in value and os.sep not in value:
-        return None
     # A spec's own path starts at the spec, a flag's where the command runs.
     folder = None if source.locate("/model").path == FLAGS else source.folder
     path = (folder or Path()) / value
     try:
         if path.is_dir():
-            path = path / "config.json"
-        return path if is_json or path.exists() else None
+            inside = path / "config.json"
+            return inside if inside.exists() else path
+        return path if is_json or (path.exists() and _is_path(value)) else None
     except (OSError, ValueError):  # a name too long, or not one for this system
         return None
+
+
+def _is_path(value: str) -> bool:
+    """Whether a name can only be that of a file: a model is never called so."""
+    return "/" in value or os.sep in value
+
+
+def _without_config(source: Source, value: str, folder: Path) -> Finding:
+    """That a folder isn't a model's, with the folders in it that are."""
+    found = sorted(inner.parent.name for inner in islice(folder.glob("*/config.json"), _MOST_FOLDERS))
+    near = f"use {value.rstrip('/')}/{found[0]}" if found else "give the folder that holds the model's config.json"
+    return error(UNUSABLE_MODEL, source.locate("/model"), f"the folder {show(value)} has no config.json", near)
 
 
 def _from_file(source: Source, value: str, path: Path) -> Resolved:
@@ -92,8 +107,10 @@ def _build(
     source: Source, config: Mapping[str, object], *, name: str, origin: str | None, file: str | None = None
 ) -> Resolved:
     """The model of a config. `file` says where the config is when it is not inline."""
+    where = source.locate("/model")
     try:
-        return model_from_config(config, name=name, source=origin or "the job spec"), ()
+        model = model_from_config(config, name=name, source=origin or "the job spec")
+        return model, tuple(warning(LEFT_OUT, where, f"{name}: {note}", None) for note in model.notes)
     except ConfigError as problem:
         prefix = f"{file}: " if file else ""
         return None, tuple(

@@ -105,7 +105,8 @@ def _unknown_keys(source: Source, pointer: str, problem: Any) -> Iterator[Findin
 
 
 def _key_hint(key: str, known: tuple[str, ...]) -> str:
-    near, home = closest(key, known), _sections().get(key)
+    begun = [name for name in known if name.startswith(f"{key}_")]
+    near, home = begun[0] if len(begun) == 1 else closest(key, known), _sections().get(key)
     if home is not None:
         return f"write it under `{home}`"
     return f"did you mean `{near}`?" if near else f"use one of {', '.join(known)}"
@@ -136,6 +137,8 @@ def _missing_key(source: Source, pointer: str, problem: Any) -> Finding:
     # jsonschema reports one missing key at a time, and names it only in its message.
     key = next(name for name in problem.validator_value if problem.message.startswith(repr(name)))
     hint = f"add `{key}: {_example(problem.schema['properties'][key])}`"
+    if (pointer, key) == ("/cluster", "accelerator"):
+        hint += f", or `preset: {_example(load_schema()['properties']['cluster'])}`"
     empty = source.keys.get(f"{pointer}/{key}")  # there, but without a value
     message = f"`{dotted(f'{pointer}/{key}')}` is {'empty' if empty else 'missing'}"
     return error(codes.MISSING_KEY, empty or source.locate(pointer), message, hint)

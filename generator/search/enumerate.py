@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
@@ -19,6 +20,7 @@ from ..estimate.layout import DEFAULTS, FIELDS, LayoutLike, Layouts, Offload, Re
 from ..findings import Severity
 from ..job.records import Job
 from ..rule import Rule
+from ..rules.layout.context_heads import exchanges_heads_only
 from ..rules.layout.pins import pinned_values
 from ..rules.numbers import divisors
 from ..rules.run import binding_rules
@@ -48,11 +50,16 @@ def _expert_cuts(job: Job, tensor: int) -> Sequence[int]:
     return sorted({1, tensor}) if job.framework.runs("Megatron-LM") else (tensor,)
 
 
+@lru_cache(maxsize=64)
+def _divisors(number: int) -> Column:
+    return np.array(divisors(number), np.int64)
+
+
 def _micro_batches(job: Job, data: int) -> Column:
     batch = job.training.global_batch
     if batch % data:
         return np.zeros(0, np.int64)
-    sizes = np.array(divisors(batch), np.int64)
+    sizes = _divisors(batch)
     accumulation = job.pins.gradient_accumulation
     fitting = (batch // data) % sizes == 0
     if accumulation is not None:
@@ -67,6 +74,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("sequence_parallel", None, lambda job, _: (0, 1)),
     Variable("expert", None, lambda job, _: divisors(job.model.experts) if job.model.is_moe else (1,)),
     Variable("expert_tensor", "tensor", _expert_cuts),
+    Variable("context_heads", "context", lambda job, context: (context if exchanges_heads_only(job) else 1,)),
     Variable("offload", None, lambda job, _: tuple(o.value for o in Offload)),
     Variable("recompute", None, lambda job, _: tuple(r.value for r in Recompute)),
     Variable("virtual_pipeline", "pipeline", _chunk_counts),
@@ -169,9 +177,10 @@ class Enumeration:
         table = _Table({"_left": np.array([len(world.sizes) - 1])}, np.ones(1, np.int64))
         for name in FACTORS:
             rows, chosen, left = world.values(name, table.columns["_left"])
-            before = table.weight[rows] * world.weights[name][chosen]  # of this row, for each division of what is left
-            columns = {**table.take(rows).columns, name: world.sizes[chosen], "_left": left}
-            table = self._judged(_Table(columns, before * world.divisions(name, left)), name)
+            weight = table.weight[rows] * world.weights[name][chosen]  # for each division of what is left
+            table = self._judged(
+                table, rows, {name: world.sizes[chosen], "_left": left}, weight * world.divisions(name, left)
+            )
             table.weight = table.weight // world.divisions(name, table.columns["_left"])
         order = np.lexsort([table.columns[name] for name in ("context", "pipeline", "tensor")])
         del table.columns["_left"]
@@ -184,38 +193,37 @@ class Enumeration:
             return
         name, depends, _ = variables[0]
         domain = self._domains[name]
-        counts = domain.sizes[domain.number(table, depends)]
-        for piece in _pieces(counts):
-            grown = self._judged(self._crossed(table.take(piece), variables[0], domain), name)
+        number = domain.number(table, depends)
+        for piece in _pieces(domain.sizes[number]):
+            grown = self._crossed(table.take(piece), name, domain, number[piece])
             if len(grown):
                 yield from self._grown(grown, variables[1:])
 
-    def _crossed(self, table: _Table, variable: Variable, domain: _Domain) -> _Table:
-        """Every row with every value of one variable."""
-        number = domain.number(table, variable.depends)
+    def _crossed(self, table: _Table, name: str, domain: _Domain, number: Column) -> _Table:
+        """Every row with every value of one variable that breaks no rule."""
         counts = domain.sizes[number]
-        offset = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         rows = np.repeat(np.arange(len(table)), counts)
-        grown = table.take(rows)
-        grown.columns[variable.name] = domain.flat[domain.starts[number][rows] + offset]
-        grown.weight = grown.weight // counts[rows]
-        if variable.name == "micro_batch":
-            replicas = grown.columns["data"] * grown.columns["micro_batch"]
-            grown.columns["gradient_accumulation"] = self.job.training.global_batch // replicas
-        return grown
+        offset = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+        new = {name: domain.flat[domain.starts[number][rows] + offset]}
+        if name == "micro_batch":
+            replicas = table.columns["data"][rows] * new[name]
+            new["gradient_accumulation"] = self.job.training.global_batch // replicas
+        return self._judged(table, rows, new, (table.weight // np.maximum(counts, 1))[rows])
 
-    def _judged(self, table: _Table, stage: str) -> _Table:
-        """The rows that break none of the rules that can be applied from this stage on."""
-        for rule in self._rules.get(stage, ()):
-            partial = cast(
-                LayoutLike, SimpleNamespace(**{name: self._column(table, name) for name in rule.columns.reads})
-            )
-            holds = np.broadcast_to(np.asarray(rule.columns.holds(self.job, partial), np.bool_), table.weight.shape)
-            removed = int(table.weight[~holds].sum())
+    def _judged(self, table: _Table, rows: Column, new: Mapping[str, Column], weight: Column) -> _Table:
+        """These rows of a table with new columns, but for those that break a rule that can be applied now."""
+        legal = np.ones(len(rows), np.bool_)
+        for rule in self._rules.get(next(iter(new)), ()):
+            read = {name: new[name] if name in new else self._column(table, name)[rows] for name in rule.columns.reads}
+            holds = rule.columns.holds(self.job, cast(LayoutLike, SimpleNamespace(**read)))
+            removed = int(weight[legal & np.logical_not(holds)].sum())
             if removed:
                 self.rejected_by[rule.id] = self.rejected_by.get(rule.id, 0) + removed
-                table = table.take(holds)
-        return table
+                legal &= holds
+        if not legal.all():
+            rows, weight = rows[legal], weight[legal]
+            new = {name: column[legal] for name, column in new.items()}
+        return _Table({**{name: column[rows] for name, column in table.columns.items()}, **new}, weight)
 
 
 def enumerate_legal(job: Job) -> Legal:
@@ -237,8 +245,8 @@ def joined(blocks: Iterable[Layouts]) -> Layouts:
 
 def _by_stage(rules: Iterable[Rule]) -> dict[str, list[Rule]]:
     """The rules that remove layouts, by the variable with which all that they read is known."""
-    order = {name: place for place, name in enumerate(STAGES)} | {"gradient_accumulation": len(STAGES) - 1}
-    order |= dict.fromkeys(DEFAULTS, 0)
+    order = dict.fromkeys(DEFAULTS, 0) | {name: place for place, name in enumerate(STAGES)}
+    order["gradient_accumulation"] = len(STAGES) - 1
     stages: dict[str, list[Rule]] = {}
     for rule in rules:
         if rule.severity is Severity.ERROR:

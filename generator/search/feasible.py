@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..estimate.layout import Layout, Layouts
+from ..estimate.layout import Layout, Layouts, Offload, Recompute
 from ..estimate.ledgers import Memory
 from ..estimate.memory import memory
 from ..estimate.step_time import step_time, throughput
@@ -17,7 +17,7 @@ from ..estimate.uncertainty import required_band, uncertainty
 from ..job.records import Job
 from ..rules.registry import FIT_RULES
 from ..rules.run import check_fit, check_layout
-from .enumerate import Enumeration, joined
+from .enumerate import STAGES, Enumeration, joined
 from .plan import Plan, by_count
 from .rank import Floats
 
@@ -25,6 +25,8 @@ from .rank import Floats
 _CHUNK_ROWS = 16384
 
 
+#: Odd numbers without a pattern: rows that differ have different sums of products with them.
+_HASH = np.array([(2 * n + 1) * 0x9E3779B97F4A7C15 % 2**63 for n in range(1, 32)], np.int64)
 #: The communication that details of a layout, which the enumeration leaves alone, can hide.
 SAVABLE = ("tensor_s", "context_s", "expert_s", "data_s")
 
@@ -60,6 +62,8 @@ class Feasible(Estimates):
 
     considered: int
     rejected_by: Mapping[str, int]
+    legal: int  #: layouts that break no rule
+    fitting: int  #: of these, those that fit; some that only trade time for memory that is there aren't estimated
     nearest: Layout | None  #: the legal layout that comes closest to fitting; `None` when no layout is legal
 
     def extended(self, more: Estimates) -> Feasible:
@@ -69,26 +73,73 @@ class Feasible(Estimates):
 
 def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
     """All layouts that break no rule, but for the rules `without`, and fit, with step time and memory demand."""
-    legal = Enumeration(job, without=without)
-    fitting: dict[str, int] = {}
+    legal, count, fitted = Enumeration(job, without=without), 0, 0
+    removed: dict[str, int] = {}
     kept: list[Estimates] = []
     nearest: tuple[tuple[float, float], Layout] | None = None
     for rows in _chunks(legal):
-        ledger = memory(job, rows)
-        fits = _fit(job, rows, ledger, fitting)
-        tighter, other = _demand(job, ledger)
-        least = int(np.lexsort((other, tighter))[0])
-        demand = (float(tighter[least]), float(other[least]))
-        if nearest is None or demand < nearest[0]:
-            nearest = (demand, rows[least])
-        if fits.any():
-            kept.append(estimates(job, rows.take(fits), ledger.required_bytes[fits]))
+        promising, least = _promising(job, rows, removed)
+        count += len(rows)
+        if nearest is None or least[0] < nearest[0]:
+            nearest = least
+        if len(promising):
+            ledger = memory(job, promising)
+            fits = _fit(job, promising, ledger, removed)
+            fitted += int(fits.sum())
+            fits &= ~_dominated(promising, fits, ledger)
+            if fits.any():
+                kept.append(estimates(job, promising.take(fits), ledger.required_bytes[fits]))
     return Feasible(
         **_joined(kept),
         considered=legal.considered,
-        rejected_by=by_count({**legal.rejected_by, **fitting}),
+        rejected_by=by_count({**legal.rejected_by, **removed}),
+        legal=count,
+        fitting=fitted,
         nearest=nearest[1] if nearest else None,
     )
+
+
+def _dominated(rows: Layouts, fits: NDArray[np.bool_], ledger: Memory) -> NDArray[np.bool_]:
+    """Which rows only give time for memory that there is: they fit as they are without recomputation and offload.
+
+    The smallest of all stays, for who looks for the least memory.
+    """
+    traded = (rows.recompute != Recompute.NONE) | (rows.offload != Offload.NONE)
+    others = [getattr(rows, name) for name in STAGES if name not in ("recompute", "offload")]
+    _, group = np.unique(np.stack(others, axis=1) @ _HASH[: len(others)], return_inverse=True)
+    free = np.zeros(len(rows), np.bool_)
+    free[group[fits & ~traded]] = True
+    dominated: NDArray[np.bool_] = traded & free[group]
+    dominated[np.argmin(np.where(fits, ledger.required_bytes, np.inf))] = False
+    return dominated
+
+
+def has_plan(job: Job) -> tuple[bool, int]:
+    """Whether any layout breaks no rule and fits, and how many were looked at to know."""
+    looked_at = 0
+    for rows in _chunks(Enumeration(job)):
+        looked_at += len(rows)
+        if len(_promising(job, rows, {})[0]):
+            return True, looked_at
+    return False, looked_at
+
+
+def _promising(job: Job, rows: Layouts, removed: dict[str, int]) -> tuple[Layouts, tuple[tuple[float, float], Layout]]:
+    """The rows that may fit, and the nearest of all with its demand; counts the others by rule.
+
+    Rows that differ in the micro-batch alone follow each other, the smallest first. No part of the ledger shrinks as it
+    grows: it multiplies activations, and stages hold as many micro-batches or, once there are fewer, as many sequences.
+    """
+    others = [getattr(rows, name) for name in STAGES if name != "micro_batch"]
+    smallest = np.ones(len(rows), np.bool_)
+    smallest[1:] = np.any([column[1:] != column[:-1] for column in others], axis=0)
+    group = np.cumsum(smallest) - 1
+    first = rows.take(smallest)
+    ledger = memory(job, first)
+    tighter, other = _demand(job, ledger)
+    least = int(np.lexsort((other, tighter))[0])
+    fits = _fit(job, first, ledger, removed, np.bincount(group))
+    return rows.take(fits[group]), ((float(tighter[least]), float(other[least])), first[least])
 
 
 def estimates(job: Job, rows: Layouts, required_bytes: Floats | None = None) -> Estimates:
@@ -140,14 +191,17 @@ def _cut(rows: Layouts) -> Iterator[Layouts]:
         yield rows.take(slice(start, start + _CHUNK_ROWS))
 
 
-def _fit(job: Job, rows: Layouts, ledger: Memory, rejected: dict[str, int]) -> NDArray[np.bool_]:
-    """Which rows fit; counts the others by rule."""
+def _fit(
+    job: Job, rows: Layouts, ledger: Memory, removed: dict[str, int], weight: NDArray[np.int64] | None = None
+) -> NDArray[np.bool_]:
+    """Which rows fit; counts the others by rule, each as often as its weight says."""
     fits = np.ones(len(rows), np.bool_)
     for rule in FIT_RULES:
         holds = np.broadcast_to(np.asarray(rule.columns.holds(job, rows, ledger), np.bool_), fits.shape)
-        removed = int((fits & ~holds).sum())
-        if removed:
-            rejected[rule.id] = rejected.get(rule.id, 0) + removed
+        broken = fits & ~holds
+        if broken.any():
+            count = broken.sum() if weight is None else weight[broken].sum()
+            removed[rule.id] = removed.get(rule.id, 0) + int(count)
         fits &= holds
     return fits
 

@@ -61,19 +61,24 @@ class Plan:
     @property
     def run(self) -> Run | None:
         """How long the plan trains and what it costs; `None` when the job doesn't say how many tokens."""
-        job, tokens = self.job, self.job.training.duration_tokens
-        if tokens is None:
+        job, training = self.job, self.job.training
+        if training.duration_tokens is None:
             return None
-        steps = -(-round(tokens) // job.training.tokens_per_step)
+        steps = training.duration_steps or -(-round(training.duration_tokens) // self.tokens_per_step)
         hours = steps * float(self.step_time.total_s) / 3600
         price = job.cluster.price_per_node_hour
         return Run(
-            tokens=tokens,
+            tokens=steps * self.tokens_per_step if training.duration_steps else training.duration_tokens,
             steps=steps,
             duration_s=hours * 3600,
             gpu_hours=hours * job.gpus,
             cost=None if price is None else hours * price * job.nodes,
         )
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens that the layout trains on in a step; of an estimate, not always those of the job's global batch."""
+        return self.layout.global_batch * self.job.training.sequence_length
 
     @property
     def _batch(self) -> dict[str, int]:
@@ -85,7 +90,7 @@ class Plan:
             "gradient_accumulation": layout.gradient_accumulation,
             "data": layout.data,
             "world": layout.world,
-            "tokens_per_step": layout.global_batch * self.job.training.sequence_length,
+            "tokens_per_step": self.tokens_per_step,
         }
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..estimate.evidence import octaves_beyond
 from ..estimate.layout import LayoutLike, Layouts, Offload, Recompute
-from ..estimate.uncertainty import extrapolated, ordering_band
+from ..estimate.uncertainty import ordering_band, slow_end
 from ..job.records import Job
 
 #: Two estimates closer than this fraction are equal: so far the model can't tell which layout of one job is the faster
@@ -72,6 +72,12 @@ def judged_time(job: Job, layouts: Layouts, total_s: Floats) -> Floats:
     return judged
 
 
+def slow_time(job: Job, layouts: Layouts, judged_s: Floats) -> Floats:
+    """The judged time at the slow end of what is still likely: the further from measured runs, the later."""
+    slow: Floats = judged_s * slow_end(job, layouts, octaves_beyond(job, layouts, len(layouts)))
+    return slow
+
+
 def likely_time(job: Job, layouts: Layouts, total_s: Floats, top: int, *, bold: bool = False) -> Floats:
     """The judged time where that is at the slow end of what is still likely: the further from measured runs, the later.
 
@@ -88,8 +94,7 @@ def likely_time(job: Job, layouts: Layouts, total_s: Floats, top: int, *, bold: 
             1 + TIME_BAND
         ):
             break
-        rows = layouts.take(block)
-        likely[block] = judged[block] * extrapolated(octaves_beyond(job, rows, len(rows)))
+        likely[block] = slow_time(job, layouts.take(block), judged[block])
     return likely
 
 

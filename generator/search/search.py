@@ -9,6 +9,7 @@ import numpy as np
 
 from ..estimate.layout import Layout
 from ..job.records import Job
+from ..rules.layout.context_heads import exchanges_heads_only
 from ..rules.layout.pins import pinned_values
 from .feasible import Feasible, feasible_layouts, make_plan
 from .infeasible import explain_infeasible
@@ -31,14 +32,14 @@ def search(job: Job, *, top: int = 10, bold: bool = False) -> SearchResult | Inf
         return explain_infeasible(job, found)
     rows = ranking(job, found.layouts, found.total_s, found.required_bytes, top, bold=bold)
     elapsed = time.perf_counter() - started
-    why = Reasons(job, found.layouts, found.total_s)
+    why = Reasons(job, found.layouts, found.total_s, bold=bold)
     plans = tuple(make_plan(job, found.layouts[row], why=why.of(row)) for row in rows)
     return SearchResult(
         job=job,
         plans=plans,
         alternatives=_alternatives(job, found, plans[0], why),
         considered=found.considered,
-        feasible=len(found.layouts),
+        feasible=found.fitting,
         rejected_by=found.rejected_by,
         search_s=elapsed,
     )
@@ -65,6 +66,8 @@ def estimate(job: Job) -> Plan:
     pins = pinned_values(job.pins)
     if job.model.is_moe:
         pins.setdefault("expert_tensor", pins.get("tensor", 1))
+    if exchanges_heads_only(job):
+        pins.setdefault("context_heads", pins.get("context", 1))
     ranks = math.prod(pins.get(name, 1) for name in ("tensor", "pipeline", "context"))
     data = pins.get("data", max(job.gpus // ranks, 1))
     batch = job.training.global_batch

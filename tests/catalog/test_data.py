@@ -114,7 +114,7 @@ def test_preset_converts_to_a_model_of_its_name(preset: ModelEntry) -> None:
     model = model_from_config(preset.config, name=preset.name, source=preset.source)
     assert model.name == preset.name
     sizes = [part for part in preset.name.split("-") if part[:1].isdigit() and part[-1:] in "bmt" and "x" not in part]
-    if not sizes:
+    if not sizes or preset.name == "olmo-2-1b":  # its publisher's name for 1.5 billion
         return
     number, unit = float(sizes[-1][:-1]), {"m": 1e6, "b": 1e9, "t": 1e12}[sizes[-1][-1]]
     assert parameter_count(model) == pytest.approx(number * unit, rel=0.3)

@@ -80,7 +80,7 @@ CASES: dict[str, tuple[str | bytes, ExitStatus, tuple[str, ...]]] = {
         ("1,024 GPUs (job.yaml:3:7)", "1,537 (job.yaml:5:17), so it is 1.", "  training.global_batch: 1536"),
     ),
     "tokens that make no whole sequences": (
-        GOOD.replace("1536", "{tokens: 4M}"),
+        GOOD.replace("1536", "{tokens: 4000000}"),
         ExitStatus.FINDINGS,
         ("job.yaml:5:26: error: 4000000 tokens", "of 2048 tokens", "3999744 (1953 sequences) or tokens: 4001792 (1954"),
     ),

@@ -197,11 +197,20 @@ def test_runs_that_say_nothing_are_named(workdir: Path) -> None:
 
 def test_assumed_values_are_reported(workdir: Path) -> None:
     """Keys that neither the runs nor the job give are named with what is taken instead."""
-    (workdir / "few.csv").write_text("step_time_s,recompute,micro_batch\n2.3,,1\n2.4,none,1\n")
+    (workdir / "few.csv").write_text("step_time_s,recompute,micro_batch,zero_stage\n2.3,,1,1\n2.4,none,1,1\n")
     result = run("calibrate", "few.csv", "--job", "job.yaml")
-    assert "zero_stage is not set for 2 of 2 runs; assuming 0" in result.stderr
     assert "recompute is not set for 1 of 2 runs; assuming none" in result.stderr
     assert "micro_batch" not in result.stderr
+
+
+def test_an_unknown_zero_stage_is_asked_for(workdir: Path) -> None:
+    """A run that doesn't say its ZeRO stage is refused with the key to give, unless there is one replica."""
+    (workdir / "few.csv").write_text("gpus,tensor,pipeline,micro_batch,step_time_s\n64,1,1,1,2.3\n")
+    refused = run("calibrate", "few.csv", "--job", "job.yaml")
+    assert refused.exit_code == ExitStatus.FINDINGS
+    assert "few.csv:2: error: neither the run nor its job says which ZeRO stage its 64 replicas had" in refused.stderr
+    assert "add --set layout.zero_stage=N" in refused.stderr
+    assert run("calibrate", "few.csv", "--job", "job.yaml", "--set", "layout.zero_stage=1").exit_code == ExitStatus.OK
 
 
 def test_a_table_can_say_everything() -> None:

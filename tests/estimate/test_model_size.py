@@ -76,6 +76,39 @@ PUBLISHED = {
     "gemma-2-27b": 27_227_128_320,
     "deepseek-v2": 235_741_434_880,
     "gpt-oss-20b": 20_914_757_184,
+    "gemma-3-1b": 999_885_952,
+    "mistral-nemo-12b": 12_247_782_400,
+    "mistral-small-24b": 23_572_403_200,
+    "mistral-large-123b": 122_610_069_504,
+    "minimax-m2": 228_689_748_992,
+    "ernie-4.5-0.3b": 360_748_032,
+    "ernie-4.5-21b-a3b": 21_825_437_888,
+    "olmo-2-1b": 1_484_916_736,
+    "olmo-2-7b": 7_298_617_344,
+    "olmo-2-13b": 13_716_198_400,
+    "olmo-2-32b": 32_234_279_936,
+    "olmo-3-7b": 7_298_011_136,
+    "olmo-3-32b": 32_233_522_176,
+    "olmoe-1b-7b": 6_919_161_856,
+    "phi-4": 14_659_507_200,
+    "smollm3-3b": 3_075_098_624,
+    "seed-oss-36b": 36_151_104_512,
+    "granite-3.3-8b": 8_170_864_640,
+    "hunyuan-a13b": 80_393_183_232,
+    "command-r": 34_980_831_232,
+    "command-r-plus": 103_810_674_688,
+    "command-a": 111_057_580_032,
+    "starcoder2-3b": 3_030_371_328,
+    "starcoder2-7b": 7_173_923_840,
+    "starcoder2-15b": 15_957_889_024,
+    "mpt-7b": 6_649_286_656,
+    # Less what a page counts beside the layers planned: a vision tower and its projection into the language model,
+    "gemma-3-4b": 4_300_079_472 - 416_866_032 - 1152 * (2560 + 1),
+    "gemma-3-12b": 12_187_325_040 - 416_866_032 - 1152 * (3840 + 1),
+    "gemma-3-27b": 27_432_406_640 - 416_866_032 - 1152 * (5376 + 1),
+    # biases that balance the experts, and a layer that predicts a second token with its own tables.
+    "kimi-k2": 1_026_408_232_448 - 60 * 384,
+    "ernie-4.5-300b-a47b": 300_474_051_776 - (2 * 8192 * 9216 + 3 * 8192 * 28672 + 2 * 8192**2 + 4 * 8192),
 }
 
 #: Sizes as their papers round them, in billions.
@@ -104,6 +137,9 @@ ACTIVE = {
     "phi-3.5-moe": 6.6,
     "deepseek-v2": 21.4,
     "deepseek-v3": 37.6,
+    "llama-4-scout": 17.2,
+    "llama-4-maverick": 17.2,
+    "kimi-k2": 32.9,
 }
 
 #: Configs of real and made-up sizes that turn every switch of their family.
@@ -152,6 +188,55 @@ VARIANTS: tuple[Mapping[str, object], ...] = (
     {"model_type": "qwen3", "num_hidden_layers": 3, "attention_bias": True},
     {"model_type": "qwen3_moe", "num_hidden_layers": 4, "mlp_only_layers": [0, 2]},
     {"model_type": "qwen3_moe", "num_hidden_layers": 4, "attention_bias": True, "head_dim": 128},
+    {"model_type": "arcee", "num_hidden_layers": 3, "num_key_value_heads": 8},
+    {"model_type": "arcee", "num_hidden_layers": 3, "attention_bias": True, "mlp_bias": True},
+    {"model_type": "cohere", "num_hidden_layers": 3},
+    {"model_type": "cohere", "num_hidden_layers": 3, "use_qk_norm": True, "num_key_value_heads": 8,
+     "attention_bias": True},
+    {"model_type": "cohere2", "num_hidden_layers": 5, "num_key_value_heads": 8},
+    {"model_type": "dots1", "num_hidden_layers": 4, "n_routed_experts": 16, "num_experts_per_tok": 4,
+     "n_shared_experts": 2, "first_k_dense_replace": 1},
+    {"model_type": "ernie4_5", "num_hidden_layers": 3, "use_bias": True, "tie_word_embeddings": False},
+    {"model_type": "ernie4_5_moe", "num_hidden_layers": 5},
+    {"model_type": "ernie4_5_moe", "num_hidden_layers": 7, "moe_layer_interval": 2, "moe_layer_start_index": 2,
+     "moe_layer_end_index": 5, "use_bias": True, "moe_num_shared_experts": 1, "tie_word_embeddings": False},
+    {"model_type": "exaone4", "num_hidden_layers": 5, "num_key_value_heads": 8},
+    {"model_type": "glm", "num_hidden_layers": 3},
+    {"model_type": "glm4", "num_hidden_layers": 3, "attention_bias": False},
+    {"model_type": "glm4_moe", "num_hidden_layers": 4},
+    {"model_type": "glm4_moe", "num_hidden_layers": 4, "head_dim": 128, "attention_bias": True, "use_qk_norm": True,
+     "first_k_dense_replace": 3, "n_shared_experts": 2},
+    {"model_type": "glm4_moe_lite", "num_hidden_layers": 4},
+    {"model_type": "glm4_moe_lite", "num_hidden_layers": 4, "mlp_layer_types": ["sparse", "dense", "sparse", "dense"]},
+    {"model_type": "gpt_bigcode", "n_layer": 3},
+    {"model_type": "gpt_bigcode", "n_layer": 3, "multi_query": False, "tie_word_embeddings": False},
+    {"model_type": "gptj", "n_layer": 3, "n_inner": 1000, "tie_word_embeddings": True},
+    {"model_type": "granite", "num_hidden_layers": 3, "attention_bias": True, "mlp_bias": True},
+    {"model_type": "granitemoe", "num_hidden_layers": 3},
+    {"model_type": "granitemoeshared", "num_hidden_layers": 3, "shared_intermediate_size": 512},
+    {"model_type": "hunyuan_v1_dense", "num_hidden_layers": 3, "head_dim": 128, "attention_bias": True},
+    {"model_type": "hunyuan_v1_moe", "num_hidden_layers": 3, "num_experts": 4, "moe_topk": [2, 2, 2], "head_dim": 128},
+    {"model_type": "llama4_text", "num_hidden_layers": 5},
+    {"model_type": "llama4_text", "num_hidden_layers": 8, "interleave_moe_layer_step": 2, "use_qk_norm": False,
+     "num_local_experts": 8},
+    {"model_type": "llama4_text", "num_hidden_layers": 5, "moe_layers": [0, 3], "attention_bias": True},
+    {"model_type": "minimax_m2", "num_hidden_layers": 3},
+    {"model_type": "ministral", "num_hidden_layers": 3, "head_dim": 64},
+    {"model_type": "ministral3", "num_hidden_layers": 3},
+    {"model_type": "mpt", "n_layers": 3},
+    {"model_type": "nemotron", "num_hidden_layers": 3, "num_key_value_heads": 8, "attention_bias": True,
+     "mlp_bias": True},
+    {"model_type": "olmo", "num_hidden_layers": 3, "attention_bias": True, "num_key_value_heads": 4},
+    {"model_type": "olmo2", "num_hidden_layers": 3, "num_key_value_heads": 8},
+    {"model_type": "olmo3", "num_hidden_layers": 8, "num_key_value_heads": 8, "attention_bias": True},
+    {"model_type": "olmoe", "num_hidden_layers": 3},
+    {"model_type": "seed_oss", "num_hidden_layers": 3},
+    {"model_type": "seed_oss", "num_hidden_layers": 3, "attention_bias": False, "attention_out_bias": True,
+     "mlp_bias": True},
+    {"model_type": "smollm3", "num_hidden_layers": 5, "attention_bias": True, "mlp_bias": True},
+    {"model_type": "stablelm", "num_hidden_layers": 3, "use_qkv_bias": True, "use_parallel_residual": True},
+    {"model_type": "starcoder2", "num_hidden_layers": 3},
+    {"model_type": "starcoder2", "num_hidden_layers": 3, "use_bias": False, "tie_word_embeddings": False},
 )  # fmt: skip
 
 
@@ -168,7 +253,9 @@ def count_in_transformers(config: Mapping[str, object]) -> int:
         import torch
         from transformers import AutoConfig, AutoModelForCausalLM, BertForPreTraining
 
-        built = AutoConfig.for_model(**config)
+        # Kimi K2 is DeepSeek-V3's code under a name that transformers doesn't know.
+        known = {**config, "model_type": str(config["model_type"]).replace("kimi_k2", "deepseek_v3")}
+        built = AutoConfig.for_model(**known)
         with torch.device("meta"):
             model = BertForPreTraining(built) if built.model_type == "bert" else AutoModelForCausalLM.from_config(built)
     return sum(parameter.numel() for parameter in model.parameters())

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dsgen.catalog import Model
 from dsgen.estimate.model_size import parameter_count
 from dsgen.job.hf_config import FAMILIES, ConfigError, model_from_config
+from dsgen.job.hf_refused import REFUSED
 
 INLINE: dict[str, object] = {
     "hidden_size": 1024,
@@ -257,14 +258,253 @@ def test_published_config_file_is_read_as_it_is(name: str) -> None:
         ({"model_type": "mistral", "sliding_window": None}, None),
         ({"model_type": "mistral", "sliding_window": 1024}, 1024),
         ({"model_type": "mixtral"}, None),
-        ({"model_type": "gemma2", "sliding_window": 4096}, None),
-        ({"model_type": "gpt_oss", "sliding_window": 128}, None),
+        ({"model_type": "exaone4", "sliding_window": None}, None),
         ({"model_type": "qwen2", "sliding_window": 4096, "use_sliding_window": False}, None),
+        ({"model_type": "qwen3_moe", "sliding_window": 4096, "use_sliding_window": True}, 4096),
+        ({"model_type": "dots1"}, None),
     ],
 )
-def test_sliding_window_where_every_layer_is_local(config: dict[str, object], window: int | None) -> None:
-    """A window counts only in families all of whose layers use it."""
-    assert convert(**config).sliding_window == window
+def test_sliding_window_where_every_layer_is_alike(config: dict[str, object], window: int | None) -> None:
+    """A window is that of every layer where no pattern says otherwise, and none where the config switches it off."""
+    model = convert(**config)
+    assert model.sliding_window == window
+    assert model.full_attention_layers == ()
+
+
+@pytest.mark.parametrize(
+    ("config", "full"),
+    [
+        ({"model_type": "gemma2", "num_hidden_layers": 6}, (1, 3, 5)),
+        ({"model_type": "gemma3_text", "num_hidden_layers": 14}, (5, 11)),
+        ({"model_type": "gemma3_text", "num_hidden_layers": 14, "sliding_window_pattern": 4}, (3, 7, 11)),
+        ({"model_type": "gpt_oss", "num_hidden_layers": 4}, (1, 3)),
+        ({"model_type": "olmo3", "num_hidden_layers": 8}, (3, 7)),
+        ({"model_type": "cohere2", "num_hidden_layers": 8}, (3, 7)),
+        ({"model_type": "llama4_text", "num_hidden_layers": 8}, (3, 7)),
+        (
+            {"model_type": "qwen2", "num_hidden_layers": 4, "use_sliding_window": True, "max_window_layers": 3},
+            (0, 1, 2),
+        ),
+        (
+            {
+                "model_type": "gemma3_text",
+                "num_hidden_layers": 3,
+                "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+            },
+            (0, 2),
+        ),
+    ],
+)
+def test_layers_without_the_window_follow_the_pattern(config: dict[str, object], full: tuple[int, ...]) -> None:
+    """Which layers attend to everything is the class's pattern, its key's, or the list's."""
+    model = convert(**config)
+    assert model.sliding_window is not None
+    assert model.full_attention_layers == full
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("family", FAMILIES)
+def test_layer_types_are_those_of_transformers(family: str) -> None:
+    """Local layers of a config that only names its family are the ones that transformers' class makes local."""
+    from transformers import AutoConfig
+
+    if family in ("deepseek_v2", "qwen3_vl_moe_text"):
+        pytest.skip("transformers' defaults are no model")
+    built = AutoConfig.for_model(family)
+    types = getattr(built, "layer_types", None)
+    if types is None or not getattr(built, "sliding_window", getattr(built, "attention_chunk_size", None)):
+        return
+    model = convert(model_type=family)
+    full = tuple(index for index, kind in enumerate(types) if kind == "full_attention")
+    assert (model.full_attention_layers if model.sliding_window else tuple(range(model.layers))) == full
+
+
+@pytest.mark.parametrize(
+    ("config", "dense"),
+    [
+        ({"model_type": "llama4_text", "num_hidden_layers": 6, "interleave_moe_layer_step": 2}, (0, 2, 4)),
+        ({"model_type": "llama4_text", "num_hidden_layers": 6, "moe_layers": [2, 5]}, (0, 1, 3, 4)),
+        ({"model_type": "ernie4_5_moe", "num_hidden_layers": 6, "moe_layer_interval": 2}, (0, 2, 4)),
+        ({"model_type": "deepseek_v3", "num_hidden_layers": 6, "moe_layer_freq": 2}, (0, 1, 2, 3, 5)),
+        ({"model_type": "qwen3_moe", "num_hidden_layers": 4, "mlp_only_layers": [2]}, (2,)),
+    ],
+)
+def test_dense_layers_among_experts_keep_their_places(config: dict[str, object], dense: tuple[int, ...]) -> None:
+    """Dense layers that aren't the model's first are known by their place."""
+    model = convert(**config)
+    assert (model.dense_layers, model.dense_layer_indices) == (len(dense), dense)
+
+
+def test_first_dense_layers_need_no_places() -> None:
+    """DeepSeek's, GLM's and ERNIE's first layers are a number."""
+    for family, count in (("deepseek_v3", 3), ("glm4_moe", 1), ("ernie4_5_moe", 1)):
+        model = convert(model_type=family)
+        assert (model.dense_layers, model.dense_layer_indices) == (count, ())
+
+
+@pytest.mark.parametrize(
+    ("family", "part"),
+    [
+        ("qwen3_next", "linear attention layers (Gated DeltaNet)"),
+        ("nemotron_h", "state-space layers (Mamba)"),
+        ("minimax_text_01", "lightning (linear) attention layers"),
+        ("minimax_m1", "lightning (linear) attention layers"),
+        ("kimi_linear", "linear attention layers (Kimi Delta Attention)"),
+        ("deepseek_v32", "sparse attention with an indexer"),
+        ("nemotron-nas", "attention heads and MLP widths that differ by layer"),
+    ],
+)
+def test_families_that_are_not_modelled_are_refused_by_name(family: str, part: str) -> None:
+    """The message says what is missing, and no relative is suggested."""
+    ((key, message, hint),) = problems(model_type=family, hidden_size=4096)
+    assert (key, message) == ("model_type", f"{family} has {part}, which dsgen doesn't model")
+    assert "did you mean" not in str(hint)
+
+
+def test_no_family_is_both_read_and_refused() -> None:
+    """A family has a reader or a reason."""
+    assert not set(FAMILIES) & set(REFUSED)
+
+
+def test_unknown_family_is_told_from_its_keys() -> None:
+    """What the config of an unknown family has, instead of a name that looks alike."""
+    ((_, message, hint),) = problems(model_type="llama5_hybrid", mamba_d_state=128, kv_lora_rank=512)
+    has = "state-space layers (Mamba), latent attention"
+    assert message == f"unknown model_type 'llama5_hybrid'; its config has {has}"
+    assert "did you mean" not in str(hint)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("mamba_d_state", 128),
+        ("linear_num_value_heads", 32),
+        ("full_attention_interval", 4),
+        ("hybrid_override_pattern", "M-M*"),
+        ("num_experts", 8),
+        ("shared_expert_intermediate_size", 1024),
+        ("kv_lora_rank", 512),
+        ("index_topk", 2048),
+        ("block_configs", [{"attention": {"n_heads_in_group": 8}}]),
+        ("use_qk_norm", True),
+        ("mlp_layer_types", ["dense", "sparse"]),
+    ],
+)
+def test_keys_that_change_the_model_are_never_ignored(key: str, value: object) -> None:
+    """A key that a family's reader doesn't know, and that means other layers, is a problem; switched off it is none."""
+    ((place, message, hint),) = problems(model_type="llama", **{key: value})
+    assert place == key
+    assert "not modelled for model_type llama" in message
+    assert hint == f"remove {key} if the model has none"
+    assert convert(model_type="llama", **{key: None}) == convert(model_type="llama")
+
+
+@pytest.mark.parametrize("key", ["mamba_d_state", "linear_num_value_heads", "index_topk"])
+def test_inline_models_refuse_the_same_keys(key: str) -> None:
+    """An inline model with state-space or linear attention keys is not planned as a transformer."""
+    ((place, message, _),) = problems(**INLINE, **{key: 64})
+    assert place == key
+    assert message.endswith("not modelled for an inline model")
+
+
+def test_layers_of_another_kind_are_refused() -> None:
+    """`layer_types` with linear attention is a problem of that key."""
+    types = ["linear_attention", "full_attention"]
+    ((key, message, _),) = problems(model_type="qwen3", num_hidden_layers=2, layer_types=types)
+    assert key == "layer_types"
+    assert message == "layer_types has 'linear_attention': linear attention layers are not modelled"
+
+
+GEMMA_TEXT = {
+    "model_type": "gemma3_text",
+    "hidden_size": 5376,
+    "intermediate_size": 21504,
+    "num_hidden_layers": 62,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 16,
+    "head_dim": 128,
+    "sliding_window": 1024,
+}
+
+
+def test_multimodal_config_is_its_language_model() -> None:
+    """The text model of Gemma 3 27B is read from `text_config`, and the note says that the rest is left out."""
+    model = convert(model_type="gemma3", text_config=GEMMA_TEXT, vision_config={"hidden_size": 1152})
+    assert model.family == "gemma3_text"
+    assert parameter_count(model) == 27_009_346_304
+    assert model.notes == ("gemma3 is multimodal: its language model alone is planned, as text_config describes it",)
+
+
+def test_multimodal_config_names_no_family_inside() -> None:
+    """A language model without `model_type` is the one that transformers' class holds; a tied head is the outer's."""
+    text = {key: value for key, value in GEMMA_TEXT.items() if key != "model_type"}
+    model = convert(model_type="gemma3", text_config=text, tie_word_embeddings=False)
+    assert (model.family, model.tied_embeddings) == ("gemma3_text", False)
+
+
+def test_old_multimodal_config_is_flat() -> None:
+    """Qwen2-VL's first files have the language model's keys beside `vision_config`."""
+    model = convert(model_type="qwen2_vl", hidden_size=1536, num_attention_heads=12, num_key_value_heads=2)
+    assert (model.family, model.hidden) == ("qwen2_vl_text", 1536)
+    assert "its own keys" in model.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"model_type": "gemma3"}, "gemma3 is a multimodal model, and its config has no text_config"),
+        (
+            {"model_type": "mllama", "text_config": {"model_type": "mllama_text_model"}},
+            "mllama has cross-attention layers to image features, which dsgen doesn't model",
+        ),
+        (
+            {"model_type": "gemma3n", "text_config": {"model_type": "gemma3n_text"}},
+            "gemma3n_text has per-layer embeddings, AltUp and layers that share keys and values, which dsgen doesn't"
+            " model",
+        ),
+        (
+            {"model_type": "qwen3_5", "text_config": {}},
+            "qwen3_5_text has linear attention layers (Gated DeltaNet), which dsgen doesn't model",
+        ),
+        ({"model_type": "new_vl", "text_config": {"hidden_size": 64}}, "unknown model_type 'new_vl'"),
+    ],
+)
+def test_multimodal_models_are_refused_by_name(config: dict[str, object], message: str) -> None:
+    """A language model that isn't modelled is refused as it would be alone."""
+    assert problems(**config)[0][1] == message
+
+
+def test_predictions_beyond_the_next_token_are_left_out() -> None:
+    """DeepSeek-V3's file names a layer for the second token: it isn't counted, and the note says so."""
+    model = convert(model_type="deepseek_v3", num_nextn_predict_layers=1)
+    assert parameter_count(model) == parameter_count(convert(model_type="deepseek_v3"))
+    assert model.notes == ("num_nextn_predict_layers is 1: multi-token prediction is neither counted nor planned",)
+
+
+def test_minimax_m2_is_read_as_published() -> None:
+    """The keys beside the shape that MiniMax M2's file has switch nothing on that isn't modelled."""
+    model = convert(
+        model_type="minimax_m2", attn_type_list=[1] * 62, shared_intermediate_size=0, use_qk_norm=True,
+        qk_norm_type="per_layer", rotary_dim=64, num_mtp_modules=3, mtp_transformer_layers=1, scoring_func="sigmoid",
+    )  # fmt: skip
+    assert parameter_count(model) == 228_689_748_992
+    assert (model.qk_norm, model.rotary_fraction) == ("full", 0.5)
+    assert "num_mtp_modules" in model.notes[0]
+    assert problems(model_type="minimax_m2", attn_type_list=[0, 1])[0][0] == "attn_type_list"
+
+
+def test_kimi_k2_is_deepseek_v3_under_its_own_name() -> None:
+    """Kimi K2's family stays its own."""
+    kimi, deepseek = (convert(model_type=family) for family in ("kimi_k2", "deepseek_v3"))
+    assert (kimi.family, parameter_count(kimi)) == ("kimi_k2", parameter_count(deepseek))
+
+
+def test_parts_without_a_size_are_named() -> None:
+    """Soft caps, factors and scaled embeddings change no size, so they are kept in words."""
+    gemma = convert(model_type="gemma2", final_logit_softcapping=None)
+    assert gemma.extras == ("scaled embeddings", "soft-capped attention scores")
+    assert convert(model_type="granite").extras == ()
+    assert convert(model_type="granite", logits_scaling=8.0).extras == ("factors (logits_scaling)",)
 
 
 def test_qwen_layers_without_experts_are_dense() -> None:
@@ -279,6 +519,7 @@ vocab_size tie_word_embeddings max_position_embeddings num_experts num_local_exp
 num_experts_per_tok moe_intermediate_size n_shared_experts first_k_dense_replace q_lora_rank
 kv_lora_rank qk_nope_head_dim v_head_dim hidden_act attention_dropout gated_mlp position_embedding
 n_embd n_layer n_head n_inner n_positions ffn_dim word_embed_proj_dim enable_bias alibi num_kv_heads
+layer_types no_rope_layers text_config mamba_d_state moe_layers
 multi_query new_decoder_architecture mlp_only_layers decoder_sparse_step model_type attention_bias
 """
 VALUES: st.SearchStrategy[Any] = st.one_of(
@@ -335,7 +576,7 @@ def test_wrong_rotary_and_epsilon_are_problems(config: dict[str, object]) -> Non
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("family", sorted(set(FAMILIES) - {"deepseek_v2"}))  # its class leaves out experts per token
+@pytest.mark.parametrize("family", sorted(set(FAMILIES) - {"deepseek_v2", "dots1"}))  # their classes leave out experts
 def test_rotary_and_epsilon_defaults_are_transformers(family: str) -> None:
     """A config that only names its family has the base, the share and the epsilon of transformers' class."""
     from transformers import AutoConfig
@@ -346,4 +587,4 @@ def test_rotary_and_epsilon_defaults_are_transformers(family: str) -> None:
         assert getattr(bare, name) == getattr(full, name), name
     rope = config.get("rope_parameters") or {}
     if bare.position_embedding == "rotary":
-        assert bare.rotary_base == rope.get("full_attention", rope)["rope_theta"]
+        assert bare.rotary_base == rope.get("full_attention", rope).get("rope_theta", 10000.0)

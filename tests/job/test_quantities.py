@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsgen.job.quantities import read_time_limit, read_tokens
+from dsgen.job.quantities import read_batch_tokens, read_time_limit, read_tokens
 
 
 @pytest.mark.parametrize(
@@ -16,6 +16,25 @@ from dsgen.job.quantities import read_time_limit, read_tokens
 def test_tokens_take_suffixes(value: int | float | str, tokens: int) -> None:
     """K, M, B and T are powers of a thousand."""
     assert read_tokens(value) == tokens
+
+
+@pytest.mark.parametrize(
+    ("value", "length", "tokens"),
+    [
+        ("4M", 2048, 4_194_304),
+        ("4M", 2000, 4_000_000),
+        ("4M", 2500, 4_000_000),
+        ("4M", 3000, 4_000_000),
+        ("512k", 8192, 524_288),
+        ("1.5k", 512, 1536),
+        ("4.1M", 2048, 4_100_000),
+        (4_000_000, 2048, 4_000_000),
+        ("4000000", 2048, 4_000_000),
+    ],
+)
+def test_batches_take_powers_of_two(value: int | str, length: int, tokens: int) -> None:
+    """The suffix of a batch is a power of 1,024 only where that makes whole sequences and a power of 1,000 doesn't."""
+    assert read_batch_tokens(value, length) == tokens
 
 
 @pytest.mark.parametrize("value", ["1.5", "0", "0.0001K", 0, 2.5])

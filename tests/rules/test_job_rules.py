@@ -113,7 +113,7 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         job(MDS, model=MOE),
         job(MDS, model={**MOE, "shared_experts": 2, "dense_layers": 3}),
         "/model",
-        ("2 shared experts and 3 dense first layers",),
+        ("2 shared experts and 3 dense layers",),
         "framework: megatron-lm",
     ),
     "MDS022": (
@@ -157,6 +157,20 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         "/training/optimizer",
         ("lamb", MDS),
         "optimizer: adamw",
+    ),
+    "ZERO087": (
+        job("deepspeed", training={"quantized_weights": True, "precision": "fp16"}),
+        job("megatron-lm", training={"quantized_weights": True, "precision": "fp16"}),
+        "/training/quantized_weights",
+        ("quantized_weights: true", "megatron-lm"),
+        "framework: deepspeed",
+    ),
+    "ZERO088": (
+        job("deepspeed", training={"quantized_weights": True}),
+        job("deepspeed", training={"quantized_weights": True}, deepspeed_version=(0, 19, 5)),
+        "/training/quantized_weights",
+        ("precision: bf16", "DeepSpeed 0.19.5"),
+        "precision: fp16",
     ),
 }
 

@@ -30,6 +30,9 @@ def random_layouts(count: int) -> Layouts:
     draw = np.random.default_rng(20)
     columns: dict[str, Any] = {name: draw.choice(SIZES, count) for name in FIELDS}
     columns["sequence_parallel"] = draw.random(count) < 0.5
+    for name in ("tensor_overlap", "expert_overlap"):
+        columns[name] = draw.random(count) < 0.5
+    columns["recompute_modules"] = draw.integers(1, 128, count)
     columns["zero_stage"] = draw.integers(0, 4, count)
     columns["recompute"] = draw.integers(0, len(Recompute), count)
     columns["offload"] = draw.integers(0, len(Offload), count)
@@ -41,7 +44,7 @@ def value_of(name: str, word: str) -> Any:
     spelled: dict[str, dict[str, Any]] = {
         "recompute": RECOMPUTE,
         "offload": OFFLOAD,
-        "sequence_parallel": {"true": True, "false": False},
+        **{key: {"true": True, "false": False} for key in ("sequence_parallel", "tensor_overlap", "expert_overlap")},
     }
     return spelled[name][word] if name in spelled else int(word)
 

@@ -36,6 +36,9 @@ RUNS_NO_STEPS: Final = _runs("""RUN004: A training log has the duration of its s
 RUNS_OTHER_MODEL: Final = _runs("""RUN005: The job of --job is the one that wrote the log.
     Prevents: The estimate of another model would be fitted to this run.
     Fix: pass --job with the spec of the run that wrote the log""")
+RUNS_ZERO_STAGE: Final = _runs("""RUN007: The ZeRO stage of a run is known, where there are ranks to shard over.
+    Prevents: Constants of the network would be fitted to communication that the run didn't have.
+    Fix: set layout.zero_stage in the spec of --job, with --set, or in a column zero_stage""")
 RUNS_UNUSED: Final = _warning("""RUN006: A run is of the same machine as the others, and close enough to its estimate to
     be of use.
     Prevents: A run of another machine, or in another unit, would change constants that it has no bearing on.

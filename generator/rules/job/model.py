@@ -53,12 +53,12 @@ def megatron_deepspeed_has_attention(job: Job) -> Violations:
 
 @mds_jobs.rule("MDS020", ERROR, "silent", derived("arguments.py of Megatron-DeepSpeed has no option for either"))
 def megatron_deepspeed_has_experts(job: Job) -> Violations:
-    """A MoE model for Megatron-DeepSpeed has neither shared experts nor dense first layers.
+    """A MoE model for Megatron-DeepSpeed has neither shared experts nor dense layers.
 
     Prevents: No error: another model would be trained, with routed experts only in every layer.
     Fix: use framework: megatron-lm"""
     model = job.model
-    extras = {"shared experts": model.shared_experts, "dense first layers": model.dense_layers}
+    extras = {"shared experts": model.shared_experts, "dense layers": model.dense_layers}
     named = " and ".join(f"{count} {name}" for name, count in extras.items() if count)
     if model.is_moe and named:
         message = f"{model.name} has {named}, which {job.says('framework', job.framework)} cannot express"
@@ -95,8 +95,9 @@ def megatron_has_optimizer(job: Job) -> Violations:
 
     Prevents: Megatron stops at start: the optimizer is not one of its choices.
     Fix: set training.optimizer to adamw or sgd, or use framework: deepspeed"""
-    if job.training.optimizer == "lamb":
-        message = f"{job.says('optimizer', 'lamb')} is not available with {job.says('framework', job.framework)}"
+    if job.training.optimizer in ("lamb", "adamw-8bit"):
+        found, framework = job.says("optimizer", job.training.optimizer), job.says("framework", job.framework)
+        message = f"{found} is not available with {framework}"
         hint = f"use {job.says('optimizer', 'adamw')}, or {job.says('framework', 'deepspeed')}"
         yield violation(job, "/training/optimizer", message, hint)
 

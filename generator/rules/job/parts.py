@@ -9,6 +9,7 @@ from ..planned import mds_jobs, megatron_jobs, violation
 from ..sources import derived, megatron_deepspeed
 
 _SILU = ("silu", "swish", "swiglu")
+_PLAIN = ("gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "relu2")
 #: Rotary scalings that Megatron-LM has an option for; latent attention has YaRN of its own.
 _MEGATRON_LM_SCALINGS = ("none", "llama3")
 
@@ -27,12 +28,18 @@ def missing_parts(job: Job) -> tuple[str, ...]:
 def _missing(job: Job, scalings: tuple[str, ...]) -> dict[str, bool]:
     """What neither Megatron has, but for these rotary scalings."""
     model = job.model
+    chunk = model.sliding_window if model.chunked_attention else None
     return {
         f"MLPs gated by {model.activation}": model.gated_mlp and model.activation not in _SILU,
+        f"MLPs with {model.activation}": not model.gated_mlp and model.activation not in _PLAIN,
         f"{model.rotary_scaling} scaling of rotary positions": model.rotary_scaling not in scalings,
         "normalisation of queries and keys over all heads at once": model.qk_norm == "full",
         "attention and MLP side by side": model.norms_per_layer == 1,
-        "normalisation after attention and MLP": model.norms_per_layer > 2,
+        "normalisation after attention and MLP": model.norms_per_layer > 2 or model.norm_after,
+        "normalisation without parameters": model.norm == "none",
+        "normalisation without biases": model.norm == "layernorm-no-bias",
+        "attention in chunks": chunk is not None and chunk < job.training.sequence_length,
+        **dict.fromkeys(model.extras, True),
         "an embedding of another width": model.embedding_width is not None,
     }
 
@@ -42,7 +49,9 @@ def _missing_here(job: Job) -> dict[str, bool]:
     model = job.model
     others = model.output_bias or model.mlp_bias or model.expert_bias
     return {
-        "normalisation of queries and keys": model.qk_norm == "head",
+        "normalisation of queries and keys": model.qk_norm in ("head", "l2"),
+        "layers without positions": bool(model.layers_without_rotary),
+        "clamped activations": model.activation_clamp is not None,
         "attention sinks": model.attention_sinks,
         "query, key and value biases without others": model.qkv_bias and not others,
         "sliding-window attention": model.sliding_window is not None

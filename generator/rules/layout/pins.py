@@ -8,6 +8,7 @@ from typing import Any
 
 from ...estimate.layout import DEFAULTS, Layout, Modules, Offload, Recompute
 from ...job.records import Job, Pins
+from .context_heads import exchanges_heads_only
 from .identities import WORLD_FACTORS
 
 RECOMPUTE = {choice.label: choice for choice in Recompute}
@@ -59,6 +60,8 @@ def known_values(job: Job) -> dict[str, Any]:
     rest = prod(known[name] for name in WORLD_FACTORS if name in known)
     if len(missing) == 1 and job.gpus % rest == 0:
         known[missing[0]] = job.gpus // rest
+    if "context" in known and exchanges_heads_only(job):
+        known.setdefault("context_heads", known["context"])
     return known
 
 

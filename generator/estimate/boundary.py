@@ -1,0 +1,101 @@
+"""Memory alive at the end of a step, when activations are gone: the gradients' reduction, the optimizer's update.
+
+All was read in DeepSpeed 0.19.8 and counted with its engine (tests/estimate/test_deepspeed_memory.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..job.records import Job
+from .layout import LayoutLike, Offload
+from .states import has_flat_gradients, sums_gradients_in_fp32, weight_bytes
+
+_FP32 = 4
+_HALF = 2
+#: Elements that gradients are reduced by outside ZeRO (runtime/engine.py, MEMORY_OPT_ALLREDUCE_SIZE).
+_REDUCED_AT_ONCE = 500_000_000
+#: Elements that stage 3 updates at a time: `sub_group_size`'s default (runtime/zero/config.py).
+_SUB_GROUP = 1_000_000_000
+#: DeepSpeed's releases that surely send ZeRO's buckets for several ranks at once (use_multi_rank_bucket_allreduce).
+_SENDS_COPIES = (0, 13)
+#: torch's own AdamW over lists of tensors: what published runs used, never what we launch.
+_FOREACH_ADAMW = "adamw-foreach"
+#: It holds the square root of the second moments and the denominator, in fp32 (torch 1.13,
+#: torch/optim/adamw.py, _multi_tensor_adamw); its gradients are flattened, then converted.
+_FOREACH = 2 * _FP32 + _HALF + _FP32
+
+
+def reduction_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> Any:
+    """Device bytes of copies that gradients of a rank's `parameters` are reduced in, `d` ranks sharing their states.
+
+    **Source**: runtime/engine.py, `allreduce_bucket`: gradients are copied into one tensor, by half a billion elements.
+    A larger flat gradient of BF16_Optimizer is its own bucket; smaller, it is copied with that of the parameters
+    without weight decay, which a training script of its own may not tell apart. Its fp32 sums are then sent in bf16.
+    ZeRO 2 makes the new micro-batch's share (stage_1_and_2.py, get_flat_partition) before it adds it, but not to fp32
+    sums of 16-bit gradients.
+    """
+    if not job.framework.runs("DeepSpeed engine"):
+        return 0.0 * parameters / d
+    element, stage, flat = weight_bytes(job), layout.zero_stage, has_flat_gradients(job, layout)
+    small = (parameters <= _REDUCED_AT_ONCE) & (not job.framework.runs("own script"))
+    joined = np.where(small, np.where(stage == 0, element, _FP32), 0) + np.where(stage == 0, 0, element)
+    apart = element * np.minimum(parameters, _REDUCED_AT_ONCE)
+    adds = (stage == 2) & (layout.gradient_accumulation > 1) & (element == _summed(job))
+    share = np.where(adds, element * parameters / d, 0)
+    return np.where(flat, joined * parameters, np.where(stage == 0, apart, share))
+
+
+def _summed(job: Job) -> int:
+    """Bytes of a sum of gradients."""
+    return _FP32 if sums_gradients_in_fp32(job) else weight_bytes(job)
+
+
+def sent_bytes(job: Job, layout: LayoutLike, bucket: Any) -> Any:
+    """Device bytes of the copy in which ZeRO 1 and 2 send a `bucket` of elements; ZeRO 1's pipeline fills another.
+
+    **Source**: runtime/zero/stage_1_and_2.py, `allreduce_and_copy_with_multiple_ranks`; reduce_gradients.
+    """
+    sharded = (layout.zero_stage == 1) | (layout.zero_stage == 2)
+    ours = sharded & np.logical_not(has_flat_gradients(job, layout)) & job.framework.runs("DeepSpeed engine")
+    copied = _summed(job) * (job.deepspeed_version >= _SENDS_COPIES)
+    return np.where(ours, (copied + np.where(layout.pipeline > 1, weight_bytes(job), 0)) * bucket, 0.0)
+
+
+def step_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> Any:
+    """Device bytes of gradients in the forms that the update of a rank's `parameters` asks for, beside the share.
+
+    **Source**: the share is kept by tensor, flattened, and converted (stage_1_and_2.py, step), but fp32 sums are read
+    in place; stage 3 does so by sub-group (stage3.py, _prepare_fp32_grad_for_sub_group); without ZeRO, gradients are
+    converted one by one, then flattened (fp16/fused_optimizer.py, step). BF16_Optimizer's sums are read in place.
+    """
+    half = job.training.precision != "fp32"
+    share = parameters / d
+    if job.training.optimizer == _FOREACH_ADAMW:
+        return _FOREACH * share * half
+    if not job.framework.runs("DeepSpeed engine"):
+        return 0.0 * share
+    element, stage, flat = weight_bytes(job), layout.zero_stage, has_flat_gradients(job, layout)
+    narrow = element if element == _summed(job) else 0
+    converted = _FP32 if element < _FP32 and narrow else 0
+    bytes_ = np.where(
+        stage >= 3,
+        (_FP32 if not narrow else converted + narrow) * np.minimum(share, _SUB_GROUP),
+        np.where(stage >= 1, (converted + narrow) * share, 2 * _FP32 * half * parameters),
+    )
+    bytes_ = np.where(flat, np.where(stage == 0, _FP32 * share, 0), bytes_)
+    return np.where(layout.offload >= Offload.OPTIMIZER, 0, bytes_)
+
+
+def freed_bytes(job: Job, layout: LayoutLike, share: Any, gradients: Any) -> Any:
+    """Device bytes of `gradients` that are gone in the update: ZeRO 1 keeps a `share` of the parameters alone."""
+    whole = (layout.zero_stage == 1) & np.logical_not(has_flat_gradients(job, layout))
+    kept = np.where(layout.offload >= Offload.OPTIMIZER, 0, _summed(job) * share)
+    return np.where(whole & job.framework.runs("DeepSpeed engine"), np.maximum(gradients - kept, 0), 0)
+
+
+def conversion_bytes(job: Job, layout: LayoutLike, elements: Any) -> Any:
+    """Device bytes of the largest gradient, of `elements`, in fp32 before BF16_Optimizer adds it to the sum."""
+    return np.where(has_flat_gradients(job, layout) & (layout.zero_stage == 1), _FP32 * elements, 0)

@@ -1,0 +1,228 @@
+"""Changes to a job without a plan after which it has one, and changes nearby that make a poor plan fast.
+
+Every one is found by searching the changed job, so it is true. All searches together look at a bounded number of
+layouts: what is not found within it is not suggested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import combinations, islice
+from math import gcd
+from typing import Any
+
+from ..estimate.layout import FIELDS
+from ..estimate.uncertainty import required_band
+from ..job.records import Job
+from ..rules.numbers import divisors
+from .feasible import Feasible, feasible_layouts, has_plan, make_plan
+from .plan import Plan, Suggestion
+from .rank import ranking
+from .refine import refined
+
+#: Legal layouts that all searches together may look at; about a second's worth on one core.
+_MOST_LAYOUTS = 1_500_000
+#: How far up the GPU count is tried, in times the job's own, before single nodes in between are.
+_GROWTH = (1.125, 1.25, 1.5, 2, 3, 4, 6, 8, 12, 16, 32, 64)
+#: Neighbouring node counts, and batch sizes, tried one by one.
+_NEIGHBOURS = 24
+#: Pairs of pinned keys that are offered, where no single one is enough.
+_MOST_PAIRS = 3
+#: How far away, as a share of the GPUs or of the batch, a change may be that is offered for its speed.
+_NEARBY = 0.125
+#: Counts, and batches, that are compared for speed: those that divide best.
+_COMPARED = 3
+#: By how much a change has to be faster, in tokens a second and GPU, to be offered beside a nearer one, and beside a
+#: plan that works.
+_FASTER, _MUCH_FASTER = 1.05, 1.10
+
+
+class _Searches:
+    """Searches of changed jobs, which look at a bounded number of layouts in all."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_LAYOUTS
+
+    def first(self, jobs: Iterable[Job]) -> Plan | None:
+        """The best plan of the first job that has one."""
+        return next((plan for job in jobs if self._has_plan(job) and (plan := self.best(job))), None)
+
+    def best(self, job: Job) -> Plan | None:
+        """The best plan of a job, without explanations."""
+        if self._left <= 0:
+            return None
+        found = feasible_layouts(job)
+        self._left -= found.legal
+        return best_plan(job, found)
+
+    def fastest(self, jobs: Iterable[Job]) -> Plan | None:
+        """The plan with most tokens a second and GPU among those of all jobs."""
+        plans = (self.best(job) for job in jobs)
+        return max((plan for plan in plans if plan), key=_speed, default=None)
+
+    def _has_plan(self, job: Job) -> bool:
+        if self._left <= 0:
+            return False
+        found, looked_at = has_plan(job)
+        self._left -= looked_at
+        return found
+
+
+def _speed(plan: Plan) -> float:
+    return plan.throughput.tokens_per_s_per_gpu
+
+
+def best_plan(job: Job, found: Feasible, *, bold: bool = False) -> Plan | None:
+    """The best plan of what was found, without reasons; `None` when nothing fits."""
+    if not len(found.layouts):
+        return None
+    every = refined(job, found, bold=bold)
+    (row,) = ranking(job, every.layouts, every.total_s, every.required_bytes, 1, bold=bold)
+    return make_plan(job, every.layouts[row])
+
+
+def suggestions(job: Job) -> Iterator[Suggestion]:
+    """Changes of one key after which there is a plan, or of two pinned keys; nearest first."""
+    searches = _Searches()
+    yield from _without_pins(job, searches)
+    yield from _other_gpu_counts(job, searches)
+    yield from _other_batches(job, searches)
+    yield from _less_headroom(job, searches)
+
+
+def faster_nearby(plan: Plan) -> Iterator[Suggestion]:
+    """A GPU count and a batch nearby with which the same tensor and context parallelism is clearly faster per GPU.
+
+    Only layouts that are cut like the plan's are searched: with others, they may be faster still.
+    """
+    layout, searches = plan.layout, _Searches()
+    names = ("tensor", "context", "expert", "sequence_parallel", "zero_stage", "recompute", "offload")
+    kept: dict[str, Any] = {name: layout.to_dict()[name] for name in names}
+    alike = replace(plan.job, pins=replace(plan.job.pins, **kept))
+    for key, jobs in (("gpus", _round_counts(alike)), ("training.global_batch", _round_batches(alike))):
+        found = searches.fastest(jobs)
+        if found is not None and _speed(found) > _MUCH_FASTER * _speed(plan):
+            yield _changed(key, found)
+
+
+def _changed(path: str, plan: Plan) -> Suggestion:
+    value = plan.job.gpus if path == "gpus" else plan.job.training.global_batch
+    return Suggestion(path=path, value=value, text=f"{path}: {value}", plan=plan)
+
+
+def _without_pins(job: Job, searches: _Searches) -> Iterator[Suggestion]:
+    """Each pinned key changed by itself; where that isn't enough, pairs of them, and last all of them."""
+    pinned = [name for name in FIELDS if getattr(job.pins, name) is not None]
+    for size, most in ((1, None), (2, _MOST_PAIRS)):
+        offers = (_with_others(job, names, searches) for names in combinations(pinned, size))
+        found = [*islice((offer for offer in offers if offer is not None), most)]
+        if found:
+            yield from found
+            return
+    if len(pinned) > 2:
+        plan = searches.best(replace(job, pins=type(job.pins)()))
+        if plan is not None:
+            yield Suggestion(path="layout", value="", text="no pinned layout keys", plan=plan)
+
+
+def _with_others(job: Job, names: tuple[str, ...], searches: _Searches) -> Suggestion | None:
+    """The best plan that keeps every pin but `names`, if there is one."""
+    plan = searches.best(replace(job, pins=replace(job.pins, **dict.fromkeys(names))))
+    if plan is None:
+        return None
+    values = {name: plan.layout.to_dict()[name] for name in names}
+    text = " and ".join(f"layout.{name}: {_text(value)}" for name, value in values.items())
+    if len(names) > 1:
+        return Suggestion(path="layout", value="", text=text, plan=plan)
+    return Suggestion(path=f"layout.{names[0]}", value=values[names[0]], text=text, plan=plan)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _other_gpu_counts(job: Job, searches: _Searches) -> Iterator[Suggestion]:
+    """The nearest count below that works, the smallest found above, and one nearby that is faster than both."""
+    if job.cluster.accelerator.is_slice:
+        return
+    counts = (_smaller_counts(job), _larger_counts(job))
+    nearest = (searches.first(replace(job, gpus=gpus) for gpus in side) for side in counts)
+    yield from _with_faster("gpus", [plan for plan in nearest if plan], searches.fastest(_round_counts(job)))
+
+
+def _with_faster(path: str, nearest: list[Plan], fastest: Plan | None) -> Iterator[Suggestion]:
+    """The nearest changes, and the fastest one where it is clearly faster."""
+    if fastest is not None and all(_speed(fastest) > _FASTER * _speed(plan) for plan in nearest):
+        nearest = [*nearest, fastest]
+    yield from (_changed(path, plan) for plan in nearest)
+
+
+def _round_counts(job: Job) -> Iterator[Job]:
+    """The job on whole nodes nearby, on the counts with most divisors."""
+    unit = job.cluster.accelerators_per_node
+    if job.cluster.accelerator.is_slice:
+        return
+    reach = int(_NEARBY * job.gpus)
+    while reach // unit > _NEIGHBOURS:  # of very many nodes, the rounder numbers
+        unit *= 2
+    counts = {*range(-(-(job.gpus - reach) // unit) * unit, job.gpus + reach + 1, unit)} - {0, job.gpus}
+    round_ones = sorted(counts, key=lambda count: (-len(divisors(count)), abs(count - job.gpus)))
+    powers = [count for count in round_ones if count & (count - 1) == 0]
+    yield from (replace(job, gpus=count) for count in dict.fromkeys([*powers, *round_ones[:_COMPARED]]))
+
+
+def _smaller_counts(job: Job) -> Iterator[int]:
+    """Whole nodes downwards; the parts of a node once there is one at most."""
+    gpus, unit = job.gpus, job.cluster.accelerators_per_node
+    nodes = gpus // unit
+    whole = [n * unit for n in range(nodes, max(nodes - _NEIGHBOURS, 0), -1)]
+    parts = sorted(divisors(unit), reverse=True) if nodes <= 1 else []
+    return (count for count in dict.fromkeys([*whole, *parts]) if count < gpus)
+
+
+def _larger_counts(job: Job) -> Iterator[int]:
+    """The parts of a node that are more, then whole nodes, close by and growing."""
+    gpus, unit = job.gpus, job.cluster.accelerators_per_node
+    nodes = max(gpus // unit, 1)
+    whole = {nodes + i for i in range(_NEIGHBOURS + 1)} | {max(round(nodes * g), nodes + 1) for g in _GROWTH}
+    return (count for count in sorted({*divisors(unit), *(n * unit for n in whole)}) if count > gpus)
+
+
+def _other_batches(job: Job, searches: _Searches) -> Iterator[Suggestion]:
+    """The nearest global batches, below and above, with which a plan exists, and one nearby that is faster."""
+    batch = job.training.global_batch
+    replicas = [d for d in divisors(job.gpus) if d > 1]
+    below = sorted({batch // d * d for d in replicas} - {0, batch}, reverse=True)
+    above = sorted({-(-batch // d) * d for d in replicas} - {batch})
+    nearest = (searches.first(_with_batch(job, size) for size in side[:_NEIGHBOURS]) for side in (below, above))
+    found = [plan for plan in nearest if plan]
+    yield from _with_faster("training.global_batch", found, searches.fastest(_round_batches(job)) if found else None)
+
+
+def _round_batches(job: Job) -> Iterator[Job]:
+    """The job with batches nearby that share most with the GPU count."""
+    batch = job.training.global_batch
+    around = {n * d for d in divisors(job.gpus) for n in (batch // d, batch // d + 1)}
+    sizes = (size for size in around - {0, batch} if abs(size - batch) <= _NEARBY * batch)
+    best = sorted(sizes, key=lambda size: (-gcd(size, job.gpus), abs(size - batch)))
+    yield from (_with_batch(job, size) for size in best[:_COMPARED])
+
+
+def _with_batch(job: Job, size: int) -> Job:
+    return replace(job, training=replace(job.training, global_batch=size))
+
+
+def _less_headroom(job: Job, searches: _Searches) -> Iterator[Suggestion]:
+    """A smaller share of memory kept free, when that alone would do."""
+    if job.headroom == 0:
+        return
+    plan = searches.best(replace(job, headroom=0.0))
+    if plan is None:
+        return
+    needed = 1 - float(required_band(plan.memory).high) / float(plan.memory.capacity_bytes)
+    value = int(needed * 100) / 100
+    plan = searches.best(replace(job, headroom=max(value, 0.0)))
+    if plan is not None:
+        path = "memory.headroom"
+        yield Suggestion(path=path, value=value, text=f"{path}: {value:g}", plan=plan)

@@ -1,0 +1,81 @@
+"""The built-in example under flags."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsgen.cli.example import fitted_example
+from dsgen.cli.exits import ExitStatus
+from tests.cli.running import run
+
+
+def estimated(*flags: str) -> tuple[dict[str, Any], str]:
+    """The plan of the flags alone, and what is said on stderr."""
+    result = run("estimate", *flags, "--format", "json")
+    plan: dict[str, Any] = json.loads(result.stdout)
+    return plan, result.stderr
+
+
+@pytest.fixture(autouse=True)
+def _empty_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_gpus_alone_keep_the_example() -> None:
+    """A GPU count leaves GPT-3 175B on Azure, with its batch and duration."""
+    plan, said = estimated("--gpus", "512")
+    job = plan["job"]
+    assert (job["name"], job["gpus"], job["training"]["global_batch"]) == ("gpt3-175b", 512, 1536)
+    assert plan["run"]["tokens"] == 300e9
+    assert "the built-in example (no SPEC" in said
+
+
+@pytest.mark.parametrize("model", [("--model", "llama-3.1-8b"), ("--set", "model=llama-3.1-8b")])
+def test_another_model_takes_nothing_from_the_example(model: tuple[str, str]) -> None:
+    """Name, duration, sequence length, batch and time limit of the example end with its model, and stderr says so."""
+    plan, said = estimated(*model, "--gpus", "64", "--cluster", "nvidia/dgx-h100")
+    job = plan["job"]
+    assert (job["name"], job["training"]["sequence_length"], job["training"]["global_batch"]) == (
+        "llama-3.1-8b",
+        4096,
+        1024,
+    )
+    assert plan["run"] is None
+    first = said.splitlines()[0]
+    assert "of the flags, with the default framework megatron-deepspeed and batch of 4,194,304 tokens" in first
+
+
+def test_flags_win_over_what_is_dropped() -> None:
+    """What a flag sets of a dropped key is kept."""
+    flags = ("--global-batch", "96", "--set", "training.duration={steps: 10}", "--framework", "megatron-lm")
+    plan, said = estimated("--model", "llama-3.1-8b", "--nodes", "2", "--cluster", "nvidia/dgx-h100", *flags)
+    assert plan["run"]["steps"] == 10
+    assert plan["job"]["training"]["global_batch"] == 96
+    assert "default" not in said.splitlines()[0]
+
+
+def test_another_framework_or_cluster_drops_what_was_chosen_for_the_old() -> None:
+    """The script is the framework's own, and the precision the accelerator's."""
+    overrides, said = fitted_example({"framework": "deepspeed", "cluster": "x"})
+    dropped = {key for key, value in overrides.items() if value is None}
+    assert dropped == {"launch.script", "launch.time_limit", "training.precision", "training.attention"}
+    assert "less its script, time_limit, precision, attention" in said
+
+
+@pytest.mark.parametrize(
+    ("flags", "missing"),
+    [
+        (("--model", "llama-3.1-8b"), "needs --gpus and --cluster"),
+        (("--model", "llama-3.1-8b", "--nodes", "4"), "needs --cluster:"),
+        (("--model", "llama-3.1-8b", "--cluster", "nvidia/dgx-h100"), "needs --gpus:"),
+    ],
+)
+def test_what_a_model_lacks_is_asked_for(flags: tuple[str, ...], missing: str) -> None:
+    """A model without machines is no job: the example's are not taken."""
+    result = run("plan", *flags)
+    assert result.exit_code == ExitStatus.USAGE
+    assert missing in result.stderr

@@ -1,0 +1,191 @@
+"""A cluster preset with keys over it, and a folder as a model."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import fields, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dsgen
+from dsgen.catalog import load_catalog
+from dsgen.findings import Finding, InvalidJob
+from dsgen.frameworks import FRAMEWORKS
+from dsgen.job import load, load_with_findings
+from dsgen.job.records import Cluster
+
+NAME = "azure/standard_nd96amsr_a100_v4"
+RACK = "gcp/a4x-highgpu-4g"
+SPEC: dict[str, Any] = {"model": "llama-3.1-8b", "cluster": NAME, "nodes": 8, "training": {"global_batch": 512}}
+OVERRIDES: dict[str, tuple[object, str, object]] = {
+    "network_gbits_per_s_per_node": (800, "network_bytes_per_s_per_node", 100e9),
+    "network": ("ethernet", "network", "ethernet"),
+    "intra_node": ("pcie", "intra_node", "pcie"),
+    "host_memory_gib": (1000, "host_memory_bytes", 1000 * 2**30),
+    "cpu_cores": (64, "cpu_cores", 64),
+    "local_nvme_gb": (1000, "local_nvme_bytes", 1e12),
+    "price_per_node_hour": (27.2, "price_per_node_hour", 27.2),
+}
+
+
+def cluster(**keys: object) -> Cluster:
+    """The cluster of a mapping."""
+    return load({**SPEC, "cluster": keys}, FRAMEWORKS).cluster
+
+
+def preset(name: str = NAME) -> Cluster:
+    """The cluster of a preset's name."""
+    return load({**SPEC, "cluster": name}, FRAMEWORKS).cluster
+
+
+def refused(spec: dict[str, Any] | io.StringIO, **overrides: object) -> tuple[Finding, ...]:
+    """What is wrong with a spec."""
+    with pytest.raises(InvalidJob) as caught:
+        load(spec, FRAMEWORKS, overrides=overrides)
+    return caught.value.findings
+
+
+def test_a_preset_alone_is_the_preset() -> None:
+    """`{preset: NAME}` is the name."""
+    assert cluster(preset=NAME) == preset()
+
+
+@pytest.mark.parametrize("key", OVERRIDES)
+def test_each_key_goes_over_the_preset_and_nothing_else_changes(key: str) -> None:
+    """A key sets its own field, and the source names the catalog's and the spec's part."""
+    value, field, result = OVERRIDES[key]
+    found = cluster(preset=NAME, **{key: value})
+    assert found == replace(preset(), **{field: result}, source=f"{preset().source}; {key}: the job spec")
+
+
+def test_every_key_of_the_schema_can_go_over_a_preset() -> None:
+    """No key of an inline cluster is left out above."""
+    schema = json.loads(files("dsgen.schemas").joinpath("job.schema.json").read_text(encoding="utf-8"))
+    keys = set(schema["$defs"]["cluster"]["properties"])
+    assert keys == {*OVERRIDES, "preset", "accelerator", "accelerators_per_node"}
+
+
+def test_other_accelerators_take_the_preset_s_network() -> None:
+    """Another accelerator and another number of them keep the rest of the node; the fabric joins those of a node."""
+    found = cluster(preset=NAME, accelerator="h100", accelerators_per_node=4)
+    assert found.accelerator.name == "h100-80gb-sxm"
+    assert (found.accelerators_per_node, found.link_domain) == (4, 4)
+    assert found.network_bytes_per_s_per_node == preset().network_bytes_per_s_per_node
+
+
+def test_a_rack_keeps_its_links() -> None:
+    """Links that reach beyond a node aren't cut by a price."""
+    assert cluster(preset=RACK, price_per_node_hour=50).link_domain == load_catalog().node_types[RACK].link_domain == 72
+
+
+def test_a_price_that_is_a_whole_number_stays_one() -> None:
+    """Numbers are as they were written."""
+    assert repr(cluster(preset=NAME, price_per_node_hour=20).price_per_node_hour) == "20"
+
+
+@pytest.mark.parametrize("how", ["name", "mapping"])
+def test_set_goes_over_a_preset(how: str) -> None:
+    """`--set cluster.price_per_node_hour=20` on a preset's name is the same as in its mapping."""
+    spec = {**SPEC, "cluster": NAME if how == "name" else {"preset": NAME}}
+    found = load(spec, FRAMEWORKS, overrides={"cluster.price_per_node_hour": "20"}).cluster
+    assert found == cluster(preset=NAME, price_per_node_hour=20)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_set_goes_over_the_cluster_of_a_flag(order: int) -> None:
+    """`--cluster` and `--set cluster.KEY` belong together, in either order."""
+    overrides = dict([("cluster", RACK), ("cluster.network_gbits_per_s_per_node", "400")][::order])
+    found = load(SPEC, FRAMEWORKS, overrides=overrides).cluster
+    assert (found.name, found.network_bytes_per_s_per_node) == (RACK, 50e9)
+
+
+def test_set_leaves_the_place_of_the_name() -> None:
+    """A wrong preset is found where the file has it, and a wrong value at the flags."""
+    text = io.StringIO(json.dumps({**SPEC, "cluster": "azure/nd96"}, indent=1))
+    (unknown,) = refused(text, **{"cluster.price_per_node_hour": "20"})
+    assert (unknown.rule, unknown.where.line) == ("SPEC011", 3)
+    (wrong,) = refused(SPEC, **{"cluster.price_per_node_hour": "cheap"})
+    assert (wrong.rule, wrong.where.path) == ("SPEC008", "<flags>")
+
+
+def test_the_price_is_that_of_the_plan() -> None:
+    """What is estimated costs what the spec says."""
+    by_price = {
+        price: dsgen.search(load({**SPEC, "cluster": {"preset": NAME, "price_per_node_hour": price}}, FRAMEWORKS))
+        for price in (10, 20)
+    }
+    costs = [plans.plans[0].job.cluster.price_per_node_hour for plans in by_price.values()]
+    assert costs == [10, 20]
+
+
+def test_all_fields_of_a_cluster_come_from_the_preset() -> None:
+    """A field added to `Cluster` is in the node type too."""
+    found, node = preset(), load_catalog().node_types[NAME]
+    assert all(getattr(found, f.name) == getattr(node, f.name) for f in fields(Cluster) if f.name != "accelerator")
+
+
+CONFIG = {"model_type": "llama", "hidden_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 8}
+
+
+@pytest.fixture
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with two models and an empty folder, where the command runs."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("value", ["one", "one/", "./one", "one/config.json"])
+def test_a_folder_is_a_model(models: Path, value: str) -> None:
+    """A folder stands for its config.json, whether or not its name has a slash, in the file and in a flag."""
+    (models / "job.yaml").write_text(json.dumps({**SPEC, "model": value}), encoding="utf-8")
+    by_flag = load(SPEC, FRAMEWORKS, overrides={"model": value}).model
+    assert (by_flag.name, by_flag.hidden, by_flag.source) == ("one", 1024, value)
+    assert load(models / "job.yaml", FRAMEWORKS).model == by_flag
+
+
+def test_the_spec_s_folder_counts_not_where_the_command_runs(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder in a spec is beside the spec."""
+    (models / "job.yaml").write_text(json.dumps({**SPEC, "model": "one"}), encoding="utf-8")
+    monkeypatch.chdir(models / "empty")
+    assert load(models / "job.yaml", FRAMEWORKS).model.name == "one"
+
+
+def test_a_preset_comes_before_a_folder(models: Path) -> None:
+    """A folder that is called like a preset doesn't hide it."""
+    (models / "llama-3.1-8b").mkdir()
+    assert load(SPEC, FRAMEWORKS, overrides={"model": "llama-3.1-8b"}).model.hidden == 4096
+    assert load(SPEC, FRAMEWORKS, overrides={"model": "./one"}).model.hidden == 1024
+
+
+@pytest.mark.parametrize(
+    ("value", "message", "hint"),
+    [
+        ("empty", "the folder 'empty' has no config.json", "give the folder that holds the model's config.json"),
+        (".", "the folder '.' has no config.json", "use ./one"),
+        ("three", "unknown model 'three', and no such config.json", None),
+    ],
+)
+@pytest.mark.usefixtures("models")
+def test_folders_without_a_model_are_told(value: str, message: str, hint: str | None) -> None:
+    """A folder that holds no config.json is named as such, with a folder in it that does."""
+    (found,) = refused(SPEC, model=value)
+    assert found.message == message
+    assert hint in (None, found.hint)
+
+
+def test_what_is_left_out_of_a_config_is_a_warning(models: Path) -> None:
+    """A multimodal config.json is planned as its language model, and the warning says so."""
+    outer = {"model_type": "llava", "text_config": CONFIG, "vision_config": {}}
+    (models / "two" / "config.json").write_text(json.dumps(outer), encoding="utf-8")
+    job, (found,) = load_with_findings(SPEC, FRAMEWORKS, overrides={"model": "two"})
+    assert job.model.hidden == 1024
+    assert (found.rule, found.severity.value) == ("SPEC021", "warning")
+    assert found.message == "two: llava is multimodal: its language model alone is planned, as text_config describes it"
