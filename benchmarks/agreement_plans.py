@@ -36,8 +36,13 @@ SEED: Final = 20261122
 PLANS: Final = 500
 ROWS: Final = 60_000  #: layouts drawn for one job
 TRANSFORMER_ENGINE: Final = "2.12.0"
-#: Keys of `training` and the values that are drawn; DeepSpeed's apply to the frameworks that run on it.
-TRAINING: Final[Mapping[str, tuple[Any, ...]]] = {"precision": ("bf16", "bf16", "fp16", "fp8")}
+#: Keys of `training` and what is drawn of each row; jobs that break a rule are dropped.
+TRAINING: Final[tuple[tuple[dict[str, Any], ...], ...]] = (
+    ({"precision": "bf16"}, {"precision": "fp16"}, {"precision": "fp8"}, {"precision": "fp8", "fp8_parameters": True}),
+    ({}, {}, {"gradient_dtype": "same"}),
+    ({}, {}, {"moment_dtype": "bf16"}, {"moment_dtype": "fp8", "master_dtype": "fp16"}),
+    ({}, {}, {"lora": {"rank": 16}}, {"quantized_weights": True, "quantized_gradients": True}),
+)
 _JOBS: Final = (
     ("megatron-lm", ("llama-3.1-8b", "llama-3.1-405b", "gpt3-175b", "mixtral-8x7b", "deepseek-v3", "gpt-oss-20b")),
     ("megatron-deepspeed", ("gpt3-175b", "llama-3.1-8b", "mixtral-8x7b")),
@@ -115,10 +120,9 @@ def jobs(count: int, chance: random.Random, frameworks: tuple[str, ...]) -> Iter
     for number in range(count):
         framework, model = choices[number % len(choices)]
         gpus = chance.choice((64, 96, 256, 768, 1024))
-        training: dict[str, Any] = {key: chance.choice(values) for key, values in TRAINING.items()}
-        training |= {"sequence_length": chance.choice((2048, 4096)), "global_batch": 1536}
-        if framework != "megatron-lm" and training["precision"] == "fp16" and chance.random() < 0.5:
-            training |= {"quantized_weights": True, "quantized_gradients": True}
+        training = {"sequence_length": chance.choice((2048, 4096)), "global_batch": 1536}
+        for drawn in TRAINING:
+            training |= chance.choice(drawn)
         spec = {"name": "job", "framework": framework, "model": model, "gpus": gpus, "training": training}
         with contextlib.suppress(InvalidJob):
             yield dsgen.load_job({**spec, "cluster": chance.choice(("nvidia/dgx-h100", "nvidia/dgx-a100-80gb"))})
@@ -128,11 +132,11 @@ def plans(count: int, frameworks: tuple[str, ...]) -> Iterator[Plan]:
     """Random plans; of each job, the layouts whose knobs are rarest so far."""
     chance, draw, seen = random.Random(SEED), np.random.default_rng(SEED), Counter[str]()
     made = 0
-    for job in jobs(20 * count, chance, frameworks):
+    for job in jobs(100 * count, chance, frameworks):
         found = legal_layouts(job, draw)
         for _ in range(min(8, len(found), count - made)):
             layout = min((found[row] for row in draw.integers(0, len(found), 12)), key=lambda x: _rarity(x, seen))
-            seen.update(knobs_of(layout))
+            seen.update([*knobs_of(layout), *types_of(job)])
             made += 1
             yield make_plan(job, layout)
         if made >= count:
@@ -144,6 +148,12 @@ def knobs_of(layout: Layout) -> list[str]:
     """The fields that aren't as the search leaves them, and cut experts."""
     knobs = [name for name, default in DEFAULTS.items() if getattr(layout, name) != default]
     return [*knobs, *(["expert_tensor"] if layout.expert_tensor > 1 else [])]
+
+
+def types_of(job: Job) -> list[str]:
+    """The types and adapters that a job asks for."""
+    names = ("gradient_dtype", "moment_dtype", "fp8_parameters", "lora", "quantized_weights", "quantized_gradients")
+    return [name for name in names if getattr(job.training, name)]
 
 
 def _rarity(layout: Layout, seen: Counter[str]) -> int:

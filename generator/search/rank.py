@@ -73,8 +73,12 @@ def judged_time(job: Job, layouts: Layouts, total_s: Floats) -> Floats:
 
 
 def slow_time(job: Job, layouts: Layouts, judged_s: Floats) -> Floats:
-    """The judged time at the slow end of what is still likely: the further from measured runs, the later."""
-    slow: Floats = judged_s * slow_end(job, layouts, octaves_beyond(job, layouts, len(layouts)))
+    """The judged time at the slow end of what is still likely: the further from measured runs, the later.
+
+    What is beyond them has to be clearly better: by as much as the model can tell.
+    """
+    octaves = octaves_beyond(job, layouts, len(layouts))
+    slow: Floats = judged_s * slow_end(job, layouts, octaves) * (1 + TIME_BAND * np.minimum(octaves, 1.0))
     return slow
 
 
@@ -113,13 +117,15 @@ def ranking(
     Repeatedly: of the rows within `band` of the fastest left, by likely time, the simplest; then the one with the
     fewest starts, then the faster, then the smaller. Deterministic: remaining ties go to the earlier row.
     """
-    judged = likely_time(job, layouts, total_s, top, bold=bold)
-    order = np.lexsort((np.arange(len(judged)), required_bytes, judged, starts(job, layouts), complexity(job, layouts)))
+    likely = likely_time(job, layouts, total_s, top, bold=bold)
+    near = np.flatnonzero(np.isfinite(likely))
+    judged, rows = likely[near], layouts.take(near)
+    order = np.lexsort((near, required_bytes[near], judged, starts(job, rows), complexity(job, rows)))
     times = judged[order]
     left = np.ones(len(order), np.bool_)
     picked: list[int] = []
     while len(picked) < min(top, len(order)):
         first = int(np.argmax(left & (times <= times[left].min() * (1 + band))))
         left[first] = False
-        picked.append(int(order[first]))
+        picked.append(int(near[order[first]]))
     return picked

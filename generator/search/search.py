@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import time
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..estimate.layout import Layout
 from ..job.records import Job
@@ -48,15 +50,21 @@ def search(job: Job, *, top: int = 10, bold: bool = False) -> SearchResult | Inf
 def _alternatives(job: Job, found: Feasible, best: Plan, why: Reasons) -> dict[str, Plan]:
     """Plans that trade differently: the fastest, the one with most memory to spare, the simplest."""
     rows = {
-        "fastest": int(np.lexsort((found.required_bytes, found.total_s))[0]),
-        "least memory": int(np.lexsort((found.total_s, found.required_bytes))[0]),
-        "simplest": int(np.lexsort((found.total_s, complexity(job, found.layouts)))[0]),
+        "fastest": _least(found.total_s, found.required_bytes),
+        "least memory": _least(found.required_bytes, found.total_s),
+        "simplest": _least(complexity(job, found.layouts), found.total_s),
     }
     distinct: dict[str, Plan] = {}
     for label, row in rows.items():
         if found.layouts[row] not in (best.layout, *(plan.layout for plan in distinct.values())):
             distinct[label] = make_plan(job, found.layouts[row], why=why.of(row))
     return distinct
+
+
+def _least(first: NDArray[Any], then: NDArray[Any]) -> int:
+    """The row with the least `first`; of several, with the least `then`."""
+    rows = np.flatnonzero(first == first.min())
+    return int(rows[np.argmin(then[rows])])
 
 
 def estimate(job: Job) -> Plan:

@@ -24,14 +24,6 @@ def exchanges_heads_only(job: Job) -> bool:
     return job.framework.runs("Megatron-LM") and (local or job.model.attention_sinks)
 
 
-def context_heads_choices(job: Job, context: int) -> tuple[int, ...]:
-    """Values of `context_heads` worth a try with so many context ranks; the first is the one to begin with."""
-    if not job.framework.runs("Megatron-LM") or exchanges_heads_only(job):
-        return (context if job.framework.runs("Megatron-LM") else 1,)
-    shared = job.model.heads if job.model.is_mla else job.model.kv_heads
-    return tuple(d for d in divisors(context) if shared % d == 0 and not (job.model.is_mla and d == context > 1))
-
-
 _elsewhere = layouts("context_heads", applies=lambda job: not job.framework.runs("Megatron-LM"))
 _exchanged = lm_layouts("context_heads", "tensor", "heads", "kv_heads")
 _local = lm_layouts("context_heads", "context", "window", applies=exchanges_heads_only)

@@ -32,17 +32,6 @@ _devices = lm_layouts("tensor_overlap", "cluster", applies=lambda job: not _has_
 _precise = lm_layouts("expert_overlap", "precision", applies=lambda job: job.training.precision not in _HALF)
 
 
-def tensor_overlap_choices(job: Job) -> tuple[bool, ...]:
-    """Values of `tensor_overlap` worth a try; on where `sequence_parallel` is, within a node."""
-    return (False, True) if job.framework.runs("Megatron-LM") and _has_engine(job) else (False,)
-
-
-def expert_overlap_choices(job: Job) -> tuple[bool, ...]:
-    """Values of `expert_overlap` worth a try; on where `expert` > 1 and there are two micro-batches or more."""
-    possible = job.framework.runs("Megatron-LM") and job.model.is_moe and job.training.precision in _HALF
-    return (False, True) if possible else (False,)
-
-
 def _off(job: Job, field: str) -> str:
     return job.origin.vocabulary.without(field)
 

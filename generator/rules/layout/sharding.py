@@ -23,21 +23,6 @@ def has_mics(job: Job) -> bool:
     return job.framework.runs("own script") and job.deepspeed_version < FIRST_WITHOUT_MICS
 
 
-def zero_copies_choices(job: Job, ranks: int) -> tuple[int, ...]:
-    """Values of `zero_copies` worth a try with so many data × context ranks: each copy fills whole nodes."""
-    if not job.framework.runs("Megatron-LM") and not has_mics(job):
-        return (1,)
-    nodes = max(job.nodes, 1)
-    return tuple(d for d in divisors(gcd(ranks, nodes)) if d == 1 or ranks // d > 1)
-
-
-def zero_hpz_choices(job: Job, ranks: int) -> tuple[int, ...]:
-    """Values of `zero_hpz` worth a try at stage 3 with so many data × context ranks: none, or those of a node."""
-    node = job.cluster.accelerators_per_node
-    fits = job.framework.runs("DeepSpeed engine") and 1 < node < ranks and ranks % node == 0
-    return (1, node) if fits else (1,)
-
-
 _instances = lm_layouts("zero_copies", "data", "context", "tensor", "expert", "expert_tensor")
 _without_mics = engine_layouts("zero_copies", applies=lambda job: not has_mics(job))
 _mics = engine_layouts("zero_copies", "zero_stage", "offload", "zero_hpz", applies=has_mics)
