@@ -16,7 +16,9 @@ from .megatron_run import (
     CHUNKS,
     CONTEXT,
     EXPERT,
+    FIRST_STAGE,
     GLOBAL,
+    LAST_STAGE,
     LAYERS_PER_CHUNK,
     MICRO,
     MOE_EXPERT,
@@ -28,12 +30,15 @@ from .megatron_run import (
     megatron_runs,
 )
 from .megatron_vocabulary import OF_OPTIONS
+from .stage_layout import uneven_ends
 from .submission import Submission
 
-_OTHER_CHUNKS: Final = (STAGE_LAYOUT, "--hybrid-layer-pattern", "--hybrid-override-pattern")
+_OTHER_CHUNKS: Final = ("--hybrid-layer-pattern", "--hybrid-override-pattern")
 _GRANULARITY: Final = "--recompute-granularity"
 _EXCHANGE: Final = "--cp-comm-type"
 _LEVELS: Final = "--hierarchical-context-parallel-sizes"
+_METHOD: Final = "--recompute-method"
+_MODULES: Final = frozenset(("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts"))
 _FSDP: Final = ("--use-megatron-fsdp", "--use-custom-fsdp", "--use-torch-fsdp2")
 _FLASH: Final = ("--use-flash-attn", "--use-flash-attn-v1", "--use-flash-attn-v2", "--use-flash-attn-triton")
 
@@ -121,10 +126,13 @@ def _widest(dtypes: Iterable[object]) -> str:
 def _pins(facts: Facts) -> Pins:
     is_lm = facts.run.is_lm
     micro = facts.number("micro_batch", MICRO)
+    first, last = _stage_sizes(facts)
     return Pins(
         tensor=facts.number("tensor", TENSOR, 1),
         pipeline=facts.number("pipeline", PIPELINE, 1),
         virtual_pipeline=_chunks(facts),
+        first_stage_layers=first,
+        last_stage_layers=last,
         context=facts.number("context", CONTEXT if is_lm else ULYSSES, 1),
         expert=facts.number("expert", EXPERT if is_lm else MOE_EXPERT, 1),
         expert_tensor=_expert_tensor(facts),
@@ -133,6 +141,9 @@ def _pins(facts: Facts) -> Pins:
         micro_batch=micro,
         gradient_accumulation=_accumulation(facts, micro),
         recompute=_recompute(facts),
+        recompute_layers=_repeated(facts, "block"),
+        recompute_group=_repeated(facts, "uniform"),
+        recompute_modules=_modules(facts),
         offload=_offload(facts),
         **(_of_megatron_lm(facts) if is_lm else {}),
         zero_hpz=None if is_lm else second_partitions(facts.run.config),
@@ -180,13 +191,24 @@ def second_partitions(config: Config | None) -> int | None:
 
 def _chunks(facts: Facts) -> int | None:
     run = facts.run
-    if not run.sure(CHUNKS, LAYERS_PER_CHUNK, *_OTHER_CHUNKS) or run.has_any(*_OTHER_CHUNKS):
+    if not run.sure(CHUNKS, LAYERS_PER_CHUNK, STAGE_LAYOUT, *_OTHER_CHUNKS) or run.has_any(*_OTHER_CHUNKS):
         return None
-    option = run.first_of(CHUNKS, LAYERS_PER_CHUNK)
+    option = run.first_of(CHUNKS, LAYERS_PER_CHUNK, STAGE_LAYOUT)
     chunks = run.chunks if run.has(option) else 1
     if chunks is not None:
         facts.learn("virtual_pipeline", option)
     return chunks
+
+
+def _stage_sizes(facts: Facts) -> tuple[int | None, int | None]:
+    """Layers of the first and of the last stage, where they are not those of the others."""
+    run, listed, stages = facts.run, facts.run.listed_chunks, facts.run.pipeline
+    if listed and stages and len(listed) % stages == 0:
+        return uneven_ends(listed, stages)
+    if not run.is_lm:
+        return None, None
+    first = facts.number("first_stage_layers", FIRST_STAGE) if run.has(FIRST_STAGE) else None
+    return first, facts.number("last_stage_layers", LAST_STAGE) if run.has(LAST_STAGE) else None
 
 
 def _accumulation(facts: Facts, micro: int | None) -> int | None:
@@ -223,6 +245,25 @@ def _recompute(facts: Facts) -> str | None:
     facts.learn("recompute", _GRANULARITY)
     full = run.recomputes == "full" or run.has("--checkpoint-activations")
     return "full" if full else "selective" if run.recomputes else "none"
+
+
+def _repeated(facts: Facts, method: str) -> int | None:
+    """The number of layers that a method of full recomputation has."""
+    run, option = facts.run, "--recompute-num-layers"
+    if run.recomputes == "full" and run.value(_METHOD) == method:
+        return facts.number("recompute_layers" if method == "block" else "recompute_group", option)
+    if method == "uniform" and run.has("--checkpoint-activations"):
+        return facts.number("recompute_group", "--checkpoint-num-layers", 1)
+    return None
+
+
+def _modules(facts: Facts) -> tuple[str, ...] | None:
+    """The modules of selective recomputation that a layout has, where all that are given are among them."""
+    run, names = facts.run, facts.run.value("--recompute-modules")
+    if run.recomputes != "selective" or not isinstance(names, tuple) or not _MODULES.issuperset(names):
+        return None
+    facts.learn("recompute_modules", "--recompute-modules")
+    return tuple(str(name) for name in names)
 
 
 def _offload(facts: Facts) -> str | None:

@@ -20,7 +20,7 @@ def repeated_layers(job: Job, layout: LayoutLike) -> Any:
     **Source**: Megatron-LM `--recompute-method block` with `--recompute-num-layers`: the first layers of each chunk
     (core/transformer/transformer_block.py, _checkpointed_forward).
     """
-    held = stage_layers(job, layout, np.minimum(1, layout.pipeline - 1)).layers
+    held = np.maximum(stage_layers(job, layout, 1 * (layout.pipeline > 2)).layers, 1)
     some = np.minimum(layout.recompute_layers * layout.virtual_pipeline / held, 1.0)
     return np.where(layout.recompute_layers > 0, some, 1.0)
 

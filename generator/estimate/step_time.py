@@ -87,8 +87,14 @@ def _per_layer(job: Job, layout: LayoutLike) -> tuple[dict[str, Any], Any]:
 
 
 def _layers_of_slowest_stage(job: Job, layout: LayoutLike) -> Any:
-    """Layers of an inner stage, which holds the most."""
-    return stage_layers(job, layout, np.minimum(1, layout.pipeline - 1)).layers
+    """Layers of the fullest stage but the last, which is told apart: the first, or the second as the fullest inner."""
+    first, second = (stage_layers(job, layout, stage).layers for stage in (0 * layout.pipeline, _inner(layout)))
+    return np.maximum(first, second)
+
+
+def _inner(layout: LayoutLike) -> Any:
+    """The second stage where it is not the last, else the first."""
+    return 1 * (layout.pipeline > 2)
 
 
 def _last_stage_excess(job: Job, layout: LayoutLike, layer_s: Any, head_s: Any) -> Any:
@@ -101,7 +107,7 @@ def _last_stage_excess(job: Job, layout: LayoutLike, layer_s: Any, head_s: Any) 
 def _fullest_parameters(job: Job, layout: LayoutLike) -> StageParameters:
     """Parameters of the heavier of the first and an inner stage: the step waits for it."""
     first = stage_parameters(job, layout, 0 * layout.pipeline)
-    inner = stage_parameters(job, layout, np.minimum(1, layout.pipeline - 1))
+    inner = stage_parameters(job, layout, _inner(layout))
     return StageParameters(
         shared=np.maximum(first.shared, inner.shared), experts=np.maximum(first.experts, inner.experts)
     )

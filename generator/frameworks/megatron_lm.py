@@ -7,12 +7,13 @@ transformer_config.py. The distributed optimizer is ZeRO stage 1; stages 2 and 3
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import groupby
 from typing import Final
 
 from ..catalog import Model
 from ..estimate.communication import sends_tokens_once_per_node
-from ..estimate.layout import Layout, Offload, Recompute
-from ..estimate.stages import counts_embedding_as_layer, shortens_last_stage, stage_layers
+from ..estimate.layout import Layout, Modules, Offload, Recompute
+from ..estimate.split import Split, chunk_sizes, layers_of, split
 from ..estimate.states import is_precision_aware
 from ..job.framework import Framework
 from ..job.records import Job
@@ -156,24 +157,16 @@ def _expert_parallel_options(layout: Layout) -> Mapping[str, Value]:
 
 def _parallel_group(job: Job, layout: Layout) -> ArgumentGroup:
     """How the model is cut up."""
-    ends = bool(counts_embedding_as_layer(job, layout))
-    last = int(stage_layers(job, layout, layout.pipeline - 1).layers) if shortens_last_stage(job, layout) else None
     why = f"{layout.world} GPUs = {layout.data} data × {layout.tensor} tensor × {layout.pipeline} pipeline"
     if layout.context > 1:
         why += f" × {layout.context} context"
-    if ends:
-        why += f"; {job.model.layers} layers, embedding and loss make {job.model.layers + 2} equal shares"
-    if last is not None:
-        why += f"; {job.model.layers} layers don't divide: the last stage, which has the head, gets {last}"
+    cut = split(job, layout)
     return group(
-        why,
+        why + _split_note(job, layout, cut),
         {
             "--tensor-model-parallel-size": layout.tensor,
             "--pipeline-model-parallel-size": layout.pipeline,
-            "--num-virtual-stages-per-pipeline-rank": layout.virtual_pipeline if layout.virtual_pipeline > 1 else None,
-            "--account-for-embedding-in-pipeline-split": ends,
-            "--account-for-loss-in-pipeline-split": ends,
-            "--decoder-last-pipeline-num-layers": last,
+            **_split_options(job, layout, cut),
             "--context-parallel-size": layout.context if layout.context > 1 else None,
             **_context_options(layout),
             "--sequence-parallel": bool(layout.sequence_parallel),
@@ -190,6 +183,46 @@ def _context_options(layout: Layout) -> Mapping[str, Value]:
         return {"--cp-comm-type": "a2a"}
     sizes = (layout.context_heads, layout.context // layout.context_heads)  # from neighbours outwards
     return {"--cp-comm-type": "a2a+p2p", "--hierarchical-context-parallel-sizes": sizes}
+
+
+def _split_note(job: Job, layout: Layout, cut: Split) -> str:
+    """How the layers are dealt, where not evenly."""
+    layers, ends = job.model.layers, int(cut.counts_embedding) + int(cut.counts_loss)
+    if ends:
+        counted = "embedding and loss" if ends == 2 else "and loss"
+        return f"; {layers} layers{', ' if ends == 2 else ' '}{counted} make {layers + ends} equal shares"
+    if cut.sizes_ends and not layout.first_stage_layers and not layout.last_stage_layers:
+        last = int(layers_of(cut, layout, layout.pipeline - 1))
+        return f"; {layers} layers don't divide: the last stage, which has the head, gets {last}"
+    if cut.lists_chunks:
+        sizes = sorted(set(chunk_sizes(job, layout)[:-1]))
+        return f"; {layers} layers don't divide: chunks of {' or '.join(map(str, sizes))}, the last with the head"
+    return ""
+
+
+def _split_options(job: Job, layout: Layout, cut: Split) -> dict[str, Value]:
+    """How the layers are dealt to stages and chunks."""
+    if cut.lists_chunks:
+        return {"--pipeline-model-parallel-layout": _listed(chunk_sizes(job, layout))}
+    first, last = layout.first_stage_layers or None, layout.last_stage_layers or None
+    if cut.sizes_ends and not first and not last:
+        last = int(layers_of(cut, layout, layout.pipeline - 1))
+    return {
+        "--num-virtual-stages-per-pipeline-rank": layout.virtual_pipeline if layout.virtual_pipeline > 1 else None,
+        "--account-for-embedding-in-pipeline-split": bool(cut.counts_embedding),
+        "--account-for-loss-in-pipeline-split": bool(cut.counts_loss),
+        "--decoder-first-pipeline-num-layers": first,
+        "--decoder-last-pipeline-num-layers": last,
+    }
+
+
+def _listed(sizes: list[int]) -> str:
+    """Chunks in Megatron-LM's notation: E for the embedding, t for a layer, L for the loss, | between chunks."""
+    text = "E" + "t" * sizes[0]
+    for size, same in groupby(sizes[1:-1]):
+        count, layers = len(list(same)), f"t*{size}" if size > 2 else "t" * size
+        text += f"(|{layers})*{count}" if count > 1 else f"|{layers}"
+    return f"{text}|{'t' * sizes[-1]}L"
 
 
 def _sharding_group(layout: Layout) -> ArgumentGroup:
@@ -256,14 +289,11 @@ def _states_group(job: Job, layout: Layout) -> ArgumentGroup:
 
 def _memory_group(layout: Layout) -> ArgumentGroup:
     """Recomputation and offload."""
-    full = layout.recompute == Recompute.FULL
     offload = layout.offload != Offload.NONE
     return group(
         f"memory: recompute {layout.recompute.label}, offload {layout.offload.label}",
         {
-            "--recompute-granularity": None if layout.recompute == Recompute.NONE else layout.recompute.label,
-            "--recompute-method": "uniform" if full else None,
-            "--recompute-num-layers": 1 if full else None,
+            **_recompute_options(layout),
             "--optimizer-cpu-offload": offload,
             "--optimizer-offload-fraction": layout.offload_fraction
             if offload and layout.offload_fraction < 1
@@ -271,6 +301,22 @@ def _memory_group(layout: Layout) -> ArgumentGroup:
             "--overlap-cpu-optimizer-d2h-h2d": offload,
         },
     )
+
+
+def _recompute_options(layout: Layout) -> dict[str, Value]:
+    """Which activations are computed again: a block of each chunk's layers, groups of them, or modules."""
+    if layout.recompute == Recompute.NONE:
+        return {}
+    options: dict[str, Value] = {"--recompute-granularity": layout.recompute.label}
+    if layout.recompute == Recompute.SELECTIVE:
+        named = layout.recompute_modules != Modules.CORE_ATTN  # which is the default
+        return {**options, "--recompute-modules": tuple(layout.recompute_modules.labels) if named else None}
+    method = "block" if layout.recompute_layers else "uniform"
+    return {
+        **options,
+        "--recompute-method": method,
+        "--recompute-num-layers": layout.recompute_layers or layout.recompute_group,
+    }
 
 
 def _environment(job: Job, layout: Layout) -> Mapping[str, str]:
@@ -331,7 +377,6 @@ FRAMEWORK: Final = Framework(
     loss_traffic_bytes={"fused": 30, "unfused": 54},
     shards_vocabulary=True,
     vocabulary_multiple=128,
-    shortens_last_stage=True,
     rings_context=True,
     routes_cut_sequences=True,
     dispatches_by_node=True,

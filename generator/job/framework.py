@@ -45,7 +45,6 @@ class Framework:
     #: Rows of the token table are padded to a multiple of this × tensor, so that every rank's share suits the matrix
     #: units. Source: --make-vocab-size-divisible-by (default 128), NVIDIA/Megatron-LM megatron/training/tokenizer.
     vocabulary_multiple: int | None = None
-    shortens_last_stage: bool = False  #: where layers don't divide, the last stage may hold fewer than the others
     rings_context: bool = False  #: context parallelism sends keys and values around a ring; else Ulysses' all-to-alls
     #: A tensor rank routes its part of the sequence only: with experts, sequence parallelism is required.
     routes_cut_sequences: bool = False

@@ -22,6 +22,7 @@ from ..job.records import Job
 from ..rule import Rule
 from ..rules.layout.context_heads import exchanges_heads_only
 from ..rules.layout.pins import pinned_values
+from ..rules.layout.pipeline import chunk_values
 from ..rules.numbers import divisors
 from ..rules.run import binding_rules
 from .world import FACTORS, Column, World
@@ -39,8 +40,8 @@ class Variable(NamedTuple):
 
 
 def _chunk_counts(job: Job, pipeline: int) -> Sequence[int]:
-    layers = job.model.layers
-    return divisors(layers // pipeline) if layers % pipeline == 0 else (1,)
+    interleaves = job.framework.runs("Megatron-LM") and 1 < pipeline <= job.model.layers
+    return chunk_values(job, pipeline) if interleaves else (1,)
 
 
 def _expert_cuts(job: Job, tensor: int) -> Sequence[int]:

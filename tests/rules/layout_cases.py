@@ -76,11 +76,18 @@ SEQUENCE = {
 }
 
 PIPELINE = {
-    "MLM003": case(job(), {"pipeline": 49}, {"pipeline": 36}, "pipeline: 36", "96 layers", "98"),
+    "MLM003": case(
+        job(),
+        {"pipeline": 5, "first_stage_layers": 12, "last_stage_layers": 18},
+        {"pipeline": 5, "first_stage_layers": 12, "last_stage_layers": 20},
+        *("first_stage_layers: 12", "last_stage_layers: 20", "64 of 96 layers", "3 stages"),
+    ),
+    "MDS046": case(job(MDS), {"pipeline": 49}, {"pipeline": 36}, "pipeline: 36", "96 layers", "98"),
+    "PIPE017": case(job(MDS), {"pipeline": 5}, {"pipeline": 5, "last_stage_layers": 16}, "last_stage_layers: 16"),
     "PIPE012": case(job("deepspeed"), {"pipeline": 8}, {"pipeline": 7}, "pipeline: 7", "96 layers"),
     "PIPE013": case(job(), {"pipeline": 96}, {"pipeline": 98}, "98", "96 layers"),
     "MLM015": case(
-        job(), {"pipeline": 8, "virtual_pipeline": 4}, {"pipeline": 8, "virtual_pipeline": 5}, "40 chunks", "96"
+        job(), {"pipeline": 8, "virtual_pipeline": 5}, {"pipeline": 8, "virtual_pipeline": 13}, "104 chunks", "96"
     ),
     "MLM014": case(
         job(), {"pipeline": 2, "virtual_pipeline": 2}, {"pipeline": 1, "virtual_pipeline": 2}, "virtual_pipeline: 2"
@@ -149,6 +156,37 @@ STATES = {
     ),
     "MLM043": case(job(), {"offload": TO_HOST}, {"offload": ALL_TO_HOST}, "optimizer+parameters"),
     "ACT006": case(job("huggingface"), {"recompute": NONE}, {"recompute": SELECTIVE}, "huggingface"),
+    "ACT010": case(job(MDS), {"recompute_group": 4}, {"recompute_layers": 4}, "recompute_layers: 4", MDS),
+    "ACT011": case(
+        job(),
+        {"recompute": Recompute.FULL, "recompute_layers": 4},
+        {"recompute": NONE, "recompute_layers": 4},
+        *("recompute_layers: 4", "recompute: none"),
+    ),
+    "MLM081": case(
+        job(), {"recompute_layers": 4}, {"recompute_layers": 4, "recompute_group": 2}, "layers: 4", "group: 2"
+    ),
+    "MLM082": case(
+        job(), {"pipeline": 8, "recompute_group": 4}, {"pipeline": 8, "recompute_group": 5}, "recompute_group: 5", "12"
+    ),
+    "MLM083": case(
+        job(model=MOE),
+        {"recompute": SELECTIVE, "recompute_modules": Modules.MOE_ACT | Modules.LAYERNORM},
+        {"recompute": SELECTIVE, "recompute_modules": Modules.MLA_UP_PROJ | Modules.MLP},
+        *("mla_up_proj, mlp", "gpt3-175b"),
+    ),
+    "MLM084": case(
+        job(model=MOE, training={"precision": "fp8"}),
+        {"recompute": SELECTIVE, "recompute_modules": Modules.MOE},
+        {"recompute": SELECTIVE, "recompute_modules": Modules.MOE_ACT | Modules.MOE},
+        *("moe_act", "precision: fp8"),
+    ),
+    "MLM085": case(
+        job(model=MOE),
+        {"recompute": SELECTIVE, "recompute_modules": Modules.MOE_ACT, "expert_overlap": True},
+        {"recompute": Recompute.FULL, "expert_overlap": True},
+        *("recompute: full", "expert_overlap: true"),
+    ),
     "ACT007": case(job("megatron-lm"), {"recompute": NONE}, {"recompute": SELECTIVE}, "selective", "flash"),
     "MDS021": case(
         job(MDS, training={"attention": "unfused"}),

@@ -17,6 +17,7 @@ from dsgen.estimate.memory import memory
 from dsgen.estimate.step_time import step_time
 from dsgen.findings import Severity
 from dsgen.job.records import Job
+from dsgen.rules.layout.pipeline import chunk_values
 from dsgen.rules.numbers import divisors
 from dsgen.rules.registry import FIT_RULES, LAYOUT_RULES
 from dsgen.search.enumerate import STAGES, enumerate_legal
@@ -51,7 +52,8 @@ def every_layout(job: Job) -> list[Layout]:
         data = world // (tensor * pipeline * context)
         if batch % data:
             continue
-        chunks = divisors(job.model.layers // pipeline) if job.model.layers % pipeline == 0 else (1,)
+        interleaves = job.framework.runs("Megatron-LM") and 1 < pipeline <= job.model.layers
+        chunks = chunk_values(job, pipeline) if interleaves else (1,)
         cuts = sorted({1, tensor} if job.framework.name == "megatron-lm" else {tensor}) if job.model.is_moe else [1]
         for rest in itertools.product(
             chunks, experts, cuts, (False, True), range(4), divisors(batch // data), Recompute, Offload
@@ -210,7 +212,7 @@ def test_rejections_are_counted_by_the_first_rule_in_the_tables_order() -> None:
     order = dict.fromkeys(DEFAULTS, 0) | {name: step for step, name in enumerate(STAGES)}
     order["gradient_accumulation"] = order["micro_batch"]
     rules = [rule for rule in LAYOUT_RULES if rule.severity is Severity.ERROR and rule.columns.binds(small)]
-    rules.sort(key=lambda rule: max(order[name] for name in rule.columns.reads))
+    rules.sort(key=lambda rule: max(order.get(name, 0) for name in rule.columns.reads))
     counts: Counter[str] = Counter()
     for layout in every_layout(small):
         counts.update([rule.id for rule in rules if not bool(rule.columns.holds(small, layout))][:1])
