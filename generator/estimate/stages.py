@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 import numpy as np
 
 from ..catalog.records import Model
+from ..job.framework import Framework
 from ..job.records import Job
 from . import model_size
 from .layout import LayoutLike
@@ -16,7 +17,7 @@ from .split import dense_of, layers_of, split
 
 #: The fields of a layout that decide how it is split.
 _SPLIT_BY: Final = ("pipeline", "virtual_pipeline", "first_stage_layers", "last_stage_layers")
-_MANY_ROWS: Final = 1000
+_MANY_ROWS: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +45,7 @@ def stage_layers(job: Job, layout: LayoutLike, stage: Any) -> StageLayers:
     if np.ndim(stage) == 0 or len(stage) < _MANY_ROWS:
         return _stage_layers(job, layout, stage)
     cells, stages, row = _different(layout, stage)
-    held = _stage_layers(job, cells, stages)
+    held = _known_layers(job, cells, stages)
     return StageLayers(layers=held.layers[row], dense=held.dense[row], moe=held.moe[row])
 
 
@@ -61,6 +62,22 @@ def _different(layout: LayoutLike, stage: Any) -> tuple[LayoutLike, Any, Any]:
     first[taken] = np.arange(len(taken))
     cells = SimpleNamespace(**{name: column[rows] for name, column in columns.items()})
     return cast(LayoutLike, cells), stage[rows], first[key]
+
+
+#: What was computed before, by cells; the model and the framework are kept, so that their ids stay theirs.
+_KNOWN: dict[tuple[int, int, bytes], tuple[Model, Framework, StageLayers]] = {}
+_MOST_KNOWN = 4096
+
+
+def _known_layers(job: Job, cells: LayoutLike, stages: Any) -> StageLayers:
+    """The same for a search, which asks for few sets of cells again and again."""
+    columns = [np.asarray(column, np.int64) for column in (stages, *(getattr(cells, name) for name in _SPLIT_BY))]
+    key = (id(job.model), id(job.framework), b"".join(column.tobytes() for column in columns))
+    if key not in _KNOWN:
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.clear()
+        _KNOWN[key] = (job.model, job.framework, _stage_layers(job, cells, stages))
+    return _KNOWN[key][2]
 
 
 def _stage_layers(job: Job, layout: LayoutLike, stage: Any) -> StageLayers:

@@ -39,6 +39,7 @@ class Estimates:
     total_s: Floats
     savable: Mapping[str, Floats]  #: by cause, what would be saved if it were hidden
     required_bytes: Floats
+    doubt: Floats  #: what distance to measured runs multiplies the time with, at least; 1 where it wasn't asked
 
     def take(self, rows: NDArray[Any] | slice) -> Estimates:
         """Some of the rows."""
@@ -47,6 +48,7 @@ class Estimates:
             total_s=self.total_s[rows],
             savable={cause: seconds[rows] for cause, seconds in self.savable.items()},
             required_bytes=self.required_bytes[rows],
+            doubt=self.doubt[rows],
         )
 
     def with_rows(self, rows: NDArray[np.int64], others: Estimates) -> Estimates:
@@ -144,18 +146,18 @@ def _promising(job: Job, rows: Layouts, removed: dict[str, int]) -> tuple[Layout
     return rows.take(fits[group]), ((float(tighter[least]), float(other[least])), first[least])
 
 
-def estimates(job: Job, rows: Layouts, required_bytes: Floats | None = None) -> Estimates:
-    """What layouts take; their memory may be known."""
+def estimates(job: Job, rows: Layouts, required_bytes: Floats, doubt: Floats | None = None) -> Estimates:
+    """What layouts take, of which the memory is known."""
     ledger = step_time(job, rows)
     total = np.broadcast_to(ledger.total_s, len(rows))
     # Stages that wait do so for communication too.
     busy = total / np.maximum(total - ledger.bubble_s, 1e-12)
-    required = memory(job, rows).required_bytes if required_bytes is None else required_bytes
     return Estimates(
         layouts=rows,
         total_s=total,
         savable={cause: busy * getattr(ledger, cause) for cause in SAVABLE} | {"bubble_s": ledger.bubble_s + 0.0},
-        required_bytes=np.broadcast_to(required, len(rows)),
+        required_bytes=np.broadcast_to(required_bytes, len(rows)),
+        doubt=np.ones(len(rows)) if doubt is None else doubt,
     )
 
 
@@ -174,12 +176,14 @@ def _joined(parts: Sequence[Estimates]) -> dict[str, Any]:
             cause: np.concatenate([none, *(part.savable[cause] for part in parts)]) for cause in (*SAVABLE, "bubble_s")
         },
         "required_bytes": np.concatenate([none, *(part.required_bytes for part in parts)]),
+        "doubt": np.concatenate([none, *(part.doubt for part in parts)]),
     }
 
 
-def fitting(job: Job, rows: Layouts) -> NDArray[np.bool_]:
-    """Which rows fit."""
-    return _fit(job, rows, memory(job, rows), {})
+def fitting(job: Job, rows: Layouts) -> tuple[NDArray[np.bool_], Floats]:
+    """Which rows fit, and what each requires."""
+    ledger = memory(job, rows)
+    return _fit(job, rows, ledger, {}), np.broadcast_to(ledger.required_bytes, len(rows))
 
 
 def _chunks(legal: Iterable[Layouts]) -> Iterator[Layouts]:

@@ -72,6 +72,13 @@ def judged_time(job: Job, layouts: Layouts, total_s: Floats) -> Floats:
     return judged
 
 
+def least_doubt(job: Job, layouts: Layouts) -> Floats:
+    """What distance to measured runs multiplies a time with at least, whatever a layout's model chunks and details."""
+    octaves = octaves_beyond(job, layouts, len(layouts), chunks=False)
+    doubt: Floats = slow_end(job, layouts, octaves) * (1 + TIME_BAND * np.minimum(octaves, 1.0))
+    return doubt
+
+
 def slow_time(job: Job, layouts: Layouts, judged_s: Floats) -> Floats:
     """The judged time at the slow end of what is still likely: the further from measured runs, the later.
 

@@ -7,7 +7,7 @@ only where its step time, without all that its details could still save, is with
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from ..job.records import Job
 from ..rules.run import binding_rules
 from . import choices
 from .feasible import Estimates, Feasible, estimates, fitting, joined_estimates
-from .rank import TIME_BAND, Floats, judged_time, likely_time
+from .rank import TIME_BAND, Floats, judged_time, least_doubt, likely_time
 
 Mask = NDArray[np.bool_]
 #: Recomputation repeats less than what it saves: without it a step takes more than this share of its time.
@@ -97,10 +97,21 @@ def refined(job: Job, found: Feasible, *, bold: bool = False) -> Feasible:
     """
     if not len(found.layouts):
         return found
-    details = open_details(job)
-    seeds = np.argsort(_floor(job, found, details), kind="stable")[:_SEEDS]
-    first = found.extended(*_turned(job, found.take(seeds), details, _reach(job, found, bold)))
-    return found.extended(*_turned(job, found, details, _reach(job, first, bold)))
+    details, reach = open_details(job), _reach(job, found, bold)
+    near = found.take(_least_s(job, found, details) <= reach)
+    if not bold:
+        near = replace(near, doubt=least_doubt(job, near.layouts))
+    seeds = near.take(np.argsort(_least_s(job, near, details), kind="stable")[:_SEEDS])
+    first = found.extended(*_turned(job, seeds, details, reach))
+    return found.extended(*_turned(job, near, details, _reach(job, first, bold)))
+
+
+def _least_s(job: Job, found: Estimates, details: Sequence[Detail]) -> Floats:
+    """What layouts take at least with other model chunks, with less that is repeated, and with all details."""
+    floor = _untraded(found, _floor(job, found, details))
+    if job.pins.virtual_pipeline is not None or not job.framework.runs("Megatron-LM"):
+        return floor
+    return floor * (1 - found.savable["bubble_s"] / found.total_s)
 
 
 def _turned(job: Job, found: Estimates, details: Sequence[Detail], reach: float) -> list[Estimates]:
@@ -110,7 +121,7 @@ def _turned(job: Job, found: Estimates, details: Sequence[Detail], reach: float)
     for detail in (d for d in details if not d.saves):
         made += [*_traded(job, joined_estimates(made), detail, hiding, reach)]
     tops = joined_estimates(rows.take(_floor(job, rows, hiding) <= reach) for rows in made)
-    tops = tops.take(_within(job, tops.layouts, hiding, reach))
+    tops = tops.take(_within(job, tops, {}, hiding, reach))
     for number, detail in enumerate(hiding):
         better, rows = _hidden(job, tops, detail)
         made.append(better)
@@ -127,14 +138,15 @@ def _reach(job: Job, found: Estimates, bold: bool) -> float:
 def _floor(job: Job, found: Estimates, details: Iterable[Detail]) -> Floats:
     """What layouts take at least when all communication that these details can hide is hidden."""
     seconds = found.total_s - sum(found.savable[cause] for cause in {d.saves for d in details if d.saves})
-    return judged_time(job, found.layouts, seconds)
+    return judged_time(job, found.layouts, seconds) * found.doubt
 
 
-def _within(job: Job, rows: Layouts, details: Sequence[Detail], reach: float) -> Mask:
-    """Which layouts are within reach when all details that have one best setting are at it, and the others hide all."""
+def _within(job: Job, rows: Estimates, values: Mapping[str, Any], details: Sequence[Detail], reach: float) -> Mask:
+    """Which layouts are within reach with `values`, when details with one best setting have it and others hide all."""
     settled = {name: value for d in details for name, value in d.best.items()}
     rest = [d for d in details if not d.best]
-    mask: Mask = _floor(job, estimates(job, _set(rows, settled)), rest) <= reach
+    changed = estimates(job, _set(rows.layouts, {**settled, **values}), rows.required_bytes, rows.doubt)
+    mask: Mask = _floor(job, changed, rest) <= reach
     return mask
 
 
@@ -143,11 +155,10 @@ def _interleaved(job: Job, found: Estimates, details: Sequence[Detail], reach: f
     if job.pins.virtual_pipeline is not None or not job.framework.runs("Megatron-LM"):
         return
     hiding = [d for d in details if d.saves]
-    floor = _untraded(found, _floor(job, found, hiding)) * (1 - found.savable["bubble_s"] / found.total_s)
-    rows = found.take((found.layouts.pipeline > 1) & (floor <= reach))
+    rows = found.take((found.layouts.pipeline > 1) & (_least_s(job, found, hiding) <= reach))
     fastest = {name: value for d in details for name, value in d.largest.items()}
     fastest["virtual_pipeline"] = choices.most_chunks(job, rows.layouts)
-    rows = rows.take(_within(job, _set(rows.layouts, fastest), hiding, reach))
+    rows = rows.take(_within(job, rows, fastest, hiding, reach))
     for setting in choices.chunk_choices(job, rows.layouts):
         made, at = _made(job, rows, _CHUNKS, setting)
         made = made.take(made.total_s < rows.total_s[at])
@@ -164,8 +175,8 @@ def _traded(job: Job, found: Estimates, detail: Detail, hiding: Sequence[Detail]
     """Layouts that do in part what others do wholly, where these fit, and are too large without it."""
     whole = np.all([getattr(found.layouts, name) == value for name, value in detail.replaces.items()], axis=0)
     rows = found.take(whole & (_LEAST_SHARE * _floor(job, found, hiding) <= reach))
-    rows = rows.take(_within(job, _set(rows.layouts, detail.largest), hiding, reach))
-    rows = rows.take(~fitting(job, _set(rows.layouts, detail.largest)))
+    rows = rows.take(_within(job, rows, detail.largest, hiding, reach))
+    rows = rows.take(~fitting(job, _set(rows.layouts, detail.largest))[0])
     for setting in detail.settings(job, rows.layouts) if len(rows.layouts) else ():
         made, at = _made(job, rows, detail, setting)
         yield made.take((made.total_s < rows.total_s[at]) & (_floor(job, made, hiding) <= reach))
@@ -189,8 +200,9 @@ def _made(job: Job, rows: Estimates, detail: Detail, setting: Mapping[str, Any])
     changed = _set(rows.layouts, setting)
     differs = np.any([getattr(rows.layouts, name) != getattr(changed, name) for name in setting], axis=0)
     at = np.flatnonzero(differs & _legal(job, changed, detail.turns))
-    at = at[fitting(job, changed.take(at))]
-    return estimates(job, changed.take(at)), at
+    fits, required = fitting(job, changed.take(at))
+    at = at[fits]
+    return estimates(job, changed.take(at), required[fits], rows.doubt[at]), at
 
 
 def _set(rows: Layouts, values: Mapping[str, Any]) -> Layouts:
