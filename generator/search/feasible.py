@@ -22,7 +22,7 @@ from .plan import Plan, by_count
 from .rank import Floats
 
 #: Rows estimated at once: a few columns of this many float64 stay in a core's cache.
-_CHUNK_ROWS = 16384
+CHUNK_ROWS = 16384
 
 
 #: Odd numbers without a pattern: rows that differ have different sums of products with them.
@@ -191,7 +191,7 @@ def _chunks(legal: Iterable[Layouts]) -> Iterator[Layouts]:
     waiting: list[Layouts] = []
     for block in legal:
         waiting.append(block)
-        if sum(map(len, waiting)) >= _CHUNK_ROWS:
+        if sum(map(len, waiting)) >= CHUNK_ROWS:
             yield from _cut(joined(waiting))
             waiting = []
     if waiting:
@@ -200,8 +200,8 @@ def _chunks(legal: Iterable[Layouts]) -> Iterator[Layouts]:
 
 def _cut(rows: Layouts) -> Iterator[Layouts]:
     """Consecutive rows of at most a chunk."""
-    for start in range(0, len(rows), _CHUNK_ROWS):
-        yield rows.take(slice(start, start + _CHUNK_ROWS))
+    for start in range(0, len(rows), CHUNK_ROWS):
+        yield rows.take(slice(start, start + CHUNK_ROWS))
 
 
 def _fit(

@@ -19,7 +19,8 @@ from ..job.framework import Software
 from ..job.records import Job
 from ..rules.run import binding_rules
 from . import choices
-from .feasible import Estimates, Feasible, estimates, fitting, joined_estimates
+from .enumerate import joined
+from .feasible import CHUNK_ROWS, Estimates, Feasible, estimates, fitting, joined_estimates
 from .rank import TIME_BAND, Floats, judged_time, least_doubt, likely_time
 
 Mask = NDArray[np.bool_]
@@ -159,10 +160,9 @@ def _interleaved(job: Job, found: Estimates, details: Sequence[Detail], reach: f
     fastest = {name: value for d in details for name, value in d.largest.items()}
     fastest["virtual_pipeline"] = choices.most_chunks(job, rows.layouts)
     rows = rows.take(_within(job, rows, fastest, hiding, reach))
-    for setting in choices.chunk_choices(job, rows.layouts):
-        made, at = _made(job, rows, _CHUNKS, setting)
-        made = made.take(made.total_s < rows.total_s[at])
-        yield made.take(_untraded(made, _floor(job, made, hiding)) <= reach)
+    made, at = _made(job, rows, _CHUNKS)
+    made = made.take(made.total_s < rows.total_s[at])
+    yield made.take(_untraded(made, _floor(job, made, hiding)) <= reach)
 
 
 def _untraded(found: Estimates, seconds: Floats) -> Floats:
@@ -177,32 +177,39 @@ def _traded(job: Job, found: Estimates, detail: Detail, hiding: Sequence[Detail]
     rows = found.take(whole & (_LEAST_SHARE * _floor(job, found, hiding) <= reach))
     rows = rows.take(_within(job, rows, detail.largest, hiding, reach))
     rows = rows.take(~fitting(job, _set(rows.layouts, detail.largest))[0])
-    for setting in detail.settings(job, rows.layouts) if len(rows.layouts) else ():
-        made, at = _made(job, rows, detail, setting)
-        yield made.take((made.total_s < rows.total_s[at]) & (_floor(job, made, hiding) <= reach))
+    made, at = _made(job, rows, detail)
+    yield made.take((made.total_s < rows.total_s[at]) & (_floor(job, made, hiding) <= reach))
 
 
 def _hidden(job: Job, tops: Estimates, detail: Detail) -> tuple[Estimates, NDArray[np.int64]]:
     """The best that the detail makes of each layout where it makes it faster, and which layouts these are."""
     matters = np.flatnonzero(tops.savable[detail.saves or ""] > _LEAST_GAIN * tops.total_s)
     rows = tops.take(matters)
-    at = np.zeros(0, np.int64)
-    for setting in detail.settings(job, rows.layouts) if len(matters) else ():
-        made, number = _made(job, rows, detail, setting)
-        faster = made.total_s < rows.total_s[number] * (1 - _LEAST_GAIN)
-        rows = rows.with_rows(number[faster], made.take(faster))
-        at = np.union1d(at, number[faster])
-    return rows.take(at), matters[at]
+    made, at = _made(job, rows, detail)
+    faster = np.flatnonzero(made.total_s < rows.total_s[at] * (1 - _LEAST_GAIN))
+    best = faster[np.lexsort((made.total_s[faster], at[faster]))]
+    own, first = np.unique(at[best], return_index=True)
+    return made.take(best[first]), matters[own]
 
 
-def _made(job: Job, rows: Estimates, detail: Detail, setting: Mapping[str, Any]) -> tuple[Estimates, NDArray[np.int64]]:
-    """The layouts with other values in some columns that are legal and fit, and which rows they are of."""
-    changed = _set(rows.layouts, setting)
-    differs = np.any([getattr(rows.layouts, name) != getattr(changed, name) for name in setting], axis=0)
-    at = np.flatnonzero(differs & _legal(job, changed, detail.turns))
-    fits, required = fitting(job, changed.take(at))
-    at = at[fits]
-    return estimates(job, changed.take(at), required[fits], rows.doubt[at]), at
+def _made(job: Job, rows: Estimates, detail: Detail) -> tuple[Estimates, NDArray[np.int64]]:
+    """Every legal layout that a detail makes of some and that fits, and which rows they are of."""
+    changed: list[Layouts] = []
+    of: list[NDArray[np.int64]] = []
+    for setting in detail.settings(job, rows.layouts) if len(rows.layouts) else ():
+        turned = _set(rows.layouts, setting)
+        differs = np.any([getattr(rows.layouts, name) != getattr(turned, name) for name in setting], axis=0)
+        of.append(np.flatnonzero(differs & _legal(job, turned, detail.turns)))
+        changed.append(turned.take(of[-1]))
+    every, at = joined(changed), np.concatenate([np.zeros(0, np.int64), *of])
+    if not len(at):
+        return rows.take(at), at
+    parts = []
+    for start in range(0, len(at), CHUNK_ROWS):
+        piece, own = every.take(slice(start, start + CHUNK_ROWS)), at[start : start + CHUNK_ROWS]
+        fits, required = fitting(job, piece)
+        parts.append((estimates(job, piece.take(fits), required[fits], rows.doubt[own[fits]]), own[fits]))
+    return joined_estimates(part for part, _ in parts), np.concatenate([own for _, own in parts])
 
 
 def _set(rows: Layouts, values: Mapping[str, Any]) -> Layouts:
