@@ -8,6 +8,7 @@ import numpy as np
 
 from ..catalog.records import Model
 from ..job.records import Job
+from .adapters import unsaved_elements
 from .layout import LayoutLike, Recompute
 from .stages import StageLayers
 from .states import weight_bytes
@@ -54,7 +55,7 @@ def layer_bytes_per_token(job: Job, layout: LayoutLike, *, moe: bool) -> Any:
     # Tokens come to a routed expert whole: gathered where its own ranks cut it.
     gathered = moe * model.experts_per_token * 2 * element * model.hidden * (layout.expert_tensor - 1)
     scores = score_bytes(job) * model.heads * job.training.sequence_length * (layout.recompute == Recompute.NONE)
-    sharded = sharded + mlp_bytes_per_token(job, moe=moe) + gathered
+    sharded = sharded + mlp_bytes_per_token(job, moe=moe) + gathered - element * unsaved_elements(job, moe=moe)
     return replicated / sequence_cut(layout) + (sharded + scores) / layout.tensor
 
 

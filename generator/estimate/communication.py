@@ -9,6 +9,7 @@ import numpy as np
 
 from ..job.records import Job
 from .activations import attention_widths, local_tokens, sequence_cut
+from .adapters import base_share, trained
 from .buckets import bucket_elements
 from .collectives import Group, all_gather_s, all_reduce_s, all_to_all_s, dispatch_s, group, send_s
 from .layout import LayoutLike, Recompute
@@ -124,10 +125,11 @@ def data_s(job: Job, layout: LayoutLike, held: StageParameters, micro_batch_s: A
     """
     constants = rates(job)
     whole, stage = layout.data * layout.context, layout.zero_stage
-    traffic = _data_traffic(job, layout, group(job, whole, layout.tensor), held.shared)
+    updated = trained(job, held)
+    traffic = _data_traffic(job, layout, group(job, whole, layout.tensor), held.shared, updated.shared)
     if job.model.is_moe:
         ring = group(job, expert_replicas(layout), layout.expert * layout.expert_tensor)
-        experts = _data_traffic(job, layout, ring, held.experts)
+        experts = _data_traffic(job, layout, ring, held.experts, updated.experts)
         traffic = tuple(a + b for a, b in zip(traffic, experts, strict=True))
     once, each_pass, last = traffic
     overlap = np.where(_pipelined_deepspeed(job, layout), 0.0, constants.data_overlap)
@@ -136,20 +138,21 @@ def data_s(job: Job, layout: LayoutLike, held: StageParameters, micro_batch_s: A
     return np.where(whole > 1, exposed, 0.0)
 
 
-def _data_traffic(job: Job, layout: LayoutLike, ring: Group, count: Any) -> tuple[Any, Any, Any]:
+def _data_traffic(job: Job, layout: LayoutLike, ring: Group, count: Any, updated: Any) -> tuple[Any, Any, Any]:
     """Seconds once a step (stages 0 and 1), with every micro-batch (2 and 3), and after the last one (2).
 
-    `count`: parameters of the rank that the ring shares.
+    `count`: parameters of the rank that the ring shares; `updated`: those with gradients. A frozen base is gathered.
     """
     stage, element = layout.zero_stage, weight_bytes(job)
     narrow = job.framework.runs("DeepSpeed engine") or not sums_gradients_in_fp32(job)
     gradient = element if narrow else _SUMMED_GRADIENT_BYTES
     by_matrix = _MATRICES_PER_LAYER * job.model.layers
-    calls = np.where(stage >= 3, by_matrix, np.ceil(count / _bucket(job, layout, ring)))
+    calls = np.where(stage >= 3, by_matrix, np.ceil(updated / _bucket(job, layout, ring)))
     share = np.where(stage >= 3, rates(job).full_sharding_share, 1.0)
-    reduce = all_gather_s(job, ring, gradient * count / share, calls)
-    gather = all_gather_s(job, ring, element * count / share, calls)
-    once = np.where(stage == 0, all_reduce_s(job, ring, gradient * count), reduce + gather)
+    reduce = all_gather_s(job, ring, gradient * updated / share, calls)
+    gathered = np.where(stage >= 3, base_share(job) * count, updated)
+    gather = all_gather_s(job, ring, element * gathered / share, calls)
+    once = np.where(stage == 0, all_reduce_s(job, ring, gradient * updated), reduce + gather)
     return once, np.where(stage >= 3, reduce + 2 * gather, reduce), np.where(stage == 2, gather, 0.0)
 
 

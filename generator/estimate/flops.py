@@ -9,6 +9,7 @@ import numpy as np
 from ..job.records import Job
 from . import model_size
 from .activations import attention_widths
+from .adapters import adapter_parameters
 from .attention_span import mean_keys
 from .layout import LayoutLike, Recompute
 
@@ -35,10 +36,13 @@ def model_flops_per_step(job: Job) -> float:
     """FLOPs of one step that the model needs: causal attention counted as half, no recomputation.
 
     **Source**: 6 FLOPs per token and active matrix parameter; attention 6 L s a dh per token when causal, twice that
-    when not (Megatron-LM training.py, num_floating_point_operations).
+    when not (Megatron-LM training.py, num_floating_point_operations). A frozen parameter has 4, for no product makes
+    its gradient, and an adapter's 6.
     """
     tokens = job.training.tokens_per_step
     matrices = active_matrix_parameters(job)
+    if job.training.lora is not None:
+        return tokens * (4.0 * matrices + 6.0 * adapter_parameters(job) + 3.0 * attention_flops_per_token(job))
     return 6.0 * tokens * matrices + 3.0 * tokens * attention_flops_per_token(job)
 
 
@@ -56,7 +60,7 @@ def hardware_flops_per_step(job: Job, layout: LayoutLike) -> Any:
     core = tokens * attention_flops_per_token(job)
     again = np.where(
         layout.recompute == Recompute.FULL,
-        2.0 * tokens * matrices + core,
+        2.0 * tokens * (matrices + adapter_parameters(job)) + core,
         np.where(layout.recompute == Recompute.SELECTIVE, core, 0.0),
     )
     return model_flops_per_step(job) + again

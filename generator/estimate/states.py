@@ -11,8 +11,9 @@ from ..job.records import Job
 from .layout import LayoutLike, Offload
 from .rates import rates
 
-#: Optimizer moments in bytes per parameter: two fp32 moments, or SGD's one momentum.
-MOMENT_BYTES = {"adamw": 8, "adam": 8, "lamb": 8, "sgd": 4, "adamw-foreach": 8}
+#: Optimizer moments in bytes per parameter: two fp32 moments, or SGD's one momentum. 8-bit ones have an fp32 scale for
+#: every 256 (bitsandbytes 0.50, optim/optimizer.py, init_state; under DeepSpeed, which updates flat tensors, tables too).
+MOMENT_BYTES = {"adamw": 8, "adam": 8, "lamb": 8, "sgd": 4, "adamw-foreach": 8, "adamw-8bit": 2 + 2 * 4 / 256}
 _FP32 = 4
 _HALF = 2
 #: Transformer Engine keeps an fp8 weight and its transpose between micro-batches.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..job.records import Job
-from . import communication, compute, flops, model_size
+from . import adapters, communication, compute, flops, model_size
 from .layout import Layout, LayoutLike, Offload, Recompute
 from .ledgers import StepTime, Throughput
 from .rates import rates
@@ -32,8 +32,9 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
     pace = slowest * layer_total + last + balance
     bubble = np.where(layout.pipeline > 1, (whole * layer_total + head - pace) / v, 0.0)
     held = _fullest_parameters(job, layout)
+    trained = adapters.trained(job, held)
     work = slowest * parts["compute"] + last + balance
-    sums = _gradient_sum_s(job, layout, held)
+    sums = _gradient_sum_s(job, layout, trained)
     times = {
         "compute_s": m * (work + sums),
         "recompute_s": m * slowest * parts["recompute"],
@@ -43,8 +44,8 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
         "pipeline_s": _pipeline_s(job, layout, pace),
         "bubble_s": np.maximum(bubble, 0.0),
         "data_s": communication.data_s(job, layout, held, work + slowest * parts["recompute"]),
-        "optimizer_s": _optimizer_s(job, layout, held) + rates(job).step_start_s,
-        "offload_s": _offload_s(job, layout, held, work),
+        "optimizer_s": _optimizer_s(job, layout, trained) + rates(job).step_start_s,
+        "offload_s": _offload_s(job, layout, held, trained, work),
     }
     return StepTime(**times, total_s=sum(times.values()))
 
@@ -127,9 +128,11 @@ def _gradient_sum_s(job: Job, layout: LayoutLike, held: StageParameters) -> Any:
     return np.where(layout.gradient_accumulation > 1, compute.stream_s(job, traffic), 0.0)
 
 
-def _offload_s(job: Job, layout: LayoutLike, held: StageParameters, micro_batch_s: Any) -> Any:
+def _offload_s(
+    job: Job, layout: LayoutLike, held: StageParameters, trained: StageParameters, micro_batch_s: Any
+) -> Any:
     """Copies over the host link and the CPU's optimizer step, and parameter fetches that compute doesn't hide."""
-    own, constants = _own_parameters(layout, held), rates(job)
+    own, constants = _own_parameters(layout, trained), rates(job)
     link = job.cluster.accelerator.pcie_bytes_per_s * constants.pcie_fraction
     copy = own * weight_bytes(job) / link
     world = layout.data * layout.tensor * layout.pipeline * layout.context
@@ -138,7 +141,8 @@ def _offload_s(job: Job, layout: LayoutLike, held: StageParameters, micro_batch_
     m = layout.gradient_accumulation
     gradients = np.where(layout.zero_stage >= 2, m, 1) * copy
     optimizer = np.where(layout.offload >= Offload.OPTIMIZER, gradients + copy + update, 0.0)
-    fetches = m * np.maximum(2 * copy - constants.fetch_overlap * micro_batch_s, constants.fetch_exposed_share * copy)
+    fetch = _own_parameters(layout, held) * weight_bytes(job) / link
+    fetches = m * np.maximum(2 * fetch - constants.fetch_overlap * micro_batch_s, constants.fetch_exposed_share * fetch)
     return optimizer + np.where(layout.offload == Offload.OPTIMIZER_AND_PARAMETERS, fetches, 0.0)
 
 

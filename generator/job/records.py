@@ -31,13 +31,23 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lora:
+    """Low-rank adapters on a frozen base, by the names of peft's LoraConfig."""
+
+    rank: int
+    alpha: int
+    modules: tuple[str, ...]  #: names of linear layers; or one of all-linear, attention
+    base: str  #: unquantized | 4bit (QLoRA's NF4, quantized twice)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
     """What is trained on, in sequences and tokens."""
 
     sequence_length: int
     global_batch: int  #: sequences per optimizer step
     precision: str  #: fp32 | fp16 | bf16 | fp8
-    optimizer: str  #: adamw | adam | lamb | sgd
+    optimizer: str  #: adamw | adamw-8bit | adam | lamb | sgd
     attention: str  #: flash | unfused
     duration_tokens: float | None  #: with the spec's global batch, where the spec says steps
     learning_rate: float
@@ -48,6 +58,7 @@ class Training:
     cross_entropy: str | None = None  #: unfused | fused | chunked (the logits are never whole)
     gradient_dtype: str | None = None  #: fp32 | same (as the weights): what gradients are summed in
     moment_dtype: str | None = None  #: fp32 | same (as the weights): what the optimizer's moments are kept in
+    lora: Lora | None = None  #: what is trained instead of the model's own parameters
     bucket_elements: int | None = None  #: of ZeRO's reduce and all-gather buckets
     duration_steps: int | None = None  #: where the spec gives the duration so
 

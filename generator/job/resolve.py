@@ -11,7 +11,7 @@ from ..findings import Finding, Location, Severity
 from .codes import MISSING_KEY, PARTIAL_SEQUENCES, WRONG_VALUE, error
 from .framework import Framework, Frameworks
 from .quantities import read_batch_tokens, read_time_limit, read_tokens
-from .records import Calibration, Cluster, Job, Launch, Origin, Pins, Training
+from .records import Calibration, Cluster, Job, Launch, Lora, Origin, Pins, Training
 from .resolve_calibration import resolve_calibration
 from .resolve_cluster import resolve_cluster
 from .resolve_model import resolve_model
@@ -23,6 +23,7 @@ DEFAULT_SEQUENCE_LENGTH: Final = 4096
 #: refuses fewer of the runs that ran: `python -m benchmarks.headroom` prints the trade-off.
 DEFAULT_HEADROOM: Final = 0.05
 DEFAULT_FRAMEWORK: Final = "megatron-deepspeed"
+DEFAULT_RANK: Final = 16  #: of LoRA's adapters
 
 Data = Mapping[str, Any]
 _Fact = TypeVar("_Fact")
@@ -165,7 +166,18 @@ def _training(training: Data, model: Model, accelerator: Accelerator) -> Trainin
         learning_rate=float(training.get("learning_rate", 1e-4)),
         weight_decay=float(training.get("weight_decay", 0.1)),
         gradient_clipping=float(training.get("gradient_clipping", 1.0)),
+        lora=_lora(training["lora"]) if "lora" in training else None,
         **{key: training.get(key) for key in ("kernels", "cross_entropy", "gradient_dtype")},
+    )
+
+
+def _lora(adapters: Data) -> Lora:
+    rank, modules = int(adapters.get("rank", DEFAULT_RANK)), adapters.get("modules", "all-linear")
+    return Lora(
+        rank=rank,
+        alpha=int(adapters.get("alpha", 2 * rank)),
+        modules=(modules,) if isinstance(modules, str) else tuple(modules),
+        base=adapters.get("base", "unquantized"),
     )
 
 

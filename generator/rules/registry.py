@@ -6,12 +6,12 @@ from typing import Final
 
 from ..rule import rules_in
 from . import fit
-from .job import calibration, cluster, launch, model, parts
-from .layout import expert, identities, offload, pipeline, recompute, sequence, tensor, zero
+from .job import adapters, calibration, cluster, launch, model, parts
+from .layout import adapted, expert, identities, offload, pipeline, recompute, sequence, tensor, zero
 
-JOB_RULES: Final = rules_in(calibration, cluster, launch, model, parts)
+JOB_RULES: Final = rules_in(calibration, cluster, launch, model, adapters, parts)
 IDENTITY_RULES: Final = rules_in(identities)
-LAYOUT_RULES: Final = rules_in(tensor, sequence, pipeline, expert, zero, offload, recompute)
+LAYOUT_RULES: Final = rules_in(tensor, sequence, pipeline, expert, zero, offload, recompute, adapted)
 FIT_RULES: Final = rules_in(fit)
 
 #: Everything but the rules on files, and those on the text of specs and files.

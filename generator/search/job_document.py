@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import PurePath
 
 from ..estimate.model_size import parameter_count
 from ..findings import Finding
-from ..job.records import Calibration, Cluster, Job
+from ..job.records import Calibration, Cluster, Job, Training
 
 
 def job_document(job: Job) -> dict[str, object]:
@@ -30,9 +30,16 @@ def job_document(job: Job) -> dict[str, object]:
             "vocab": job.model.vocab,
         },
         "cluster": _cluster(job.cluster),
-        "training": {f.name: getattr(training, f.name) for f in fields(training) if f.name != "duration_steps"},
+        "training": _training(training),
         "pinned": {f.name: value for f in fields(job.pins) if (value := getattr(job.pins, f.name)) is not None},
     }
+
+
+def _training(training: Training) -> dict[str, object]:
+    """What is trained; of adapters only where there are any."""
+    shown: dict[str, object] = {f.name: getattr(training, f.name) for f in fields(training)}
+    del shown["duration_steps"], shown["lora"]
+    return shown if training.lora is None else {**shown, "lora": asdict(training.lora)}
 
 
 def _cluster(cluster: Cluster) -> dict[str, object]:
