@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from ..catalog.records import Model
 from ..job.records import Job
@@ -17,10 +16,13 @@ _MLP = ("gate_proj", "up_proj", "down_proj")
 _READ_INPUT = frozenset({"q_proj", "k_proj", "v_proj", "q_a_proj", "kv_a_proj_with_mqa"})
 #: Families of transformers 5.23 whose linear layers have Llama's names and are all that `modules` can name: no fused
 #: queries, keys and values, no router of torch's Linear (models/<model_type>/modeling_*.py).
-_FAMILIES = frozenset(
-    "llama mistral qwen2 qwen3 gemma gemma2 gemma3_text cohere cohere2 granite olmo2 olmo3 seed_oss smollm3 ernie4_5 "
-    "ernie4_5_moe mixtral olmoe qwen3_moe gpt_oss minimax_m2 glm4_moe deepseek_v2 deepseek_v3 kimi_k2".split()
-)
+# fmt: off
+_FAMILIES = frozenset({
+    "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "cohere", "cohere2", "granite",
+    "olmo2", "olmo3", "seed_oss", "smollm3", "ernie4_5", "ernie4_5_moe", "mixtral", "olmoe", "qwen3_moe",
+    "gpt_oss", "minimax_m2", "glm4_moe", "deepseek_v2", "deepseek_v3", "kimi_k2",
+})
+# fmt: on
 #: Bytes of a NF4 weight: 4 bits, and 8/64 + 32/(64 × 256) of its block's twice quantized scale. **Source**: QLoRA
 #: (2305.14314 sec 3, Double Quantization: blocks of 64 and of 256).
 NF4_BYTES = (4 + 8 / 64 + 32 / (64 * 256)) / 8

@@ -12,7 +12,8 @@ from .layout import LayoutLike, Offload
 from .rates import rates
 
 #: Optimizer moments in bytes per parameter: two fp32 moments, or SGD's one momentum. 8-bit ones have an fp32 scale for
-#: every 256 (bitsandbytes 0.50, optim/optimizer.py, init_state; under DeepSpeed, which updates flat tensors, tables too).
+#: every 256 (bitsandbytes 0.50, optim/optimizer.py, init_state). DeepSpeed updates copies of its own, by which
+#: bitsandbytes doesn't know the embeddings that the Trainer excepts, nor small tensors where they are flat.
 MOMENT_BYTES = {"adamw": 8, "adam": 8, "lamb": 8, "sgd": 4, "adamw-foreach": 8, "adamw-8bit": 2 + 2 * 4 / 256}
 _FP32 = 4
 _HALF = 2

@@ -38,7 +38,7 @@ def track(
     micro_batch: int,
     prepare: Callable[[Any], None] | None = None,
 ) -> Tracked:
-    """Train the model of a `config.json`, as `prepare` leaves it, on sequences of its longest length in fake tensors."""
+    """Train the model of a `config.json`, as `prepare` leaves it, on sequences of its longest length."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.distributed._tools.mem_tracker import MemTracker

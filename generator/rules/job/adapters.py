@@ -45,7 +45,9 @@ def lora_needs_known_modules(job: Job) -> Violations:
     Fix: use a model of a family with q_proj, k_proj, v_proj and o_proj, or remove training.lora"""
     if job.training.lora is not None and not has_known_modules(job.model):
         message = f"the linear layers of {job.model.name} ({job.model.family}) are not planned for LoRA"
-        hint = "use a model whose layers are named as in Llama, such as llama, qwen3 or mistral, or remove training.lora"
+        hint = (
+            "use a model whose layers are named as in Llama, such as llama, qwen3 or mistral, or remove training.lora"
+        )
         yield violation(job, "/training/lora", message, hint)
 
 
