@@ -129,8 +129,10 @@ def boundary_bytes(job: Job, layout: LayoutLike, stage: Any, flying: Any) -> Any
     frees the output's data at once (pipeline_parallel/schedules.py, deallocate_output_tensor).
     """
     mask = np.where((stage == 0) & (job.model.dropout > 0), 1, 0)
+    # LoRA: the embedding's output, which is made to require gradients, and the model's last hidden states (counted).
+    ends = 0 if job.training.lora is None else 3 * weight_bytes(job)
     buffers = 0 * stage
     if job.framework.runs("DeepSpeed engine"):
         copies = (stage > 0) * 1 + (stage < layout.pipeline - 1)
         buffers = np.where(layout.pipeline > 1, copies * weight_bytes(job), 0)
-    return flying * local_tokens(job, layout) * (mask + buffers) * job.model.hidden / sequence_cut(layout)
+    return flying * local_tokens(job, layout) * (mask + ends + buffers) * job.model.hidden / sequence_cut(layout)

@@ -47,7 +47,7 @@ def track(
     with warnings.catch_warnings(), FakeTensorMode(allow_non_fake_inputs=True):
         warnings.simplefilter("ignore")  # the tracker's own, and deprecations between torch and transformers
         torch.set_default_dtype(getattr(torch, dtype))
-        model = _model(config, attention)
+        model = build(config, attention)
         if prepare is not None:
             prepare(model)
         torch.set_default_dtype(usual)
@@ -84,7 +84,8 @@ def track(
     )
 
 
-def _model(config: dict[str, Any], attention: str) -> Any:
+def build(config: dict[str, Any], attention: str) -> Any:
+    """The model of a `config.json`, with random weights."""
     import transformers
 
     kind = config["model_type"]
