@@ -62,11 +62,18 @@ BASE: Final = (
 OPTIONS: Final = Path(__file__).with_name("data") / "megatron_lines.json"
 
 
+class _Anything(type):
+    """A class that has whatever is asked of it."""
+
+    def __getattr__(cls, name: str) -> type:
+        return _anything(name)
+
+
 def _anything(name: str) -> type:
     """A class of that name that takes anything; no module has more of Python's own names for it."""
     if name.startswith("__"):
         raise AttributeError(name)
-    return type(name, (), {"__init__": lambda self, *_, **__: None})
+    return _Anything(name, (), {"__init__": lambda self, *_, **__: None})
 
 
 class _Empty(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -105,8 +112,11 @@ def lines(options: Mapping[str, Sequence[str]], count: int) -> Iterator[tuple[st
         yield " ".join(f"{name}{value}" for name, value in line.items()), chance.choice([8, 16, 24, 32])
 
 
-def refusal_of(tree: Path) -> Callable[[str, int], str | None]:
-    """What asks the tree's own code: why it refuses a line, None where it takes it, `?` where it can't tell here."""
+def refusal_of(tree: Path, *, engine: str | None = None) -> Callable[..., str | None]:
+    """What asks the tree's own code: why it refuses a line, None where it takes it, `?` where it can't tell here.
+
+    `engine`: the version of Transformer Engine that the tree is to believe in.
+    """
     training = tree / "megatron" / "training" / "arguments.py"
     needing_triton = [
         ".".join(path.relative_to(tree).with_suffix("").parts)
@@ -121,11 +131,18 @@ def refusal_of(tree: Path) -> Callable[[str, int], str | None]:
     cuda.current_device = lambda: 0
     cuda.get_device_properties = lambda *_: types.SimpleNamespace(major=8, minor=0)
     name = "megatron.training.arguments" if training.exists() else "megatron.arguments"
+    if engine and training.exists():
+        sys.meta_path.insert(0, _Empty(["transformer_engine"]))
+        importlib.import_module("transformer_engine").__dict__["__version__"] = engine
+        for part in ("pytorch.ops", "common.recipe"):
+            importlib.import_module(f"transformer_engine.{part}")
     parser: Any = importlib.import_module(name)
 
-    def refusal(line: str, world: int) -> str | None:
+    def refusal(line: str, world: int, environment: Mapping[str, str] | None = None) -> str | None:
         sys.argv = ["pretrain_gpt.py", *line.split()]
-        os.environ.update(WORLD_SIZE=str(world), RANK="1", CUDA_DEVICE_MAX_CONNECTIONS="1")
+        os.environ.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)
+        os.environ.update({"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if environment is None else environment)
+        os.environ.update(WORLD_SIZE=str(world), RANK="1")
         quiet = io.StringIO()
         try:
             with contextlib.redirect_stderr(quiet), contextlib.redirect_stdout(quiet):

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from benchmarks.clusters import cluster
 from benchmarks.fit import Fit, fit, usable
 from benchmarks.measured import Run
 from dsgen.estimate.calibration import MeasuredRun, fit_calibration
@@ -46,8 +47,8 @@ def machines(rows: Sequence[Run]) -> dict[tuple[str, str], list[Run]]:
     """Runs by source and machine, those with enough."""
     groups: dict[tuple[str, str], list[Run]] = defaultdict(list)
     for run in rows:
-        cluster = run.job.cluster
-        groups[run.source, f"{cluster.accelerator.name}, {cluster.network}, {run.job.framework}"].append(run)
+        machine = run.job.cluster
+        groups[run.source, f"{machine.accelerator.name}, {machine.network}, {run.job.framework}"].append(run)
     return {key: group for key, group in groups.items() if len(group) >= LEAST}
 
 
@@ -60,9 +61,9 @@ def draws(count: int) -> Iterator[tuple[list[int], list[int]]]:
 
 
 def starting(run: Run, found: Fit) -> Job:
-    """The run's job with the constants of a fit that never saw its source."""
+    """The run's job with the constants of a fit that never saw its cluster."""
     chosen = selectors(run.job)
-    moved = {(p.name, p.key): x for p, x in zip(found.moved, found.without[run.source], strict=True)}
+    moved = {(p.name, p.key): x for p, x in zip(found.moved, found.without[cluster(run)], strict=True)}
     factors = {}
     for name, family in constants().items():
         key, constant = family.pick(chosen[family.by])
@@ -98,10 +99,9 @@ def calibrated(group: Sequence[Run], found: Fit) -> Result:
         after.append(statistics.mean(errors))
         rows.extend(errors)
         expected.append(report.time.left_out_mean or 0.0)
-    cluster = group[0].job.cluster
     return Result(
         source=group[0].source,
-        machine=cluster.accelerator.name,
+        machine=group[0].job.cluster.accelerator.name,
         runs=len(group),
         before=statistics.mean(before),
         after=statistics.mean(after),

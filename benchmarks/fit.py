@@ -1,8 +1,9 @@
-"""Fits the time model's constants to published runs, and predicts every source with constants that never saw it.
+"""Fits the time model's constants to published runs, and predicts every cluster with constants that never saw it.
 
 `python -m benchmarks.fit` prints each constant with its prior; `--write` puts the values into constants.yaml and the
 left-out predictions into data/left_out.json. Sources count equally, whatever their number of rows; every constant is
-held back by half of its prior's spread.
+held back by half of its prior's spread. What is left out is a whole cluster (`benchmarks.clusters`): all sources that
+share its machines and its stack.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.clusters import cluster
 from benchmarks.measured import Run, runs
 from dsgen.estimate import rates as rates_module
 from dsgen.estimate.posterior import Vector, jacobian, most_probable, settled, weights_of
@@ -35,6 +37,9 @@ MOST_RUNS = 6.0
 #: How much of a prior's spread the fit may use. Left-out errors are the same from 0.2 to 0.7 (mean of sources 11.6 to
 #: 11.8 %, median row 7.7 to 8.0 %); at 1 the median row is at 8.9 %: the fit follows single sources.
 HELD = 0.5
+#: What a framework, network or set of kernels does is fitted to so many clusters at least, what a part does to as many:
+#: of fewer, the constant would be a cluster's own. It stays at its prior; `dsgen calibrate` may still move it.
+FEWEST_CLUSTERS = {"framework": 3, "network": 3, "kernels": 3, "generation": 2, "fabric": 2, "any": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +57,28 @@ def usable() -> list[Run]:
 
 
 def parameters(rows: Sequence[Run]) -> list[Parameter]:
-    """Every constant that acts on one of the runs and has a spread."""
-    found: dict[tuple[str, str], Parameter] = {}
+    """Every constant that has a spread and acts on runs of enough clusters."""
+    found: dict[tuple[str, str, float], set[str]] = {}
     for run in rows:
         for name, key, spread in _acting(run):
-            if spread > 0:
-                found[name, key] = Parameter(name, key, spread)
-    return [found[key] for key in sorted(found)]
+            if spread > 0 and feeds(run, name):
+                found.setdefault((name, key, spread), set()).add(cluster(run))
+    return [
+        Parameter(*parameter)
+        for parameter, clusters in sorted(found.items())
+        if len(clusters) >= FEWEST_CLUSTERS[constants()[parameter[0]].by]
+    ]
+
+
+def feeds(run: Run, name: str) -> bool:
+    """Whether the run's estimate depends on the constant; asked of those that frameworks, networks and kernels pick."""
+    if constants()[name].by not in ("framework", "network", "kernels"):
+        return True
+    plain, moved = (
+        float(step_time(replace(run.job, calibration=Calibration(factors=factors)), run.layout).total_s)
+        for factors in ((), ((name, 0.9),))
+    )
+    return plain != moved
 
 
 def _acting(run: Run) -> list[tuple[str, str, float]]:
@@ -79,10 +99,18 @@ class Residuals:
         index = {(p.name, p.key): i for i, p in enumerate(moved)}
         self.places = [_places(run, index) for run in rows]
         self.base = [_prior_factors(run) for run in rows]
+        self.known: list[dict[tuple[float, ...], float]] = [{} for _ in rows]
 
     def __call__(self, x: Vector) -> Vector:
-        estimated = [self._estimate(i, x) for i in range(len(self.rows))]
+        estimated = [self._known(i, x) for i in range(len(self.rows))]
         return np.log(np.array(estimated) / self.measured)
+
+    def _known(self, i: int, x: Vector) -> float:
+        """The estimate, made once for the corrections that act on the run: a derivative moves others as well."""
+        own = tuple(float(x[place]) for place in self.places[i].values())
+        if own not in self.known[i]:
+            self.known[i][own] = self._estimate(i, x)
+        return self.known[i][own]
 
     def _estimate(self, i: int, x: Vector) -> float:
         run = self.rows[i]
@@ -118,12 +146,12 @@ class Fit:
 
     moved: list[Parameter]
     x: Vector  #: logarithms of value over prior
-    left_out: dict[str, float]  #: estimated seconds by run id, the run's source not being in the fit
-    without: dict[str, Vector]  #: x by source, the source not being in the fit
+    left_out: dict[str, float]  #: estimated seconds by run id, the run's cluster not being in the fit
+    without: dict[str, Vector]  #: x by cluster, the cluster not being in the fit
 
 
 def fit() -> Fit:
-    """Fit all sources, then every source without itself (linearised at the whole fit, which it is close to)."""
+    """Fit all sources, then predict every cluster without itself (linearised at the whole fit)."""
     rows = usable()
     moved = parameters(rows)
     residuals = Residuals(rows, moved)
@@ -133,10 +161,10 @@ def fit() -> Fit:
     slopes = jacobian(residuals, x, at_x)
     left_out: dict[str, float] = {}
     without: dict[str, Vector] = {}
-    for source in sorted({run.source for run in rows}):
-        inside = np.array([run.source != source for run in rows])
-        y = without[source] = _without(slopes, at_x, x, inside, rows, spreads)
-        mine = [run for run in rows if run.source == source]
+    for name in sorted({cluster(run) for run in rows}):
+        inside = np.array([cluster(run) != name for run in rows])
+        y = without[name] = _without(slopes, at_x, x, inside, rows, spreads)
+        mine = [run for run in rows if cluster(run) == name]
         errors = Residuals(mine, moved)(y)
         left_out |= {run.id: float(run.step_time_s or 0) * math.exp(e) for run, e in zip(mine, errors, strict=True)}
     return Fit(moved, x, left_out, without)
@@ -165,8 +193,9 @@ def _rewrite(block: str, values: dict[tuple[str, str], float]) -> str:
     name = block.partition(":")[0]
 
     def line(match: re.Match[str]) -> str:
-        value = float(match["prior"]) * values.get((name, match["key"]), 1.0)
-        return f"  {match['key']}: {{value: {_figures(value)}, prior: {match['prior']},"
+        moved = values.get((name, match["key"]))
+        value = match["prior"] if moved is None else _figures(float(match["prior"]) * moved)
+        return f"  {match['key']}: {{value: {value}, prior: {match['prior']},"
 
     return re.sub(r"(?m)^  (?P<key>[\w-]+): \{value: \S+, prior: (?P<prior>\S+),", line, block)
 
@@ -191,17 +220,21 @@ def main() -> None:
 
 
 def print_left_out(found: Fit) -> None:
-    """Error by source, each predicted without itself."""
+    """Error by source, each predicted without its cluster; mixture-of-experts models by themselves as well."""
     errors: dict[str, list[float]] = {}
+    experts: dict[str, list[float]] = {}
     for run in usable():
-        errors.setdefault(run.source, []).append(found.left_out[run.id] / float(run.step_time_s or 1) - 1)
+        error = found.left_out[run.id] / float(run.step_time_s or 1) - 1
+        errors.setdefault(run.source, []).append(error)
+        if run.job.model.is_moe:
+            experts.setdefault(run.source, []).append(error)
     for source, values in sorted(errors.items()):
         size = np.abs(values)
         figures = f"mean {size.mean():6.1%} median {np.median(size):6.1%} bias {np.mean(values):+.1%}"
         print(f"{source:18} n={len(values):4} {figures}")
     whole = np.abs(np.concatenate([np.array(values) for values in errors.values()]))
-    mean = np.mean([np.abs(values).mean() for values in errors.values()])
-    print(f"mean of sources {mean:.1%}, median row {np.median(whole):.1%}")
+    mean, routed = (np.mean([np.abs(values).mean() for values in group.values()]) for group in (errors, experts))
+    print(f"mean of sources {mean:.1%}, median row {np.median(whole):.1%}; mixture of experts {routed:.1%}")
 
 
 if __name__ == "__main__":

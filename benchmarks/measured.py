@@ -23,6 +23,7 @@ from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.estimate.memory import memory
 from dsgen.estimate.step_time import step_time
 from dsgen.frameworks import FRAMEWORKS
+from dsgen.job.framework import Framework
 from dsgen.job.records import Cluster, Job, Launch, Origin, Pins, Training
 from dsgen.units import GBIT_PER_S
 
@@ -198,6 +199,12 @@ def _precision(text: str) -> str | None:
     return "fp8" if "fp8" in text else "fp16" if text.startswith("fp16") else "bf16"
 
 
+def _framework(row: dict[str, str]) -> Framework:
+    """Ours that is closest; recipes that don't take the flex dispatcher send every copy of a token by itself."""
+    ours = FRAMEWORKS[OURS.get(row["framework"].split(" ")[0].lower(), "megatron-lm")]
+    return replace(ours, dispatches_by_node=False) if row["dispatcher"] == "alltoall" else ours
+
+
 def _job(row: dict[str, str]) -> Job | None:
     model, cluster, precision = _model(row), _cluster(row), _precision(row["precision"])
     batch, sequence = _number(row, "global_batch_seqs"), _number(row, "seq_len")
@@ -205,10 +212,9 @@ def _job(row: dict[str, str]) -> Job | None:
         return None
     if row["workload"] == "lora":
         return None
-    prefix = row["framework"].split(" ")[0].lower()
     return Job(
         name=row["id"],
-        framework=FRAMEWORKS[OURS.get(prefix, "megatron-lm")],
+        framework=_framework(row),
         deepspeed_version=deepspeed_version(row),
         model=model,
         cluster=cluster,
@@ -257,7 +263,16 @@ def _layout(row: dict[str, str], job: Job) -> Layout | None:
         gradient_accumulation=round(passes),
         recompute=recompute,
         offload=Offload(out),
+        tensor_overlap=row["tensor_overlap"] == "y",
+        expert_overlap=row["expert_overlap"] == "y",
+        zero_copies=_copies(row, data * context),
     )
+
+
+def _copies(row: dict[str, str], replicas: int) -> int:
+    """Copies of what ZeRO shards, for rows that say over how many ranks they do."""
+    shared = _number(row, "zero_group_gpus", replicas)
+    return replicas // shared if 0 < shared < replicas and replicas % shared == 0 else 1
 
 
 def _seconds(row: dict[str, str], job: Job, layout: Layout) -> float | None:

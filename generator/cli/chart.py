@@ -3,33 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import floor, log, log10
+from itertools import cycle
+from math import ceil, floor, log, log10
 
 WIDTH, HEIGHT = 72, 14
-_MARKS = "*ox+#%@&$=abcdefghijklmnpqrstuvwyz"
+_MARKS = "*ox+#%@&$="
 #: Values this far apart are drawn on a logarithmic axis.
 _WIDE = 4.0
+#: Heights this far apart are.
+_FAR = 20.0
 
 Curve = Sequence[tuple[float, float]]
 
 
 def chart(title: str, axis: str, curves: Mapping[str, Curve], limit: float | None = None) -> list[str]:
-    """Curves by name as lines of text: y from 0 upwards, a mark per point, `limit` as a dashed line."""
+    """Curves by name as lines of text: a mark per point, `limit` as a dashed line.
+
+    y starts at 0, or is logarithmic where the values are far apart.
+    """
     points = [point for curve in curves.values() for point in curve]
-    place = _scale([x for x, _ in points])
-    high = _round_up(max([y for _, y in points] + ([limit] if limit is not None else [])))
-    cells = [[" "] * WIDTH for _ in range(HEIGHT)]
-    if limit is not None:
-        cells[_row(limit, high)] = ["-"] * WIDTH
-    for (_, curve), mark in zip(curves.items(), _MARKS * (1 + len(curves) // len(_MARKS)), strict=False):
+    column = _scale([x for x, _ in points])
+    row, ticks, far = _heights([y for _, y in points] + ([limit] if limit is not None else []))
+    cells = [["-" if limit is not None and y == row(limit) else " "] * WIDTH for y in range(HEIGHT)]
+    for (_, curve), mark in zip(curves.items(), cycle(_MARKS), strict=False):
         for x, y in curve:
-            cells[_row(y, high)][place(x)] = mark
-    shown = {_row(share * high, high): _short(share * high) for share in (0.0, 0.25, 0.5, 0.75, 1.0)}
+            cells[row(y)][column(x)] = mark
+    shown = {row(value): _short(value) for value in ticks}
     margin = max(map(len, shown.values()))
-    lines = [f"{shown.get(row, ''):>{margin}} |{''.join(cells[row]).rstrip()}" for row in range(HEIGHT)]
-    legend = [f"{mark} {name}" for name, mark in zip(curves, _MARKS, strict=False) if len(curves) > 1]
-    foot = [f"{'':>{margin}} +{'-' * WIDTH}", f"{'':>{margin}}  {_ticks(sorted({x for x, _ in points}), place)}"]
-    return [title, *lines, *foot, f"{'':>{margin}}  {axis:^{WIDTH}}".rstrip(), *(["  ".join(legend)] if legend else [])]
+    lines = [f"{shown.get(y, ''):>{margin}} |{''.join(cells[y]).rstrip()}" for y in range(HEIGHT)]
+    foot = [f"+{'-' * WIDTH}", f" {_ticks(sorted({x for x, _ in points}), column)}", f" {axis:^{WIDTH}}".rstrip()]
+    named = "  ".join(f"{mark} {name}" for name, mark in zip(curves, cycle(_MARKS), strict=False))
+    head = f"{title} (logarithmic)" if far else title
+    return [head, *lines, *(f"{'':>{margin}} {line}" for line in foot), *([named] if len(curves) > 1 else [])]
 
 
 def _short(value: float) -> str:
@@ -42,8 +47,18 @@ def _round_up(value: float) -> float:
     return next(4 * step * unit for step in (1, 1.5, 2, 2.5, 3, 4, 5, 7.5, 10) if 4 * step * unit >= value)
 
 
-def _row(y: float, high: float) -> int:
-    return HEIGHT - 1 - round((HEIGHT - 1) * y / high) if high else HEIGHT - 1
+def _heights(values: Sequence[float]) -> tuple[Callable[[float], int], list[float], bool]:
+    """The line of a value, from the top, the values that the axis names, and whether it is logarithmic."""
+    low, high = min(values), max(values)
+    far = low > 0 and high / low >= _FAR
+    bottom, top = (floor(log10(low)), ceil(log10(high))) if far else (0.0, _round_up(high))
+    ticks = [10.0**n for n in range(floor(bottom), ceil(top) + 1)] if far else [top * n / 4 for n in range(5)]
+
+    def line(value: float) -> int:
+        share = ((log10(value) if far else value) - bottom) / (top - bottom)
+        return HEIGHT - 1 - round((HEIGHT - 1) * share)
+
+    return line, ticks, far
 
 
 def _scale(values: Sequence[float]) -> Callable[[float], int]:

@@ -40,7 +40,8 @@ def plan(request: Request, top: int, compared: tuple[Asked, ...], bold: bool, sp
         raise click.UsageError("--compare and --spares have no csv form; use --format json")
     if compared or spares:
         job, _ = load(request)
-        _answer(job, search(job, top=top, bold=bold), compared, spares, form)
+        best = search(job, top=top, bold=bold)
+        _answer(job, best, compared, spares, form, bold)
         return
     answer, _ = searched(request, form, top, bold)
     if form == "json":
@@ -53,7 +54,9 @@ def plan(request: Request, top: int, compared: tuple[Asked, ...], bold: bool, sp
         print_parts(*ranking(answer, top))
 
 
-def _answer(job: Job, answer: SearchResult | Infeasible, compared: tuple[Asked, ...], spares: bool, form: str) -> None:
+def _answer(
+    job: Job, answer: SearchResult | Infeasible, compared: tuple[Asked, ...], spares: bool, form: str, bold: bool
+) -> None:
     """Answer the questions about the best plan; exits like a search that finds none."""
     from ..search.compare import compare  # here, to save start-up time
     from ..search.spares import spare_nodes
@@ -61,7 +64,7 @@ def _answer(job: Job, answer: SearchResult | Infeasible, compared: tuple[Asked, 
     from .printing import print_json, print_parts
 
     best = answer.plans[0] if answer.plans else None
-    comparisons = [compare(job, asked, best) for asked in compared]
+    comparisons = [compare(job, asked, best, bold=bold) for asked in compared]
     left = spare_nodes(best) if spares and best else None
     if form == "json":
         document: dict[str, Any] = answer.to_dict()

@@ -6,8 +6,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from ..job.records import Job
+    from ..search.counts import Counts
+    from ..search.sweep import Axis
 
 #: `512..2048`, `512..2048:128`, `1..64:x2`.
 _RANGE = re.compile(r"(?P<low>\d[^.:]*(?:\.\d+)?)\.\.(?P<high>[^.:]+(?:\.\d+)?)(?::(?P<times>x?)(?P<step>[^:]+))?\Z")
@@ -22,11 +28,6 @@ class Term:
 
     path: str
     text: str
-
-    @property
-    def counts_machines(self) -> bool:
-        """Whether a range steps by whole nodes."""
-        return self.path in ("gpus", "nodes")
 
 
 def split_terms(context: click.Context, _: click.Parameter, arguments: tuple[str, ...]) -> tuple[Term, ...]:
@@ -68,29 +69,33 @@ def first_of(term: Term) -> object:
     return parse_value(match["low"] if match else first)
 
 
-def values_of(term: Term, unit: int) -> tuple[tuple[object, ...], bool]:
-    """The values of a term, and whether those in between may be tried too. `unit`: GPUs of a node."""
+def axis_of(term: Term, job: Job) -> Axis:
+    """The values of a term; `job` has the machines, of which a range has whole nodes."""
     from ..job.overrides import parse_value  # here, to save start-up time
+    from ..search.counts import Counts
+    from ..search.sweep import Axis
 
+    machines = {"gpus": Counts.of_gpus, "nodes": Counts.of_nodes}
+    counts = machines[term.path](job) if term.path in machines else None
     found: dict[object, None] = {}
     parts = [part.strip() for part in term.text.split(",")]
     ranges = [_RANGE.match(part) for part in parts]
     for part, match in zip(parts, ranges, strict=True):
-        values = _range(term, match.groupdict(), unit) if match else (parse_value(part),)
+        values = _range(term, match.groupdict(), counts) if match else (parse_value(part),)
         if any(isinstance(value, (dict, list)) for value in values):
             raise click.UsageError(f"{term.path}={term.text}: {part!r} is neither a number nor a word")
         found |= dict.fromkeys(values)
     implied = ranges[0] is not None and len(ranges) == 1 and ranges[0]["step"] is None
-    return tuple(found), implied and term.counts_machines
+    return Axis(path=term.path, values=tuple(found), counts=counts if implied else None)
 
 
-def _range(term: Term, bounds: Mapping[str, str | None], unit: int) -> tuple[object, ...]:
+def _range(term: Term, bounds: Mapping[str, str | None], counts: Counts | None) -> tuple[object, ...]:
     """Whole nodes for counts of machines; else steps as they are given, or doubling."""
     low, high = (_number(term, bounds[name] or "") for name in ("low", "high"))
     if low > high:
         raise click.UsageError(f"{term.path}={term.text}: the range ends before it starts; write {high}..{low}")
-    if bounds["step"] is None and term.counts_machines:
-        return _machines(int(low), int(high), unit if term.path == "gpus" else 1)
+    if bounds["step"] is None and counts is not None:
+        return counts.grid(int(low), int(high))
     factor = bool(bounds["times"]) or bounds["step"] is None
     step = _number(term, bounds["step"] or "2")
     if step <= (1 if factor else 0) or (factor and low <= 0):
@@ -102,14 +107,6 @@ def _range(term: Term, bounds: Mapping[str, str | None], unit: int) -> tuple[obj
         if len(values) > MOST_POINTS:
             raise click.UsageError(f"{term.path}={term.text}: more than {MOST_POINTS} values; use a larger step")
     return tuple(values)
-
-
-def _machines(low: int, high: int, unit: int) -> tuple[int, ...]:
-    """Parts of one node, then whole nodes, up to eight counts to a doubling."""
-    from ..search.sweep import grid  # here, to save start-up time
-
-    parts = [count for count in range(max(low, 1), min(high, unit - 1) + 1) if unit % count == 0]
-    return (*parts, *grid(low, high, unit))
 
 
 def _number(term: Term, text: str) -> int | float:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import Request, form_option, job_flags
-from .ranges import MOST_POINTS, Term, first_of, read_time, split_terms, values_of
+from .options import Request, bold_option, form_option, job_flags
+from .ranges import MOST_POINTS, Term, axis_of, first_of, read_time, split_terms
 
 if TYPE_CHECKING:
     from ..job.records import Job
@@ -23,27 +23,28 @@ _AT_MOST = click.FloatRange(min=0, min_open=True)
 @job_flags
 @click.option("--within", metavar="TIME", callback=read_time, help="Name the smallest that trains within 30d, 12h, ...")
 @click.option("--at-most", metavar="PRICE", type=_AT_MOST, help="Name the smallest that costs at most so much.")
+@bold_option
 @form_option("table", "json", "csv")
-def sweep(request: Request, terms: tuple[Term, ...], within: float | None, at_most: float | None, form: str) -> None:
+def sweep(
+    request: Request, terms: tuple[Term, ...], within: float | None, at_most: float | None, bold: bool, form: str
+) -> None:
     """Plan the job in SPEC at many values of one or two keys: gpus=512..2048, tensor=1..8, precision=bf16,fp8.
 
-    VALUES is a list A,B,C or a range: A..B doubles, for gpus and nodes in whole nodes, eight counts to a doubling;
-    A..B:STEP adds; A..B:x4 multiplies. At most 200 points.
+    VALUES is a list A,B,C or a range. A..B doubles; of gpus and nodes it has up to eight counts to a doubling, of whole
+    nodes. A..B:STEP adds, A..B:x4 multiplies. At most 200 points.
     """
-    from ..search.sweep import Axis, Goal  # here, to save start-up time
+    from ..search.sweep import Goal  # here, to save start-up time
     from ..search.sweep import sweep as plan_points
     from .exits import ExitStatus
     from .loading import JobLoader
 
     loader = JobLoader(request)
     job = loader.unchecked({term.path: first_of(term) for term in terms})
-    read = [(term, *values_of(term, job.cluster.accelerators_per_node)) for term in terms]
-    unit = {"gpus": job.cluster.accelerators_per_node}
-    axes = [Axis(path=t.path, values=values, unit=unit.get(t.path, 1) if open_ else None) for t, values, open_ in read]
+    axes = [axis_of(term, job) for term in terms]
     _check_size(axes)
     goal = None if within is at_most is None else Goal(within_s=within, at_most=at_most)
     _check_goal(job, axes, goal)
-    found = plan_points(loader.checked, axes, goal)
+    found = plan_points(loader.checked, axes, goal, bold=bold)
     _print(found, form)
     if found.smallest() is None if goal else all(point.plan is None for point in found.points):
         raise click.exceptions.Exit(ExitStatus.INFEASIBLE)
@@ -68,7 +69,8 @@ def _check_goal(job: Job, axes: list[Axis], goal: Goal | None) -> None:
     elif not timed:
         raise click.UsageError("training.duration is missing; add --set training.duration.tokens=300B")
     elif goal.at_most is not None and not priced and all(axis.path != "cluster" for axis in axes):
-        raise click.UsageError(f"cluster.price_per_node_hour is missing: {job.cluster.name} has no price; add it")
+        name = job.cluster.name
+        raise click.UsageError(f"{name} has no price; add --set cluster.price_per_node_hour=98, with your own")
 
 
 def _print(found: Sweep, form: str) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from ..job.records import Job, Origin, Pins
 from .deepspeed_config import Config
-from .inferred_run import InferredRun, inferred_job, offload_of
+from .inferred_run import InferredRun, inferred_job, offload_of, second_partitions
 from .megatron_vocabulary import OF_CONFIGS
 from .submission import Submission
 from .world import World, world_of
@@ -18,6 +18,7 @@ _ADAPTERS: Final = re.compile(
 )
 _OPTIMIZERS: Final = frozenset({"adam", "adamw"})
 _STAGE: Final = "/zero_optimization/stage"
+_MICS: Final = "/zero_optimization/mics_shard_size"
 _OPTIMIZER_DEVICE: Final = "/zero_optimization/offload_optimizer/device"
 
 
@@ -68,7 +69,15 @@ def _pins(config: Config, world: World, replicas: int) -> Pins:
         gradient_accumulation=1,
         recompute="full",
         offload=offload_of(config),
+        zero_hpz=second_partitions(config),
+        zero_copies=_copies(config, replicas * world.context),
     )
+
+
+def _copies(config: Config, ranks: int) -> int | None:
+    """Groups of MiCS, each of which shards the parameters by itself, in a DeepSpeed that has them."""
+    size = config.whole(_MICS) if config.stage == 3 and config.schema.key(_MICS) is not None else None
+    return ranks // size if size and size > 0 and ranks % size == 0 else None
 
 
 def _training(config: Config, submission: Submission, batch: int) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,6 +82,7 @@ def model_of(facts: Facts) -> Model:
         experts=experts,
         experts_per_token=facts.number("top", "--moe-router-topk" if run.is_lm else "--topk", 2) or 1,
         moe_ffn=moe_ffn or 0 if experts else 0,
+        **_attention(facts),
         source=run.path,
     )
 
@@ -100,6 +102,19 @@ def _kv_heads(facts: Facts, heads: int | None) -> int | None:
     if heads and facts.run.sure("--group-query-attention"):
         facts.learn("kv_heads")
     return heads
+
+
+def _attention(facts: Facts) -> dict[str, Any]:
+    """Windows, sinks and latents; `--window-size (127,0)` is the query's token and 127 before it."""
+    run = facts.run
+    window = re.fullmatch(r"\(?\s*(\d{1,9})\s*,\s*0\s*\)?", str(run.value("--window-size")))
+    if run.sure("--window-size", "--softmax-type"):
+        facts.learn("window", "--window-size")
+    return {
+        "sliding_window": int(window[1]) + 1 if window else None,
+        "attention_sinks": run.value("--softmax-type", "vanilla") in ("learnable", "off-by-one"),
+        "kv_lora_rank": 1 if facts.flag("latent", "--multi-latent-attention") else 0,
+    }
 
 
 def _experts(facts: Facts) -> int:

@@ -16,7 +16,9 @@ from .megatron_run import (
     CHUNKS,
     CONTEXT,
     EXPERT,
+    FIRST_STAGE,
     GLOBAL,
+    LAST_STAGE,
     LAYERS_PER_CHUNK,
     MICRO,
     MOE_EXPERT,
@@ -28,10 +30,15 @@ from .megatron_run import (
     megatron_runs,
 )
 from .megatron_vocabulary import OF_OPTIONS
+from .stage_layout import uneven_ends
 from .submission import Submission
 
-_OTHER_CHUNKS: Final = (STAGE_LAYOUT, "--hybrid-layer-pattern", "--hybrid-override-pattern")
+_OTHER_CHUNKS: Final = ("--hybrid-layer-pattern", "--hybrid-override-pattern")
 _GRANULARITY: Final = "--recompute-granularity"
+_EXCHANGE: Final = "--cp-comm-type"
+_LEVELS: Final = "--hierarchical-context-parallel-sizes"
+_METHOD: Final = "--recompute-method"
+_MODULES: Final = frozenset(("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts"))
 _FSDP: Final = ("--use-megatron-fsdp", "--use-custom-fsdp", "--use-torch-fsdp2")
 _FLASH: Final = ("--use-flash-attn", "--use-flash-attn-v1", "--use-flash-attn-v2", "--use-flash-attn-triton")
 
@@ -87,6 +94,7 @@ def _job_of(facts: Facts) -> Job:
         "precision": _precision(facts),
         "optimizer": "sgd" if run.value("--optimizer") == "sgd" else "adamw",
         "attention": _attention(facts),
+        **_state_types(facts),
     }
     origin = Origin(path=run.path, vocabulary=OF_OPTIONS[run.flavour])
     gpus, name = _gpus(facts, pins, model), run.program or "run"
@@ -94,34 +102,113 @@ def _job_of(facts: Facts) -> Job:
     return inferred_job(run.submission, run.flavour, origin, training=training, **known)
 
 
+def _state_types(facts: Facts) -> dict[str, Any]:
+    """Types of gradients, weights and optimizer states."""
+    run = facts.run
+    if not run.is_lm:
+        sums = run.config.accumulates_in if run.config is not None else None
+        return {} if run.config is None else {"gradient_dtype": "fp32" if sums == "fp32" else "same"}
+    read: dict[str, Any] = {"fp8_parameters": facts.flag("fp8_parameters", "--fp8-param-gather")}
+    if facts.flag("gradient_dtype", "--grad-reduce-in-bf16"):
+        read["gradient_dtype"] = "same"
+    if run.has("--use-precision-aware-optimizer"):
+        moments = (run.value("--exp-avg-dtype", "fp32"), run.value("--exp-avg-sq-dtype", "fp32"))
+        read |= {"moment_dtype": _widest(moments), "master_dtype": _widest((run.value("--main-params-dtype", "fp32"),))}
+    return read
+
+
+def _widest(dtypes: Iterable[object]) -> str:
+    """The type of most bytes; fp32 where one isn't known."""
+    known = ("fp8", "bf16", "fp16", "fp32")
+    return known[max(known.index(str(dtype)) if dtype in known else len(known) - 1 for dtype in dtypes)]
+
+
 def _pins(facts: Facts) -> Pins:
     is_lm = facts.run.is_lm
     micro = facts.number("micro_batch", MICRO)
+    first, last = _stage_sizes(facts)
     return Pins(
         tensor=facts.number("tensor", TENSOR, 1),
         pipeline=facts.number("pipeline", PIPELINE, 1),
         virtual_pipeline=_chunks(facts),
+        first_stage_layers=first,
+        last_stage_layers=last,
         context=facts.number("context", CONTEXT if is_lm else ULYSSES, 1),
         expert=facts.number("expert", EXPERT if is_lm else MOE_EXPERT, 1),
-        expert_tensor=facts.number("expert_tensor", "--expert-tensor-parallel-size", facts.number("tensor", TENSOR, 1)),
+        expert_tensor=_expert_tensor(facts),
         sequence_parallel=facts.flag("sequence_parallel", "--sequence-parallel"),
         zero_stage=_sharding(facts) if is_lm else _zero_stage(facts),
         micro_batch=micro,
         gradient_accumulation=_accumulation(facts, micro),
         recompute=_recompute(facts),
+        recompute_layers=_repeated(facts, "block"),
+        recompute_group=_repeated(facts, "uniform"),
+        recompute_modules=_modules(facts),
         offload=_offload(facts),
+        **(_of_megatron_lm(facts) if is_lm else {}),
+        zero_hpz=None if is_lm else second_partitions(facts.run.config),
     )
+
+
+def _of_megatron_lm(facts: Facts) -> dict[str, Any]:
+    """What only Megatron-LM has options for."""
+    return {
+        "tensor_overlap": facts.flag("tensor_overlap", "--tp-comm-overlap"),
+        "expert_overlap": facts.flag("expert_overlap", "--overlap-moe-expert-parallel-comm"),
+        "zero_copies": facts.number("zero_copies", "--num-distributed-optimizer-instances", 1),
+        "context_heads": _context_heads(facts),
+    }
+
+
+def _expert_tensor(facts: Facts) -> int | None:
+    """As the rest of the layer where nothing else is given (megatron/training/arguments.py:410 @ core_v0.16.1)."""
+    if not facts.run.has("--num-experts"):
+        return 1
+    return facts.number("expert_tensor", "--expert-tensor-parallel-size", facts.number("tensor", TENSOR, 1))
+
+
+def _context_heads(facts: Facts) -> int | None:
+    """The ranks that exchange heads, where all layers do it alike; None where they gather keys and values."""
+    kinds, sizes = facts.run.choice(_EXCHANGE, ("p2p",)), facts.run.value(_LEVELS)
+    ranks: object = None
+    if kinds == ("p2p",):
+        ranks = 1
+    elif kinds == ("a2a",):
+        ranks = facts.run.context
+    elif kinds == ("a2a+p2p",) and isinstance(sizes, tuple) and len(sizes) == 2:
+        ranks = sizes[0]
+    if not isinstance(ranks, int) or ranks < 1:
+        return None
+    facts.learn("context_heads", _EXCHANGE)
+    return ranks
+
+
+def second_partitions(config: Config | None) -> int | None:
+    """The ranks that share a second copy of stage 3's parameters (ZeRO++ hpZ)."""
+    size = config.whole("/zero_optimization/zero_hpz_partition_size") if config and config.stage == 3 else None
+    return size if size and 0 < size < 2**31 else None
 
 
 def _chunks(facts: Facts) -> int | None:
     run = facts.run
-    if not run.sure(CHUNKS, LAYERS_PER_CHUNK, *_OTHER_CHUNKS) or run.has_any(*_OTHER_CHUNKS):
+    if not run.sure(CHUNKS, LAYERS_PER_CHUNK, STAGE_LAYOUT, *_OTHER_CHUNKS) or run.has_any(*_OTHER_CHUNKS):
         return None
-    option = run.first_of(CHUNKS, LAYERS_PER_CHUNK)
+    option = run.first_of(CHUNKS, LAYERS_PER_CHUNK, STAGE_LAYOUT)
     chunks = run.chunks if run.has(option) else 1
     if chunks is not None:
         facts.learn("virtual_pipeline", option)
     return chunks
+
+
+def _stage_sizes(facts: Facts) -> tuple[int | None, int | None]:
+    """Layers of the first and of the last stage, where they are not those of the others."""
+    run, listed, stages = facts.run, facts.run.listed_chunks, facts.run.pipeline
+    if listed and stages and len(listed) % stages == 0:
+        return uneven_ends(listed, stages)
+    if not run.is_lm:
+        return None, None
+    first = facts.number("first_stage_layers", FIRST_STAGE) if run.has(FIRST_STAGE) else None
+    return first, facts.number("last_stage_layers", LAST_STAGE) if run.has(LAST_STAGE) else None
 
 
 def _accumulation(facts: Facts, micro: int | None) -> int | None:
@@ -158,6 +245,25 @@ def _recompute(facts: Facts) -> str | None:
     facts.learn("recompute", _GRANULARITY)
     full = run.recomputes == "full" or run.has("--checkpoint-activations")
     return "full" if full else "selective" if run.recomputes else "none"
+
+
+def _repeated(facts: Facts, method: str) -> int | None:
+    """The number of layers that a method of full recomputation has."""
+    run, option = facts.run, "--recompute-num-layers"
+    if run.recomputes == "full" and run.value(_METHOD) == method:
+        return facts.number("recompute_layers" if method == "block" else "recompute_group", option)
+    if method == "uniform" and run.has("--checkpoint-activations"):
+        return facts.number("recompute_group", "--checkpoint-num-layers", 1)
+    return None
+
+
+def _modules(facts: Facts) -> tuple[str, ...] | None:
+    """The modules of selective recomputation that a layout has, where all that are given are among them."""
+    run, names = facts.run, facts.run.value("--recompute-modules")
+    if run.recomputes != "selective" or not isinstance(names, tuple) or not _MODULES.issuperset(names):
+        return None
+    facts.learn("recompute_modules", "--recompute-modules")
+    return tuple(str(name) for name in names)
 
 
 def _offload(facts: Facts) -> str | None:

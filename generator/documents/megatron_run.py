@@ -11,6 +11,7 @@ from typing import Final
 from .deepspeed_config import Config
 from .links import references
 from .megatron_arguments import MegatronArguments
+from .stage_layout import chunks_of
 from .submission import Submission
 from .world import world_of
 
@@ -120,8 +121,17 @@ class MegatronRun(MegatronArguments):
         return layers + sum(map(self.has, COUNTED_ENDS))
 
     @cached_property
+    def listed_chunks(self) -> tuple[str, ...] | None:
+        """The chunks that a list gives, each as its letters; None where there is none, or it can't be known."""
+        text = self.value(STAGE_LAYOUT)
+        return chunks_of(text) if isinstance(text, str) else None
+
+    @cached_property
     def chunks(self) -> int | None:
         """Model chunks of a stage; None where interleaving isn't asked for, or can't be known."""
+        if self.has(STAGE_LAYOUT):
+            listed, stages = self.listed_chunks, self.pipeline
+            return len(listed) // stages if listed and stages and len(listed) % stages == 0 else None
         if self.has(CHUNKS):
             return self.size(CHUNKS)
         layers, stages, each = self.shared_layers, self.pipeline, self.size(LAYERS_PER_CHUNK)

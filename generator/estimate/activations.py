@@ -9,7 +9,8 @@ import numpy as np
 from ..catalog.records import Model
 from ..job.records import Job
 from .adapters import unsaved_elements
-from .layout import LayoutLike, Recompute
+from .layout import LayoutLike, Modules, Recompute
+from .recompute import keeps_scores, repeated_layers, repeats
 from .stages import StageLayers
 from .states import weight_bytes
 
@@ -41,7 +42,7 @@ def attention_widths(model: Model) -> tuple[int, int, int]:
 
 
 def layer_bytes_per_token(job: Job, layout: LayoutLike, *, moe: bool) -> Any:
-    """Bytes a token that one layer keeps when nothing is recomputed.
+    """Bytes a token that one layer keeps when no more than its scores are recomputed.
 
     **Source**: 2205.05198 Table 2 (34 bytes × hidden for GPT with dropout, 10 of them replicated under tensor
     parallelism) taken apart by tensor; the Llama sum 12 + 4g/a + 6f/h was checked with autograd's saved-tensor hooks.
@@ -50,23 +51,69 @@ def layer_bytes_per_token(job: Job, layout: LayoutLike, *, moe: bool) -> Any:
     model, element = job.model, weight_bytes(job)
     norms = model.norms_per_layer * (element * model.hidden + _norm_upcast(job) * model.hidden)
     masks = 2 * model.hidden * (model.dropout > 0)
-    replicated = norms + 2 * element * model.hidden + masks
-    sharded = element * attention_elements(job)
+    # An fp8 product keeps its input in fp8; attention keeps its result, the output product's input, for itself.
+    inputs = input_bytes(job)
+    replicated = norms + 2 * inputs * model.hidden + masks
+    copied = inputs * attention_widths(model)[2] * (inputs < element)
+    sharded = element * attention_elements(job) + copied
     # Tokens come to a routed expert whole: gathered where its own ranks cut it.
     gathered = moe * model.experts_per_token * 2 * element * model.hidden * (layout.expert_tensor - 1)
-    scores = score_bytes(job) * model.heads * job.training.sequence_length * (layout.recompute == Recompute.NONE)
     sharded = sharded + mlp_bytes_per_token(job, moe=moe) + gathered - element * unsaved_elements(job, moe=moe)
-    return replicated / sequence_cut(layout) + (sharded + scores) / layout.tensor
+    scores = scores_bytes_per_token(job, layout) * (keeps_scores(layout) & (layout.recompute != Recompute.FULL))
+    return replicated / sequence_cut(layout) + sharded / layout.tensor + scores
+
+
+def scores_bytes_per_token(job: Job, layout: LayoutLike) -> Any:
+    """Bytes a token of one layer's attention scores."""
+    return score_bytes(job) * job.model.heads * job.training.sequence_length / layout.tensor
+
+
+def repeated_bytes_per_token(job: Job, layout: LayoutLike, *, moe: bool) -> tuple[Any, Any]:
+    """Bytes a token that selective recomputation doesn't keep in one layer: of its attention, of its MLP or experts.
+
+    Repeating the dense MLP frees the normalised input too, which is made in the same module. The other normalisations
+    are modules of their own before latent attention and before experts only.
+
+    **Source**: Megatron-LM core_v0.16.1: core/transformer/transformer_layer.py:383-447 (layernorm, mlp);
+    core/models/gpt/gpt_layer_specs.py (where a layernorm is fused); core/transformer/moe/experts.py:738 (moe_act keeps
+    the first product); moe/moe_layer.py:294, 432 (shared_experts and moe keep their input);
+    multi_latent_attention.py:838 (mla_up_proj keeps the latents).
+    """
+    model, element = job.model, weight_bytes(job)
+    queries, keys, _ = attention_widths(model)
+    norm = element * model.hidden / sequence_cut(layout)
+    up = element * (queries + keys + model.heads * model.v_head_dim) / layout.tensor if model.is_mla else 0.0
+    norms = repeats(layout, Modules.LAYERNORM) * norm
+    attention = repeats(layout, Modules.MLA_UP_PROJ) * up + norms * model.is_mla
+    if not moe:
+        whole = norm + mlp_bytes_per_token(job, moe=False) / layout.tensor
+        return attention, repeats(layout, Modules.MLP) * whole
+    width = element / layout.tensor
+    gathered = model.experts_per_token * 2 * model.hidden * (layout.expert_tensor - 1)
+    whole = mlp_bytes_per_token(job, moe=True) / layout.tensor + width * gathered
+    activation = repeats(layout, Modules.MOE_ACT) * width * model.experts_per_token * model.moe_ffn
+    shared = repeats(layout, Modules.SHARED_EXPERTS) * width * _mlp_copies(job) * model.shared_ffn
+    return attention, np.where(repeats(layout, Modules.MOE), whole, activation + shared) + norms
 
 
 def mlp_bytes_per_token(job: Job, *, moe: bool) -> float:
     """Bytes a token that one layer's MLP, or its experts, keep over all tensor ranks."""
     model, element = job.model, weight_bytes(job)
-    width = _mlp_copies(job) * element
+    inputs = input_bytes(job)
+    width = (_mlp_copies(job) - 1) * element + inputs
     if not moe:
         return width * model.ffn
-    routed = model.experts_per_token * (2 * element * model.hidden + width * model.moe_ffn)
+    routed = model.experts_per_token * ((element + inputs) * model.hidden + width * model.moe_ffn)
     return routed + width * model.shared_ffn
+
+
+def input_bytes(job: Job) -> int:
+    """Bytes an element of a linear layer's input, kept for its weight's gradient: one in fp8.
+
+    **Source**: NVIDIA/TransformerEngine 2.9, pytorch/module/linear.py and layernorm_linear.py: the input is saved
+    quantized, by columns, which is the form that the weight gradient takes.
+    """
+    return 1 if job.training.precision == "fp8" else weight_bytes(job)
 
 
 def attention_elements(job: Job) -> int:
@@ -111,14 +158,25 @@ def _mlp_copies(job: Job) -> int:
 def stored_bytes(job: Job, layout: LayoutLike, held: StageLayers, flying: Any) -> Any:
     """Bytes kept by a stage for `flying` micro-batches in flight.
 
-    **Source**: full recomputation keeps each layer's input, 2 bytes × hidden a token (2205.05198 sec 5; exactly that
-    was measured with FakeTensorMode on Hugging Face Llama).
+    **Source**: full recomputation keeps the input of each layer, or of each group of them, 2 bytes × hidden a token
+    (2205.05198 sec 5; exactly that was measured with FakeTensorMode on Hugging Face Llama); Megatron-LM repeats the
+    first layers of every chunk with a block (core/transformer/transformer_block.py:532-563 @ core_v0.16.1).
+    **Assumes** that a model's dense layers are among the first of its stage's first chunk.
     """
-    whole = held.dense * layer_bytes_per_token(job, layout, moe=False)
+    repeated = repeated_layers(layout, held.layers)
+    dense = np.minimum(np.where(layout.recompute_layers > 0, layout.recompute_layers, held.dense), held.dense)
+    dense = np.where(held.moe > 0, np.minimum(dense, repeated), repeated)
+    kept = (held.dense - dense) * _kept_bytes_per_token(job, layout, moe=False)
     if job.model.is_moe:
-        whole = whole + held.moe * layer_bytes_per_token(job, layout, moe=True)
-    inputs = held.layers * (weight_bytes(job) * job.model.hidden / sequence_cut(layout))
-    return flying * local_tokens(job, layout) * np.where(layout.recompute == Recompute.FULL, inputs, whole)
+        kept = kept + (held.moe - (repeated - dense)) * _kept_bytes_per_token(job, layout, moe=True)
+    inputs = repeated / layout.recompute_group * (weight_bytes(job) * job.model.hidden / sequence_cut(layout))
+    return flying * local_tokens(job, layout) * (inputs + kept)
+
+
+def _kept_bytes_per_token(job: Job, layout: LayoutLike, *, moe: bool) -> Any:
+    """Bytes a token that one layer keeps which isn't repeated as a whole."""
+    scores = scores_bytes_per_token(job, layout) * (layout.recompute == Recompute.FULL)
+    return layer_bytes_per_token(job, layout, moe=moe) + scores - sum(repeated_bytes_per_token(job, layout, moe=moe))
 
 
 def boundary_bytes(job: Job, layout: LayoutLike, stage: Any, flying: Any) -> Any:

@@ -86,7 +86,7 @@ def all_gather_s(job: Job, ring: Group, size_bytes: Any, calls: Any = 1) -> Any:
 def all_to_all_s(job: Job, ring: Group, size_bytes: Any) -> Any:
     """Seconds of an all-to-all in which every rank sends `size_bytes` in all, one part to each member."""
     leaves = ring.size > ring.per_node
-    inside = (ring.per_node - 1) / ring.size * size_bytes / link_bytes_per_s(job, ring)
+    inside = (ring.per_node - 1) / ring.size * size_bytes / (link_bytes_per_s(job, ring) * rates(job).all_to_all_share)
     own = network_bytes_per_s(job) / job.cluster.accelerators_per_node
     outside = np.where(leaves, (ring.size - ring.per_node) / ring.size * size_bytes / own, 0.0)
     return np.maximum(inside, outside) + _latency(job, ring, np.log2(ring.nodes))

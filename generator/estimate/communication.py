@@ -1,4 +1,4 @@
-"""Communication of a layout: seconds per layer, per micro-batch or per step, by dimension."""
+"""Communication inside a replica: seconds per layer and micro-batch, or per micro-batch, by dimension."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import numpy as np
 
 from ..job.records import Job
 from .activations import attention_widths, local_tokens, sequence_cut
-from .adapters import base_share, trained
-from .buckets import bucket_elements
-from .collectives import Group, all_gather_s, all_reduce_s, all_to_all_s, dispatch_s, group, send_s
-from .layout import LayoutLike, Recompute
+from .collectives import all_gather_s, all_reduce_s, all_to_all_s, dispatch_s, group, send_s
+from .compute import LayerTime
+from .experts import busiest
+from .layout import LayoutLike, Modules
+from .overlap import exposed_s
 from .rates import rates
-from .stages import StageParameters, expert_replicas
-from .states import sums_gradients_in_fp32, weight_bytes
+from .repeated import repeated_share
+from .states import weight_bytes
 
-#: ZeRO-3 gathers and reduces each matrix by itself: query-key-value, output, and the MLP's two.
-_MATRICES_PER_LAYER = 4
-#: Bytes of a gradient summed in fp32.
-_SUMMED_GRADIENT_BYTES = 4
 #: Where DeepEP runs (deepseek-ai/DeepEP, README: Hopper; Megatron-LM takes it on Blackwell too).
 _DEEPEP_GENERATIONS = ("hopper", "blackwell", "blackwell-ultra")
+#: Of a layer's products by time, those cut by columns: queries, keys and values, and the MLP's first: half of a GPT's,
+#: more with gated MLPs.
+_COLUMN_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,57 +34,87 @@ class LayerCommunication:
     expert_s: Any
 
 
-def tensor_s(job: Job, layout: LayoutLike, backward_s: Any) -> Any:
-    """Two all-reduces forward, two backward, two more with full recomputation.
+def layer_communication(job: Job, layout: LayoutLike, time: LayerTime, *, moe: bool) -> LayerCommunication:
+    """All three, of one layer and one micro-batch which computes for `time`."""
+    return LayerCommunication(
+        tensor_s=tensor_s(job, layout, time, moe=moe),
+        context_s=context_s(job, layout, time),
+        expert_s=expert_s(job, layout, time) if moe else 0.0 * layout.expert,
+    )
+
+
+def tensor_s(job: Job, layout: LayoutLike, time: LayerTime, *, moe: bool = False) -> Any:
+    """Two all-reduces forward, two backward, two more with full recomputation; routed experts have none of the MLP's.
 
     Sequence parallelism moves as much, and gathers the inputs of the column-parallel products once more. Megatron-LM
-    runs the backward collectives of those products beside their own arithmetic, half of the layer's `backward_s`.
+    starts the backward collectives of those products beside their own arithmetic. User buffers cut every collective
+    into chunks that run beside the product that makes or takes them: the first chunk waits.
 
     **Source**: 1909.08053 sec 3; 2205.05198 sec 4.2.2; Megatron-LM core/tensor_parallel/layers.py,
-    LinearWithGradAccumulationAndAsyncCommunication.
+    LinearWithGradAccumulationAndAsyncCommunication; Transformer Engine, docs on `ub_overlap_ag` and `ub_overlap_rs`.
     """
     ring = group(job, layout.tensor, 1)
     size = weight_bytes(job) * local_tokens(job, layout) * job.model.hidden
-    one = all_reduce_s(job, ring, size) + rates(job).tensor_call_s
-    calls = np.where(layout.recompute == Recompute.FULL, 6, 4) + np.where(layout.sequence_parallel, 1, 0)
-    hidden = rates(job).tensor_overlap * np.minimum(2 * one, backward_s / 2)
-    return np.where(layout.tensor > 1, calls * one - hidden, 0.0)
+    pair = (1 if moe and not job.model.shared_ffn else 2) * all_reduce_s(job, ring, size)
+    calls = 2 + repeated_share(job, layout) + 0.5 * layout.sequence_parallel
+    beside = job.framework.overlaps_tensor * (1 + 0.5 * layout.sequence_parallel)
+    window = (1 + layout.sequence_parallel) * _COLUMN_SHARE * time.products.backward_s / 2
+    hidden = rates(job).tensor_overlap * np.minimum(beside * pair, window) * (1 - rates(job).overlap_cost)
+    buffered = exposed_s(
+        job, calls * pair, time.products.forward_s + time.products.backward_s, calls * pair / layout.tensor
+    )
+    return np.where(layout.tensor > 1, np.where(layout.tensor_overlap, buffered, calls * pair - hidden), 0.0)
 
 
-def context_s(job: Job, layout: LayoutLike, attention_core_s: Any) -> Any:
-    """Ring hidden behind attention, or Ulysses' all-to-alls, which are not.
+def context_s(job: Job, layout: LayoutLike, time: LayerTime) -> Any:
+    """Ring hidden behind attention step by step, and all-to-alls of heads, which are not.
 
-    **Source**: ring: `(c-1)` sends of the local keys and values forward, twice that backward; Ulysses (2309.14509):
-    queries, keys, values and output, each way.
+    A ring of c ranks makes c-1 steps, each beside the attention of one chunk; zigzag chunks share the causal half
+    evenly. Only heads of keys and values move, at least one on each tensor rank; MLA's are expanded before. Backward,
+    keys and values move together with their gradients. All-to-alls move queries, keys, values and output.
+
+    **Source**: ring: Megatron-LM and Transformer Engine, attention/dot_product_attention/context_parallel.py (p2p, a2a
+    and a2a+p2p); Ulysses (2309.14509).
     """
-    ring = group(job, layout.context, layout.tensor)
+    heads = layout.context_heads if job.framework.rings_context else layout.context
+    chunks = layout.context / heads
     tokens, element = local_tokens(job, layout), weight_bytes(job)
-    queries, keys, _ = attention_widths(job.model)
-    passes = np.where(layout.recompute == Recompute.FULL, 3, 2)
-    if job.framework.rings_context:
-        crosses = ring.size > ring.per_node
-        rounds = (layout.context - 1) * send_s(job, element * tokens * 2 * keys / layout.tensor, crosses)
-        exposed = 3 * np.maximum(rounds - attention_core_s, rates(job).ring_exposed_share * rounds)
-    else:
-        exposed = passes * all_to_all_s(job, ring, element * tokens * (2 * queries + 2 * keys))
-    return np.where(layout.context > 1, exposed, 0.0)
+    queries, keys, values = attention_widths(job.model)
+    both = keys + values if job.model.is_mla else 2 * np.maximum(keys, layout.tensor * job.model.head_dim)
+    again = repeated_share(job, layout)
+    ring, inner = group(job, chunks, layout.tensor * heads), group(job, heads, layout.tensor)
+    send = send_s(job, element * tokens * both / layout.tensor, ring.size > ring.per_node)
+    core, back = time.core.forward_s / chunks, time.core.backward_s / chunks
+    steps = (1 + again) * exposed_s(job, send, core) + exposed_s(job, 2 * send, back)
+    exchange = all_to_all_s(job, inner, element * tokens * (queries + both + values) / layout.tensor)
+    return (chunks - 1) * steps + np.where(heads > 1, (2 + again) * exchange, 0.0)
 
 
-def expert_s(job: Job, layout: LayoutLike) -> Any:
-    """Dispatch and combine all-to-alls of a MoE layer, forward and backward, once more with full recomputation.
+def expert_s(job: Job, layout: LayoutLike, time: LayerTime) -> Any:
+    """Dispatch and combine of a MoE layer, forward and backward, once more with full recomputation.
 
-    **Source**: each moves `tokens * top_k * hidden` elements per rank (2101.03961; SimuMax moe_module.py).
+    The rank with most tokens sets the pace. Experts that are cut gather their tokens after the dispatch, and scatter
+    the sums before the combination. With overlap, the all-to-alls run beside the other pass of the next micro-batch,
+    but for the passes that fill and empty the pipeline.
+
+    **Source**: each moves `tokens * top_k * hidden` elements per rank (2101.03961; SimuMax moe_module.py); Megatron-LM
+    core/transformer/moe/token_dispatcher.py, core/pipeline_parallel/combined_1f1b.py.
     """
     if not job.model.is_moe:
         return 0.0 * layout.expert
-    ring = group(job, layout.expert, layout.expert_tensor)
-    cut = layout.tensor if job.framework.routes_cut_sequences else sequence_cut(layout)
-    tokens = local_tokens(job, layout) / cut
+    ring, cut = group(job, layout.expert, layout.expert_tensor), group(job, layout.expert_tensor, 1)
+    tokens = local_tokens(job, layout) / (layout.tensor if job.framework.routes_cut_sequences else sequence_cut(layout))
     size, copies = weight_bytes(job) * tokens * job.model.hidden, job.model.experts_per_token
-    passes = np.where(layout.recompute == Recompute.FULL, 6, 4)
+    most = busiest(job, layout)
+    passes = 4 + 2 * repeated_share(job, layout, Modules.MOE)
     once = sends_tokens_once_per_node(job, layout)
-    one = np.where(once, dispatch_s(job, ring, size, copies), all_to_all_s(job, ring, size * copies))
-    return np.where(layout.expert > 1, passes * one, 0.0)
+    one = np.where(once, dispatch_s(job, ring, size, copies), all_to_all_s(job, ring, size * copies)) * most
+    gathered = all_gather_s(job, cut, layout.expert_tensor * size * copies * most)
+    whole = passes * (np.where(layout.expert > 1, one, 0.0) + np.where(layout.expert_tensor > 1, gathered, 0.0))
+    m, p, v = layout.gradient_accumulation, layout.pipeline, layout.virtual_pipeline
+    alone = np.minimum((2 * (p - 1) + (v - 1) * p + 1) / (m * v), 1.0)
+    beside = exposed_s(job, whole, time.forward_s + time.backward_s)
+    return np.where(layout.expert_overlap, alone * whole + (1 - alone) * beside, whole)
 
 
 def sends_tokens_once_per_node(job: Job, layout: LayoutLike) -> Any:
@@ -92,15 +122,6 @@ def sends_tokens_once_per_node(job: Job, layout: LayoutLike) -> Any:
     ring = group(job, layout.expert, layout.expert_tensor)
     possible = job.framework.dispatches_by_node and job.cluster.accelerator.generation in _DEEPEP_GENERATIONS
     return possible & (ring.size > ring.per_node)
-
-
-def layer_communication(job: Job, layout: LayoutLike, attention_core_s: Any, backward_s: Any) -> LayerCommunication:
-    """All three, of one layer and one micro-batch."""
-    return LayerCommunication(
-        tensor_s=tensor_s(job, layout, backward_s),
-        context_s=context_s(job, layout, attention_core_s),
-        expert_s=expert_s(job, layout),
-    )
 
 
 def boundary_s(job: Job, layout: LayoutLike) -> Any:
@@ -114,63 +135,3 @@ def boundary_s(job: Job, layout: LayoutLike) -> Any:
     world = layout.data * layout.tensor * layout.pipeline * layout.context
     crosses = world > max(job.cluster.accelerators_per_node, job.cluster.link_domain)
     return np.where(layout.pipeline > 1, send_s(job, size, crosses), 0.0)
-
-
-def data_s(job: Job, layout: LayoutLike, held: StageParameters, micro_batch_s: Any) -> Any:
-    """Exposed gradient and parameter communication of a step.
-
-    **Source**: ZeRO (1910.02054 sec 7): an all-reduce for stage 0, reduce-scatter and all-gather for stage 1 per step;
-    DeepSpeed reduces per micro-batch in stage 2 and gathers twice per micro-batch in stage 3. `micro_batch_s` is the
-    compute that can hide it: one micro-batch's for per-step traffic, every micro-batch's own otherwise.
-    """
-    constants = rates(job)
-    whole, stage = layout.data * layout.context, layout.zero_stage
-    updated = trained(job, held)
-    traffic = _data_traffic(job, layout, group(job, whole, layout.tensor), held.shared, updated.shared)
-    if job.model.is_moe:
-        ring = group(job, expert_replicas(layout), layout.expert * layout.expert_tensor)
-        experts = _data_traffic(job, layout, ring, held.experts, updated.experts)
-        traffic = tuple(a + b for a, b in zip(traffic, experts, strict=True))
-    once, each_pass, last = traffic
-    overlap = np.where(_pipelined_deepspeed(job, layout), 0.0, constants.data_overlap)
-    per_pass = layout.gradient_accumulation * exposed_s(each_pass, micro_batch_s, constants.data_overlap) + last
-    exposed = np.where(stage >= 2, per_pass, exposed_s(once, micro_batch_s, overlap))
-    return np.where(whole > 1, exposed, 0.0)
-
-
-def _data_traffic(job: Job, layout: LayoutLike, ring: Group, count: Any, updated: Any) -> tuple[Any, Any, Any]:
-    """Seconds once a step (stages 0 and 1), with every micro-batch (2 and 3), and after the last one (2).
-
-    `count`: parameters of the rank that the ring shares; `updated`: those with gradients. A frozen base is gathered.
-    """
-    stage, element = layout.zero_stage, weight_bytes(job)
-    narrow = job.framework.runs("DeepSpeed engine") or not sums_gradients_in_fp32(job)
-    gradient = element if narrow else _SUMMED_GRADIENT_BYTES
-    by_matrix = _MATRICES_PER_LAYER * job.model.layers
-    calls = np.where(stage >= 3, by_matrix, np.ceil(updated / _bucket(job, layout, ring)))
-    share = np.where(stage >= 3, rates(job).full_sharding_share, 1.0)
-    reduce = all_gather_s(job, ring, gradient * updated / share, calls)
-    gathered = np.where(stage >= 3, base_share(job) * count, updated)
-    gather = all_gather_s(job, ring, element * gathered / share, calls)
-    once = np.where(stage == 0, all_reduce_s(job, ring, gradient * updated), reduce + gather)
-    return once, np.where(stage >= 3, reduce + 2 * gather, reduce), np.where(stage == 2, gather, 0.0)
-
-
-def _bucket(job: Job, layout: LayoutLike, ring: Group) -> Any:
-    """Elements of one message of stages 1 and 2.
-
-    **Source**: Megatron-LM core/distributed/distributed_data_parallel.py: max(40e6, 1e6 × ranks).
-    """
-    if job.framework.runs("DeepSpeed engine"):
-        return bucket_elements(job, layout)
-    return np.maximum(40e6, 1e6 * ring.size)
-
-
-def exposed_s(communication_s: Any, window_s: Any, overlap: Any) -> Any:
-    """What is left of communication beside `window_s` of compute, of which a share `overlap` can run at once."""
-    return communication_s - overlap * np.minimum(communication_s, window_s)
-
-
-def _pipelined_deepspeed(job: Job, layout: LayoutLike) -> Any:
-    """DeepSpeed's pipeline engine does not overlap gradient communication (engine.py:2390 @ 0.19.6)."""
-    return (layout.pipeline > 1) & job.framework.runs("DeepSpeed engine")

@@ -11,6 +11,7 @@ from ..job.records import Job
 from .activations import attention_widths, local_tokens, sequence_cut
 from .adapter_time import adapter_kernels, adapter_products
 from .attention_span import mean_keys
+from .experts import busiest
 from .layout import LayoutLike
 from .products import Passes, linear, tile_use
 from .rates import rates
@@ -25,6 +26,10 @@ _EAGER_SCORE_TRANSFERS = 18
 _STREAM_BACKWARD = 1.5
 #: Flash attention's backward FLOPs over its forward's (2205.14135 appendix B: five products for two).
 _FLASH_BACKWARD = 2.5
+#: Exponentials a second (2407.08608 sec 3.1, H100; of this order on A100 and B200), and the head size that attention's
+#: rates were measured with.
+_EXPONENTIALS_PER_S = 3.9e12
+_USUAL_HEAD = 128
 #: Streaming kernels of a fused layer's forward pass: norms, residual additions, rotary, activation; counted from
 #: Megatron-LM's modules. Routing adds top-k, sort, permutation and its inverse.
 _KERNELS = 7
@@ -37,7 +42,11 @@ class LayerTime:
 
     forward_s: Any
     backward_s: Any
-    attention_core_s: Any  #: the part of the forward pass that selective recomputation repeats
+    core: Passes  #: attention's core, which selective recomputation repeats
+    products: Passes  #: all matrix products
+    mlp: Passes  #: of these the MLP's or the experts', shared ones included
+    shared: Passes  #: of these the shared experts'
+    latents: Passes  #: of these the products from MLA's latents
 
 
 def stream_s(job: Job, traffic_bytes: Any) -> Any:
@@ -49,9 +58,11 @@ def layer_time(job: Job, layout: LayoutLike, *, moe: bool) -> LayerTime:
     """Seconds of one transformer layer, with a dense MLP or with experts."""
     tokens = local_tokens(job, layout)
     core = _attention_core(job, layout, tokens)
-    products = _attention_products(job, layout, tokens) + _mlp_products(job, layout, tokens, moe=moe)
+    latents, shared = _latent_products(job, layout, tokens), _shared_products(job, layout, tokens, moe=moe)
+    mlp = _mlp_products(job, layout, tokens, moe=moe) + shared
+    products = _attention_products(job, layout, tokens) + latents + mlp
     whole = products + core + _streams(job, layout, tokens, moe=moe)
-    launches = job.framework.kernels_per_layer * rates(job).launch_s
+    launches = _launches(job, layout, moe=moe) * rates(job).launch_s
     if job.training.lora is not None:
         added, traffic = adapter_products(job, tokens, moe=moe)
         whole = whole + added + Passes(*(stream_s(job, size) for size in traffic))
@@ -59,46 +70,70 @@ def layer_time(job: Job, layout: LayoutLike, *, moe: bool) -> LayerTime:
     return LayerTime(
         forward_s=np.maximum(whole.forward_s, launches),
         backward_s=np.maximum(whole.backward_s, 2 * launches),
-        attention_core_s=core.forward_s,
+        core=core,
+        products=products,
+        mlp=mlp,
+        shared=shared,
+        latents=latents,
     )
 
 
+def _launches(job: Job, layout: LayoutLike, *, moe: bool) -> Any:
+    """Kernels that the host launches in a layer's forward pass: routing and two products an expert on top.
+
+    **Source**: Transformer Engine, pytorch/module/grouped_linear.py: a product for each expert that the rank holds.
+    """
+    experts = 2 * job.model.experts / layout.expert + _ROUTING_KERNELS if moe else 0
+    return job.framework.kernels_per_layer + experts
+
+
 def _attention_products(job: Job, layout: LayoutLike, tokens: Any) -> Passes:
-    """Query, key, value and output projections; MLA goes through its low-rank latents."""
+    """Query, key, value and output projections, or MLA's down to its latents and output."""
     model, tensor = job.model, layout.tensor
     queries, keys, values = attention_widths(model)
     output = linear(job, tokens, values / tensor, model.hidden)
     if not model.is_mla:
         return linear(job, tokens, model.hidden, (queries + 2 * keys) / tensor) + output
-    down = linear(job, tokens, model.hidden, model.q_lora_rank + model.kv_lora_rank + model.qk_rope_head_dim)
+    return linear(job, tokens, model.hidden, model.q_lora_rank + model.kv_lora_rank + model.qk_rope_head_dim) + output
+
+
+def _latent_products(job: Job, layout: LayoutLike, tokens: Any) -> Passes:
+    """MLA's products from its latents to queries, keys and values."""
+    model, tensor = job.model, layout.tensor
+    if not model.is_mla:
+        return Passes(0.0, 0.0)
     up_keys = model.heads * (model.qk_nope_head_dim + model.v_head_dim) / tensor
-    return (
-        down
-        + linear(job, tokens, model.q_lora_rank or model.hidden, queries / tensor)
-        + linear(job, tokens, model.kv_lora_rank, up_keys)
-        + output
-    )
+    queries, _, _ = attention_widths(model)
+    up_queries = linear(job, tokens, model.q_lora_rank or model.hidden, queries / tensor)
+    return up_queries + linear(job, tokens, model.kv_lora_rank, up_keys)
+
+
+def _mlp(job: Job, rows: Any, width: Any, count: Any = 1) -> Passes:
+    """Both products of an MLP, `count` times."""
+    ups = 2 if job.model.gated_mlp else 1
+    return linear(job, rows, job.model.hidden, ups * width, count) + linear(job, rows, width, job.model.hidden, count)
 
 
 def _mlp_products(job: Job, layout: LayoutLike, tokens: Any, *, moe: bool) -> Passes:
-    """The MLP's products; a rank's experts one after the other, each with its share of the tokens (balanced router).
+    """The MLP's products; a rank's experts one after the other, each with its share of the tokens of the busiest rank.
 
     Tensor ranks that don't cut the experts have other tokens each.
     """
     model, tensor, cut = job.model, layout.tensor, layout.expert_tensor
-    ups = 2 if model.gated_mlp else 1
-
-    def mlp(rows: Any, width: Any, count: Any = 1) -> Passes:
-        up = linear(job, rows, model.hidden, ups * width, count)
-        return up + linear(job, rows, width, model.hidden, count)
-
     if not moe:
-        return mlp(tokens, model.ffn / tensor)
+        return _mlp(job, tokens, model.ffn / tensor)
     held = model.experts / layout.expert
-    routed = mlp(tokens * (cut / tensor) * model.experts_per_token / held, model.moe_ffn / cut, held)
-    router = linear(job, tokens / sequence_cut(layout), model.hidden, model.experts)
-    shared = mlp(tokens, model.shared_ffn / tensor) if model.shared_ffn else Passes(0.0, 0.0)
-    return routed + router + shared
+    rows = tokens * busiest(job, layout) * (cut / tensor) * model.experts_per_token / held
+    return _mlp(job, rows, model.moe_ffn / cut, held) + linear(
+        job, tokens / sequence_cut(layout), model.hidden, model.experts
+    )
+
+
+def _shared_products(job: Job, layout: LayoutLike, tokens: Any, *, moe: bool) -> Passes:
+    """The shared experts' products."""
+    if not (moe and job.model.shared_ffn):
+        return Passes(0.0, 0.0)
+    return _mlp(job, tokens, job.model.shared_ffn / layout.tensor)
 
 
 def _attention_core(job: Job, layout: LayoutLike, tokens: Any) -> Passes:
@@ -110,15 +145,40 @@ def _attention_core(job: Job, layout: LayoutLike, tokens: Any) -> Passes:
     rate = accelerator.flops_per_s.get("bf16") or accelerator.flops_per_s["fp16"]
     rate = rate * tile_use(job.model.head_dim)
     if job.training.attention == "flash":
-        work = per_key * mean_keys(job) / (rate * constants.attention_kernel_share)
+        rate = rate * constants.attention_kernel_share / _exponentials(job, rate)
+        work = per_key * mean_keys(job) / rate
         forward = work / constants.attention_forward_fraction + constants.attention_start_s
         backward = _FLASH_BACKWARD * work / constants.attention_backward_fraction + constants.attention_start_s
-        return Passes(forward, backward)
+        return Passes(forward, backward) + _ring_steps(job, layout, tokens)
     # Softmax with mask, dropout and the two products each read or write the scores.
     transfers = _FUSED_SCORE_TRANSFERS if job.framework.fused else _EAGER_SCORE_TRANSFERS
     scores = stream_s(job, tokens * sequence * job.model.heads / layout.tensor * 2 * transfers)
     products = per_key * sequence / (rate * constants.attention_forward_fraction)
     return Passes(products + scores, 2 * products + _STREAM_BACKWARD * scores)
+
+
+def _exponentials(job: Job, peak_flops_per_s: Any) -> Any:
+    """Seconds of flash attention with narrow heads over seconds with heads of 128, for the same products.
+
+    Each score takes `4 d` FLOPs and one exponential. **Source**: 2407.08608 sec 3.1: an H100 makes 3.9e12 exponentials
+    a second, and narrow heads reach 0.77 of the rate there (fig. 5), which the sum of both times gives.
+    """
+    share = 1 / (1 + 4 * _USUAL_HEAD * _EXPONENTIALS_PER_S / peak_flops_per_s)
+    return 1 - share + share * np.maximum(_USUAL_HEAD / job.model.head_dim, 1)
+
+
+def _ring_steps(job: Job, layout: LayoutLike, tokens: Any) -> Passes:
+    """What a ring adds: a kernel for each further chunk, and the chunk's result added to the sum.
+
+    **Source**: Transformer Engine, attention/dot_product_attention/context_parallel.py (AttnFuncWithCPAndKVP2P): output
+    forward, gradients of queries, keys and values backward, each read, added and written.
+    """
+    queries, keys, values = attention_widths(job.model)
+    more = layout.context / layout.context_heads - 1 if job.framework.rings_context else 0.0 * layout.context
+    size = 3 * weight_bytes(job) * tokens / layout.tensor
+    start = rates(job).attention_start_s
+    forward, backward = stream_s(job, size * values), stream_s(job, size * (queries + keys + values))
+    return Passes(more * (start + forward), more * (start + backward))
 
 
 def _streams(job: Job, layout: LayoutLike, tokens: Any, *, moe: bool) -> Passes:
@@ -137,13 +197,14 @@ def _elementwise_bytes(job: Job, layout: LayoutLike, *, moe: bool) -> Any:
     """Device memory traffic a token of a layer's forward streaming kernels, each fused.
 
     Norms read and write the hidden vector, residual additions read two and write one, the activation reads its inputs
-    and writes its product.
+    and writes its product. Routing reads a token and writes its copies, and the reverse.
     """
     model, element = job.model, weight_bytes(job)
     queries, keys, _ = attention_widths(model)
     hidden = (2 * model.norms_per_layer + 6) * element * model.hidden
     width = model.experts_per_token * model.moe_ffn + model.shared_ffn if moe else model.ffn
-    routed = 4 * element * model.hidden * model.experts_per_token if moe else 0
+    permuted = 2 * (1 + model.experts_per_token) / rates(job).permute_share
+    routed = permuted * element * model.hidden if moe else 0
     activation = (3 if model.gated_mlp else 2) * element * width
     rotary = 2 * element * (queries + keys) if model.position_embedding == "rotary" else 0
     return (hidden + routed) / sequence_cut(layout) + (activation + rotary) / layout.tensor

@@ -26,6 +26,7 @@ from .products import peak_flops_per_s
 Floats = NDArray[np.float64]
 #: Within a factor of two of a measured run, a trait counts as seen.
 _SEEN_OCTAVES = 1.0
+_FAR = 1000.0  #: more octaves than there are between any two values
 #: What having a trait that a run lacks, or lacking it, counts as.
 _OTHER_KIND_OCTAVES = 1.0
 
@@ -120,11 +121,10 @@ def traits(job: Job, layout: LayoutLike, count: int) -> Floats:
 
 def excess(found: Floats, runs: Floats) -> Iterator[Floats]:
     """Octaves by which each trait of rows (n × traits) is beyond that of runs (k × traits): n × k for each trait."""
-    for mine, theirs in zip(found.T, runs.T, strict=True):
-        apart = np.abs(mine[:, None] - theirs)
-        other_kind = np.isnan(mine)[:, None] != np.isnan(theirs)
-        beyond = np.fmax(apart - _SEEN_OCTAVES, 0.0)  # 0 where one of them is NaN
-        yield np.where(other_kind, _OTHER_KIND_OCTAVES, beyond)
+    rows, others = (np.nan_to_num(values, nan=-2 * _FAR).astype(np.float32) for values in (found, runs))
+    for mine, theirs in zip(rows.T, others.T, strict=True):
+        beyond = np.maximum(np.abs(mine[:, None] - theirs) - _SEEN_OCTAVES, 0.0)
+        yield np.where(beyond > _FAR, _OTHER_KIND_OCTAVES, beyond)
 
 
 def total_excess(found: Floats, runs: Floats) -> Floats:
@@ -137,7 +137,7 @@ def total_excess(found: Floats, runs: Floats) -> Floats:
 
 def octaves_beyond(job: Job, layouts: LayoutLike, count: int) -> Floats:
     """How far each of `count` layouts is from the nearest measured run."""
-    found, where = np.unique(np.round(traits(job, layouts, count), 1), axis=0, return_inverse=True)
+    found, where = np.unique(np.round(4 * traits(job, layouts, count)) / 4, axis=0, return_inverse=True)
     runs, _ = _measured()
     nearest = total_excess(found, runs).min(axis=1)[where.reshape(-1)]
     unseen = sum(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ..job.records import Job
 from . import model_size
 from .activations import attention_widths
 from .adapters import adapter_parameters
 from .attention_span import mean_keys
-from .layout import LayoutLike, Recompute
+from .layout import LayoutLike, Modules
+from .recompute import full_share, repeated_parameters, repeats
 
 
 def active_matrix_parameters(job: Job) -> float:
@@ -58,9 +57,6 @@ def hardware_flops_per_step(job: Job, layout: LayoutLike) -> Any:
     model, tokens = job.model, job.training.tokens_per_step
     matrices = active_matrix_parameters(job) - model.vocab * model.hidden
     core = tokens * attention_flops_per_token(job)
-    again = np.where(
-        layout.recompute == Recompute.FULL,
-        2.0 * tokens * (matrices + adapter_parameters(job)) + core,
-        np.where(layout.recompute == Recompute.SELECTIVE, core, 0.0),
-    )
-    return model_flops_per_step(job) + again
+    again = full_share(job, layout) * (2.0 * tokens * (matrices + adapter_parameters(job)) + core)
+    parts = repeats(layout, Modules.CORE_ATTN) * core + 2.0 * tokens * repeated_parameters(job, layout)
+    return model_flops_per_step(job) + again + parts

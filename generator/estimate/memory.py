@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from functools import reduce
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..job.records import Job
 from . import activations, adapters, boundary, model_size, workspace
@@ -14,7 +14,15 @@ from .buckets import bucket_elements, layer_elements, max_live_elements, prefetc
 from .layout import Layout, LayoutLike, Offload
 from .ledgers import Memory
 from .rates import rates
-from .stages import StageParameters, expert_replicas, in_flight, stage_layers, stage_parameters, vocabulary_rows
+from .stages import (
+    StageParameters,
+    expert_replicas,
+    in_flight,
+    overlapped_layers,
+    stage_layers,
+    stage_parameters,
+    vocabulary_rows,
+)
 from .states import has_flat_gradients, host_bytes, state_bytes, sums_gradients_in_fp32, weight_bytes
 
 _FP32 = 4
@@ -27,8 +35,13 @@ def memory(job: Job, layout: LayoutLike) -> Memory:
     Only four stages can be the fullest: the first (embedding, most micro-batches in flight), the second (no embedding,
     but possibly one layer more), the first without dense layers (experts are larger), and the last (logits).
     """
-    parts = [stage_memory(job, layout, stage) for stage in _candidate_stages(job, layout)]
-    return _whole(job, layout, reduce(_fuller, parts)).corrected(job.calibration.memory_factor)
+    parts = stage_memory(job, layout, _candidate_stages(job, layout))
+    fullest = np.argmax(parts["allocated_bytes"], axis=0)[None]
+    shape = parts["allocated_bytes"].shape
+    staged = {
+        name: np.take_along_axis(np.broadcast_to(part, shape), fullest, axis=0)[0] for name, part in parts.items()
+    }
+    return _whole(job, layout, staged).corrected(job.calibration.memory_factor)
 
 
 def every_stage(job: Job, layout: Layout) -> tuple[Memory, ...]:
@@ -37,26 +50,26 @@ def every_stage(job: Job, layout: Layout) -> tuple[Memory, ...]:
     return tuple(ledger.corrected(job.calibration.memory_factor) for ledger in ledgers)
 
 
-def _candidate_stages(job: Job, layout: LayoutLike) -> list[Any]:
+def _candidate_stages(job: Job, layout: LayoutLike) -> NDArray[np.int64]:
+    """The stages that can be the fullest, along the first axis."""
     last = layout.pipeline - 1
     stages = [0 * last, np.minimum(1, last), last]
     if job.model.is_moe and model_size.dense_layers(job.model):
         per_chunk = job.model.layers / (layout.pipeline * layout.virtual_pipeline)
         all_moe = np.ceil(model_size.dense_layers(job.model) / per_chunk).astype(np.int64)
         stages.append(np.minimum(all_moe, last))
-    return stages
-
-
-def _fuller(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
-    """Row by row, the stage with the larger peak; the earlier one on ties."""
-    keep = a["allocated_bytes"] >= b["allocated_bytes"]
-    return {key: np.where(keep, a[key], b[key]) for key in a}
+    candidates: NDArray[np.int64] = np.stack(stages)
+    return candidates
 
 
 def stage_memory(job: Job, layout: LayoutLike, stage: Any) -> dict[str, Any]:
-    """Bytes of one stage (0-based), by cause, with the peak `allocated_bytes` and what the allocator holds for it."""
+    """Bytes of stages (0-based; one, or several along the first axis), by cause.
+
+    With the peak `allocated_bytes`, and what the allocator holds for it.
+    """
     flying = in_flight(layout, stage)
     held = stage_layers(job, layout, stage)
+    flying = flying + overlapped_layers(layout, held)
     count = stage_parameters(job, layout, stage)
     trained = adapters.trained(job, count)
     states = _states(job, layout, count, trained)

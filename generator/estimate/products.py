@@ -63,7 +63,7 @@ def linear(job: Job, m: Any, k: Any, n: Any, count: Any = 1, *, fp8: bool = True
     fp8 = fp8 and job.training.precision == "fp8" and accelerator.supports("fp8")
     element = 1 if fp8 else weight_bytes(job)
     fraction: Any = constants.product_fp8_fraction if fp8 else constants.product_fraction
-    fraction = fraction * constants.stack_share * np.where(_aligned(k) & _aligned(n), 1.0, constants.misaligned_share)
+    fraction = fraction * np.where(_aligned(k) & _aligned(n), 1.0, constants.misaligned_share)
     arithmetic = 2 * m * k * n / (peak_flops_per_s(job, fp8=fp8) * fraction * tile_use(k) * tile_use(n))
     bandwidth = accelerator.memory_bytes_per_s * constants.streaming_fraction
     weights, rows = k * n, weight_bytes(job) * m

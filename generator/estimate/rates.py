@@ -23,7 +23,6 @@ class Rates:
 
     product_fraction: float
     product_fp8_fraction: float
-    stack_share: float
     weight_gradient_share: float
     misaligned_share: float
     product_start_s: float
@@ -40,15 +39,13 @@ class Rates:
     collective_start_s: float
     collective_member_s: float
     hop_s: float
-    tensor_call_s: float
     tensor_overlap: float
-    data_overlap: float
-    full_sharding_share: float
-    accumulation_bytes: float
+    permute_share: float
+    all_to_all_share: float
     step_start_s: float
+    overlap_cost: float
     usual_achievable_fraction: float
     cross_socket_share: float
-    ring_exposed_share: float
     send_exposed_share: float
     fetch_overlap: float
     fetch_exposed_share: float
@@ -110,7 +107,7 @@ def selectors(job: Job) -> dict[str, str]:
         "fabric": _fabric(job.cluster),
         "network": job.cluster.network,
         "framework": job.framework.name,
-        "kernels": job.training.kernels or job.framework.name,
+        "kernels": "fused" if job.fuses_kernels else "eager",
     }
 
 

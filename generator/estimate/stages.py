@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Final, cast
 
 import numpy as np
 
+from ..catalog.records import Model
 from ..job.records import Job
 from . import model_size
 from .layout import LayoutLike
+from .split import dense_of, layers_of, split
+
+#: The fields of a layout that decide how it is split.
+_SPLIT_BY: Final = ("pipeline", "virtual_pipeline", "first_stage_layers", "last_stage_layers")
+_MANY_ROWS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,77 +36,45 @@ class StageParameters:
     experts: Any  #: routed experts, replicated `expert` times less
 
 
-def counts_embedding_as_layer(job: Job, layout: LayoutLike) -> Any:
-    """Whether embedding and loss count as one layer each, so that `layers + 2` divide evenly.
-
-    **Source**: Megatron-LM `--account-for-embedding-in-pipeline-split` (training/arguments.py:997 @ d98e8a64);
-    DeepSpeed partition method `type:transformer|embedding`, as BLOOM used (70 layers on 12 stages).
-    """
-    _, rest = _divided(job, layout)
-    return (rest > 0) & (rest == layout.pipeline - 2)
-
-
-def shortens_last_stage(job: Job, layout: LayoutLike) -> Any:
-    """Whether the last stage, which has the head to compute, holds fewer layers than the others, and at least one.
-
-    **Source**: Megatron-LM `--decoder-last-pipeline-num-layers` (core/transformer/transformer_config.py,
-    num_layers_in_last_pipeline_stage): the other stages share the rest evenly. DeepSeek-V3 needs it (61 layers).
-    """
-    share, rest = _divided(job, layout)
-    uneven = (rest > 0) & (rest != layout.pipeline - 2)
-    return uneven & ((share + 1) * (layout.pipeline - 1) < job.model.layers) & job.framework.shortens_last_stage
-
-
-def _divided(job: Job, layout: LayoutLike) -> tuple[Any, Any]:
-    """Layers over stages: the quotient and the rest."""
-    share = job.model.layers // layout.pipeline
-    return share, job.model.layers - share * layout.pipeline
-
-
 def stage_layers(job: Job, layout: LayoutLike, stage: Any) -> StageLayers:
-    """Layers of `stage` (0-based). Where nothing divides, the fullest stage's count, rounded up.
-
-    DeepSpeed then balances embedding and loss as a layer each (runtime/utils.py, partition_balanced).
-    """
-    layers, pipeline = job.model.layers, layout.pipeline
-    share, rest = _divided(job, layout)
-    balanced = (rest > 0) & job.framework.runs("DeepSpeed engine")
-    padded = (rest > 0) & (rest == pipeline - 2) | balanced
-    full = share + (rest > 0) + (balanced & (rest == pipeline - 1))
-    edge = (stage == 0) * 1 + (stage == pipeline - 1)
-    missing = np.where(shortens_last_stage(job, layout), full * pipeline - layers, 0)
-    count = full - padded * edge - missing * (stage == pipeline - 1)
-    chunk = count / layout.virtual_pipeline
-    start = stage * (full / layout.virtual_pipeline) - padded * (stage > 0)
-    dense = np.clip(model_size.dense_layers(job.model) - start, 0, chunk if job.model.is_moe else count)
-    if job.model.dense_layer_indices:
-        dense = _scattered_dense(job, layout, stage, start, count)
-    return StageLayers(layers=count, dense=dense, moe=count - dense)
+    """Layers of `stage` (0-based); a model with experts has its dense layers first."""
+    if np.ndim(stage) == 0 or len(stage) < _MANY_ROWS:
+        return _stage_layers(job, layout, stage)
+    cells, stages, row = _different(layout, stage)
+    held = _stage_layers(job, cells, stages)
+    return StageLayers(layers=held.layers[row], dense=held.dense[row], moe=held.moe[row])
 
 
-def _scattered_dense(job: Job, layout: LayoutLike, stage: Any, start: Any, count: Any) -> Any:
-    """Dense layers of a stage where they aren't the model's first, counted chunk by chunk: `start` is the first's.
-
-    Rows that are cut alike are counted once.
-    """
-    layers = job.model.layers
-    before = np.zeros(layers + 1, dtype=np.int64)  # dense layers before each
-    before[np.array(job.model.dense_layer_indices) + 1] = 1
-    before = np.cumsum(before)
-    cut = np.broadcast_arrays(layout.virtual_pipeline, stage, start * layout.virtual_pipeline, count)
-    shape, (chunks, at, scaled, held) = cut[0].shape, (part.ravel().astype(np.int64) for part in cut)
-    code = ((chunks * (layers + 1) + at) * (2 * layers * layers + 2) + scaled) * (layers + 2) + held
-    _, rows, inverse = np.unique(code, return_index=True, return_inverse=True)
-    found = [_dense_in_chunks(before, int(chunks[r]), scaled[r] / chunks[r], int(held[r])) for r in rows]
-    return np.array(found)[inverse].reshape(shape)
+def _different(layout: LayoutLike, stage: Any) -> tuple[LayoutLike, Any, Any]:
+    """What splits depend on, once each: few of many rows differ. And where each row finds its own."""
+    key, columns = stage, {name: getattr(layout, name) for name in _SPLIT_BY}
+    for column in columns.values():
+        if np.any(column != column[0]):
+            key = key * (np.max(column) + 1) + column
+    first = np.full(np.max(key) + 1, -1)
+    first[key] = np.arange(len(key))
+    taken = np.flatnonzero(first >= 0)
+    rows = first[taken]
+    first[taken] = np.arange(len(taken))
+    cells = SimpleNamespace(**{name: column[rows] for name, column in columns.items()})
+    return cast(LayoutLike, cells), stage[rows], first[key]
 
 
-def _dense_in_chunks(before: Any, chunks: int, start: float, count: int) -> int:
-    """Dense layers in every `chunks`-th part of the model, each `count / chunks` layers from `start` on."""
-    layers = len(before) - 1
-    firsts = [start + chunk * layers / chunks for chunk in range(chunks)]
-    ends = [(min(layers, round(first)), min(layers, round(first + count / chunks))) for first in firsts]
-    return int(sum(before[max(0, last)] - before[max(0, first)] for first, last in ends))
+def _stage_layers(job: Job, layout: LayoutLike, stage: Any) -> StageLayers:
+    """The same, row by row."""
+    cut, model = split(job, layout), job.model
+    layers = layers_of(cut, layout, stage)
+    if not model.is_moe:
+        return StageLayers(layers=layers, dense=layers, moe=0 * layers)
+    dense = dense_of(cut, layout, stage, _dense_before(model)) if model.dense_layers else 0 * layers
+    return StageLayers(layers=layers, dense=dense, moe=layers - dense)
+
+
+def _dense_before(model: Model) -> Any:
+    """Dense layers before each layer of a model with experts, and in all: the first ones, where no others are named."""
+    is_dense = np.zeros(model.layers + 1, np.int64)
+    is_dense[1 + np.array(model.dense_layer_indices or range(model.dense_layers))] = 1
+    return np.cumsum(is_dense)
 
 
 def stage_parameters(job: Job, layout: LayoutLike, stage: Any) -> StageParameters:
@@ -157,3 +132,14 @@ def in_flight(layout: LayoutLike, stage: Any) -> Any:
     plain = np.minimum(m, p - stage)
     interleaved = np.minimum(m * v, 2 * (p - stage - 1) + (v - 1) * p + 1) / v
     return np.where(v > 1, interleaved, plain)
+
+
+def overlapped_layers(layout: LayoutLike, held: StageLayers) -> Any:
+    """What `in_flight` grows by where experts' all-to-alls overlap: the forward pass goes one layer ahead.
+
+    Layer by layer a micro-batch goes forward while another goes backward, so that one layer is held twice. Interleaved,
+    the micro-batch that is warmed up beyond the others is the one that would go forward before the first backward pass.
+    **Source**: NVIDIA/Megatron-LM core_v0.16.1, megatron/core/models/common/model_chunk_schedule_plan.py:473-487, and
+    pipeline_parallel/schedules.py:775-779. **Assumes** that a layer's activations are freed at its end.
+    """
+    return layout.expert_overlap * (layout.gradient_accumulation > 1) / np.maximum(held.layers, 1)

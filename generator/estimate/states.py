@@ -11,10 +11,14 @@ from ..job.records import Job
 from .layout import LayoutLike, Offload
 from .rates import rates
 
-#: Optimizer moments in bytes per parameter: two fp32 moments, or SGD's one momentum. 8-bit ones have an fp32 scale for
-#: every 256 (bitsandbytes 0.50, optim/optimizer.py, init_state). DeepSpeed updates copies of its own, by which
-#: bitsandbytes doesn't know the embeddings that the Trainer excepts, nor small tensors where they are flat.
-MOMENT_BYTES = {"adamw": 8, "adam": 8, "lamb": 8, "sgd": 4, "adamw-foreach": 8, "adamw-8bit": 2 + 2 * 4 / 256}
+#: Optimizer moments in bytes per parameter: two fp32 moments, or SGD's one momentum.
+MOMENT_BYTES = {
+    **dict.fromkeys(("adamw", "adam", "lamb", "adamw-foreach"), 8),
+    "sgd": 4,
+    # A byte each, and an fp32 scale for 256 elements (bitsandbytes 0.45, functional.py, quantize_blockwise).
+    "adamw-8bit": 2 * (1 + 4 / 256),
+}
+_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
 _FP32 = 4
 _HALF = 2
 #: Transformer Engine keeps an fp8 weight and its transpose between micro-batches.
@@ -44,8 +48,26 @@ def sums_gradients_in_fp32(job: Job) -> bool:
 
 def moment_bytes(job: Job) -> float:
     """Bytes per parameter of the optimizer's moments."""
-    whole = MOMENT_BYTES[job.training.optimizer]
-    return whole * weight_bytes(job) / _FP32 if job.training.moment_dtype == "same" else whole
+    whole, kept = MOMENT_BYTES[job.training.optimizer], job.training.moment_dtype
+    return whole * (weight_bytes(job) if kept == "same" else _BYTES[kept or "fp32"]) / _FP32
+
+
+def is_precision_aware(job: Job) -> bool:
+    """Whether Megatron-LM's optimizer is the precision-aware one, which the types of its states ask for."""
+    kept = (job.training.moment_dtype, job.training.master_dtype)
+    return job.framework.runs("Megatron-LM") and any(dtype is not None for dtype in kept)
+
+
+def master_bytes(job: Job) -> int:
+    """Bytes per parameter of the optimizer's own copy of 16-bit weights.
+
+    **Source**: Megatron-LM core_v0.16.1, core/optimizer/optimizer_config.py, store_param_remainders: beside bf16
+    weights the precision-aware optimizer keeps only the 16 bits that they lack of fp32, unless their type is fp8.
+    """
+    if job.training.master_dtype == "fp16":
+        return _HALF
+    remainders = is_precision_aware(job) and job.training.precision != "fp16" and not job.training.fp8_parameters
+    return _HALF if remainders and job.training.moment_dtype != "same" else _FP32
 
 
 def state_bytes(job: Job, layout: LayoutLike, d: Any) -> StateBytes:
@@ -63,6 +85,7 @@ def _megatron(job: Job, stage: Any, d: Any) -> StateBytes:
     """Megatron's optimizer: whole on every rank, distributed from stage 1, or FSDP's.
 
     bf16 gradients go with the precision-aware optimizer, which reads them as they are; fp16 ones are copied to fp32.
+    fp8 parameters are their own cache: a byte, and one for the transpose.
     """
     moments = moment_bytes(job)
     cut, cut_gradients, cut_parameters = (np.where(stage >= least, d, 1) for least in (1, 2, 3))
@@ -70,10 +93,11 @@ def _megatron(job: Job, stage: Any, d: Any) -> StateBytes:
         return StateBytes(parameters=_FP32 / cut_parameters, gradients=_FP32 / cut_gradients, optimizer=moments / cut)
     fp16 = job.training.precision == "fp16"
     gradients = _FP32 if sums_gradients_in_fp32(job) else _HALF
-    master = _FP32 + (_FP32 if fp16 else 0)
+    master = master_bytes(job) + (_FP32 if fp16 else 0)
     cache = _FP8_WEIGHT_CACHE if job.training.precision == "fp8" else 0
+    kept = _HALF / cut_parameters + cache
     return StateBytes(
-        parameters=_HALF / cut_parameters + cache,
+        parameters=1 / cut_parameters + 1 if job.training.fp8_parameters else kept,
         gradients=gradients / cut_gradients,
         optimizer=(master + moments) / cut,
     )

@@ -8,11 +8,16 @@ import numpy as np
 
 from ..job.records import Job
 from . import adapters, communication, compute, flops, model_size
+from .data_parallel import data_s
 from .layout import Layout, LayoutLike, Offload, Recompute
 from .ledgers import StepTime, Throughput
 from .rates import rates
+from .repeated import repeated_layers, repeated_modules_s
 from .stages import StageParameters, expert_replicas, stage_layers, stage_parameters
-from .states import moment_bytes, weight_bytes
+from .states import master_bytes, moment_bytes, sums_gradients_in_fp32, weight_bytes
+
+#: The backward pass makes two products for the forward pass's one.
+_BACKWARD_SHARE = 2 / 3
 
 
 def step_time(job: Job, layout: LayoutLike) -> StepTime:
@@ -23,7 +28,7 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
     micro-batch on a stage, forward and backward.
     """
     m, v = layout.gradient_accumulation, layout.virtual_pipeline
-    parts = _per_layer(job, layout)
+    parts, backward = _per_layer(job, layout)
     slowest, whole = _layers_of_slowest_stage(job, layout), job.model.layers
     head = compute.head_time_s(job, layout)
     layer_total = sum(parts.values())
@@ -34,6 +39,7 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
     held = _fullest_parameters(job, layout)
     trained = adapters.trained(job, held)
     work = slowest * parts["compute"] + last + balance
+    back = slowest * backward + (last + balance) * _BACKWARD_SHARE
     sums = _gradient_sum_s(job, layout, trained)
     times = {
         "compute_s": m * (work + sums),
@@ -43,42 +49,53 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
         "expert_s": m * slowest * parts["expert"],
         "pipeline_s": _pipeline_s(job, layout, pace),
         "bubble_s": np.maximum(bubble, 0.0),
-        "data_s": communication.data_s(job, layout, held, work + slowest * parts["recompute"]),
+        "data_s": data_s(job, layout, held, work - back, back + slowest * parts["recompute"]),
         "optimizer_s": _optimizer_s(job, layout, trained) + rates(job).step_start_s,
         "offload_s": _offload_s(job, layout, held, trained, work),
     }
     return StepTime(**times, total_s=sum(times.values()))
 
 
-def _per_layer(job: Job, layout: LayoutLike) -> dict[str, Any]:
-    """Seconds of an average layer and one micro-batch, by cause; MoE and dense layers weighted by their number."""
+def _per_layer(job: Job, layout: LayoutLike) -> tuple[dict[str, Any], Any]:
+    """Seconds of an average layer and one micro-batch, by cause; MoE and dense layers weighted by their number.
+
+    Beside them the backward pass's part of the compute.
+    """
     dense = model_size.dense_layers(job.model) / job.model.layers
     kinds = [(dense, False), (1 - dense, True)]
     total: dict[str, Any] = dict.fromkeys(("compute", "recompute", "tensor", "context", "expert"), 0.0)
+    backward: Any = 0.0
     for share, moe in kinds:
         if share == 0:
             continue
         time = compute.layer_time(job, layout, moe=moe)
-        talk = communication.layer_communication(job, layout, time.attention_core_s, time.backward_s)
+        talk = communication.layer_communication(job, layout, time, moe=moe)
         again = np.where(
             layout.recompute == Recompute.FULL,
-            time.forward_s,
-            np.where(layout.recompute == Recompute.SELECTIVE, time.attention_core_s, 0.0),
+            repeated_layers(job, layout) * time.forward_s,
+            np.where(layout.recompute == Recompute.SELECTIVE, repeated_modules_s(job, layout, time, moe=moe), 0.0),
         )
         parts = {
             "compute": time.forward_s + time.backward_s,
             "recompute": again,
             "tensor": talk.tensor_s,
             "context": talk.context_s,
-            "expert": talk.expert_s if moe else 0.0,
+            "expert": talk.expert_s,
         }
         total = {key: total[key] + share * parts[key] for key in total}
-    return total
+        backward = backward + share * time.backward_s
+    return total, backward
 
 
 def _layers_of_slowest_stage(job: Job, layout: LayoutLike) -> Any:
-    """Layers of an inner stage, which holds the most."""
-    return stage_layers(job, layout, np.minimum(1, layout.pipeline - 1)).layers
+    """Layers of the fullest stage but the last, which is told apart: the first, or the second as the fullest inner."""
+    first, second = (stage_layers(job, layout, stage).layers for stage in (0 * layout.pipeline, _inner(layout)))
+    return np.maximum(first, second)
+
+
+def _inner(layout: LayoutLike) -> Any:
+    """The second stage where it is not the last, else the first."""
+    return 1 * (layout.pipeline > 2)
 
 
 def _last_stage_excess(job: Job, layout: LayoutLike, layer_s: Any, head_s: Any) -> Any:
@@ -91,7 +108,7 @@ def _last_stage_excess(job: Job, layout: LayoutLike, layer_s: Any, head_s: Any) 
 def _fullest_parameters(job: Job, layout: LayoutLike) -> StageParameters:
     """Parameters of the heavier of the first and an inner stage: the step waits for it."""
     first = stage_parameters(job, layout, 0 * layout.pipeline)
-    inner = stage_parameters(job, layout, np.minimum(1, layout.pipeline - 1))
+    inner = stage_parameters(job, layout, _inner(layout))
     return StageParameters(
         shared=np.maximum(first.shared, inner.shared), experts=np.maximum(first.experts, inner.experts)
     )
@@ -108,23 +125,28 @@ def _pipeline_s(job: Job, layout: LayoutLike, pace_s: Any) -> Any:
 
 def _own_parameters(layout: LayoutLike, held: StageParameters) -> Any:
     """Parameters that one rank updates."""
-    cut = held.shared / (layout.data * layout.context) + held.experts / expert_replicas(layout)
+    cut = layout.zero_copies * (held.shared / (layout.data * layout.context) + held.experts / expert_replicas(layout))
+    cut = np.minimum(cut, held.shared + held.experts)
     return np.where(layout.zero_stage >= 1, cut, held.shared + held.experts)
 
 
 def _optimizer_s(job: Job, layout: LayoutLike, held: StageParameters) -> Any:
     """The update as memory traffic: gradient, master weight and moments read, all but the gradient written."""
-    own = _own_parameters(layout, held)
-    per_parameter = 4 + 2 * (4 + moment_bytes(job)) + weight_bytes(job)
-    return np.where(layout.offload == Offload.NONE, compute.stream_s(job, own * per_parameter), 0.0)
+    here = np.where(layout.offload == Offload.NONE, 1.0, 1.0 - layout.offload_fraction)
+    own = _own_parameters(layout, held) * here
+    per_parameter = 4 + 2 * (master_bytes(job) + moment_bytes(job)) + weight_bytes(job)
+    return compute.stream_s(job, own * per_parameter)
 
 
 def _gradient_sum_s(job: Job, layout: LayoutLike, held: StageParameters) -> Any:
-    """Adding one micro-batch's gradients to the sum, where the product doesn't; ZeRO-2 and 3 sum only their part."""
+    """Adding one micro-batch's gradients to the sum, where the product doesn't; ZeRO-2 and 3 sum only their part.
+
+    The gradient is read, the sum read and written.
+    """
     if job.framework.sums_in_product:
         return 0.0 * layout.data
     whole = np.where(layout.zero_stage >= 2, _own_parameters(layout, held), held.shared + held.experts)
-    traffic = rates(job).accumulation_bytes * whole
+    traffic = (weight_bytes(job) + 2 * (4 if sums_gradients_in_fp32(job) else weight_bytes(job))) * whole
     return np.where(layout.gradient_accumulation > 1, compute.stream_s(job, traffic), 0.0)
 
 
@@ -140,7 +162,8 @@ def _offload_s(
     update = own * per_node * constants.cpu_adam_s
     m = layout.gradient_accumulation
     gradients = np.where(layout.zero_stage >= 2, m, 1) * copy
-    optimizer = np.where(layout.offload >= Offload.OPTIMIZER, gradients + copy + update, 0.0)
+    moved = layout.offload_fraction * (gradients + copy + update)
+    optimizer = np.where(layout.offload >= Offload.OPTIMIZER, moved, 0.0)
     fetch = _own_parameters(layout, held) * weight_bytes(job) / link
     fetches = m * np.maximum(2 * fetch - constants.fetch_overlap * micro_batch_s, constants.fetch_exposed_share * fetch)
     return optimizer + np.where(layout.offload == Offload.OPTIMIZER_AND_PARAMETERS, fetches, 0.0)

@@ -17,7 +17,7 @@ import numpy as np
 from ..catalog.loader import read_yaml
 from ..job.records import Job
 from .evidence import Evidence, evidence
-from .layout import Layout
+from .layout import Layout, LayoutLike
 from .ledgers import Memory, StepTime
 from .rates import constants
 
@@ -88,10 +88,18 @@ def ordering_band() -> float:
     return float(_document()["ordering"]["band"])
 
 
-def extrapolated(octaves: Any) -> Any:
-    """By what factor the slow end of a time's band is further out, so many octaves from the nearest measured run."""
-    per_octave = float(_document()["extrapolation"]["per_octave"])
-    return np.exp(_DEVIATIONS * per_octave * octaves)
+def slow_end(job: Job, layouts: LayoutLike, octaves: Any) -> Any:
+    """By what a step time is multiplied to be compared with those of layouts that were measured.
+
+    Nothing where measured runs are like the layout; from one factor of two beyond them on, the slow end of its band.
+    """
+    width = np.log(time_shares(job, layouts).high)
+    return np.exp(np.minimum(octaves, 1.0) * np.hypot(width, _doubt(octaves)))
+
+
+def _doubt(octaves: Any) -> Any:
+    """Half the width that the distance to the nearest run adds to the band of a time's logarithm."""
+    return _DEVIATIONS * float(_document()["extrapolation"]["per_octave"]) * octaves
 
 
 @cache
@@ -115,17 +123,19 @@ def time_regime(job: Job, layout: Layout) -> str:
     return "sharded" if layout.zero_stage >= 3 and job.nodes > 1 else "dense"
 
 
-def time_shares(job: Job, layout: Layout) -> Band:
+def time_shares(job: Job, layout: LayoutLike) -> Band:
     """Measured over estimated step time: that of the regime, or what the job's calibration left between runs."""
     spread = job.calibration.spread
-    if spread is None:
-        return bands("step_time")[time_regime(job, layout)]
-    return _within(exp(_DEVIATIONS * spread))
+    if spread is not None:
+        return _within(exp(_DEVIATIONS * spread))
+    whole, sharded = (bands("step_time")[time_regime(job, Layout(data=1, zero_stage=stage))] for stage in (0, 3))
+    cut = layout.zero_stage >= 3
+    return Band(low=np.where(cut, sharded.low, whole.low), high=np.where(cut, sharded.high, whole.high))
 
 
 def _beyond(shares: Band, known: Evidence) -> Band:
     """A band of runs that are far from the measured ones: both doubts are independent."""
-    return _within(exp(hypot(log(shares.high), log(extrapolated(known.octaves)))))
+    return _within(exp(hypot(log(shares.high), _doubt(known.octaves))))
 
 
 def memory_shares(kind: str) -> Band:

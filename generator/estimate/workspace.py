@@ -7,8 +7,17 @@ from typing import Any
 import numpy as np
 
 from ..job.records import Job
-from .activations import layer_bytes_per_token, local_tokens, mlp_bytes_per_token, score_bytes, sequence_cut
-from .layout import LayoutLike, Recompute
+from .activations import (
+    layer_bytes_per_token,
+    local_tokens,
+    mlp_bytes_per_token,
+    repeated_bytes_per_token,
+    score_bytes,
+    scores_bytes_per_token,
+    sequence_cut,
+)
+from .layout import LayoutLike, Modules, Recompute
+from .recompute import repeats
 from .states import weight_bytes
 
 #: Bytes a logit at the loss's peak. Eager: the fp32 logits, their softmax and its gradient live at once; an encoder's
@@ -32,11 +41,12 @@ def workspace_bytes(job: Job, layout: LayoutLike) -> Any:
     model, element, tokens = job.model, weight_bytes(job), local_tokens(job, layout)
     moe = model.is_moe
     pairs = model.heads * job.training.sequence_length / layout.tensor
-    scores = score_bytes(job) * pairs
+    scores = scores_bytes_per_token(job, layout)
+    repeated = np.maximum(*repeated_bytes_per_token(job, layout, moe=moe))
     recomputed = np.where(
         layout.recompute == Recompute.FULL,
-        layer_bytes_per_token(job, layout, moe=moe) + scores,
-        np.where(layout.recompute == Recompute.SELECTIVE, scores, 0),
+        (layer_bytes_per_token(job, layout, moe=moe) + scores) * layout.recompute_group,
+        repeated + np.where(repeats(layout, Modules.CORE_ATTN), scores, 0),
     )
     width = model.experts_per_token * model.moe_ffn + model.shared_ffn if moe else model.ffn
     mlp = tokens * element * _mlp_gradients(job) * width / layout.tensor + _whole_weight_bytes(job, layout)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from ..job.records import Job, Training
 from .program import ArgumentGroup, ConfigPath, Program, RenderedFile
 
-Value = str | int | float | bool | ConfigPath | None
+Value = str | int | float | bool | ConfigPath | tuple[int, ...] | tuple[str, ...] | None
 
 DEFAULT_STEPS = 1000  #: optimizer steps when the job gives no duration, and the script requires one
 
@@ -25,11 +25,13 @@ def beta2(job: Job) -> float:
 
 
 def _words(option: str, value: Value) -> tuple[str | ConfigPath, ...]:
-    """One option: True is a bare flag; False and None leave it out."""
+    """One option: True is a bare flag; False and None leave it out; of a tuple each value is a word."""
     if value is None or isinstance(value, bool):
         return (option,) if value else ()
     if isinstance(value, ConfigPath):
         return (option, value)
+    if isinstance(value, tuple):
+        return (option, *map(str, value))
     return (option, format(value, "g") if isinstance(value, float) else str(value))
 
 

@@ -36,6 +36,8 @@ def notes(job: Job, layout: Layout) -> tuple[str, ...]:
         texts.append(f"The script must build DeepSpeed's MoE layers with ep_size={layout.expert}.")
     if layout.pipeline > 1:
         texts.append(f"The script must pass a PipelineModule of {layout.pipeline} stages.")
+    if layout.zero_copies > 1:
+        texts.append("MiCS: the script must build the model under deepspeed.zero.MiCS_Init.")
     if layout.recompute != Recompute.NONE:
         texts.append(f"recompute {layout.recompute.label}: the script must checkpoint every layer itself.")
     if job.training.precision == "fp8":

@@ -118,6 +118,7 @@ def zero_block(job: Job, layout: Layout) -> Config:
         block["stage3_prefetch_bucket_size"] = int(prefetch_elements(job, layout))
         block["stage3_param_persistence_threshold"] = persistence_threshold(job)
         block.update(dict.fromkeys(MAX_LIVE_KEYS, int(max_live_elements(job, layout))))
+        block.update(_part_of_ranks(job, layout))
         if job.framework.runs("Trainer"):  # Trainer.save_model would write a model without weights
             block["stage3_gather_16bit_weights_on_model_save"] = True
     host = {"device": "cpu", "pin_memory": True}
@@ -125,6 +126,19 @@ def zero_block(job: Job, layout: Layout) -> Config:
         block["offload_optimizer"] = host
     if layout.offload >= Offload.OPTIMIZER_AND_PARAMETERS:
         block["offload_param"] = host
+    return block
+
+
+def _part_of_ranks(job: Job, layout: Layout) -> Config:
+    """Parameters of stage 3 on part of the ranks (MiCS, ZeRO++ hpZ), and in fewer bits on the way (qwZ, qgZ)."""
+    block: Config = {}
+    if layout.zero_copies > 1:
+        block["mics_shard_size"] = layout.data * layout.context // layout.zero_copies
+    if layout.zero_hpz > 1:
+        block["zero_hpz_partition_size"] = layout.zero_hpz
+    for key in ("quantized_weights", "quantized_gradients"):
+        if getattr(job.training, key):
+            block[f"zero_{key}"] = True
     return block
 
 

@@ -111,6 +111,7 @@ def _memory_group(layout: Layout) -> ArgumentGroup:
         f"memory: recompute {layout.recompute.label}, offload {layout.offload.label}",
         {
             "--checkpoint-activations": full,
+            "--checkpoint-num-layers": layout.recompute_group if full and layout.recompute_group > 1 else None,
             "--deepspeed-activation-checkpointing": full,
             "--recompute-granularity": "selective" if layout.recompute == Recompute.SELECTIVE else None,
             "--cpu-optimizer": layout.offload != Offload.NONE,

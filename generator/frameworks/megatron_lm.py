@@ -7,17 +7,19 @@ transformer_config.py. The distributed optimizer is ZeRO stage 1; stages 2 and 3
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import groupby
 from typing import Final
 
 from ..catalog import Model
 from ..estimate.communication import sends_tokens_once_per_node
-from ..estimate.layout import Layout, Offload, Recompute
-from ..estimate.stages import counts_embedding_as_layer, shortens_last_stage, stage_layers
+from ..estimate.layout import Layout, Modules, Offload, Recompute
+from ..estimate.split import Split, chunk_sizes, layers_of, split
+from ..estimate.states import is_precision_aware
 from ..job.framework import Framework
 from ..job.records import Job
 from ..search.plan import Plan
 from . import megatron
-from .arguments import group, make_program
+from .arguments import Value, group, make_program
 from .program import ArgumentGroup, Program
 
 _POSITION = {"rotary": "rope", "learned": "learned_absolute"}  #: what is not here is `none`
@@ -138,36 +140,89 @@ def _expert_group(job: Job, layout: Layout) -> ArgumentGroup:
             "--moe-grouped-gemm": grouped,
             "--moe-token-dispatcher-type": "flex" if once else "alltoall",
             "--moe-enable-deepep": once,
-            "--expert-model-parallel-size": layout.expert,
-            "--expert-tensor-parallel-size": layout.expert_tensor,
+            **_expert_parallel_options(layout),
         },
     )
+
+
+def _expert_parallel_options(layout: Layout) -> Mapping[str, Value]:
+    """How experts are cut, and what their all-to-alls run beside."""
+    return {
+        "--expert-model-parallel-size": layout.expert,
+        "--expert-tensor-parallel-size": layout.expert_tensor,
+        "--overlap-moe-expert-parallel-comm": bool(layout.expert_overlap),
+        "--delay-wgrad-compute": bool(layout.expert_overlap),
+    }
 
 
 def _parallel_group(job: Job, layout: Layout) -> ArgumentGroup:
     """How the model is cut up."""
-    ends = bool(counts_embedding_as_layer(job, layout))
-    last = int(stage_layers(job, layout, layout.pipeline - 1).layers) if shortens_last_stage(job, layout) else None
     why = f"{layout.world} GPUs = {layout.data} data × {layout.tensor} tensor × {layout.pipeline} pipeline"
     if layout.context > 1:
         why += f" × {layout.context} context"
-    if ends:
-        why += f"; {job.model.layers} layers, embedding and loss make {job.model.layers + 2} equal shares"
-    if last is not None:
-        why += f"; {job.model.layers} layers don't divide: the last stage, which has the head, gets {last}"
+    cut = split(job, layout)
     return group(
-        why,
+        why + _split_note(job, layout, cut),
         {
             "--tensor-model-parallel-size": layout.tensor,
             "--pipeline-model-parallel-size": layout.pipeline,
-            "--num-virtual-stages-per-pipeline-rank": layout.virtual_pipeline if layout.virtual_pipeline > 1 else None,
-            "--account-for-embedding-in-pipeline-split": ends,
-            "--account-for-loss-in-pipeline-split": ends,
-            "--decoder-last-pipeline-num-layers": last,
+            **_split_options(job, layout, cut),
             "--context-parallel-size": layout.context if layout.context > 1 else None,
+            **_context_options(layout),
             "--sequence-parallel": bool(layout.sequence_parallel),
+            "--tp-comm-overlap": bool(layout.tensor_overlap),
         },
     )
+
+
+def _context_options(layout: Layout) -> Mapping[str, Value]:
+    """How context ranks exchange what they need: a ring of keys and values by default, heads (a2a), or both."""
+    if layout.context_heads == 1:
+        return {}
+    if layout.context_heads == layout.context:
+        return {"--cp-comm-type": "a2a"}
+    sizes = (layout.context_heads, layout.context // layout.context_heads)  # from neighbours outwards
+    return {"--cp-comm-type": "a2a+p2p", "--hierarchical-context-parallel-sizes": sizes}
+
+
+def _split_note(job: Job, layout: Layout, cut: Split) -> str:
+    """How the layers are dealt, where not evenly."""
+    layers, ends = job.model.layers, int(cut.counts_embedding) + int(cut.counts_loss)
+    if ends:
+        counted = "embedding and loss" if ends == 2 else "and loss"
+        return f"; {layers} layers{', ' if ends == 2 else ' '}{counted} make {layers + ends} equal shares"
+    if cut.sizes_ends and not layout.first_stage_layers and not layout.last_stage_layers:
+        last = int(layers_of(cut, layout, layout.pipeline - 1))
+        return f"; {layers} layers don't divide: the last stage, which has the head, gets {last}"
+    if cut.lists_chunks:
+        sizes = sorted(set(chunk_sizes(job, layout)[:-1]))
+        return f"; {layers} layers don't divide: chunks of {' or '.join(map(str, sizes))}, the last with the head"
+    return ""
+
+
+def _split_options(job: Job, layout: Layout, cut: Split) -> dict[str, Value]:
+    """How the layers are dealt to stages and chunks."""
+    if cut.lists_chunks:
+        return {"--pipeline-model-parallel-layout": _listed(chunk_sizes(job, layout))}
+    first, last = layout.first_stage_layers or None, layout.last_stage_layers or None
+    if cut.sizes_ends and not first and not last:
+        last = int(layers_of(cut, layout, layout.pipeline - 1))
+    return {
+        "--num-virtual-stages-per-pipeline-rank": layout.virtual_pipeline if layout.virtual_pipeline > 1 else None,
+        "--account-for-embedding-in-pipeline-split": bool(cut.counts_embedding),
+        "--account-for-loss-in-pipeline-split": bool(cut.counts_loss),
+        "--decoder-first-pipeline-num-layers": first,
+        "--decoder-last-pipeline-num-layers": last,
+    }
+
+
+def _listed(sizes: list[int]) -> str:
+    """Chunks in Megatron-LM's notation: E for the embedding, t for a layer, L for the loss, | between chunks."""
+    text = "E" + "t" * sizes[0]
+    for size, same in groupby(sizes[1:-1]):
+        count, layers = len(list(same)), f"t*{size}" if size > 2 else "t" * size
+        text += f"(|{layers})*{count}" if count > 1 else f"|{layers}"
+    return f"{text}|{'t' * sizes[-1]}L"
 
 
 def _sharding_group(layout: Layout) -> ArgumentGroup:
@@ -188,6 +243,7 @@ def _sharding_group(layout: Layout) -> ArgumentGroup:
         "data parallelism: the distributed optimizer is ZeRO 1" if sharded else "data parallelism",
         {
             "--use-distributed-optimizer": sharded,
+            "--num-distributed-optimizer-instances": layout.zero_copies if layout.zero_copies > 1 else None,
             "--overlap-grad-reduce": layout.data * layout.context > 1,
             "--overlap-param-gather": sharded and layout.data * layout.context > 1,
         },
@@ -205,31 +261,71 @@ def _compute_group(job: Job) -> ArgumentGroup:
             "--fp16": precision == "fp16",
             "--bf16": precision in ("bf16", "fp8"),
             "--fp8-format": "hybrid" if precision == "fp8" else None,
+            "--fp8-param-gather": job.training.fp8_parameters,
             "--attention-backend": flash if job.training.attention == "flash" else "unfused",
             "--cross-entropy-loss-fusion": job.training.cross_entropy != "unfused",
         },
     )
 
 
+def _states_group(job: Job, layout: Layout) -> ArgumentGroup:
+    """Types of gradients and optimizer states; fp32 is every option's default."""
+    training = job.training
+    narrow = training.precision in ("bf16", "fp8") and training.gradient_dtype == "same"
+    aware = is_precision_aware(job)
+    moments = training.moment_dtype if training.moment_dtype != "fp32" else None
+    return group(
+        "types of gradients and optimizer states",
+        {
+            "--grad-reduce-in-bf16": narrow,
+            "--use-precision-aware-optimizer": aware or layout.offload != Offload.NONE,
+            "--main-grads-dtype": "bf16" if narrow and aware else None,
+            "--main-params-dtype": training.master_dtype if training.master_dtype != "fp32" else None,
+            "--exp-avg-dtype": moments,
+            "--exp-avg-sq-dtype": moments,
+        },
+    )
+
+
 def _memory_group(layout: Layout) -> ArgumentGroup:
     """Recomputation and offload."""
-    full = layout.recompute == Recompute.FULL
     offload = layout.offload != Offload.NONE
     return group(
         f"memory: recompute {layout.recompute.label}, offload {layout.offload.label}",
         {
-            "--recompute-granularity": None if layout.recompute == Recompute.NONE else layout.recompute.label,
-            "--recompute-method": "uniform" if full else None,
-            "--recompute-num-layers": 1 if full else None,
+            **_recompute_options(layout),
             "--optimizer-cpu-offload": offload,
-            "--use-precision-aware-optimizer": offload,
+            "--optimizer-offload-fraction": layout.offload_fraction
+            if offload and layout.offload_fraction < 1
+            else None,
             "--overlap-cpu-optimizer-d2h-h2d": offload,
         },
     )
 
 
+def _recompute_options(layout: Layout) -> dict[str, Value]:
+    """Which activations are computed again: a block of each chunk's layers, groups of them, or modules."""
+    if layout.recompute == Recompute.NONE:
+        return {}
+    options: dict[str, Value] = {"--recompute-granularity": layout.recompute.label}
+    if layout.recompute == Recompute.SELECTIVE:
+        named = layout.recompute_modules != Modules.CORE_ATTN  # which is the default
+        return {**options, "--recompute-modules": tuple(layout.recompute_modules.labels) if named else None}
+    method = "block" if layout.recompute_layers else "uniform"
+    return {
+        **options,
+        "--recompute-method": method,
+        "--recompute-num-layers": layout.recompute_layers or layout.recompute_group,
+    }
+
+
 def _environment(job: Job, layout: Layout) -> Mapping[str, str]:
-    """One hardware queue before Blackwell, so that communication starts before the GEMM behind it; never with FSDP."""
+    """One hardware queue before Blackwell, so that communication starts before the GEMM behind it; never with FSDP.
+
+    Micro-batches that overlap need many: **Source** NVIDIA/Megatron-LM core_v0.16.1, training/arguments.py:940-950.
+    """
+    if layout.expert_overlap:
+        return {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
     needed = (layout.tensor > 1 or layout.context > 1) and not uses_fsdp(layout)
     blackwell = job.cluster.accelerator.generation.startswith("blackwell")
     return {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if needed and not blackwell else {}
@@ -259,6 +355,7 @@ def program(plan: Plan) -> Program:
         megatron.batch_group(job, layout),
         _compute_group(job),
         _memory_group(layout),
+        _states_group(job, layout),
         megatron.optimizer_group(job),
         megatron.length_group(job),
     )
@@ -269,17 +366,17 @@ FRAMEWORK: Final = Framework(
     name="megatron-lm",
     software=frozenset({"Megatron-LM", "Megatron layers"}),
     script="pretrain_gpt.py",
-    only={"kernels": "fused", "gradient_dtype": "fp32"},
+    only={"kernels": "fused"},
     exit_option=megatron.EXIT_OPTION,
     fused=True,
     packs_attention=True,
     sums_in_product=True,
+    overlaps_tensor=True,
     kernels_per_layer=20,
     cross_entropy="fused",
     loss_traffic_bytes={"fused": 30, "unfused": 54},
     shards_vocabulary=True,
     vocabulary_multiple=128,
-    shortens_last_stage=True,
     rings_context=True,
     routes_cut_sequences=True,
     dispatches_by_node=True,

@@ -29,6 +29,9 @@ class Framework:
     #: The product of a weight gradient adds to the fp32 sum itself. Source: gradient_accumulation_fusion, Megatron-LM's
     #: default.
     sums_in_product: bool = False
+    #: Collectives of column-parallel products run beside the backward pass's arithmetic. Source: Megatron-LM since
+    #: 2022, core/tensor_parallel/layers.py; DeepSpeed's AutoTP and the Megatron of 2021 wait for them.
+    overlaps_tensor: bool = False
     #: Launches of one layer's forward pass, counted from the modules' operators.
     kernels_per_layer: int
     #: fused | unfused: what the launch files ask for (Megatron-LM: --cross-entropy-loss-fusion).
@@ -42,7 +45,6 @@ class Framework:
     #: Rows of the token table are padded to a multiple of this × tensor, so that every rank's share suits the matrix
     #: units. Source: --make-vocab-size-divisible-by (default 128), NVIDIA/Megatron-LM megatron/training/tokenizer.
     vocabulary_multiple: int | None = None
-    shortens_last_stage: bool = False  #: where layers don't divide, the last stage may hold fewer than the others
     rings_context: bool = False  #: context parallelism sends keys and values around a ring; else Ulysses' all-to-alls
     #: A tensor rank routes its part of the sequence only: with experts, sequence parallelism is required.
     routes_cut_sequences: bool = False

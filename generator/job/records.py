@@ -57,9 +57,13 @@ class Training:
     kernels: str | None = None  #: eager | fused (normalisation, activation; Liger's with Hugging Face)
     cross_entropy: str | None = None  #: unfused | fused | chunked (the logits are never whole)
     gradient_dtype: str | None = None  #: fp32 | same (as the weights): what gradients are summed in
-    moment_dtype: str | None = None  #: fp32 | same (as the weights): what the optimizer's moments are kept in
-    lora: Lora | None = None  #: what is trained instead of the model's own parameters
+    moment_dtype: str | None = None  #: fp32 | bf16 | fp16 | fp8 | same (as the weights): the optimizer's moments
+    master_dtype: str | None = None  #: fp32 | fp16: the optimizer's own copy of the weights
+    fp8_parameters: bool = False  #: weights of linear layers are kept in fp8 alone
+    lora: Lora | None = None  #: low-rank adapters are trained; None: all weights are
     bucket_elements: int | None = None  #: of ZeRO's reduce and all-gather buckets
+    quantized_weights: bool = False  #: ZeRO++: parameters are gathered in 8 bits (qwZ)
+    quantized_gradients: bool = False  #: ZeRO++: gradients are reduced in 4 bits (qgZ)
     duration_steps: int | None = None  #: where the spec gives the duration so
 
     @property

@@ -25,6 +25,9 @@ DEFAULT_HEADROOM: Final = 0.05
 DEFAULT_FRAMEWORK: Final = "megatron-deepspeed"
 DEFAULT_RANK: Final = 16  #: of LoRA's adapters
 
+#: Keys of `training` that are the framework's to choose where they are left out.
+_AS_THE_FRAMEWORK: Final = ("kernels", "cross_entropy", "gradient_dtype", "moment_dtype", "master_dtype")
+
 Data = Mapping[str, Any]
 _Fact = TypeVar("_Fact")
 
@@ -166,8 +169,11 @@ def _training(training: Data, model: Model, accelerator: Accelerator) -> Trainin
         learning_rate=float(training.get("learning_rate", 1e-4)),
         weight_decay=float(training.get("weight_decay", 0.1)),
         gradient_clipping=float(training.get("gradient_clipping", 1.0)),
+        fp8_parameters=training.get("fp8_parameters", False),
         lora=_lora(training["lora"]) if "lora" in training else None,
-        **{key: training.get(key) for key in ("kernels", "cross_entropy", "gradient_dtype")},
+        **{key: training.get(key) for key in _AS_THE_FRAMEWORK},
+        quantized_weights=bool(training.get("quantized_weights")),
+        quantized_gradients=bool(training.get("quantized_gradients")),
     )
 
 

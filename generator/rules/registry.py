@@ -6,12 +6,27 @@ from typing import Final
 
 from ..rule import rules_in
 from . import fit
-from .job import adapters, calibration, cluster, launch, model, parts
-from .layout import adapted, expert, identities, offload, pipeline, recompute, sequence, tensor, zero
+from .job import adapters, calibration, cluster, launch, model, parts, quantized, states
+from .layout import (
+    adapted,
+    context_heads,
+    expert,
+    identities,
+    offload,
+    overlap,
+    pipeline,
+    recompute,
+    sequence,
+    sharding,
+    tensor,
+    zero,
+)
 
-JOB_RULES: Final = rules_in(calibration, cluster, launch, model, adapters, parts)
+JOB_RULES: Final = rules_in(calibration, cluster, launch, model, parts, quantized, states, adapters)
 IDENTITY_RULES: Final = rules_in(identities)
-LAYOUT_RULES: Final = rules_in(tensor, sequence, pipeline, expert, zero, offload, recompute, adapted)
+LAYOUT_RULES: Final = rules_in(
+    tensor, sequence, context_heads, pipeline, expert, zero, sharding, offload, recompute, overlap, adapted
+)
 FIT_RULES: Final = rules_in(fit)
 
 #: Everything but the rules on files, and those on the text of specs and files.

@@ -71,3 +71,8 @@ def nccl(place: str) -> str:
 def ml_engineering(place: str) -> str:
     """A place in stas00/ml-engineering."""
     return f"stas00/ml-engineering {place}"
+
+
+def transformer_engine(place: str) -> str:
+    """A place in NVIDIA/TransformerEngine."""
+    return f"NVIDIA/TransformerEngine transformer_engine/pytorch/{place} @ d0067d0d"

@@ -110,6 +110,9 @@ class Comparison:
             return self._memory_saved(difference)
         if self.overruled:
             return f"; the job pins {', '.join(self.overruled)}"
+        known = difference.theirs.uncertainty.evidence
+        if known.octaves > difference.ours.uncertainty.evidence.octaves and known.beyond:
+            return f"; extrapolated, so ranked by the slow end of what is likely: {', '.join(known.beyond)}"
         if theirs.offload != Offload.NONE and ours.offload == Offload.NONE:
             return f"; offload has to save {OFFLOAD_MARGIN:.0%} to be chosen, because its time is the least certain"
         if complexity(job, theirs) > complexity(job, ours):
@@ -142,14 +145,14 @@ class Comparison:
         }
 
 
-def compare(job: Job, asked: Asked, ours: Plan | None) -> Comparison:
+def compare(job: Job, asked: Asked, ours: Plan | None, *, bold: bool = False) -> Comparison:
     """The best layout with the `asked` keys, over the job's own pins, beside `ours`, the job's best plan.
 
     Where no such layout is legal and fits: the one that comes nearest, with the rules that it breaks.
     """
     pinned = replace(job, pins=replace(job.pins, **asked))
     found = _nearest_to(pinned)
-    theirs = best_plan(pinned, found)
+    theirs = best_plan(pinned, found, bold=bold)
     if theirs is None and found.nearest is not None:
         theirs = make_plan(pinned, found.nearest)
     findings = _obstacles(pinned, found) if theirs is None else _errors(theirs.findings)

@@ -20,7 +20,9 @@ from ..estimate.layout import DEFAULTS, FIELDS, LayoutLike, Layouts, Offload, Re
 from ..findings import Severity
 from ..job.records import Job
 from ..rule import Rule
+from ..rules.layout.context_heads import exchanges_heads_only
 from ..rules.layout.pins import pinned_values
+from ..rules.layout.pipeline import chunk_values
 from ..rules.numbers import divisors
 from ..rules.run import binding_rules
 from .world import FACTORS, Column, World
@@ -38,8 +40,8 @@ class Variable(NamedTuple):
 
 
 def _chunk_counts(job: Job, pipeline: int) -> Sequence[int]:
-    layers = job.model.layers
-    return divisors(layers // pipeline) if layers % pipeline == 0 else (1,)
+    interleaves = job.framework.runs("Megatron-LM") and 1 < pipeline <= job.model.layers
+    return chunk_values(job, pipeline) if interleaves else (1,)
 
 
 def _expert_cuts(job: Job, tensor: int) -> Sequence[int]:
@@ -73,6 +75,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("sequence_parallel", None, lambda job, _: (0, 1)),
     Variable("expert", None, lambda job, _: divisors(job.model.experts) if job.model.is_moe else (1,)),
     Variable("expert_tensor", "tensor", _expert_cuts),
+    Variable("context_heads", "context", lambda job, context: (context if exchanges_heads_only(job) else 1,)),
     Variable("offload", None, lambda job, _: tuple(o.value for o in Offload)),
     Variable("recompute", None, lambda job, _: tuple(r.value for r in Recompute)),
     Variable("virtual_pipeline", "pipeline", _chunk_counts),
@@ -243,8 +246,8 @@ def joined(blocks: Iterable[Layouts]) -> Layouts:
 
 def _by_stage(rules: Iterable[Rule]) -> dict[str, list[Rule]]:
     """The rules that remove layouts, by the variable with which all that they read is known."""
-    order = {name: place for place, name in enumerate(STAGES)} | {"gradient_accumulation": len(STAGES) - 1}
-    order |= dict.fromkeys(DEFAULTS, 0)
+    order = dict.fromkeys(DEFAULTS, 0) | {name: place for place, name in enumerate(STAGES)}
+    order["gradient_accumulation"] = len(STAGES) - 1
     stages: dict[str, list[Rule]] = {}
     for rule in rules:
         if rule.severity is Severity.ERROR:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..estimate.layout import Layout, Layouts
+from ..estimate.layout import Layout, Layouts, Offload, Recompute
 from ..estimate.ledgers import Memory
 from ..estimate.memory import memory
 from ..estimate.step_time import step_time, throughput
@@ -25,6 +25,8 @@ from .rank import Floats
 _CHUNK_ROWS = 16384
 
 
+#: Odd numbers without a pattern: rows that differ have different sums of products with them.
+_HASH = np.array([(2 * n + 1) * 0x9E3779B97F4A7C15 % 2**63 for n in range(1, 32)], np.int64)
 #: The communication that details of a layout, which the enumeration leaves alone, can hide.
 SAVABLE = ("tensor_s", "context_s", "expert_s", "data_s")
 
@@ -61,6 +63,7 @@ class Feasible(Estimates):
     considered: int
     rejected_by: Mapping[str, int]
     legal: int  #: layouts that break no rule
+    fitting: int  #: of these, those that fit; some that only trade time for memory that is there aren't estimated
     nearest: Layout | None  #: the legal layout that comes closest to fitting; `None` when no layout is legal
 
     def extended(self, more: Estimates) -> Feasible:
@@ -70,7 +73,7 @@ class Feasible(Estimates):
 
 def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
     """All layouts that break no rule, but for the rules `without`, and fit, with step time and memory demand."""
-    legal, count = Enumeration(job, without=without), 0
+    legal, count, fitted = Enumeration(job, without=without), 0, 0
     removed: dict[str, int] = {}
     kept: list[Estimates] = []
     nearest: tuple[tuple[float, float], Layout] | None = None
@@ -82,6 +85,8 @@ def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
         if len(promising):
             ledger = memory(job, promising)
             fits = _fit(job, promising, ledger, removed)
+            fitted += int(fits.sum())
+            fits &= ~_dominated(promising, fits, ledger)
             if fits.any():
                 kept.append(estimates(job, promising.take(fits), ledger.required_bytes[fits]))
     return Feasible(
@@ -89,8 +94,24 @@ def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
         considered=legal.considered,
         rejected_by=by_count({**legal.rejected_by, **removed}),
         legal=count,
+        fitting=fitted,
         nearest=nearest[1] if nearest else None,
     )
+
+
+def _dominated(rows: Layouts, fits: NDArray[np.bool_], ledger: Memory) -> NDArray[np.bool_]:
+    """Which rows only give time for memory that there is: they fit as they are without recomputation and offload.
+
+    The smallest of all stays, for who looks for the least memory.
+    """
+    traded = (rows.recompute != Recompute.NONE) | (rows.offload != Offload.NONE)
+    others = [getattr(rows, name) for name in STAGES if name not in ("recompute", "offload")]
+    _, group = np.unique(np.stack(others, axis=1) @ _HASH[: len(others)], return_inverse=True)
+    free = np.zeros(len(rows), np.bool_)
+    free[group[fits & ~traded]] = True
+    dominated: NDArray[np.bool_] = traded & free[group]
+    dominated[np.argmin(np.where(fits, ledger.required_bytes, np.inf))] = False
+    return dominated
 
 
 def has_plan(job: Job) -> tuple[bool, int]:

@@ -30,7 +30,10 @@ def job_document(job: Job) -> dict[str, object]:
             "vocab": job.model.vocab,
         },
         "cluster": _cluster(job.cluster),
-        "training": _training(training),
+        "training": {
+            **{f.name: getattr(training, f.name) for f in fields(training) if f.name != "duration_steps"},
+            "lora": asdict(training.lora) if training.lora else None,
+        },
         "pinned": {f.name: value for f in fields(job.pins) if (value := getattr(job.pins, f.name)) is not None},
     }
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..estimate.evidence import octaves_beyond
 from ..estimate.layout import LayoutLike, Layouts, Offload, Recompute
-from ..estimate.uncertainty import extrapolated, ordering_band
+from ..estimate.uncertainty import ordering_band, slow_end
 from ..job.records import Job
 
 #: Two estimates closer than this fraction are equal: so far the model can't tell which layout of one job is the faster
@@ -56,10 +56,30 @@ def complexity(job: Job, layouts: LayoutLike) -> NDArray[np.int64]:
     return total
 
 
+def starts(job: Job, layouts: LayoutLike) -> NDArray[np.float64]:
+    """Passes of a micro-batch through a layer that a rank makes in a step, each with its collectives.
+
+    What one of them loses to launches, latency and waiting for other ranks differs from cluster to cluster.
+    """
+    each = 1 + 4 * (layouts.tensor > 1) + 2 * (layouts.expert > 1) + (layouts.context - 1)
+    total: NDArray[np.float64] = layouts.gradient_accumulation * (job.model.layers / layouts.pipeline) * each
+    return total
+
+
 def judged_time(job: Job, layouts: Layouts, total_s: Floats) -> Floats:
     """The step time that plans are compared by, in seconds: the estimate, plus the margin where a plan offloads."""
     judged: Floats = total_s * np.where(layouts.offload != Offload.NONE, 1 + OFFLOAD_MARGIN, 1.0)
     return judged
+
+
+def slow_time(job: Job, layouts: Layouts, judged_s: Floats) -> Floats:
+    """The judged time at the slow end of what is still likely: the further from measured runs, the later.
+
+    What is beyond them has to be clearly better: by as much as the model can tell.
+    """
+    octaves = octaves_beyond(job, layouts, len(layouts))
+    slow: Floats = judged_s * slow_end(job, layouts, octaves) * (1 + TIME_BAND * np.minimum(octaves, 1.0))
+    return slow
 
 
 def likely_time(job: Job, layouts: Layouts, total_s: Floats, top: int, *, bold: bool = False) -> Floats:
@@ -78,8 +98,7 @@ def likely_time(job: Job, layouts: Layouts, total_s: Floats, top: int, *, bold: 
             1 + TIME_BAND
         ):
             break
-        rows = layouts.take(block)
-        likely[block] = judged[block] * extrapolated(octaves_beyond(job, rows, len(rows)))
+        likely[block] = slow_time(job, layouts.take(block), judged[block])
     return likely
 
 
@@ -95,17 +114,18 @@ def ranking(
 ) -> list[int]:
     """Row numbers of the `top` best, best first.
 
-    Repeatedly: of the rows within `band` of the fastest left, by likely time, the simplest; then the faster, then the
-    smaller.
-    Deterministic: remaining ties go to the earlier row.
+    Repeatedly: of the rows within `band` of the fastest left, by likely time, the simplest; then the one with the
+    fewest starts, then the faster, then the smaller. Deterministic: remaining ties go to the earlier row.
     """
-    judged = likely_time(job, layouts, total_s, top, bold=bold)
-    order = np.lexsort((np.arange(len(judged)), required_bytes, judged, complexity(job, layouts)))
+    likely = likely_time(job, layouts, total_s, top, bold=bold)
+    near = np.flatnonzero(np.isfinite(likely))
+    judged, rows = likely[near], layouts.take(near)
+    order = np.lexsort((near, required_bytes[near], judged, starts(job, rows), complexity(job, rows)))
     times = judged[order]
     left = np.ones(len(order), np.bool_)
     picked: list[int] = []
     while len(picked) < min(top, len(order)):
         first = int(np.argmax(left & (times <= times[left].min() * (1 + band))))
         left[first] = False
-        picked.append(int(order[first]))
+        picked.append(int(near[order[first]]))
     return picked

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..estimate.evidence import evidence
 from ..estimate.layout import FIELDS, Layout, Layouts, Offload
 from ..estimate.step_time import step_time
 from ..job.records import Job
 from ..job.vocabulary import in_spec
-from .rank import OFFLOAD_MARGIN, TIME_BAND
+from .rank import OFFLOAD_MARGIN, TIME_BAND, Floats, judged_time, slow_time
 
 #: The data parallel size and the accumulation follow from the others.
 _DECISIONS = tuple(name for name in FIELDS if name not in ("data", "gradient_accumulation"))
@@ -20,75 +22,117 @@ _DECISIONS = tuple(name for name in FIELDS if name not in ("data", "gradient_acc
 _PLAIN = Layout(data=1)
 #: Alternatives that a reason compares, best first.
 _MOST_COMPARED = 2
+#: Of each value, the fastest rows that may be the best once what is extrapolated counts as slower.
+_MOST_LIKELY = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Against:
+    """A layout against the chosen one."""
+
+    longer: float  #: how much longer its step takes, as a share
+    cause: str  #: what makes most of that
+    doubt: str  #: why it counts as slower than it is estimated; empty where it doesn't
 
 
 class Reasons:
     """Why rows of `feasible` are chosen; what they are compared with is the same for all of them."""
 
-    def __init__(self, job: Job, feasible: Layouts, total_s: NDArray[np.float64]) -> None:
-        order = np.argsort(total_s, kind="stable")
-        self._job, self._feasible, self._total_s = job, feasible, total_s
-        #: By key and value, the fastest layout that has it.
-        self._best: dict[str, dict[int, int]] = {}
-        for name in _DECISIONS:
-            column = getattr(feasible, name)
-            if (column == column[0]).all():
-                self._best[name] = {column[0].item(): int(order[0])}
-                continue
-            values, first = np.unique(column[order], return_index=True)
-            self._best[name] = dict(zip(values.tolist(), order[first].tolist(), strict=True))
+    def __init__(self, job: Job, feasible: Layouts, total_s: Floats, *, bold: bool = False) -> None:
+        self._job, self._feasible, self._total_s, self._bold = job, feasible, total_s, bold
+        judged = judged_time(job, feasible, total_s)
+        order = np.argsort(judged, kind="stable")
+        firsts = {name: dict(_firsts(getattr(feasible, name), order)) for name in _DECISIONS}
+        rows = np.unique(np.concatenate([at for values in firsts.values() for at in values.values()]))
+        likely = judged[rows] if bold else slow_time(job, feasible.take(rows), judged[rows])
+        #: What rows are ranked by, of those that may be the best of a value.
+        self._likely = dict(zip(rows.tolist(), likely.tolist(), strict=True))
+        #: By key and value, the best layout that has it.
+        self._best = {
+            name: {value: min(at.tolist(), key=self._likely.__getitem__) for value, at in values.items()}
+            for name, values in firsts.items()
+        }
         self._rows = sorted({row for best in self._best.values() for row in best.values()})
 
     def of(self, row: int) -> tuple[str, ...]:
         """Why `row`: a sentence on the choice as a whole, and one per decision that had an alternative."""
-        chosen, own, fastest = self._feasible[row], float(self._total_s[row]), float(self._total_s.min())
-        kept = chosen.offload == Offload.NONE and own > fastest * (1 + TIME_BAND)
-        overall = (_without_offload if kept else _overall)(own, fastest, len(self._total_s))
-        slower, pins = self._slower(row), self._job.pins
+        chosen, pins = self._feasible[row], self._job.pins
         pinned = [name for name in FIELDS if getattr(pins, name) is not None]
-        decisions = (self._decision(name, chosen, slower) for name in _DECISIONS if name not in pinned)
+        against = self._against(row)
+        decisions = (self._decision(name, chosen, against) for name in _DECISIONS if name not in pinned)
         values = chosen.to_dict()
         as_pinned = ", ".join(self._job.says(name, values[name]) for name in pinned)
-        return (overall, *filter(None, decisions), *([f"pinned: {as_pinned}"] if pinned else []))
+        return (self._overall(row), *filter(None, decisions), *([f"pinned: {as_pinned}"] if pinned else []))
 
-    def _slower(self, row: int) -> dict[int, tuple[float, str]]:
-        """By row, how much longer the step is than that of `row`, as a share, and the cause that makes most of it."""
+    def _overall(self, row: int) -> str:
+        """Why this one of all."""
+        count, total_s = len(self._total_s), self._total_s
+        on_device = self._feasible.offload == Offload.NONE
+        own, first = float(total_s[row]), int(np.argmin(total_s))
+        if count == 1:
+            return "the only layout that fits"
+        if own <= float(total_s[first]):
+            return f"fastest of {count:,} layouts that fit"
+        both = f"({own:.3g} s against {float(total_s[first]):.3g} s; {count:,} layouts fit)"
+        if own <= float(total_s[first]) * (1 + TIME_BAND):
+            within = f"simplest of the layouts within {100 * TIME_BAND:g}% of the fastest"
+            return f"{within}, which the model cannot tell apart {both}"
+        if on_device[row] and own <= float(total_s[on_device].min()) * (1 + TIME_BAND):
+            margin = f"offload would have to save {OFFLOAD_MARGIN:.0%}, since its time is the least certain"
+            return f"best of the layouts that keep everything on the device: {margin} {both}"
+        first = int(np.argmin(np.where(on_device >= on_device[row], total_s, np.inf)))
+        beyond = ", ".join(evidence(self._job, self._feasible[first]).beyond) or "its time is less certain"
+        faster = f"the fastest is extrapolated ({beyond})"
+        both = f"({own:.3g} s against {float(total_s[first]):.3g} s; {count:,} layouts fit)"
+        return f"best at the slow end of what is likely: {faster} {both}"
+
+    def _against(self, row: int) -> dict[int, _Against]:
+        """By row, the best layouts of each value against `row`."""
         rows = [row, *self._rows]
         ledger = step_time(self._job, self._feasible.take(np.array(rows)))
         parts = [f.name for f in fields(ledger) if f.name != "total_s"]
-        total = ledger.total_s / ledger.total_s[0] - 1
+        longer = ledger.total_s / ledger.total_s[0] - 1
         more = np.stack([np.broadcast_to(getattr(ledger, part), len(rows)) for part in parts])
-        cause = np.argmax((more - more[:, :1]) * np.where(total >= 0, 1, -1), axis=0)
-        return {other: (float(total[i]), parts[cause[i]].removesuffix("_s")) for i, other in enumerate(rows)}
+        causes = np.argmax((more - more[:, :1]) * np.where(longer >= 0, 1, -1), axis=0)
+        return {
+            other: _Against(
+                longer=float(longer[i]), cause=parts[causes[i]].removesuffix("_s"), doubt=self._doubt(row, other)
+            )
+            for i, other in enumerate(rows)
+        }
 
-    def _decision(self, name: str, chosen: Layout, slower: Mapping[int, tuple[float, str]]) -> str | None:
+    def _doubt(self, row: int, other: int) -> str:
+        """Why a layout that is estimated to be faster isn't chosen."""
+        if self._total_s[other] >= self._total_s[row] or self._bold:
+            return ""
+        likely = self._likely.get(other, 0.0)
+        offloads = self._feasible.offload
+        if likely > 1.001 * float(
+            judged_time(self._job, self._feasible.take(np.array([other])), self._total_s[[other]])[0]
+        ):
+            return ", extrapolated"
+        return ", offload" if offloads[other] and not offloads[row] else ""
+
+    def _decision(self, name: str, chosen: Layout, against: Mapping[int, _Against]) -> str | None:
         """`tensor: 8; step time with 4 +12% (bubble), with 2 +30% (bubble)`; nothing where there was no choice."""
         value, said = getattr(chosen, name), self._job.says(name, chosen.to_dict()[name])
         best = self._best[name]
-        others = sorted((other for other in best if other != value), key=lambda other: (slower[best[other]][0], other))
+        others = sorted((other for other in best if other != value), key=lambda other: self._likely[best[other]])
         if not others:
             return None if value == getattr(_PLAIN, name) else f"{said}; nothing else is legal and fits"
         texts = []
         for other in others[:_MOST_COMPARED]:
-            share, cause = slower[best[other]]
-            speed = f"{share:+.0%} ({cause})" if abs(share) >= 0.005 else "the same"
+            found = against[best[other]]
+            speed = f"{found.longer:+.0%} ({found.cause}{found.doubt})" if abs(found.longer) >= 0.005 else "the same"
             texts.append(f"with {in_spec(self._feasible[best[other]].to_dict()[name])} {speed}")
         return f"{said}; step time {', '.join(texts)}"
 
 
-def _overall(own: float, fastest: float, count: int) -> str:
-    if count == 1:
-        return "the only layout that fits"
-    if own <= fastest:
-        return f"fastest of {count:,} layouts that fit"
-    return (
-        f"simplest of the layouts within {100 * TIME_BAND:g}% of the fastest, which the model cannot tell apart"
-        f" ({own:.3g} s against {fastest:.3g} s; {count:,} layouts fit)"
-    )
-
-
-def _without_offload(own: float, fastest: float, count: int) -> str:
-    return (
-        f"best of the layouts that keep everything on the device: offload would have to save {OFFLOAD_MARGIN:.0%},"
-        f" since its time is the least certain ({own:.3g} s against {fastest:.3g} s; {count:,} layouts fit)"
-    )
+def _firsts(column: NDArray[Any], order: NDArray[np.int64]) -> Iterator[tuple[Any, NDArray[np.int64]]]:
+    """Each value of a column, and the first rows in `order` that have it."""
+    if (column == column[0]).all():
+        yield column[0].item(), order[:_MOST_LIKELY]
+        return
+    ordered = column[order]
+    for value in np.unique(ordered):
+        yield value.item(), order[np.flatnonzero(ordered == value)[:_MOST_LIKELY]]

@@ -39,6 +39,7 @@ class Detail:
     saves: str | None = None  #: the cause of the step time that it can shorten
     replaces: Mapping[str, Any] = field(default_factory=dict)  #: what it does in part
     largest: Mapping[str, Any] = field(default_factory=dict)  #: the fastest and largest that it can come to
+    best: Mapping[str, Any] = field(default_factory=dict)  #: where it is on or off: on
 
 
 #: In this order. Those that trade memory for time come first, and all that they make is kept, for others need memory.
@@ -57,8 +58,20 @@ DETAILS: tuple[Detail, ...] = (
         replaces={"offload": Offload.OPTIMIZER},
         largest={"offload": Offload.NONE},
     ),
-    Detail(turns=("tensor_overlap",), of="Megatron-LM", settings=choices.tensor_overlap_choices, saves="tensor_s"),
-    Detail(turns=("expert_overlap",), of="Megatron-LM", settings=choices.expert_overlap_choices, saves="expert_s"),
+    Detail(
+        turns=("tensor_overlap",),
+        of="Megatron-LM",
+        settings=choices.tensor_overlap_choices,
+        saves="tensor_s",
+        best={"tensor_overlap": True},
+    ),
+    Detail(
+        turns=("expert_overlap",),
+        of="Megatron-LM",
+        settings=choices.expert_overlap_choices,
+        saves="expert_s",
+        best={"expert_overlap": True},
+    ),
     Detail(turns=("context_heads",), of="Megatron-LM", settings=choices.head_choices, saves="context_s"),
     Detail(turns=("zero_copies",), of="Megatron-LM", settings=choices.copy_choices, saves="data_s"),
     Detail(turns=("zero_copies",), of="DeepSpeed engine", settings=choices.copy_choices, saves="data_s"),
@@ -77,15 +90,16 @@ def refined(job: Job, found: Feasible, *, bold: bool = False) -> Feasible:
     if not len(found.layouts):
         return found
     details = open_details(job)
-    causes = [d.saves for d in details if d.saves]
+    hiding = [d for d in details if d.saves]
     for detail in (d for d in details if not d.saves):
-        for made in _traded(job, found, detail, causes, bold):
+        for made in _traded(job, found, detail, hiding, bold):
             found = found.extended(made)
-    tops = found.take(_floor(job, found, causes) <= _reach(job, found, bold))
-    for number, detail in enumerate(d for d in details if d.saves):
+    reach = _reach(job, found, bold)
+    tops = found.take(_floor(job, found, hiding) <= reach)
+    tops = tops.take(_within(job, tops.layouts, hiding, reach))
+    for detail in hiding:
         better, rows = _hidden(job, tops, detail)
         found, tops = found.extended(better), tops.with_rows(rows, better)
-        tops = tops.take(_floor(job, tops, causes[number + 1 :]) <= _reach(job, found, bold))
     return found
 
 
@@ -94,20 +108,26 @@ def _reach(job: Job, found: Estimates, bold: bool) -> float:
     return float(likely_time(job, found.layouts, found.total_s, 1, bold=bold).min()) * (1 + TIME_BAND)
 
 
-def _floor(job: Job, found: Estimates, causes: Iterable[str]) -> Floats:
-    """What layouts take at least when all communication of these causes were hidden."""
-    seconds = found.total_s - sum(found.savable[cause] for cause in set(causes))
+def _floor(job: Job, found: Estimates, details: Iterable[Detail]) -> Floats:
+    """What layouts take at least when all communication that these details can hide is hidden."""
+    seconds = found.total_s - sum(found.savable[cause] for cause in {d.saves for d in details if d.saves})
     return judged_time(job, found.layouts, seconds)
 
 
-def _traded(job: Job, found: Feasible, detail: Detail, causes: Sequence[str], bold: bool) -> Iterator[Estimates]:
+def _within(job: Job, rows: Layouts, details: Sequence[Detail], reach: float) -> Mask:
+    """Which layouts are within reach when all details that have one best setting are at it, and the others hide all."""
+    settled = {name: value for d in details for name, value in d.best.items()}
+    rest = [d for d in details if not d.best]
+    mask: Mask = _floor(job, estimates(job, _set(rows, settled)), rest) <= reach
+    return mask
+
+
+def _traded(job: Job, found: Feasible, detail: Detail, hiding: Sequence[Detail], bold: bool) -> Iterator[Estimates]:
     """Layouts that do in part what others do wholly, where these fit, and are too large without it."""
     whole = np.all([getattr(found.layouts, name) == value for name, value in detail.replaces.items()], axis=0)
     reach = _reach(job, found, bold)
-    rows = found.take(whole & (_LEAST_SHARE * _floor(job, found, causes) <= reach))
-    fastest = estimates(job, _set(rows.layouts, detail.largest))
-    near = _floor(job, fastest, causes) <= reach
-    rows = rows.take(near)
+    rows = found.take(whole & (_LEAST_SHARE * _floor(job, found, hiding) <= reach))
+    rows = rows.take(_within(job, _set(rows.layouts, detail.largest), hiding, reach))
     rows = rows.take(~fitting(job, _set(rows.layouts, detail.largest)))
     for setting in detail.settings(job, rows.layouts) if len(rows.layouts) else ():
         made, at = _made(job, rows, detail, setting)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import time
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..estimate.layout import Layout
 from ..job.records import Job
+from ..rules.layout.context_heads import exchanges_heads_only
 from ..rules.layout.pins import pinned_values
 from .feasible import Feasible, feasible_layouts, make_plan
 from .infeasible import explain_infeasible
@@ -31,14 +34,14 @@ def search(job: Job, *, top: int = 10, bold: bool = False) -> SearchResult | Inf
         return explain_infeasible(job, found)
     rows = ranking(job, found.layouts, found.total_s, found.required_bytes, top, bold=bold)
     elapsed = time.perf_counter() - started
-    why = Reasons(job, found.layouts, found.total_s)
+    why = Reasons(job, found.layouts, found.total_s, bold=bold)
     plans = tuple(make_plan(job, found.layouts[row], why=why.of(row)) for row in rows)
     return SearchResult(
         job=job,
         plans=plans,
         alternatives=_alternatives(job, found, plans[0], why),
         considered=found.considered,
-        feasible=len(found.layouts),
+        feasible=found.fitting,
         rejected_by=found.rejected_by,
         search_s=elapsed,
     )
@@ -47,15 +50,21 @@ def search(job: Job, *, top: int = 10, bold: bool = False) -> SearchResult | Inf
 def _alternatives(job: Job, found: Feasible, best: Plan, why: Reasons) -> dict[str, Plan]:
     """Plans that trade differently: the fastest, the one with most memory to spare, the simplest."""
     rows = {
-        "fastest": int(np.lexsort((found.required_bytes, found.total_s))[0]),
-        "least memory": int(np.lexsort((found.total_s, found.required_bytes))[0]),
-        "simplest": int(np.lexsort((found.total_s, complexity(job, found.layouts)))[0]),
+        "fastest": _least(found.total_s, found.required_bytes),
+        "least memory": _least(found.required_bytes, found.total_s),
+        "simplest": _least(complexity(job, found.layouts), found.total_s),
     }
     distinct: dict[str, Plan] = {}
     for label, row in rows.items():
         if found.layouts[row] not in (best.layout, *(plan.layout for plan in distinct.values())):
             distinct[label] = make_plan(job, found.layouts[row], why=why.of(row))
     return distinct
+
+
+def _least(first: NDArray[Any], then: NDArray[Any]) -> int:
+    """The row with the least `first`; of several, with the least `then`."""
+    rows = np.flatnonzero(first == first.min())
+    return int(rows[np.argmin(then[rows])])
 
 
 def estimate(job: Job) -> Plan:
@@ -65,6 +74,8 @@ def estimate(job: Job) -> Plan:
     pins = pinned_values(job.pins)
     if job.model.is_moe:
         pins.setdefault("expert_tensor", pins.get("tensor", 1))
+    if exchanges_heads_only(job):
+        pins.setdefault("context_heads", pins.get("context", 1))
     ranks = math.prod(pins.get(name, 1) for name in ("tensor", "pipeline", "context"))
     data = pins.get("data", max(job.gpus // ranks, 1))
     batch = job.training.global_batch

@@ -73,12 +73,12 @@ def _speed(plan: Plan) -> float:
     return plan.throughput.tokens_per_s_per_gpu
 
 
-def best_plan(job: Job, found: Feasible) -> Plan | None:
+def best_plan(job: Job, found: Feasible, *, bold: bool = False) -> Plan | None:
     """The best plan of what was found, without reasons; `None` when nothing fits."""
     if not len(found.layouts):
         return None
-    every = refined(job, found)
-    (row,) = ranking(job, every.layouts, every.total_s, every.required_bytes, 1)
+    every = refined(job, found, bold=bold)
+    (row,) = ranking(job, every.layouts, every.total_s, every.required_bytes, 1, bold=bold)
     return make_plan(job, every.layouts[row])
 
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 
 from ..findings import InvalidJob, Severity
 from ..job.records import Job
 from ..version import __version__
+from .counts import Counts
 from .feasible import feasible_layouts
 from .infeasible import binding_rule
 from .plan import Plan
 from .suggestions import best_plan
 
-#: Counts that are tried between two neighbours, again and again down to single nodes, to find the smallest.
-_BETWEEN = 31
+#: Counts that are tried at once between two neighbours to find the smallest.
+_BETWEEN = 16
 
 Value = object
 #: The job with keys of the spec, by dotted path, set to values; raises `InvalidJob`.
@@ -28,7 +29,7 @@ class Axis:
 
     path: str
     values: tuple[Value, ...]
-    unit: int | None = None  #: what values in between are multiples of, where they may be tried; None: they may not
+    counts: Counts | None = None  #: where values in between may be tried: what they are counts of
 
     def place(self, value: Value) -> float:
         """What orders values: numbers by size, others as they were listed."""
@@ -118,22 +119,23 @@ class Sweep:
         }
 
 
-def sweep(load: Load, axes: Sequence[Axis], goal: Goal | None = None) -> Sweep:
+def sweep(load: Load, axes: Sequence[Axis], goal: Goal | None = None, *, bold: bool = False) -> Sweep:
     """Plan the job at every combination of values.
 
     With a goal, and one key whose values have counts in between: also at those between the smallest that meets it and
     the one before; of these, only those with a plan become points.
     """
-    points = [_point(load, axes, values) for values in product(*(axis.values for axis in axes))]
-    if goal is None or len(axes) > 1 or not axes[0].unit:
+    points = [_point(load, axes, values, bold) for values in product(*(axis.values for axis in axes))]
+    counts = axes[0].counts
+    if goal is None or len(axes) > 1 or counts is None:
         return _sorted(axes, points, goal)
     tried = {axes[0].place(value) for value in axes[0].values}
     for slow in (False, True):
         while (met := _sorted(axes, points, goal).smallest(slow=slow)) and (
-            more := _between(tried, axes[0].place(met.values[axes[0].path]), axes[0].unit)
+            more := _between(counts, tried, axes[0].place(met.values[axes[0].path]))
         ):
             tried |= set(more)
-            points += [point for value in more if (point := _planned(load, axes, (value,))) is not None]
+            points += [point for value in more if (point := _planned(load, axes, (value,), bold)) is not None]
     return _sorted(axes, points, goal)
 
 
@@ -144,26 +146,25 @@ def _sorted(axes: Sequence[Axis], points: Iterable[Point], goal: Goal | None) ->
     return Sweep(axes=tuple(axes), points=tuple(sorted(points, key=place)), goal=goal)
 
 
-def _between(tried: Iterable[float], met: float, unit: int) -> tuple[int, ...]:
-    """Values, evenly spaced, between the one that meets the goal and the largest that was tried below it."""
+def _between(counts: Counts, tried: Iterable[float], met: float) -> list[int]:
+    """Counts, evenly spaced, between the one that meets the goal and the largest that was tried below it."""
     below = max((value for value in tried if value < met), default=met)
-    low, high = round(below / unit), round(met / unit)
-    step = max(1, -(-(high - low) // (_BETWEEN + 1)))
-    return tuple(count * unit for count in range(low + step, high, step))
+    legal = [*counts.between(round(below) + 1, round(met) - 1)]
+    return legal[:: -(-len(legal) // _BETWEEN)] if legal else []
 
 
-def _planned(load: Load, axes: Sequence[Axis], chosen: tuple[Value, ...]) -> Point | None:
+def _planned(load: Load, axes: Sequence[Axis], chosen: tuple[Value, ...], bold: bool) -> Point | None:
     """The point at some values, if it has a plan."""
     values = {axis.path: value for axis, value in zip(axes, chosen, strict=True)}
     try:
         job = load(values)
     except InvalidJob:
         return None
-    plan = best_plan(job, feasible_layouts(job))
+    plan = best_plan(job, feasible_layouts(job), bold=bold)
     return None if plan is None else Point(values=values, plan=plan)
 
 
-def _point(load: Load, axes: Sequence[Axis], chosen: tuple[Value, ...]) -> Point:
+def _point(load: Load, axes: Sequence[Axis], chosen: tuple[Value, ...], bold: bool) -> Point:
     values = {axis.path: value for axis, value in zip(axes, chosen, strict=True)}
     try:
         job = load(values)
@@ -171,18 +172,9 @@ def _point(load: Load, axes: Sequence[Axis], chosen: tuple[Value, ...]) -> Point
         error = next(finding for finding in invalid.findings if finding.severity is Severity.ERROR)
         return Point(values=values, plan=None, rule=error.rule, message=error.message)
     found = feasible_layouts(job)
-    plan = best_plan(job, found)
+    plan = best_plan(job, found, bold=bold)
     if plan is not None:
         return Point(values=values, plan=plan)
     rule, nearest = binding_rule(job, found)
     message = next((f.message for f in nearest.findings if f.rule == rule), None) if nearest else None
     return Point(values=values, plan=None, rule=rule, message=message)
-
-
-def grid(low: int, high: int, unit: int) -> Iterator[int]:
-    """Multiples of `unit` from `low` to `high`, up to eight to a doubling: counts that much divides."""
-    count, last = max(-(-low // unit), 1), high // unit
-    while count <= last:
-        yield count * unit
-        step = max(1, 1 << max(count.bit_length() - 4, 0))
-        count = count // step * step + step

@@ -180,7 +180,7 @@ def test_sweep_reads_standard_input_once() -> None:
         (("gpus=8,16", "--within", "3d", "--set", "training.duration=null"), "training.duration is missing"),
         (
             ("gpus=8,16", "--at-most", "9", "--set", "cluster.price_per_node_hour=null"),
-            "price_per_node_hour is missing",
+            "add --set cluster.price_per_node_hour=",
         ),
     ],
 )
@@ -216,3 +216,19 @@ def test_the_chart_puts_marks_where_the_values_are() -> None:
     assert next(line for line in body if "-" in line)[(WIDTH - 1) // 2 : WIDTH // 2 + 2].count("*") == 1
     assert [line for line in body if line.rstrip().endswith("*")][-1].rindex("*") == WIDTH - 1
     assert lines[-2].split() == ["8", "16", "32"]
+
+
+def test_a_chart_of_values_far_apart_is_logarithmic() -> None:
+    """Where the values span more than a factor of 20, equal ratios are equal heights, and the title says so."""
+    lines = chart("days", "gpus", {"": [(8, 1000.0), (16, 100.0), (32, 10.0)]})
+    assert lines[0] == "days (logarithmic)"
+    body = [line.partition("|")[2] for line in lines[1 : HEIGHT + 1]]
+    rows = [row for row, line in enumerate(body) if "*" in line]
+    assert rows[0] == 0 and rows[2] == HEIGHT - 1 and abs(rows[1] - (HEIGHT - 1) / 2) < 1
+
+
+def test_a_list_of_modules_is_one_value() -> None:
+    """Commas inside a list don't end a value of a question."""
+    answer = run("plan", "job.yaml", "--compare", "recompute_modules=[core_attn, mlp],tensor=2", "--format", "json")
+    asked = json.loads(answer.stdout)["comparisons"][0]["asked"]
+    assert asked == {"recompute_modules": ["core_attn", "mlp"], "tensor": 2}

@@ -11,8 +11,12 @@ from dsgen.documents.megatron_arguments import read_argument_file
 from dsgen.documents.megatron_run import LARGEST, MegatronRun, megatron_runs
 from dsgen.documents.reader import Reader
 from dsgen.documents.submission import Context, Submission
+from dsgen.findings import Severity
 from dsgen.frameworks import FRAMEWORKS
 from dsgen.job.text import text_of
+from dsgen.rule import findings_of
+from dsgen.rules.files.megatron.as_job import RULES
+from dsgen.rules.files.registry import all_file_rules
 
 SHAPE = "--num-layers 24 --hidden-size 64 --num-attention-heads 4"
 
@@ -82,3 +86,66 @@ def test_an_inferred_run_has_the_facts_that_its_arguments_state() -> None:
     assert {"tensor", "pipeline", "gpus", "data", "layers", "heads"} <= run.facts
     assert not {"global_batch", "gradient_accumulation", "cluster", "sequence"} & run.facts
     assert run.job.says("tensor", 2) == "--tensor-model-parallel-size 2" and run.job.pins.tensor == 2
+
+
+CUT = "--tensor-model-parallel-size 4 --sequence-parallel --context-parallel-size 4"
+
+
+@pytest.mark.parametrize(
+    ("options", "pins"),
+    [
+        ("", {"tensor_overlap": False, "expert_overlap": False, "zero_copies": 1, "context_heads": 1}),
+        ("--tp-comm-overlap", {"tensor_overlap": True}),
+        ("--overlap-moe-expert-parallel-comm", {"expert_overlap": True}),
+        ("--num-distributed-optimizer-instances 2", {"zero_copies": 2}),
+        ("--num-distributed-optimizer-instances $N", {"zero_copies": None}),
+        ("--cp-comm-type a2a", {"context_heads": 4}),
+        ("--cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 2", {"context_heads": 2}),
+        ("--cp-comm-type allgather", {"context_heads": None}),
+        ("--num-experts 8", {"expert_tensor": 4}),
+        ("--num-experts 8 --expert-tensor-parallel-size 1", {"expert_tensor": 1}),
+        ("", {"expert_tensor": 1}),
+    ],
+)
+def test_knobs_are_read(options: str, pins: dict[str, Any]) -> None:
+    """Overlap, optimizer instances, what context ranks exchange and how experts are cut; None where not known."""
+    [run] = inferred_runs(submission_of(f"{CUT} {options}"))
+    assert {name: getattr(run.job.pins, name) for name in pins} == pins
+    assert all(name in run.facts for name, value in pins.items() if value is not None and name != "expert_tensor")
+    assert not {name for name, value in pins.items() if value is None} & run.facts
+
+
+def broken(options: str) -> set[str]:
+    """The layout rules that a script's arguments break."""
+    found = findings_of(RULES, submission_of(f"{CUT} --use-distributed-optimizer {options}", gpus=64))
+    return {finding.rule for finding in found if finding.severity is Severity.ERROR}
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        ("--overlap-moe-expert-parallel-comm --num-experts 8 --bf16", "MLM124"),
+        ("--overlap-moe-expert-parallel-comm --num-experts 8 --expert-model-parallel-size 4", "MLM127"),
+        ("--cp-comm-type a2a", "MLM131"),
+        ("--window-size (127,0) --seq-length 4096", "MLM132"),
+        ("--softmax-type learnable", "MLM132"),
+        ("--multi-latent-attention --cp-comm-type a2a", "MLM133"),
+    ],
+)
+def test_foreign_arguments_are_judged_by_the_rules_of_plans(options: str, rule: str) -> None:
+    """What a planned layout may not do, a script may not either; and what is not known is not judged."""
+    assert rule in broken(options)
+    assert not {"MLM131", "MLM132", "MLM133"} & broken(f"{options} --cp-comm-type allgather")
+
+
+def test_gathers_beside_the_optimizers_step_need_chunks_and_plain_checkpoints() -> None:
+    """A gather needs no interleaving; one beside the optimizer's step does, and --ckpt-format torch."""
+
+    def refused(options: str) -> bool:
+        both = f"{SHAPE} --overlap-grad-reduce --overlap-param-gather --use-distributed-optimizer {options}"
+        return "MLM020" in {finding.rule for finding in findings_of(all_file_rules(), submission_of(both))}
+
+    later, chunks = "--overlap-param-gather-with-optimizer-step", "--num-virtual-stages-per-pipeline-rank 2"
+    assert not refused("")
+    assert refused(later) and refused(f"{later} {chunks}") and refused(f"{later} --ckpt-format torch")
+    assert not refused(f"{later} {chunks} --ckpt-format torch")

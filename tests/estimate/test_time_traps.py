@@ -413,13 +413,13 @@ def test_a_batch_that_replicas_do_not_divide_is_illegal(batch: int) -> None:
 
 
 def test_context_ranks_share_the_sequence() -> None:
-    """Two context ranks compute half of a layer's tokens each.
+    """Two context ranks compute half of a layer's tokens each, and start attention once more a step of the ring.
 
     Trap: Megatron-LM theoretical_memory_usage.py:317, the sequence not divided by context parallelism.
     """
     whole = job(training__sequence_length=16384)
     one, two = (seconds(whole, "compute", data=1, context=c) for c in (1, 2))
-    assert two == pytest.approx(one / 2, rel=0.05)
+    assert one / 2 < two < 1.07 * one / 2
 
 
 @pytest.mark.parametrize("sequence", [1000, 3072, 48000])

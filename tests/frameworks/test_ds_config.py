@@ -201,3 +201,15 @@ def test_buckets_of_columns_equal_those_of_rows() -> None:
     columns = Layouts(**{name: np.array([getattr(r, name) for r in rows]) for name in Layout.__dataclass_fields__})
     for job in (make_job("deepspeed", GPT), make_job("deepspeed", TINY)):
         assert list(np.broadcast_to(bucket_elements(job, columns), 3)) == [bucket_elements(job, r) for r in rows]
+
+
+def test_part_of_the_ranks_is_in_the_json_of_stage_3() -> None:
+    """MiCS has the ranks of a shard, hpZ those of a second partition, and quantized communication its two switches."""
+    quantized = make_job("deepspeed", LLAMA, quantized_weights=True, quantized_gradients=True, precision="fp16")
+    shared = rendered_config(quantized, Layout(data=64, zero_stage=3, zero_hpz=8))["zero_optimization"]
+    assert (shared["zero_hpz_partition_size"], shared["zero_quantized_weights"]) == (8, True)
+    assert shared["zero_quantized_gradients"] and "mics_shard_size" not in shared
+    mics = rendered_config(make_job("deepspeed", LLAMA), Layout(data=64, zero_stage=3, zero_copies=4))
+    assert mics["zero_optimization"]["mics_shard_size"] == 16
+    plain = rendered_config(make_job("deepspeed", LLAMA), Layout(data=64, zero_stage=3))["zero_optimization"]
+    assert not {key for key in plain if key.startswith(("zero_", "mics_"))}

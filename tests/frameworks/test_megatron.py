@@ -13,9 +13,13 @@ from typing import Any
 import pytest
 
 from dsgen.catalog.records import Model
+from dsgen.documents.inferred_run import inferred_runs
+from dsgen.documents.megatron_arguments import read_argument_file
 from dsgen.documents.megatron_options import Flavour, option_table
+from dsgen.documents.submission import Context, Submission
 from dsgen.estimate.layout import Layout, Offload, Recompute
-from dsgen.frameworks import Program, program_for
+from dsgen.frameworks import FRAMEWORKS, Program, program_for
+from dsgen.job.text import text_of
 from tests.frameworks.plans import DEEPSEEK, GPT, LLAMA, MIXTRAL, MODELS, make_job, make_plan, words
 
 TREES: tuple[Flavour, ...] = ("megatron-deepspeed", "megatron-lm")
@@ -252,3 +256,61 @@ def test_programs_are_deterministic() -> None:
     for tree in TREES:
         plan = make_plan(make_job(tree, DEEPSEEK), THREE_D)
         assert program_for(plan) == program_for(plan)
+
+
+KNOBS = Layout(
+    data=8, tensor=4, context=8, expert=4, zero_stage=1, gradient_accumulation=4, sequence_parallel=True, zero_copies=2
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "options"),
+    [
+        ({"tensor_overlap": True}, {"--tp-comm-overlap": True}),
+        ({"expert_overlap": True}, {"--overlap-moe-expert-parallel-comm": True, "--delay-wgrad-compute": True}),
+        ({"context_heads": 8}, {"--cp-comm-type": ["a2a"]}),
+        (
+            {"context_heads": 2},
+            {"--cp-comm-type": ["a2a+p2p"], "--hierarchical-context-parallel-sizes": [2, 4]},
+        ),
+        ({"zero_copies": 4}, {"--num-distributed-optimizer-instances": 4}),
+        ({"expert_tensor": 2}, {"--expert-tensor-parallel-size": 2}),
+    ],
+)
+def test_each_knob_has_its_options(changes: dict[str, Any], options: dict[str, Any]) -> None:
+    """A knob adds its own options and changes no other; neighbouring context ranks are the first level."""
+    job = make_job("megatron-lm", MIXTRAL, generation="hopper")
+    plain, turned = (
+        parsed(program_for(make_plan(job, layout)), "megatron-lm") for layout in (KNOBS, replace(KNOBS, **changes))
+    )
+    assert {name: value for name, value in turned.items() if plain.get(name) != value} == options
+    assert plain.keys() <= turned.keys()
+
+
+def test_overlapped_experts_have_queues_of_their_own() -> None:
+    """One hardware queue would run the all-to-all behind the other micro-batch's compute."""
+    job = make_job("megatron-lm", MIXTRAL, generation="hopper")
+    name = "CUDA_DEVICE_MAX_CONNECTIONS"
+    assert program_for(make_plan(job, KNOBS)).environment[name] == "1"
+    assert program_for(make_plan(job, replace(KNOBS, expert_overlap=True))).environment[name] == "32"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"tensor_overlap": True},
+        {"expert_overlap": True, "zero_copies": 4},
+        {"context_heads": 8},
+        {"context_heads": 2, "expert_tensor": 4},
+    ],
+)
+def test_knobs_are_read_back(changes: dict[str, Any]) -> None:
+    """What is rendered of a layout is read as that layout."""
+    layout = replace(KNOBS, **changes)
+    program = program_for(make_plan(make_job("megatron-lm", MIXTRAL, generation="hopper"), layout))
+    document = read_argument_file(text_of("\n".join(words(program)), "arguments.txt"))
+    context = Context(gpus=layout.world)
+    [run] = inferred_runs(Submission(documents=(document,), frameworks=lambda: FRAMEWORKS, context=context))
+    names = ("tensor_overlap", "expert_overlap", "zero_copies", "context_heads", "expert_tensor", "expert", "context")
+    assert {name: getattr(run.job.pins, name) for name in names} == {name: getattr(layout, name) for name in names}

@@ -32,9 +32,13 @@ def test_choices_that_a_framework_lacks_are_refused(framework: str, choice: str,
     assert finding.where.pointer == f"/training/{choice}"
 
 
+_LLAMA = {"framework": "huggingface", "model": "llama-3.1-8b"}
+
+
 def test_lora_has_defaults() -> None:
     """An empty `lora` is rank 16, alpha twice the rank, all linear layers, and a base that isn't quantized."""
-    by_default, given = (job(training__lora=keys).training.lora for keys in ({}, {"rank": 8, "modules": ["q_proj"]}))
+    chosen = ({}, {"rank": 8, "modules": ["q_proj"]})
+    by_default, given = (job(**{**_LLAMA, "training__lora": keys}).training.lora for keys in chosen)
     assert by_default == Lora(rank=16, alpha=32, modules=("all-linear",), base="unquantized")
     assert given == Lora(rank=8, alpha=16, modules=("q_proj",), base="unquantized")
 

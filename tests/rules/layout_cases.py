@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dsgen.estimate.layout import Layout, Offload, Recompute
+from dsgen.estimate.layout import Layout, Modules, Offload, Recompute
 from dsgen.job.records import Job, Lora
 from tests.rules.jobs import MOE, job
 
@@ -78,11 +78,18 @@ SEQUENCE = {
 }
 
 PIPELINE = {
-    "MLM003": case(job(), {"pipeline": 49}, {"pipeline": 36}, "pipeline: 36", "96 layers", "98"),
+    "MLM003": case(
+        job(),
+        {"pipeline": 5, "first_stage_layers": 12, "last_stage_layers": 18},
+        {"pipeline": 5, "first_stage_layers": 12, "last_stage_layers": 20},
+        *("first_stage_layers: 12", "last_stage_layers: 20", "64 of 96 layers", "3 stages"),
+    ),
+    "MDS046": case(job(MDS), {"pipeline": 49}, {"pipeline": 36}, "pipeline: 36", "96 layers", "98"),
+    "PIPE017": case(job(MDS), {"pipeline": 5}, {"pipeline": 5, "last_stage_layers": 16}, "last_stage_layers: 16"),
     "PIPE012": case(job("deepspeed"), {"pipeline": 8}, {"pipeline": 7}, "pipeline: 7", "96 layers"),
     "PIPE013": case(job(), {"pipeline": 96}, {"pipeline": 98}, "98", "96 layers"),
     "MLM015": case(
-        job(), {"pipeline": 8, "virtual_pipeline": 4}, {"pipeline": 8, "virtual_pipeline": 5}, "40 chunks", "96"
+        job(), {"pipeline": 8, "virtual_pipeline": 5}, {"pipeline": 8, "virtual_pipeline": 13}, "104 chunks", "96"
     ),
     "MLM014": case(
         job(), {"pipeline": 2, "virtual_pipeline": 2}, {"pipeline": 1, "virtual_pipeline": 2}, "virtual_pipeline: 2"
@@ -158,6 +165,37 @@ STATES = {
     ),
     "MLM043": case(job(), {"offload": TO_HOST}, {"offload": ALL_TO_HOST}, "optimizer+parameters"),
     "ACT006": case(job("huggingface"), {"recompute": NONE}, {"recompute": SELECTIVE}, "huggingface"),
+    "ACT010": case(job(MDS), {"recompute_group": 4}, {"recompute_layers": 4}, "recompute_layers: 4", MDS),
+    "ACT011": case(
+        job(),
+        {"recompute": Recompute.FULL, "recompute_layers": 4},
+        {"recompute": NONE, "recompute_layers": 4},
+        *("recompute_layers: 4", "recompute: none"),
+    ),
+    "MLM081": case(
+        job(), {"recompute_layers": 4}, {"recompute_layers": 4, "recompute_group": 2}, "layers: 4", "group: 2"
+    ),
+    "MLM082": case(
+        job(), {"pipeline": 8, "recompute_group": 4}, {"pipeline": 8, "recompute_group": 5}, "recompute_group: 5", "12"
+    ),
+    "MLM083": case(
+        job(model=MOE),
+        {"recompute": SELECTIVE, "recompute_modules": Modules.MOE_ACT | Modules.LAYERNORM},
+        {"recompute": SELECTIVE, "recompute_modules": Modules.MLA_UP_PROJ | Modules.MLP},
+        *("mla_up_proj, mlp", "gpt3-175b"),
+    ),
+    "MLM084": case(
+        job(model=MOE, training={"precision": "fp8"}),
+        {"recompute": SELECTIVE, "recompute_modules": Modules.MOE},
+        {"recompute": SELECTIVE, "recompute_modules": Modules.MOE_ACT | Modules.MOE},
+        *("moe_act", "precision: fp8"),
+    ),
+    "MLM085": case(
+        job(model=MOE),
+        {"recompute": SELECTIVE, "recompute_modules": Modules.MOE_ACT, "expert_overlap": True},
+        {"recompute": Recompute.FULL, "expert_overlap": True},
+        *("recompute: full", "expert_overlap: true"),
+    ),
     "ACT007": case(job("megatron-lm"), {"recompute": NONE}, {"recompute": SELECTIVE}, "selective", "flash"),
     "MDS021": case(
         job(MDS, training={"attention": "unfused"}),
@@ -177,4 +215,131 @@ IDENTITIES = {
     "BATCH001": case(job("deepspeed"), BATCH, {**BATCH, "micro_batch": 4}, "= 3072", "global_batch: 1536"),
 }
 
-CASES: dict[str, Case] = {**TENSOR, **SEQUENCE, **PIPELINE, **EXPERT, **STATES, **IDENTITIES}
+SP = {"tensor": 4, "sequence_parallel": True}
+SPREAD = {"expert": 4, "data": 4}
+STAGES = {"expert": 4, "data": 4, "pipeline": 4, "expert_overlap": True}
+MICS = (0, 19, 6)
+SINKS = {**LLAMA, "attention_sinks": True}
+LATENT = {"kv_lora_rank": 512, "v_head_dim": 128}
+
+OVERLAP = {
+    "MLM120": case(job(MDS), {}, {"tensor_overlap": True}, "tensor_overlap: true", MDS),
+    "MLM121": case(job(MDS, model=MOE), {}, {"expert_overlap": True}, "expert_overlap: true", MDS),
+    "MLM011": case(
+        job(), {**SP, "tensor_overlap": True}, {"tensor": 4, "tensor_overlap": True}, "sequence_parallel: false"
+    ),
+    "MLM122": case(
+        job(), {**SP, "tensor_overlap": True}, {"tensor": 16, "tensor_overlap": True}, "tensor: 16", "8 accelerators"
+    ),
+    "MLM123": case(job(accelerator={"vendor": "amd"}), {}, {"tensor_overlap": True}, "a100-80gb-sxm"),
+    "MLM124": case(
+        job(model=MOE), {**SPREAD, "expert_overlap": True}, {"expert": 1, "expert_overlap": True}, "expert: 1"
+    ),
+    "MLM125": case(job(model=MOE), {**STAGES, "virtual_pipeline": 2}, STAGES, "pipeline: 4 and virtual_pipeline: 1"),
+    "MLM126": case(
+        job(model=MOE),
+        {"recompute": SELECTIVE, "expert_overlap": True},
+        {"recompute": Recompute.FULL, "expert_overlap": True},
+        "recompute: full",
+    ),
+    "MLM135": case(
+        job(model=MOE),
+        {"recompute": SELECTIVE, "expert_overlap": True},
+        {"recompute": SELECTIVE, "recompute_modules": Modules.MOE | Modules.MLP, "expert_overlap": True},
+        "recompute_modules: moe",
+    ),
+    "MLM127": case(job(model=MOE, training={"precision": "fp32"}), {}, {"expert_overlap": True}, "precision: fp32"),
+    "MLM128": case(
+        job(model=MOE),
+        {"expert_overlap": True},
+        {"expert_overlap": True, "tensor_overlap": True},
+        "tensor_overlap: true",
+    ),
+}
+
+EXCHANGE = {
+    "MLM129": case(job("deepspeed"), {"context": 4}, {"context": 4, "context_heads": 2}, "context_heads: 2"),
+    "MLM130": case(job(), {"context": 4, "context_heads": 2}, {"context": 4, "context_heads": 3}, "3", "context: 4"),
+    "MLM131": case(
+        job(model={**LLAMA, "heads": 96}),
+        {"context": 4, "context_heads": 4, "tensor": 2},
+        {"context": 4, "context_heads": 4, "tensor": 4},
+        "context_heads: 4",
+        "8 key-value heads",
+    ),
+    "MLM132": case(
+        job(model=SINKS), {"context": 4, "context_heads": 4}, {"context": 4}, "context: 4", "context_heads: 1"
+    ),
+    "MLM133": case(
+        job(model=LATENT), {"context": 4, "context_heads": 2}, {"context": 4, "context_heads": 4}, "context_heads: 4"
+    ),
+}
+
+PARTS = {
+    "MOE016": case(
+        job(MDS, model=MOE),
+        {"tensor": 2, "expert_tensor": 2},
+        {"tensor": 2, "expert_tensor": 1},
+        "expert_tensor: 1",
+        "tensor: 2",
+    ),
+    "MOE017": case(job(), {"tensor": 2}, {"tensor": 2, "expert_tensor": 2}, "expert_tensor: 2", "0 experts"),
+    "MLM019": case(
+        job(model=MOE),
+        {**SPREAD, "data": 8, "zero_copies": 2},
+        {**SPREAD, "data": 8, "zero_copies": 4},
+        "zero_copies: 4",
+        "2 replicas",
+    ),
+    "MLM134": case(
+        job(),
+        {"zero_copies": 2, "zero_stage": 1},
+        {"zero_copies": 2, "zero_stage": 0},
+        "zero_copies: 2",
+        "zero_stage: 0",
+    ),
+    "ZERO081": case(job("deepspeed"), {"zero_copies": 1}, {"zero_copies": 2}, "zero_copies: 2", "DeepSpeed 0.19.8"),
+    "ZERO082": case(
+        job("deepspeed", deepspeed_version=MICS),
+        {"zero_copies": 2, "zero_stage": 3},
+        {"zero_copies": 2, "zero_stage": 3, "offload": TO_HOST},
+        "zero_copies: 2",
+        "offload: optimizer",
+    ),
+    "ZERO083": case(
+        job("deepspeed", deepspeed_version=MICS),
+        {"data": 8, "zero_copies": 2},
+        {"data": 8, "zero_copies": 3},
+        "zero_copies: 3",
+        "8 ranks",
+    ),
+    "ZERO084": case(
+        job("deepspeed"),
+        {"zero_hpz": 8, "zero_stage": 3},
+        {"zero_hpz": 8, "zero_stage": 2},
+        "zero_hpz: 8",
+        "zero_stage: 2",
+    ),
+    "ZERO026": case(
+        job("deepspeed"), {"data": 16, "zero_hpz": 8}, {"data": 12, "zero_hpz": 8}, "zero_hpz: 8", "12 ranks"
+    ),
+    "ZERO086": case(
+        job("deepspeed", training={"quantized_weights": True}),
+        {"zero_stage": 3},
+        {"zero_stage": 1},
+        "zero_stage: 1",
+        "quantized_weights: true",
+    ),
+}
+
+CASES: dict[str, Case] = {
+    **TENSOR,
+    **SEQUENCE,
+    **PIPELINE,
+    **EXPERT,
+    **STATES,
+    **OVERLAP,
+    **EXCHANGE,
+    **PARTS,
+    **IDENTITIES,
+}

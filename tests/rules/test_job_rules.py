@@ -36,7 +36,7 @@ def hosts(*names: str) -> dict[str, Any]:
 
 #: Rule id: a job that passes, one that breaks the rule, where, what the message and the hint say.
 CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
-    "OPT042": (
+    "OPT044": (
         job("huggingface", training={"optimizer": "adamw-8bit"}),
         job("deepspeed", training={"optimizer": "adamw-8bit"}),
         "/training/optimizer",
@@ -205,6 +205,20 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         "/training/optimizer",
         ("lamb", MDS),
         "optimizer: adamw",
+    ),
+    "ZERO087": (
+        job("deepspeed", training={"quantized_weights": True, "precision": "fp16"}),
+        job("megatron-lm", training={"quantized_weights": True, "precision": "fp16"}),
+        "/training/quantized_weights",
+        ("quantized_weights: true", "megatron-lm"),
+        "framework: deepspeed",
+    ),
+    "ZERO088": (
+        job("deepspeed", training={"quantized_weights": True}),
+        job("deepspeed", training={"quantized_weights": True}, deepspeed_version=(0, 19, 5)),
+        "/training/quantized_weights",
+        ("precision: bf16", "DeepSpeed 0.19.5"),
+        "precision: fp16",
     ),
 }
 

@@ -30,6 +30,9 @@ def random_layouts(count: int) -> Layouts:
     draw = np.random.default_rng(20)
     columns: dict[str, Any] = {name: draw.choice(SIZES, count) for name in FIELDS}
     columns["sequence_parallel"] = draw.random(count) < 0.5
+    for name in ("tensor_overlap", "expert_overlap"):
+        columns[name] = draw.random(count) < 0.5
+    columns["recompute_modules"] = draw.integers(1, 128, count)
     columns["zero_stage"] = draw.integers(0, 4, count)
     columns["recompute"] = draw.integers(0, len(Recompute), count)
     columns["offload"] = draw.integers(0, len(Offload), count)
@@ -41,7 +44,7 @@ def value_of(name: str, word: str) -> Any:
     spelled: dict[str, dict[str, Any]] = {
         "recompute": RECOMPUTE,
         "offload": OFFLOAD,
-        "sequence_parallel": {"true": True, "false": False},
+        **{key: {"true": True, "false": False} for key in ("sequence_parallel", "tensor_overlap", "expert_overlap")},
     }
     return spelled[name][word] if name in spelled else int(word)
 
@@ -102,7 +105,7 @@ def test_explanation_is_in_the_readers_vocabulary(name: str) -> None:
 def test_most_hints_name_values() -> None:
     """The test of hints above reads values out of nearly all of them."""
     read = [hinted(rule.columns.explain(CASES[n].job, Case.layout(CASES[n].breaks))[1]) for n, rule in RULES.items()]
-    assert sum(bool(values) for values in read) >= len(read) - 5
+    assert sum(bool(values) for values in read) >= len(read) - 8
 
 
 @every_rule
@@ -155,8 +158,14 @@ def test_newer_deepspeed_takes_autotp_with_stage_3() -> None:
 
 
 def test_published_layouts_are_legal() -> None:
-    """BLOOM's 12 stages for 70 layers and Llama 3.1 405B's 16 for 126 pass, by counting embedding and loss."""
-    job = CASES["MLM003"].job
+    """Uneven pipelines that were run pass: BLOOM's with embedding and loss counted, and Megatron-LM's interleaved."""
+    bloom = CASES["MDS046"].job
     for layers, pipeline in ((70, 12), (126, 16), (105, 35), (128, 64)):
+        deep = replace(bloom, model=replace(bloom.model, layers=layers))
+        assert binding("MDS046").columns.holds(deep, Layout(data=1, pipeline=pipeline))
+    job = CASES["MLM015"].job
+    for layers, pipeline, chunks in ((126, 8, 8), (126, 16, 4), (61, 4, 4), (61, 2, 8), (94, 8, 4), (80, 4, 5)):
         deep = replace(job, model=replace(job.model, layers=layers))
-        assert binding("MLM003").columns.holds(deep, Layout(data=1, pipeline=pipeline))
+        layout = Layout(data=1, pipeline=pipeline, virtual_pipeline=chunks)
+        assert binding("MLM003").columns.holds(deep, layout)
+        assert binding("MLM015").columns.holds(deep, layout)

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import itertools
+import re
+import sys
 from collections import Counter
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 
 import dsgen
-from dsgen.estimate.layout import Layout, Layouts, Offload, Recompute
+from dsgen.estimate.layout import DEFAULTS, Layout, Layouts, Offload, Recompute
 from dsgen.estimate.memory import memory
 from dsgen.estimate.step_time import step_time
 from dsgen.findings import Severity
 from dsgen.job.records import Job
+from dsgen.rules.layout.pipeline import chunk_values
 from dsgen.rules.numbers import divisors
 from dsgen.rules.registry import FIT_RULES, LAYOUT_RULES
 from dsgen.search.enumerate import STAGES, enumerate_legal
 from dsgen.search.feasible import feasible_layouts
 from dsgen.search.plan import Infeasible, SearchResult
-from dsgen.search.rank import TIME_BAND, judged_time
+from dsgen.search.rank import TIME_BAND, Floats, judged_time
+from dsgen.search.reasons import Reasons
 from tests.jobs import job
 
 JOBS = {
@@ -34,6 +38,9 @@ JOBS = {
 }
 
 
+SINKS = {"model": "gpt-oss-20b", "gpus": 8, "training__global_batch": 8, "layout__tensor": 1, "layout__pipeline": 1}
+
+
 def every_layout(job: Job) -> list[Layout]:
     """All layouts of the two identities, by loops: slow, obvious."""
     layouts = []
@@ -45,7 +52,8 @@ def every_layout(job: Job) -> list[Layout]:
         data = world // (tensor * pipeline * context)
         if batch % data:
             continue
-        chunks = divisors(job.model.layers // pipeline) if job.model.layers % pipeline == 0 else (1,)
+        interleaves = job.framework.runs("Megatron-LM") and 1 < pipeline <= job.model.layers
+        chunks = chunk_values(job, pipeline) if interleaves else (1,)
         cuts = sorted({1, tensor} if job.framework.name == "megatron-lm" else {tensor}) if job.model.is_moe else [1]
         for rest in itertools.product(
             chunks, experts, cuts, (False, True), range(4), divisors(batch // data), Recompute, Offload
@@ -99,9 +107,14 @@ def test_search_equals_brute_force(name: str) -> None:
     sample = legal[:: max(len(legal) // 40, 1)]
     kept = cells(feasible.layouts)
     for layout in sample:
-        ledger = memory(small, layout)
-        fits = all(bool(rule.columns.holds(small, layout, ledger)) for rule in FIT_RULES)
-        assert fits == (layout in kept)
+        free = replace(layout, recompute=Recompute.NONE, offload=Offload.NONE)
+        assert (layout in kept) == fits(small, layout) or (fits(small, layout) and free in kept)
+
+
+def fits(small: Job, layout: Layout) -> bool:
+    """Whether one layout passes every rule on capacities."""
+    ledger = memory(small, layout)
+    return all(bool(rule.columns.holds(small, layout, ledger)) for rule in FIT_RULES)
 
 
 def test_columns_estimate_what_scalars_do() -> None:
@@ -196,14 +209,22 @@ def test_offload_has_to_win_by_a_margin() -> None:
 def test_rejections_are_counted_by_the_first_rule_in_the_tables_order() -> None:
     """Each removed layout is counted once, by the first rule, in growing order, that it breaks."""
     small = job(**JOBS["megatron-deepspeed"])
-    order = {name: step for step, name in enumerate(STAGES)}
+    order = dict.fromkeys(DEFAULTS, 0) | {name: step for step, name in enumerate(STAGES)}
     order["gradient_accumulation"] = order["micro_batch"]
     rules = [rule for rule in LAYOUT_RULES if rule.severity is Severity.ERROR and rule.columns.binds(small)]
-    rules.sort(key=lambda rule: max(order[name] for name in rule.columns.reads))
+    rules.sort(key=lambda rule: max(order.get(name, 0) for name in rule.columns.reads))
     counts: Counter[str] = Counter()
     for layout in every_layout(small):
         counts.update([rule.id for rule in rules if not bool(rule.columns.holds(small, layout))][:1])
     assert dict(enumerate_legal(small).rejected_by) == dict(counts)
+
+
+def test_attention_with_sinks_is_planned_with_heads_exchanged() -> None:
+    """Context ranks of a model with sinks all exchange heads, where the others keep a ring: no layout of it is lost."""
+    layouts = enumerate_legal(job(**SINKS)).layouts
+    assert set(layouts.context.tolist()) == {1, 2, 4, 8}
+    assert (layouts.context_heads == layouts.context).all()
+    assert (enumerate_legal(job(gpus=8, training__global_batch=8)).layouts.context_heads == 1).all()
 
 
 def test_several_wrong_pins_are_changed_together() -> None:
@@ -271,6 +292,26 @@ def test_part_of_a_node_grows_within_it() -> None:
     )
     assert isinstance(result, Infeasible)
     assert [s.value for s in result.suggestions if s.path == "gpus"] == [2]
+
+
+def test_what_is_faster_by_the_estimate_says_why_it_was_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value with which a step would be shorter, but less certain, is said to be extrapolated."""
+
+    def slow_time(_: Job, layouts: Layouts, judged_s: Floats) -> Floats:
+        """Nothing like layouts without recomputation was ever measured."""
+        slower: Floats = judged_s * np.where(layouts.recompute == Recompute.NONE, 2.0, 1.0)
+        return slower
+
+    monkeypatch.setattr(sys.modules["dsgen.search.reasons"], "slow_time", slow_time)
+    small = job()
+    found = feasible_layouts(small)
+    full = np.flatnonzero(found.layouts.recompute == Recompute.FULL)
+    row = int(full[np.argmin(found.total_s[full])])
+    cautious = Reasons(small, found.layouts, found.total_s).of(row)
+    (reason,) = (reason for reason in cautious if reason.startswith("recompute: full"))
+    assert re.search(r"with none -\d+% \(recompute, extrapolated\)", reason)
+    bold = Reasons(small, found.layouts, found.total_s, bold=True).of(row)
+    assert not any("extrapolated" in reason for reason in bold[1:])
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
-
 import dsgen
 from dsgen.job.records import Job
-from dsgen.search.sweep import Axis, Goal, Sweep, grid, sweep
+from dsgen.search.counts import Counts
+from dsgen.search.sweep import Axis, Goal, Sweep, sweep
 from tests.jobs import SMALL
 
 JOB = {
@@ -31,9 +30,10 @@ def load(values: Mapping[str, Any]) -> Job:
     return dsgen.check_job(JOB, overrides=values)[0]
 
 
-def swept(goal: Goal | None = None, unit: int | None = None) -> Sweep:
+def swept(goal: Goal | None = None, *, between: bool = False) -> Sweep:
     """The job at some GPU counts."""
-    return sweep(load, [Axis(path="gpus", values=COUNTS, unit=unit)], goal)
+    counts = Counts.of_gpus(load({})) if between else None
+    return sweep(load, [Axis(path="gpus", values=COUNTS, counts=counts)], goal)
 
 
 def days(found: Sweep) -> dict[int, float]:
@@ -90,7 +90,7 @@ def test_counts_in_between_are_tried() -> None:
     The smallest is then the smallest of all of them.
     """
     limit = sorted(days(swept()).values())[1] * 86400 * 1.2
-    coarse, fine = swept(Goal(within_s=limit)).smallest(), swept(Goal(within_s=limit), unit=8)
+    coarse, fine = swept(Goal(within_s=limit)).smallest(), swept(Goal(within_s=limit), between=True)
     smallest = fine.smallest()
     assert coarse is not None and smallest is not None
     best = int(str(smallest.values["gpus"]))
@@ -102,7 +102,7 @@ def test_counts_in_between_are_tried() -> None:
 
 def test_the_slow_end_asks_for_more() -> None:
     """What meets the goal even at the slow end of its band is never smaller, and meets it by the band's factor."""
-    limit = sorted(days(swept()).values())[1] * 86400 * 1.01
+    limit = sorted(days(swept()).values())[2] * 86400 * 1.01
     found = swept(Goal(within_s=limit))
     smallest, surely = found.smallest(), found.smallest(slow=True)
     assert smallest is not None and surely is not None and surely.plan is not None and surely.plan.run is not None
@@ -131,12 +131,30 @@ def test_both_limits_hold() -> None:
     assert impossible.smallest() is None
 
 
-@pytest.mark.parametrize("unit", [1, 4, 8])
-def test_the_grid_has_whole_nodes_and_powers_of_two(unit: int) -> None:
-    """A range of counts is of whole nodes, has every power of two of them, and at most eight to a doubling."""
-    counts = list(grid(1, 4096 * unit, unit))
-    assert all(count % unit == 0 for count in counts)
-    assert {unit << power for power in range(13)} <= set(counts)
-    for power in range(13):
-        assert len([count for count in counts if unit << power <= count < unit << (power + 1)]) <= 8
-    assert counts == sorted(set(counts))
+def test_the_grid_is_of_whole_nodes_on_which_a_layout_is_legal() -> None:
+    """A range of counts is of whole nodes, has at most eight to a doubling, and those on which a layout is legal.
+
+    Where the layers have factors of 5 and 7, so do the counts.
+    """
+    job = dsgen.load_job(
+        JOB, overrides={"model": "mt-nlg-530b", "training.global_batch": 1920, "framework": "megatron-deepspeed"}
+    )
+    counts = Counts.of_gpus(job)
+    grid = counts.grid(64, 4096)
+    assert grid == tuple(sorted(set(grid))) and all(count % 8 == 0 for count in grid)
+    for power in range(6):
+        assert len([count for count in grid if 64 << power <= count < 128 << power]) <= 8
+    assert {2240, 2800, 3360} <= {*counts.between(2048, 4096)}
+    assert not {*counts.between(2048, 4096)} & {8 * 331, 8 * 347}
+    for count in grid:
+        eighth = [*counts.between(count, count + 8 * max(1, 1 << (count // 8).bit_length() - 4) - 1)]
+        assert count in eighth or not eighth
+
+
+def test_a_range_below_a_node_has_its_parts() -> None:
+    """Within a node, the counts are its divisors; nodes are counted one by one."""
+    counts = Counts.of_gpus(load({}))
+    assert counts.grid(1, 8) == (1, 2, 4, 8)
+    assert counts.grid(2, 7) == (2, 4)
+    assert counts.grid(9, 15) == ()
+    assert Counts.of_nodes(load({})).grid(1, 4) == (1, 2, 3, 4)

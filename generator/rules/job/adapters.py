@@ -13,18 +13,6 @@ _trainer_jobs = jobs_of("Trainer")
 _TENSORS = "models/mixtral/modeling_mixtral.py, MixtralExperts: parameters of three dimensions"
 
 
-@jobs.rule("OPT042", ERROR, "init", transformers("training_args.py, OptimizerNames.ADAMW_BNB"))
-def eight_bit_adam_needs_the_trainer(job: Job) -> Violations:
-    """The 8-bit AdamW is trained with the Hugging Face Trainer, which takes it from bitsandbytes.
-
-    Prevents: DeepSpeed and Megatron stop at start: they know no such optimizer.
-    Fix: set framework to huggingface, or training.optimizer to adamw"""
-    if job.training.optimizer == "adamw-8bit" and not job.framework.runs("Trainer"):
-        message = f"{job.says('optimizer', 'adamw-8bit')} is not available with {job.says('framework', job.framework)}"
-        hint = f"use {job.says('optimizer', 'adamw')}, or {job.says('framework', 'huggingface')}"
-        yield violation(job, "/training/optimizer", message, hint)
-
-
 @jobs.rule("LORA001", ERROR, "silent", derived("adapters are peft's, which wraps models of transformers"))
 def lora_needs_the_trainer(job: Job) -> Violations:
     """LoRA is trained with the Hugging Face Trainer.

@@ -95,8 +95,9 @@ def megatron_has_optimizer(job: Job) -> Violations:
 
     Prevents: Megatron stops at start: the optimizer is not one of its choices.
     Fix: set training.optimizer to adamw or sgd, or use framework: deepspeed"""
-    if job.training.optimizer == "lamb":
-        message = f"{job.says('optimizer', 'lamb')} is not available with {job.says('framework', job.framework)}"
+    if job.training.optimizer in ("lamb", "adamw-8bit"):
+        found, framework = job.says("optimizer", job.training.optimizer), job.says("framework", job.framework)
+        message = f"{found} is not available with {framework}"
         hint = f"use {job.says('optimizer', 'adamw')}, or {job.says('framework', 'deepspeed')}"
         yield violation(job, "/training/optimizer", message, hint)
 

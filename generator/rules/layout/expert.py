@@ -26,6 +26,8 @@ _native_experts = layouts("zero_stage", "expert", of=("own script", "Megatron-De
 _unpinned = layouts("expert", of=("own script",), applies=lambda job: job.pins.expert is None)
 _biased = lm_layouts("expert_tensor", "tensor", applies=_has_biased_experts)
 _expert_ranks = lm_layouts("expert", "expert_tensor", "data", "tensor", "context", "gpus", "experts")
+_as_the_rest = engine_layouts("expert_tensor", "tensor", applies=is_moe)
+_nothing_to_cut = layouts("expert_tensor", applies=lambda job: not job.model.is_moe)
 _pipelined_experts = mds_layouts("pipeline", applies=lambda job: job.model.is_moe and job.pins.pipeline is None)
 
 
@@ -128,6 +130,29 @@ def biased_experts_stay_whole(job: Job, layout: LayoutLike) -> Judgement:
     cut, model = job.says("expert_tensor", layout.expert_tensor), job.model
     message = f"{cut} cuts the {model.experts} experts of {model.name}, which have biases: this is refused"
     yield message, f"use {job.says('expert_tensor', 1)}; {job.says('expert', 'N')} distributes whole experts"
+
+
+@_as_the_rest.rule("MOE016", ERROR, "silent", megatron_deepspeed("megatron/core/tensor_parallel/layers.py:529"))
+def experts_are_cut_as_the_rest(job: Job, layout: LayoutLike) -> Judgement:
+    """On DeepSpeed, the experts' tensor parallel size is that of the other layers.
+
+    Prevents: No error: experts would be cut as the other layers are, and memory would not be what was planned.
+    Fix: set layout.expert_tensor to tensor, or use framework: megatron-lm"""
+    yield layout.expert_tensor == layout.tensor
+    message = f"{job.says('expert_tensor', layout.expert_tensor)} with {job.says('tensor', layout.tensor)} is not"
+    message += f" available with {job.says('framework', job.framework)}"
+    yield message, f"use {job.says('expert_tensor', layout.tensor)}, or {job.says('framework', 'megatron-lm')}"
+
+
+@_nothing_to_cut.rule("MOE017", ERROR, "silent", derived("expert_tensor cuts routed experts"))
+def dense_models_cut_no_experts(job: Job, layout: LayoutLike) -> Judgement:
+    """A dense model has an experts' tensor parallel size of 1.
+
+    Prevents: No error: there is nothing to cut, and the setting has no effect.
+    Fix: set layout.expert_tensor to 1, or leave it out"""
+    yield layout.expert_tensor == 1
+    message = f"{job.says('expert_tensor', layout.expert_tensor)} with 0 experts: {job.model.name} is dense"
+    yield message, f"use {job.says('expert_tensor', 1)}"
 
 
 @_pipelined_experts.rule("MDS018", ERROR, "training", megatron_deepspeed("megatron/model/gpt_model.py:379"))

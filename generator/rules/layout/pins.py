@@ -8,10 +8,14 @@ from typing import Any
 
 from ...estimate.layout import DEFAULTS, Layout, Modules, Offload, Recompute
 from ...job.records import Job, Pins
+from .context_heads import exchanges_heads_only
 from .identities import WORLD_FACTORS
 
 RECOMPUTE = {choice.label: choice for choice in Recompute}
 OFFLOAD = {choice.label: choice for choice in Offload}
+
+#: How full or selective recomputation is done.
+RECOMPUTE_DETAILS = ("recompute_layers", "recompute_group", "recompute_modules")
 
 
 def pinned_values(pins: Pins) -> dict[str, Any]:
@@ -38,7 +42,7 @@ def _consequences(pins: dict[str, Any]) -> dict[str, Any]:
 
 def implied_values(job: Job) -> dict[str, Any]:
     """The keys that leave no choice for this job, whatever is pinned."""
-    implied: dict[str, Any] = {}
+    implied: dict[str, Any] = {"first_stage_layers": 0, "last_stage_layers": 0}  # never searched
     if job.gpus == 1:
         implied.update(dict.fromkeys(("data", "tensor", "pipeline", "context", "expert", "virtual_pipeline"), 1))
     if job.framework.runs("AutoTP"):
@@ -56,9 +60,13 @@ def known_values(job: Job) -> dict[str, Any]:
     missing = [name for name in WORLD_FACTORS if name not in known]
     if "tensor" in known and not job.framework.runs("Megatron-LM"):
         known.setdefault("expert_tensor", known["tensor"])
+    if any(name in known for name in RECOMPUTE_DETAILS):  # whoever sets one of them leaves the others
+        known = {**{name: DEFAULTS[name] for name in RECOMPUTE_DETAILS}, **known}
     rest = prod(known[name] for name in WORLD_FACTORS if name in known)
     if len(missing) == 1 and job.gpus % rest == 0:
         known[missing[0]] = job.gpus // rest
+    if "context" in known and exchanges_heads_only(job):
+        known.setdefault("context_heads", known["context"])
     return known
 
 

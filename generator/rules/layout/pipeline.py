@@ -2,29 +2,59 @@
 
 from __future__ import annotations
 
-from ...estimate.layout import Layout, LayoutLike
-from ...estimate.stages import shortens_last_stage
+from math import ceil
+from typing import Any, Final
+
+import numpy as np
+
+from ...estimate.layout import LayoutLike
+from ...estimate.split import loss_layers
 from ...findings import ERROR, WARNING
 from ...job.records import Job
 from ...rule import Arguments
 from ..columns import divides, implies
 from ..numbers import divisors, nearest, neighbours
-from ..planned import ONLY_MDS, Judgement, autotp_layouts, engine_layouts, layouts, lm_layouts, megatron_layouts
-from ..sources import deepspeed, derived, megatron_lm
+from ..planned import (
+    ONLY_MDS,
+    Judgement,
+    autotp_layouts,
+    engine_layouts,
+    layouts,
+    lm_layouts,
+    mds_layouts,
+    megatron_layouts,
+)
+from ..sources import deepspeed, derived, megatron_deepspeed, megatron_lm
+
+_SIZES: Final = ("first_stage_layers", "last_stage_layers")
 
 #: The embedding and the loss, when they count as layers of the first and the last stage.
 END_LAYERS = 2
 
 
 def pipeline_values(job: Job) -> list[int]:
-    """Stage counts that cut the layers evenly; with the ends counted as layers too, for the Megatrons."""
+    """Stage counts that cut the layers: evenly, with the ends counted as layers too for the Megatrons, or freely."""
     layers = job.model.layers
+    if job.framework.runs("Megatron-LM"):
+        return list(range(1, layers + 1))
     fitting = set(divisors(layers))
     if job.framework.runs("Megatron layers"):
         fitting.update(divisors(layers + END_LAYERS, layers))
-    if job.framework.runs("Megatron-LM"):
-        fitting.update(p for p in range(1, layers + 1) if shortens_last_stage(job, Layout(data=1, pipeline=p)))
     return sorted(fitting)
+
+
+def chunk_values(job: Job, pipeline: int) -> list[int]:
+    """Useful chunk counts of a stage: all chunks are full, but for what embedding and loss cost in layers."""
+    layers, ends = job.model.layers, 1 + ceil(loss_layers(job.model))
+    fewest = {-(-layers // (pipeline * size)) for size in range(1, -(-layers // pipeline) + 1)}
+    useful = (chunks for chunks in fewest if -(-layers // (pipeline * chunks)) * pipeline * chunks <= layers + ends)
+    return sorted({1, *useful})
+
+
+def _between(job: Job, layout: LayoutLike) -> tuple[Any, Any]:
+    """Stages without a size of their own, and the layers that are left for them."""
+    first, last = layout.first_stage_layers, layout.last_stage_layers
+    return layout.pipeline - (first > 0) - (last > 0), job.model.layers - first - last
 
 
 def _hint(job: Job, pipeline: int) -> str:
@@ -41,19 +71,49 @@ _unpinned = layouts("pipeline", of=("own script",), applies=lambda job: job.pins
 _sharded = layouts("zero_stage", "pipeline", of=("own script", "Megatron-DeepSpeed"))
 
 
-@megatron_layouts("pipeline").rule("MLM003", ERROR, "init", megatron_lm("training/arguments.py:997"))
+@mds_layouts("pipeline").rule("MDS046", ERROR, "silent", megatron_deepspeed("megatron/model/gpt_model.py:463"))
 def pipeline_divides_layers_and_ends(job: Job, layout: LayoutLike) -> Judgement:
-    """Stages hold equal numbers of layers, if necessary with embedding and loss counted or a shorter last stage.
+    """Stages of Megatron-DeepSpeed hold equal numbers of layers, if necessary with embedding and loss counted.
 
-    Prevents: Megatron-LM stops at start: the number of layers is not divisible by the pipeline size.
+    Prevents: No error: every step waits for the fullest stage, which may also run out of memory.
     Fix: set layout.pipeline to a divisor of the layers"""
     layers, ends = job.model.layers, job.model.layers + END_LAYERS
-    even = divides(layout.pipeline, layers) | divides(layout.pipeline, ends)
-    yield even | shortens_last_stage(job, layout)
-    shorter = ", nor leaves layers for a shorter last stage" if job.framework.runs("Megatron-LM") else ""
+    yield divides(layout.pipeline, layers) | divides(layout.pipeline, ends)
     message = f"{job.says('pipeline', layout.pipeline)} divides neither the {layers} layers nor {ends}"
-    message += f" (embedding and loss counted as layers){shorter}"
-    yield message, _hint(job, layout.pipeline)
+    yield f"{message} (embedding and loss counted as layers)", _hint(job, layout.pipeline)
+
+
+@lm_layouts(*_SIZES, "pipeline").rule(
+    "MLM003", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:1360 (core_v0.16.1)")
+)
+def sized_stages_leave_equal_ones(job: Job, layout: LayoutLike) -> Judgement:
+    """Beside a first and a last stage with sizes of their own, the other stages share the rest evenly.
+
+    Prevents: Megatron-LM stops at start: the layers of the middle stages are not divisible by their number.
+    Fix: set layout.last_stage_layers so that the rest is a multiple of the other stages"""
+    stages, rest = _between(job, layout)
+    sized = (layout.first_stage_layers > 0) | (layout.last_stage_layers > 0)
+    shared = (stages > 0) & (rest > 0) & divides(np.maximum(stages, 1), rest)
+    yield implies(sized, shared | (stages == 0) & (rest == 0))
+    message = f"{_sizes(job, layout)}: the other {stages} stages cannot share the {rest} of {job.model.layers} layers"
+    yield f"{message} that are left evenly", _size_hint(job, layout)
+
+
+def _sizes(job: Job, layout: LayoutLike) -> str:
+    """The stage sizes that are set."""
+    return " and ".join(job.says(name, getattr(layout, name)) for name in _SIZES if getattr(layout, name) > 0)
+
+
+def _size_hint(job: Job, layout: LayoutLike) -> str:
+    """Sizes near the one that is set, of the last stage where both are, with which the rest is shared evenly."""
+    name = _SIZES[1] if layout.last_stage_layers > 0 else _SIZES[0]
+    own, (stages, rest) = getattr(layout, name), _between(job, layout)
+    chunks = layout.virtual_pipeline
+    room = rest + own
+    if stages < 1:
+        return f"use {job.says(name, room)}" if room > 0 and stages == 0 else f"remove layout.{name}"
+    fitting = [size for size in range(chunks, room, chunks) if (room - size) % (stages * chunks) == 0]
+    return f"use {job.says(name, *nearest(fitting, own, 3))}" if fitting else f"remove layout.{name}"
 
 
 @layouts("pipeline", of=("own script",)).rule("PIPE012", ERROR, "silent", derived("uneven stages wait for the fullest"))
@@ -80,18 +140,38 @@ def pipeline_within_layers(job: Job, layout: LayoutLike) -> Judgement:
     yield message, _hint(job, layout.pipeline)
 
 
-@lm_layouts("virtual_pipeline", "pipeline").rule("MLM015", ERROR, "init", megatron_lm("training/arguments.py:968"))
-def chunks_divide_layers(job: Job, layout: LayoutLike) -> Judgement:
-    """With interleaving, stages × chunks per stage divides the layers.
+@lm_layouts("virtual_pipeline", "pipeline", *_SIZES).rule(
+    "MLM015", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:1404-1481 (core_v0.16.1)")
+)
+def chunks_hold_layers(job: Job, layout: LayoutLike) -> Judgement:
+    """Every chunk of an interleaved stage holds a layer at least; chunks of a stage with a given size divide it.
 
-    Prevents: Megatron stops at start: the layers of a stage are not divisible by its chunks.
-    Fix: set layout.virtual_pipeline to a divisor of the layers of a stage"""
-    layers, chunks = job.model.layers, layout.pipeline * layout.virtual_pipeline
-    yield implies(layout.virtual_pipeline > 1, divides(chunks, layers))
-    fitting = divisors(layers // layout.pipeline) if layers % layout.pipeline == 0 else [1]
-    product = f"{job.says('virtual_pipeline', layout.virtual_pipeline)} × {job.says('pipeline', layout.pipeline)}"
-    message = f"{product} is {chunks} chunks, which does not divide the {layers} layers"
-    yield message, f"use {job.says('virtual_pipeline', *fitting)}"
+    Prevents: Megatron-LM stops at start: the layers of a stage are not divisible by its chunks.
+    Fix: set layout.virtual_pipeline to fewer chunks, or to a divisor of the sizes of first and last stage"""
+    layers, chunks = job.model.layers, layout.virtual_pipeline
+    stages, rest = _between(job, layout)
+    first, last = layout.first_stage_layers, layout.last_stage_layers
+    sized = (first > 0) | (last > 0)
+    divided = divides(chunks, first) & divides(chunks, last) & divides(np.maximum(stages, 1) * chunks, rest)
+    yield (chunks == 1) | np.where(sized, divided, chunks * layout.pipeline <= layers + END_LAYERS)
+    if sized:
+        message = f"{job.says('virtual_pipeline', chunks)} does not divide the stages with {_sizes(job, layout)}"
+        yield message, f"{_size_hint(job, layout)}, or {job.says('virtual_pipeline', 1)}"
+        return
+    product = f"{job.says('virtual_pipeline', chunks)} × {job.says('pipeline', layout.pipeline)}"
+    message = f"{product} is {chunks * layout.pipeline} chunks, more than the {layers} layers"
+    yield message, f"use {job.says('virtual_pipeline', *nearest(chunk_values(job, layout.pipeline), chunks))}"
+
+
+@engine_layouts(*_SIZES).rule("PIPE017", ERROR, "silent", derived("PipelineModule deals the layers by itself"))
+def engine_sizes_stages(job: Job, layout: LayoutLike) -> Judgement:
+    """DeepSpeed's pipeline engine deals the layers to its stages by itself.
+
+    Prevents: No error: the sizes of first and last stage would be ignored, and memory would not be what was planned.
+    Fix: remove layout.first_stage_layers and layout.last_stage_layers, or use framework: megatron-lm"""
+    yield (layout.first_stage_layers == 0) & (layout.last_stage_layers == 0)
+    message = f"{_sizes(job, layout)} cannot be set with {job.says('framework', job.framework)}"
+    yield message, f"leave it out, or use {job.says('framework', 'megatron-lm')}"
 
 
 @lm_layouts("virtual_pipeline", "pipeline").rule("MLM014", ERROR, "init", megatron_lm("training/arguments.py:1000"))

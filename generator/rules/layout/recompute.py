@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from ...estimate.layout import LayoutLike, Recompute
+from math import gcd
+from typing import cast
+
+import numpy as np
+
+from ...estimate.layout import Layout, LayoutLike, Modules, Recompute
+from ...estimate.model_size import dense_layers
+from ...estimate.recompute import repeats
+from ...estimate.split import chunk_sizes, divides_chunks, split
 from ...findings import ERROR, WARNING
 from ...job.records import Job
 from ...rule import Arguments
 from ..columns import implies
-from ..planned import Judgement, autotp_layouts, lm_layouts, mds_layouts
+from ..numbers import divisors, listed, nearest
+from ..planned import Judgement, autotp_layouts, engine_layouts, lm_layouts, mds_layouts, megatron_layouts
 from ..sources import derived, megatron_deepspeed, megatron_lm
+from .pins import RECOMPUTE_DETAILS
 
 
 def _hint(job: Job) -> str:
@@ -17,7 +27,91 @@ def _hint(job: Job) -> str:
 
 _SELECTIVE = megatron_deepspeed("megatron/model/transformer.py:629")
 _CORE_ATTENTION = megatron_lm("core/transformer/transformer_config.py (a warning: no need to recompute core_attn)")
-_flash = lm_layouts("recompute", applies=lambda job: job.training.attention == "flash" and job.pins.recompute is None)
+_BLOCK = "core/transformer/transformer_block.py"
+_CONFIG = "core/transformer/transformer_config.py"
+_details = engine_layouts(*RECOMPUTE_DETAILS)
+_any_details = megatron_layouts(*RECOMPUTE_DETAILS, "recompute")
+_groups = lm_layouts("recompute_layers", "recompute_group")
+_split_groups = megatron_layouts(
+    "recompute_group", "pipeline", "virtual_pipeline", "first_stage_layers", "last_stage_layers"
+)
+_modules = lm_layouts("recompute_modules", "recompute")
+_fp8 = lm_layouts("recompute_modules", "recompute", applies=lambda job: job.training.precision == "fp8")
+_overlapping = lm_layouts("expert_overlap", "recompute", "recompute_modules")
+_flash = lm_layouts(
+    "recompute",
+    "recompute_modules",
+    applies=lambda job: job.training.attention == "flash" and job.pins.recompute is None,
+)
+
+
+def own_modules(job: Job) -> Modules:
+    """The modules of the model that Megatron-LM recomputes by themselves.
+
+    **Source**: core_v0.16.1 core/models/gpt/gpt_layer_specs.py: with Transformer Engine a layernorm is a module before
+    latent attention and before experts, else a part of the product behind it; training/arguments.py: grouped products
+    need compute capability 8.
+    """
+    model = job.model
+    found = Modules.CORE_ATTN
+    if model.is_mla:
+        found |= Modules.MLA_UP_PROJ
+    if model.is_mla or model.is_moe:
+        found |= Modules.LAYERNORM
+    if dense_layers(model):
+        found |= Modules.MLP
+    if model.is_moe:
+        found |= Modules.MOE
+        if job.cluster.accelerator.generation != "volta":
+            found |= Modules.MOE_ACT
+        if model.shared_ffn:
+            found |= Modules.SHARED_EXPERTS
+    return found
+
+
+#: Sets of modules from light to heavy; of each, a model has its own.
+_LIGHT = Modules.LAYERNORM | Modules.MOE_ACT
+_MEDIUM = _LIGHT | Modules.MLA_UP_PROJ
+_SETS = (
+    *(Modules.LAYERNORM, Modules.MOE_ACT, Modules.MLA_UP_PROJ, _LIGHT, _MEDIUM),
+    *(Modules.MLP, Modules.MOE, _MEDIUM | Modules.SHARED_EXPERTS | Modules.MLP),
+    *(_MEDIUM | Modules.MLP, Modules.MOE | Modules.MLP, _MEDIUM & ~Modules.MOE_ACT | Modules.MOE | Modules.MLP),
+)
+
+
+def recompute_choices(job: Job) -> list[dict[str, int]]:
+    """Settings between no and full recomputation that are worth a try: modules, then layers of a chunk.
+
+    A number of layers that a chunk doesn't have is full recomputation. Without experts' and chunks' own rules: what is
+    given here may still break one with other fields of a layout.
+    """
+    if not job.framework.runs("Megatron-LM"):
+        return []
+    own = own_modules(job) & ~Modules.CORE_ATTN
+    if job.training.precision == "fp8":
+        own &= ~_LIGHT
+    attention = Modules.CORE_ATTN if job.training.attention == "unfused" else Modules(0)
+    sets = dict.fromkeys(modules & own for modules in _SETS if modules & own)
+    counts = [count for count in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64) if count < job.model.layers]
+    selective, full = int(Recompute.SELECTIVE), int(Recompute.FULL)
+    return [
+        *({"recompute": selective, "recompute_modules": int(modules | attention)} for modules in sets),
+        *({"recompute": full, "recompute_layers": count} for count in counts),
+    ]
+
+
+def says_modules(job: Job, modules: Modules) -> str:
+    """The key of a job with the names of modules."""
+    return job.says("recompute_modules", f"[{', '.join(modules.labels)}]")
+
+
+def _details_of(job: Job, layout: LayoutLike) -> str:
+    """The first detail that is set."""
+    if layout.recompute_layers > 0:
+        return job.says("recompute_layers", layout.recompute_layers)
+    if layout.recompute_group > 1:
+        return job.says("recompute_group", layout.recompute_group)
+    return says_modules(job, Modules(int(layout.recompute_modules)))
 
 
 @autotp_layouts("recompute").rule("ACT006", ERROR, "silent", derived("gradient_checkpointing repeats whole layers"))
@@ -47,11 +141,105 @@ def recompute_reaches_attention(job: Job, layout: LayoutLike) -> Judgement:
 
 @_flash.rule("ACT007", ERROR, "silent", _CORE_ATTENTION)
 def recompute_saves_memory(job: Job, layout: LayoutLike) -> Judgement:
-    """Selective recomputation is not combined with fused attention, which keeps no scores to save.
+    """Selective recomputation of the attention alone is not combined with fused attention, which keeps no scores.
 
     Prevents: No error: steps take longer and memory stays the same, and Megatron-LM warns.
-    Fix: set layout.recompute to none or full; pin selective to have it anyway"""
-    yield layout.recompute != Recompute.SELECTIVE
+    Fix: set layout.recompute to none or full, or recompute other modules; pin selective to have it anyway"""
+    yield (layout.recompute != Recompute.SELECTIVE) | (layout.recompute_modules != int(Modules.CORE_ATTN))
     selective = job.says("recompute", Recompute.SELECTIVE)
     message = f"{selective} saves no memory with {job.says('attention', job.training.attention)}"
     yield message, f"{_hint(job)}, or pin layout.{selective}"
+
+
+@_details.rule("ACT010", ERROR, "silent", derived("checkpointing outside of Megatron repeats every layer by itself"))
+def recompute_has_no_details(job: Job, layout: LayoutLike) -> Judgement:
+    """Recomputation of some layers or modules, or of groups of layers, is what the framework has.
+
+    Prevents: No error: the script would repeat every layer by itself, and memory would not be what was planned.
+    Fix: leave out recompute_layers, recompute_modules and recompute_group, or use framework: megatron-lm"""
+    whole = (layout.recompute_layers == 0) & (layout.recompute_modules == int(Modules.CORE_ATTN))
+    yield whole & (job.framework.runs("Megatron layers") | (layout.recompute_group == 1))
+    message = f"{_details_of(job, layout)} cannot be set with {job.says('framework', job.framework)}"
+    yield message, f"use {job.says('framework', 'megatron-lm')}, or leave it out"
+
+
+@_any_details.rule("ACT011", ERROR, "silent", derived("the options of one granularity mean nothing with another"))
+def details_go_with_their_kind(job: Job, layout: LayoutLike) -> Judgement:
+    """Layers and groups belong to full recomputation, modules to selective.
+
+    Prevents: No error: what is set would be ignored, and memory would not be what was planned.
+    Fix: set layout.recompute to full for layers and groups, to selective for modules"""
+    in_layers = (layout.recompute_layers > 0) | (layout.recompute_group > 1)
+    in_modules = layout.recompute_modules != int(Modules.CORE_ATTN)
+    full, selective = layout.recompute == Recompute.FULL, layout.recompute == Recompute.SELECTIVE
+    yield implies(in_layers, full) & implies(in_modules, selective)
+    message = f"{_details_of(job, layout)} means nothing with {job.says('recompute', layout.recompute)}"
+    fitting = Recompute.FULL if in_layers else Recompute.SELECTIVE
+    yield message, f"use {job.says('recompute', fitting)}, or leave it out"
+
+
+@_groups.rule("MLM081", ERROR, "init", megatron_lm(f"{_BLOCK}:532-566 (core_v0.16.1)"))
+def layers_are_repeated_one_way(job: Job, layout: LayoutLike) -> Judgement:
+    """Full recomputation repeats a number of layers of each chunk, or groups of layers, not both.
+
+    Prevents: Megatron-LM has one number for both: what was planned could not be started.
+    Fix: leave out layout.recompute_layers or layout.recompute_group"""
+    yield (layout.recompute_layers == 0) | (layout.recompute_group == 1)
+    both = (job.says(name, getattr(layout, name)) for name in ("recompute_layers", "recompute_group"))
+    yield " and ".join(both) + " are not combined", f"use {job.says('recompute_group', 1)}"
+
+
+@_split_groups.rule(
+    "MLM082", ERROR, "training", megatron_lm("core/transformer/transformer_block.py:536 @ core_v0.16.1")
+)
+def groups_divide_chunks(job: Job, layout: LayoutLike) -> Judgement:
+    """The layers that are recomputed together divide those of every chunk.
+
+    Prevents: The first step fails on an index beyond the chunk's last layer.
+    Fix: set layout.recompute_group to a divisor of the layers of a chunk, or to 1"""
+    yield divides_chunks(split(job, layout), layout, layout.recompute_group)
+    sizes = sorted(set(chunk_sizes(job, cast(Layout, layout))))
+    message = f"{job.says('recompute_group', layout.recompute_group)} does not divide chunks of {listed(sizes)} layers"
+    yield message, f"use {job.says('recompute_group', *nearest(divisors(gcd(*sizes)), layout.recompute_group, 3))}"
+
+
+@_modules.rule("MLM083", ERROR, "init", megatron_lm(f"{_CONFIG}:1213-1238 (core_v0.16.1)"))
+def modules_are_in_the_model(job: Job, layout: LayoutLike) -> Judgement:
+    """What selective recomputation repeats is a module of the model's own.
+
+    Prevents: Megatron-LM stops at start for moe_act and mla_up_proj; the others are ignored, and memory stays the same.
+    Fix: leave the modules out of layout.recompute_modules that the model doesn't have"""
+    others = layout.recompute_modules & ~int(own_modules(job))
+    yield implies(layout.recompute == Recompute.SELECTIVE, others == 0)
+    absent = ", ".join(Modules(int(others)).labels)
+    message = f"recompute_modules names {absent}, which {job.model.name} does not have as a module of its own"
+    yield message, f"use {says_modules(job, own_modules(job) & int(layout.recompute_modules) or own_modules(job))}"
+
+
+@_fp8.rule("MLM084", ERROR, "init", megatron_lm(f"{_CONFIG}:1241-1252 (core_v0.16.1)"))
+def delayed_scaling_keeps_outputs(job: Job, layout: LayoutLike) -> Judgement:
+    """With fp8 and delayed scaling, moe_act and layernorm are not recomputed.
+
+    Prevents: Megatron-LM stops at start: delayed scaling does not support moe_act and layernorm recompute for fp8.
+    Fix: leave moe_act and layernorm out of layout.recompute_modules"""
+    refused = layout.recompute_modules & int(Modules.MOE_ACT | Modules.LAYERNORM)
+    yield implies(layout.recompute == Recompute.SELECTIVE, refused == 0)
+    names = " and ".join(Modules(int(refused)).labels)
+    rest = Modules(int(layout.recompute_modules) & ~int(refused)) or Modules.CORE_ATTN
+    message = f"recompute_modules names {names} with {job.says('precision', job.training.precision)}"
+    yield message, f"use {says_modules(job, rest)}"
+
+
+@_overlapping.rule("MLM085", ERROR, "init", megatron_lm(f"{_CONFIG}:1871-1879 (core_v0.16.1)"))
+def overlapped_experts_are_not_repeated(job: Job, layout: LayoutLike) -> Judgement:
+    """Experts' all-to-alls that run beside compute are not recomputed: neither whole layers nor the module moe.
+
+    Prevents: Megatron-LM stops at start: disable full recomputation when enabling overlap_moe_expert_parallel_comm.
+    Fix: set layout.recompute to none or selective without moe, or layout.expert_overlap to false"""
+    full = layout.recompute == Recompute.FULL
+    yield implies(layout.expert_overlap, np.logical_not(full | repeats(layout, Modules.MOE)))
+    what = job.says("recompute", Recompute.FULL) if full else "recompute_modules with moe"
+    yield (
+        f"{what} is not combined with {job.says('expert_overlap', True)}",
+        job.origin.vocabulary.without("expert_overlap"),
+    )

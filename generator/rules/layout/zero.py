@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from ...estimate.layout import LayoutLike
+from ...estimate.states import is_precision_aware
 from ...findings import ERROR, WARNING
 from ...job.records import Job
 from ..planned import Judgement, autotp_layouts, layouts, lm_layouts
-from ..sources import deepspeed, derived
+from ..sources import deepspeed, derived, megatron_lm
 
 #: The first DeepSpeed whose engine accepts AutoTP with ZeRO stage 3; 0.19.3 and earlier assert at most 2.
 FIRST_AUTOTP_WITH_STAGE_3 = (0, 19, 4)
@@ -70,3 +71,29 @@ def lamb_needs_whole_tensors(job: Job, layout: LayoutLike) -> Judgement:
         " trust ratio needs whole layers, which only stage 0 keeps"
     )
     yield message, f"use {job.says('zero_stage', 0)}, or training.{job.says('optimizer', 'adamw')}"
+
+
+_state_types = lm_layouts("zero_stage", applies=is_precision_aware)
+_fp8_parameters = lm_layouts("zero_stage", applies=lambda job: job.training.fp8_parameters)
+
+
+@_state_types.rule("OPT046", ERROR, "init", megatron_lm("core/optimizer/optimizer_config.py (main_params_dtype)"))
+def precision_aware_optimizer_is_distributed(job: Job, layout: LayoutLike) -> Judgement:
+    """Optimizer states other than fp32 need the distributed optimizer.
+
+    Prevents: Megatron-LM stops at start on an assertion: its precision-aware optimizer is a distributed one.
+    Fix: set layout.zero_stage to 1, or remove moment_dtype and master_dtype"""
+    yield layout.zero_stage >= 1
+    stage = job.says("zero_stage", layout.zero_stage)
+    yield f"{stage} with moment_dtype or master_dtype, which need stage 1", f"use {job.says('zero_stage', 1)}"
+
+
+@_fp8_parameters.rule("PREC032", ERROR, "init", megatron_lm("training/arguments.py (fp8_param_gather)"))
+def fp8_parameters_are_gathered(job: Job, layout: LayoutLike) -> Judgement:
+    """Weights in fp8 need the distributed optimizer, which gathers them.
+
+    Prevents: Megatron-LM stops at start on an assertion.
+    Fix: set layout.zero_stage to 1, or remove fp8_parameters"""
+    yield layout.zero_stage >= 1
+    stage = job.says("zero_stage", layout.zero_stage)
+    yield f"{stage} with {job.says('fp8_parameters', True)}, which needs stage 1", f"use {job.says('zero_stage', 1)}"

@@ -5,7 +5,15 @@ from __future__ import annotations
 from math import prod
 from typing import Final
 
-from ....documents.megatron_run import CONTEXT, PIPELINE, TENSOR, MegatronRun
+from ....documents.megatron_run import (
+    CHUNKS,
+    CONTEXT,
+    LAYERS_PER_CHUNK,
+    PIPELINE,
+    STAGE_LAYOUT,
+    TENSOR,
+    MegatronRun,
+)
 from ....findings import ERROR, Violations
 from ...sources import megatron_lm
 from .rule import CONFIG, at, excludes, lm_runs, needs, undivided
@@ -15,6 +23,7 @@ _SEQUENCE: Final = "--sequence-parallel"
 _POSITIONS: Final = "--position-embedding-type"
 _ROTARY: Final = "--use-rotary-position-embeddings"
 _MEGATRON_FSDP: Final = "--use-megatron-fsdp"
+_FORMAT: Final = "--ckpt-format"
 _GRAPHS: Final = ("--enable-cuda-graph", "--external-cuda-graph")
 
 
@@ -30,7 +39,7 @@ def overlapped_tensor_parallelism_is_sequential(run: MegatronRun) -> Violations:
         yield at(run, overlap, f"{overlap} with {TENSOR} 1, which switches {_SEQUENCE} off", f"remove {overlap}")
 
 
-@lm_runs.rule("MLM020", ERROR, "init", megatron_lm("training/arguments.py:1024-1029"))
+@lm_runs.rule("MLM020", ERROR, "init", megatron_lm("training/arguments.py:1024-1029, 1066-1074"))
 def overlapped_gathers_have_their_optimizer(run: MegatronRun) -> Violations:
     """--overlap-param-gather comes with the distributed optimizer and --overlap-grad-reduce.
 
@@ -42,6 +51,10 @@ def overlapped_gathers_have_their_optimizer(run: MegatronRun) -> Violations:
     yield from needs(run, gather, "--overlap-grad-reduce")
     yield from needs(run, later, _DISTRIBUTED)
     yield from needs(run, later, gather)
+    yield from needs(run, later, CHUNKS, LAYERS_PER_CHUNK, STAGE_LAYOUT)
+    if run.has(later) and run.choice(_FORMAT, "torch_dist") not in (None, "torch"):
+        message = f"{later} with {run.shown(_FORMAT, 'torch_dist')}, which is a distributed checkpoint"
+        yield at(run, later, message, f"use {_FORMAT} torch, or remove {later}")
 
 
 @lm_runs.rule("MLM023", ERROR, "init", megatron_lm("training/arguments.py:1095-1100"))

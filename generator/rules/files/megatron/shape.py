@@ -16,6 +16,7 @@ from ....documents.megatron_run import (
     STAGE_LAYOUT,
     MegatronRun,
 )
+from ....documents.stage_layout import faults
 from ....findings import ERROR, Severity, Violations
 from ...numbers import divisors, listed, nearest, neighbours
 from ...sources import megatron_deepspeed, megatron_lm
@@ -25,6 +26,7 @@ _POSITIONS: Final = "--max-position-embeddings"
 _GROUPS: Final = "--num-query-groups"
 _GROUPED: Final = "--group-query-attention"
 _KV_HEADS: Final = "--num-key-value-heads"
+_FURTHER: Final = "--mtp-num-layers"
 
 
 @lm_runs.rule("MLM007", ERROR, "init", megatron_lm("training/arguments.py:1332"))
@@ -144,7 +146,7 @@ def interleaving_has_stages(run: MegatronRun) -> Violations:
 
     Prevents: AssertionError: When interleaved schedule is used ...
     Fix: use more stages, or no interleaving"""
-    stages, name = run.pipeline, run.first_of(LAYERS_PER_CHUNK, CHUNKS)
+    stages, name = run.pipeline, run.first_of(LAYERS_PER_CHUNK, CHUNKS, STAGE_LAYOUT)
     if stages is None or run.chunks in (None, 1):
         return
     alone = run.has("--no-overlap-p2p-communication")
@@ -196,6 +198,33 @@ def stages_are_cut_one_way(run: MegatronRun) -> Violations:
     for end in (FIRST_STAGE, LAST_STAGE):
         yield from excludes(run, end, COUNTED_ENDS)
         yield from excludes(run, LAYERS_PER_CHUNK, [end], f": {CHUNKS} goes with uneven stages")
+
+
+@lm_runs.rule(
+    "MLM080",
+    ERROR,
+    "init",
+    megatron_lm("core/transformer/pipeline_parallel_layer_layout.py:87-160") + " (core_v0.16.1)",
+)
+def listed_chunks_make_the_model(run: MegatronRun) -> Violations:
+    """--pipeline-model-parallel-layout lists every layer of the model once, in chunks that the stages share.
+
+    Prevents: AssertionError: Number of decoder layers must match num_layers ...
+    Fix: list E, as many t as --num-layers, as many m as --mtp-num-layers, and L"""
+    chunks, stages, name = run.listed_chunks, run.pipeline, STAGE_LAYOUT
+    if chunks is None or stages is None:
+        return
+    if len(chunks) % stages:
+        near = listed(neighbours(stages, len(chunks)))
+        message = f"{name} has {len(chunks)} chunks, not a multiple of {PIPELINE} {stages}"
+        yield at(run, name, message, f"list {near} chunks, separated by |")
+    for fault in faults(chunks, stages):
+        yield at(run, name, f"{name} {fault}", "list E, every t, every m and L in this order")
+    for letter, option, count in (("t", LAYERS, run.layers), ("m", _FURTHER, run.setting(_FURTHER, 0))):
+        given = "".join(chunks).count(letter)
+        if count is not None and count != given:
+            message = f"{name} has {letter} {given} times, not {count} times as {run.shown(option, 0)} says"
+            yield at(run, name, message, f"list {letter} {count} times, or use {option} {given}")
 
 
 @mds_runs.rule("MDS010", ERROR, "init", megatron_deepspeed("megatron/arguments.py:173-176"))

@@ -1,0 +1,226 @@
+"""Whether real parsers take what is rendered from every knob: `python -m benchmarks.agreement_plans [-n N] [TREE ...]`.
+
+N seeded plans (500 by default) of random legal layouts, each of which turns one knob or more, the rarest first. TREE is
+a checkout of NVIDIA/Megatron-LM (core_v0.16.1 and main were looked at) or of deepspeedai/Megatron-DeepSpeed: its own
+parse_args, validate_args and TransformerConfig are asked, on a CPU, with the version of Transformer Engine made up.
+Every ds_config.json is read by the installed DeepSpeed. All plans are to be accepted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+import dsgen
+from benchmarks.agreement_megatron import refusal_of
+from dsgen.estimate.layout import DEFAULTS, FIELDS, Layout, Layouts, Modules, Offload, Recompute
+from dsgen.findings import InvalidJob, Severity
+from dsgen.frameworks import FRAMEWORKS
+from dsgen.job.records import Job
+from dsgen.rules.run import binding_rules
+from dsgen.search.feasible import make_plan
+from dsgen.search.plan import Plan
+from dsgen.validate.engine import parse, quiet
+
+SEED: Final = 20261122
+PLANS: Final = 500
+ROWS: Final = 60_000  #: layouts drawn for one job
+TRANSFORMER_ENGINE: Final = "2.12.0"
+#: Keys of `training` and what is drawn of each row; jobs that break a rule are dropped.
+TRAINING: Final[tuple[tuple[dict[str, Any], ...], ...]] = (
+    ({"precision": "bf16"}, {"precision": "fp16"}, {"precision": "fp8"}, {"precision": "fp8", "fp8_parameters": True}),
+    ({}, {}, {"gradient_dtype": "same"}),
+    ({}, {}, {"moment_dtype": "bf16"}, {"moment_dtype": "fp8", "master_dtype": "fp16"}),
+    ({}, {}, {"lora": {"rank": 16}}, {"quantized_weights": True, "quantized_gradients": True}),
+)
+_JOBS: Final = (
+    ("megatron-lm", ("llama-3.1-8b", "llama-3.1-405b", "gpt3-175b", "mixtral-8x7b", "deepseek-v3", "gpt-oss-20b")),
+    ("megatron-deepspeed", ("gpt3-175b", "llama-3.1-8b", "mixtral-8x7b")),
+    ("deepspeed", ("llama-3.1-8b", "qwen2.5-7b")),
+    ("huggingface", ("llama-3.1-8b", "qwen2.5-7b")),
+)
+
+
+def _domains() -> dict[str, tuple[Any, ...]]:
+    """Values that are drawn, half of them the default where the search turns a field only on occasion."""
+    sizes, some = (1, 1, 2, 4, 8), (1, 2, 4, 8)
+    return {
+        "tensor": sizes,
+        "pipeline": (1, 1, 2, 4, 6, 8, 16),
+        "context": sizes,
+        "virtual_pipeline": (1, 1, 2, 3, 4, 8),
+        "expert": (1, 2, 4, 8),
+        "expert_tensor": (1, 1, 2, 4),
+        "sequence_parallel": (False, True),
+        "zero_stage": (0, 1, 2, 3, 3),
+        "micro_batch": (1, 2, 4),
+        "recompute": tuple(Recompute),
+        "offload": (*Offload, *[Offload.NONE] * 3),
+        "recompute_layers": (0, 0, 1, 2, 4),
+        "recompute_group": (1, 1, 1, 2),
+        "recompute_modules": tuple(range(1, 128)),
+        "offload_fraction": (1.0, 0.5, 0.25),
+        "tensor_overlap": (False, True),
+        "expert_overlap": (False, True),
+        "zero_copies": sizes,
+        "zero_hpz": (1, 1, 8),
+        "context_heads": some,
+        "first_stage_layers": (0, 0, 0, *range(1, 20)),
+        "last_stage_layers": (0, 0, 0, *range(1, 20)),
+    }
+
+
+def _drawn(job: Job, draw: np.random.Generator) -> Layouts:
+    """Random layouts that satisfy both identities."""
+    columns: dict[str, Any] = {}
+    for name, values in _domains().items():
+        column = np.array([int(v) if isinstance(v, Recompute | Offload) else v for v in values])
+        columns[name] = draw.choice(column, ROWS)
+        if name in DEFAULTS and name not in ("context_heads", "expert_tensor"):
+            columns[name] = np.where(draw.random(ROWS) < 0.6, DEFAULTS[name], columns[name]).astype(column.dtype)
+    ranks = columns["tensor"] * columns["pipeline"] * columns["context"]
+    columns["data"] = np.maximum(job.gpus // ranks, 1)
+    batch = columns["data"] * columns["micro_batch"]
+    columns["gradient_accumulation"] = np.maximum(job.training.global_batch // batch, 1)
+    whole = (ranks * columns["data"] == job.gpus) & (
+        batch * columns["gradient_accumulation"] == job.training.global_batch
+    )
+    selective = columns["recompute"] == Recompute.SELECTIVE
+    columns["recompute_modules"] = np.where(selective, columns["recompute_modules"], Modules.CORE_ATTN)
+    for name in ("recompute_layers", "recompute_group"):
+        columns[name] = np.where(columns["recompute"] == Recompute.FULL, columns[name], DEFAULTS[name])
+    columns["offload_fraction"] = np.where(columns["offload"] == Offload.OPTIMIZER, columns["offload_fraction"], 1.0)
+    return Layouts(**{name: columns[name] for name in FIELDS}).take(whole)
+
+
+def legal_layouts(job: Job, draw: np.random.Generator) -> Layouts:
+    """Random layouts that break no rule, and turn a knob."""
+    found = _drawn(job, draw)
+    for rule in binding_rules(job):
+        if rule.severity is Severity.ERROR:
+            holds = np.asarray(rule.columns.holds(job, found), np.bool_)
+            found = found.take(np.broadcast_to(holds, len(found)))
+    turned = [getattr(found, name) != default for name, default in DEFAULTS.items()]
+    return found.take(np.any(turned, axis=0))
+
+
+def jobs(count: int, chance: random.Random, frameworks: tuple[str, ...]) -> Iterator[Job]:
+    """Random jobs that break no rule."""
+    choices = [(name, model) for name, models in _JOBS if name in frameworks for model in models]
+    for number in range(count):
+        framework, model = choices[number % len(choices)]
+        gpus = chance.choice((64, 96, 256, 768, 1024))
+        training = {"sequence_length": chance.choice((2048, 4096)), "global_batch": 1536}
+        for drawn in TRAINING:
+            training |= chance.choice(drawn)
+        spec = {"name": "job", "framework": framework, "model": model, "gpus": gpus, "training": training}
+        with contextlib.suppress(InvalidJob):
+            yield dsgen.load_job({**spec, "cluster": chance.choice(("nvidia/dgx-h100", "nvidia/dgx-a100-80gb"))})
+
+
+def plans(count: int, frameworks: tuple[str, ...]) -> Iterator[Plan]:
+    """Random plans; of each job, the layouts whose knobs are rarest so far."""
+    chance, draw, seen = random.Random(SEED), np.random.default_rng(SEED), Counter[str]()
+    made = 0
+    for job in jobs(100 * count, chance, frameworks):
+        found = legal_layouts(job, draw)
+        for _ in range(min(8, len(found), count - made)):
+            layout = min((found[row] for row in draw.integers(0, len(found), 12)), key=lambda x: _rarity(x, seen))
+            seen.update([*knobs_of(layout), *types_of(job)])
+            made += 1
+            yield make_plan(job, layout)
+        if made >= count:
+            break
+    print(f"  knobs turned: {dict(seen.most_common())}")
+
+
+def knobs_of(layout: Layout) -> list[str]:
+    """The fields that aren't as the search leaves them, and cut experts."""
+    knobs = [name for name, default in DEFAULTS.items() if getattr(layout, name) != default]
+    return [*knobs, *(["expert_tensor"] if layout.expert_tensor > 1 else [])]
+
+
+def types_of(job: Job) -> list[str]:
+    """The types and adapters that a job asks for."""
+    names = ("gradient_dtype", "moment_dtype", "fp8_parameters", "lora", "quantized_weights", "quantized_gradients")
+    return [name for name in names if getattr(job.training, name)]
+
+
+def _rarity(layout: Layout, seen: Counter[str]) -> int:
+    return min((seen[name] for name in knobs_of(layout)), default=sys.maxsize)
+
+
+def line_of(plan: Plan) -> tuple[str, Mapping[str, str]]:
+    """The arguments as one line, and the environment that comes with them."""
+    program = FRAMEWORKS[plan.job.framework.name].program(plan)
+    words = [word if isinstance(word, str) else word.name for word in program.arguments]
+    return " ".join(words), program.environment
+
+
+def _asked_megatron(tree: Path, count: int) -> bool:
+    is_lm = (tree / "megatron" / "training").exists()
+    refusal = refusal_of(tree, engine=TRANSFORMER_ENGINE)
+
+    def why(plan: Plan) -> str | None:
+        line, environment = line_of(plan)
+        return refusal(line, plan.layout.world, environment)
+
+    return _tried(str(tree), plans(count, ("megatron-lm" if is_lm else "megatron-deepspeed",)), why)
+
+
+def _asked_deepspeed(count: int) -> bool:
+    def why(plan: Plan) -> str | None:
+        (text,) = (file.text for file in dsgen.render(plan) if file.path == "ds_config.json")
+        has_mpu = plan.job.framework.passes_mpu or plan.layout.pipeline > 1
+        try:
+            with quiet():
+                parse(json.loads(text), plan.layout.world, dp=plan.layout.data if has_mpu else None)
+        except Exception as problem:  # whatever the parser raises is its answer
+            return str(problem) or type(problem).__name__
+        return None
+
+    return _tried("DeepSpeed", plans(count, ("megatron-deepspeed", "deepspeed", "huggingface")), why)
+
+
+def _tried(name: str, tried: Iterator[Plan], why: Callable[[Plan], str | None]) -> bool:
+    """Print how many are accepted, and each kind of refusal once; whether all are."""
+    verdicts, reported = Counter[str](), set[str]()
+    print(name)
+    for plan in tried:
+        problem = why(plan)
+        verdicts["accepted" if problem is None else "can't be told here" if problem == "?" else "refused"] += 1
+        if problem is not None and problem not in reported:
+            reported.add(problem)
+            print(f"  {problem}: {line_of(plan)[0]}\n")
+    print(f"  {dict(verdicts)}")
+    return set(verdicts) == {"accepted"}
+
+
+def main() -> None:
+    """Ask every tree in a process of its own, and the installed DeepSpeed where no tree is given."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-n", type=int, default=PLANS, help="plans for each parser")
+    parser.add_argument("trees", nargs="*", type=Path)
+    options = parser.parse_args()
+    if len(options.trees) == 1:
+        sys.exit(not _asked_megatron(options.trees[0], options.n))
+    agreed = [
+        subprocess.run([sys.executable, "-m", "benchmarks.agreement_plans", "-n", str(options.n), str(tree)]).returncode
+        for tree in options.trees
+    ]
+    sys.stdout.flush()
+    sys.exit(any(agreed) or not _asked_deepspeed(options.n))
+
+
+if __name__ == "__main__":
+    main()

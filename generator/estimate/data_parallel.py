@@ -1,0 +1,157 @@
+"""Communication between model replicas: gradients and parameters, and what of it compute hides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from ..job.records import Job
+from .activations import attention_widths
+from .adapters import base_share, trained
+from .buckets import MAX_LIVE_ELEMENTS, bucket_elements, prefetch_elements
+from .collectives import all_gather_s, all_reduce_s, group
+from .layout import LayoutLike, Offload, Recompute
+from .overlap import exposed_s, spread_s
+from .stages import StageParameters, expert_replicas
+from .states import sums_gradients_in_fp32, weight_bytes
+
+#: Bytes of a gradient summed in fp32.
+_SUMMED_GRADIENT_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """Seconds to reduce all gradients of a rank once, and to gather all its parameters once."""
+
+    reduce_s: Any  #: to the ranks that share what ZeRO shards
+    across_s: Any  #: between the copies of these
+    gather_s: Any
+    near_s: Any  #: the same within the ranks of ZeRO++'s second copy, where there is one
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
+
+
+def data_s(job: Job, layout: LayoutLike, held: StageParameters, forward_s: Any, backward_s: Any) -> Any:
+    """Exposed gradient and parameter communication of a step.
+
+    **Source**: ZeRO (1910.02054 sec 7): an all-reduce for stage 0, reduce-scatter and all-gather for stage 1 per step;
+    DeepSpeed reduces per micro-batch in stage 2 and gathers twice per micro-batch in stage 3. **Symbols**: `forward_s`
+    and `backward_s` are one micro-batch's compute on the stage, recomputation included in the latter.
+    """
+    whole = layout.data * layout.context
+    updated = trained(job, held)
+    traffic = _traffic(job, layout, whole, layout.tensor, held.shared, updated.shared)
+    if job.model.is_moe:
+        apart = layout.expert * layout.expert_tensor
+        traffic = traffic + _traffic(job, layout, expert_replicas(layout), apart, held.experts, updated.experts)
+    messages = np.ceil(updated.shared / layout.virtual_pipeline / _bucket(job, layout, whole))
+    once = _once_a_step_s(job, layout, traffic, messages, forward_s, backward_s)
+    each = _each_pass_s(job, layout, traffic, messages, forward_s, backward_s)
+    return np.where(whole > 1, np.where(layout.zero_stage >= 2, each, once), 0.0)
+
+
+def _once_a_step_s(
+    job: Job, layout: LayoutLike, traffic: Traffic, messages: Any, forward_s: Any, backward_s: Any
+) -> Any:
+    """Stages 0 and 1: gradients beside the last micro-batch's backward passes, parameters beside the first's forward.
+
+    **Source**: Megatron-LM `--overlap-grad-reduce`, `--overlap-param-gather`; DeepSpeed gathers after the update, and
+    its pipeline engine overlaps nothing (runtime/engine.py:2390 @ 0.19.6).
+    """
+    v, apart = layout.virtual_pipeline, layout.pipeline
+    reduced = traffic.reduce_s + traffic.across_s
+    reduce = spread_s(job, reduced, backward_s / v, v, apart, messages)
+    gather = spread_s(job, traffic.gather_s, forward_s / v, v, apart, messages)
+    if not job.framework.runs("DeepSpeed engine"):
+        return reduce + gather
+    return np.where(layout.pipeline > 1, reduced, reduce) + traffic.gather_s
+
+
+def _each_pass_s(job: Job, layout: LayoutLike, traffic: Traffic, messages: Any, forward_s: Any, backward_s: Any) -> Any:
+    """Stages 2 and 3: with every micro-batch, behind its compute but for the first or the last layer.
+
+    Where the optimizer is offloaded the host waits for every reduced gradient, so that nothing is hidden behind
+    backward passes. Stage 2 gathers the parameters once, after the update. Copies of what is sharded (MiCS) are summed
+    after the last micro-batch; ZeRO++'s second copy serves the gathers of backward passes.
+
+    **Source**: DeepSpeed 0.16.9 runtime/zero/partitioned_param_coordinator.py (fetch_sub_module prefetches what comes
+    next), stage3.py:1461 (partition_grads copies to the host and blocks); FSDP prefetches alike; 2205.00119 sec 3
+    (MiCS); 2306.10209 sec 3.2 (ZeRO++).
+    """
+    layers = job.model.layers / layout.pipeline
+    window = np.where(layout.offload == Offload.NONE, backward_s, 0.0)
+    again = np.where(layout.recompute == Recompute.FULL, _gathered_again(job), 0.0)
+    both = (1 + again) * traffic.near_s + traffic.reduce_s
+    three = exposed_s(job, traffic.gather_s, forward_s, traffic.gather_s / layers)
+    three = three + exposed_s(job, both, window, both / layers)
+    two = exposed_s(job, traffic.reduce_s, window, traffic.reduce_s / np.maximum(messages, 1))
+    m = layout.gradient_accumulation
+    return np.where(layout.zero_stage >= 3, m * three, m * two + traffic.gather_s) + traffic.across_s
+
+
+def _matrices(job: Job) -> tuple[int, ...]:
+    """Elements of a dense layer's matrices, in the order of use."""
+    model = job.model
+    queries, keys, values = attention_widths(model)
+    ups = 2 if model.gated_mlp else 1
+    hidden = model.hidden
+    return (hidden * (queries + 2 * keys), hidden * values, hidden * ups * model.ffn, hidden * model.ffn)
+
+
+def _gathered_again(job: Job) -> float:
+    """Share of a layer that is released between its recomputed forward pass and its backward pass.
+
+    **Source**: DeepSpeed 0.16.9 runtime/zero/partitioned_param_coordinator.py:525-555: a parameter is kept where it is
+    used again within `stage3_max_reuse_distance` (1e9) elements; between lie the matrices after it, in both passes.
+    """
+    sizes = _matrices(job)
+    released = [size for i, size in enumerate(sizes) if 2 * sum(sizes[i + 1 :]) >= MAX_LIVE_ELEMENTS]
+    return sum(released) / sum(sizes)
+
+
+def _traffic(job: Job, layout: LayoutLike, replicas: Any, stride: Any, count: Any, updated: Any) -> Traffic:
+    """Of `count` parameters of the rank that `replicas` ranks, `stride` apart, hold; `updated` have gradients.
+
+    Of a frozen base, stage 3 gathers all, and the other stages what they updated.
+
+    **Source**: Megatron-LM `--num-distributed-optimizer-instances`, core/distributed/param_and_grad_buffer.py:
+    scattered inside an instance, the shards all-reduced across instances.
+    """
+    copies = np.where(layout.zero_stage > 0, np.minimum(layout.zero_copies, replicas), 1)
+    ring = group(job, replicas / copies, stride)
+    across = group(job, copies, stride * ring.size)
+    element = weight_bytes(job)
+    narrow = job.framework.runs("DeepSpeed engine") or not sums_gradients_in_fp32(job)
+    size = (element if narrow else _SUMMED_GRADIENT_BYTES) * updated
+    gathered = element * np.where(layout.zero_stage >= 3, base_share(job) * count, updated)
+    calls = _messages(job, layout, replicas, np.where(layout.zero_stage >= 3, count, updated))
+    scattered = all_gather_s(job, ring, size, calls)
+    near = group(job, np.where(layout.zero_hpz > 1, np.minimum(layout.zero_hpz, ring.size), ring.size), stride)
+    sharded = layout.zero_stage > 0
+    return Traffic(
+        reduce_s=np.where(sharded, scattered, all_reduce_s(job, ring, size)),
+        across_s=np.where(copies > 1, all_reduce_s(job, across, size / ring.size), 0.0),
+        gather_s=np.where(sharded, all_gather_s(job, ring, gathered, calls), 0.0),
+        near_s=np.where(sharded, all_gather_s(job, near, gathered, calls), 0.0),
+    )
+
+
+def _messages(job: Job, layout: LayoutLike, replicas: Any, count: Any) -> Any:
+    """Collectives for `count` parameters: full buckets, or under stage 3 what is fetched at once, matrices at most."""
+    layers = job.model.layers / layout.pipeline
+    fetched = np.ceil(count / layers / prefetch_elements(job, layout))
+    by_layer = layers * np.clip(fetched, 1, len(_matrices(job)))
+    return np.where(layout.zero_stage >= 3, by_layer, np.ceil(count / _bucket(job, layout, replicas)))
+
+
+def _bucket(job: Job, layout: LayoutLike, replicas: Any) -> Any:
+    """Elements of one message of stages 1 and 2.
+
+    **Source**: Megatron-LM core/distributed/distributed_data_parallel.py: max(40e6, 1e6 × ranks).
+    """
+    if job.framework.runs("DeepSpeed engine"):
+        return bucket_elements(job, layout)
+    return np.maximum(40e6, 1e6 * replicas)

@@ -1,0 +1,175 @@
+"""Communication that Megatron-LM runs beside compute: of tensor ranks by user buffers, of experts by micro-batches."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...estimate.layout import LayoutLike, Modules, Recompute
+from ...findings import ERROR
+from ...job.records import Job
+from ...rule import Arguments
+from ..columns import divides, implies
+from ..planned import Judgement, layouts, lm_layouts
+from ..sources import derived, megatron_lm, transformer_engine
+from .tensor import tensor_domain
+
+_CONFIG = "core/transformer/transformer_config.py"
+_OLDER = frozenset({"volta", "turing"})  #: for which Transformer Engine has no kernels
+_HALF = ("bf16", "fp16", "fp8")  #: fp8 computes on top of bf16
+
+
+def _has_engine(job: Job) -> bool:
+    """Whether Transformer Engine runs on the accelerators, with its user buffers."""
+    return job.cluster.accelerator.vendor == "nvidia" and job.cluster.accelerator.generation not in _OLDER
+
+
+_elsewhere = {
+    name: layouts(name, applies=lambda job: not job.framework.runs("Megatron-LM"))
+    for name in ("tensor_overlap", "expert_overlap")
+}
+_buffers = lm_layouts("tensor_overlap", "tensor", "cluster")
+_devices = lm_layouts("tensor_overlap", "cluster", applies=lambda job: not _has_engine(job))
+_precise = lm_layouts("expert_overlap", "precision", applies=lambda job: job.training.precision not in _HALF)
+
+
+def _off(job: Job, field: str) -> str:
+    return job.origin.vocabulary.without(field)
+
+
+def _elsewhere_only(job: Job, field: str) -> tuple[str, str]:
+    message = f"{job.says(field, True)} is not available with {job.says('framework', job.framework)}"
+    return message, f"{_off(job, field)}, or {job.says('framework', 'megatron-lm')}"
+
+
+@_elsewhere["tensor_overlap"].rule("MLM120", ERROR, "silent", derived("only Megatron-LM has --tp-comm-overlap"))
+def tensor_overlap_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
+    """Tensor-parallel communication overlaps with products in Megatron-LM only.
+
+    Prevents: No error: the communication would wait as before, and steps would take longer than planned.
+    Fix: set layout.tensor_overlap to false, or use framework: megatron-lm"""
+    yield np.logical_not(layout.tensor_overlap)
+    yield _elsewhere_only(job, "tensor_overlap")
+
+
+@_elsewhere["expert_overlap"].rule(
+    "MLM121", ERROR, "silent", derived("only Megatron-LM has --overlap-moe-expert-parallel-comm")
+)
+def expert_overlap_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
+    """Experts' all-to-alls overlap with another micro-batch's compute in Megatron-LM only.
+
+    Prevents: No error: the all-to-alls would wait as before, and steps would take longer than planned.
+    Fix: set layout.expert_overlap to false, or use framework: megatron-lm"""
+    yield np.logical_not(layout.expert_overlap)
+    yield _elsewhere_only(job, "expert_overlap")
+
+
+@lm_layouts("tensor_overlap", "sequence_parallel", "tensor").rule(
+    "MLM011", ERROR, "init", megatron_lm("training/arguments.py:1441")
+)
+def tensor_overlap_needs_sequence_parallel(job: Job, layout: LayoutLike) -> Judgement:
+    """Tensor-parallel overlap needs sequence parallelism, which needs a tensor parallel size above 1.
+
+    Prevents: Megatron-LM stops at start on an assertion; with a tensor size of 1 it switches sequence parallelism off.
+    Fix: set layout.sequence_parallel to true, or tensor_overlap to false"""
+    yield implies(layout.tensor_overlap, layout.sequence_parallel & (layout.tensor > 1))
+    given = f"{job.says('sequence_parallel', bool(layout.sequence_parallel))} and {job.says('tensor', layout.tensor)}"
+    yield f"{job.says('tensor_overlap', True)} with {given} is refused", _off(job, "tensor_overlap")
+
+
+@_buffers.rule("MLM122", ERROR, "init", transformer_engine("module/base.py:293-310"), Arguments())
+def tensor_overlap_stays_in_node(job: Job, layout: LayoutLike) -> Judgement:
+    """Tensor-parallel overlap has all ranks of a tensor group in one node: its buffers are shared over NVLink.
+
+    Prevents: Transformer Engine fails when it maps the buffers of ranks on other nodes.
+    Fix: set layout.tensor to a divisor of the accelerators of a node, or tensor_overlap to false"""
+    domain = tensor_domain(job)
+    yield implies(layout.tensor_overlap, divides(layout.tensor, domain))
+    says = f"{job.says('tensor_overlap', True)} with {job.says('tensor', layout.tensor)}"
+    message = f"{says} crosses nodes: {domain} accelerators share the fast fabric"
+    yield message, _off(job, "tensor_overlap")
+
+
+@_devices.rule("MLM123", ERROR, "init", transformer_engine("module/base.py:152, initialize_ub"), Arguments())
+def tensor_overlap_has_its_hardware(job: Job, layout: LayoutLike) -> Judgement:
+    """Tensor-parallel overlap runs on NVIDIA's GPUs since Ampere, where Transformer Engine has user buffers.
+
+    Prevents: Transformer Engine, or its user buffers, can't be loaded.
+    Fix: set layout.tensor_overlap to false"""
+    yield np.logical_not(layout.tensor_overlap)
+    message = f"{job.says('tensor_overlap', True)} is not available on {job.cluster.accelerator.name}"
+    yield message, _off(job, "tensor_overlap")
+
+
+@lm_layouts("expert_overlap", "expert").rule("MLM124", ERROR, "init", megatron_lm(f"{_CONFIG}:3012"), Arguments())
+def expert_overlap_needs_expert_parallelism(job: Job, layout: LayoutLike) -> Judgement:
+    """Expert overlap needs an expert parallel size above 1: otherwise there is no all-to-all.
+
+    Prevents: Megatron-LM stops at start: it is only supported with expert model parallelism.
+    Fix: set layout.expert to 2 or more, or expert_overlap to false"""
+    yield implies(layout.expert_overlap, layout.expert > 1)
+    message = f"{job.says('expert_overlap', True)} with {job.says('expert', layout.expert)} is refused"
+    yield message, _off(job, "expert_overlap")
+
+
+@lm_layouts("expert_overlap", "pipeline", "virtual_pipeline").rule(
+    "MLM125", ERROR, "init", megatron_lm(f"{_CONFIG}:3007"), Arguments()
+)
+def expert_overlap_needs_interleaving(job: Job, layout: LayoutLike) -> Judgement:
+    """Expert overlap in a pipeline needs interleaving.
+
+    Prevents: Megatron-LM stops at start: virtual_pipeline_model_parallel_size must be specified.
+    Fix: set layout.virtual_pipeline to 2 or more, pipeline to 1, or expert_overlap to false"""
+    yield implies(layout.expert_overlap, (layout.pipeline == 1) | (layout.virtual_pipeline > 1))
+    sizes = f"{job.says('pipeline', layout.pipeline)} and {job.says('virtual_pipeline', layout.virtual_pipeline)}"
+    message = f"{job.says('expert_overlap', True)} with {sizes} is refused"
+    yield message, f"use {job.says('virtual_pipeline', '2')} or more, or {_off(job, 'expert_overlap')}"
+
+
+@lm_layouts("expert_overlap", "recompute").rule("MLM126", ERROR, "init", megatron_lm(f"{_CONFIG}:3021"), Arguments())
+def expert_overlap_keeps_layers(job: Job, layout: LayoutLike) -> Judgement:
+    """Expert overlap does not recompute whole layers, whose parts it schedules one by one.
+
+    Prevents: Megatron-LM stops at start: disable full recomputation.
+    Fix: set layout.recompute to selective or none, or expert_overlap to false"""
+    yield implies(layout.expert_overlap, layout.recompute != Recompute.FULL)
+    full = job.says("recompute", Recompute.FULL)
+    message = f"{job.says('expert_overlap', True)} with {full} is refused"
+    yield message, f"use {job.says('recompute', Recompute.NONE)}, or {_off(job, 'expert_overlap')}"
+
+
+@lm_layouts("expert_overlap", "recompute", "recompute_modules").rule(
+    "MLM135", ERROR, "init", megatron_lm(f"{_CONFIG}:3030 (core_v0.16.1 has no such check)"), Arguments()
+)
+def expert_overlap_keeps_moe_layers(job: Job, layout: LayoutLike) -> Judgement:
+    """Expert overlap does not recompute whole MoE layers: their all-to-alls would run twice, one of them alone.
+
+    Prevents: Megatron-LM stops at start: disable moe in recompute_modules.
+    Fix: leave moe out of layout.recompute_modules, or set expert_overlap to false"""
+    layers = (layout.recompute == Recompute.SELECTIVE) & (layout.recompute_modules & Modules.MOE > 0)
+    yield implies(layout.expert_overlap, np.logical_not(layers))
+    given = f"{job.says('expert_overlap', True)} with {job.says('recompute_modules', 'moe')}"
+    yield f"{given} is refused", _off(job, "expert_overlap")
+
+
+@_precise.rule("MLM127", ERROR, "init", megatron_lm(f"{_CONFIG}:3035"), Arguments())
+def expert_overlap_has_half_precision(job: Job, layout: LayoutLike) -> Judgement:
+    """Expert overlap runs in bf16 or fp16.
+
+    Prevents: Megatron-LM stops at start: it is only supported with bf16 or fp16 model.
+    Fix: set training.precision to bf16, or layout.expert_overlap to false"""
+    yield np.logical_not(layout.expert_overlap)
+    precision = job.says("precision", job.training.precision)
+    yield f"{job.says('expert_overlap', True)} with {precision} is refused", _off(job, "expert_overlap")
+
+
+@lm_layouts("expert_overlap", "tensor_overlap").rule(
+    "MLM128", ERROR, "init", transformer_engine("module/_common.py:266 (the default --tp-comm-bulk-wgrad)")
+)
+def overlaps_exclude_each_other(job: Job, layout: LayoutLike) -> Judgement:
+    """Expert overlap, with its delayed weight gradients, and tensor-parallel overlap are not used together.
+
+    Prevents: Transformer Engine stops: ub_bulk_wgrad is not supported when enabling delay_wgrad_compute.
+    Fix: set layout.tensor_overlap or layout.expert_overlap to false"""
+    yield np.logical_not(layout.expert_overlap & layout.tensor_overlap)
+    both = f"{job.says('expert_overlap', True)} with {job.says('tensor_overlap', True)}"
+    yield f"{both} is refused: weight gradients can't be both delayed and overlapped", _off(job, "tensor_overlap")
