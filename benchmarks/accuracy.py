@@ -19,7 +19,7 @@ from benchmarks.uncertainty import memory_kind
 from dsgen.estimate.uncertainty import memory_shares, time_shares
 from dsgen.job.resolve import DEFAULT_HEADROOM
 
-SHIPPED, LEFT_OUT = "shipped", "source left out"
+SHIPPED, LEFT_OUT = "shipped", "cluster left out"
 WORST = 2  #: rows shown of each source
 
 
@@ -28,7 +28,7 @@ def report(rows: Sequence[Run]) -> Iterator[str]:
     seconds = {SHIPPED: shipped_seconds}
     left_out = left_out_seconds()
     if left_out is None:
-        yield "No step times with the source left out: `python -m benchmarks.fit --write` makes them.\n"
+        yield "No step times with the cluster left out: `python -m benchmarks.fit --write` makes them.\n"
     else:
         seconds[LEFT_OUT] = left_out
     times = {name: time_pairs(rows, estimate) for name, estimate in seconds.items()}

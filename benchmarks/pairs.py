@@ -13,7 +13,7 @@ from benchmarks.measured import Run
 from dsgen.estimate.memory import memory
 from dsgen.estimate.step_time import step_time
 
-#: Seconds a step of every run, estimated with constants that were fitted without the run's source; `benchmarks.fit`
+#: Seconds a step of every run, estimated with constants that were fitted without the run's cluster; `benchmarks.fit`
 #: writes it.
 LEFT_OUT = Path(__file__).parent / "data" / "left_out.json"
 
@@ -45,7 +45,7 @@ def shipped_seconds(run: Run) -> float:
 
 
 def left_out_seconds() -> Seconds | None:
-    """Step times with constants that never saw the run's source; `None` before `benchmarks.fit` has written them."""
+    """Step times with constants that never saw the run's cluster; `None` before `benchmarks.fit` has written them."""
     if not LEFT_OUT.exists():
         return None
     by_run: dict[str, float] = json.loads(LEFT_OUT.read_text())

@@ -1,6 +1,6 @@
 """What a choice costs: of the measured layouts of one job, the one we would pick against the best.
 
-`python -m benchmarks.regret` prints every group, with the shipped constants and with those that never saw its source.
+`python -m benchmarks.regret` prints every group, with the shipped constants and with those that never saw its cluster.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def summary(found: list[Group]) -> str:
 def main() -> None:
     """Print the groups, both ways."""
     rows = list(runs())
-    for title, seconds in (("Shipped constants", shipped_seconds), ("Source left out", left_out_seconds())):
+    for title, seconds in (("Shipped constants", shipped_seconds), ("Cluster left out", left_out_seconds())):
         print(f"### Plan choice: {title.lower()}\n")
         if seconds is None:
             print("`python -m benchmarks.fit` has not written its estimates yet.\n")

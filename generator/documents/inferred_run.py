@@ -111,7 +111,7 @@ def _state_types(facts: Facts) -> dict[str, Any]:
     read: dict[str, Any] = {"fp8_parameters": facts.flag("fp8_parameters", "--fp8-param-gather")}
     if facts.flag("gradient_dtype", "--grad-reduce-in-bf16"):
         read["gradient_dtype"] = "same"
-    if run.has("--use-precision-aware-optimizer"):
+    if run.has("--use-precision-aware-optimizer") and run.lacks("--optimizer-cpu-offload"):
         moments = (run.value("--exp-avg-dtype", "fp32"), run.value("--exp-avg-sq-dtype", "fp32"))
         read |= {"moment_dtype": _widest(moments), "master_dtype": _widest((run.value("--main-params-dtype", "fp32"),))}
     return read

@@ -54,14 +54,14 @@ def _summed(job: Job) -> int:
 
 
 def sent_bytes(job: Job, layout: LayoutLike, bucket: Any) -> Any:
-    """Device bytes of the copy in which ZeRO 1 and 2 send a `bucket` of elements; ZeRO 1's pipeline fills another.
+    """Device bytes of the copy in which ZeRO 1 and 2 send a `bucket` of elements.
 
-    **Source**: runtime/zero/stage_1_and_2.py, `allreduce_and_copy_with_multiple_ranks`; reduce_gradients.
+    **Source**: runtime/zero/stage_1_and_2.py, `allreduce_and_copy_with_multiple_ranks`.
     """
     sharded = (layout.zero_stage == 1) | (layout.zero_stage == 2)
     ours = sharded & np.logical_not(has_flat_gradients(job, layout)) & job.framework.runs("DeepSpeed engine")
     copied = _summed(job) * (job.deepspeed_version >= _SENDS_COPIES)
-    return np.where(ours, (copied + np.where(layout.pipeline > 1, weight_bytes(job), 0)) * bucket, 0.0)
+    return np.where(ours, copied * bucket, 0.0)
 
 
 def step_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> Any:

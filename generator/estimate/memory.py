@@ -82,7 +82,7 @@ def stage_memory(job: Job, layout: LayoutLike, stage: Any) -> dict[str, Any]:
     buckets = bucket_bytes(job, layout, trained.shared + trained.experts)
     reduction, step, net = _end_bytes(job, layout, trained, states["gradients_bytes"])
     sent = boundary.sent_bytes(job, layout, bucket_elements(job, layout))
-    reduction = reduction + sent + embedding * (layout.zero_stage == 2)
+    reduction = reduction + sent + embedding * ((layout.zero_stage == 2) & (sent > 0))
     buffers = buckets + sent * (layout.zero_stage == 2) + _gathered_bytes(job, layout, count, rows)
     # These never meet: logits end the forward pass, a layer's workspace and then, with a micro-batch less in flight,
     # the first parameter's gradient follow in the backward pass; reduction and update have no activations.
@@ -94,7 +94,7 @@ def stage_memory(job: Job, layout: LayoutLike, stage: Any) -> dict[str, Any]:
         **states,
         "activations_bytes": stored + backward,
         "output_bytes": output,
-        "buffers_bytes": buffers + reduction,
+        "buffers_bytes": np.maximum(buffers, buckets + reduction),
         "allocated_bytes": np.maximum(whole + peak, _loaded_bytes(job, count)),
         "held_bytes": whole + buffers + np.maximum(reduction, stored + backward + output + embedding + step),
         "stage": stage + 0 * flying,

@@ -37,7 +37,10 @@ class StageParameters:
 
 
 def stage_layers(job: Job, layout: LayoutLike, stage: Any) -> StageLayers:
-    """Layers of `stage` (0-based); a model with experts has its dense layers first."""
+    """Layers of `stage` (0-based, or several along the first axis); a model with experts has its dense layers first."""
+    if np.ndim(stage) == 2:
+        each = [stage_layers(job, layout, one) for one in stage]
+        return StageLayers(**{name: np.stack([getattr(one, name) for one in each]) for name in StageLayers.__slots__})
     if np.ndim(stage) == 0 or len(stage) < _MANY_ROWS:
         return _stage_layers(job, layout, stage)
     cells, stages, row = _different(layout, stage)

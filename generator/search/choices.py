@@ -9,44 +9,51 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ..estimate.layout import Layouts, Modules, Offload, Recompute
+from ..estimate.layout import Layouts, Offload, Recompute
 from ..estimate.stages import stage_layers
 from ..job.records import Job
+from ..rules.layout.pipeline import chunk_values
+from ..rules.layout.recompute import module_choices
 from ..rules.numbers import divisors
 
 Settings = Iterator[Mapping[str, Any]]
 #: Shares of a chunk's layers that are repeated, and of the optimizer's states that are moved.
 _QUARTERS = (0.25, 0.5, 0.75)
-_MODULES = (Modules.LAYERNORM, Modules.MOE_ACT, Modules.MLA_UP_PROJ, Modules.MLP, Modules.SHARED_EXPERTS, Modules.MOE)
+
+
+def _chunk_counts(job: Job, rows: Layouts) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The useful chunk counts of each number of stages, as rows filled up with 1, and which of them each layout has."""
+    stages, number = np.unique(rows.pipeline, return_inverse=True)
+    values = [chunk_values(job, int(count)) if count <= job.model.layers else [1] for count in stages]
+    most = max((len(counts) for counts in values), default=1)
+    return np.array([[*counts, *[1] * (most - len(counts))] for counts in values]), number
+
+
+def chunk_choices(job: Job, rows: Layouts) -> Settings:
+    """Model chunks of every useful size."""
+    counts, number = _chunk_counts(job, rows)
+    for column in range(1, counts.shape[1] if len(counts) else 1):
+        yield {"virtual_pipeline": counts[number, column]}
+
+
+def most_chunks(job: Job, rows: Layouts) -> NDArray[np.int64]:
+    """As many model chunks as each layout can have."""
+    counts, number = _chunk_counts(job, rows)
+    most: NDArray[np.int64] = counts.max(axis=1)[number] if len(counts) else np.ones(0, np.int64)
+    return most
 
 
 def recompute_choices(job: Job, rows: Layouts) -> Settings:
-    """Parts of every layer, from the least that is repeated; then every part of some layers."""
-    if not job.framework.runs("Megatron-LM"):
-        return
-    for modules in _module_sets(job):
+    """Parts of every layer, from the least that is repeated; then every part of some layers of a chunk."""
+    for modules in module_choices(job):
         yield {"recompute": Recompute.SELECTIVE, "recompute_modules": modules}
-    held = stage_layers(job, rows, np.minimum(1, rows.pipeline - 1)).layers / rows.virtual_pipeline
-    for share in _QUARTERS:
-        count = np.ceil(share * held).astype(np.int64)
-        yield {"recompute": Recompute.FULL, "recompute_layers": np.where(count < held, count, 0)}
-
-
-def _module_sets(job: Job) -> list[Modules]:
-    """Sets of modules that the model's layers have, each with all that cost less to repeat."""
-    model = job.model
-    has = {
-        Modules.MOE_ACT: model.is_moe,
-        Modules.MLA_UP_PROJ: model.is_mla,
-        Modules.MLP: not model.is_moe or model.dense_layers > 0,
-        Modules.SHARED_EXPERTS: model.is_moe and model.shared_ffn > 0,
-        Modules.MOE: model.is_moe,
-    }
-    cheap = [m for m in (Modules.LAYERNORM, Modules.MOE_ACT, Modules.MLA_UP_PROJ) if has.get(m, True)]
-    sets = [Modules(sum(cheap[: n + 1])) for n in range(len(cheap))]
-    dear = Modules.MOE if model.is_moe else Modules.MLP
-    return [*dict.fromkeys([*cheap, *sets]), dear, dear | Modules.LAYERNORM]
+    if job.framework.runs("Megatron-LM"):
+        held = stage_layers(job, rows, np.minimum(1, rows.pipeline - 1)).layers / rows.virtual_pipeline
+        for share in _QUARTERS:
+            count = np.ceil(share * held).astype(np.int64)
+            yield {"recompute": Recompute.FULL, "recompute_layers": np.where(count < held, count, 0)}
 
 
 def offload_choices(job: Job, rows: Layouts) -> Settings:

@@ -22,7 +22,6 @@ from ..job.records import Job
 from ..rule import Rule
 from ..rules.layout.context_heads import exchanges_heads_only
 from ..rules.layout.pins import pinned_values
-from ..rules.layout.pipeline import chunk_values
 from ..rules.numbers import divisors
 from ..rules.run import binding_rules
 from .world import FACTORS, Column, World
@@ -37,11 +36,6 @@ class Variable(NamedTuple):
     name: str
     depends: str | None  #: the factor that decides which values are possible
     values: Callable[[Job, int], Sequence[int] | Column]  #: from the job and that factor
-
-
-def _chunk_counts(job: Job, pipeline: int) -> Sequence[int]:
-    interleaves = job.framework.runs("Megatron-LM") and 1 < pipeline <= job.model.layers
-    return chunk_values(job, pipeline) if interleaves else (1,)
 
 
 def _expert_cuts(job: Job, tensor: int) -> Sequence[int]:
@@ -78,9 +72,14 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("context_heads", "context", lambda job, context: (context if exchanges_heads_only(job) else 1,)),
     Variable("offload", None, lambda job, _: tuple(o.value for o in Offload)),
     Variable("recompute", None, lambda job, _: tuple(r.value for r in Recompute)),
-    Variable("virtual_pipeline", "pipeline", _chunk_counts),
     Variable("micro_batch", "data", _micro_batches),
 )
+#: What no row varies: the details that the search turns later.
+_CONSTANT: Mapping[str, Any] = {
+    name: value
+    for name, value in (*DEFAULTS.items(), ("virtual_pipeline", 1))
+    if name not in {variable.name for variable in VARIABLES}
+}
 #: Everything that is chosen, in order.
 STAGES: tuple[str, ...] = (*FACTORS, *(variable.name for variable in VARIABLES))
 
@@ -144,7 +143,7 @@ class Enumeration:
     def __init__(self, job: Job, *, without: Collection[str] = ()) -> None:
         pins, sizes = pinned_values(job.pins), np.array(divisors(job.gpus), np.int64)
         self.job = job
-        self._constant = {name: np.asarray(pins.get(name, value)) for name, value in DEFAULTS.items()}
+        self._constant = {name: np.asarray(pins.get(name, value)) for name, value in _CONSTANT.items()}
         self._domains = {variable.name: _Domain.of(job, variable, sizes, pins) for variable in VARIABLES}
         self._world = World.of(sizes, {name: self._weights(name, sizes, pins.get(name)) for name in FACTORS})
         self._rules = _by_stage(rule for rule in binding_rules(job) if rule.id not in without)
@@ -246,7 +245,7 @@ def joined(blocks: Iterable[Layouts]) -> Layouts:
 
 def _by_stage(rules: Iterable[Rule]) -> dict[str, list[Rule]]:
     """The rules that remove layouts, by the variable with which all that they read is known."""
-    order = dict.fromkeys(DEFAULTS, 0) | {name: place for place, name in enumerate(STAGES)}
+    order = dict.fromkeys(_CONSTANT, 0) | {name: place for place, name in enumerate(STAGES)}
     order["gradient_accumulation"] = len(STAGES) - 1
     stages: dict[str, list[Rule]] = {}
     for rule in rules:

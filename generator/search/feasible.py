@@ -66,9 +66,9 @@ class Feasible(Estimates):
     fitting: int  #: of these, those that fit; some that only trade time for memory that is there aren't estimated
     nearest: Layout | None  #: the legal layout that comes closest to fitting; `None` when no layout is legal
 
-    def extended(self, more: Estimates) -> Feasible:
+    def extended(self, *more: Estimates) -> Feasible:
         """These layouts and `more`."""
-        return replace(self, **_joined([self, more])) if len(more.layouts) else self
+        return replace(self, **_joined([self, *more]))
 
 
 def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
@@ -86,7 +86,7 @@ def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
             ledger = memory(job, promising)
             fits = _fit(job, promising, ledger, removed)
             fitted += int(fits.sum())
-            fits &= ~_dominated(promising, fits, ledger)
+            fits &= ~_dominated(job, promising, fits, ledger)
             if fits.any():
                 kept.append(estimates(job, promising.take(fits), ledger.required_bytes[fits]))
     return Feasible(
@@ -99,12 +99,14 @@ def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
     )
 
 
-def _dominated(rows: Layouts, fits: NDArray[np.bool_], ledger: Memory) -> NDArray[np.bool_]:
+def _dominated(job: Job, rows: Layouts, fits: NDArray[np.bool_], ledger: Memory) -> NDArray[np.bool_]:
     """Which rows only give time for memory that there is: they fit as they are without recomputation and offload.
 
     The smallest of all stays, for who looks for the least memory.
     """
     traded = (rows.recompute != Recompute.NONE) | (rows.offload != Offload.NONE)
+    # Model chunks take more memory: a stage that is to be interleaved may have to give time for it.
+    traded &= (rows.pipeline == 1) | (job.pins.virtual_pipeline is not None) | (not job.framework.runs("Megatron-LM"))
     others = [getattr(rows, name) for name in STAGES if name not in ("recompute", "offload")]
     _, group = np.unique(np.stack(others, axis=1) @ _HASH[: len(others)], return_inverse=True)
     free = np.zeros(len(rows), np.bool_)
@@ -152,9 +154,14 @@ def estimates(job: Job, rows: Layouts, required_bytes: Floats | None = None) -> 
     return Estimates(
         layouts=rows,
         total_s=total,
-        savable={cause: busy * getattr(ledger, cause) for cause in SAVABLE},
+        savable={cause: busy * getattr(ledger, cause) for cause in SAVABLE} | {"bubble_s": ledger.bubble_s + 0.0},
         required_bytes=np.broadcast_to(required, len(rows)),
     )
+
+
+def joined_estimates(parts: Iterable[Estimates]) -> Estimates:
+    """The rows of all parts."""
+    return Estimates(**_joined([*parts]))
 
 
 def _joined(parts: Sequence[Estimates]) -> dict[str, Any]:
@@ -163,7 +170,9 @@ def _joined(parts: Sequence[Estimates]) -> dict[str, Any]:
     return {
         "layouts": joined(part.layouts for part in parts),
         "total_s": np.concatenate([none, *(part.total_s for part in parts)]),
-        "savable": {cause: np.concatenate([none, *(part.savable[cause] for part in parts)]) for cause in SAVABLE},
+        "savable": {
+            cause: np.concatenate([none, *(part.savable[cause] for part in parts)]) for cause in (*SAVABLE, "bubble_s")
+        },
         "required_bytes": np.concatenate([none, *(part.required_bytes for part in parts)]),
     }
 

@@ -19,7 +19,7 @@ from ..job.framework import Software
 from ..job.records import Job
 from ..rules.run import binding_rules
 from . import choices
-from .feasible import Estimates, Feasible, estimates, fitting
+from .feasible import Estimates, Feasible, estimates, fitting, joined_estimates
 from .rank import TIME_BAND, Floats, judged_time, likely_time
 
 Mask = NDArray[np.bool_]
@@ -27,6 +27,8 @@ Mask = NDArray[np.bool_]
 _LEAST_SHARE = 0.5
 #: What a detail has to save to be worth its place in a plan; less would be lost in any estimate.
 _LEAST_GAIN = 0.001
+#: Layouts that are refined to know what the others have to reach.
+_SEEDS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +81,9 @@ DETAILS: tuple[Detail, ...] = (
 )
 
 
+_CHUNKS = Detail(turns=("virtual_pipeline",), of="Megatron-LM", settings=choices.chunk_choices)
+
+
 def open_details(job: Job) -> list[Detail]:
     """The details that the job's framework has and its user left open."""
     mine = (d for d in DETAILS if job.framework.runs(d.of))
@@ -86,21 +91,32 @@ def open_details(job: Job) -> list[Detail]:
 
 
 def refined(job: Job, found: Feasible, *, bold: bool = False) -> Feasible:
-    """What was found, and those layouts that its details make of it which can come to the top."""
+    """What was found, and those layouts that its details make of it which can come to the top.
+
+    A few of the most promising are refined first: what they come to decides how far away the others may be.
+    """
     if not len(found.layouts):
         return found
     details = open_details(job)
+    seeds = np.argsort(_floor(job, found, details), kind="stable")[:_SEEDS]
+    first = found.extended(*_turned(job, found.take(seeds), details, _reach(job, found, bold)))
+    return found.extended(*_turned(job, found, details, _reach(job, first, bold)))
+
+
+def _turned(job: Job, found: Estimates, details: Sequence[Detail], reach: float) -> list[Estimates]:
+    """What the details make of layouts that is within reach."""
     hiding = [d for d in details if d.saves]
+    made = [found, *_interleaved(job, found, details, reach)]
     for detail in (d for d in details if not d.saves):
-        for made in _traded(job, found, detail, hiding, bold):
-            found = found.extended(made)
-    reach = _reach(job, found, bold)
-    tops = found.take(_floor(job, found, hiding) <= reach)
+        made += [*_traded(job, joined_estimates(made), detail, hiding, reach)]
+    tops = joined_estimates(rows.take(_floor(job, rows, hiding) <= reach) for rows in made)
     tops = tops.take(_within(job, tops.layouts, hiding, reach))
-    for detail in hiding:
+    for number, detail in enumerate(hiding):
         better, rows = _hidden(job, tops, detail)
-        found, tops = found.extended(better), tops.with_rows(rows, better)
-    return found
+        made.append(better)
+        tops = tops.with_rows(rows, better)
+        tops = tops.take(_floor(job, tops, hiding[number + 1 :]) <= reach)
+    return made[1:]
 
 
 def _reach(job: Job, found: Estimates, bold: bool) -> float:
@@ -122,16 +138,37 @@ def _within(job: Job, rows: Layouts, details: Sequence[Detail], reach: float) ->
     return mask
 
 
-def _traded(job: Job, found: Feasible, detail: Detail, hiding: Sequence[Detail], bold: bool) -> Iterator[Estimates]:
+def _interleaved(job: Job, found: Estimates, details: Sequence[Detail], reach: float) -> Iterator[Estimates]:
+    """Layouts whose stages are cut into model chunks: all numbers of them, for each leaves other memory to the rest."""
+    if job.pins.virtual_pipeline is not None or not job.framework.runs("Megatron-LM"):
+        return
+    hiding = [d for d in details if d.saves]
+    floor = _untraded(found, _floor(job, found, hiding)) * (1 - found.savable["bubble_s"] / found.total_s)
+    rows = found.take((found.layouts.pipeline > 1) & (floor <= reach))
+    fastest = {name: value for d in details for name, value in d.largest.items()}
+    fastest["virtual_pipeline"] = choices.most_chunks(job, rows.layouts)
+    rows = rows.take(_within(job, _set(rows.layouts, fastest), hiding, reach))
+    for setting in choices.chunk_choices(job, rows.layouts):
+        made, at = _made(job, rows, _CHUNKS, setting)
+        made = made.take(made.total_s < rows.total_s[at])
+        yield made.take(_untraded(made, _floor(job, made, hiding)) <= reach)
+
+
+def _untraded(found: Estimates, seconds: Floats) -> Floats:
+    """What layouts take at least where they repeat less."""
+    least: Floats = np.where(found.layouts.recompute == Recompute.NONE, 1.0, _LEAST_SHARE) * seconds
+    return least
+
+
+def _traded(job: Job, found: Estimates, detail: Detail, hiding: Sequence[Detail], reach: float) -> Iterator[Estimates]:
     """Layouts that do in part what others do wholly, where these fit, and are too large without it."""
     whole = np.all([getattr(found.layouts, name) == value for name, value in detail.replaces.items()], axis=0)
-    reach = _reach(job, found, bold)
     rows = found.take(whole & (_LEAST_SHARE * _floor(job, found, hiding) <= reach))
     rows = rows.take(_within(job, _set(rows.layouts, detail.largest), hiding, reach))
     rows = rows.take(~fitting(job, _set(rows.layouts, detail.largest)))
     for setting in detail.settings(job, rows.layouts) if len(rows.layouts) else ():
         made, at = _made(job, rows, detail, setting)
-        yield made.take(made.total_s < rows.total_s[at])
+        yield made.take((made.total_s < rows.total_s[at]) & (_floor(job, made, hiding) <= reach))
 
 
 def _hidden(job: Job, tops: Estimates, detail: Detail) -> tuple[Estimates, NDArray[np.int64]]:

@@ -88,6 +88,27 @@ def test_an_inferred_run_has_the_facts_that_its_arguments_state() -> None:
     assert run.job.says("tensor", 2) == "--tensor-model-parallel-size 2" and run.job.pins.tensor == 2
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("", (None, None, None, False)),
+        ("--grad-reduce-in-bf16", ("same", None, None, False)),
+        ("--use-precision-aware-optimizer", (None, "fp32", "fp32", False)),
+        (
+            "--use-precision-aware-optimizer --exp-avg-dtype fp8 --exp-avg-sq-dtype bf16 --main-params-dtype fp16",
+            (None, "bf16", "fp16", False),
+        ),
+        ("--fp8-format hybrid --fp8-param-gather", (None, None, None, True)),
+    ],
+)
+def test_state_types_are_read(options: str, expected: tuple[Any, ...]) -> None:
+    """A run's types of gradients, moments and master weights are its options', the wider one where moments differ."""
+    [run] = inferred_runs(submission_of(f"--bf16 --use-distributed-optimizer --global-batch-size 8 {options}", gpus=8))
+    training = run.job.training
+    found = (training.gradient_dtype, training.moment_dtype, training.master_dtype, training.fp8_parameters)
+    assert found == expected
+
+
 CUT = "--tensor-model-parallel-size 4 --sequence-parallel --context-parallel-size 4"
 
 

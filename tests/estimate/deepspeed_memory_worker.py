@@ -159,6 +159,9 @@ def piped(engine: Any, counted: Allocations, tokens: torch.Tensor) -> dict[str, 
 def main(runs_path: str, results_path: str) -> None:
     """Count one run after another; all have one number of ranks."""
     sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # type: ignore[attr-defined]
+    from deepspeed.runtime.zero import partitioned_param_coordinator
+
+    partitioned_param_coordinator.assert_ints_same_as_other_ranks = lambda _: None  # whom nobody answers for
     runs = json.loads(Path(runs_path).read_text())
     world = runs[0]["world"]
     rank = world // runs[0]["stages"] - 1  # the last replica of the first stage: it holds its share the longest

@@ -63,16 +63,16 @@ CASES = [(table, name) for table in TABLES for name in TABLES[table]["cases"]]
 
 @pytest.mark.parametrize(("table", "name"), CASES, ids=["/".join(case) for case in CASES])
 def test_a_row_is_met(table: str, name: str) -> None:
-    """A published run's step time comes out within 10 %, or within the bound that its miss is listed with."""
-    miss = TABLES[table]["misses"].get(name)
+    """A published run's step time comes out within 10 %, or within the bound that it or its table is listed with."""
+    miss = TABLES[table]["misses"].get(name, TABLES[table].get("whole"))
     assert abs(row(TABLES[table], name).error) <= (miss["bound"] if miss else TOLERANCE)
 
 
 @pytest.mark.parametrize("table", TABLES)
 def test_a_table_is_met(table: str) -> None:
-    """A table's rows, its misses among them, are off by 10 % or less on average."""
+    """A table's rows are off by 10 % or less on average, or by no more than the bound that the table is listed with."""
     errors = [abs(row(TABLES[table], name).error) for name in TABLES[table]["cases"]]
-    assert fmean(errors) <= TOLERANCE
+    assert fmean(errors) <= TABLES[table].get("whole", {"bound": TOLERANCE})["bound"]
 
 
 @pytest.mark.parametrize("table", TABLES)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 import dsgen
@@ -20,7 +22,6 @@ from tests.jobs import job
     [
         ("megatron-lm", "kernels", "eager"),
         ("megatron-deepspeed", "kernels", "eager"),
-        ("megatron-lm", "gradient_dtype", "same"),
         ("megatron-deepspeed", "cross_entropy", "fused"),
     ],
 )
@@ -64,10 +65,52 @@ def test_fp16_sums_in_fp16() -> None:
 def test_gradient_type_is_estimated_and_rendered() -> None:
     """16-bit sums halve what ZeRO-1's replicated gradients take, and the JSON then asks for no other type."""
     wide, narrow = (job(framework="deepspeed", training__gradient_dtype=kind) for kind in ("fp32", "same"))
-    layout = Layout(data=16, zero_stage=1)
+    layout = Layout(data=16, zero_stage=1, gradient_accumulation=3)
     assert float(memory(narrow, layout).gradients_bytes) * 3 == float(memory(wide, layout).gradients_bytes)
     assert "data_types" in precision_block(wide, layout)
     assert "data_types" not in precision_block(narrow, layout)
+
+
+def test_state_types_are_rendered() -> None:
+    """Megatron-LM is told every type that isn't fp32, and of no precision-aware optimizer where all are."""
+    types = {"gradient_dtype": "same", "moment_dtype": "fp8", "master_dtype": "fp16"}
+    layout = Layout(data=16, zero_stage=1, gradient_accumulation=3)
+    whole = job(framework="megatron-lm", **{f"training__{key}": value for key, value in types.items()})
+    text = " ".join(program_for(make_plan(whole, layout)).arguments)
+    for option in (
+        "--grad-reduce-in-bf16",
+        "--use-precision-aware-optimizer",
+        "--main-grads-dtype bf16",
+        "--main-params-dtype fp16",
+        "--exp-avg-dtype fp8",
+        "--exp-avg-sq-dtype fp8",
+    ):
+        assert option in text
+    plain = " ".join(program_for(make_plan(job(framework="megatron-lm"), layout)).arguments)
+    assert "precision-aware" not in plain and "dtype" not in plain.replace("--moe-router-dtype", "")
+
+
+def test_fp8_parameters_are_rendered() -> None:
+    """Weights in fp8 are gathered in fp8."""
+    whole = job(
+        framework="megatron-lm",
+        cluster="nvidia/dgx-h100",
+        training__precision="fp8",
+        training__fp8_parameters=True,
+    )
+    layout = Layout(data=16, zero_stage=1, gradient_accumulation=3)
+    assert "--fp8-param-gather" in program_for(make_plan(whole, layout)).arguments
+
+
+def test_eight_bit_adam_is_the_trainers() -> None:
+    """The Trainer makes 8-bit Adam itself: the JSON has no optimizer, and lets ZeRO wrap one that it doesn't know."""
+    whole = job(framework="huggingface", training__optimizer="adamw-8bit", training__lora={"rank": 16})
+    layout = Layout(data=16, zero_stage=2, gradient_accumulation=3)
+    program = program_for(make_plan(whole, layout))
+    assert "adamw_bnb_8bit" in program.arguments
+    (config,) = (json.loads(file.text) for file in program.files)
+    assert "optimizer" not in config and config["zero_allow_untested_optimizer"] is True
+    assert any("LoraConfig(r=16, lora_alpha=32" in note for note in program.notes)
 
 
 def test_fused_kernels_keep_less() -> None:

@@ -163,6 +163,13 @@ STATES = {
     "MLM028": case(
         job(), {"offload": TO_HOST, "zero_stage": 1}, {"offload": TO_HOST, "zero_stage": 0}, "zero_stage: 0"
     ),
+    "OPT046": case(job(training={"moment_dtype": "bf16"}), {"zero_stage": 1}, {"zero_stage": 0}, "zero_stage: 0"),
+    "PREC032": case(
+        job(training={"precision": "fp8", "fp8_parameters": True}),
+        {"zero_stage": 1},
+        {"zero_stage": 0},
+        "zero_stage: 0",
+    ),
     "MLM043": case(job(), {"offload": TO_HOST}, {"offload": ALL_TO_HOST}, "optimizer+parameters"),
     "ACT006": case(job("huggingface"), {"recompute": NONE}, {"recompute": SELECTIVE}, "huggingface"),
     "ACT010": case(job(MDS), {"recompute_group": 4}, {"recompute_layers": 4}, "recompute_layers: 4", MDS),

@@ -36,13 +36,6 @@ def hosts(*names: str) -> dict[str, Any]:
 
 #: Rule id: a job that passes, one that breaks the rule, where, what the message and the hint say.
 CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
-    "OPT044": (
-        job("huggingface", training={"optimizer": "adamw-8bit"}),
-        job("deepspeed", training={"optimizer": "adamw-8bit"}),
-        "/training/optimizer",
-        ("adamw-8bit", "deepspeed"),
-        "optimizer: adamw, or framework: huggingface",
-    ),
     "LORA001": (
         adapted(),
         job("deepspeed", model=LLAMA, training={"lora": LORA}),
@@ -205,6 +198,34 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         "/training/optimizer",
         ("lamb", MDS),
         "optimizer: adamw",
+    ),
+    "OPT042": (
+        job("megatron-lm", training={"moment_dtype": "bf16"}),
+        job(MDS, training={"moment_dtype": "bf16"}),
+        "/training/moment_dtype",
+        ("moment_dtype: bf16", MDS),
+        "framework: megatron-lm",
+    ),
+    "OPT043": (
+        job("megatron-lm", training={"master_dtype": "fp16"}),
+        job("megatron-lm", training={"master_dtype": "fp16", "optimizer": "sgd"}),
+        "/training/master_dtype",
+        ("master_dtype: fp16", "optimizer: sgd"),
+        "optimizer: adamw",
+    ),
+    "PREC031": (
+        job("megatron-lm", training={"precision": "fp8", "fp8_parameters": True}),
+        job("megatron-lm", training={"fp8_parameters": True}),
+        "/training/fp8_parameters",
+        ("fp8_parameters: true", "precision: bf16"),
+        "precision: fp8",
+    ),
+    "OPT044": (
+        job("huggingface", training={"optimizer": "adamw-8bit"}),
+        job("deepspeed", training={"optimizer": "adamw-8bit"}),
+        "/training/optimizer",
+        ("adamw-8bit", "deepspeed"),
+        "framework: huggingface",
     ),
     "ZERO087": (
         job("deepspeed", training={"quantized_weights": True, "precision": "fp16"}),

@@ -65,7 +65,7 @@ def fp8_parameters_need_fp8(job: Job) -> Violations:
 
 @jobs.rule("OPT044", ERROR, "init", derived("bitsandbytes' AdamW is the Trainer's --optim adamw_bnb_8bit"))
 def framework_has_8bit_adam(job: Job) -> Violations:
-    """The 8-bit AdamW needs the Hugging Face Trainer.
+    """Adam in 8 bits needs the Hugging Face Trainer.
 
     Prevents: DeepSpeed stops at start: it has no optimizer of that name.
     Fix: set training.optimizer to adamw, or use framework: huggingface"""

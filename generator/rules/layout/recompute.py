@@ -79,11 +79,10 @@ _SETS = (
 )
 
 
-def recompute_choices(job: Job) -> list[dict[str, int]]:
-    """Settings between no and full recomputation that are worth a try: modules, then layers of a chunk.
+def module_choices(job: Job) -> list[Modules]:
+    """Sets of modules that are worth a try between no and full recomputation.
 
-    A number of layers that a chunk doesn't have is full recomputation. Without experts' and chunks' own rules: what is
-    given here may still break one with other fields of a layout.
+    What is given here may still break a rule with other fields of a layout.
     """
     if not job.framework.runs("Megatron-LM"):
         return []
@@ -91,13 +90,7 @@ def recompute_choices(job: Job) -> list[dict[str, int]]:
     if job.training.precision == "fp8":
         own &= ~_LIGHT
     attention = Modules.CORE_ATTN if job.training.attention == "unfused" else Modules(0)
-    sets = dict.fromkeys(modules & own for modules in _SETS if modules & own)
-    counts = [count for count in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64) if count < job.model.layers]
-    selective, full = int(Recompute.SELECTIVE), int(Recompute.FULL)
-    return [
-        *({"recompute": selective, "recompute_modules": int(modules | attention)} for modules in sets),
-        *({"recompute": full, "recompute_layers": count} for count in counts),
-    ]
+    return [modules | attention for modules in dict.fromkeys(each & own for each in _SETS if each & own)]
 
 
 def says_modules(job: Job, modules: Modules) -> str:

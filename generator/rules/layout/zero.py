@@ -84,8 +84,10 @@ def precision_aware_optimizer_is_distributed(job: Job, layout: LayoutLike) -> Ju
     Prevents: Megatron-LM stops at start on an assertion: its precision-aware optimizer is a distributed one.
     Fix: set layout.zero_stage to 1, or remove moment_dtype and master_dtype"""
     yield layout.zero_stage >= 1
-    stage = job.says("zero_stage", layout.zero_stage)
-    yield f"{stage} with moment_dtype or master_dtype, which need stage 1", f"use {job.says('zero_stage', 1)}"
+    training, stage = job.training, job.says("zero_stage", layout.zero_stage)
+    key = "moment_dtype" if training.moment_dtype else "master_dtype"
+    message = f"{stage} with {job.says(key, getattr(training, key))}, which needs stage 1"
+    yield message, f"use {job.says('zero_stage', 1)}"
 
 
 @_fp8_parameters.rule("PREC032", ERROR, "init", megatron_lm("training/arguments.py (fp8_param_gather)"))
