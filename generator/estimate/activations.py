@@ -8,6 +8,7 @@ import numpy as np
 
 from ..catalog.records import Model
 from ..job.records import Job
+from .adapters import unsaved_elements
 from .layout import LayoutLike, Modules, Recompute
 from .recompute import keeps_scores, repeated_layers, repeats
 from .stages import StageLayers
@@ -57,7 +58,7 @@ def layer_bytes_per_token(job: Job, layout: LayoutLike, *, moe: bool) -> Any:
     sharded = element * attention_elements(job) + copied
     # Tokens come to a routed expert whole: gathered where its own ranks cut it.
     gathered = moe * model.experts_per_token * 2 * element * model.hidden * (layout.expert_tensor - 1)
-    sharded = sharded + mlp_bytes_per_token(job, moe=moe) + gathered
+    sharded = sharded + mlp_bytes_per_token(job, moe=moe) + gathered - element * unsaved_elements(job, moe=moe)
     scores = scores_bytes_per_token(job, layout) * (keeps_scores(layout) & (layout.recompute != Recompute.FULL))
     return replicated / sequence_cut(layout) + sharded / layout.tensor + scores
 
@@ -186,8 +187,10 @@ def boundary_bytes(job: Job, layout: LayoutLike, stage: Any, flying: Any) -> Any
     frees the output's data at once (pipeline_parallel/schedules.py, deallocate_output_tensor).
     """
     mask = np.where((stage == 0) & (job.model.dropout > 0), 1, 0)
+    # LoRA: the embedding's output, which is made to require gradients, and the model's last hidden states (counted).
+    ends = 0 if job.training.lora is None else 3 * weight_bytes(job)
     buffers = 0 * stage
     if job.framework.runs("DeepSpeed engine"):
         copies = (stage > 0) * 1 + (stage < layout.pipeline - 1)
         buffers = np.where(layout.pipeline > 1, copies * weight_bytes(job), 0)
-    return flying * local_tokens(job, layout) * (mask + buffers) * job.model.hidden / sequence_cut(layout)
+    return flying * local_tokens(job, layout) * (mask + ends + buffers) * job.model.hidden / sequence_cut(layout)

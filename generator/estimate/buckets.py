@@ -16,6 +16,7 @@ import numpy as np
 from ..catalog.records import Model
 from ..job.records import Job
 from . import model_size
+from .adapters import adapter_parameters
 from .layout import LayoutLike
 
 BUCKET_ELEMENTS = 200_000_000  #: 0.4 GB in 16 bit: large enough for bandwidth, less than half of DeepSpeed's default
@@ -45,7 +46,8 @@ def bucket_elements(job: Job, layout: LayoutLike) -> Any:
     """Elements of the gradient-reduce bucket, and of the all-gather bucket of stages 1 and 2. Even."""
     if job.training.bucket_elements is not None:
         return _even(job.training.bucket_elements) + 0 * layout.tensor
-    return np.maximum(2, np.minimum(BUCKET_ELEMENTS, _even(rank_elements(job, layout))))
+    trained = rank_elements(job, layout) if job.training.lora is None else adapter_parameters(job) // layout.tensor
+    return np.maximum(2, np.minimum(BUCKET_ELEMENTS, _even(trained)))
 
 
 def prefetch_elements(job: Job, layout: LayoutLike) -> Any:
@@ -54,7 +56,8 @@ def prefetch_elements(job: Job, layout: LayoutLike) -> Any:
     A configuration that leaves buckets alone leaves this at its default, a tenth of theirs.
     """
     ahead = layer_elements(job.model) * 9 // 10 // layout.tensor
-    most = bucket_elements(job, layout) // (1 if job.training.bucket_elements is None else 10)
+    bucket = bucket_elements(job, layout) if job.training.lora is None else BUCKET_ELEMENTS
+    most = bucket // (1 if job.training.bucket_elements is None else 10)
     return np.maximum(2, np.minimum(_even(most), _even(ahead)))
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..job.records import Job
 from .activations import attention_widths, local_tokens, sequence_cut
+from .adapter_time import adapter_kernels, adapter_products
 from .attention_span import mean_keys
 from .experts import busiest
 from .layout import LayoutLike
@@ -62,6 +63,10 @@ def layer_time(job: Job, layout: LayoutLike, *, moe: bool) -> LayerTime:
     products = _attention_products(job, layout, tokens) + latents + mlp
     whole = products + core + _streams(job, layout, tokens, moe=moe)
     launches = _launches(job, layout, moe=moe) * rates(job).launch_s
+    if job.training.lora is not None:
+        added, traffic = adapter_products(job, tokens, moe=moe)
+        whole = whole + added + Passes(*(stream_s(job, size) for size in traffic))
+        launches = launches + adapter_kernels(job, moe=moe) * rates(job).launch_s
     return LayerTime(
         forward_s=np.maximum(whole.forward_s, launches),
         backward_s=np.maximum(whole.backward_s, 2 * launches),

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..job.records import Job
 from .activations import attention_widths
+from .adapters import base_share, trained
 from .buckets import MAX_LIVE_ELEMENTS, bucket_elements, prefetch_elements
 from .collectives import all_gather_s, all_reduce_s, group
 from .layout import LayoutLike, Offload, Recompute
@@ -41,11 +42,12 @@ def data_s(job: Job, layout: LayoutLike, held: StageParameters, forward_s: Any, 
     and `backward_s` are one micro-batch's compute on the stage, recomputation included in the latter.
     """
     whole = layout.data * layout.context
-    traffic = _traffic(job, layout, whole, layout.tensor, held.shared)
+    updated = trained(job, held)
+    traffic = _traffic(job, layout, whole, layout.tensor, held.shared, updated.shared)
     if job.model.is_moe:
         apart = layout.expert * layout.expert_tensor
-        traffic = traffic + _traffic(job, layout, expert_replicas(layout), apart, held.experts)
-    messages = np.ceil(held.shared / layout.virtual_pipeline / _bucket(job, layout, whole))
+        traffic = traffic + _traffic(job, layout, expert_replicas(layout), apart, held.experts, updated.experts)
+    messages = np.ceil(updated.shared / layout.virtual_pipeline / _bucket(job, layout, whole))
     once = _once_a_step_s(job, layout, traffic, messages, forward_s, backward_s)
     each = _each_pass_s(job, layout, traffic, messages, forward_s, backward_s)
     return np.where(whole > 1, np.where(layout.zero_stage >= 2, each, once), 0.0)
@@ -110,8 +112,10 @@ def _gathered_again(job: Job) -> float:
     return sum(released) / sum(sizes)
 
 
-def _traffic(job: Job, layout: LayoutLike, replicas: Any, stride: Any, count: Any) -> Traffic:
-    """Of `count` parameters of the rank that `replicas` ranks, `stride` apart, hold.
+def _traffic(job: Job, layout: LayoutLike, replicas: Any, stride: Any, count: Any, updated: Any) -> Traffic:
+    """Of `count` parameters of the rank that `replicas` ranks, `stride` apart, hold; `updated` have gradients.
+
+    Of a frozen base, stage 3 gathers all, and the other stages what they updated.
 
     **Source**: Megatron-LM `--num-distributed-optimizer-instances`, core/distributed/param_and_grad_buffer.py:
     scattered inside an instance, the shards all-reduced across instances.
@@ -121,16 +125,17 @@ def _traffic(job: Job, layout: LayoutLike, replicas: Any, stride: Any, count: An
     across = group(job, copies, stride * ring.size)
     element = weight_bytes(job)
     narrow = job.framework.runs("DeepSpeed engine") or not sums_gradients_in_fp32(job)
-    size = (element if narrow else _SUMMED_GRADIENT_BYTES) * count
-    calls = _messages(job, layout, replicas, count)
+    size = (element if narrow else _SUMMED_GRADIENT_BYTES) * updated
+    gathered = element * np.where(layout.zero_stage >= 3, base_share(job) * count, updated)
+    calls = _messages(job, layout, replicas, np.where(layout.zero_stage >= 3, count, updated))
     scattered = all_gather_s(job, ring, size, calls)
     near = group(job, np.where(layout.zero_hpz > 1, np.minimum(layout.zero_hpz, ring.size), ring.size), stride)
     sharded = layout.zero_stage > 0
     return Traffic(
         reduce_s=np.where(sharded, scattered, all_reduce_s(job, ring, size)),
         across_s=np.where(copies > 1, all_reduce_s(job, across, size / ring.size), 0.0),
-        gather_s=np.where(sharded, all_gather_s(job, ring, element * count, calls), 0.0),
-        near_s=np.where(sharded, all_gather_s(job, near, element * count, calls), 0.0),
+        gather_s=np.where(sharded, all_gather_s(job, ring, gathered, calls), 0.0),
+        near_s=np.where(sharded, all_gather_s(job, near, gathered, calls), 0.0),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from ..job.records import Job
 from . import model_size
 from .activations import attention_widths
+from .adapters import adapter_parameters
 from .attention_span import mean_keys
 from .layout import LayoutLike, Modules
 from .recompute import full_share, repeated_parameters, repeats
@@ -33,13 +34,15 @@ def layer_flops(job: Job) -> float:
 def model_flops_per_step(job: Job) -> float:
     """FLOPs of one step that the model needs: causal attention counted as half, no recomputation.
 
-    **Source**: 6 FLOPs per token and active matrix parameter, 4 where it is frozen; attention 6 L s a dh per token when
-    causal, twice that when not (Megatron-LM training.py, num_floating_point_operations).
+    **Source**: 6 FLOPs per token and active matrix parameter; attention 6 L s a dh per token when causal, twice that
+    when not (Megatron-LM training.py, num_floating_point_operations). A frozen parameter has 4, for no product makes
+    its gradient, and an adapter's 6.
     """
     tokens = job.training.tokens_per_step
     matrices = active_matrix_parameters(job)
-    products = 6.0 if job.training.lora is None else 4.0
-    return products * tokens * matrices + 3.0 * tokens * attention_flops_per_token(job)
+    if job.training.lora is not None:
+        return tokens * (4.0 * matrices + 6.0 * adapter_parameters(job) + 3.0 * attention_flops_per_token(job))
+    return 6.0 * tokens * matrices + 3.0 * tokens * attention_flops_per_token(job)
 
 
 def attention_flops_per_token(job: Job) -> float:
@@ -54,6 +57,6 @@ def hardware_flops_per_step(job: Job, layout: LayoutLike) -> Any:
     model, tokens = job.model, job.training.tokens_per_step
     matrices = active_matrix_parameters(job) - model.vocab * model.hidden
     core = tokens * attention_flops_per_token(job)
-    again = full_share(job, layout) * (2.0 * tokens * matrices + core)
+    again = full_share(job, layout) * (2.0 * tokens * (matrices + adapter_parameters(job)) + core)
     parts = repeats(layout, Modules.CORE_ATTN) * core + 2.0 * tokens * repeated_parameters(job, layout)
     return model_flops_per_step(job) + again + parts

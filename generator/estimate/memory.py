@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..job.records import Job
-from . import activations, boundary, model_size, workspace
+from . import activations, adapters, boundary, model_size, workspace
 from .buckets import bucket_elements, layer_elements, max_live_elements, prefetch_elements
 from .layout import Layout, LayoutLike, Offload
 from .ledgers import Memory
@@ -23,7 +23,7 @@ from .stages import (
     stage_parameters,
     vocabulary_rows,
 )
-from .states import has_flat_gradients, host_bytes, state_bytes, sums_gradients_in_fp32, trained_share, weight_bytes
+from .states import has_flat_gradients, host_bytes, state_bytes, sums_gradients_in_fp32, weight_bytes
 
 _FP32 = 4
 _GATHERS_IN_PLACE = (0, 13)  #: DeepSpeed's first release with pull request 4705
@@ -71,15 +71,16 @@ def stage_memory(job: Job, layout: LayoutLike, stage: Any) -> dict[str, Any]:
     held = stage_layers(job, layout, stage)
     flying = flying + overlapped_layers(layout, held)
     count = stage_parameters(job, layout, stage)
-    states = _states(job, layout, count)
+    trained = adapters.trained(job, count)
+    states = _states(job, layout, count, trained)
     stored = activations.stored_bytes(job, layout, held, flying)
     stored = stored + activations.boundary_bytes(job, layout, stage, flying)
     backward = workspace.workspace_bytes(job, layout)
     rows = vocabulary_rows(job, layout)
     output = (stage == layout.pipeline - 1) * workspace.output_bytes(job, layout, rows)
     embedding = _first_gradient_bytes(job, layout, stage, rows)
-    buckets = bucket_bytes(job, layout, count.shared + count.experts)
-    reduction, step, net = _end_bytes(job, layout, count, states["gradients_bytes"])
+    buckets = bucket_bytes(job, layout, trained.shared + trained.experts)
+    reduction, step, net = _end_bytes(job, layout, trained, states["gradients_bytes"])
     sent = boundary.sent_bytes(job, layout, bucket_elements(job, layout))
     reduction = reduction + sent + embedding * ((layout.zero_stage == 2) & (sent > 0))
     buffers = buckets + sent * (layout.zero_stage == 2) + _gathered_bytes(job, layout, count, rows)
@@ -94,7 +95,7 @@ def stage_memory(job: Job, layout: LayoutLike, stage: Any) -> dict[str, Any]:
         "activations_bytes": stored + backward,
         "output_bytes": output,
         "buffers_bytes": np.maximum(buffers, buckets + reduction),
-        "allocated_bytes": whole + peak,
+        "allocated_bytes": np.maximum(whole + peak, _loaded_bytes(job, count)),
         "held_bytes": whole + buffers + np.maximum(reduction, stored + backward + output + embedding + step),
         "stage": stage + 0 * flying,
     }
@@ -106,19 +107,31 @@ def _sharers(layout: LayoutLike) -> tuple[Any, Any]:
     return group / layout.zero_copies, experts / np.minimum(layout.zero_copies, experts)
 
 
-def _states(job: Job, layout: LayoutLike, count: StageParameters) -> dict[str, Any]:
-    """Model states by kind."""
+def _states(job: Job, layout: LayoutLike, count: StageParameters, trained: StageParameters) -> dict[str, Any]:
+    """Model states by kind; a frozen base has neither gradients nor the optimizer's."""
     shared, experts = (state_bytes(job, layout, sharers) for sharers in _sharers(layout))
-    return {
-        f"{name}_bytes": count.shared * getattr(shared, name) + count.experts * getattr(experts, name)
+    states = {
+        f"{name}_bytes": trained.shared * getattr(shared, name) + trained.experts * getattr(experts, name)
         for name in ("parameters", "gradients", "optimizer")
     }
+    if job.training.lora is not None:
+        base = count.shared * shared.parameters + count.experts * experts.parameters
+        states["parameters_bytes"] = states["parameters_bytes"] + adapters.base_share(job) * base
+    return states
+
+
+def _loaded_bytes(job: Job, count: StageParameters) -> Any:
+    """Device bytes of a quantized model as it is loaded: whole on every rank, before ZeRO-3 shards it.
+
+    **Source**: transformers 5.23, modeling_utils.py, get_init_context: no zero.Init for a quantized model.
+    """
+    four = job.training.lora is not None and job.training.lora.base == "4bit"
+    return four * adapters.base_share(job) * weight_bytes(job) * (count.shared + count.experts)
 
 
 def _end_bytes(job: Job, layout: LayoutLike, count: StageParameters, gradients: Any) -> tuple[Any, Any, Any]:
     """What a step's end needs beside the states: copies to reduce, to update, and those less the gradients gone."""
-    trained = trained_share(job)
-    parts = tuple(zip(_sharers(layout), (trained * count.shared, trained * count.experts), strict=True))
+    parts = tuple(zip(_sharers(layout), (count.shared, count.experts), strict=True))
     reduction = sum(boundary.reduction_bytes(job, layout, d, held) for d, held in parts)
     step = sum(boundary.step_bytes(job, layout, d, held) for d, held in parts)
     share = sum(held / d for d, held in parts)
@@ -127,6 +140,8 @@ def _end_bytes(job: Job, layout: LayoutLike, count: StageParameters, gradients: 
 
 def _first_gradient_bytes(job: Job, layout: LayoutLike, stage: Any, rows: Any) -> Any:
     """The embedding's gradient, which comes last, before it is added; the largest one's where it is converted."""
+    if job.training.lora is not None:
+        return 0.0 * layout.data
     table = workspace.table_gradient_bytes(job, rows)
     widest = np.maximum(table * (stage == 0), workspace.weight_gradient_bytes(job, layout)) / weight_bytes(job)
     return np.maximum((stage == 0) * table, boundary.conversion_bytes(job, layout, widest))
@@ -161,7 +176,8 @@ def _gathered_bytes(job: Job, layout: LayoutLike, count: StageParameters, rows: 
     alone = (layout.data * layout.context == 1) & (layout.offload != Offload.OPTIMIZER_AND_PARAMETERS)
     table = workspace.table_gradient_bytes(job, rows)
     if job.framework.runs("DeepSpeed engine"):
-        live = element * np.minimum(max_live_elements(job, layout), count.shared + count.experts)
+        held = adapters.base_share(job) * (count.shared + count.experts)
+        live = element * np.minimum(max_live_elements(job, layout), held)
         widest = workspace.weight_gradient_bytes(job, layout)
         arriving = np.minimum(element * prefetch_elements(job, layout) + widest, live)
         gathered = np.maximum(live + arriving, np.maximum(table, widest))
@@ -195,4 +211,9 @@ def _host_bytes_per_node(job: Job, layout: LayoutLike) -> Any:
     shared, experts = _sharers(layout)
     share = count.shared / shared + count.experts / experts
     world = layout.data * layout.tensor * layout.pipeline * layout.context
-    return host_bytes(job, layout, share) * np.minimum(job.cluster.accelerators_per_node, world)
+    ranks = np.minimum(job.cluster.accelerators_per_node, world)
+    if job.training.lora is None:
+        return host_bytes(job, layout, share) * ranks
+    base = np.where(layout.offload == Offload.OPTIMIZER_AND_PARAMETERS, weight_bytes(job) * share, 0)
+    own = host_bytes(job, layout, adapters.trained(job, count).shared / shared)
+    return (own + base * rates(job).pinned_memory_factor) * ranks

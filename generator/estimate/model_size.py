@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Any
 
 from ..catalog.records import Model
-from ..job.records import Lora
 
 
 def parameter_count(model: Model) -> int:
@@ -95,38 +94,6 @@ def final_parameters(model: Model) -> int:
     pooler = _linear(model.hidden, model.hidden, bias=True) + _linear(model.hidden, 2, bias=True) if model.pooler else 0
     transform = _linear(model.hidden, model.hidden, bias=True) + _norm(model, model.hidden) if model.mlm_head else 0
     return _norm(model, model.final_norms * model.hidden) + bias + pooler + transform + _width_projection(model)
-
-
-def linear_parameters(model: Model) -> int:
-    """Weights of the layers' matrix products, routers aside."""
-    experts = model.experts * expert_parameters(model) + shared_expert_parameters(model)
-    mlps = dense_layers(model) * mlp_parameters(model) + moe_layers(model) * experts
-    return model.layers * attention_parameters(model) + mlps
-
-
-def adapter_parameters(model: Model, lora: Lora) -> int:
-    """Weights of the adapters: rank × (inputs + outputs) of every product that has one.
-
-    Routed experts have none: Transformers keeps them in one tensor, where PEFT's all-linear finds no linear layer.
-    """
-    widths = model.layers * _attention_widths(model)
-    if lora.modules == "all-linear":
-        products = 3 if model.gated_mlp else 2
-        widths += products * dense_layers(model) * (model.hidden + model.ffn)
-        widths += products * moe_layers(model) * (model.hidden + model.shared_ffn) * (model.shared_ffn > 0)
-    return lora.rank * widths
-
-
-def _attention_widths(model: Model) -> int:
-    """Inputs and outputs of one layer's attention products, summed."""
-    hidden = model.hidden
-    if not model.is_mla:
-        queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
-        return 4 * hidden + 2 * queries + 2 * keys
-    queries = model.heads * (model.qk_nope_head_dim + model.qk_rope_head_dim)
-    down = 2 * hidden + model.kv_lora_rank + model.qk_rope_head_dim + (2 * model.q_lora_rank or 0)
-    up = queries + model.kv_lora_rank + model.heads * (model.qk_nope_head_dim + model.v_head_dim)
-    return down + up + model.heads * model.v_head_dim + hidden
 
 
 def padded_vocab(vocab: int, tensor: Any, multiple: int | None) -> Any:

@@ -50,11 +50,12 @@ def peak_flops_per_s(job: Job, *, fp8: bool) -> float:
     return rates_by_precision.get(wanted) or rates_by_precision.get("fp16") or max(rates_by_precision.values())
 
 
-def linear(job: Job, m: Any, k: Any, n: Any, count: Any = 1, *, fp8: bool = True) -> Passes:
+def linear(job: Job, m: Any, k: Any, n: Any, count: Any = 1, *, fp8: bool = True, trained: bool = False) -> Passes:
     """Seconds of `count` products of m×k activations by k×n weights, one after the other, as grouped experts run.
 
     `fp8`: whether an fp8 job has this product in fp8. Each is a roofline of arithmetic and memory traffic plus a fixed
-    start; the weight gradient's product runs at a share of the forward rate and adds to an fp32 sum.
+    start; the weight gradient's product runs at a share of the forward rate and adds to an fp32 sum. With LoRA, only
+    adapters have it: `trained`.
 
     **Source**: constants.yaml; wave quantisation was tried on the same shapes and explained nothing.
     """
@@ -72,6 +73,6 @@ def linear(job: Job, m: Any, k: Any, n: Any, count: Any = 1, *, fp8: bool = True
     gradient_traffic = element * m * (k + n) + written * weights
     gradients = np.maximum(arithmetic / constants.weight_gradient_share, gradient_traffic / bandwidth)
     start = constants.product_start_s
-    if job.training.lora is not None:  # a frozen weight has no gradient; the adapters' thin products are not counted
+    if job.training.lora is not None and not trained:
         return Passes(count * (forward + start), count * (inputs + start))
     return Passes(count * (forward + start), count * (inputs + gradients + 2 * start))

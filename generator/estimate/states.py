@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from ..job.records import Job
-from . import model_size
 from .layout import LayoutLike, Offload
 from .rates import rates
 
@@ -78,7 +77,7 @@ def state_bytes(job: Job, layout: LayoutLike, d: Any) -> StateBytes:
     4 + 16/d in fp16, 8 + 8/d in fp32); of DeepSpeed's, see below.
     """
     if job.framework.runs("DeepSpeed engine"):
-        return _adapted(job, layout, _offloaded(job, layout, _deepspeed(job, layout, d)))
+        return _offloaded(job, layout, _deepspeed(job, layout, d))
     return _offloaded(job, layout, _megatron(job, layout.zero_stage, d))
 
 
@@ -167,38 +166,6 @@ def _offloaded(job: Job, layout: LayoutLike, held: StateBytes) -> StateBytes:
         parameters=np.where(parameters_out, 0, held.parameters),
         gradients=gradients,
         optimizer=held.optimizer * stays,
-    )
-
-
-#: Bytes of a 4-bit weight: half, and an 8-bit scale for 64 weights with an fp32 one for 256 of those.
-#: **Source**: 2305.14314 sec 3 (QLoRA: NormalFloat and double quantization).
-_NF4 = 0.5 + 1 / 64 + 4 / (64 * 256)
-
-
-def _adapted(job: Job, layout: LayoutLike, held: StateBytes) -> StateBytes:
-    """With adapters, only they have gradients and states, in bytes per parameter of the frozen model.
-
-    **Assumes** that embedding, head and norms stay in 16 bits where the layers' weights are quantized (Transformers,
-    bitsandbytes), and that adapters are computed in the weights' type.
-    """
-    lora = job.training.lora
-    if lora is None:
-        return held
-    trained = trained_share(job)
-    quantized = model_size.linear_parameters(job.model) / model_size.parameter_count(job.model)
-    saved = quantized * (1 - _NF4 / weight_bytes(job)) if lora.quantized_base else 0.0
-    return StateBytes(
-        parameters=held.parameters * (1 - saved + trained),
-        gradients=held.gradients * trained,
-        optimizer=held.optimizer * trained,
-    )
-
-
-def trained_share(job: Job) -> float:
-    """Parameters that are trained over those of the model: 1 without adapters."""
-    lora = job.training.lora
-    return (
-        1.0 if lora is None else model_size.adapter_parameters(job.model, lora) / model_size.parameter_count(job.model)
     )
 
 

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from ..job.records import Job
-from . import communication, compute, flops, model_size
+from . import adapters, communication, compute, flops, model_size
 from .data_parallel import data_s
 from .layout import Layout, LayoutLike, Offload, Recompute
 from .ledgers import StepTime, Throughput
 from .rates import rates
 from .repeated import repeated_layers, repeated_modules_s
 from .stages import StageParameters, expert_replicas, stage_layers, stage_parameters
-from .states import master_bytes, moment_bytes, sums_gradients_in_fp32, trained_share, weight_bytes
+from .states import master_bytes, moment_bytes, sums_gradients_in_fp32, weight_bytes
 
 #: The backward pass makes two products for the forward pass's one.
 _BACKWARD_SHARE = 2 / 3
@@ -37,9 +37,10 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
     pace = slowest * layer_total + last + balance
     bubble = np.where(layout.pipeline > 1, (whole * layer_total + head - pace) / v, 0.0)
     held = _fullest_parameters(job, layout)
+    trained = adapters.trained(job, held)
     work = slowest * parts["compute"] + last + balance
     back = slowest * backward + (last + balance) * _BACKWARD_SHARE
-    sums = _gradient_sum_s(job, layout, held)
+    sums = _gradient_sum_s(job, layout, trained)
     times = {
         "compute_s": m * (work + sums),
         "recompute_s": m * slowest * parts["recompute"],
@@ -49,8 +50,8 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
         "pipeline_s": _pipeline_s(job, layout, pace),
         "bubble_s": np.maximum(bubble, 0.0),
         "data_s": data_s(job, layout, held, work - back, back + slowest * parts["recompute"]),
-        "optimizer_s": _optimizer_s(job, layout, held) + rates(job).step_start_s,
-        "offload_s": _offload_s(job, layout, held, work),
+        "optimizer_s": _optimizer_s(job, layout, trained) + rates(job).step_start_s,
+        "offload_s": _offload_s(job, layout, held, trained, work),
     }
     return StepTime(**times, total_s=sum(times.values()))
 
@@ -132,7 +133,7 @@ def _own_parameters(layout: LayoutLike, held: StageParameters) -> Any:
 def _optimizer_s(job: Job, layout: LayoutLike, held: StageParameters) -> Any:
     """The update as memory traffic: gradient, master weight and moments read, all but the gradient written."""
     here = np.where(layout.offload == Offload.NONE, 1.0, 1.0 - layout.offload_fraction)
-    own = _own_parameters(layout, held) * here * trained_share(job)
+    own = _own_parameters(layout, held) * here
     per_parameter = 4 + 2 * (master_bytes(job) + moment_bytes(job)) + weight_bytes(job)
     return compute.stream_s(job, own * per_parameter)
 
@@ -149,9 +150,11 @@ def _gradient_sum_s(job: Job, layout: LayoutLike, held: StageParameters) -> Any:
     return np.where(layout.gradient_accumulation > 1, compute.stream_s(job, traffic), 0.0)
 
 
-def _offload_s(job: Job, layout: LayoutLike, held: StageParameters, micro_batch_s: Any) -> Any:
+def _offload_s(
+    job: Job, layout: LayoutLike, held: StageParameters, trained: StageParameters, micro_batch_s: Any
+) -> Any:
     """Copies over the host link and the CPU's optimizer step, and parameter fetches that compute doesn't hide."""
-    own, constants = _own_parameters(layout, held) * trained_share(job), rates(job)
+    own, constants = _own_parameters(layout, trained), rates(job)
     link = job.cluster.accelerator.pcie_bytes_per_s * constants.pcie_fraction
     copy = own * weight_bytes(job) / link
     world = layout.data * layout.tensor * layout.pipeline * layout.context
@@ -161,7 +164,8 @@ def _offload_s(job: Job, layout: LayoutLike, held: StageParameters, micro_batch_
     gradients = np.where(layout.zero_stage >= 2, m, 1) * copy
     moved = layout.offload_fraction * (gradients + copy + update)
     optimizer = np.where(layout.offload >= Offload.OPTIMIZER, moved, 0.0)
-    fetches = m * np.maximum(2 * copy - constants.fetch_overlap * micro_batch_s, constants.fetch_exposed_share * copy)
+    fetch = _own_parameters(layout, held) * weight_bytes(job) / link
+    fetches = m * np.maximum(2 * fetch - constants.fetch_overlap * micro_batch_s, constants.fetch_exposed_share * fetch)
     return optimizer + np.where(layout.offload == Offload.OPTIMIZER_AND_PARAMETERS, fetches, 0.0)
 
 

@@ -49,7 +49,7 @@ def workspace_bytes(job: Job, layout: LayoutLike) -> Any:
         repeated + np.where(repeats(layout, Modules.CORE_ATTN), scores, 0),
     )
     width = model.experts_per_token * model.moe_ffn + model.shared_ffn if moe else model.ffn
-    mlp = tokens * element * _mlp_gradients(job) * width / layout.tensor + weight_gradient_bytes(job, layout)
+    mlp = tokens * element * _mlp_gradients(job) * width / layout.tensor + _whole_weight_bytes(job, layout)
     attention = tokens * (_score_gradient_bytes(job) * pairs - mlp_bytes_per_token(job, moe=moe) / layout.tensor)
     through = element * model.hidden * np.where(layout.sequence_parallel, 1 / layout.tensor + 1, 1)
     return tokens * (recomputed + through) + np.maximum(mlp, attention)
@@ -57,7 +57,8 @@ def workspace_bytes(job: Job, layout: LayoutLike) -> Any:
 
 def _mlp_gradients(job: Job) -> int:
     """Gradients of MLP width alive at once: of gate and up, and in eager mode their product; else in and out."""
-    return 3 if job.model.gated_mlp and not job.fuses_kernels and not job.model.is_moe else 2
+    scaled = job.training.lora is not None  # the gradient that goes on to an adapter
+    return (3 if job.model.gated_mlp and not job.fuses_kernels and not job.model.is_moe else 2) + scaled
 
 
 def _score_gradient_bytes(job: Job) -> float:
@@ -65,6 +66,13 @@ def _score_gradient_bytes(job: Job) -> float:
     if job.training.attention == "flash":
         return 0.0
     return score_bytes(job) if score_bytes(job) >= _EAGER_SCORE_BYTES else 2.0 * weight_bytes(job)
+
+
+def _whole_weight_bytes(job: Job, layout: LayoutLike) -> Any:
+    """What a backward product holds for its weight: the gradient, none of a frozen one, but its 16 bits if it has 4."""
+    if job.training.lora is not None and job.training.lora.base == "unquantized":
+        return 0.0 * layout.tensor
+    return weight_gradient_bytes(job, layout)
 
 
 def weight_gradient_bytes(job: Job, layout: LayoutLike) -> Any:
@@ -79,17 +87,12 @@ def weight_gradient_bytes(job: Job, layout: LayoutLike) -> Any:
         widest = ups * model.moe_ffn * model.experts / (layout.expert * layout.expert_tensor)
     else:
         widest = ups * model.ffn / layout.tensor + 0 * layout.expert
-    return weight_bytes(job) * model.hidden * widest * (not freezes_weights(job))
-
-
-def freezes_weights(job: Job) -> bool:
-    """Whether no whole weight has a gradient, or comes to life in 16 bits: adapters alone are trained."""
-    return job.training.lora is not None and not job.training.lora.quantized_base
+    return weight_bytes(job) * model.hidden * widest
 
 
 def table_gradient_bytes(job: Job, rows: Any) -> Any:
     """The embedding's or head's gradient before it is added, `rows` being the vocabulary rows of one rank."""
-    return weight_bytes(job) * (job.model.embedding_width or job.model.hidden) * rows * (job.training.lora is None)
+    return weight_bytes(job) * (job.model.embedding_width or job.model.hidden) * rows
 
 
 def logit_bytes(job: Job) -> float:
@@ -114,6 +117,6 @@ def output_bytes(job: Job, layout: LayoutLike, rows: Any) -> Any:
     fused = job.fuses_kernels
     chunked = (job.training.cross_entropy or "") == "chunked" or (fused and not job.framework.fused)
     logits = local_tokens(job, layout) * (model.hidden if chunked else rows)
-    head = 2 * element * logits + table_gradient_bytes(job, rows)
+    head = 2 * element * logits + table_gradient_bytes(job, rows) * (job.training.lora is None)
     final = 2 * element * model.hidden / sequence_cut(layout)
     return np.maximum(logit_bytes(job) * logits, head) + local_tokens(job, layout) * final

@@ -22,6 +22,8 @@ MAX_LIVE_KEYS = ("stage3_max_live_parameters", "stage3_max_reuse_distance")
 _OPTIMIZER_TYPES = {"adamw": "AdamW", "adam": "Adam", "lamb": "Lamb", "sgd": "SGD"}
 _UNTESTED_WITH_ZERO = frozenset({"lamb", "sgd"})  #: not in runtime/zero/utils.py ZERO_SUPPORTED_OPTIMIZERS
 
+EIGHT_BIT = "adamw-8bit"
+
 Config = dict[str, Any]
 
 #: What DeepSpeed prints. The wall-clock breakdown synchronises the device and is for profiling only.
@@ -141,15 +143,18 @@ def _part_of_ranks(job: Job, layout: Layout) -> Config:
 
 
 def optimizer_block(job: Job, layout: Layout) -> Config:
-    """`optimizer` and what its type needs. With optimizer offload, DeepSpeed itself puts its CPU Adam in."""
+    """`optimizer` and what its type needs. With optimizer offload, DeepSpeed itself puts its CPU Adam in.
+
+    The 8-bit Adam is bitsandbytes', which the Trainer makes and DeepSpeed counts as untested with ZeRO.
+    """
     name = job.training.optimizer
+    if name == EIGHT_BIT:
+        return {"zero_allow_untested_optimizer": True} if layout.zero_stage > 0 else {}
     params: Config = {"lr": job.training.learning_rate, "weight_decay": job.training.weight_decay}
     if name != "sgd":
         params |= {"betas": [BETA1, beta2(job)], "eps": EPSILON}
     if name == "adam":
         params["adam_w_mode"] = False  # DeepSpeed's Adam is AdamW otherwise
-    if name == "adamw-8bit":  # the script's own: the Trainer's, by --optim
-        return {"zero_allow_untested_optimizer": True} if layout.zero_stage > 0 else {}
     block: Config = {"optimizer": {"type": _OPTIMIZER_TYPES[name], "params": params}}
     if name in _UNTESTED_WITH_ZERO and layout.zero_stage > 0:
         block["zero_allow_untested_optimizer"] = True

@@ -9,9 +9,10 @@ keep the file readable by DeepSpeed and by any validator.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
+from ..estimate.adapters import ALL_LINEAR, adapter_parameters, module_names
 from ..estimate.layout import Layout, Recompute
 from ..job.framework import Framework
 from ..job.records import Job
@@ -55,7 +56,8 @@ def _groups(job: Job, layout: Layout) -> tuple[ArgumentGroup, ...]:
         group(
             "optimizer: the same as in the JSON, or the Trainer refuses to start",
             {
-                "--optim": "adamw_bnb_8bit" if training.optimizer == "adamw-8bit" else None,
+                # Needs bitsandbytes. Source: transformers 5.23, training_args.py, OptimizerNames.
+                "--optim": "adamw_bnb_8bit" if training.optimizer == ds_config.EIGHT_BIT else None,
                 "--learning_rate": training.learning_rate,
                 "--weight_decay": training.weight_decay,
                 "--adam_beta1": BETA1,
@@ -99,16 +101,39 @@ def notes(job: Job, layout: Layout) -> tuple[str, ...]:
             f"train_batch_size is left out: DeepSpeed derives {layout.global_batch * layout.tensor}, while the Trainer "
             f"would insist on {layout.context} times that, since it counts every rank of a Ulysses group."
         )
-    if lora := job.training.lora:
-        alpha, base = lora.alpha or 2 * lora.rank, "in 4 bits (BitsAndBytesConfig: nf4, double quantization)"
-        target = '"all-linear"' if lora.modules == "all-linear" else "its attention's projections"
-        texts.append(
-            f"The script must wrap the model with PEFT: LoraConfig(r={lora.rank}, lora_alpha={alpha}, target_modules="
-            f"{target}); its own weights are frozen" + (f" and loaded {base}." if lora.quantized_base else ".")
-        )
+    texts += _adapter_notes(job, layout)
     if job.training.precision == "fp8":
         texts.append("fp8: DeepSpeed runs in bf16; the model's own layers (Transformer Engine) must compute in fp8.")
     return tuple(texts)
+
+
+def _adapter_notes(job: Job, layout: Layout) -> Iterator[str]:
+    """What the script has to do for adapters: TrainingArguments knows nothing of them.
+
+    **Source**: peft 0.21, tuners/lora/config.py, LoraConfig, and docs/source/accelerate/deepspeed.md; transformers
+    5.23, utils/quantization_config.py, BitsAndBytesConfig; bitsandbytes 0.50.
+    """
+    lora = job.training.lora
+    if lora is None:
+        return
+    all_linear = lora.modules == (ALL_LINEAR,)
+    targets = f'"{ALL_LINEAR}"' if all_linear else f"[{', '.join(f'{name!r}' for name in module_names(job))}]"
+    yield (
+        f"LoRA: the script must wrap the model by peft's get_peft_model with LoraConfig(r={lora.rank}, "
+        f"lora_alpha={lora.alpha}, target_modules={targets}, lora_dropout=0, bias='none', task_type='CAUSAL_LM'): "
+        f"{adapter_parameters(job):,} parameters are trained. Scripts of trl take --use_peft --lora_r {lora.rank} "
+        f"--lora_alpha {lora.alpha} --lora_dropout 0 --lora_target_modules "
+        f"{' '.join([ALL_LINEAR] if all_linear else module_names(job))}."
+    )
+    if layout.recompute == Recompute.FULL:
+        yield "With gradient checkpointing the script must call model.enable_input_require_grads() before training."
+    if lora.base == "4bit":
+        kind = "float16" if job.training.precision == "fp16" else "bfloat16"
+        yield (
+            "QLoRA: the script must load the model with BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type='nf4'"
+            f", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.{kind}, "
+            f"bnb_4bit_quant_storage=torch.{kind}); ZeRO-3 can shard no other storage type."
+        )
 
 
 def program(plan: Plan) -> Program:

@@ -32,12 +32,12 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lora:
-    """Low-rank adapters, which are trained in place of the model's own weights."""
+    """Low-rank adapters on a frozen base, by the names of peft's LoraConfig."""
 
     rank: int
-    modules: str = "all-linear"  #: all-linear | attention: which products have adapters
-    alpha: int | None = None  #: the adapters' product is scaled by alpha / rank
-    quantized_base: bool = False  #: frozen weights in 4 bits (QLoRA)
+    alpha: int
+    modules: tuple[str, ...]  #: names of linear layers; or one of all-linear, attention
+    base: str  #: unquantized | 4bit (QLoRA's NF4, quantized twice)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class Training:
     sequence_length: int
     global_batch: int  #: sequences per optimizer step
     precision: str  #: fp32 | fp16 | bf16 | fp8
-    optimizer: str  #: adamw | adam | lamb | sgd
+    optimizer: str  #: adamw | adamw-8bit | adam | lamb | sgd
     attention: str  #: flash | unfused
     duration_tokens: float | None  #: with the spec's global batch, where the spec says steps
     learning_rate: float

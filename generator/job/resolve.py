@@ -23,6 +23,7 @@ DEFAULT_SEQUENCE_LENGTH: Final = 4096
 #: refuses fewer of the runs that ran: `python -m benchmarks.headroom` prints the trade-off.
 DEFAULT_HEADROOM: Final = 0.05
 DEFAULT_FRAMEWORK: Final = "megatron-deepspeed"
+DEFAULT_RANK: Final = 16  #: of LoRA's adapters
 
 #: Keys of `training` that are the framework's to choose where they are left out.
 _AS_THE_FRAMEWORK: Final = ("kernels", "cross_entropy", "gradient_dtype", "moment_dtype", "master_dtype")
@@ -169,10 +170,20 @@ def _training(training: Data, model: Model, accelerator: Accelerator) -> Trainin
         weight_decay=float(training.get("weight_decay", 0.1)),
         gradient_clipping=float(training.get("gradient_clipping", 1.0)),
         fp8_parameters=training.get("fp8_parameters", False),
-        lora=Lora(**{key: _whole(value) for key, value in training["lora"].items()}) if "lora" in training else None,
+        lora=_lora(training["lora"]) if "lora" in training else None,
         **{key: training.get(key) for key in _AS_THE_FRAMEWORK},
         quantized_weights=bool(training.get("quantized_weights")),
         quantized_gradients=bool(training.get("quantized_gradients")),
+    )
+
+
+def _lora(adapters: Data) -> Lora:
+    rank, modules = int(adapters.get("rank", DEFAULT_RANK)), adapters.get("modules", "all-linear")
+    return Lora(
+        rank=rank,
+        alpha=int(adapters.get("alpha", 2 * rank)),
+        modules=(modules,) if isinstance(modules, str) else tuple(modules),
+        base=adapters.get("base", "unquantized"),
     )
 
 

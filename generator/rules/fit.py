@@ -46,7 +46,8 @@ def _smaller(job: Job, layout: Layout) -> list[str]:
         job.says("recompute", Recompute.FULL): layout.recompute != Recompute.FULL,
         job.says("zero_stage", layout.zero_stage + 1): _can_shard_more(job, layout),
         job.says("offload", Offload.OPTIMIZER): _can_offload(job, layout),
-        "more tensor parallelism": job.framework.runs("AutoTP"),
+        "more tensor parallelism": job.framework.runs("AutoTP") and job.training.lora is None,
+        "more GPUs": job.training.lora is not None,
         "more tensor or pipeline parallelism": not job.framework.runs("AutoTP"),
     }
     return [change for change, possible in changes.items() if possible]

@@ -6,8 +6,9 @@ from typing import Final
 
 from ..rule import rules_in
 from . import fit
-from .job import calibration, cluster, launch, model, parts, quantized, states
+from .job import adapters, calibration, cluster, launch, model, parts, quantized, states
 from .layout import (
+    adapted,
     context_heads,
     expert,
     identities,
@@ -21,10 +22,10 @@ from .layout import (
     zero,
 )
 
-JOB_RULES: Final = rules_in(calibration, cluster, launch, model, parts, quantized, states)
+JOB_RULES: Final = rules_in(calibration, cluster, launch, model, parts, quantized, states, adapters)
 IDENTITY_RULES: Final = rules_in(identities)
 LAYOUT_RULES: Final = rules_in(
-    tensor, sequence, context_heads, pipeline, expert, zero, sharding, offload, recompute, overlap
+    tensor, sequence, context_heads, pipeline, expert, zero, sharding, offload, recompute, overlap, adapted
 )
 FIT_RULES: Final = rules_in(fit)
 

@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from ..estimate.model_size import parameter_count
 from ..findings import Finding
-from ..job.records import Calibration, Cluster, Job
+from ..job.records import Calibration, Cluster, Job, Training
 
 
 def job_document(job: Job) -> dict[str, object]:
@@ -36,6 +36,13 @@ def job_document(job: Job) -> dict[str, object]:
         },
         "pinned": {f.name: value for f in fields(job.pins) if (value := getattr(job.pins, f.name)) is not None},
     }
+
+
+def _training(training: Training) -> dict[str, object]:
+    """What is trained; of adapters only where there are any."""
+    shown: dict[str, object] = {f.name: getattr(training, f.name) for f in fields(training)}
+    del shown["duration_steps"], shown["lora"]
+    return shown if training.lora is None else {**shown, "lora": asdict(training.lora)}
 
 
 def _cluster(cluster: Cluster) -> dict[str, object]:

@@ -9,10 +9,9 @@ import pytest
 
 from dsgen.estimate import model_size
 from dsgen.estimate.activations import layer_bytes_per_token
-from dsgen.estimate.flops import model_flops_per_step
 from dsgen.estimate.layout import Layout, Offload
 from dsgen.estimate.memory import memory
-from dsgen.job.records import Job, Lora
+from dsgen.job.records import Job
 from tests.jobs import job
 
 SHARDED = Layout(data=8, context=2, zero_stage=1, gradient_accumulation=2)
@@ -85,44 +84,6 @@ def test_second_copy_of_parameters() -> None:
     plain = Layout(data=16, zero_stage=3, gradient_accumulation=4)
     one, two = (float(memory(whole, replace(plain, zero_hpz=ranks)).parameters_bytes) for ranks in (1, 8))
     assert (two - one) / model_size.parameter_count(whole.model) == pytest.approx(0.25, rel=1e-3)
-
-
-def adapted(**lora: Any) -> Job:
-    """Fine-tuning of one GPU with adapters."""
-    whole = job(framework="huggingface", model="llama-3-8b", gpus=1, training__global_batch=4)
-    return replace(whole, training=replace(whole.training, lora=Lora(rank=16, **lora))) if lora or lora == {} else whole
-
-
-ALONE = Layout(data=1, gradient_accumulation=4)
-
-
-def test_adapters_of_llama() -> None:
-    """Rank 16 on all linear layers of Llama 3 8B trains 41,943,040 weights, as PEFT prints."""
-    whole = adapted()
-    assert whole.training.lora is not None
-    assert model_size.adapter_parameters(whole.model, whole.training.lora) == 41_943_040
-
-
-def test_frozen_weights_have_no_states() -> None:
-    """With adapters on, gradients and optimizer are the adapters' alone, and the weights stay."""
-    count = model_size.parameter_count(adapted().model)
-    ledger = memory(adapted(), ALONE)
-    assert float(ledger.parameters_bytes) == pytest.approx(2 * (count + 41_943_040), rel=1e-6)
-    assert float(ledger.gradients_bytes) == pytest.approx(2 * 41_943_040, rel=1e-6)
-    assert float(ledger.optimizer_bytes) == pytest.approx(12 * 41_943_040, rel=1e-6)
-
-
-def test_quantized_base_takes_half_a_byte() -> None:
-    """QLoRA keeps the layers' weights of Llama 3 8B in 0.516 bytes and the two tables in 16 bits: 5.7 GB."""
-    base = float(memory(adapted(quantized_base=True), ALONE).parameters_bytes) - 2 * 41_943_040
-    assert base == pytest.approx(5.7e9, rel=0.01)
-
-
-def test_frozen_weights_cost_two_thirds() -> None:
-    """A frozen weight has one product in the backward pass instead of two."""
-    whole = adapted()
-    trained = replace(whole, training=replace(whole.training, lora=None))
-    assert model_flops_per_step(whole) == pytest.approx(2 / 3 * model_flops_per_step(trained), rel=0.05)
 
 
 def test_eight_bit_moments() -> None:

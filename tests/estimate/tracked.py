@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,8 +29,16 @@ class Tracked:
     moment: int  #: activations and temporaries at that peak
 
 
-def track(config: dict[str, Any], *, dtype: str, attention: str, checkpoint: bool, micro_batch: int) -> Tracked:
-    """Train the model of a `config.json` on sequences of its longest length, in fake tensors."""
+def track(
+    config: dict[str, Any],
+    *,
+    dtype: str,
+    attention: str,
+    checkpoint: bool,
+    micro_batch: int,
+    prepare: Callable[[Any], None] | None = None,
+) -> Tracked:
+    """Train the model of a `config.json`, as `prepare` leaves it, on sequences of its longest length."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.distributed._tools.mem_tracker import MemTracker
@@ -37,15 +47,20 @@ def track(config: dict[str, Any], *, dtype: str, attention: str, checkpoint: boo
     with warnings.catch_warnings(), FakeTensorMode(allow_non_fake_inputs=True):
         warnings.simplefilter("ignore")  # the tracker's own, and deprecations between torch and transformers
         torch.set_default_dtype(getattr(torch, dtype))
-        model = _model(config, attention)
+        model = build(config, attention)
+        if prepare is not None:
+            prepare(model)
         torch.set_default_dtype(usual)
         model.train()
         if checkpoint:
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": True})
-        optimizer = torch.optim.AdamW(model.parameters())
+        optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
         length = model.config.max_position_embeddings
         tokens = torch.randint(0, config["vocab_size"], (micro_batch, length))
         tracker = MemTracker()
+        for parameter in (p for p in model.parameters() if not p.requires_grad):  # it would hook their gradients
+            handles = (torch.utils.hooks.RemovableHandle(OrderedDict()),) * 2
+            tracker._param_to_grad_hook_handles[parameter] = handles
         tracker.track_external(model, optimizer, tokens)
         with tracker:
             _pass(model, tokens)
@@ -69,7 +84,8 @@ def track(config: dict[str, Any], *, dtype: str, attention: str, checkpoint: boo
     )
 
 
-def _model(config: dict[str, Any], attention: str) -> Any:
+def build(config: dict[str, Any], attention: str) -> Any:
+    """The model of a `config.json`, with random weights."""
     import transformers
 
     kind = config["model_type"]

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from dsgen.estimate.layout import Layout, Recompute
 from dsgen.frameworks import Program, program_for
+from dsgen.job.records import Lora
 from tests.frameworks.plans import LLAMA, make_job, make_plan, words
 
 WORLD = 1024
@@ -27,8 +29,6 @@ LAYOUTS = {
 
 def program_of(layout: str, stage: int = 1, **changes: Any) -> Program:
     """The program of one of `LAYOUTS`."""
-    from dataclasses import replace
-
     return program_for(make_plan(make_job("huggingface", LLAMA, **changes), replace(LAYOUTS[layout], zero_stage=stage)))
 
 
@@ -95,6 +95,29 @@ def test_accelerate_reads_the_variables(monkeypatch: pytest.MonkeyPatch) -> None
     parallelism = ParallelismConfig()
     assert (parallelism.sp_size, parallelism.sp_backend) == (4, "deepspeed")
     assert parallelism.sp_handler.sp_seq_length == 2048
+
+
+@pytest.mark.integration
+def test_the_trainer_makes_the_eight_bit_adam(tmp_path: Path) -> None:
+    """Transformers accepts the 8-bit Adam's name and a JSON without an optimizer, with and without adapters."""
+    lora = Lora(rank=16, alpha=32, modules=("all-linear",), base="4bit")
+    programs = [program_of("data", stage, optimizer="adamw-8bit", lora=lora) for stage in (0, 2, 3)]
+    for result in ask_the_trainer([*programs, program_of("data", optimizer="adamw-8bit")], tmp_path):
+        assert "error" not in result
+        assert result["optim"] == "adamw_bnb_8bit"
+        assert "optimizer" not in result["config"]
+
+
+def test_notes_say_what_the_script_does_for_adapters() -> None:
+    """The notes have LoraConfig's values and the parameters that it trains, and QLoRA's have how to load the model."""
+    lora = Lora(rank=8, alpha=32, modules=("q_proj", "v_proj"), base="unquantized")
+    notes = " ".join(program_of("data", lora=lora).notes)
+    assert "LoraConfig(r=8, lora_alpha=32, target_modules=['q_proj', 'v_proj']" in notes
+    assert "3,407,872 parameters" in notes
+    assert "BitsAndBytesConfig" not in notes
+    assert "bnb_4bit_quant_storage=torch.bfloat16" in " ".join(
+        program_of("data", lora=replace(lora, base="4bit")).notes
+    )
 
 
 def test_notes_say_how_the_batch_is_counted() -> None:

@@ -26,6 +26,7 @@ def parse(world: int, arguments: list[str]) -> dict[str, Any]:
         "gradient_accumulation": parsed.gradient_accumulation_steps,
         "max_steps": parsed.max_steps,
         "dtype": str(deepspeed.dtype()),
+        "optim": str(parsed.optim.value),
     }
 
 

@@ -12,6 +12,7 @@ from dsgen.estimate.memory import memory
 from dsgen.estimate.step_time import step_time
 from dsgen.frameworks import program_for
 from dsgen.frameworks.ds_config import precision_block
+from dsgen.job.records import Lora
 from tests.frameworks.plans import make_plan
 from tests.jobs import job
 
@@ -30,6 +31,29 @@ def test_choices_that_a_framework_lacks_are_refused(framework: str, choice: str,
         job(framework=framework, **{f"training__{choice}": value})
     (finding,) = refused.value.findings
     assert finding.where.pointer == f"/training/{choice}"
+
+
+_LLAMA = {"framework": "huggingface", "model": "llama-3.1-8b"}
+
+
+def test_lora_has_defaults() -> None:
+    """An empty `lora` is rank 16, alpha twice the rank, all linear layers, and a base that isn't quantized."""
+    chosen = ({}, {"rank": 8, "modules": ["q_proj"]})
+    by_default, given = (job(**{**_LLAMA, "training__lora": keys}).training.lora for keys in chosen)
+    assert by_default == Lora(rank=16, alpha=32, modules=("all-linear",), base="unquantized")
+    assert given == Lora(rank=8, alpha=16, modules=("q_proj",), base="unquantized")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("rank", 0), ("modules", "linear"), ("modules", ["q"]), ("modules", []), ("base", "8bit")]
+)
+def test_wrong_values_of_lora_are_refused(key: str, value: object) -> None:
+    """A value that `lora` doesn't take is an error at its key, or at the item of the list."""
+    with pytest.raises(dsgen.InvalidJob) as refused:
+        job(framework="huggingface", training__lora={key: value})
+    (finding,) = refused.value.findings
+    assert (finding.where.pointer or "").startswith(f"/training/lora/{key}")
+    assert finding.hint
 
 
 def test_fp16_sums_in_fp16() -> None:

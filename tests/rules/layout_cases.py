@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dsgen.estimate.layout import Layout, Modules, Offload, Recompute
-from dsgen.job.records import Job
+from dsgen.job.records import Job, Lora
 from tests.rules.jobs import MOE, job
 
 MDS = "megatron-deepspeed"
@@ -35,6 +35,8 @@ def case(job: Job, passes: dict[str, Any], breaks: dict[str, Any], *says: str) -
 
 NONE, SELECTIVE = Recompute.NONE, Recompute.SELECTIVE
 TO_HOST, ALL_TO_HOST = Offload.OPTIMIZER, Offload.OPTIMIZER_AND_PARAMETERS
+LORA = Lora(rank=16, alpha=32, modules=("all-linear",), base="unquantized")
+QLORA = replace(LORA, base="4bit")
 WORLD = {"data": 16, "tensor": 8, "pipeline": 8}
 BATCH = {"data": 16, "micro_batch": 2, "gradient_accumulation": 48}
 
@@ -150,6 +152,13 @@ STATES = {
         job(MDS), {"offload": ALL_TO_HOST, "zero_stage": 3}, {"offload": ALL_TO_HOST, "zero_stage": 2}, "zero_stage: 2"
     ),
     "PIPE016": case(job(MDS), {"offload": TO_HOST, "pipeline": 1}, {"offload": TO_HOST, "pipeline": 2}, "pipeline: 2"),
+    "LORA010": case(job("huggingface", training={"lora": LORA}), {"tensor": 1}, {"tensor": 2}, "tensor: 2"),
+    "LORA011": case(
+        job("huggingface", training={"lora": QLORA}),
+        {"zero_stage": 3, "offload": TO_HOST},
+        {"zero_stage": 3, "offload": ALL_TO_HOST},
+        "4bit",
+    ),
     "ZERO044": case(job("deepspeed", training={"optimizer": "lamb"}), {}, {"offload": TO_HOST}, "lamb"),
     "MLM028": case(
         job(), {"offload": TO_HOST, "zero_stage": 1}, {"offload": TO_HOST, "zero_stage": 0}, "zero_stage: 0"

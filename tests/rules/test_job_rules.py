@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,17 @@ SLICE = {"name": "a100-mig-1g.10gb", "is_slice": True}
 ROTARY = {"position_embedding": "rotary"}
 
 
+LLAMA = {"family": "llama", "gated_mlp": True, "position_embedding": "rotary"}
+LORA = Lora(rank=16, alpha=32, modules=("all-linear",), base="unquantized")
+
+
+def adapted(lora: dict[str, Any] | None = None, model: dict[str, Any] = LLAMA, precision: str = "bf16") -> Job:
+    """A model with adapters, trained with the Trainer."""
+    fp8 = {"flops_per_s": {"bf16": 1e15, "fp8": 1e15}}
+    training = {"lora": replace(LORA, **(lora or {})), "precision": precision}
+    return job("huggingface", model=model, training=training, accelerator=fp8)
+
+
 def hosts(*names: str) -> dict[str, Any]:
     """A launch over ssh to these hosts."""
     return {"target": "shell", "options": {"hosts": list(names)}}
@@ -24,6 +36,35 @@ def hosts(*names: str) -> dict[str, Any]:
 
 #: Rule id: a job that passes, one that breaks the rule, where, what the message and the hint say.
 CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
+    "LORA001": (
+        adapted(),
+        job("deepspeed", model=LLAMA, training={"lora": LORA}),
+        "/training/lora",
+        ("framework: deepspeed",),
+        "framework: huggingface",
+    ),
+    "LORA002": (adapted(), adapted(model={"family": "gpt2"}), "/training/lora", ("gpt2",), "llama"),
+    "LORA003": (
+        adapted(lora={"modules": ("q_proj", "up_proj")}),
+        adapted(lora={"modules": ("q_proj", "up_proj")}, model={**LLAMA, **MOE}),
+        "/training/lora/modules",
+        ("up_proj", "8 routed experts"),
+        "[q_proj, k_proj, v_proj, o_proj]",
+    ),
+    "LORA004": (
+        adapted(lora={"base": "4bit"}),
+        adapted(lora={"base": "4bit"}, model={**LLAMA, **MOE}),
+        "/training/lora/base",
+        ("4bit", "8 experts"),
+        "base: unquantized",
+    ),
+    "LORA005": (
+        adapted(),
+        adapted(precision="fp8"),
+        "/training/precision",
+        ("precision: fp8",),
+        "precision: bf16",
+    ),
     "NODE003": (job(gpus=1000), job(gpus=1001), "/gpus", ("1001", "8", "1"), "gpus: 1000 or 1008"),
     "NODE004": (
         job("deepspeed", gpus=1, accelerator=SLICE),
@@ -184,13 +225,6 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         job("deepspeed", training={"optimizer": "adamw-8bit"}),
         "/training/optimizer",
         ("adamw-8bit", "deepspeed"),
-        "framework: huggingface",
-    ),
-    "OPT045": (
-        job("huggingface", training={"lora": Lora(rank=16)}),
-        job("deepspeed", training={"lora": Lora(rank=16)}),
-        "/training/lora",
-        ("training.lora", "deepspeed"),
         "framework: huggingface",
     ),
     "ZERO087": (

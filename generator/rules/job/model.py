@@ -98,7 +98,8 @@ def megatron_has_optimizer(job: Job) -> Violations:
     if job.training.optimizer in ("lamb", "adamw-8bit"):
         found, framework = job.says("optimizer", job.training.optimizer), job.says("framework", job.framework)
         message = f"{found} is not available with {framework}"
-        hint = f"use {job.says('optimizer', 'adamw')}, or {job.says('framework', 'deepspeed')}"
+        other = "deepspeed" if job.training.optimizer == "lamb" else "huggingface"
+        hint = f"use {job.says('optimizer', 'adamw')}, or {job.says('framework', other)}"
         yield violation(job, "/training/optimizer", message, hint)
 
 

@@ -73,14 +73,3 @@ def framework_has_8bit_adam(job: Job) -> Violations:
         message = f"{job.says('optimizer', 'adamw-8bit')} is not available with {job.says('framework', job.framework)}"
         hint = f"use {job.says('optimizer', 'adamw')}, or {job.says('framework', 'huggingface')}"
         yield violation(job, "/training/optimizer", message, hint)
-
-
-@jobs.rule("OPT045", ERROR, "silent", derived("adapters are PEFT's, which wraps a model of the Trainer"))
-def framework_has_adapters(job: Job) -> Violations:
-    """Low-rank adapters need the Hugging Face Trainer.
-
-    Prevents: No error: all weights would be trained, with gradients and states for each of them.
-    Fix: remove training.lora, or use framework: huggingface"""
-    if job.training.lora is not None and not job.framework.runs("Trainer"):
-        message = f"`training.lora` is not available with {job.says('framework', job.framework)}"
-        yield violation(job, "/training/lora", message, f"remove it, or use {job.says('framework', 'huggingface')}")
