@@ -20,15 +20,13 @@ from numpy.typing import NDArray
 from ..job.records import Job
 from .activations import local_tokens
 from .flops import layer_flops
-from .layout import Layout, LayoutLike
+from .layout import Layout, LayoutLike, row_keys
 from .products import peak_flops_per_s
 
 Floats = NDArray[np.float64]
 #: Within a factor of two of a measured run, a trait counts as seen.
 _SEEN_OCTAVES = 1.0
 _FAR = 1000.0  #: more octaves than there are between any two values
-#: Odd numbers without a pattern: rows that differ have different sums of products with them.
-_HASH = np.array([(2 * n + 1) * 0x9E3779B97F4A7C15 % 2**63 for n in range(1, 32)], np.int64)
 #: What having a trait that a run lacks, or lacking it, counts as.
 _OTHER_KIND_OCTAVES = 1.0
 
@@ -142,7 +140,7 @@ def octaves_beyond(job: Job, layouts: LayoutLike, count: int, *, chunks: bool = 
     runs, _ = _measured()
     used = [name != "chunk" or chunks for name in TRAITS]
     steps = np.rint(4 * np.nan_to_num(traits(job, layouts, count)[:, used], nan=-_FAR)).astype(np.int64)
-    _, first, where = np.unique(steps @ _HASH[: steps.shape[1]], return_index=True, return_inverse=True)
+    _, first, where = np.unique(row_keys([*steps.T]), return_index=True, return_inverse=True)
     found = np.where(steps[first] > -2 * _FAR, steps[first] / 4, np.nan)
     nearest = total_excess(found, runs[:, used]).min(axis=1)[where.reshape(-1)]
     unseen = sum(

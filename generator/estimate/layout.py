@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum, IntFlag
 from typing import Any, Protocol
@@ -221,6 +221,24 @@ class Layouts:
     def take(self, rows: NDArray[Any] | slice) -> Layouts:
         """The rows selected by a boolean mask, an index array or a slice."""
         return Layouts(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+
+
+def _scattered(number: int) -> int:
+    """A number of 63 bits without a pattern. **Source**: splitmix64's finalizer (Steele et al., OOPSLA 2014)."""
+    z = number * 0x9E3779B97F4A7C15 % 2**64
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
+    return (z ^ z >> 31) >> 1 | 1
+
+
+#: Rows that differ have different sums of products with these.
+_FACTORS = np.array([_scattered(number) for number in range(1, 32)], np.int64)
+
+
+def row_keys(columns: Sequence[NDArray[Any]]) -> Column:
+    """A number for each row of some columns of integers: equal where the rows are."""
+    keys: Column = np.stack(columns, axis=1).astype(np.int64) @ _FACTORS[: len(columns)]
+    return keys
 
 
 FIELDS: tuple[str, ...] = tuple(f.name for f in fields(Layout))

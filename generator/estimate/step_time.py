@@ -9,7 +9,7 @@ import numpy as np
 from ..job.records import Job
 from . import adapters, communication, compute, flops, model_size
 from .data_parallel import data_s
-from .layout import Layout, LayoutLike, Offload, Recompute
+from .layout import Layout, LayoutLike, Layouts, Offload, Recompute, row_keys
 from .ledgers import StepTime, Throughput
 from .rates import rates
 from .repeated import repeated_layers, repeated_modules_s
@@ -56,7 +56,32 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
     return StepTime(**times, total_s=sum(times.values()))
 
 
+#: What a layer's time depends on; and what only some details make it depend on.
+_LAYER_BY = (
+    *("tensor", "context", "context_heads", "expert", "expert_tensor", "sequence_parallel", "micro_batch"),
+    *("recompute", "recompute_layers", "recompute_group", "recompute_modules", "tensor_overlap", "expert_overlap"),
+)
+_PASSES_BY = ("pipeline", "virtual_pipeline", "gradient_accumulation", "first_stage_layers", "last_stage_layers")
+_MANY_ROWS = 200
+
+
 def _per_layer(job: Job, layout: LayoutLike) -> tuple[dict[str, Any], Any]:
+    """Seconds of an average layer, as below; of many layouts few differ in what that depends on."""
+    if not isinstance(layout, Layouts) or len(layout) < _MANY_ROWS:
+        return _each_layer(job, layout)
+    varies = np.any(layout.expert_overlap) or np.any(layout.recompute_layers)
+    names = (*_LAYER_BY, *_PASSES_BY) if varies else _LAYER_BY
+    _, first, row = np.unique(
+        row_keys([getattr(layout, name) for name in names]), return_index=True, return_inverse=True
+    )
+    parts, backward = _each_layer(job, layout.take(first))
+    size = len(first)
+    return {cause: np.broadcast_to(part, size)[row] for cause, part in parts.items()}, np.broadcast_to(backward, size)[
+        row
+    ]
+
+
+def _each_layer(job: Job, layout: LayoutLike) -> tuple[dict[str, Any], Any]:
     """Seconds of an average layer and one micro-batch, by cause; MoE and dense layers weighted by their number.
 
     Beside them the backward pass's part of the compute.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..estimate.layout import Layout, Layouts, Offload, Recompute
+from ..estimate.layout import Layout, Layouts, Offload, Recompute, row_keys
 from ..estimate.ledgers import Memory
 from ..estimate.memory import memory
 from ..estimate.step_time import step_time, throughput
@@ -25,8 +25,6 @@ from .rank import Floats
 CHUNK_ROWS = 16384
 
 
-#: Odd numbers without a pattern: rows that differ have different sums of products with them.
-_HASH = np.array([(2 * n + 1) * 0x9E3779B97F4A7C15 % 2**63 for n in range(1, 32)], np.int64)
 #: The communication that details of a layout, which the enumeration leaves alone, can hide.
 SAVABLE = ("tensor_s", "context_s", "expert_s", "data_s")
 
@@ -110,7 +108,7 @@ def _dominated(job: Job, rows: Layouts, fits: NDArray[np.bool_], ledger: Memory)
     # Model chunks take more memory: a stage that is to be interleaved may have to give time for it.
     traded &= (rows.pipeline == 1) | (job.pins.virtual_pipeline is not None) | (not job.framework.runs("Megatron-LM"))
     others = [getattr(rows, name) for name in STAGES if name not in ("recompute", "offload")]
-    _, group = np.unique(np.stack(others, axis=1) @ _HASH[: len(others)], return_inverse=True)
+    _, group = np.unique(row_keys(others), return_inverse=True)
     free = np.zeros(len(rows), np.bool_)
     free[group[fits & ~traded]] = True
     dominated: NDArray[np.bool_] = traded & free[group]
