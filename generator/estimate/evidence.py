@@ -8,7 +8,7 @@ without their times; `python -m benchmarks.uncertainty --write` makes it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -24,8 +24,6 @@ from .layout import Layout, LayoutLike, row_keys
 from .products import peak_flops_per_s
 
 Floats = NDArray[np.float64]
-#: Within a factor of two of a measured run, a trait counts as seen.
-_SEEN_OCTAVES = 1.0
 _FAR = 1000.0  #: more octaves than there are between any two values
 #: What having a trait that a run lacks, or lacking it, counts as.
 _OTHER_KIND_OCTAVES = 1.0
@@ -37,6 +35,7 @@ class Trait:
 
     value: Callable[[Job, LayoutLike], Any]  #: NaN where the layout doesn't have it
     says: str  #: with the value, where no run is like it
+    seen_octaves: float = 1.0  #: so far from a measured run, it counts as seen: within a factor of two
 
 
 def _where(condition: Any, value: Any) -> Any:
@@ -59,6 +58,7 @@ TRAITS: Final[Mapping[str, Trait]] = {
     "context": Trait(
         value=lambda job, row: _where(row.context > 1, job.training.sequence_length / row.context),
         says="context parallelism at {:,.0f} tokens a rank",
+        seen_octaves=0.5,  # what a rank's chunk of a sequence loses grows as it shrinks
     ),
     "tensor": Trait(value=lambda job, row: _where(row.tensor > 1, row.tensor), says="tensor parallelism over {:.0f}"),
     "pipeline": Trait(value=lambda job, row: _where(row.pipeline > 1, row.pipeline), says="{:.0f} pipeline stages"),
@@ -70,11 +70,11 @@ TRAITS: Final[Mapping[str, Trait]] = {
     "sharded": Trait(
         value=lambda job, row: _where(row.zero_stage >= 3, row.data * row.context), says="full sharding over {:,.0f}"
     ),
+    "expert_overlap": Trait(value=lambda job, row: _where(row.expert_overlap, 1.0), says="overlapped all-to-alls"),
     "layer": Trait(value=_layer_ms, says="layers of {:.2g} ms"),
 }
 #: Details that no measured run is known to have, and how to say so.
 UNSEEN: Final[Mapping[str, tuple[Any, str]]] = {
-    "expert_overlap": (False, "overlapped experts' all-to-alls"),
     "zero_copies": (1, "several copies of the sharded states"),
     "zero_hpz": (1, "a secondary partition of the parameters"),
     "context_heads": (1, "context parallelism over heads"),
@@ -122,8 +122,8 @@ def traits(job: Job, layout: LayoutLike, count: int) -> Floats:
 def excess(found: Floats, runs: Floats) -> Iterator[Floats]:
     """Octaves by which each trait of rows (n × traits) is beyond that of runs (k × traits): n × k for each trait."""
     rows, others = (np.nan_to_num(values, nan=-2 * _FAR).astype(np.float32) for values in (found, runs))
-    for mine, theirs in zip(rows.T, others.T, strict=True):
-        beyond = np.maximum(np.abs(mine[:, None] - theirs) - _SEEN_OCTAVES, 0.0)
+    for trait, mine, theirs in zip(TRAITS.values(), rows.T, others.T, strict=True):
+        beyond = np.maximum(np.abs(mine[:, None] - theirs) - trait.seen_octaves, 0.0)
         yield np.where(beyond > _FAR, _OTHER_KIND_OCTAVES, beyond)
 
 
@@ -135,14 +135,15 @@ def total_excess(found: Floats, runs: Floats) -> Floats:
     return total
 
 
-def octaves_beyond(job: Job, layouts: LayoutLike, count: int, *, chunks: bool = True) -> Floats:
-    """How far each of `count` layouts is from the nearest measured run; without `chunks`, whatever its model chunks."""
+def octaves_beyond(job: Job, layouts: LayoutLike, count: int, *, whatever: Collection[str] = ()) -> Floats:
+    """How far each of `count` layouts is from the nearest measured run; `whatever`: traits that aren't compared."""
     runs, _ = _measured()
-    used = [name != "chunk" or chunks for name in TRAITS]
-    steps = np.rint(4 * np.nan_to_num(traits(job, layouts, count)[:, used], nan=-_FAR)).astype(np.int64)
+    compared = np.array([name not in whatever for name in TRAITS])
+    steps = np.rint(4 * np.nan_to_num(traits(job, layouts, count), nan=-_FAR)).astype(np.int64)
+    steps[:, ~compared] = 0
     _, first, where = np.unique(row_keys([*steps.T]), return_index=True, return_inverse=True)
     found = np.where(steps[first] > -2 * _FAR, steps[first] / 4, np.nan)
-    nearest = total_excess(found, runs[:, used]).min(axis=1)[where.reshape(-1)]
+    nearest = total_excess(found, np.where(compared, runs, 0.0)).min(axis=1)[where.reshape(-1)]
     unseen = sum(
         np.asarray(getattr(layouts, name) != usual) * _OTHER_KIND_OCTAVES for name, (usual, _) in UNSEEN.items()
     )
@@ -170,5 +171,5 @@ def evidence(job: Job, layout: Layout) -> Evidence:
 
 def _says(name: str, value: float, seen: Floats) -> str:
     """The trait in words where no run at all has it like that."""
-    far = np.nanmin(np.abs(seen - value)) > _SEEN_OCTAVES if not np.isnan(value) else False
-    return TRAITS[name].says.format(2**value) if far else ""
+    far = np.isnan(seen).all() or np.nanmin(np.abs(seen - value)) > TRAITS[name].seen_octaves
+    return TRAITS[name].says.format(2**value) if far and not np.isnan(value) else ""

@@ -74,7 +74,7 @@ def judged_time(job: Job, layouts: Layouts, total_s: Floats) -> Floats:
 
 def least_doubt(job: Job, layouts: Layouts) -> Floats:
     """What distance to measured runs multiplies a time with at least, whatever a layout's model chunks and details."""
-    octaves = octaves_beyond(job, layouts, len(layouts), chunks=False)
+    octaves = octaves_beyond(job, layouts, len(layouts), whatever=("chunk", "expert_overlap"))
     doubt: Floats = slow_end(job, layouts, octaves) * (1 + TIME_BAND * np.minimum(octaves, 1.0))
     return doubt
 
