@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.clusters import cluster
 from benchmarks.measured import Run, runs
 from benchmarks.ordering import ordering
 from benchmarks.pairs import Pair, Seconds, left_out_seconds, memory_pairs, shipped_seconds, time_pairs, timed
@@ -126,14 +127,15 @@ def _traits_of(run: Run) -> tuple[float | None, ...]:
 
 
 def per_octave(rows: Iterable[Run], seconds: Seconds) -> float:
-    """Standard deviation of log(measured / estimated) that an octave beyond the runs of all other sources adds.
+    """Standard deviation of log(measured / estimated) that an octave beyond the runs of all other clusters adds.
 
     The squares of the residuals are fitted by a constant and by the square of the distance; sources count equally.
     """
     found = time_pairs(rows, seconds)
     own = np.array([traits(pair.run.job, pair.run.layout, 1)[0] for pair in found])
     sources = np.array([pair.run.source for pair in found])
-    far = np.array([total_excess(own[[i]], own[sources != sources[i]]).min() for i in range(len(found))])
+    clusters = np.array([cluster(pair.run) for pair in found])
+    far = np.array([total_excess(own[[i]], own[clusters != clusters[i]]).min() for i in range(len(found))])
     squares = np.array([min(abs(pair.log_ratio), _OUTLIER) for pair in found]) ** 2
     weight = np.sqrt([1 / np.sum(sources == source) for source in sources])
     terms = np.stack([np.ones_like(far), far**2], axis=1)

@@ -12,7 +12,7 @@ from dsgen.estimate.flops import hardware_flops_per_step, model_flops_per_step
 from dsgen.estimate.layout import Layout, Modules, Recompute
 from dsgen.estimate.stages import stage_layers
 from dsgen.estimate.step_time import step_time
-from dsgen.rules.layout.recompute import own_modules, recompute_choices
+from dsgen.rules.layout.recompute import module_choices, own_modules
 from dsgen.rules.registry import LAYOUT_RULES
 from tests.estimate.test_memory import job
 
@@ -83,13 +83,8 @@ def test_cost_lies_between_none_and_full() -> None:
     for whole in (DEEPSEEK, LLAMA):
         none = Layout(data=16, pipeline=8, tensor=8, sequence_parallel=True, gradient_accumulation=8)
         full = replace(none, recompute=Recompute.FULL)
-        for choice in recompute_choices(whole):
-            if choice.get("recompute_layers", 0) > 6:
-                continue
-            fields = {**choice, "recompute": Recompute(choice["recompute"])}
-            if "recompute_modules" in choice:
-                fields["recompute_modules"] = Modules(choice["recompute_modules"])
-            layout = replace(none, **fields)
+        some = [replace(none, recompute=Recompute.SELECTIVE, recompute_modules=m) for m in module_choices(whole)]
+        for layout in (*some, replace(full, recompute_layers=1), replace(full, recompute_layers=6)):
             assert step_time(whole, none).total_s < step_time(whole, layout).total_s < step_time(whole, full).total_s
             most = hardware_flops_per_step(whole, full)
             assert model_flops_per_step(whole) <= hardware_flops_per_step(whole, layout) < most
@@ -101,9 +96,10 @@ def test_choices_are_legal() -> None:
         whole = job(
             model="deepseek-v3", framework="megatron-lm", cluster="nvidia/dgx-h100", training__precision=precision
         )
-        for choice in recompute_choices(whole):
-            columns = {name: np.array([value]) for name, value in choice.items()}
-            layout = replace(Layout(data=1), **columns)
+        for modules in module_choices(whole):
+            layout = replace(
+                Layout(data=1), recompute=np.array([Recompute.SELECTIVE]), recompute_modules=np.array([modules])
+            )
             for rule in LAYOUT_RULES:
                 if rule.columns.binds(whole) and rule.id in ("ACT007", "MLM081", "MLM083", "MLM084", "MLM085"):
                     assert np.all(rule.columns.holds(whole, layout)), rule.id
