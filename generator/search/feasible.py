@@ -25,8 +25,8 @@ from .rank import Floats
 CHUNK_ROWS = 16384
 
 
-#: The communication that details of a layout, which the enumeration leaves alone, can hide.
-SAVABLE = ("tensor_s", "context_s", "expert_s", "data_s")
+#: What details of a layout, which the enumeration leaves alone, can save.
+SAVABLE = ("tensor_s", "context_s", "expert_s", "data_s", "offload_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
