@@ -182,7 +182,8 @@ def _traded(job: Job, found: Estimates, detail: Detail, details: Sequence[Detail
     rows = rows.take(_within(job, rows, _largest(details), details, reach))
     rows = rows.take(~fitting(job, _set(rows.layouts, _largest(details)))[0])
     made, at = _made(job, rows, detail)
-    return made.take((made.total_s < rows.total_s[at]) & (_floor(job, made, details) <= reach))
+    others = [d for d in details if d is not detail]
+    return made.take((made.total_s < rows.total_s[at]) & (_floor(job, made, others) <= reach))
 
 
 def _hidden(job: Job, tops: Estimates, detail: Detail) -> tuple[Estimates, NDArray[np.int64]]:
