@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.clusters import cluster
 from benchmarks.measured import Run, runs
 from benchmarks.ordering import ordering
 from benchmarks.pairs import Pair, Seconds, left_out_seconds, memory_pairs, shipped_seconds, time_pairs, timed
@@ -126,19 +127,27 @@ def _traits_of(run: Run) -> tuple[float | None, ...]:
 
 
 def per_octave(rows: Iterable[Run], seconds: Seconds) -> float:
-    """Standard deviation of log(measured / estimated) that an octave beyond the runs of all other sources adds.
+    """Standard deviation of log(measured / estimated) that an octave beyond the runs of all other clusters adds.
 
     The squares of the residuals are fitted by a constant and by the square of the distance; sources count equally.
+    Few runs are far from all other clusters, so that the slope is uncertain: what is returned is one standard error
+    above it, clusters being the independent units (White's sandwich).
     """
     found = time_pairs(rows, seconds)
     own = np.array([traits(pair.run.job, pair.run.layout, 1)[0] for pair in found])
-    sources = np.array([pair.run.source for pair in found])
-    far = np.array([total_excess(own[[i]], own[sources != sources[i]]).min() for i in range(len(found))])
+    sources, clusters = (
+        np.array(names) for names in zip(*((p.run.source, cluster(p.run)) for p in found), strict=True)
+    )
+    far = np.array([total_excess(own[[i]], own[clusters != clusters[i]]).min() for i in range(len(found))])
     squares = np.array([min(abs(pair.log_ratio), _OUTLIER) for pair in found]) ** 2
     weight = np.sqrt([1 / np.sum(sources == source) for source in sources])
-    terms = np.stack([np.ones_like(far), far**2], axis=1)
-    (_, slope), *_ = np.linalg.lstsq(terms * weight[:, None], squares * weight, rcond=None)
-    return float(np.sqrt(max(slope, 0.0)))
+    terms = np.stack([np.ones_like(far), far**2], axis=1) * weight[:, None]
+    fitted, *_ = np.linalg.lstsq(terms, squares * weight, rcond=None)
+    left = terms * (squares * weight - terms @ fitted)[:, None]
+    sums = np.array([left[clusters == name].sum(axis=0) for name in sorted(set(clusters))])
+    inverse = np.linalg.inv(terms.T @ terms)
+    error = np.sqrt((inverse @ sums.T @ sums @ inverse)[1, 1])
+    return float(np.sqrt(max(fitted[1] + error, 0.0)))
 
 
 def document(rows: Sequence[Run], seconds: Seconds) -> str:
@@ -153,7 +162,8 @@ def document(rows: Sequence[Run], seconds: Seconds) -> str:
             *_section("memory", make_bands(sized, MEMORY_KINDS), sized),
             "# band: estimates of two layouts of one job that are closer than this can't be told apart.",
             f"ordering: {ordering(groups(rows, seconds)).to_yaml()}",
-            "# per_octave: standard deviation of a time's logarithm that each factor of two beyond measured runs adds.",
+            "# per_octave: standard deviation of a time's logarithm that each factor of two beyond measured runs adds,",
+            "# one standard error above what runs of clusters left out show.",
             f"extrapolation: {{per_octave: {per_octave(rows, seconds):.3f}}}",
             "",
         )

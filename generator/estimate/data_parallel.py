@@ -118,7 +118,9 @@ def _traffic(job: Job, layout: LayoutLike, replicas: Any, stride: Any, count: An
     Of a frozen base, stage 3 gathers all, and the other stages what they updated.
 
     **Source**: Megatron-LM `--num-distributed-optimizer-instances`, core/distributed/param_and_grad_buffer.py:
-    scattered inside an instance, the shards all-reduced across instances.
+    scattered inside an instance, the shards all-reduced across instances; fp8 parameters lie in buffers of one byte,
+    and are gathered from these (core/distributed/distributed_data_parallel.py:139-146 @ core_v0.16.1).
+    **Assumes** that embeddings, which stay in 16 bits, weigh little.
     """
     copies = np.where(layout.zero_stage > 0, np.minimum(layout.zero_copies, replicas), 1)
     ring = group(job, replicas / copies, stride)
@@ -126,7 +128,8 @@ def _traffic(job: Job, layout: LayoutLike, replicas: Any, stride: Any, count: An
     element = weight_bytes(job)
     narrow = job.framework.runs("DeepSpeed engine") or not sums_gradients_in_fp32(job)
     size = (element if narrow else _SUMMED_GRADIENT_BYTES) * updated
-    gathered = element * np.where(layout.zero_stage >= 3, base_share(job) * count, updated)
+    kept = 1 if job.training.fp8_parameters else element
+    gathered = kept * np.where(layout.zero_stage >= 3, base_share(job) * count, updated)
     calls = _messages(job, layout, replicas, np.where(layout.zero_stage >= 3, count, updated))
     scattered = all_gather_s(job, ring, size, calls)
     near = group(job, np.where(layout.zero_hpz > 1, np.minimum(layout.zero_hpz, ring.size), ring.size), stride)

@@ -8,7 +8,7 @@ without their times; `python -m benchmarks.uncertainty --write` makes it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -119,19 +119,20 @@ def traits(job: Job, layout: LayoutLike, count: int) -> Floats:
     return logarithms
 
 
-def excess(found: Floats, runs: Floats) -> Iterator[Floats]:
-    """Octaves by which each trait of rows (n × traits) is beyond that of runs (k × traits): n × k for each trait."""
-    rows, others = (np.nan_to_num(values, nan=-2 * _FAR).astype(np.float32) for values in (found, runs))
-    for trait, mine, theirs in zip(TRAITS.values(), rows.T, others.T, strict=True):
-        beyond = np.maximum(np.abs(mine[:, None] - theirs) - trait.seen_octaves, 0.0)
-        yield np.where(beyond > _FAR, _OTHER_KIND_OCTAVES, beyond)
+def _excess(trait: Trait, mine: Floats, theirs: Floats) -> Floats:
+    """Octaves by which values of one trait (n) are beyond those of runs (k): n × k. NaN: without the trait."""
+    rows, others = (np.nan_to_num(values, nan=-2 * _FAR).astype(np.float32) for values in (mine, theirs))
+    beyond = np.maximum(np.abs(rows[:, None] - others) - trait.seen_octaves, 0.0)
+    octaves: Floats = np.where(beyond > _FAR, _OTHER_KIND_OCTAVES, beyond)
+    return octaves
 
 
 def total_excess(found: Floats, runs: Floats) -> Floats:
     """Octaves by which rows (n × traits) are beyond runs (k × traits), all traits together: n × k."""
-    total = np.zeros((len(found), len(runs)))
-    for octaves in excess(found, runs):
-        total += octaves
+    total: Floats = np.zeros((len(found), len(runs)))
+    for trait, mine, theirs in zip(TRAITS.values(), found.T, runs.T, strict=True):
+        values, number = np.unique(mine, return_inverse=True)  # few differ
+        total += _excess(trait, values, theirs)[number]
     return total
 
 
@@ -154,7 +155,8 @@ def octaves_beyond(job: Job, layouts: LayoutLike, count: int, *, whatever: Colle
 def evidence(job: Job, layout: Layout) -> Evidence:
     """What speaks for the estimate of one layout."""
     found, (runs, counts) = traits(job, layout, 1), _measured()
-    octaves = np.stack([trait[0] for trait in excess(found, runs)], axis=1)
+    each = zip(TRAITS.values(), found.T, runs.T, strict=True)
+    octaves = np.stack([_excess(trait, mine, theirs)[0] for trait, mine, theirs in each], axis=1)
     nearest = octaves[octaves.sum(axis=1).argmin()]
     beyond = [
         says for i, name in enumerate(TRAITS) if nearest[i] > 0 and (says := _says(name, found[0, i], runs[:, i]))

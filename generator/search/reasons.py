@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..estimate.evidence import evidence
-from ..estimate.layout import FIELDS, Layout, Layouts, Offload
+from ..estimate.layout import DEFAULTS, FIELDS, Layout, Layouts, Offload
 from ..estimate.step_time import step_time
 from ..job.records import Job
 from ..job.vocabulary import in_spec
@@ -53,6 +53,7 @@ class Reasons:
             for name, values in firsts.items()
         }
         self._rows = sorted({row for best in self._best.values() for row in best.values()})
+        self._ledger = step_time(job, feasible.take(np.array(self._rows)))
 
     def of(self, row: int) -> tuple[str, ...]:
         """Why `row`: a sentence on the choice as a whole, and one per decision that had an alternative."""
@@ -88,12 +89,11 @@ class Reasons:
 
     def _against(self, row: int) -> dict[int, _Against]:
         """By row, the best layouts of each value against `row`."""
-        rows = [row, *self._rows]
-        ledger = step_time(self._job, self._feasible.take(np.array(rows)))
+        own, ledger, rows = step_time(self._job, self._feasible[row]), self._ledger, self._rows
         parts = [f.name for f in fields(ledger) if f.name != "total_s"]
-        longer = ledger.total_s / ledger.total_s[0] - 1
-        more = np.stack([np.broadcast_to(getattr(ledger, part), len(rows)) for part in parts])
-        causes = np.argmax((more - more[:, :1]) * np.where(longer >= 0, 1, -1), axis=0)
+        longer = ledger.total_s / float(own.total_s) - 1
+        more = np.stack([np.broadcast_to(getattr(ledger, part) - getattr(own, part), len(rows)) for part in parts])
+        causes = np.argmax(more * np.where(longer >= 0, 1, -1), axis=0)
         return {
             other: _Against(
                 longer=float(longer[i]), cause=parts[causes[i]].removesuffix("_s"), doubt=self._doubt(row, other)
@@ -118,7 +118,7 @@ class Reasons:
         value, said = getattr(chosen, name), self._job.says(name, chosen.to_dict()[name])
         best = self._best[name]
         others = sorted((other for other in best if other != value), key=lambda other: self._likely[best[other]])
-        if not others:
+        if not others or (name in DEFAULTS and value == DEFAULTS[name]):  # details that nothing turned
             return None if value == getattr(_PLAIN, name) else f"{said}; nothing else is legal and fits"
         texts = []
         for other in others[:_MOST_COMPARED]:

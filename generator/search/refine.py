@@ -6,7 +6,7 @@ only where its step time, without all that its details could still save, is with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -119,9 +119,9 @@ def _least_s(job: Job, found: Estimates, details: Sequence[Detail]) -> Floats:
 def _turned(job: Job, found: Estimates, details: Sequence[Detail], reach: float) -> list[Estimates]:
     """What the details make of layouts that is within reach."""
     hiding = [d for d in details if not d.replaces]
-    made = [found, *_interleaved(job, found, details, reach)]
+    made = [found, _interleaved(job, found, details, reach)]
     for detail in (d for d in details if d.replaces):
-        made += [*_traded(job, joined_estimates(made), detail, details, reach)]
+        made.append(_traded(job, joined_estimates(made), detail, details, reach))
     tops = joined_estimates(rows.take(_floor(job, rows, hiding) <= reach) for rows in made)
     tops = tops.take(_within(job, tops, {}, hiding, reach))
     for number, detail in enumerate(hiding):
@@ -152,16 +152,16 @@ def _within(job: Job, rows: Estimates, values: Mapping[str, Any], details: Seque
     return mask
 
 
-def _interleaved(job: Job, found: Estimates, details: Sequence[Detail], reach: float) -> Iterator[Estimates]:
+def _interleaved(job: Job, found: Estimates, details: Sequence[Detail], reach: float) -> Estimates:
     """Layouts whose stages are cut into model chunks: all numbers of them, for each leaves other memory to the rest."""
     if job.pins.virtual_pipeline is not None or not job.framework.runs("Megatron-LM"):
-        return
+        return found.take(slice(0, 0))
     rows = found.take((found.layouts.pipeline > 1) & (_least_s(job, found, details) <= reach))
     fastest = {**_largest(details), "virtual_pipeline": choices.most_chunks(job, rows.layouts)}
     rows = rows.take(_within(job, rows, fastest, details, reach))
     made, at = _made(job, rows, _CHUNKS)
     made = made.take(made.total_s < rows.total_s[at])
-    yield made.take(_untraded(made, _floor(job, made, details)) <= reach)
+    return made.take(_untraded(made, _floor(job, made, details)) <= reach)
 
 
 def _largest(details: Iterable[Detail]) -> dict[str, Any]:
@@ -175,14 +175,15 @@ def _untraded(found: Estimates, seconds: Floats) -> Floats:
     return least
 
 
-def _traded(job: Job, found: Estimates, detail: Detail, details: Sequence[Detail], reach: float) -> Iterator[Estimates]:
+def _traded(job: Job, found: Estimates, detail: Detail, details: Sequence[Detail], reach: float) -> Estimates:
     """Layouts that do in part what others do wholly, where these fit, and are too large without any such detail."""
     whole = np.all([getattr(found.layouts, name) == value for name, value in detail.replaces.items()], axis=0)
     rows = found.take(whole & (_LEAST_SHARE * _floor(job, found, details) <= reach))
     rows = rows.take(_within(job, rows, _largest(details), details, reach))
     rows = rows.take(~fitting(job, _set(rows.layouts, _largest(details)))[0])
     made, at = _made(job, rows, detail)
-    yield made.take((made.total_s < rows.total_s[at]) & (_floor(job, made, details) <= reach))
+    others = [d for d in details if d is not detail]
+    return made.take((made.total_s < rows.total_s[at]) & (_floor(job, made, others) <= reach))
 
 
 def _hidden(job: Job, tops: Estimates, detail: Detail) -> tuple[Estimates, NDArray[np.int64]]:

@@ -10,7 +10,7 @@ from benchmarks.regret import Group
 from tests.benchmarks.measured_runs import run
 
 #: Estimated seconds by micro batch.
-ESTIMATES = {1: 10.0, 2: 9.0, 4: 12.0}
+ESTIMATES = {1: 10.0, 2: 8.5, 4: 12.0}
 
 
 def estimate(row: Run) -> float:
