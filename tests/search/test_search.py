@@ -14,8 +14,10 @@ import pytest
 
 import dsgen
 from dsgen.estimate.layout import DEFAULTS, FIELDS, Layout, Layouts, Offload, Recompute
+from dsgen.estimate.ledgers import Memory
 from dsgen.estimate.memory import memory
 from dsgen.estimate.step_time import step_time
+from dsgen.estimate.uncertainty import required_band
 from dsgen.findings import Severity
 from dsgen.job.records import Job
 from dsgen.rules.numbers import divisors
@@ -317,8 +319,17 @@ def test_nearest_miss_is_the_least_in_both_memories() -> None:
     tight = job(model="gpt3-175b", framework="megatron-deepspeed", gpus=8, training__global_batch=64)
     answer = dsgen.search(tight)
     assert isinstance(answer, Infeasible) and answer.nearest is not None
-    assert answer.nearest.layout.micro_batch == 1
-    assert answer.nearest.layout.recompute is Recompute.FULL
+    host = tight.cluster.host_memory_bytes
+
+    def demand(ledger: Memory) -> Floats:
+        """Need over what may be used, of both memories: the tighter first."""
+        device = required_band(ledger).high / (ledger.capacity_bytes * (1 - tight.headroom))
+        return np.sort(np.broadcast_arrays(device, ledger.host_bytes_per_node / host), axis=0)[::-1]
+
+    every = demand(memory(tight, enumerate_legal(tight).layouts))
+    least = np.lexsort((every[1], every[0]))[0]
+    assert demand(answer.nearest.memory) == pytest.approx(every[:, least])
+    assert every[0, least] > 1
 
 
 def test_the_rule_that_binds_is_the_one_in_the_way() -> None:
