@@ -29,6 +29,7 @@ SUBJECTS: Final[Mapping[str, str]] = {
     "HF": "Hugging Face",
     "HOST": "hostfiles",
     "LNCH": "launchers",
+    "LORA": "low-rank adapters",
     "MDS": "Megatron-DeepSpeed",
     "MEM": "memory",
     "MLM": "Megatron-LM",

@@ -172,6 +172,6 @@ def evidence(job: Job, layout: Layout) -> Evidence:
 
 
 def _says(name: str, value: float, seen: Floats) -> str:
-    """The trait in words where no run at all has it like that."""
-    far = np.isnan(seen).all() or np.nanmin(np.abs(seen - value)) > TRAITS[name].seen_octaves
-    return TRAITS[name].says.format(2**value) if far and not np.isnan(value) else ""
+    """The trait in words where a layout has it and no run at all has it like that."""
+    like = np.abs(seen - value) <= TRAITS[name].seen_octaves
+    return "" if np.isnan(value) or like.any() else TRAITS[name].says.format(2**value)

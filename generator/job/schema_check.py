@@ -105,7 +105,7 @@ def _unknown_keys(source: Source, pointer: str, problem: Any) -> Iterator[Findin
 
 
 def _key_hint(key: str, known: tuple[str, ...]) -> str:
-    begun = [name for name in known if name.startswith(f"{key}_")]
+    begun = [name for name in known if name.startswith(f"{key}_") or key == "".join(w[:1] for w in name.split("_"))]
     near, home = begun[0] if len(begun) == 1 else closest(key, known), _sections().get(key)
     if home is not None:
         return f"write it under `{home}`"

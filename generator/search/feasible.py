@@ -25,8 +25,8 @@ from .rank import Floats
 CHUNK_ROWS = 16384
 
 
-#: The communication that details of a layout, which the enumeration leaves alone, can hide.
-SAVABLE = ("tensor_s", "context_s", "expert_s", "data_s")
+#: What details of a layout, which the enumeration leaves alone, can save.
+SAVABLE = ("tensor_s", "context_s", "expert_s", "data_s", "offload_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,10 +131,12 @@ def _promising(job: Job, rows: Layouts, removed: dict[str, int]) -> tuple[Layout
 
     Rows that differ in the micro-batch alone follow each other, the smallest first. No part of the ledger shrinks as it
     grows: it multiplies activations, and stages hold as many micro-batches or, once there are fewer, as many sequences.
+    One micro-batch in a step is looked at by itself, where gradients or layers of a second one are not held.
     """
     others = [getattr(rows, name) for name in STAGES if name != "micro_batch"]
-    smallest = np.ones(len(rows), np.bool_)
-    smallest[1:] = np.any([column[1:] != column[:-1] for column in others], axis=0)
+    smallest = (rows.gradient_accumulation == 1) & (job.framework.runs("DeepSpeed engine") | rows.expert_overlap)
+    smallest[:1] = True
+    smallest[1:] |= np.any([column[1:] != column[:-1] for column in others], axis=0)
     group = np.cumsum(smallest) - 1
     first = rows.take(smallest)
     ledger = memory(job, first)

@@ -6,7 +6,7 @@ only where its step time, without all that its details could still save, is with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -39,7 +39,7 @@ class Detail:
     turns: tuple[str, ...]  #: the fields that it sets; where one of them is pinned, the detail is the user's
     of: Software  #: what has it
     settings: Callable[[Job, Layouts], choices.Settings]
-    saves: str | None = None  #: the cause of the step time that it can shorten
+    saves: str | None = None  #: the cause of the step time that it can shorten, where it is known by how much
     replaces: Mapping[str, Any] = field(default_factory=dict)  #: what it does in part
     largest: Mapping[str, Any] = field(default_factory=dict)  #: the fastest and largest that it can come to
     best: Mapping[str, Any] = field(default_factory=dict)  #: where it is on or off: on
@@ -58,6 +58,7 @@ DETAILS: tuple[Detail, ...] = (
         turns=("offload", "offload_fraction"),
         of="Megatron-LM",
         settings=choices.offload_choices,
+        saves="offload_s",
         replaces={"offload": Offload.OPTIMIZER},
         largest={"offload": Offload.NONE},
     ),
@@ -117,10 +118,10 @@ def _least_s(job: Job, found: Estimates, details: Sequence[Detail]) -> Floats:
 
 def _turned(job: Job, found: Estimates, details: Sequence[Detail], reach: float) -> list[Estimates]:
     """What the details make of layouts that is within reach."""
-    hiding = [d for d in details if d.saves]
-    made = [found, *_interleaved(job, found, details, reach)]
-    for detail in (d for d in details if not d.saves):
-        made += [*_traded(job, joined_estimates(made), detail, hiding, reach)]
+    hiding = [d for d in details if not d.replaces]
+    made = [found, _interleaved(job, found, details, reach)]
+    for detail in (d for d in details if d.replaces):
+        made.append(_traded(job, joined_estimates(made), detail, details, reach))
     tops = joined_estimates(rows.take(_floor(job, rows, hiding) <= reach) for rows in made)
     tops = tops.take(_within(job, tops, {}, hiding, reach))
     for number, detail in enumerate(hiding):
@@ -151,18 +152,21 @@ def _within(job: Job, rows: Estimates, values: Mapping[str, Any], details: Seque
     return mask
 
 
-def _interleaved(job: Job, found: Estimates, details: Sequence[Detail], reach: float) -> Iterator[Estimates]:
+def _interleaved(job: Job, found: Estimates, details: Sequence[Detail], reach: float) -> Estimates:
     """Layouts whose stages are cut into model chunks: all numbers of them, for each leaves other memory to the rest."""
     if job.pins.virtual_pipeline is not None or not job.framework.runs("Megatron-LM"):
-        return
-    hiding = [d for d in details if d.saves]
-    rows = found.take((found.layouts.pipeline > 1) & (_least_s(job, found, hiding) <= reach))
-    fastest = {name: value for d in details for name, value in d.largest.items()}
-    fastest["virtual_pipeline"] = choices.most_chunks(job, rows.layouts)
-    rows = rows.take(_within(job, rows, fastest, hiding, reach))
+        return found.take(slice(0, 0))
+    rows = found.take((found.layouts.pipeline > 1) & (_least_s(job, found, details) <= reach))
+    fastest = {**_largest(details), "virtual_pipeline": choices.most_chunks(job, rows.layouts)}
+    rows = rows.take(_within(job, rows, fastest, details, reach))
     made, at = _made(job, rows, _CHUNKS)
     made = made.take(made.total_s < rows.total_s[at])
-    yield made.take(_untraded(made, _floor(job, made, hiding)) <= reach)
+    return made.take(_untraded(made, _floor(job, made, details)) <= reach)
+
+
+def _largest(details: Iterable[Detail]) -> dict[str, Any]:
+    """What a layout has that gives no time for memory."""
+    return {name: value for d in details for name, value in d.largest.items()}
 
 
 def _untraded(found: Estimates, seconds: Floats) -> Floats:
@@ -171,14 +175,15 @@ def _untraded(found: Estimates, seconds: Floats) -> Floats:
     return least
 
 
-def _traded(job: Job, found: Estimates, detail: Detail, hiding: Sequence[Detail], reach: float) -> Iterator[Estimates]:
-    """Layouts that do in part what others do wholly, where these fit, and are too large without it."""
+def _traded(job: Job, found: Estimates, detail: Detail, details: Sequence[Detail], reach: float) -> Estimates:
+    """Layouts that do in part what others do wholly, where these fit, and are too large without any such detail."""
     whole = np.all([getattr(found.layouts, name) == value for name, value in detail.replaces.items()], axis=0)
-    rows = found.take(whole & (_LEAST_SHARE * _floor(job, found, hiding) <= reach))
-    rows = rows.take(_within(job, rows, detail.largest, hiding, reach))
-    rows = rows.take(~fitting(job, _set(rows.layouts, detail.largest))[0])
+    rows = found.take(whole & (_LEAST_SHARE * _floor(job, found, details) <= reach))
+    rows = rows.take(_within(job, rows, _largest(details), details, reach))
+    rows = rows.take(~fitting(job, _set(rows.layouts, _largest(details)))[0])
     made, at = _made(job, rows, detail)
-    yield made.take((made.total_s < rows.total_s[at]) & (_floor(job, made, hiding) <= reach))
+    others = [d for d in details if d is not detail]
+    return made.take((made.total_s < rows.total_s[at]) & (_floor(job, made, others) <= reach))
 
 
 def _hidden(job: Job, tops: Estimates, detail: Detail) -> tuple[Estimates, NDArray[np.int64]]:

@@ -197,12 +197,6 @@ STATES = {
         {"recompute": SELECTIVE, "recompute_modules": Modules.MOE_ACT | Modules.MOE},
         *("moe_act", "precision: fp8"),
     ),
-    "MLM085": case(
-        job(model=MOE),
-        {"recompute": SELECTIVE, "recompute_modules": Modules.MOE_ACT, "expert_overlap": True},
-        {"recompute": Recompute.FULL, "expert_overlap": True},
-        *("recompute: full", "expert_overlap: true"),
-    ),
     "ACT007": case(job("megatron-lm"), {"recompute": NONE}, {"recompute": SELECTIVE}, "selective", "flash"),
     "MDS021": case(
         job(MDS, training={"attention": "unfused"}),

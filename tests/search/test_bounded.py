@@ -30,7 +30,7 @@ def test_larger_micro_batches_never_need_less(name: str) -> None:
     """What is left out because a smaller micro-batch doesn't fit, doesn't fit either: each row is estimated here."""
     tight = job(**TIGHT[name])
     legal = enumerate_legal(tight).layouts
-    fits = fitting(tight, legal)
+    fits, _ = fitting(tight, legal)
     found = feasible_layouts(tight)
     assert 0 < fits.sum() < len(legal)
     assert found.fitting == fits.sum()

@@ -57,7 +57,7 @@ def test_the_chosen_plan_is_recognised() -> None:
     ("keys", "rules"),
     [
         ({"tensor": 3}, {"MLM001"}),
-        ({"pipeline": 64}, {"MLM003"}),
+        ({"pipeline": 128}, {"PIPE013"}),
         ({"tensor": 64, "pipeline": 2, "zero_stage": 3}, {"MLM004", "MLM042"}),
         ({"pipeline": 2, "zero_stage": 3}, {"MLM042"}),
         ({"tensor": 1, "pipeline": 1, "context": 1, "micro_batch": 2}, {"MLM002"}),

@@ -7,24 +7,26 @@ import re
 import sys
 from collections import Counter
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 import dsgen
-from dsgen.estimate.layout import DEFAULTS, Layout, Layouts, Offload, Recompute
+from dsgen.estimate.layout import DEFAULTS, FIELDS, Layout, Layouts, Offload, Recompute
 from dsgen.estimate.memory import memory
 from dsgen.estimate.step_time import step_time
 from dsgen.findings import Severity
 from dsgen.job.records import Job
-from dsgen.rules.layout.pipeline import chunk_values
 from dsgen.rules.numbers import divisors
 from dsgen.rules.registry import FIT_RULES, LAYOUT_RULES
-from dsgen.search.enumerate import STAGES, enumerate_legal
-from dsgen.search.feasible import feasible_layouts
+from dsgen.search import choices
+from dsgen.search.enumerate import STAGES, enumerate_legal, joined
+from dsgen.search.feasible import feasible_layouts, fitting
 from dsgen.search.plan import Infeasible, SearchResult
 from dsgen.search.rank import TIME_BAND, Floats, judged_time
 from dsgen.search.reasons import Reasons
+from dsgen.search.refine import refined
 from tests.jobs import job
 
 JOBS = {
@@ -52,19 +54,17 @@ def every_layout(job: Job) -> list[Layout]:
         data = world // (tensor * pipeline * context)
         if batch % data:
             continue
-        interleaves = job.framework.runs("Megatron-LM") and 1 < pipeline <= job.model.layers
-        chunks = chunk_values(job, pipeline) if interleaves else (1,)
         cuts = sorted({1, tensor} if job.framework.name == "megatron-lm" else {tensor}) if job.model.is_moe else [1]
         for rest in itertools.product(
-            chunks, experts, cuts, (False, True), range(4), divisors(batch // data), Recompute, Offload
+            experts, cuts, (False, True), range(4), divisors(batch // data), Recompute, Offload
         ):
-            v, e, cut, sp, zero, micro, recompute, offload = rest
+            e, cut, sp, zero, micro, recompute, offload = rest
             layouts.append(
                 Layout(
                     data=data,
                     tensor=tensor,
                     pipeline=pipeline,
-                    virtual_pipeline=v,
+                    virtual_pipeline=job.pins.virtual_pipeline or 1,
                     context=context,
                     expert=e,
                     expert_tensor=cut,
@@ -115,6 +115,55 @@ def fits(small: Job, layout: Layout) -> bool:
     """Whether one layout passes every rule on capacities."""
     ledger = memory(small, layout)
     return all(bool(rule.columns.holds(small, layout, ledger)) for rule in FIT_RULES)
+
+
+#: Jobs with details to turn: everything fits; only with some time given for memory; only with the host's memory.
+DETAILED: dict[str, dict[str, Any]] = {
+    "dense": {},
+    "experts": {"model": "mixtral-8x7b", "gpus": 16, "training__global_batch": 32, "layout__offload": "none"},
+    "long": {"model": "llama-3-8b", "gpus": 16, "training__global_batch": 16, "training__sequence_length": 8192},
+    "tight": {"model": "llama-2-13b", "gpus": 8, "training__global_batch": 16},
+    "offloaded": {"model": "llama-2-70b", "gpus": 16, "training__global_batch": 32},
+    "offloaded experts": {"model": "mixtral-8x7b", "gpus": 8, "training__global_batch": 16},
+}
+
+
+def with_details(job: Job) -> Layouts:
+    """Every legal layout with every setting of model chunks, recomputation, offload and overlap, by loops."""
+    rules = [rule.columns for rule in LAYOUT_RULES if rule.severity is Severity.ERROR and rule.columns.binds(job)]
+    rows = enumerate_legal(job).layouts
+    for settings in (
+        *(choices.chunk_choices, choices.recompute_choices, choices.offload_choices),
+        *(choices.tensor_overlap_choices, choices.expert_overlap_choices),
+    ):
+        turned = [
+            Layouts(**{name: np.broadcast_to(setting.get(name, getattr(rows, name)), len(rows)) for name in FIELDS})
+            for setting in settings(job, rows)
+        ]
+        rows = joined([rows, *turned])
+        rows = rows.take(np.all([rule.holds(job, rows) for rule in rules], axis=0))
+    return rows
+
+
+@pytest.mark.parametrize("name", DETAILED)
+def test_refinement_misses_nothing(name: str) -> None:
+    """The fastest layout with its details is what a loop over all settings of all layouts finds, within 0.1 %."""
+    wanted = job(**DETAILED[name])
+    rows = with_details(wanted)
+    parts = [rows.take(slice(start, start + 16384)) for start in range(0, len(rows), 16384)]
+    fitted = joined(part.take(fitting(wanted, part)[0]) for part in parts)
+    times = judged_time(wanted, fitted, step_time(wanted, fitted).total_s)
+    found = refined(wanted, feasible_layouts(wanted), bold=True)
+    fastest = judged_time(wanted, found.layouts, found.total_s)
+    assert fastest.min() == pytest.approx(times.min(), rel=1e-3)
+    best = dsgen.search(wanted, top=1, bold=True).plans[0]
+    chosen = judged_time(
+        wanted,
+        Layouts(**{name: np.array([getattr(best.layout, name)]) for name in FIELDS}),
+        np.array([best.step_time.total_s]),
+    )
+    assert times.min() * (1 - 1e-3) <= chosen[0] <= times.min() * (1 + TIME_BAND) * (1 + 1e-3)
+    assert not [finding for finding in best.findings if finding.severity is Severity.ERROR]
 
 
 def test_columns_estimate_what_scalars_do() -> None:
@@ -309,7 +358,7 @@ def test_what_is_faster_by_the_estimate_says_why_it_was_not_chosen(monkeypatch: 
     row = int(full[np.argmin(found.total_s[full])])
     cautious = Reasons(small, found.layouts, found.total_s).of(row)
     (reason,) = (reason for reason in cautious if reason.startswith("recompute: full"))
-    assert re.search(r"with none -\d+% \(recompute, extrapolated\)", reason)
+    assert re.search(r"with none -\d+% \(\w+, extrapolated\)", reason)
     bold = Reasons(small, found.layouts, found.total_s, bold=True).of(row)
     assert not any("extrapolated" in reason for reason in bold[1:])
 

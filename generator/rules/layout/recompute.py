@@ -5,11 +5,8 @@ from __future__ import annotations
 from math import gcd
 from typing import cast
 
-import numpy as np
-
 from ...estimate.layout import Layout, LayoutLike, Modules, Recompute
 from ...estimate.model_size import dense_layers
-from ...estimate.recompute import repeats
 from ...estimate.split import chunk_sizes, divides_chunks, split
 from ...findings import ERROR, WARNING
 from ...job.records import Job
@@ -37,7 +34,6 @@ _split_groups = megatron_layouts(
 )
 _modules = lm_layouts("recompute_modules", "recompute")
 _fp8 = lm_layouts("recompute_modules", "recompute", applies=lambda job: job.training.precision == "fp8")
-_overlapping = lm_layouts("expert_overlap", "recompute", "recompute_modules")
 _flash = lm_layouts(
     "recompute",
     "recompute_modules",
@@ -221,18 +217,3 @@ def delayed_scaling_keeps_outputs(job: Job, layout: LayoutLike) -> Judgement:
     rest = Modules(int(layout.recompute_modules) & ~int(refused)) or Modules.CORE_ATTN
     message = f"recompute_modules names {names} with {job.says('precision', job.training.precision)}"
     yield message, f"use {says_modules(job, rest)}"
-
-
-@_overlapping.rule("MLM085", ERROR, "init", megatron_lm(f"{_CONFIG}:1871-1879 (core_v0.16.1)"))
-def overlapped_experts_are_not_repeated(job: Job, layout: LayoutLike) -> Judgement:
-    """Experts' all-to-alls that run beside compute are not recomputed: neither whole layers nor the module moe.
-
-    Prevents: Megatron-LM stops at start: disable full recomputation when enabling overlap_moe_expert_parallel_comm.
-    Fix: set layout.recompute to none or selective without moe, or layout.expert_overlap to false"""
-    full = layout.recompute == Recompute.FULL
-    yield implies(layout.expert_overlap, np.logical_not(full | repeats(layout, Modules.MOE)))
-    what = job.says("recompute", Recompute.FULL) if full else "recompute_modules with moe"
-    yield (
-        f"{what} is not combined with {job.says('expert_overlap', True)}",
-        job.origin.vocabulary.without("expert_overlap"),
-    )

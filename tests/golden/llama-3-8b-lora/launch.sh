@@ -1,0 +1,68 @@
+#!/bin/bash
+# Written by dsgen 0.1.0: dsgen generate
+# Job llama-3-8b-lora: huggingface trains llama-3.1-8b on 1 × aws/g5.48xlarge.
+# 8 GPUs = 8 data × 1 tensor × 1 pipeline × 1 context; ZeRO 1, recompute full, offload none.
+# 64 sequences a step = 1 micro batch × 8 accumulated × 8 data. plan.json has the estimates and reasons.
+# The plan counts on sequences of 4096 tokens and attn_implementation=flash_attention_2: both are the script's
+# to set, TrainingArguments has neither.
+# LoRA: the script must wrap the model by peft's get_peft_model with LoraConfig(r=16, lora_alpha=32,
+# target_modules="all-linear", lora_dropout=0, bias='none', task_type='CAUSAL_LM'): 41,943,040 parameters are
+# trained. Scripts of trl take --use_peft --lora_r 16 --lora_alpha 32 --lora_dropout 0 --lora_target_modules
+# all-linear.
+# With gradient checkpointing the script must call model.enable_input_require_grads() before training.
+# QLoRA: the script must load the model with BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type='nf4',
+# bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.bfloat16, bnb_4bit_quant_storage=torch.bfloat16);
+# ZeRO-3 can shard no other storage type.
+#
+# Run in the folder that holds the training script.
+
+# What is in single quotes is data.
+# shellcheck disable=SC1003,SC2016,SC2088
+set -euo pipefail
+
+NODES=1
+PROCESSES_PER_NODE=8
+
+CONFIG_DIR="${DSGEN_CONFIG_DIR:-$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)}"
+CONFIG_FILES=( ds_config.json )
+for file in "${CONFIG_FILES[@]}"; do
+  if [[ ! -r "$CONFIG_DIR/$file" ]]; then
+    echo "cannot read $CONFIG_DIR/$file: set DSGEN_CONFIG_DIR to the folder of launch.sh" >&2
+    exit 1
+  fi
+done
+
+# Passed to every process on its command line: ssh forwards no environment.
+ENVIRONMENT=(
+  # A process's share of the node's cores; torchrun would set OMP_NUM_THREADS to 1.
+  OMP_NUM_THREADS=24
+)
+
+SCRIPT=run_sft.py
+ARGUMENTS=(
+  # ZeRO and the optimizer; the arguments below repeat its numbers
+  --deepspeed "$CONFIG_DIR"/ds_config.json
+  # batch per device and pass, and passes per step
+  --per_device_train_batch_size 1
+  --gradient_accumulation_steps 8
+  # precision and recomputation
+  --bf16 true
+  --gradient_checkpointing true
+  # optimizer: the same as in the JSON, or the Trainer refuses to start
+  --optim adamw_bnb_8bit
+  --learning_rate 0.0002
+  --weight_decay 0
+  --adam_beta1 0.9
+  --adam_beta2 0.95
+  --adam_epsilon 1e-08
+  --max_grad_norm 1
+  # duration
+  --max_steps 625
+  # from the job's launch.arguments
+  --model_name_or_path meta-llama/Llama-3.1-8B
+  --output_dir out
+)
+
+# One node needs no rendezvous with others; --standalone takes a free port.
+exec env "${ENVIRONMENT[@]}" torchrun --standalone --nnodes="$NODES" --nproc-per-node="$PROCESSES_PER_NODE" \
+  "$SCRIPT" "${ARGUMENTS[@]}"
