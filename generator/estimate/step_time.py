@@ -9,10 +9,10 @@ import numpy as np
 from ..job.records import Job
 from . import adapters, communication, compute, flops, model_size
 from .data_parallel import data_s
-from .layout import Layout, LayoutLike, Layouts, Offload, Recompute, row_keys
+from .layout import Layout, LayoutLike, Layouts, Offload, row_keys
 from .ledgers import StepTime, Throughput
 from .rates import rates
-from .repeated import repeated_layers, repeated_modules_s
+from .repeated import repeated_modules_s, repeated_share
 from .stages import StageParameters, expert_replicas, stage_layers, stage_parameters
 from .states import master_bytes, moment_bytes, sums_gradients_in_fp32, weight_bytes
 
@@ -95,14 +95,9 @@ def _each_layer(job: Job, layout: LayoutLike) -> tuple[dict[str, Any], Any]:
             continue
         time = compute.layer_time(job, layout, moe=moe)
         talk = communication.layer_communication(job, layout, time, moe=moe)
-        again = np.where(
-            layout.recompute == Recompute.FULL,
-            repeated_layers(job, layout) * time.forward_s,
-            np.where(layout.recompute == Recompute.SELECTIVE, repeated_modules_s(job, layout, time, moe=moe), 0.0),
-        )
         parts = {
             "compute": time.forward_s + time.backward_s,
-            "recompute": again,
+            "recompute": repeated_share(job, layout) * time.forward_s + repeated_modules_s(job, layout, time, moe=moe),
             "tensor": talk.tensor_s,
             "context": talk.context_s,
             "expert": talk.expert_s,

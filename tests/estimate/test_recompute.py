@@ -92,6 +92,16 @@ def test_cost_lies_between_none_and_full() -> None:
             assert model_flops_per_step(whole) <= hardware_flops_per_step(whole, layout) < most
 
 
+def test_parts_of_experts_are_repeated_once() -> None:
+    """Within moe, its activation and shared experts take no time beyond it."""
+    none = Layout(data=16, pipeline=8, gradient_accumulation=8, recompute=Recompute.SELECTIVE)
+    alone = replace(none, recompute_modules=Modules.MOE)
+    together = replace(none, recompute_modules=Modules.MOE | Modules.MOE_ACT | Modules.SHARED_EXPERTS)
+    parts = replace(none, recompute_modules=Modules.MOE_ACT | Modules.SHARED_EXPERTS)
+    spent = [float(step_time(DEEPSEEK, layout).recompute_s) for layout in (alone, together, parts)]
+    assert spent[0] == spent[1] > spent[2] > 0
+
+
 def test_choices_are_legal() -> None:
     """The search is offered no modules that a rule refuses, with fp8 neither."""
     for precision in ("bf16", "fp8"):

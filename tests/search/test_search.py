@@ -157,12 +157,9 @@ def test_refinement_misses_nothing(name: str) -> None:
     fastest = judged_time(wanted, found.layouts, found.total_s)
     assert fastest.min() == pytest.approx(times.min(), rel=1e-3)
     best = dsgen.search(wanted, top=1, bold=True).plans[0]
-    chosen = judged_time(
-        wanted,
-        Layouts(**{name: np.array([getattr(best.layout, name)]) for name in FIELDS}),
-        np.array([best.step_time.total_s]),
-    )
-    assert times.min() * (1 - 1e-3) <= chosen[0] <= times.min() * (1 + TIME_BAND) * (1 + 1e-3)
+    columns = Layouts(**{name: np.array([getattr(best.layout, name)]) for name in FIELDS})
+    (chosen,) = judged_time(wanted, columns, np.array([best.step_time.total_s]))
+    assert times.min() * (1 - 1e-3) <= chosen <= times.min() * (1 + TIME_BAND) * (1 + 1e-3)
     assert not [finding for finding in best.findings if finding.severity is Severity.ERROR]
 
 
