@@ -102,15 +102,17 @@ def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
 def _dominated(job: Job, rows: Layouts, fits: NDArray[np.bool_], ledger: Memory) -> NDArray[np.bool_]:
     """Which rows only give time for memory that there is: they fit as they are without recomputation and offload.
 
-    The smallest of all stays, for who looks for the least memory.
+    Model chunks keep up to half as many micro-batches more (2104.04473 sec 2.2): a stage that is to be interleaved may
+    have to give time for them, unless its activations would fit twice. The smallest of all stays, for who looks for the
+    least memory.
     """
     traded = (rows.recompute != Recompute.NONE) | (rows.offload != Offload.NONE)
-    # Model chunks take more memory: a stage that is to be interleaved may have to give time for it.
-    traded &= (rows.pipeline == 1) | (job.pins.virtual_pipeline is not None) | (not job.framework.runs("Megatron-LM"))
+    room = ledger.capacity_bytes * (1 - job.headroom) - required_band(ledger).high - ledger.activations_bytes
+    whole = (job.pins.virtual_pipeline is not None) | (not job.framework.runs("Megatron-LM"))
     others = [getattr(rows, name) for name in STAGES if name not in ("recompute", "offload")]
     _, group = np.unique(row_keys(others), return_inverse=True)
     free = np.zeros(len(rows), np.bool_)
-    free[group[fits & ~traded]] = True
+    free[group[fits & ~traded & (whole | (rows.pipeline == 1) | (room > 0))]] = True
     dominated: NDArray[np.bool_] = traded & free[group]
     dominated[np.argmin(np.where(fits, ledger.required_bytes, np.inf))] = False
     return dominated

@@ -104,8 +104,9 @@ def refined(job: Job, found: Feasible, *, bold: bool = False) -> Feasible:
     if not bold:
         near = replace(near, doubt=least_doubt(job, near.layouts))
     seeds = near.take(np.argsort(_least_s(job, near, details), kind="stable")[:_SEEDS])
-    first = found.extended(*_turned(job, seeds, details, reach))
-    return found.extended(*_turned(job, near, details, _reach(job, first, bold)))
+    first = joined_estimates(_turned(job, seeds, details, reach))
+    closer = min(reach, _reach(job, first, bold)) if len(first.layouts) else reach
+    return found.extended(*_turned(job, near, details, closer))
 
 
 def _least_s(job: Job, found: Estimates, details: Sequence[Detail]) -> Floats:
