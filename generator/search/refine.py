@@ -160,9 +160,12 @@ def _interleaved(job: Job, found: Estimates, details: Sequence[Detail], reach: f
     rows = found.take((found.layouts.pipeline > 1) & (_least_s(job, found, details) <= reach))
     fastest = {**_largest(details), "virtual_pipeline": choices.most_chunks(job, rows.layouts)}
     rows = rows.take(_within(job, rows, fastest, details, reach))
-    made, at = _made(job, rows, _CHUNKS)
-    made = made.take(made.total_s < rows.total_s[at])
-    return made.take(_untraded(made, _floor(job, made, details)) <= reach)
+
+    def useful(made: Estimates, at: NDArray[np.int64]) -> Mask:
+        within: Mask = _untraded(made, _floor(job, made, details)) <= reach
+        return within & (made.total_s < rows.total_s[at])
+
+    return _made(job, rows, _CHUNKS, useful)[0]
 
 
 def _largest(details: Iterable[Detail]) -> dict[str, Any]:
@@ -182,24 +185,34 @@ def _traded(job: Job, found: Estimates, detail: Detail, details: Sequence[Detail
     rows = found.take(whole & (_LEAST_SHARE * _floor(job, found, details) <= reach))
     rows = rows.take(_within(job, rows, _largest(details), details, reach))
     rows = rows.take(~fitting(job, _set(rows.layouts, _largest(details)))[0])
-    made, at = _made(job, rows, detail)
     others = [d for d in details if d is not detail]
-    return made.take((made.total_s < rows.total_s[at]) & (_floor(job, made, others) <= reach))
+
+    def useful(made: Estimates, at: NDArray[np.int64]) -> Mask:
+        within: Mask = _floor(job, made, others) <= reach
+        return within & (made.total_s < rows.total_s[at])
+
+    return _made(job, rows, detail, useful)[0]
 
 
 def _hidden(job: Job, tops: Estimates, detail: Detail) -> tuple[Estimates, NDArray[np.int64]]:
     """The best that the detail makes of each layout where it makes it faster, and which layouts these are."""
     matters = np.flatnonzero(tops.savable[detail.saves or ""] > _LEAST_GAIN * tops.total_s)
     rows = tops.take(matters)
-    made, at = _made(job, rows, detail)
-    faster = np.flatnonzero(made.total_s < rows.total_s[at] * (1 - _LEAST_GAIN))
-    best = faster[np.lexsort((made.total_s[faster], at[faster]))]
+
+    def faster(made: Estimates, at: NDArray[np.int64]) -> Mask:
+        gains: Mask = made.total_s < rows.total_s[at] * (1 - _LEAST_GAIN)
+        return gains
+
+    made, at = _made(job, rows, detail, faster)
+    best = np.lexsort((made.total_s, at))
     own, first = np.unique(at[best], return_index=True)
     return made.take(best[first]), matters[own]
 
 
-def _made(job: Job, rows: Estimates, detail: Detail) -> tuple[Estimates, NDArray[np.int64]]:
-    """Every legal layout that a detail makes of some and that fits, and which rows they are of."""
+def _made(
+    job: Job, rows: Estimates, detail: Detail, useful_at: Callable[[Estimates, NDArray[np.int64]], Mask]
+) -> tuple[Estimates, NDArray[np.int64]]:
+    """Every legal layout that a detail makes of some, that is useful and fits, and which rows they are of."""
     changed: list[Layouts] = []
     of: list[NDArray[np.int64]] = []
     for setting in detail.settings(job, rows.layouts) if len(rows.layouts) else ():
@@ -213,8 +226,11 @@ def _made(job: Job, rows: Estimates, detail: Detail) -> tuple[Estimates, NDArray
     parts = []
     for start in range(0, len(at), CHUNK_ROWS):
         piece, own = every.take(slice(start, start + CHUNK_ROWS)), at[start : start + CHUNK_ROWS]
-        fits, required = fitting(job, piece)
-        parts.append((estimates(job, piece.take(fits), required[fits], rows.doubt[own[fits]]), own[fits]))
+        timed = estimates(job, piece, np.zeros(len(own)), rows.doubt[own])
+        useful = np.flatnonzero(useful_at(timed, own))
+        fits, required = fitting(job, piece.take(useful))
+        kept = useful[fits]
+        parts.append((replace(timed.take(kept), required_bytes=required[fits]), own[kept]))
     return joined_estimates(part for part, _ in parts), np.concatenate([own for _, own in parts])
 
 
