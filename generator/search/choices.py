@@ -49,43 +49,26 @@ def recompute_choices(job: Job, rows: Layouts) -> Settings:
     """Parts of every layer, from the least that is repeated; then every part of some layers of a chunk."""
     for modules in module_choices(job):
         yield {"recompute": Recompute.SELECTIVE, "recompute_modules": modules}
-    if job.framework.runs("Megatron-LM"):
-        held = stage_layers(job, rows, np.minimum(1, rows.pipeline - 1)).layers / rows.virtual_pipeline
-        for share in _QUARTERS:
-            count = np.ceil(share * held).astype(np.int64)
-            yield {"recompute": Recompute.FULL, "recompute_layers": np.where(count < held, count, 0)}
+    held = stage_layers(job, rows, np.minimum(1, rows.pipeline - 1)).layers / rows.virtual_pipeline
+    for share in _QUARTERS:
+        count = np.ceil(share * held).astype(np.int64)
+        yield {"recompute": Recompute.FULL, "recompute_layers": np.where(count < held, count, 0)}
 
 
 def offload_choices(job: Job, rows: Layouts) -> Settings:
-    """Part of the optimizer's states on the host; only Megatron-LM divides them."""
-    if job.framework.runs("Megatron-LM"):
-        for share in _QUARTERS:
-            yield {"offload": Offload.OPTIMIZER, "offload_fraction": share}
-
-
-def tensor_overlap_choices(job: Job, rows: Layouts) -> Settings:
-    """User buffers."""
-    if job.framework.runs("Megatron-LM"):
-        yield {"tensor_overlap": True}
-
-
-def expert_overlap_choices(job: Job, rows: Layouts) -> Settings:
-    """Two micro-batches side by side."""
-    if job.framework.runs("Megatron-LM") and job.model.is_moe:
-        yield {"expert_overlap": True}
+    """Part of the optimizer's states on the host."""
+    for share in _QUARTERS:
+        yield {"offload": Offload.OPTIMIZER, "offload_fraction": share}
 
 
 def head_choices(job: Job, rows: Layouts) -> Settings:
     """Every number of ranks that can share out the heads."""
-    if job.framework.runs("Megatron-LM"):
-        for heads in divisors(job.model.kv_heads)[1:]:
-            yield {"context_heads": np.where(rows.context % heads == 0, heads, 1)}
+    for heads in divisors(job.model.kv_heads)[1:]:
+        yield {"context_heads": np.where(rows.context % heads == 0, heads, 1)}
 
 
 def copy_choices(job: Job, rows: Layouts) -> Settings:
     """A few copies: each is that much of the optimizer's states more."""
-    if not job.framework.runs("Megatron-LM", "DeepSpeed engine"):
-        return
     group = rows.data * rows.context
     for copies in (2, 4, 8):
         yield {"zero_copies": np.where((group % copies == 0) & (group > copies) & (rows.zero_stage > 0), copies, 1)}
@@ -93,6 +76,5 @@ def copy_choices(job: Job, rows: Layouts) -> Settings:
 
 def hpz_choices(job: Job, rows: Layouts) -> Settings:
     """The ranks of a node."""
-    if job.framework.runs("DeepSpeed engine"):
-        ranks = job.cluster.accelerators_per_node
-        yield {"zero_hpz": np.where((rows.zero_stage >= 3) & (rows.data * rows.context > ranks), ranks, 1)}
+    ranks = job.cluster.accelerators_per_node
+    yield {"zero_hpz": np.where((rows.zero_stage >= 3) & (rows.data * rows.context > ranks), ranks, 1)}

@@ -45,6 +45,12 @@ class Detail:
     best: Mapping[str, Any] = field(default_factory=dict)  #: where it is on or off: on
 
 
+def _switch(name: str, *, saves: str) -> Detail:
+    """A detail of Megatron-LM that is on or off."""
+    on = {name: True}
+    return Detail(turns=(name,), of="Megatron-LM", settings=lambda job, rows: iter([on]), saves=saves, best=on)
+
+
 #: In this order. Those that trade memory for time come first, and all that they make is kept, for others need memory.
 DETAILS: tuple[Detail, ...] = (
     Detail(
@@ -62,20 +68,8 @@ DETAILS: tuple[Detail, ...] = (
         replaces={"offload": Offload.OPTIMIZER},
         largest={"offload": Offload.NONE},
     ),
-    Detail(
-        turns=("tensor_overlap",),
-        of="Megatron-LM",
-        settings=choices.tensor_overlap_choices,
-        saves="tensor_s",
-        best={"tensor_overlap": True},
-    ),
-    Detail(
-        turns=("expert_overlap",),
-        of="Megatron-LM",
-        settings=choices.expert_overlap_choices,
-        saves="expert_s",
-        best={"expert_overlap": True},
-    ),
+    _switch("tensor_overlap", saves="tensor_s"),
+    _switch("expert_overlap", saves="expert_s"),
     Detail(turns=("context_heads",), of="Megatron-LM", settings=choices.head_choices, saves="context_s"),
     Detail(turns=("zero_copies",), of="Megatron-LM", settings=choices.copy_choices, saves="data_s"),
     Detail(turns=("zero_copies",), of="DeepSpeed engine", settings=choices.copy_choices, saves="data_s"),

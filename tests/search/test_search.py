@@ -28,7 +28,7 @@ from dsgen.search.feasible import feasible_layouts, fitting
 from dsgen.search.plan import Infeasible, SearchResult
 from dsgen.search.rank import TIME_BAND, Floats, judged_time
 from dsgen.search.reasons import Reasons
-from dsgen.search.refine import refined
+from dsgen.search.refine import DETAILS, refined
 from tests.jobs import job
 
 JOBS = {
@@ -134,10 +134,8 @@ def with_details(job: Job) -> Layouts:
     """Every legal layout with every setting of model chunks, recomputation, offload and overlap, by loops."""
     rules = [rule.columns for rule in LAYOUT_RULES if rule.severity is Severity.ERROR and rule.columns.binds(job)]
     rows = enumerate_legal(job).layouts
-    for settings in (
-        *(choices.chunk_choices, choices.recompute_choices, choices.offload_choices),
-        *(choices.tensor_overlap_choices, choices.expert_overlap_choices),
-    ):
+    looped = {"recompute", "offload", "tensor_overlap", "expert_overlap"}
+    for settings in (choices.chunk_choices, *(detail.settings for detail in DETAILS if detail.turns[0] in looped)):
         turned = [
             Layouts(**{name: np.broadcast_to(setting.get(name, getattr(rows, name)), len(rows)) for name in FIELDS})
             for setting in settings(job, rows)
