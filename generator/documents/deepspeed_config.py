@@ -58,6 +58,7 @@ class Config(DsConfig):
     """One config, read by one release of DeepSpeed on behalf of one consumer."""
 
     consumer: str  #: one of `CONSUMERS`
+    guessed: bool = False  #: whether nothing but an "auto" tells the consumer
     version: Version  #: of DeepSpeed
     _held: dict[str, object] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -212,6 +213,17 @@ class Config(DsConfig):
             return _UNKNOWN
         overlaps = pointer == f"{ZERO}/overlap_comm" and self.stage is not None
         return self.stage == 3 if overlaps else key.default
+
+
+def has_auto(config: DsConfig) -> bool:
+    """Whether a value of a config is "auto", which DeepSpeed itself never fills in."""
+    rest: list[object] = [config.json.data]
+    while rest:
+        value = rest.pop()
+        if value == "auto":
+            return True
+        rest += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return False
 
 
 def number_of(value: object) -> Number | None:

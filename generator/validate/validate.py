@@ -1,15 +1,17 @@
-"""`dsgen validate`: paths → documents → submission → rules → findings, less those that comments ignore."""
+"""`dsgen validate`: paths → documents → submissions → rules → findings, less those that comments ignore."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..documents.context import ContextFlags, look_up
-from ..documents.document import JobSpec
+from ..documents.document import Document, JobSpec
+from ..documents.grouping import submissions_of
+from ..documents.lookup import Files
 from ..documents.read import read_documents
-from ..documents.submission import Submission
+from ..documents.submission import Context, Submission
 from ..findings import Finding, InvalidJob, Severity, in_file_order
 from ..job.framework import Frameworks
 from ..job.records import Job
@@ -47,28 +49,40 @@ def validate(
     `NoEngine` where there is none. With `skip_unknown` a file named by itself of an unknown kind is left
     out, as in a folder. `instead` has contents by path that are read instead of what the files hold.
     """
-    reading = read_documents(paths, consumer=flags.consumer, skip_unknown=skip_unknown, instead=instead)
-    specs = [check_spec(document.path) for document in reading.documents if isinstance(document, JobSpec)]
+    reading = read_documents(paths := tuple(paths), consumer=flags.consumer, skip_unknown=skip_unknown, instead=instead)
+    specs = {
+        document.path: check_spec(document.path) for document in reading.documents if isinstance(document, JobSpec)
+    }
     stated, of_stated = check_spec(job) if job is not None else (None, ())
     context, of_flags = look_up(flags, stated)
-    submission = Submission(
-        documents=tuple(reading.documents),
-        frameworks=_frameworks,
-        context=context,
-        jobs=tuple(own for own, _ in specs if own is not None),
+    submissions = tuple(
+        _submissions(reading.documents, paths, context, {path: own for path, (own, _) in specs.items()})
     )
-    of_specs = [finding for _, problems in specs for finding in problems]
-    findings = [*dict.fromkeys((*reading.findings, *of_specs, *of_stated)), *of_flags, *check_submission(submission)]
+    of_specs = [finding for _, problems in specs.values() for finding in problems]
+    findings = [*dict.fromkeys((*reading.findings, *of_specs, *of_stated)), *of_flags]
+    findings += dict.fromkeys(finding for submission in submissions for finding in check_submission(submission))
     texts = {**_text_of_spec(job), **reading.texts}
     if engine:
         from .ask_engine import ask_engine  # saves start-up time where it isn't asked
 
-        findings += ask_engine(submission, tuple(filter(reported, without_ignored(findings, texts))))
+        known = tuple(filter(reported, without_ignored(findings, texts)))
+        findings += dict.fromkeys(finding for submission in submissions for finding in ask_engine(submission, known))
     return Answer(
         findings=in_file_order(without_ignored(findings, texts)),
         documents=len({document.path for document in reading.documents}),
         texts=texts,
     )
+
+
+def _submissions(
+    documents: Sequence[Document], paths: Iterable[Path], context: Context, jobs: Mapping[str, Job | None]
+) -> Iterator[Submission]:
+    """The submissions that documents are: one where the user names the job that all of them belong to."""
+    files = Files(documents, [os.fspath(path) for path in paths])
+    for group in submissions_of(documents, files) if context.job is None else (tuple(documents),):
+        own = (jobs[document.path] for document in group if isinstance(document, JobSpec))
+        known = tuple(job for job in own if job is not None)
+        yield Submission(documents=group, frameworks=_frameworks, context=context, jobs=known, around=files)
 
 
 def joined(answers: Iterable[Answer]) -> Answer:

@@ -1,0 +1,118 @@
+"""Files that documents name, found as a program would find them, among the documents that were read and on the disk."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from os.path import basename, dirname, isabs, isfile, join, normpath
+from typing import TypeVar
+
+from .document import Document, DsConfig
+
+_Kind = TypeVar("_Kind")
+
+
+class Files:
+    """The documents by place and by name; `roots` are the folders under which they were looked for."""
+
+    def __init__(self, documents: Iterable[Document], roots: Sequence[str] = ()) -> None:
+        self._roots = {normpath(root) for root in (*roots, ".")}
+        self._documents = tuple(documents)
+
+    @cached_property
+    def _by_place(self) -> dict[str, list[Document]]:
+        """Documents by their path; a config within a script by its path from the script's folder."""
+        found = defaultdict[str, list[Document]](list)
+        for document in self._documents:
+            if getattr(document, "launch", None) is None:
+                written = document.target if isinstance(document, DsConfig) else None
+                found[normpath(join(dirname(document.path), written or basename(document.path)))].append(document)
+        return found
+
+    @cached_property
+    def _by_name(self) -> dict[str, list[str]]:
+        """Places by the file's name."""
+        found = defaultdict[str, list[str]](list)
+        for place in self._by_place:
+            found[basename(place)].append(place)
+        return found
+
+    @cached_property
+    def _by_folder(self) -> dict[str, list[Document]]:
+        """Documents by their folder."""
+        found = defaultdict[str, list[Document]](list)
+        for place, documents in self._by_place.items():
+            found[dirname(place)] += documents
+        return found
+
+    @cached_property
+    def _written_by(self) -> dict[tuple[str, str], list[DsConfig]]:
+        """Configs within scripts, by the script's path and their name."""
+        found = defaultdict[tuple[str, str], list[DsConfig]](list)
+        for document in self._documents:
+            if isinstance(document, DsConfig) and document.embedded:
+                found[document.path, document.name].append(document)
+        return found
+
+    def beside(self, holder: str, kind: type[_Kind]) -> tuple[_Kind, ...]:
+        """The documents of a kind in the folder of a file."""
+        return tuple(one for one in self._by_folder.get(dirname(normpath(holder)), ()) if isinstance(one, kind))
+
+    def find(self, path: str, holder: str, *kinds: type, starts: Iterable[str] = ()) -> tuple[Document, ...]:
+        """The document of these kinds that the file `holder` means by `path`; empty where it can't be known.
+
+        Looked for from the folders in which a program may be started: `starts`, the file's own, those above it, and
+        the working directory. Where the path begins elsewhere, as in `$ROOT/configs/ds.json`, its end has to be that
+        of one file only. Several are those that `holder` itself may write there.
+        """
+        own = self._written_by.get((holder, basename(path)), ())
+        if DsConfig in kinds and own:
+            return tuple(own)
+        places = self._places(path, holder, starts)
+        found = next((here for place in places if (here := self._at(place, kinds))), None)
+        if found is None:
+            ends = self._ends(path, holder)
+            found = [one for place in ends for one in self._at(place, kinds)]
+        return tuple(found) if len(found) == 1 else ()
+
+    def _at(self, place: str, kinds: tuple[type, ...]) -> list[Document]:
+        return [one for one in self._by_place.get(place, ()) if isinstance(one, kinds)]
+
+    def exists(self, path: str, holder: str, starts: Iterable[str] = ()) -> bool:
+        """Whether there is a file that `holder` may mean by `path`, document or not."""
+        try:
+            return any(place in self._by_place or isfile(place) for place in self._places(path, holder, starts))
+        except (OSError, ValueError):  # a name too long, or not one for this system
+            return False
+
+    def _ends(self, path: str, holder: str) -> list[str]:
+        """The places that end as a path does, of which the folders above are others here; else beside the file."""
+        end = normpath(path).lstrip("./")
+        same = self._by_name.get(basename(end), ())
+        while "/" in end:
+            ends = [place for place in same if f"/{place}".endswith(f"/{end}")]
+            if ends or not isabs(path):
+                return ends
+            end = end.partition("/")[2]
+        return [normpath(join(dirname(normpath(holder)), end))]
+
+    def _places(self, path: str, holder: str, starts: Iterable[str]) -> Iterator[str]:
+        """Where the file may lie, likely places first."""
+        if isabs(path):
+            yield normpath(path)
+            if path.startswith(os.getcwd() + os.sep):
+                yield normpath(os.path.relpath(path))
+            return
+        for folder in dict.fromkeys((*starts, *self._above(holder))):
+            yield normpath(join(folder, path))
+
+    def _above(self, holder: str) -> Iterator[str]:
+        """The folder of a file, those above it up to a folder that was named, and the working directory."""
+        folder = dirname(normpath(holder))
+        yield folder
+        while folder and folder not in self._roots and dirname(folder) != folder:
+            folder = dirname(folder)
+            yield folder
+        yield ""
