@@ -58,7 +58,7 @@ class Config(DsConfig):
     """One config, read by one release of DeepSpeed on behalf of one consumer."""
 
     consumer: str  #: one of `CONSUMERS`
-    guessed: bool = False  #: whether nothing but an "auto" tells the consumer
+    guessed: bool = False  #: whether nothing names the consumer: an "auto" tells it, or it is DeepSpeed by default
     version: Version  #: of DeepSpeed
     _held: dict[str, object] = field(default_factory=dict, init=False, repr=False, compare=False)
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from os.path import dirname, normpath
+from posixpath import dirname
 from typing import Final
 
 from .accelerate import AccelerateConfig
 from .document import AzureMLJob, Document, DsConfig, EnvironmentFile, JobSpec, Kind, LaunchScript
 from .hostfile import Hostfile
-from .lookup import Files
+from .lookup import Files, place_of
 from .megatron_arguments import MegatronArguments
-from .references import Reference, references_of
+from .references import references_of
 from .shell.launch_line import Launch
 from .slurm_request import LAUNCHERS
 from .training_arguments import TrainingArguments
@@ -82,7 +82,7 @@ class _Graph:
         """Let the only job of a folder, and the only one of all, use the files there that nothing names."""
         folders = defaultdict[str, list[int]](list)
         for number, unit in enumerate(self._units):
-            folders[dirname(normpath(unit[0].path))].append(number)
+            folders[dirname(place_of(unit[0].path))].append(number)
         for members in (*folders.values(), range(len(self._units))):
             self._join(members)
 

@@ -6,7 +6,8 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from os.path import basename, dirname, isabs, isfile, join, normpath
+from pathlib import Path
+from posixpath import basename, dirname, isabs, join, normpath
 from typing import TypeVar
 
 from .document import Document, DsConfig
@@ -14,11 +15,16 @@ from .document import Document, DsConfig
 _Kind = TypeVar("_Kind")
 
 
+def place_of(path: str) -> str:
+    """A path without detours, with slashes on every system."""
+    return normpath(path.replace(os.sep, "/"))
+
+
 class Files:
     """The documents by place and by name; `roots` are the folders under which they were looked for."""
 
     def __init__(self, documents: Iterable[Document], roots: Sequence[str] = ()) -> None:
-        self._roots = {normpath(root) for root in (*roots, ".")}
+        self._roots = {place_of(root) for root in (*roots, ".")}
         self._documents = tuple(documents)
 
     @cached_property
@@ -28,7 +34,7 @@ class Files:
         for document in self._documents:
             if getattr(document, "launch", None) is None:
                 written = document.target if isinstance(document, DsConfig) else None
-                found[normpath(join(dirname(document.path), written or basename(document.path)))].append(document)
+                found[place_of(join(dirname(document.path), written or basename(document.path)))].append(document)
         return found
 
     @cached_property
@@ -58,7 +64,7 @@ class Files:
 
     def beside(self, holder: str, kind: type[_Kind]) -> tuple[_Kind, ...]:
         """The documents of a kind in the folder of a file."""
-        return tuple(one for one in self._by_folder.get(dirname(normpath(holder)), ()) if isinstance(one, kind))
+        return tuple(one for one in self._by_folder.get(dirname(place_of(holder)), ()) if isinstance(one, kind))
 
     def find(self, path: str, holder: str, *kinds: type, starts: Iterable[str] = ()) -> tuple[Document, ...]:
         """The document of these kinds that the file `holder` means by `path`; empty where it can't be known.
@@ -83,34 +89,34 @@ class Files:
     def exists(self, path: str, holder: str, starts: Iterable[str] = ()) -> bool:
         """Whether there is a file that `holder` may mean by `path`, document or not."""
         try:
-            return any(place in self._by_place or isfile(place) for place in self._places(path, holder, starts))
+            return any(place in self._by_place or Path(place).is_file() for place in self._places(path, holder, starts))
         except (OSError, ValueError):  # a name too long, or not one for this system
             return False
 
     def _ends(self, path: str, holder: str) -> list[str]:
         """The places that end as a path does, of which the folders above are others here; else beside the file."""
-        end = normpath(path).lstrip("./")
+        end = place_of(path).lstrip("./")
         same = self._by_name.get(basename(end), ())
         while "/" in end:
             ends = [place for place in same if f"/{place}".endswith(f"/{end}")]
             if ends or not isabs(path):
                 return ends
             end = end.partition("/")[2]
-        return [normpath(join(dirname(normpath(holder)), end))]
+        return [place_of(join(dirname(place_of(holder)), end))]
 
     def _places(self, path: str, holder: str, starts: Iterable[str]) -> Iterator[str]:
         """Where the file may lie, likely places first."""
         if isabs(path):
-            yield normpath(path)
-            if path.startswith(os.getcwd() + os.sep):
-                yield normpath(os.path.relpath(path))
+            yield place_of(path)
+            if Path(path).is_relative_to(Path.cwd()):
+                yield place_of(str(Path(path).relative_to(Path.cwd())))
             return
         for folder in dict.fromkeys((*starts, *self._above(holder))):
-            yield normpath(join(folder, path))
+            yield place_of(join(folder, path))
 
     def _above(self, holder: str) -> Iterator[str]:
         """The folder of a file, those above it up to a folder that was named, and the working directory."""
-        folder = dirname(normpath(holder))
+        folder = dirname(place_of(holder))
         yield folder
         while folder and folder not in self._roots and dirname(folder) != folder:
             folder = dirname(folder)

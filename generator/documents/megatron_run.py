@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
-from pathlib import PurePath
 from typing import Final
 
 from .deepspeed_config import Config

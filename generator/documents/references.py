@@ -6,15 +6,15 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from os.path import dirname, join
 from pathlib import PurePath
+from posixpath import dirname, join
 from typing import Final
 
 from ..findings import Location
 from .accelerate import AccelerateConfig
 from .document import AzureMLJob, Document, DsConfig, Kind, LaunchScript
 from .hostfile import Hostfile
-from .lookup import Files
+from .lookup import Files, place_of
 from .megatron_arguments import MegatronArguments
 from .shell.launch_line import Launch
 from .shell.records import Word
@@ -42,6 +42,7 @@ _OF_KIND: Final[dict[Kind, type]] = {
     "Megatron arguments": MegatronArguments,
 }
 _DATA: Final = (".json", ".hjson")
+_ENOUGH_LETTERS: Final = 3  # of a name that is known in part
 _MAY_BE_NAMED: Final = (*_DATA, ".yaml", ".yml", ".txt", ".sh", ".bash", ".sbatch", ".slurm")
 
 
@@ -119,11 +120,29 @@ class _Lines:
         for word, following in zip_longest(launch.arguments, launch.arguments[1:]):
             option, equals, _ = word.raw.partition("=")
             value = word if equals else following
-            path = _path_of(value) if option in _CONFIG_OPTIONS and value is not None else None
+            if option not in _CONFIG_OPTIONS or value is None:
+                continue
+            where, reader = launch.script.locate(value), self._reader(launch, option, switch=switch)
+            path = _path_of(value)
             path = path.partition("=")[2] if path and path.startswith(f"{option}=") else path
-            if path and path.endswith(_DATA) and not path.startswith("-"):
-                where, reader = launch.script.locate(value), self._reader(launch, option, switch=switch)
+            if path and path.endswith(_DATA):
                 yield _reference("DeepSpeed config", path, where, self.files, starts=starts, reader=reader)
+            elif path is None:
+                yield from self._one_of(launch, value, where, reader)
+
+    def _one_of(self, launch: Launch, word: Word, where: Location, reader: str | None) -> Iterator[Reference]:
+        """The configs beside the script that a word may mean: `ds_$STAGE.json`, also where branches set a variable."""
+        written = word.raw.rpartition("=")[2].strip("\"'{}$")
+        assigned = (one for one in launch.script.assignments if one.name == written and one.name in word.variables)
+        forms = [(one.value,) if one.value else one.parts for one in assigned] or [word.parts]
+        patterns = [pattern for form in forms if (pattern := _pattern(form)) is not None]
+        beside = self.files.beside(self.holder.path, DsConfig) if patterns else ()
+        found = tuple(one for one in beside if any(pattern.fullmatch(one.name) for pattern in patterns))
+        if found:
+            names = " or ".join(one.name for one in found)
+            yield Reference(
+                kind="DeepSpeed config", path=names, where=where, reader=reader, documents=found, exists=True
+            )
 
     def _reader(self, launch: Launch, option: str, *, switch: bool) -> str | None:
         """The program that reads the config which this option of the training program names."""
@@ -172,11 +191,12 @@ class _Lines:
 
 def _starts(holder: LaunchScript | AzureMLJob) -> tuple[str, ...]:
     """The folders in which the lines are run, where the document has them: `code: src`, `cd training`."""
-    here, script = dirname(holder.path), holder
+    here = dirname(place_of(holder.path))
     if isinstance(holder, AzureMLJob):
-        code, script = holder.value("code"), holder.script
+        code = holder.value("code")
         here = join(here, code) if isinstance(code, str) and ":" not in code else here
-    commands = script.shell.commands if isinstance(script, LaunchScript) else ()
+    script = holder.script if isinstance(holder, AzureMLJob) else holder
+    commands = script.shell.commands if script is not None else ()
     moves = [c.words[1].value for c in commands if len(c.words) == 2 and c.words[0].value in ("cd", "pushd")]
     moved = [join(here, move) for move in moves if move and not move.startswith(("~", "-"))]
     return (*moved, here)
@@ -191,3 +211,17 @@ def _path_of(word: Word) -> str | None:
         return None
     tail = ((word.parts[-1] if word.parts else None) or "").partition("/")[2]
     return tail if tail.endswith(name) else name
+
+
+def _pattern(parts: tuple[str | None, ...]) -> re.Pattern[str] | None:
+    """What a file's name looks like of which some parts are unknown; None where too little is known."""
+    name: list[str | None] = []
+    for part in parts:
+        _, slash, after = (part or "").rpartition("/")
+        name = [after] if slash else [*name, part]
+    if name and name[0] is not None:
+        name[0] = name[0].rpartition("=")[2]
+    known = "".join(part or "" for part in name)
+    if not known.endswith(_DATA) or len(PurePath(known).stem) < _ENOUGH_LETTERS:
+        return None
+    return re.compile("".join("[^/]*" if part is None else re.escape(part) for part in name))

@@ -118,7 +118,7 @@ class Submission:
         return self.context.deepspeed_version
 
     def _consumer(self, config: DsConfig) -> tuple[str, bool]:
-        """The program that reads a config, and whether only its "auto" says so.
+        """The program that reads a config, and whether it is a guess: an "auto" is for Transformers or accelerate.
 
         That of the context, else of the launch line or file that names it, else of the documents around it.
         """
@@ -126,8 +126,7 @@ class Submission:
         known = self.context.consumer or next(filter(None, named), None)
         if known is None and not named:
             known = next(self._signs_of_consumer(), None)
-        guessed = known is None and has_auto(config)
-        return known or ("huggingface" if guessed else "deepspeed"), guessed
+        return known or ("huggingface" if has_auto(config) else "deepspeed"), known is None
 
     def _signs_of_consumer(self) -> Iterator[str]:
         if any(arguments.flavour == "megatron-deepspeed" for arguments in self.megatron):

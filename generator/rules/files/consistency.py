@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from os.path import commonprefix
+from itertools import takewhile
 from pathlib import PurePath
 from typing import Final
 
@@ -136,11 +136,16 @@ def named_config_is_there(submission: Submission) -> Violations:
 
 def _is_slip(name: str, other: str) -> bool:
     """Whether a letter too many, too few or another, or two that are swapped, make one name of the other."""
-    same = len(commonprefix((name, other)))
-    end = min(len(commonprefix((name[::-1], other[::-1]))), len(name) - same, len(other) - same)
+    same = _same(name, other)
+    end = min(_same(name[::-1], other[::-1]), len(name) - same, len(other) - same)
     one, two = name[same : len(name) - end], other[same : len(other) - end]
     swapped = len(one) == 2 and one == two[::-1]
     return not any(map(str.isdigit, one + two)) and (swapped or max(len(one), len(two)) == 1)
+
+
+def _same(name: str, other: str) -> int:
+    """The characters in which two names begin alike."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(name, other, strict=False)))
 
 
 @submissions.rule("SUB011", WARNING, "launcher", _MISSING, reads=("launch script", "hostfile"))

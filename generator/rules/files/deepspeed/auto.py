@@ -68,7 +68,7 @@ def fillers_know_the_key(config: Config) -> Violations:
         if key in known:
             continue
         message = f'{named(pointer)} is "auto", which {_NAMES[config.consumer]} does not fill in here'
-        severity = None
+        severity = Severity.NOTE if config.guessed else None
         if key in _BY_TRANSFORMERS:  # `accelerate launch` may start a script with a Trainer, which has filled it in
             severity, message = Severity.WARNING, f"{message}, unless Transformers' Trainer runs"
         where, hint = config.locate(pointer), "write a value, or remove the key"

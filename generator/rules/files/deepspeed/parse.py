@@ -49,7 +49,7 @@ def text_is_json(config: Config) -> Violations:
         config.json.lines.locate(slips[0].start),
         message,
         "write strict JSON: double quotes, commas between members only, no comments",
-        severity=Severity.WARNING if config.consumer == "deepspeed" else Severity.ERROR,
+        severity=Severity.WARNING if config.guessed or config.consumer == "deepspeed" else Severity.ERROR,
         edits=() if any(slip.what == "a comment" for slip in slips) else edits_of(config, to_strict),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Final
 
 from ....catalog.loader import closest
@@ -223,14 +223,10 @@ def _nodes_by_gpus(call: LauncherCall) -> int | None:
 def _is_there(call: LauncherCall, hostfile: Argument[str]) -> bool:
     """Whether a hostfile exists, may exist elsewhere, or is made by what the submission runs."""
     text, folder = hostfile.value, call.shell.text.folder
-    if text == _DEFAULT or call.submission.hostfiles or folder is None or not _in_a_file(call):
+    files, script = call.submission.files, call.shell.text.path
+    if text == _DEFAULT or files.beside(script, Hostfile) or folder is None or not _in_a_file(call):
         return True  # SUB011 reports names that differ
-    if "$" in text or "~" in text or _is_made(call.submission, hostfile):
-        return True
-    try:
-        return (Path(folder) / text).exists()
-    except (OSError, ValueError):
-        return True
+    return "$" in text or "~" in text or _is_made(call.submission, hostfile) or files.exists(text, script)
 
 
 def _is_made(submission: Submission, hostfile: Argument[str]) -> bool:

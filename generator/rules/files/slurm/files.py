@@ -12,7 +12,7 @@ from ....documents.shell.script import Assignment, ShellScript
 from ....documents.slurm_request import Request
 from ....documents.slurm_values import signal_of
 from ....documents.submission import Submission
-from ....findings import ERROR, WARNING, Severity, Violation, Violations
+from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....job.text_check import is_secret
 from ...rule import submissions
 from ...sources import derived, ml_engineering, slurm_manual
@@ -98,7 +98,7 @@ def _trapped(shell: ShellScript, name: str, *, inner: bool) -> bool:
     return False
 
 
-@submissions.rule("SLM014", WARNING, "training", ml_engineering("debug/pytorch.md:818"), reads=("launch script",))
+@submissions.rule("SLM014", NOTE, "training", ml_engineering("debug/pytorch.md:818"), reads=("launch script",))
 def offload_has_the_memory(submission: Submission) -> Violations:
     """A job that offloads states to the node's memory asks for memory.
 
