@@ -30,7 +30,7 @@ _SEVERITIES: Final = ("error", "warning", "note")  #: the worst first
 @click.option("--consumer", type=click.Choice(CONSUMERS), help="Program that reads the DeepSpeed config.")
 @click.option("--deepspeed-version", metavar="X.Y.Z", help="Installed DeepSpeed release; default: the newest known.")
 @click.option("--skip-unknown", is_flag=True, help="Skip files at PATH that dsgen does not recognize.")
-@click.option("--each-folder", is_flag=True, help="Check every folder as a separate job.")
+@click.option("--each-folder", is_flag=True, hidden=True, help="No effect: jobs are told apart by what they name.")
 @click.option("--engine", is_flag=True, help="Also run the parser of the installed DeepSpeed.")
 @click.option("--select", multiple=True, metavar="IDS", help="Report only these rules: comma-separated id prefixes.")
 @click.option("--ignore", multiple=True, metavar="IDS", help="Skip these rules: comma-separated id prefixes.")
@@ -84,18 +84,15 @@ def _checker(
 ) -> Callable[[Mapping[str, str]], Answer]:
     """A function that checks the paths; it accepts contents to read instead of the files'."""
     from ..documents.context import ContextFlags
-    from ..documents.read import by_folder
-    from ..validate.validate import joined
     from ..validate.validate import validate as check
 
-    submissions = by_folder(paths) if each_folder else (paths,)
     options = {name: context.pop(name) for name in ("job", "engine", "skip_unknown")}
     options["skip_unknown"] |= each_folder
     flags = ContextFlags(**context)
 
     def answer(instead: Mapping[str, str]) -> Answer:
         try:
-            return joined(check(each, flags, instead=instead, reported=reported, **options) for each in submissions)
+            return check(paths, flags, instead=instead, reported=reported, **options)
         except ModuleNotFoundError as missing:
             if not options["engine"] or missing.name != "deepspeed":
                 raise

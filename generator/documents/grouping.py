@@ -7,27 +7,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from posixpath import dirname
 from typing import Final
 
-from .accelerate import AccelerateConfig
-from .document import AzureMLJob, Document, DsConfig, EnvironmentFile, JobSpec, Kind, LaunchScript
-from .hostfile import Hostfile
+from .document import AzureMLJob, Document, DsConfig, Kind, LaunchScript
 from .lookup import Files, place_of
-from .megatron_arguments import MegatronArguments
-from .references import references_of
+from .references import CLASSES, references_of
 from .shell.launch_line import Launch
 from .slurm_request import LAUNCHERS
-from .training_arguments import TrainingArguments
 
-#: What files that name nothing are for each other, where they lie together: the first of these kinds uses the others.
-_RANKS: Final[tuple[tuple[Kind, type], ...]] = (
-    ("launch script", LaunchScript),
-    ("AzureML job", AzureMLJob),
-    ("training arguments", TrainingArguments),
-    ("Megatron arguments", MegatronArguments),
-    ("accelerate config", AccelerateConfig),
-    ("job spec", JobSpec),
-    ("DeepSpeed config", DsConfig),
-    ("hostfile", Hostfile),
-    ("environment file", EnvironmentFile),
+#: Files that a job may use without naming them. Where no job lies beside them, the first of these uses the others.
+_USED: Final[tuple[Kind, ...]] = (
+    "training arguments",
+    "Megatron arguments",
+    "accelerate config",
+    "job spec",
+    "DeepSpeed config",
+    "hostfile",
+    "environment file",
 )
 _JOBS: Final = (LaunchScript, AzureMLJob)
 #: Launchers that read files of these kinds, by an option or by default.
@@ -67,45 +61,48 @@ class _Graph:
     def __init__(self, units: list[Unit], files: Files) -> None:
         self._units = units
         self._index = {id(document): number for number, unit in enumerate(units) for document in unit}
-        self._named = [tuple(references_of(unit, files)) for unit in units]
+        self._files = files
+        self._links = [tuple(references_of(unit, files)) for unit in units]
         self._next = [list(self._targets(number)) for number in range(len(units))]
+        self._named = {target for targets in self._next for target in targets}
 
     def _targets(self, number: int) -> Iterator[int]:
         """The units that one names. A script that starts several others starts a job with each."""
-        targets = dict.fromkeys(self._index[id(each)] for link in self._named[number] for each in link.documents)
+        targets = dict.fromkeys(self._index[id(each)] for link in self._links[number] for each in link.documents)
         scripts = [target for target in targets if isinstance(self._units[target][0], LaunchScript)]
         for target in targets:
             if target != number and (len(scripts) == 1 or target not in scripts):
                 yield target
 
     def add_neighbours(self) -> None:
-        """Let the only job of a folder, and the only one of all, use the files there that nothing names."""
-        folders = defaultdict[str, list[int]](list)
+        """Let the only job of a folder, and the only one under a path that was named, use what nothing names there."""
+        folders, roots = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
         for number, unit in enumerate(self._units):
-            folders[dirname(place_of(unit[0].path))].append(number)
-        for members in (*folders.values(), range(len(self._units))):
+            folder = dirname(place_of(unit[0].path))
+            folders[folder].append(number)
+            for root in self._files.roots_of(folder):
+                roots[root].append(number)
+        for members in (*folders.values(), *roots.values()):
             self._join(members)
 
     def _join(self, members: Iterable[int]) -> None:
-        named = {target for targets in self._next for target in targets}
-        jobs = [number for number in members if isinstance(self._units[number][0], _JOBS)]
-        strong = [number for number in jobs if _trains(self._units[number])]
-        weak = [number for number in jobs if _launches(self._units[number][0])]
-        centre = strong or weak
-        if centre and len(centre) != 1:
-            return
-        free = [number for number in members if number not in named and number not in jobs]
-        by_kind = {kind: [n for n in free if isinstance(self._units[n][0], of)] for kind, of in _RANKS}
+        free = defaultdict[type, list[int]](list)
+        for number in members:
+            free[type(self._units[number][0])].append(number)
+        jobs = [number for kind in _JOBS for number in free.pop(kind, ())]
+        centre = [number for number in jobs if _trains(self._units[number])]
+        centre = centre or [number for number in jobs if _launches(self._units[number][0])]
+        alone = {kind: found for kind in _USED if (found := [n for n in free[CLASSES[kind]] if n not in self._named])}
         if not centre:
-            first = next((found for found in by_kind.values() if found), [])
-            centre = first if len(first) == 1 else []
-        for kind, found in by_kind.items() if centre else ():
+            centre = next(iter(alone.values()), [])
+        for kind, found in alone.items() if len(centre) == 1 else ():
             if len(found) == 1 and found != centre and self._takes(centre[0], kind):
-                self._next[centre[0]].append(found[0])
+                self._next[centre[0]] += found
+                self._named |= set(found)
 
     def _takes(self, number: int, kind: Kind) -> bool:
         """Whether a unit may use a file of a kind that it doesn't name: it names no other."""
-        if any(link.kind == kind for link in self._named[number]):
+        if any(link.kind == kind for link in self._links[number]):
             return False
         launches, programs = _launches(self._units[number][0]), _READERS.get(kind)
         return (
@@ -114,10 +111,9 @@ class _Graph:
 
     def submissions(self) -> Iterator[tuple[Document, ...]]:
         """Each unit that no other names, with all that it names; of units in a ring, the first."""
-        named, seen = {target for targets in self._next for target in targets}, set[int]()
-        numbers = range(len(self._units))
-        for number in (*(n for n in numbers if n not in named), *(n for n in numbers if n in named)):
-            if number not in named or number not in seen:
+        seen, numbers = set[int](), range(len(self._units))
+        for number in sorted(numbers, key=lambda each: each in self._named):
+            if number not in self._named or number not in seen:
                 reached = self._reached(number)
                 seen |= reached
                 yield tuple(document for each in sorted(reached) for document in self._units[each])

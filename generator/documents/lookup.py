@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from posixpath import basename, dirname, isabs, join, normpath
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from .document import Document, DsConfig
 
@@ -21,11 +21,15 @@ def place_of(path: str) -> str:
 
 
 class Files:
-    """The documents by place and by name; `roots` are the folders under which they were looked for."""
+    """The documents by place and by name; `roots` are the paths under which they were looked for."""
 
-    def __init__(self, documents: Iterable[Document], roots: Sequence[str] = ()) -> None:
-        self._roots = {place_of(root) for root in (*roots, ".")}
+    def __init__(self, documents: Iterable[Document], roots: Iterable[str] = ()) -> None:
+        self._roots = frozenset(place_of(root) for root in roots)
         self._documents = tuple(documents)
+
+    def roots_of(self, folder: str) -> Iterator[str]:
+        """The paths under which a folder was looked for."""
+        return (above for above in _above(folder) if (above or ".") in self._roots)
 
     @cached_property
     def _by_place(self) -> dict[str, list[Document]]:
@@ -46,11 +50,12 @@ class Files:
         return found
 
     @cached_property
-    def _by_folder(self) -> dict[str, list[Document]]:
-        """Documents by their folder."""
-        found = defaultdict[str, list[Document]](list)
+    def _by_folder(self) -> dict[tuple[str, type], list[Document]]:
+        """Documents by their folder and type."""
+        found = defaultdict[tuple[str, type], list[Document]](list)
         for place, documents in self._by_place.items():
-            found[dirname(place)] += documents
+            for document in documents:
+                found[dirname(place), type(document)].append(document)
         return found
 
     @cached_property
@@ -62,9 +67,9 @@ class Files:
                 found[document.path, document.name].append(document)
         return found
 
-    def beside(self, holder: str, kind: type[_Kind]) -> tuple[_Kind, ...]:
+    def beside(self, holder: str, kind: type[_Kind]) -> list[_Kind]:
         """The documents of a kind in the folder of a file."""
-        return tuple(one for one in self._by_folder.get(dirname(place_of(holder)), ()) if isinstance(one, kind))
+        return cast("list[_Kind]", self._by_folder.get((dirname(place_of(holder)), kind), []))
 
     def find(self, path: str, holder: str, *kinds: type, starts: Iterable[str] = ()) -> tuple[Document, ...]:
         """The document of these kinds that the file `holder` means by `path`; empty where it can't be known.
@@ -111,14 +116,20 @@ class Files:
             if Path(path).is_relative_to(Path.cwd()):
                 yield place_of(str(Path(path).relative_to(Path.cwd())))
             return
-        for folder in dict.fromkeys((*starts, *self._above(holder))):
+        for folder in dict.fromkeys((*starts, *self._where_started(holder))):
             yield place_of(join(folder, path))
 
-    def _above(self, holder: str) -> Iterator[str]:
-        """The folder of a file, those above it up to a folder that was named, and the working directory."""
-        folder = dirname(place_of(holder))
-        yield folder
-        while folder and folder not in self._roots and dirname(folder) != folder:
-            folder = dirname(folder)
-            yield folder
+    def _where_started(self, holder: str) -> Iterator[str]:
+        """The folder of a file, those above it up to the highest path that was named, and the working directory."""
+        folders = list(_above(dirname(place_of(holder))))
+        named = [number for number, folder in enumerate(folders) if (folder or ".") in self._roots]
+        yield from folders[: max(named, default=0) + 1]
         yield ""
+
+
+def _above(folder: str) -> Iterator[str]:
+    """A folder and those that it is in, up to the working directory or the root of the disk."""
+    yield folder
+    while folder and dirname(folder) != folder:
+        folder = dirname(folder)
+        yield folder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Final
 
@@ -151,7 +151,7 @@ class MegatronRun(MegatronArguments):
         if len({script.path for script in whole.commands}) < 2:
             return world_of(whole).gpus
         own = tuple(document for document in whole.documents if getattr(document, "path", None) == self.path)
-        return world_of(Submission(documents=own, frameworks=whole.frameworks, context=whole.context)).gpus
+        return world_of(replace(whole, documents=own, around=whole.files)).gpus
 
     @cached_property
     def replicas(self) -> int | None:

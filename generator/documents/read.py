@@ -72,17 +72,6 @@ def read_documents(
     return reading
 
 
-def by_folder(paths: Iterable[str | os.PathLike[str]]) -> tuple[tuple[str, ...], ...]:
-    """The files at `paths`, those of one folder together: each group is a submission of its own, in order of paths."""
-    groups: dict[Path, list[str]] = {}
-    for path in paths:
-        place = Path(path)
-        found = map(str, _candidates(place, MAX_DEPTH)) if _is_folder(place) else [os.fspath(path)]
-        for name in found:
-            groups.setdefault(Path(name).parent, []).append(name)
-    return tuple(map(tuple, groups.values()))
-
-
 def _is_folder(path: Path) -> bool:
     try:
         return bool(os.fspath(path)) and path.is_dir()

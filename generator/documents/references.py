@@ -12,7 +12,7 @@ from typing import Final
 
 from ..findings import Location
 from .accelerate import AccelerateConfig
-from .document import AzureMLJob, Document, DsConfig, Kind, LaunchScript
+from .document import AzureMLJob, Document, DsConfig, EnvironmentFile, JobSpec, Kind, LaunchScript
 from .hostfile import Hostfile
 from .lookup import Files, place_of
 from .megatron_arguments import MegatronArguments
@@ -33,13 +33,16 @@ _LAUNCHER_OPTIONS: Final[tuple[tuple[str, str, Kind], ...]] = (
     ("accelerate", "--deepspeed_hostfile", "hostfile"),
     ("accelerate", "--config_file", "accelerate config"),
 )
-_OF_KIND: Final[dict[Kind, type]] = {
+#: The documents of each kind that others may name or use.
+CLASSES: Final[dict[Kind, type]] = {
     "DeepSpeed config": DsConfig,
     "accelerate config": AccelerateConfig,
     "hostfile": Hostfile,
     "launch script": LaunchScript,
     "training arguments": TrainingArguments,
     "Megatron arguments": MegatronArguments,
+    "job spec": JobSpec,
+    "environment file": EnvironmentFile,
 }
 _DATA: Final = (".json", ".hjson")
 _ENOUGH_LETTERS: Final = 3  # of a name that is known in part
@@ -92,7 +95,7 @@ def _named_config(path: object, where: Location, files: Files, reader: str) -> I
 def _reference(
     kind: Kind, path: str, where: Location, files: Files, *, starts: tuple[str, ...] = (), reader: str | None = None
 ) -> Reference:
-    found = files.find(path, where.path, _OF_KIND[kind], starts=starts)
+    found = files.find(path, where.path, CLASSES[kind], starts=starts)
     exists = bool(found) or files.exists(path, where.path, starts)
     return Reference(kind=kind, path=path, where=where, reader=reader, documents=found, exists=exists)
 
@@ -170,9 +173,9 @@ class _Lines:
             path = path.partition("=")[2] if path and path.startswith("--") else (path or "").lstrip("@")
             if word is None or not path.endswith(_MAY_BE_NAMED) or launch.script.locate(word) in known:
                 continue
-            found = self.files.find(path, self.holder.path, *_OF_KIND.values(), starts=starts)
+            found = self.files.find(path, self.holder.path, *CLASSES.values(), starts=starts)
             if found and found[0].path != self.holder.path:
-                kind = next(kind for kind, of_kind in _OF_KIND.items() if isinstance(found[0], of_kind))
+                kind = next(kind for kind, of_kind in CLASSES.items() if isinstance(found[0], of_kind))
                 where = launch.script.locate(word)
                 yield Reference(kind=kind, path=path, where=where, documents=found, exists=True)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from ..documents.context import ContextFlags, look_up
@@ -50,14 +50,13 @@ def validate(
     out, as in a folder. `instead` has contents by path that are read instead of what the files hold.
     """
     reading = read_documents(paths := tuple(paths), consumer=flags.consumer, skip_unknown=skip_unknown, instead=instead)
-    specs = {
-        document.path: check_spec(document.path) for document in reading.documents if isinstance(document, JobSpec)
-    }
+    specs = {spec.path: check_spec(spec.path) for spec in reading.documents if isinstance(spec, JobSpec)}
     stated, of_stated = check_spec(job) if job is not None else (None, ())
     context, of_flags = look_up(flags, stated)
-    submissions = tuple(
-        _submissions(reading.documents, paths, context, {path: own for path, (own, _) in specs.items()})
-    )
+    files = Files(reading.documents, map(os.fspath, paths))
+    groups = submissions_of(reading.documents, files) if job is None else [tuple(reading.documents)]
+    jobs = {path: own for path, (own, _) in specs.items() if own is not None}
+    submissions = [_submission(group, files, context, jobs) for group in groups]
     of_specs = [finding for _, problems in specs.values() for finding in problems]
     findings = [*dict.fromkeys((*reading.findings, *of_specs, *of_stated)), *of_flags]
     findings += dict.fromkeys(finding for submission in submissions for finding in check_submission(submission))
@@ -74,25 +73,10 @@ def validate(
     )
 
 
-def _submissions(
-    documents: Sequence[Document], paths: Iterable[Path], context: Context, jobs: Mapping[str, Job | None]
-) -> Iterator[Submission]:
-    """The submissions that documents are: one where the user names the job that all of them belong to."""
-    files = Files(documents, [os.fspath(path) for path in paths])
-    for group in submissions_of(documents, files) if context.job is None else (tuple(documents),):
-        own = (jobs[document.path] for document in group if isinstance(document, JobSpec))
-        known = tuple(job for job in own if job is not None)
-        yield Submission(documents=group, frameworks=_frameworks, context=context, jobs=known, around=files)
-
-
-def joined(answers: Iterable[Answer]) -> Answer:
-    """The answers on several submissions as one."""
-    all_of_them = tuple(answers)
-    return Answer(
-        findings=in_file_order(dict.fromkeys(finding for answer in all_of_them for finding in answer.findings)),
-        documents=sum(answer.documents for answer in all_of_them),
-        texts={path: text for answer in all_of_them for path, text in answer.texts.items()},
-    )
+def _submission(group: tuple[Document, ...], files: Files, context: Context, jobs: Mapping[str, Job]) -> Submission:
+    """The submission of documents that belong together, with the jobs of the specs among them."""
+    own = tuple(jobs[document.path] for document in group if document.path in jobs)
+    return Submission(documents=group, frameworks=_frameworks, context=context, jobs=own, around=files)
 
 
 def _frameworks() -> Frameworks:

@@ -328,25 +328,26 @@ def test_the_guide_names_every_flag() -> None:
     assert set(re.findall(r"\b[A-Z]{2,6}\d{3}\b", GUIDE)) <= known
 
 
-def test_folders_can_be_jobs_of_their_own(workdir: Path) -> None:
-    """With `--each-folder` two jobs in one tree are not checked against each other, and nothing of them is lost."""
+def test_folders_are_jobs_of_their_own(workdir: Path) -> None:
+    """Two jobs in one tree are not checked against each other, and nothing of them is lost; `--job` joins them."""
     for name, stage in (("a", 2), ("b", 9)):
         (workdir / name).mkdir()
         config = {"train_batch_size": 64, "zero_optimization": {"stage": stage, "overlap_comm": True}}
         (workdir / name / "ds_config.json").write_text(json.dumps(config | {"gradient_clipping": 1.0}))
         (workdir / name / "hostfile").write_text(f"{name}-0 slots=8\n")
     (workdir / "b" / "hostfile").write_text("b-0 slots=8\nb-1 slots=8\n")
-    together = json.loads(run("validate", "a", "b", "--format", "json").stdout)["findings"]
-    apart = json.loads(run("validate", "a", "b", "--each-folder", "--format", "json").stdout)["findings"]
-    assert {finding["rule"] for finding in together} >= {"SUB001", "ZERO001"}
+    apart = json.loads(run("validate", "a", "b", "--format", "json").stdout)["findings"]
     assert {finding["path"] for finding in apart if finding["severity"] == "error"} == {"b/ds_config.json"}
     assert "SUB001" not in {finding["rule"] for finding in apart}
+    spec = str(ROOT / "examples" / "llama-3-8b-lora.yaml")
+    together = json.loads(run("validate", "a", "b", "--job", spec, "--format", "json").stdout)["findings"]
+    assert "SUB002" in {finding["rule"] for finding in together}
 
 
 def test_the_hook_takes_the_documents_of_a_folder() -> None:
     """The pre-commit hook is given the files that a folder's documents are looked for in, and no others."""
     [hook] = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
-    assert (hook["id"], hook["entry"]) == ("dsgen-validate", "dsgen validate --skip-unknown --each-folder")
+    assert (hook["id"], hook["entry"]) == ("dsgen-validate", "dsgen validate --skip-unknown")
     names = """ds_config.json conf.hjson job.yaml job.yml run.sh run.bash a.sbatch a.slurm a.job hostfile hostfile.16
         arguments.txt .deepspeed_env a/b/ds.json train.py README.md a.txt .hidden.json json hostfile/a x.json.bak"""
     for name in names.split():
