@@ -29,7 +29,8 @@ def generate(
     """
     from ..launchers import LAUNCHERS  # here, to save start-up time
     from ..render import render
-    from .findings_text import print_findings
+    from ..validate.rendered import check_rendered
+    from .findings_text import print_findings, stop
     from .loading import searched
     from .printing import print_json, print_parts
     from .text import file_name
@@ -40,7 +41,11 @@ def generate(
     launch = best.job.launch
     folder = Path(output) if output else Path(f"{file_name(best.job.name)}-{best.job.gpus}gpus")
     files = render(best, command=request.command)
-    print_findings(f for f in best.findings if f not in findings and f.severity.value != "note")
+    known = {finding.rule for finding in findings}
+    of_files = [finding for finding in check_rendered(files, best.job) if finding.rule not in known]
+    if any(finding.severity.value == "error" for finding in of_files):
+        stop(of_files)
+    print_findings([*(f for f in best.findings if f not in findings and f.severity.value != "note"), *of_files])
     if show_diff:
         print_diff(files, folder)
         return

@@ -72,6 +72,15 @@ def read_documents(
     return reading
 
 
+def read_texts(texts: Iterable[Text]) -> Reading:
+    """The documents among `texts`, read as the files of a folder that holds them would be."""
+    reading = Reading()
+    for text in texts:
+        if is_candidate(Path(text.path)):
+            _read_text(text, text.path, reading, None, named=False)
+    return reading
+
+
 def by_folder(paths: Iterable[str | os.PathLike[str]]) -> tuple[tuple[str, ...], ...]:
     """The files at `paths`, those of one folder together: each group is a submission of its own, in order of paths."""
     groups: dict[Path, list[str]] = {}
@@ -126,12 +135,15 @@ def _read_file(name: str, reading: Reading, consumer: str | None, *, named: bool
             spec = Path(name).suffix.lower() in _YAML  # the kind of a YAML file when nothing else is known
             reading.findings.append(problem.finding if spec else codes.from_spec(problem.finding))
         return
+    _read_text(text, os.path.realpath(name), reading, consumer, named=named)
+
+
+def _read_text(text: Text, place: str, reading: Reading, consumer: str | None, *, named: bool) -> None:
     reading.texts.setdefault(text.path, text)
     file = _File(text)
     kind, other = file.kind()
     if kind is None and other is None and named:
         kind = file.kind_as_named(consumer)
-    place = os.path.realpath(name)
     if kind is None and named:
         _report_unknown(text, other, reading)
     elif kind is not None and place not in reading.places:  # else named twice, or by itself and with its folder
