@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -100,3 +101,20 @@ def in_file_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(
         sorted(findings, key=lambda f: (f.where.path, f.where.line or 0, f.where.column or 0, f.rule, f.message))
     )
+
+
+# What a terminal obeys, what turns or hides the text around it, and what UTF-8 can't hold.
+# Source: Unicode 16.0, general categories Cc, Cf, Cs, Zl and Zp; UTR #36, section 2.5 (bidirectional text spoofing).
+HIDDEN: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\uffff\U000e0000-\U000e0fff]"
+)
+
+
+def printable(text: str, keep: str = "") -> str:
+    """`text` with an escape in place of every character that acts on a terminal or can't be seen, but for `keep`."""
+    return HIDDEN.sub(lambda match: match[0] if match[0] in keep else _escape(match[0]), text)
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")

@@ -34,7 +34,7 @@ def calibrate(
     """
     from .findings_text import print_findings  # here, to save start-up time
     from .measured_jobs import fit, rendered
-    from .printing import print_json, print_parts
+    from .printing import echo, print_json, print_parts
     from .writing import write_files
 
     if len(specs) not in (0, 1, len(runs)):
@@ -50,4 +50,4 @@ def calibrate(
         from .calibration_text import report_parts
 
         print_parts(*report_parts(report))
-        click.echo(f"\n{output} written; use it with --calibration {output}, or `calibration:` in the job spec")
+        echo(f"\n{output} written; use it with --calibration {output}, or `calibration:` in the job spec")

@@ -32,7 +32,7 @@ def generate(
     from ..validate.rendered import check_rendered
     from .findings_text import print_findings, stop
     from .loading import searched
-    from .printing import print_json, print_parts
+    from .printing import echo, print_json, print_parts
     from .text import file_name
     from .writing import print_diff, write_files
 
@@ -59,4 +59,4 @@ def generate(
         print_parts(*report(answer, top))
         launcher = LAUNCHERS[launch.target]
         lines = [f"  {change.path} ({_ACTIONS[change.action.value]})" for change in changes]
-        click.echo("\n".join(("Files", *lines, "", launcher.before(launch, folder), f"  {launcher.command(folder)}")))
+        echo("\n".join(("Files", *lines, "", launcher.before(launch, folder), f"  {launcher.command(folder)}")))

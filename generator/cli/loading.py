@@ -22,7 +22,7 @@ from .example import fitted_example
 from .exits import ExitStatus
 from .findings_text import print_findings, stop
 from .options import DEFAULT_SPEC, Request
-from .printing import print_json, print_parts
+from .printing import echo, print_json, print_parts
 
 _COMMANDS = ("calibrate", "catalog", "estimate", "generate", "plan", "rules", "schema", "sweep", "validate")
 
@@ -94,10 +94,10 @@ def _source(request: Request) -> tuple[str | TextIO, Mapping[str, object]]:
         _suggest_command(request.spec)
         return request.spec, request.overrides
     if Path(DEFAULT_SPEC).exists():
-        click.echo(f"job: {DEFAULT_SPEC}", err=True)
+        echo(f"job: {DEFAULT_SPEC}", err=True)
         return DEFAULT_SPEC, request.overrides
     overrides, what = fitted_example(request.overrides)
-    click.echo(f"job: {what} (no SPEC, and no {DEFAULT_SPEC} in this folder)", err=True)
+    echo(f"job: {what} (no SPEC, and no {DEFAULT_SPEC} in this folder)", err=True)
     return _BuiltIn(files(__package__).joinpath("default_job.yaml").read_text(encoding="utf-8")), overrides
 
 

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import click
 
+from ..findings import printable
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEFAULT_SPEC = "dsgen.yaml"  #: what is read in the working directory when no SPEC is given
@@ -92,7 +94,7 @@ def _request(spec: str | None, flags: Mapping[str, Any], assignments: tuple[tupl
         may_be_secret = path == "launch" or path.startswith("launch.environment")
         arguments += ["--set", f"{path}=..." if may_be_secret else f"{path}={text}"]
     overrides = {**{FLAGS[name]: value for name, value in values.items()}, **dict(assignments)}
-    return Request(spec=spec, overrides=overrides, command=shlex.join(arguments))
+    return Request(spec=spec, overrides=overrides, command=printable(shlex.join(arguments)))
 
 
 def _without_folders(value: str) -> str:

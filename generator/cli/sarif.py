@@ -14,9 +14,9 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from .. import __version__
-from ..findings import Edit, Finding, Location
+from ..findings import Edit, Finding, Location, printable
 from ..rule import Rule
-from .findings_text import printable, relative_path
+from .findings_text import relative_path
 
 Json = dict[str, Any]
 

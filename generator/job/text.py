@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TextIO
 
-from ..findings import Finding, Location
+from ..findings import Finding, Location, printable
 from .codes import FORBIDDEN_CHARACTER, TOO_LARGE, UNREADABLE, error
-from .wording import printable
 
 MAX_BYTES: Final = 1_000_000
 _MAX_EXCERPT: Final = 300  # characters; a longer line helps nobody
