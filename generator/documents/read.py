@@ -135,20 +135,21 @@ def _read_file(name: str, reading: Reading, consumer: str | None, *, named: bool
             spec = Path(name).suffix.lower() in _YAML  # the kind of a YAML file when nothing else is known
             reading.findings.append(problem.finding if spec else codes.from_spec(problem.finding))
         return
-    _read_text(text, os.path.realpath(name), reading, consumer, named=named)
+    _read_text(text, name, reading, consumer, named=named)
 
 
-def _read_text(text: Text, place: str, reading: Reading, consumer: str | None, *, named: bool) -> None:
+def _read_text(text: Text, name: str, reading: Reading, consumer: str | None, *, named: bool) -> None:
     reading.texts.setdefault(text.path, text)
     file = _File(text)
     kind, other = file.kind()
     if kind is None and other is None and named:
         kind = file.kind_as_named(consumer)
+    place = os.path.realpath(name)
     if kind is None and named:
         _report_unknown(text, other, reading)
     elif kind is not None and place not in reading.places:  # else named twice, or by itself and with its folder
         reading.places.add(place)
-        _read_kind(kind, file, reading)
+        _read_kind(kind, file, name, reading)
 
 
 class _File:
@@ -203,13 +204,13 @@ def _report_unknown(text: Text, other: str | None, reading: Reading) -> None:
     reading.report(codes.UNKNOWN_KIND, Location(path=text.path), message, hint)
 
 
-def _read_kind(kind: Kind, file: _File, reading: Reading) -> None:
+def _read_kind(kind: Kind, file: _File, name: str, reading: Reading) -> None:
     text, documents = file.text, reading.documents
     if kind in ("AzureML job", "accelerate config") or (kind == "training arguments" and file.json is None):
         reading.findings += map(codes.from_spec, file.yaml().findings)
     match kind:
         case "job spec":
-            documents.append(JobSpec(path=text.path))
+            documents.append(JobSpec(path=text.path, name=name))
         case "DeepSpeed config":
             documents.append(DsConfig(json=file.json or read_json(text)))
         case "launch script":
