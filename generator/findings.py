@@ -32,11 +32,25 @@ Version = tuple[int, ...]
 class Location:
     """A place in a file. Lines and columns count from 1; `None` means the whole file."""
 
-    path: str  #: as the user named it; `<flags>` for command-line overrides
+    path: str  #: as the user named it; `<flags>` for the command line, and overrides
     pointer: str = ""  #: JSON pointer of the value (RFC 6901)
     line: int | None = None
     column: int | None = None
     excerpt: str | None = None  #: the source line, for the caret
+    flag: str = ""  #: of the command line, as in `--set layout.tensor=3`
+
+    @property
+    def name(self) -> str:
+        """The file, or the flag."""
+        return self.flag or self.path
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """The value of a flag of the command line, and the flag as it was written."""
+
+    value: object
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +93,7 @@ class Finding:
         return {
             "rule": self.rule,
             "severity": self.severity.value,
-            "path": self.where.path,
+            "path": self.where.name,
             "line": self.where.line,
             "column": self.where.column,
             "pointer": self.where.pointer,
@@ -93,7 +107,7 @@ class InvalidJob(Exception):
 
     def __init__(self, findings: Iterable[Finding]) -> None:
         self.findings = in_file_order(findings)
-        super().__init__("\n".join(f"{f.where.path}:{f.where.line}: {f.message} [{f.rule}]" for f in self.findings))
+        super().__init__("\n".join(f"{f.where.name}:{f.where.line}: {f.message} [{f.rule}]" for f in self.findings))
 
 
 def in_file_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:

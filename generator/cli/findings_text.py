@@ -69,7 +69,7 @@ def annotation(finding: Finding) -> str:
 
 
 def _place(where: Location) -> str:
-    parts = (where.path, where.line, where.column)
+    parts = (where.name, where.line, where.column)
     return ":".join(printable(str(part)) for part in parts if part is not None)
 
 

@@ -13,7 +13,7 @@ from typing import TextIO
 import click
 
 from .. import InvalidJob, check_job
-from ..findings import Finding
+from ..findings import Finding, Flag
 from ..frameworks import FRAMEWORKS
 from ..job import load as load_spec
 from ..job.records import Job
@@ -87,6 +87,13 @@ def searched(request: Request, form: str, top: int, bold: bool) -> tuple[SearchR
 
 
 def _source(request: Request) -> tuple[str | TextIO, Mapping[str, object]]:
+    """The spec, and what overrides its keys with the flags that do, where findings on them are placed."""
+    source, overrides = _spec(request)
+    flags = request.flags
+    return source, {path: Flag(value, flags[path]) if path in flags else value for path, value in overrides.items()}
+
+
+def _spec(request: Request) -> tuple[str | TextIO, Mapping[str, object]]:
     """The spec as a path or a stream, and what overrides its keys; reported on stderr when it isn't named."""
     if request.spec == "-":
         return sys.stdin, request.overrides
