@@ -128,12 +128,20 @@ def _excess(trait: Trait, mine: Floats, theirs: Floats) -> Floats:
 
 
 def total_excess(found: Floats, runs: Floats) -> Floats:
-    """Octaves by which rows (n × traits) are beyond runs (k × traits), all traits together: n × k."""
-    total: Floats = np.zeros((len(found), len(runs)))
+    """Octaves by which rows (n × traits) are beyond runs (k × traits), all traits together: n × k.
+
+    Few values of a trait differ, and few pairs of values of two: sums are made of what differs, pair by pair.
+    """
+    parts: list[tuple[Floats, NDArray[np.int64]]] = []
     for trait, mine, theirs in zip(TRAITS.values(), found.T, runs.T, strict=True):
-        values, number = np.unique(mine, return_inverse=True)  # few differ
-        total += _excess(trait, values, theirs)[number]
-    return total
+        values, number = np.unique(mine, return_inverse=True)
+        parts.append((_excess(trait, values, theirs), number))
+    while len(parts) > 1:
+        (one, of_one), (other, of_other) = parts[:2]
+        pairs, number = np.unique(of_one * len(other) + of_other, return_inverse=True)
+        parts = [*parts[2:], (one[pairs // len(other)] + other[pairs % len(other)], number)]
+    (total, number) = parts[0]
+    return total[number]
 
 
 def octaves_beyond(job: Job, layouts: LayoutLike, count: int, *, whatever: Collection[str] = ()) -> Floats:

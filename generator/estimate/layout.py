@@ -241,6 +241,23 @@ def row_keys(columns: Sequence[NDArray[Any]]) -> Column:
     return keys
 
 
+_MANY_ROWS = 200
+
+
+def once_each(
+    layout: LayoutLike, names: Sequence[str], computed: Callable[[LayoutLike], Mapping[str, Any]]
+) -> Mapping[str, Any]:
+    """Columns that depend on the fields `names` alone, along their last axis: of many rows, few differ in these."""
+    if not isinstance(layout, Layouts) or len(layout) < _MANY_ROWS:
+        return computed(layout)
+    _, first, row = np.unique(
+        row_keys([getattr(layout, name) for name in names]), return_index=True, return_inverse=True
+    )
+    columns = {name: np.asarray(column) for name, column in computed(layout.take(first)).items()}
+    shapes = {name: (*column.shape[:-1], len(first)) for name, column in columns.items()}
+    return {name: np.take(np.broadcast_to(columns[name], shapes[name]), row, axis=-1) for name in columns}
+
+
 FIELDS: tuple[str, ...] = tuple(f.name for f in fields(Layout))
 #: The fields that the search leaves as they are where nothing is pinned, and turns only where that can matter.
 REFINED: tuple[str, ...] = tuple(name for name in FIELDS[FIELDS.index("offload") + 1 :] if name != "expert_tensor")

@@ -26,7 +26,7 @@ CHUNK_ROWS = 16384
 
 
 #: What details of a layout, which the enumeration leaves alone, can save.
-SAVABLE = ("tensor_s", "context_s", "expert_s", "data_s", "offload_s")
+SAVABLE = ("recompute_s", "tensor_s", "context_s", "expert_s", "data_s", "offload_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

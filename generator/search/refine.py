@@ -24,8 +24,6 @@ from .feasible import CHUNK_ROWS, Estimates, Feasible, estimates, fitting, joine
 from .rank import TIME_BAND, Floats, judged_time, least_doubt, likely_time
 
 Mask = NDArray[np.bool_]
-#: Recomputation repeats less than what it saves: without it a step takes more than this share of its time.
-_LEAST_SHARE = 0.5
 #: What a detail has to save to be worth its place in a plan; less would be lost in any estimate.
 _LEAST_GAIN = 0.001
 #: Layouts that are refined to know what the others have to reach.
@@ -57,6 +55,7 @@ DETAILS: tuple[Detail, ...] = (
         turns=("recompute", "recompute_layers", "recompute_group", "recompute_modules"),
         of="Megatron-LM",
         settings=choices.recompute_choices,
+        saves="recompute_s",
         replaces={"recompute": Recompute.FULL},
         largest={"recompute": Recompute.NONE},
     ),
@@ -105,7 +104,7 @@ def refined(job: Job, found: Feasible, *, bold: bool = False) -> Feasible:
 
 def _least_s(job: Job, found: Estimates, details: Sequence[Detail]) -> Floats:
     """What layouts take at least with other model chunks, with less that is repeated, and with all details."""
-    floor = _untraded(found, _floor(job, found, details))
+    floor = _floor(job, found, details)
     if job.pins.virtual_pipeline is not None or not job.framework.runs("Megatron-LM"):
         return floor
     return floor * (1 - found.savable["bubble_s"] / found.total_s)
@@ -133,7 +132,7 @@ def _reach(job: Job, found: Estimates, bold: bool) -> float:
 
 
 def _floor(job: Job, found: Estimates, details: Iterable[Detail]) -> Floats:
-    """What layouts take at least when all communication that these details can hide is hidden."""
+    """What layouts take at least when all that these details can save is saved."""
     seconds = found.total_s - sum(found.savable[cause] for cause in {d.saves for d in details if d.saves})
     return judged_time(job, found.layouts, seconds) * found.doubt
 
@@ -156,7 +155,7 @@ def _interleaved(job: Job, found: Estimates, details: Sequence[Detail], reach: f
     rows = rows.take(_within(job, rows, fastest, details, reach))
 
     def useful(made: Estimates, at: NDArray[np.int64]) -> Mask:
-        within: Mask = _untraded(made, _floor(job, made, details)) <= reach
+        within: Mask = _floor(job, made, details) <= reach
         return within & (made.total_s < rows.total_s[at])
 
     return _made(job, rows, _CHUNKS, useful)[0]
@@ -167,22 +166,16 @@ def _largest(details: Iterable[Detail]) -> dict[str, Any]:
     return {name: value for d in details for name, value in d.largest.items()}
 
 
-def _untraded(found: Estimates, seconds: Floats) -> Floats:
-    """What layouts take at least where they repeat less."""
-    least: Floats = np.where(found.layouts.recompute == Recompute.NONE, 1.0, _LEAST_SHARE) * seconds
-    return least
-
-
 def _traded(job: Job, found: Estimates, detail: Detail, details: Sequence[Detail], reach: float) -> Estimates:
     """Layouts that do in part what others do wholly, where these fit, and are too large without any such detail."""
     whole = np.all([getattr(found.layouts, name) == value for name, value in detail.replaces.items()], axis=0)
-    rows = found.take(whole & (_LEAST_SHARE * _floor(job, found, details) <= reach))
+    rows = found.take(whole & (_floor(job, found, details) <= reach))
     rows = rows.take(_within(job, rows, _largest(details), details, reach))
     rows = rows.take(~fitting(job, _set(rows.layouts, _largest(details)))[0])
-    others = [d for d in details if d is not detail]
+    later = details[details.index(detail) + 1 :]
 
     def useful(made: Estimates, at: NDArray[np.int64]) -> Mask:
-        within: Mask = _floor(job, made, others) <= reach
+        within: Mask = _floor(job, made, later) <= reach
         return within & (made.total_s < rows.total_s[at])
 
     return _made(job, rows, detail, useful)[0]
@@ -220,11 +213,10 @@ def _made(
     parts = []
     for start in range(0, len(at), CHUNK_ROWS):
         piece, own = every.take(slice(start, start + CHUNK_ROWS)), at[start : start + CHUNK_ROWS]
-        timed = estimates(job, piece, np.zeros(len(own)), rows.doubt[own])
-        useful = np.flatnonzero(useful_at(timed, own))
-        fits, required = fitting(job, piece.take(useful))
-        kept = useful[fits]
-        parts.append((replace(timed.take(kept), required_bytes=required[fits]), own[kept]))
+        fits, required = fitting(job, piece)
+        timed = estimates(job, piece.take(fits), required[fits], rows.doubt[own[fits]])
+        useful = useful_at(timed, own[fits])
+        parts.append((timed.take(useful), own[fits][useful]))
     return joined_estimates(part for part, _ in parts), np.concatenate([own for _, own in parts])
 
 
