@@ -9,11 +9,15 @@ from pathlib import Path
 import pytest
 import yaml
 
+import dsgen
 from benchmarks.round_trip import round_trips
 from dsgen.cli.exits import ExitStatus
 from dsgen.documents import slurm_values
+from dsgen.findings import Severity
 from dsgen.job.schema_check import load_schema
+from dsgen.validate.rendered import check_rendered
 from tests.cli.running import run
+from tests.examples import NAMES, plan_for_target
 
 JOB = {
     "model": "gpt3-1.3b",
@@ -106,3 +110,11 @@ def test_a_folder_named_like_an_option_is_shown_as_a_path(workdir: Path) -> None
     """The command that starts the job is shown with a path that no program takes for an option."""
     (workdir / "job.yaml").write_text(yaml.safe_dump(JOB))
     assert "  sbatch ./-x/launch.sbatch" in run("generate", "job.yaml", "-o", "-x").stdout
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_examples_draw_no_errors(name: str) -> None:
+    """The files of every example, launched on every target, break no rule on files."""
+    for target in ("slurm", "azureml", "shell"):
+        plan = plan_for_target(name, target)
+        assert [f for f in check_rendered(dsgen.render(plan), plan.job) if f.severity is Severity.ERROR] == []
