@@ -54,14 +54,18 @@ class JobLoader:
 
     def checked(self, values: Mapping[str, object]) -> Job:
         """The job with these keys set, by dotted path. Raises `InvalidJob`, for pins that break a rule too."""
-        return check_job(self._again(), overrides={**self._overrides, **values})[0]
+        return check_job(self._again(), overrides=self._with(values))[0]
 
     def unchecked(self, values: Mapping[str, object]) -> Job:
         """As `checked`, without rules. Errors of the spec are printed and end the program."""
         try:
-            return load_spec(self._again(), FRAMEWORKS, overrides={**self._overrides, **values})
+            return load_spec(self._again(), FRAMEWORKS, overrides=self._with(values))
         except InvalidJob as invalid:
             stop(invalid.findings)
+
+    def _with(self, values: Mapping[str, object]) -> dict[str, object]:
+        """The overrides, and values that are located as they are written: `gpus=512`."""
+        return {**self._overrides, **{path: Flag(value, f"{path}={value}") for path, value in values.items()}}
 
     def _again(self) -> str | TextIO:
         if isinstance(self._source, str):
