@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..estimate.evidence import evidence
-from ..estimate.layout import DEFAULTS, FIELDS, Layout, Layouts, Offload
+from ..estimate.layout import DEFAULTS, FIELDS, Layout, Offload
 from ..estimate.ledgers import StepTime
 from ..estimate.step_time import step_time
 from ..job.records import Job
 from ..job.vocabulary import in_spec
-from .rank import OFFLOAD_MARGIN, TIME_BAND, Floats, judged_time, slow_time
+from .feasible import Feasible
+from .rank import OFFLOAD_MARGIN, TIME_BAND, judged_time, slow_time
 
 #: The data parallel size and the accumulation follow from the others.
 _DECISIONS = tuple(name for name in FIELDS if name not in ("data", "gradient_accumulation"))
@@ -37,10 +38,12 @@ class _Against:
 
 
 class Reasons:
-    """Why rows of `feasible` are chosen; what they are compared with is the same for all of them."""
+    """Why rows of what was found are chosen; what they are compared with is the same for all of them."""
 
-    def __init__(self, job: Job, feasible: Layouts, total_s: Floats, *, bold: bool = False) -> None:
+    def __init__(self, job: Job, found: Feasible, *, bold: bool = False) -> None:
+        feasible, total_s = found.layouts, found.total_s
         self._job, self._feasible, self._total_s, self._bold = job, feasible, total_s, bold
+        self._count = max(found.fitting, len(total_s))
         self._judged = judged = judged_time(job, feasible, total_s)
         order = np.argsort(judged, kind="stable")
         firsts = {name: dict(_firsts(getattr(feasible, name), order)) for name in _DECISIONS}
@@ -68,7 +71,7 @@ class Reasons:
 
     def _overall(self, row: int) -> str:
         """Why this one of all."""
-        count, total_s = len(self._total_s), self._total_s
+        count, total_s = self._count, self._total_s
         on_device = self._feasible.offload == Offload.NONE
         own, first = float(total_s[row]), int(np.argmin(total_s))
         if count == 1:

@@ -50,7 +50,7 @@ def search(job: Job, *, top: int = 10, bold: bool = False) -> SearchResult | Inf
 
 def _plans(job: Job, found: Feasible, rows: list[int], *, bold: bool) -> dict[int, Plan]:
     """The plans of some rows, with why each was chosen."""
-    why = Reasons(job, found.layouts, found.total_s, bold=bold)
+    why = Reasons(job, found, bold=bold)
     plans = zip(rows, make_plans(job, found.layouts.take(np.array(rows))), strict=True)
     return {row: replace(plan, reasons=why.of(row, plan.step_time)) for row, plan in plans}
 
