@@ -177,7 +177,6 @@ def main() -> None:
         shown[f"{finding.rule} {finding.severity.value}"] += 1
         if shown[f"{finding.rule} {finding.severity.value}"] <= 2:
             print(f"\n{finding.rule} {finding.message!a}\n  {json.dumps(spec['launch'])}")
-    print("\n", dict(shown))
     for spec, trace in tally.crashes[:5]:
         print(f"\n{json.dumps(spec)}\n{trace}")
     sys.exit(bool(tally.crashes or tally.found))
