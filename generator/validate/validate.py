@@ -50,10 +50,10 @@ def validate(
     out, as in a folder. `instead` has contents by path that are read instead of what the files hold.
     """
     reading = read_documents(paths := tuple(paths), consumer=flags.consumer, skip_unknown=skip_unknown, instead=instead)
-    specs = {spec.path: check_spec(spec.path) for spec in reading.documents if isinstance(spec, JobSpec)}
+    specs = {spec.path: check_spec(spec.name) for spec in reading.documents if isinstance(spec, JobSpec)}
     stated, of_stated = check_spec(job) if job is not None else (None, ())
     context, of_flags = look_up(flags, stated)
-    files = Files(reading.documents, map(os.fspath, paths))
+    files = Files(reading.documents, [os.fspath(path) for path in paths])
     groups = submissions_of(reading.documents, files) if job is None else [tuple(reading.documents)]
     jobs = {path: own for path, (own, _) in specs.items() if own is not None}
     submissions = [_submission(group, files, context, jobs) for group in groups]
