@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, TextIO
 
-from ..findings import Finding, InvalidJob, Location, Severity, in_file_order
+from ..findings import Finding, InvalidJob, Location, Severity, in_file_order, without
 from .codes import DUPLICATE_KEY, MISSING_KEY, WRONG_TYPE, error
 from .dialect import STRICT
 from .framework import Frameworks
@@ -17,6 +17,7 @@ from .records import Job
 from .resolve import resolve
 from .resolve_model import check_model_keys
 from .schema_check import check_schema
+from .secret_check import SpecSecret, check_secrets, spec_secrets
 from .source import Source, parse
 from .text import UnreadableText, read_path, read_stream
 from .text_check import check_environment, check_text
@@ -51,15 +52,20 @@ def load_with_findings(
     except UnreadableText as problem:
         raise InvalidJob([problem.finding]) from None
     tidy = replace(changed, data=_without_empty(changed.data))
-    job, findings = _check(tidy, frameworks)
+    secrets = spec_secrets(tidy)
+    job, findings = _check(tidy, secrets, frameworks)
+    findings = without((secret.value for secret in secrets), findings)
     if job is None:
         raise InvalidJob(findings)
     return job, in_file_order(findings)
 
 
-def _check(source: Source, frameworks: Frameworks) -> tuple[Job | None, tuple[Finding, ...]]:
+def _check(
+    source: Source, secrets: tuple[SpecSecret, ...], frameworks: Frameworks
+) -> tuple[Job | None, tuple[Finding, ...]]:
     """The job, if nothing is wrong with it, and every finding."""
-    textual = (*source.findings, *check_text(source), *check_environment(source), *check_model_keys(source))
+    read = (*source.findings, *check_text(source), *check_environment(source), *check_model_keys(source))
+    textual = (*read, *check_secrets(source, secrets))
     reported = {
         finding.where.pointer
         for finding in textual

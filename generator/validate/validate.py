@@ -10,7 +10,7 @@ from ..documents.context import ContextFlags, look_up
 from ..documents.document import JobSpec
 from ..documents.read import read_documents
 from ..documents.submission import Submission
-from ..findings import Finding, InvalidJob, Severity, in_file_order
+from ..findings import Finding, InvalidJob, Severity, in_file_order, without
 from ..job.framework import Frameworks
 from ..job.records import Job
 from ..job.text import Text, UnreadableText, read_path
@@ -55,6 +55,7 @@ def validate(
         documents=tuple(reading.documents),
         frameworks=_frameworks,
         context=context,
+        texts=reading.texts,
         jobs=tuple(own for own, _ in specs if own is not None),
     )
     of_specs = [finding for _, problems in specs for finding in problems]
@@ -64,8 +65,9 @@ def validate(
         from .ask_engine import ask_engine  # saves start-up time where it isn't asked
 
         findings += ask_engine(submission, tuple(filter(reported, without_ignored(findings, texts))))
+    secrets = {value for text in texts.values() for value in text.secret_values}
     return Answer(
-        findings=in_file_order(without_ignored(findings, texts)),
+        findings=in_file_order(without(secrets, without_ignored(findings, texts))),
         documents=len({document.path for document in reading.documents}),
         texts=texts,
     )
