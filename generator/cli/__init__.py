@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 import click
 from click_default_group import DefaultGroup
 
+from ..secrecy import mask
 from ..version import __version__
 from .calibrate import calibrate
 from .catalog import catalog
@@ -24,8 +26,19 @@ from .sweep import sweep
 from .validate import validate
 
 
+class _Commands(DefaultGroup):  # type: ignore[misc]  # it has no types
+    """The commands; what is wrong with their arguments is said without the secrets in these."""
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except click.ClickException as problem:
+            problem.message = mask(problem.message)  # type: ignore[misc]  # click says that it is final
+            raise
+
+
 @click.group(
-    cls=DefaultGroup,
+    cls=_Commands,
     default="generate",
     default_if_no_args=True,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -21,7 +21,7 @@ from .secret_check import SpecSecret, check_secrets, spec_secrets
 from .source import Source, parse
 from .text import UnreadableText, read_path, read_stream
 from .text_check import check_environment, check_text
-from .wording import show
+from .wording import kind_of_value
 
 # Where an empty value means something; elsewhere `key:` without a value is the same as no key.
 _KEPT_EMPTY: Final = frozenset({"model", "environment", "tags"})
@@ -88,7 +88,7 @@ def _not_a_mapping(source: Source) -> Finding:
     where = source.locations.get("", Location(path=source.path))
     if source.data is None:
         return error(MISSING_KEY, where, "the job spec is empty", STRICT.empty_hint)
-    message = f"a job spec is a mapping of keys to values; this is {show(source.data)}"
+    message = f"a job spec is a mapping of keys to values; this is {kind_of_value(source.data)}"
     return error(WRONG_TYPE, where, message, "write `model: gpt3-175b` and so on, one key a line")
 
 

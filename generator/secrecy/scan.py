@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from string import ascii_letters, digits
 from typing import Final
 
 from .names import likeness, patterns
@@ -20,10 +21,12 @@ _VALUE: Final = f"(?:{_QUOTED}|{_BARE})"
 _SET: Final = r"""["']?\]?[ \t]{0,8}(?::[-=]|=>|=(?!=)|:)[ \t]{0,8}"""
 _NEXT: Final = r"""["']?[ \t]{0,8}(?:,\s{0,40}|\\?\r?\n[ \t]{0,40}(?:-[ \t]{1,8})?|[ \t])[ \t]{0,8}"""
 _NAMED: Final = re.compile(
-    rf"(?:{_WORDS}|{_MORE})(?P<tail>[\w.-]{{0,24}}?)(?:(?P<set>{_SET})|(?P<next>{_NEXT}))(?P<value>{_VALUE})",
+    rf"(?P<word>{_WORDS}|{_MORE})(?P<tail>[\w.-]{{0,24}}?)(?:(?P<set>{_SET})|(?P<next>{_NEXT}))(?P<value>{_VALUE})",
     re.IGNORECASE,
 )
-_NAME: Final = re.compile(r"[\w.-]{0,80}\Z")
+_IN_NAMES: Final = f"{ascii_letters}{digits}_.-"
+_LONGEST_NAME: Final = 80
+_LONGEST_BLOCK: Final = 8192  # characters of a key whose end is missing
 _SETENV: Final = re.compile(r"(?:setenv|ENV)[ \t]+\Z")
 _CODE: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+|[A-Za-z_]\w*_(?:token|key|password|secret)", re.IGNORECASE)
 
@@ -68,22 +71,51 @@ def _joined(one: Secret, other: Secret) -> Secret:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Form:
+    """How secrets of a kind are written."""
+
+    what: str
+    pattern: re.Pattern[str]
+    needs: tuple[str, ...]  #: a text without any of these, in small letters, has none
+    ends: str  #: where the secret ends, if not with the pattern
+
+
 @cache
-def _forms() -> tuple[re.Pattern[str], tuple[tuple[str, re.Pattern[str]], ...]]:
-    """What a text must have to hold any of the forms, and each form."""
-    forms = ((form["what"], re.compile(form["pattern"])) for form in patterns()["forms"])
-    return re.compile("|".join(patterns()["hints"])), tuple(forms)
+def _forms() -> tuple[_Form, ...]:
+    """**Source**: `patterns.json`, which names the detector of each."""
+    return tuple(
+        _Form(
+            what=form["what"],
+            pattern=re.compile(form["pattern"]),
+            needs=tuple(form["needs"]),
+            ends=form.get("ends", ""),
+        )
+        for form in patterns()["forms"]
+    )
 
 
 def _by_form(text: str) -> Iterator[Secret]:
-    hint, forms = _forms()
-    if hint.search(text) is None:
-        return
-    for what, form in forms:
-        for match in form.finditer(text):
-            start, end = match.span(1) if form.groups else match.span()
-            if not form.groups or not _is_variable(match[1]):
-                yield Secret(start=start, end=end, name="", what=what, at=start)
+    small = text.lower()
+    for form in _forms():
+        if any(part in small for part in form.needs):
+            yield from _of_block(text, form) if form.ends else _of_form(text, form)
+
+
+def _of_form(text: str, form: _Form) -> Iterator[Secret]:
+    for match in form.pattern.finditer(text):
+        start, end = match.span(form.pattern.groups)
+        if not form.pattern.groups or not _is_variable(match[1]):
+            yield Secret(start=start, end=end, name="", what=form.what, at=start)
+
+
+def _of_block(text: str, form: _Form) -> Iterator[Secret]:
+    position, last = 0, text.rfind(form.ends)
+    while match := form.pattern.search(text, position):
+        end = text.find(form.ends, match.end()) if last >= match.end() else -1
+        stop = text.find("\n", end) if end >= 0 else match.end() + _LONGEST_BLOCK
+        position = len(text) if stop < 0 else min(stop, len(text))
+        yield Secret(start=match.start(), end=position, name="", what=form.what, at=match.start())
 
 
 def _is_variable(value: str) -> bool:
@@ -95,11 +127,11 @@ def _is_variable(value: str) -> bool:
 def _by_name(text: str) -> Iterator[Secret]:
     position = 0
     while match := _NAMED.search(text, position):
-        head = _NAME.search(text, max(0, match.start() - 80), match.start())
-        begin = head.start() if head else match.start()
+        before = text[max(0, match.start() - _LONGEST_NAME) : match.start()]
+        begin = match.start() - len(before) + len(before.rstrip(_IN_NAMES))
         name = text[begin : match.start("set" if match["set"] is not None else "next")]
         secret = _named(text, match, name, begin)
-        position = secret.end if secret else match.start("value") if match["set"] is not None else match.start() + 1
+        position = secret.end if secret else match.start("value") if match["set"] is not None else match.end("word")
         if secret:
             yield secret
 
@@ -127,7 +159,7 @@ def _named(text: str, match: re.Match[str], name: str, begin: int) -> Secret | N
 def _end_of_line(text: str, begin: int, start: int, end: int, between: str) -> int:
     """Where a bare value ends: in YAML it may have spaces."""
     line = text.rfind("\n", 0, begin) + 1
-    if ":" not in between or between.strip() != ":" or text[line:begin].strip(" \t-\"'"):
+    if ":" not in between or between.strip() != ":" or text[line:begin].strip(" \t-"):
         return end
     stop = text.find("\n", end)
     rest = text[end : len(text) if stop < 0 else stop].split(" #")[0].rstrip()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..documents.context import ContextFlags, look_up
 from ..documents.document import JobSpec
@@ -50,6 +50,8 @@ def validate(
     reading = read_documents(paths, consumer=flags.consumer, skip_unknown=skip_unknown, instead=instead)
     specs = [check_spec(document.path) for document in reading.documents if isinstance(document, JobSpec)]
     stated, of_stated = check_spec(job) if job is not None else (None, ())
+    checked = {document.path for document in reading.documents}
+    of_stated = tuple(f if f.where.path in checked else _named(f) for f in of_stated)
     context, of_flags = look_up(flags, stated)
     submission = Submission(
         documents=tuple(reading.documents),
@@ -81,6 +83,11 @@ def joined(answers: Iterable[Answer]) -> Answer:
         documents=sum(answer.documents for answer in all_of_them),
         texts={path: text for answer in all_of_them for path, text in answer.texts.items()},
     )
+
+
+def _named(finding: Finding) -> Finding:
+    """Without the source line: the file is not among those that are checked, and may be another than was meant."""
+    return replace(finding, where=replace(finding.where, excerpt=None))
 
 
 def _frameworks() -> Frameworks:
