@@ -7,14 +7,16 @@ from typing import Final
 
 from .names import Likeness, likeness, patterns
 
+#: A variable, a part of a template or of a program, a comment, an alias or tag of YAML, a scheme of HTTP.
 _REFERENCE: Final = re.compile(
-    r"\$[\w({'\"@*?!-].*|`.*|%\w+%|<[^<>]*>|\$?\{\{.*|[\[{(#!].*|\*\w+|\W|@\w+\(.*|(?:os\.|env\.|secrets\.|args\.|vault:|azureml:|id=).*|"
-    r"(?i:bearer|basic|token|write|read)",
+    r"\$[\w({'\"@*?!-].*|`.*|%\w+%|<[^<>]*>|\$?\{\{.*|[\[{(].*|\*\w+|\W|@\w+\(.*"
+    r"|#(?:\s.*)?|!(?:Ref|Sub|GetAtt|Join|ImportValue|reference)\b.*"
+    r"|(?:os\.|env\.|secrets\.|args\.|vault:|azureml:|id=).*|(?i:bearer|basic|token|write|read)",
     re.DOTALL,
 )
 _PATH: Final = re.compile(
-    r"(?:[~/]|\.{1,2}/|file:|[A-Za-z]:\\).*|(?:[\w.+-]+/)*[\w.+-]*\.(?:json|txt|pem|key|crt|cer|env|ya?ml|toml|ini|cfg|conf|pub|asc|gpg|"
-    r"sh|py|token|secret|netrc)|[a-z][a-z0-9+.-]*://.*",
+    r"(?:[~/]|\.{1,2}/|file:|[A-Za-z]:\\).*|[a-z][a-z0-9+.-]*://.*|(?:[\w.+-]{1,200}/)*[\w.+-]*"
+    r"\.(?:json|txt|pem|key|crt|cer|env|ya?ml|toml|ini|cfg|conf|pub|asc|gpg|sh|py|netrc)",
     re.DOTALL,
 )
 _FILLER: Final = re.compile(r"[xX*._<>?#-]+|(.)\1*")  # one character again and again
@@ -59,6 +61,7 @@ def _looks_random(value: str) -> bool:
 
 
 def _is_random(value: str) -> bool:
-    """Whether a value has nothing of a word: digits and letters change often."""
+    """Whether a value has nothing of a word: there are digits, and its letters and digits change often."""
     changes = len(re.findall(r"\d(?=[A-Za-z])|[A-Za-z](?=\d)|[a-z](?=[A-Z])", value))
-    return len(value) >= _LONG and _TOKEN.fullmatch(value) is not None and changes >= len(value) // 5
+    digits = sum(char.isdigit() for char in value)
+    return len(value) >= _LONG and digits > 1 and _TOKEN.fullmatch(value) is not None and changes >= len(value) // 5

@@ -44,6 +44,8 @@ VARIABLES: dict[str, str] = {
     "OPENAI_API_KEY": "sk-proj-" + "aB3dE6gH9jK2mN5pQ8sT",
     "SSH_PRIVATE_KEY": PEM,
     "HF_TOKEN_PROD": "hush-prod",
+    "ROOT_PASSWORD": "#Passw0rd!",
+    "SMTP_PASS": "!Secret99",
     "NCCL_DEBUG": HF.swapcase().replace("HF_", "hf_"),
     "NOTES": f"do not lose {JWT}",
 }
