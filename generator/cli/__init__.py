@@ -12,7 +12,6 @@ from typing import Any
 import click
 from click_default_group import DefaultGroup
 
-from ..secrecy import mask
 from ..version import __version__
 from .calibrate import calibrate
 from .catalog import catalog
@@ -33,6 +32,8 @@ class _Commands(DefaultGroup):  # type: ignore[misc]  # it has no types
         try:
             return super().invoke(context)
         except click.ClickException as problem:
+            from ..secrecy import mask  # here, to save start-up time
+
             problem.message = mask(problem.message)  # type: ignore[misc]  # click says that it is final
             raise
 

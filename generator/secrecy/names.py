@@ -56,7 +56,9 @@ def _of_pair(head: str, before: str, known: list[str]) -> Likeness:
     """Of a word that is a secret's after some words, and ordinary after others."""
     if before in patterns()["ordinary"].get(head, ()):
         return Likeness.NONE
-    return Likeness.SURE if before in known else Likeness.SOME if head in patterns()["maybe"] else Likeness.NONE
+    if before in known or (before and head in patterns()["whole"]):
+        return Likeness.SURE
+    return Likeness.SOME if head in patterns()["maybe"] else Likeness.NONE
 
 
 def _words(name: str) -> list[str]:

@@ -20,9 +20,8 @@ _VALUE: Final = f"(?:{_QUOTED}|{_BARE})"
 #: Between a name and its value: `=` and its like; for options also a space, a comma, or the next item of a list.
 _SET: Final = r"""["']?\]?[ \t]{0,8}(?::[-=]|=>|=(?!=)|:)[ \t]{0,8}"""
 _NEXT: Final = r"""["']?[ \t]{0,8}(?:,\s{0,40}|\\?\r?\n[ \t]{0,40}(?:-[ \t]{1,8})?|[ \t])[ \t]{0,8}"""
-_NAMED: Final = re.compile(
-    rf"(?P<word>{_WORDS}|{_MORE})(?P<tail>[\w.-]{{0,24}}?)(?:(?P<set>{_SET})|(?P<next>{_NEXT}))(?P<value>{_VALUE})",
-    re.IGNORECASE,
+_NAMED: Final = (
+    rf"(?i)(?P<word>{_WORDS}|{_MORE})(?P<tail>[\w.-]{{0,24}}?)(?:(?P<set>{_SET})|(?P<next>{_NEXT}))(?P<value>{_VALUE})"
 )
 _IN_NAMES: Final = f"{ascii_letters}{digits}_.-"
 _LONGEST_NAME: Final = 80
@@ -124,9 +123,15 @@ def _is_variable(value: str) -> bool:
     return plain or value.startswith(("$", "%", "{", "<", "[")) or "${" in value
 
 
+@cache
+def _named_value() -> re.Pattern[str]:
+    """A word of a secret's name with the value after it; compiled when first used."""
+    return re.compile(_NAMED)
+
+
 def _by_name(text: str) -> Iterator[Secret]:
-    position = 0
-    while match := _NAMED.search(text, position):
+    position, named = 0, _named_value()
+    while match := named.search(text, position):
         before = text[max(0, match.start() - _LONGEST_NAME) : match.start()]
         begin = match.start() - len(before) + len(before.rstrip(_IN_NAMES))
         name = text[begin : match.start("set" if match["set"] is not None else "next")]

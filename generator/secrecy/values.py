@@ -21,17 +21,20 @@ _PATH: Final = re.compile(
 )
 _FILLER: Final = re.compile(r"[xX*._<>?#-]+|(.)\1*")  # one character again and again
 _NUMBER: Final = re.compile(r"[+-]?(?:0x[0-9A-Fa-f]{1,8}|\d{1,15}(?:\.\d*)?(?:[eE][+-]?\d+)?[KMGBT]?)")
-_PLAIN: Final = re.compile(r"[A-Za-z_.:-]{1,8}|[a-z]+(?:[_.-][a-z]+)*[0-9]{0,2}")  # a word of a language, or a few
+_SHORT_WORD: Final = re.compile(r"[A-Za-z_.:-]{1,8}")
+#: Words of a language.
+_PLAIN: Final = re.compile(rf"{_SHORT_WORD.pattern}|[a-z]+(?:[_.-][a-z]+)*[0-9]{{0,2}}")
 _SHORTEST: Final = 6  # characters of what is a secret by its looks
 _SHORTEST_SURE: Final = 8
 _LONG: Final = 16
 _TOKEN: Final = re.compile(r"[A-Za-z0-9+/=_-]+")
 
 
-def holds(name: str, value: str, *, sure: bool = False) -> bool:
+def holds(name: str, value: str, *, sure: bool = False, variable: bool = False) -> bool:
     """Whether a value is a secret that no file may hold, by the name of its variable, option or key.
 
     With `sure`, as a stranger's files are judged: a value that may be an example or a word isn't taken for one.
+    With `variable`, as a spec's variables are judged: after KEY or AUTH, any text but a short word.
     """
     kind = likeness(name)
     text = value.strip()
@@ -41,7 +44,8 @@ def holds(name: str, value: str, *, sure: bool = False) -> bool:
         return "$" not in text and (_looks_random if kind is Likeness.SURE else _is_random)(text)
     if _NUMBER.fullmatch(text):  # a password may be a number
         return kind is Likeness.SURE and "pass" in name.lower() and len(text) > 3
-    return kind is Likeness.SURE or (len(text) >= _SHORTEST and not _PLAIN.fullmatch(text))
+    plain = _SHORT_WORD if variable else _PLAIN
+    return kind is Likeness.SURE or (len(text) >= _SHORTEST and not plain.fullmatch(text))
 
 
 def _says_where(text: str) -> bool:
