@@ -77,10 +77,9 @@ def _of_values(source: Source) -> Iterator[SpecSecret]:
             continue
         text = value if isinstance(value, str) else source.texts.get(pointer, str(value))
         name = _name_at(pointer)
-        if not pointer.startswith((_ARGUMENTS, _MODEL)) and holds(
-            name, text, variable=pointer.startswith(_ENVIRONMENT)
-        ):
-            place = f"`{name}`" if pointer.startswith(_ENVIRONMENT) else f"`{dotted(pointer)}`"
+        variable = pointer.startswith(_ENVIRONMENT)
+        if not pointer.startswith((_ARGUMENTS, _MODEL)) and holds(name, text, variable=variable):
+            place = f"`{name}`" if variable else f"`{dotted(pointer)}`"
             yield SpecSecret(pointer=pointer, value=text, name=name, what=f"{place} is a secret")
             continue
         for secret in find(text):
