@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ..findings import Finding
+from ..findings import Finding, printable
 from ..secrecy import find, holds, likeness, patterns
 from .codes import SECRET, error
 from .source import Source, escape
 from .text_check import walk
-from .wording import dotted, printable
+from .wording import dotted
 
 _ARGUMENTS: Final = "/launch/arguments/"
 _ENVIRONMENT: Final = "/launch/environment/"
