@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..documents.context import ContextFlags, look_up
 from ..documents.document import Document, JobSpec
@@ -12,7 +12,7 @@ from ..documents.grouping import submissions_of
 from ..documents.lookup import Files
 from ..documents.read import read_documents
 from ..documents.submission import Context, Submission
-from ..findings import Finding, InvalidJob, Severity, in_file_order
+from ..findings import Finding, InvalidJob, Severity, in_file_order, without
 from ..job.framework import Frameworks
 from ..job.records import Job
 from ..job.text import Text, UnreadableText, read_path
@@ -52,11 +52,13 @@ def validate(
     reading = read_documents(paths := tuple(paths), consumer=flags.consumer, skip_unknown=skip_unknown, instead=instead)
     specs = {spec.path: check_spec(spec.name) for spec in reading.documents if isinstance(spec, JobSpec)}
     stated, of_stated = check_spec(job) if job is not None else (None, ())
+    checked = {document.path for document in reading.documents}
+    of_stated = tuple(f if f.where.path in checked else _named(f) for f in of_stated)
     context, of_flags = look_up(flags, stated)
     files = Files(reading.documents, [os.fspath(path) for path in paths])
     groups = submissions_of(reading.documents, files) if job is None else [tuple(reading.documents)]
     jobs = {path: own for path, (own, _) in specs.items() if own is not None}
-    submissions = [_submission(group, files, context, jobs) for group in groups]
+    submissions = [_submission(group, files, context, jobs, reading.texts) for group in groups]
     of_specs = [finding for _, problems in specs.values() for finding in problems]
     findings = [*dict.fromkeys((*reading.findings, *of_specs, *of_stated)), *of_flags]
     findings += dict.fromkeys(finding for submission in submissions for finding in check_submission(submission))
@@ -66,17 +68,25 @@ def validate(
 
         known = tuple(filter(reported, without_ignored(findings, texts)))
         findings += dict.fromkeys(finding for submission in submissions for finding in ask_engine(submission, known))
+    secrets = {value for text in texts.values() for value in text.secret_values}
     return Answer(
-        findings=in_file_order(without_ignored(findings, texts)),
+        findings=in_file_order(without(secrets, without_ignored(findings, texts))),
         documents=len({document.path for document in reading.documents}),
         texts=texts,
     )
 
 
-def _submission(group: tuple[Document, ...], files: Files, context: Context, jobs: Mapping[str, Job]) -> Submission:
+def _submission(
+    group: tuple[Document, ...], files: Files, context: Context, jobs: Mapping[str, Job], texts: Mapping[str, Text]
+) -> Submission:
     """The submission of documents that belong together, with the jobs of the specs among them."""
     own = tuple(jobs[document.path] for document in group if document.path in jobs)
-    return Submission(documents=group, frameworks=_frameworks, context=context, jobs=own, around=files)
+    return Submission(documents=group, frameworks=_frameworks, context=context, texts=texts, jobs=own, around=files)
+
+
+def _named(finding: Finding) -> Finding:
+    """Without the source line: the file is not among those that are checked, and may be another than was meant."""
+    return replace(finding, where=replace(finding.where, excerpt=None))
 
 
 def _frameworks() -> Frameworks:
