@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from ...documents.submission import Submission
-from ...findings import Finding, in_file_order
-from ...rule import findings_of
+from ...findings import Finding, Version, in_file_order
+from ...rule import Rule, findings_of
 from .registry import all_file_rules, file_rules
 
 
@@ -16,8 +17,13 @@ def check_submission(submission: Submission) -> tuple[Finding, ...]:
     # Without a run of Megatron's, or a model and its machines, the rules on layouts and memory have nothing to say;
     # numpy is then not loaded.
     estimated = submission.megatron or (submission.model and submission.cluster and submission.configs)
-    rules = all_file_rules() if estimated else file_rules()
-    return in_file_order(_without_repeats(findings_of((rule for rule in rules if rule.holds_for(version)), submission)))
+    return in_file_order(_without_repeats(findings_of(_rules(version, estimated=bool(estimated)), submission)))
+
+
+@lru_cache(maxsize=4)
+def _rules(version: Version, *, estimated: bool) -> tuple[Rule, ...]:
+    """The rules that hold for a release; gathered once for all submissions."""
+    return tuple(rule for rule in (all_file_rules() if estimated else file_rules()) if rule.holds_for(version))
 
 
 def _without_repeats(findings: Iterator[Finding]) -> Iterator[Finding]:
