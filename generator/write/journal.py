@@ -78,6 +78,19 @@ class Journal:
         for number, entry in enumerate(entries):
             self._check(number, entry)  # a program that had it open may have written to it
         (self.work / DOING).rename(self.work / DONE)
+        sync([self.work])
+
+    def finish(self, entries: list[Entry]) -> tuple[str, ...]:
+        """Remove what was replaced, once more compared; notes on what somebody wrote to since, which is kept."""
+        notes = []
+        for number, entry in enumerate(entries):
+            old = self.old / str(number)
+            found = fingerprint(old)
+            if found == entry.found and found is not None:
+                old.unlink()
+            elif found is not None:
+                notes.append(_keep_beside(old, self.place(entry)))
+        return tuple(notes)
 
     def take_back(self, entries: list[Entry]) -> tuple[str, ...]:
         """Put everything back as it was; notes on files that somebody changed since, which are kept."""
@@ -94,17 +107,16 @@ class Journal:
         """Finish or take back what an interrupted run left, up to the working folder; None when it left nothing."""
         if not any(child.name != LOCK for child in self.work.iterdir()):
             return None
-        if (self.work / DONE).exists():
-            return Settled(forward=True, touched=True)
-        state = next((path for path in (self.work / DOING, self.work / UNDOING) if path.exists()), None)
+        state = next((path for path in map(self.work.joinpath, (DOING, UNDOING, DONE)) if path.exists()), None)
         if state is None:
             return Settled(forward=False, touched=False)
         entries = _read(state)
         put_all = all(is_put(self.new / str(n), self.place(entry)) for n, entry in enumerate(entries))
         if state.name == DOING and put_all:
             sync(self._folders(entries))
-            state.rename(self.work / DONE)
-            return Settled(forward=True, touched=True)
+            state = state.rename(self.work / DONE)
+        if state.name == DONE:
+            return Settled(forward=True, touched=True, notes=self.finish(entries))
         return Settled(forward=False, touched=True, notes=self.take_back(entries))
 
     def empty(self) -> None:
@@ -113,8 +125,9 @@ class Journal:
             remove(child)
 
     def clear(self) -> None:
-        """Remove the working folder, unless files wait in it to be put back; the lock last."""
-        if not any((self.work / state).exists() for state in (DOING, UNDOING)):
+        """Remove the working folder, unless files wait in it to be put back or looked at; the lock last."""
+        waiting = (self.work / DONE).exists() and self.old.is_dir() and any(self.old.iterdir())
+        if not waiting and not any((self.work / state).exists() for state in (DOING, UNDOING)):
             self.empty()
             remove(self.work / LOCK)
             with suppress(OSError):  # the next run may have begun in it
@@ -140,9 +153,7 @@ class Journal:
         if is_put(self.new / str(number), place) and (waiting or entry.found is None):
             yield from _take_out(place, entry)
         if waiting and os.path.lexists(place):
-            beside = _unused(place)
-            put(old, beside)
-            yield f"{place} was changed since and is kept; what it held before the interrupted run is in {beside.name}"
+            yield _keep_beside(old, place)
         elif waiting:
             put(old, place)
 
@@ -162,7 +173,7 @@ def _take_out(place: Path, entry: Entry) -> Iterator[str]:
         if fingerprint(path) == expected:
             path.unlink()
         elif entry.found is None and os.path.lexists(path):
-            yield f"{path} was changed since and is kept"
+            yield f"{path}: warning: another program wrote to it meanwhile; it is kept"
     if "" not in entry.files:
         folders = {place, *(folder for name in entry.files for folder in (place / name).parents)}
         for folder in sorted((f for f in folders if f.is_relative_to(place)), reverse=True):
@@ -170,7 +181,11 @@ def _take_out(place: Path, entry: Entry) -> Iterator[str]:
                 folder.rmdir()
 
 
-def _unused(place: Path) -> Path:
-    """A name beside a file that nothing has."""
+def _keep_beside(old: Path, place: Path) -> str:
+    """Keep a second version of a file beside it, under a name that nothing has."""
     names = (place.with_name(f"{place.name}.before{number or ''}") for number in range(1_000_000))
-    return next(name for name in names if not os.path.lexists(name))
+    beside = next(name for name in names if not os.path.lexists(name))
+    put(old, beside)
+    return (
+        f"{place}: warning: another program wrote to it meanwhile; it is kept, and {beside.name} has the other version"
+    )

@@ -49,15 +49,15 @@ def recover(folder: Path, tell: Tell) -> bool:
     for work in leftovers(folder):
         with held():
             try:
-                lock = _take(work, tell) if _is_mine(work) else None
+                lock = _take(work, tell)
                 if lock is not None:
                     try:
                         moved |= _settle(Journal(work), tell)
                         Journal(work).clear()
                     finally:
                         os.close(lock)
-            except FileNotFoundError:  # another run removed it
-                continue
+            except CannotWrite as problem:  # another user's, or damaged
+                tell(f"{problem.path}: warning: {problem.reason}; {problem.hint}")
             except OSError as error:
                 tell(
                     f"{work}: warning: an interrupted run left this, and it cannot be undone: {error.strerror or error}"
@@ -74,9 +74,6 @@ def working(work: Path, tell: Tell) -> Iterator[Journal]:
             stack.enter_context(held())
             with suppress(FileExistsError):
                 work.mkdir(mode=0o700)
-            if not _is_mine(work):
-                hint = "let them run dsgen again, which finishes or undoes it"
-                raise CannotWrite(work, "another user's run was interrupted or is writing there", hint=hint)
             lock = _take(work, tell)
             if lock is not None:
                 stack.callback(os.close, lock)
@@ -89,14 +86,13 @@ def working(work: Path, tell: Tell) -> Iterator[Journal]:
     raise CannotWrite(work, f"another dsgen has been writing there for {PATIENCE_S:.0f} s", hint="wait for it to end")
 
 
-def _is_mine(work: Path) -> bool:
-    status = work.lstat()
-    return stat.S_ISDIR(status.st_mode) and (not hasattr(os, "geteuid") or status.st_uid == os.geteuid())
-
-
 def _take(work: Path, tell: Tell) -> int | None:
     """The locked file of a working folder, to be closed; None while another run has it, or when it just left."""
     try:
+        status = work.lstat()
+        if not stat.S_ISDIR(status.st_mode) or (hasattr(os, "geteuid") and status.st_uid != os.geteuid()):
+            hint = "let that user run dsgen again, which finishes or undoes it"
+            raise CannotWrite(work, "another user's run was interrupted or is writing here", hint=hint)
         lock = os.open(work / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     except FileNotFoundError:
         return None
@@ -139,5 +135,10 @@ def _clear(journal: Journal, tell: Tell) -> None:
     try:
         journal.clear()
     except OSError as error:
-        reason = error.strerror or error
-        tell(f"{journal.work}: warning: cannot be removed: {reason}; the next run that writes there removes it")
+        tell(not_removed(journal.work, error))
+
+
+def not_removed(work: Path, error: OSError) -> str:
+    """The line on a working folder that stays, though its exchange is over."""
+    reason = error.strerror or error
+    return f"{work}: warning: cannot be removed: {reason}; the next run that writes there removes it"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +20,7 @@ from .compare import (
 )
 from .disk import sync, write_new
 from .journal import Entry, Journal
-from .work import Tell, leftovers, recover, work_folder, working
+from .work import Tell, leftovers, not_removed, recover, work_folder, working
 
 __all__ = ["leftovers", "recover", "replace", "write"]
 
@@ -102,8 +101,12 @@ def _exchange(changes: Sequence[Change], journal: Journal, tell: Tell) -> None:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             raise CannotWrite(journal.work.parent, reason, unfinished=journal.work) from problem
         raise
-    with suppress(OSError):
-        sync([journal.work])
+    try:
+        notes = journal.finish(entries)
+    except OSError as error:  # the new files are in place all the same
+        notes = (not_removed(journal.work, error),)
+    for note in notes:
+        tell(note)
 
 
 def _staged(changes: Sequence[Change], journal: Journal) -> list[Entry]:
