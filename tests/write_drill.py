@@ -1,7 +1,8 @@
 """Runs of `generate` and `--fix` with a fault at every call that changes the disk; prints what was seen as JSON.
 
 Every run is a process of its own, forked from this one, in which the calls of `SEAMS` are counted and the fault comes
-at one of them. It has few imports and no threads, so that a fork is cheap and safe: `python -m tests.write_drill FOLDER`.
+at one of them. It has few imports and no threads, so that a fork is cheap and safe. Run it with
+`python -m tests.write_drill FOLDER`.
 """
 
 from __future__ import annotations
@@ -523,7 +524,7 @@ def holds(path: Path) -> Act | None:
     """An editor that has the file open since before the run, and writes unless its file is just being removed."""
     if not path.is_file():
         return None
-    stream = path.open("a")  # noqa: SIM115
+    stream = path.open("a")
 
     def write(number: int, name: str, call: Call, args: tuple[Any, ...]) -> bool:
         status = os.fstat(stream.fileno())
