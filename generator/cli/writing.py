@@ -46,12 +46,10 @@ def tell(line: str) -> None:
 
 def refuse_unwritable(problem: CannotWrite, hint: str = "choose a writable folder with -o") -> NoReturn:
     """Report what the file system refuses, with the problem's own hint or `hint`; exit with `ExitStatus.FINDINGS`."""
-    outcome = f"old and new files may be mixed, and {problem.unfinished} has the old ones"
-    outcome, hint = (
-        (outcome, "run the command again: it puts the old files back first")
-        if problem.unfinished
-        else ("nothing was written", problem.hint or hint)
-    )
+    outcome = "nothing was written"
+    if problem.unfinished:
+        outcome = f"old and new files may be mixed, and the old ones are in {problem.unfinished}"
+    hint = "run the command again: it puts the old files back first" if problem.unfinished else problem.hint or hint
     click.echo(printable(f"{problem.path}: error: cannot be written: {problem.reason}; {outcome}"), err=True)
     click.echo(printable(f"hint: {hint}"), err=True)
     raise click.exceptions.Exit(ExitStatus.FINDINGS)

@@ -10,8 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-#: Errors of `link` on file systems without hard links, and for files that may not have one more.
-_NO_LINK: Final = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK}
+#: Errors of `link` on file systems without hard links, for files that may not have one more, and on a full disk.
+_NO_LINK: Final = {
+    *(errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK),
+    *(errno.ENOSPC, errno.EDQUOT),
+}
 #: Errors of `fsync` on folders of file systems that can't.
 _NO_SYNC: Final = {errno.EINVAL, errno.EBADF, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EACCES}
 
@@ -37,7 +40,7 @@ def write_new(path: Path, contents: bytes, *, like: Path | None = None, executab
 def put(source: Path, place: Path) -> None:
     """Move to a place where nothing is. `FileExistsError` where something is, whenever it came to be there.
 
-    Only without hard links, as for folders and symbolic links, there is a moment between looking and moving.
+    Only where no hard link can be made, as of folders and symbolic links, there is a moment between looking and moving.
     """
     if source.is_file() and not source.is_symlink():
         try:

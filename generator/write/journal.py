@@ -25,7 +25,7 @@ from .disk import is_put, put, remove, same, sync, write_new
 
 DOING, UNDOING, DONE = "doing", "undoing", "done"
 LOCK: Final = "lock"
-_CHANGED: Final = "another program changed it meanwhile"
+_LOOK: Final = "look at the file, then run the command again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class Journal:
             try:
                 put(self.new / str(number), place)
             except FileExistsError:
-                raise ChangedMeanwhile(place, "another program created it meanwhile") from None
+                raise ChangedMeanwhile(place, "another program created it meanwhile", hint=_LOOK) from None
         sync(self._folders(entries))
         for number, entry in enumerate(entries):
             self._check(number, entry)  # a program that had it open may have written to it
@@ -139,7 +139,7 @@ class Journal:
 
     def _check(self, number: int, entry: Entry) -> None:
         if fingerprint(self.old / str(number)) != entry.found:
-            raise ChangedMeanwhile(self.place(entry), _CHANGED)
+            raise ChangedMeanwhile(self.place(entry), "another program changed it meanwhile", hint=_LOOK)
 
     def _folders(self, entries: list[Entry]) -> list[Path]:
         return [folder for folder in {self.place(entry).parent for entry in entries} if folder.is_dir()]

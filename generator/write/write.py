@@ -54,7 +54,7 @@ def write(
         else:
             if done is not None:
                 return done
-    raise ChangedMeanwhile(folder, "it comes and goes")
+    raise ChangedMeanwhile(folder, "another program makes and removes it", hint="wait for it to end")
 
 
 def replace(changes: Sequence[Change], folder: Path, *, tell: Tell = _quiet) -> None:
