@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Final
 
 from ..documents.hjson.edits import apply_edits
-from ..findings import Edit, Finding
+from ..findings import Edit, Finding, printable
 from ..frameworks.program import RenderedFile
 from ..validate.validate import Answer
 from ..write import Action, CannotWrite, Change, recover, replace
 from ..write.compare import fingerprint_of
-from .findings_text import printable
 
 MAX_ROUNDS: Final = 10
 

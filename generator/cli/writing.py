@@ -11,7 +11,7 @@ import click
 from ..frameworks.program import RenderedFile
 from ..write import CannotWrite, Change, WouldOverwrite, compare, diff, leftovers, write
 from .exits import ExitStatus
-from .findings_text import printable
+from .printing import echo, echo_diff
 
 
 def write_files(files: Sequence[RenderedFile], folder: Path, *, force: bool, hint: str) -> tuple[Change, ...]:
@@ -20,8 +20,8 @@ def write_files(files: Sequence[RenderedFile], folder: Path, *, force: bool, hin
         return write(files, folder, force=force, tell=tell)
     except WouldOverwrite as conflict:
         for change in conflict.changes:
-            click.echo(f"{change.path}: error: file exists with other contents", err=True)
-        click.echo(f"hint: {hint}; nothing was written", err=True)
+            echo(f"{change.path}: error: file exists with other contents", err=True)
+        echo(f"hint: {hint}; nothing was written", err=True)
         raise click.exceptions.Exit(ExitStatus.WOULD_OVERWRITE) from None
     except CannotWrite as problem:
         refuse_unwritable(problem)
@@ -33,15 +33,15 @@ def print_diff(files: Sequence[RenderedFile], folder: Path) -> None:
         text = diff(compare(files, folder))
     except CannotWrite as problem:
         refuse_unwritable(problem)
-    click.echo(text, nl=False)
+    echo_diff(text)
     for path in leftovers(folder):
         tell(f"{path}: note: an interrupted run left this; the next run that writes there finishes or undoes it")
-    click.echo("nothing was written" if text else f"{folder} is up to date", err=True)
+    echo("nothing was written" if text else f"{folder} is up to date", err=True)
 
 
 def tell(line: str) -> None:
     """Say what became of files that an interrupted run left."""
-    click.echo(printable(line), err=True)
+    echo(line, err=True)
 
 
 def refuse_unwritable(problem: CannotWrite, hint: str = "choose a writable folder with -o") -> NoReturn:
@@ -50,6 +50,6 @@ def refuse_unwritable(problem: CannotWrite, hint: str = "choose a writable folde
     if problem.unfinished:
         outcome = f"old and new files may be mixed, and the old ones are in {problem.unfinished}"
     hint = "run the command again: it puts the old files back first" if problem.unfinished else problem.hint or hint
-    click.echo(printable(f"{problem.path}: error: cannot be written: {problem.reason}; {outcome}"), err=True)
-    click.echo(printable(f"hint: {hint}"), err=True)
+    echo(f"{problem.path}: error: cannot be written: {problem.reason}; {outcome}", err=True)
+    echo(f"hint: {hint}", err=True)
     raise click.exceptions.Exit(ExitStatus.FINDINGS)
