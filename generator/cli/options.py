@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from ..findings import printable
+from ..secrecy import mask
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -106,7 +107,7 @@ def _flag(name: str) -> str:
 def assignment_text(path: str, text: str) -> str:
     """`PATH=VALUE` as it may be shown and written: what may be a secret is left out."""
     may_be_secret = path == "launch" or path.startswith("launch.environment")
-    return f"{path}=..." if may_be_secret else f"{path}={text}"
+    return f"{path}=..." if may_be_secret else mask(f"{path}={text}")
 
 
 def _without_folders(value: str) -> str:
