@@ -8,7 +8,6 @@ that raises anything but the end of the program, is a failure, and named.
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import os
 import resource
@@ -76,7 +75,7 @@ def answer_to(given: Input, folder: Path) -> dict[str, Any]:
     """What the program makes of one input: status, seconds, and the traceback where it has one."""
     for name, text in given.files.items():
         (folder / name).write_bytes(text.encode(errors="surrogatepass" if len(text) % 50 == 0 else "replace"))
-    output, status, trace = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), None, ""
+    output, status, trace = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace"), None, ""
     before = time.process_time()
     signal.setitimer(signal.ITIMER_PROF, _STOP_S)
     try:
@@ -88,7 +87,9 @@ def answer_to(given: Input, folder: Path) -> dict[str, Any]:
     except (Exception, _TimeUp):
         trace = traceback.format_exc()
     signal.setitimer(signal.ITIMER_PROF, 0)
-    text = output.buffer.getvalue().decode(errors="replace")  # type: ignore[attr-defined]
+    output.seek(0)
+    text = output.read()
+    output.close()
     rules = {line.rpartition("[")[2][:-1] for line in text.splitlines() if line.endswith("]") and len(line) < 1000}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {
