@@ -75,21 +75,23 @@ def answer_to(given: Input, folder: Path) -> dict[str, Any]:
     """What the program makes of one input: status, seconds, and the traceback where it has one."""
     for name, text in given.files.items():
         (folder / name).write_bytes(text.encode(errors="surrogatepass" if len(text) % 50 == 0 else "replace"))
-    output, status, trace = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace"), None, ""
-    before = time.process_time()
+    status: Any = None
+    trace, text, before = "", "", time.process_time()
     signal.setitimer(signal.ITIMER_PROF, _STOP_S)
     try:
-        with chdir(folder), redirect_stdout(output), redirect_stderr(output):
-            dsgen([*given.arguments])
+        with (folder / ".output").open("w+", encoding="utf-8", errors="replace") as output:
+            try:
+                with chdir(folder), redirect_stdout(output), redirect_stderr(output):
+                    dsgen([*given.arguments])
+            finally:
+                output.seek(0)
+                text = output.read()
     except SystemExit as end:
         status = end.code or 0
         trace = "" if status in _STATUSES else f"status {status}"
     except (Exception, _TimeUp):
         trace = traceback.format_exc()
     signal.setitimer(signal.ITIMER_PROF, 0)
-    output.seek(0)
-    text = output.read()
-    output.close()
     rules = {line.rpartition("[")[2][:-1] for line in text.splitlines() if line.endswith("]") and len(line) < 1000}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {

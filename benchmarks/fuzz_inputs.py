@@ -32,7 +32,7 @@ SIZES: Final = (
     *("0", "-1", "1", "7", "1.5", "-0.0", "1e308", "-1e308", "1e-320", "nan", ".inf", "inf", "true", "null"),
     *("65536", "65537", "786432", "1048576", "735134400", "1000000000", "2147483647", "2147483648", "4294967296"),
     *("999999999989", "963761198400", "1000000000000", "999999999999999989", "897612484786617600"),
-    *("1000000000000000000", "9223372036854775807", "9223372036854775808", "18446744073709551616", "9" * 30, "9" * 4400),
+    *("1000000000000000000", "9223372036854775807", "9223372036854775808", "9" * 30, "9" * 4400),
 )
 _BRACKETS: Final = (("[", "]"), ("{a: ", "}"), ('{"a":', "}"), ("$(", ")"), ("(", ")"), ("${a:-", "}"))
 _NUMBER: Final = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e[-+]?\d+)?(?![\w.])")
@@ -48,7 +48,7 @@ _FLAGS: Final = ("--gpus", "--global-batch", "--sequence-length", "--nodes", "--
 _PLACES: Final = (
     *("layout.tensor", "layout.pipeline", "layout.micro_batch", "layout.data", "layout.context", "layout.expert"),
     *("training.global_batch", "training.tokens", "training.sequence_length", "training.learning_rate", "gpus"),
-    *("cluster.nodes", "model.num_hidden_layers", "model.hidden_size", "model.num_attention_heads", "launch.time_limit"),
+    *("cluster.nodes", "model.num_hidden_layers", "model.hidden_size", "model.num_attention_heads"),
 )
 
 

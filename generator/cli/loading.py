@@ -105,7 +105,7 @@ def _source(request: Request) -> tuple[str | TextIO, Mapping[str, object]]:
 def _suggest_command(spec: str) -> None:
     """A mistyped command is parsed as SPEC: suggest the closest command when no such file exists."""
     matches = difflib.get_close_matches(spec, _COMMANDS, n=1)
-    if os.path.exists(spec):
+    if os.path.lexists(spec):
         return
     if spec in _COMMANDS:
         raise click.UsageError(f"put the command first: `dsgen {spec} ...`, then options")

@@ -26,7 +26,7 @@ from .shell.script import ShellScript, read_script
 from .training_arguments import from_file, from_launches
 from .yaml_document import read_yaml
 
-MAX_BYTES: Final = 8_000_000  # launch scripts and configs have kilobytes; data files don't belong here
+MAX_BYTES: Final = 1_000_000  # launch scripts and configs have kilobytes; data files don't belong here
 MAX_FILES: Final = 1_000
 MAX_DEPTH: Final = 8  # folders below the one named
 _YAML: Final = (".yaml", ".yml")
