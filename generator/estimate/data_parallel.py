@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,12 +29,26 @@ class Traffic:
     across_s: Any  #: between the copies of these
     gather_s: Any
     near_s: Any  #: the same within the ranks of ZeRO++'s second copy, where there is one
-
-    def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
+    messages: Any  #: for the gradients of a model chunk
 
 
-def data_s(job: Job, layout: LayoutLike, held: StageParameters, forward_s: Any, backward_s: Any) -> Any:
+#: What traffic depends on, beside what the stages hold.
+TRAFFIC_BY = ("data", "context", "zero_stage", "zero_copies", "zero_hpz")
+
+
+def traffic(job: Job, layout: LayoutLike, held: StageParameters) -> Traffic:
+    """That of the parameters that all replicas share, and of the experts."""
+    whole, updated = layout.data * layout.context, trained(job, held)
+    found = _seconds(job, layout, whole, layout.tensor, held.shared, updated.shared)
+    if job.model.is_moe:
+        apart, replicas = layout.expert * layout.expert_tensor, expert_replicas(layout)
+        experts = _seconds(job, layout, replicas, apart, held.experts, updated.experts)
+        found = {name: found[name] + experts[name] for name in found}
+    messages = np.ceil(updated.shared / layout.virtual_pipeline / _bucket(job, layout, whole))
+    return Traffic(**found, messages=messages)
+
+
+def data_s(job: Job, layout: LayoutLike, traffic: Traffic, forward_s: Any, backward_s: Any) -> Any:
     """Exposed gradient and parameter communication of a step.
 
     **Source**: ZeRO (1910.02054 sec 7): an all-reduce for stage 0, reduce-scatter and all-gather for stage 1 per step;
@@ -42,20 +56,12 @@ def data_s(job: Job, layout: LayoutLike, held: StageParameters, forward_s: Any, 
     and `backward_s` are one micro-batch's compute on the stage, recomputation included in the latter.
     """
     whole = layout.data * layout.context
-    updated = trained(job, held)
-    traffic = _traffic(job, layout, whole, layout.tensor, held.shared, updated.shared)
-    if job.model.is_moe:
-        apart = layout.expert * layout.expert_tensor
-        traffic = traffic + _traffic(job, layout, expert_replicas(layout), apart, held.experts, updated.experts)
-    messages = np.ceil(updated.shared / layout.virtual_pipeline / _bucket(job, layout, whole))
-    once = _once_a_step_s(job, layout, traffic, messages, forward_s, backward_s)
-    each = _each_pass_s(job, layout, traffic, messages, forward_s, backward_s)
+    once = _once_a_step_s(job, layout, traffic, forward_s, backward_s)
+    each = _each_pass_s(job, layout, traffic, forward_s, backward_s)
     return np.where(whole > 1, np.where(layout.zero_stage >= 2, each, once), 0.0)
 
 
-def _once_a_step_s(
-    job: Job, layout: LayoutLike, traffic: Traffic, messages: Any, forward_s: Any, backward_s: Any
-) -> Any:
+def _once_a_step_s(job: Job, layout: LayoutLike, traffic: Traffic, forward_s: Any, backward_s: Any) -> Any:
     """Stages 0 and 1: gradients beside the last micro-batch's backward passes, parameters beside the first's forward.
 
     **Source**: Megatron-LM `--overlap-grad-reduce`, `--overlap-param-gather`; DeepSpeed gathers after the update, and
@@ -63,14 +69,14 @@ def _once_a_step_s(
     """
     v, apart = layout.virtual_pipeline, layout.pipeline
     reduced = traffic.reduce_s + traffic.across_s
-    reduce = spread_s(job, reduced, backward_s / v, v, apart, messages)
-    gather = spread_s(job, traffic.gather_s, forward_s / v, v, apart, messages)
+    reduce = spread_s(job, reduced, backward_s / v, v, apart, traffic.messages)
+    gather = spread_s(job, traffic.gather_s, forward_s / v, v, apart, traffic.messages)
     if not job.framework.runs("DeepSpeed engine"):
         return reduce + gather
     return np.where(layout.pipeline > 1, reduced, reduce) + traffic.gather_s
 
 
-def _each_pass_s(job: Job, layout: LayoutLike, traffic: Traffic, messages: Any, forward_s: Any, backward_s: Any) -> Any:
+def _each_pass_s(job: Job, layout: LayoutLike, traffic: Traffic, forward_s: Any, backward_s: Any) -> Any:
     """Stages 2 and 3: with every micro-batch, behind its compute but for the first or the last layer.
 
     Where the optimizer is offloaded the host waits for every reduced gradient, so that nothing is hidden behind
@@ -87,7 +93,7 @@ def _each_pass_s(job: Job, layout: LayoutLike, traffic: Traffic, messages: Any, 
     both = (1 + again) * traffic.near_s + traffic.reduce_s
     three = exposed_s(job, traffic.gather_s, forward_s, traffic.gather_s / layers)
     three = three + exposed_s(job, both, window, both / layers)
-    two = exposed_s(job, traffic.reduce_s, window, traffic.reduce_s / np.maximum(messages, 1))
+    two = exposed_s(job, traffic.reduce_s, window, traffic.reduce_s / np.maximum(traffic.messages, 1))
     m = layout.gradient_accumulation
     return np.where(layout.zero_stage >= 3, m * three, m * two + traffic.gather_s) + traffic.across_s
 
@@ -112,7 +118,7 @@ def _gathered_again(job: Job) -> float:
     return sum(released) / sum(sizes)
 
 
-def _traffic(job: Job, layout: LayoutLike, replicas: Any, stride: Any, count: Any, updated: Any) -> Traffic:
+def _seconds(job: Job, layout: LayoutLike, replicas: Any, stride: Any, count: Any, updated: Any) -> dict[str, Any]:
     """Of `count` parameters of the rank that `replicas` ranks, `stride` apart, hold; `updated` have gradients.
 
     Of a frozen base, stage 3 gathers all, and the other stages what they updated.
@@ -134,12 +140,12 @@ def _traffic(job: Job, layout: LayoutLike, replicas: Any, stride: Any, count: An
     scattered = all_gather_s(job, ring, size, calls)
     near = group(job, np.where(layout.zero_hpz > 1, np.minimum(layout.zero_hpz, ring.size), ring.size), stride)
     sharded = layout.zero_stage > 0
-    return Traffic(
-        reduce_s=np.where(sharded, scattered, all_reduce_s(job, ring, size)),
-        across_s=np.where(copies > 1, all_reduce_s(job, across, size / ring.size), 0.0),
-        gather_s=np.where(sharded, all_gather_s(job, ring, gathered, calls), 0.0),
-        near_s=np.where(sharded, all_gather_s(job, near, gathered, calls), 0.0),
-    )
+    return {
+        "reduce_s": np.where(sharded, scattered, all_reduce_s(job, ring, size)),
+        "across_s": np.where(copies > 1, all_reduce_s(job, across, size / ring.size), 0.0),
+        "gather_s": np.where(sharded, all_gather_s(job, ring, gathered, calls), 0.0),
+        "near_s": np.where(sharded, all_gather_s(job, near, gathered, calls), 0.0),
+    }
 
 
 def _messages(job: Job, layout: LayoutLike, replicas: Any, count: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -11,12 +12,15 @@ from numpy.typing import NDArray
 from ..job.records import Job
 from . import activations, adapters, boundary, model_size, workspace
 from .buckets import bucket_elements, layer_elements, max_live_elements, prefetch_elements
-from .layout import Layout, LayoutLike, Offload
+from .layout import Layout, LayoutLike, Offload, once_each
 from .ledgers import Memory
 from .rates import rates
 from .stages import (
+    HELD_BY,
+    StageLayers,
     StageParameters,
     expert_replicas,
+    held_parameters,
     in_flight,
     overlapped_layers,
     stage_layers,
@@ -35,18 +39,22 @@ def memory(job: Job, layout: LayoutLike) -> Memory:
     Only four stages can be the fullest: the first (embedding, most micro-batches in flight), the second (no embedding,
     but possibly one layer more), the first without dense layers (experts are larger), and the last (logits).
     """
-    parts = stage_memory(job, layout, _candidate_stages(job, layout))
+    found = once_each(layout, HELD_BY, lambda rows: _contents(job, rows, _candidate_stages(job, rows)))
+    parts = _stage_memory(job, layout, found)
     fullest = np.argmax(parts["allocated_bytes"], axis=0)[None]
     shape = parts["allocated_bytes"].shape
     staged = {
         name: np.take_along_axis(np.broadcast_to(part, shape), fullest, axis=0)[0] for name, part in parts.items()
     }
-    return _whole(job, layout, staged).corrected(job.calibration.memory_factor)
+    first = StageParameters(shared=found["shared"][0], experts=found["experts"][0])
+    return _whole(job, layout, staged, first).corrected(job.calibration.memory_factor)
 
 
 def every_stage(job: Job, layout: Layout) -> tuple[Memory, ...]:
     """Memory of each pipeline stage, first to last."""
-    ledgers = (_whole(job, layout, stage_memory(job, layout, i)) for i in range(layout.pipeline))
+    stages = (_contents(job, layout, stage) for stage in range(layout.pipeline))
+    first = stage_parameters(job, layout, 0)
+    ledgers = (_whole(job, layout, _stage_memory(job, layout, found), first) for found in stages)
     return tuple(ledger.corrected(job.calibration.memory_factor) for ledger in ledgers)
 
 
@@ -62,15 +70,22 @@ def _candidate_stages(job: Job, layout: LayoutLike) -> NDArray[np.int64]:
     return candidates
 
 
-def stage_memory(job: Job, layout: LayoutLike, stage: Any) -> dict[str, Any]:
-    """Bytes of stages (0-based; one, or several along the first axis), by cause.
+def _contents(job: Job, layout: LayoutLike, stage: Any) -> dict[str, Any]:
+    """Layers and parameters of stages (0-based; one, or several along the first axis)."""
+    held = stage_layers(job, layout, stage)
+    count = held_parameters(job, layout, stage, held)
+    layers = {"layers": held.layers, "dense": held.dense, "moe": held.moe}
+    return {**layers, "shared": count.shared, "experts": count.experts, "stage": stage}
+
+
+def _stage_memory(job: Job, layout: LayoutLike, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Bytes of stages that hold what was found, by cause.
 
     With the peak `allocated_bytes`, and what the allocator holds for it.
     """
-    flying = in_flight(layout, stage)
-    held = stage_layers(job, layout, stage)
-    flying = flying + overlapped_layers(layout, held)
-    count = stage_parameters(job, layout, stage)
+    held = StageLayers(layers=found["layers"], dense=found["dense"], moe=found["moe"])
+    count, stage = StageParameters(shared=found["shared"], experts=found["experts"]), found["stage"]
+    flying = in_flight(layout, stage) + overlapped_layers(layout, held)
     trained = adapters.trained(job, count)
     states = _states(job, layout, count, trained)
     stored = activations.stored_bytes(job, layout, held, flying)
@@ -186,8 +201,11 @@ def _gathered_bytes(job: Job, layout: LayoutLike, count: StageParameters, rows: 
     return np.where((layout.zero_stage >= 3) & np.logical_not(alone), gathered, 0.0)
 
 
-def _whole(job: Job, layout: LayoutLike, staged: dict[str, Any]) -> Memory:
-    """A stage's bytes completed with what the allocator caches, context, capacity and the host's side."""
+def _whole(job: Job, layout: LayoutLike, staged: dict[str, Any], first: StageParameters) -> Memory:
+    """A stage's bytes completed with what the allocator caches, context, capacity and the host's side.
+
+    `first`: what the first stage holds.
+    """
     world = layout.data * layout.tensor * layout.pipeline * layout.context
     constants = rates(job)
     context = constants.context_bytes + constants.nccl_bytes * (world > 1)
@@ -201,13 +219,12 @@ def _whole(job: Job, layout: LayoutLike, staged: dict[str, Any]) -> Memory:
         device_bytes=reserved + context,
         required_bytes=staged["allocated_bytes"] + context,
         capacity_bytes=job.cluster.accelerator.memory_bytes + 0 * reserved,
-        host_bytes_per_node=_host_bytes_per_node(job, layout),
+        host_bytes_per_node=_host_bytes_per_node(job, layout, first),
     )
 
 
-def _host_bytes_per_node(job: Job, layout: LayoutLike) -> Any:
-    """Host memory of a full node, by the fullest pipeline stage (its ranks may share the node)."""
-    count = stage_parameters(job, layout, 0 * layout.pipeline)
+def _host_bytes_per_node(job: Job, layout: LayoutLike, count: StageParameters) -> Any:
+    """Host memory of a full node, by the fullest pipeline stage (its ranks may share the node), which holds `count`."""
     shared, experts = _sharers(layout)
     share = count.shared / shared + count.experts / experts
     world = layout.data * layout.tensor * layout.pipeline * layout.context

@@ -9,9 +9,9 @@ import numpy as np
 from ..job.records import Job
 from .activations import local_tokens, sequence_cut
 from .compute import LayerTime, stream_s
-from .layout import LayoutLike, Modules
+from .layout import LayoutLike, Modules, Recompute
 from .recompute import repeated_layers, repeats
-from .stages import stage_layers
+from .stages import inner_layers
 from .states import weight_bytes
 
 
@@ -21,8 +21,10 @@ def repeated_share(job: Job, layout: LayoutLike, module: Modules | None = None) 
     **Source**: Megatron-LM `--recompute-method block` with `--recompute-num-layers`: the first layers of each chunk
     (core/transformer/transformer_block.py, _checkpointed_forward).
     """
-    held = np.maximum(stage_layers(job, layout, 1 * (layout.pipeline > 2)).layers, 1)
-    whole = repeated_layers(layout, held) / held
+    whole = 1.0 * (layout.recompute == Recompute.FULL)
+    if np.any(layout.recompute_layers):
+        held = np.maximum(inner_layers(job, layout), 1)
+        whole = repeated_layers(layout, held) / held
     return whole if module is None else np.where(repeats(layout, module), 1.0, whole)
 
 

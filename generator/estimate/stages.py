@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
 
 from ..catalog.records import Model
-from ..job.framework import Framework
 from ..job.records import Job
 from . import model_size
-from .layout import LayoutLike
+from .layout import LayoutLike, once_each
 from .split import dense_of, layers_of, split
 
-#: The fields of a layout that decide how it is split.
-_SPLIT_BY: Final = ("pipeline", "virtual_pipeline", "first_stage_layers", "last_stage_layers")
-_MANY_ROWS: Final = 200
+#: The fields of a layout that decide what its stages hold.
+HELD_BY: Final = (
+    *("pipeline", "virtual_pipeline", "first_stage_layers", "last_stage_layers", "tensor", "expert", "expert_tensor"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,49 +38,6 @@ class StageParameters:
 
 def stage_layers(job: Job, layout: LayoutLike, stage: Any) -> StageLayers:
     """Layers of `stage` (0-based, or several along the first axis); a model with experts has its dense layers first."""
-    if np.ndim(stage) == 2:
-        each = [stage_layers(job, layout, one) for one in stage]
-        return StageLayers(**{name: np.stack([getattr(one, name) for one in each]) for name in StageLayers.__slots__})
-    if np.ndim(stage) == 0 or len(stage) < _MANY_ROWS:
-        return _stage_layers(job, layout, stage)
-    cells, stages, row = _different(layout, stage)
-    held = _known_layers(job, cells, stages)
-    return StageLayers(layers=held.layers[row], dense=held.dense[row], moe=held.moe[row])
-
-
-def _different(layout: LayoutLike, stage: Any) -> tuple[LayoutLike, Any, Any]:
-    """What splits depend on, once each: few of many rows differ. And where each row finds its own."""
-    key, columns = stage, {name: getattr(layout, name) for name in _SPLIT_BY}
-    for column in columns.values():
-        if np.any(column != column[0]):
-            key = key * (np.max(column) + 1) + column
-    first = np.full(np.max(key) + 1, -1)
-    first[key] = np.arange(len(key))
-    taken = np.flatnonzero(first >= 0)
-    rows = first[taken]
-    first[taken] = np.arange(len(taken))
-    cells = SimpleNamespace(**{name: column[rows] for name, column in columns.items()})
-    return cast(LayoutLike, cells), stage[rows], first[key]
-
-
-#: What was computed before, by cells; the model and the framework are kept, so that their ids stay theirs.
-_KNOWN: dict[tuple[int, int, bytes], tuple[Model, Framework, StageLayers]] = {}
-_MOST_KNOWN = 4096
-
-
-def _known_layers(job: Job, cells: LayoutLike, stages: Any) -> StageLayers:
-    """The same for a search, which asks for few sets of cells again and again."""
-    columns = [np.asarray(column, np.int64) for column in (stages, *(getattr(cells, name) for name in _SPLIT_BY))]
-    key = (id(job.model), id(job.framework), b"".join(column.tobytes() for column in columns))
-    if key not in _KNOWN:
-        if len(_KNOWN) >= _MOST_KNOWN:
-            _KNOWN.clear()
-        _KNOWN[key] = (job.model, job.framework, _stage_layers(job, cells, stages))
-    return _KNOWN[key][2]
-
-
-def _stage_layers(job: Job, layout: LayoutLike, stage: Any) -> StageLayers:
-    """The same, row by row."""
     cut, model = split(job, layout), job.model
     layers = layers_of(cut, layout, stage)
     if not model.is_moe:
@@ -97,16 +53,28 @@ def _dense_before(model: Model) -> Any:
     return np.cumsum(is_dense)
 
 
+def inner_layers(job: Job, layout: LayoutLike) -> Any:
+    """Layers of the second stage, which is the fullest inner one; of the first where the second is the last."""
+
+    def counted(rows: LayoutLike) -> dict[str, Any]:
+        return {"layers": layers_of(split(job, rows), rows, 1 * (rows.pipeline > 2))}
+
+    return once_each(layout, HELD_BY, counted)["layers"]
+
+
 def stage_parameters(job: Job, layout: LayoutLike, stage: Any) -> StageParameters:
-    """Parameters of one rank of `stage`.
+    """Parameters of one rank of `stage`."""
+    return held_parameters(job, layout, stage, stage_layers(job, layout, stage))
+
+
+def held_parameters(job: Job, layout: LayoutLike, stage: Any, held: StageLayers) -> StageParameters:
+    """Parameters of one rank of `stage`, which holds these layers.
 
     **Source**: Megatron-LM theoretical_memory_usage.py:215-267: attention and MLP are cut by `tensor`, norms and router
     replicated, experts cut by `expert * expert_tensor`; the embedding is on the first stage, the head on the last
     (tied: both hold one).
     """
-    model = job.model
-    held = stage_layers(job, layout, stage)
-    tensor = layout.tensor
+    model, tensor = job.model, layout.tensor
     per_layer = model_size.attention_parameters(model) / tensor + model_size.norm_parameters(model)
     shared = held.layers * per_layer + held.dense * (model_size.mlp_parameters(model) / tensor)
     experts = np.zeros_like(shared)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..job.records import Job
 from . import adapters, communication, compute, flops, model_size
-from .data_parallel import data_s
-from .layout import Layout, LayoutLike, Layouts, Offload, row_keys
+from .data_parallel import TRAFFIC_BY, Traffic, data_s, traffic
+from .layout import Layout, LayoutLike, Offload, once_each
 from .ledgers import StepTime, Throughput
 from .rates import rates
 from .repeated import repeated_modules_s, repeated_share
-from .stages import StageParameters, expert_replicas, stage_layers, stage_parameters
+from .stages import HELD_BY, StageParameters, expert_replicas, held_parameters, stage_layers
 from .states import master_bytes, moment_bytes, sums_gradients_in_fp32, weight_bytes
 
 #: The backward pass makes two products for the forward pass's one.
@@ -28,18 +30,18 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
     micro-batch on a stage, forward and backward.
     """
     m, v = layout.gradient_accumulation, layout.virtual_pipeline
-    parts, backward = _per_layer(job, layout)
-    slowest, whole = _layers_of_slowest_stage(job, layout), job.model.layers
+    parts, stages = _per_layer(job, layout), _stages(job, layout)
+    slowest, whole, held = stages.slowest, job.model.layers, stages.held
     head = compute.head_time_s(job, layout)
-    layer_total = sum(parts.values())
+    layer_total = sum(seconds for cause, seconds in parts.items() if cause != "backward")
     last = np.where(layout.pipeline > 1, 0.0, head)
-    balance = _last_stage_excess(job, layout, layer_total, head)
+    # By how much the last stage, with the head, is slower than an inner one.
+    balance = np.where(layout.pipeline > 1, np.maximum(head - (slowest - stages.last) * layer_total, 0.0), 0.0)
     pace = slowest * layer_total + last + balance
     bubble = np.where(layout.pipeline > 1, (whole * layer_total + head - pace) / v, 0.0)
-    held = _fullest_parameters(job, layout)
     trained = adapters.trained(job, held)
     work = slowest * parts["compute"] + last + balance
-    back = slowest * backward + (last + balance) * _BACKWARD_SHARE
+    back = slowest * parts["backward"] + (last + balance) * _BACKWARD_SHARE
     sums = _gradient_sum_s(job, layout, trained)
     times = {
         "compute_s": m * (work + sums),
@@ -49,7 +51,7 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
         "expert_s": m * slowest * parts["expert"],
         "pipeline_s": _pipeline_s(job, layout, pace),
         "bubble_s": np.maximum(bubble, 0.0),
-        "data_s": data_s(job, layout, held, work - back, back + slowest * parts["recompute"]),
+        "data_s": data_s(job, layout, stages.traffic, work - back, back + slowest * parts["recompute"]),
         "optimizer_s": _optimizer_s(job, layout, trained) + rates(job).step_start_s,
         "offload_s": _offload_s(job, layout, held, trained, work),
     }
@@ -62,34 +64,22 @@ _LAYER_BY = (
     *("recompute", "recompute_layers", "recompute_group", "recompute_modules", "tensor_overlap", "expert_overlap"),
 )
 _PASSES_BY = ("pipeline", "virtual_pipeline", "gradient_accumulation", "first_stage_layers", "last_stage_layers")
-_MANY_ROWS = 200
 
 
-def _per_layer(job: Job, layout: LayoutLike) -> tuple[dict[str, Any], Any]:
-    """Seconds of an average layer, as below; of many layouts few differ in what that depends on."""
-    if not isinstance(layout, Layouts) or len(layout) < _MANY_ROWS:
-        return _each_layer(job, layout)
+def _per_layer(job: Job, layout: LayoutLike) -> Mapping[str, Any]:
+    """Seconds of an average layer, as below."""
     varies = np.any(layout.expert_overlap) or np.any(layout.recompute_layers)
-    names = (*_LAYER_BY, *_PASSES_BY) if varies else _LAYER_BY
-    _, first, row = np.unique(
-        row_keys([getattr(layout, name) for name in names]), return_index=True, return_inverse=True
-    )
-    parts, backward = _each_layer(job, layout.take(first))
-    size = len(first)
-    return {cause: np.broadcast_to(part, size)[row] for cause, part in parts.items()}, np.broadcast_to(backward, size)[
-        row
-    ]
+    return once_each(layout, (*_LAYER_BY, *_PASSES_BY) if varies else _LAYER_BY, lambda rows: _each_layer(job, rows))
 
 
-def _each_layer(job: Job, layout: LayoutLike) -> tuple[dict[str, Any], Any]:
+def _each_layer(job: Job, layout: LayoutLike) -> dict[str, Any]:
     """Seconds of an average layer and one micro-batch, by cause; MoE and dense layers weighted by their number.
 
-    Beside them the backward pass's part of the compute.
+    `backward` is a part of `compute`.
     """
     dense = model_size.dense_layers(job.model) / job.model.layers
     kinds = [(dense, False), (1 - dense, True)]
-    total: dict[str, Any] = dict.fromkeys(("compute", "recompute", "tensor", "context", "expert"), 0.0)
-    backward: Any = 0.0
+    total: dict[str, Any] = dict.fromkeys(("compute", "backward", "recompute", "tensor", "context", "expert"), 0.0)
     for share, moe in kinds:
         if share == 0:
             continue
@@ -97,41 +87,52 @@ def _each_layer(job: Job, layout: LayoutLike) -> tuple[dict[str, Any], Any]:
         talk = communication.layer_communication(job, layout, time, moe=moe)
         parts = {
             "compute": time.forward_s + time.backward_s,
+            "backward": time.backward_s,
             "recompute": repeated_share(job, layout) * time.forward_s + repeated_modules_s(job, layout, time, moe=moe),
             "tensor": talk.tensor_s,
             "context": talk.context_s,
             "expert": talk.expert_s,
         }
         total = {key: total[key] + share * parts[key] for key in total}
-        backward = backward + share * time.backward_s
-    return total, backward
+    return total
 
 
-def _layers_of_slowest_stage(job: Job, layout: LayoutLike) -> Any:
-    """Layers of the fullest stage but the last, which is told apart: the first, or the second as the fullest inner."""
-    first, second = (stage_layers(job, layout, stage).layers for stage in (0 * layout.pipeline, _inner(layout)))
-    return np.maximum(first, second)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stages:
+    """What the step waits for, whatever the micro-batches and the recomputation."""
+
+    slowest: Any  #: layers of the fullest stage but the last, which is told apart
+    last: Any  #: layers of the last
+    held: StageParameters  #: of the heavier of the first and an inner stage
+    traffic: Traffic
 
 
-def _inner(layout: LayoutLike) -> Any:
-    """The second stage where it is not the last, else the first."""
-    return 1 * (layout.pipeline > 2)
+def _stages(job: Job, layout: LayoutLike) -> _Stages:
+    """The same for all rows."""
 
+    def columns(rows: LayoutLike) -> dict[str, Any]:
+        held = _slowest_stages(job, rows)
+        parameters = StageParameters(shared=held["shared"], experts=held["experts"])
+        sent = traffic(job, rows, parameters)
+        return {**held, **{name: getattr(sent, name) for name in Traffic.__slots__}}
 
-def _last_stage_excess(job: Job, layout: LayoutLike, layer_s: Any, head_s: Any) -> Any:
-    """By how much the last stage, with the head, is slower than an inner one."""
-    inner = _layers_of_slowest_stage(job, layout)
-    end = stage_layers(job, layout, layout.pipeline - 1).layers
-    return np.where(layout.pipeline > 1, np.maximum(head_s - (inner - end) * layer_s, 0.0), 0.0)
-
-
-def _fullest_parameters(job: Job, layout: LayoutLike) -> StageParameters:
-    """Parameters of the heavier of the first and an inner stage: the step waits for it."""
-    first = stage_parameters(job, layout, 0 * layout.pipeline)
-    inner = stage_parameters(job, layout, _inner(layout))
-    return StageParameters(
-        shared=np.maximum(first.shared, inner.shared), experts=np.maximum(first.experts, inner.experts)
+    found = once_each(layout, (*HELD_BY, *TRAFFIC_BY), columns)
+    return _Stages(
+        slowest=found["slowest"],
+        last=found["last"],
+        held=StageParameters(shared=found["shared"], experts=found["experts"]),
+        traffic=Traffic(**{name: found[name] for name in Traffic.__slots__}),
     )
+
+
+def _slowest_stages(job: Job, layout: LayoutLike) -> dict[str, Any]:
+    """Layers and parameters of the fullest of the first and the second stage; layers of the last."""
+    inner = 1 * (layout.pipeline > 2)  # the second stage where it is not the last, else the first
+    stages = np.stack([0 * inner, inner, layout.pipeline - 1])
+    held = stage_layers(job, layout, stages)
+    count = held_parameters(job, layout, stages, held)
+    columns = {"slowest": held.layers, "shared": count.shared, "experts": count.experts}
+    return {**{name: column[:2].max(axis=0) for name, column in columns.items()}, "last": held.layers[2]}
 
 
 def _pipeline_s(job: Job, layout: LayoutLike, pace_s: Any) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..estimate.layout import Layouts, Offload, Recompute
-from ..estimate.stages import stage_layers
+from ..estimate.stages import inner_layers
 from ..job.records import Job
 from ..rules.layout.pipeline import chunk_values
 from ..rules.layout.recompute import module_choices
@@ -49,7 +49,7 @@ def recompute_choices(job: Job, rows: Layouts) -> Settings:
     """Parts of every layer, from the least that is repeated; then every part of some layers of a chunk."""
     for modules in module_choices(job):
         yield {"recompute": Recompute.SELECTIVE, "recompute_modules": modules}
-    held = stage_layers(job, rows, np.minimum(1, rows.pipeline - 1)).layers / rows.virtual_pipeline
+    held = inner_layers(job, rows) / rows.virtual_pipeline
     for share in _QUARTERS:
         count = np.ceil(share * held).astype(np.int64)
         yield {"recompute": Recompute.FULL, "recompute_layers": np.where(count < held, count, 0)}

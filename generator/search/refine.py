@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,12 +25,10 @@ from .feasible import CHUNK_ROWS, Estimates, Feasible, estimates, fitting, joine
 from .rank import TIME_BAND, Floats, judged_time, least_doubt, likely_time
 
 Mask = NDArray[np.bool_]
-#: Recomputation repeats less than what it saves: without it a step takes more than this share of its time.
-_LEAST_SHARE = 0.5
 #: What a detail has to save to be worth its place in a plan; less would be lost in any estimate.
 _LEAST_GAIN = 0.001
-#: Layouts that are refined to know what the others have to reach.
-_SEEDS = 256
+#: How many layouts are refined before it is known better what the others have to reach.
+_WAVES = (256, 4096)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +56,7 @@ DETAILS: tuple[Detail, ...] = (
         turns=("recompute", "recompute_layers", "recompute_group", "recompute_modules"),
         of="Megatron-LM",
         settings=choices.recompute_choices,
+        saves="recompute_s",
         replaces={"recompute": Recompute.FULL},
         largest={"recompute": Recompute.NONE},
     ),
@@ -89,7 +89,7 @@ def open_details(job: Job) -> list[Detail]:
 def refined(job: Job, found: Feasible, *, bold: bool = False) -> Feasible:
     """What was found, and those layouts that its details make of it which can come to the top.
 
-    A few of the most promising are refined first: what they come to decides how far away the others may be.
+    The most promising are refined first: what they come to decides how far away the others may be.
     """
     if not len(found.layouts):
         return found
@@ -97,15 +97,20 @@ def refined(job: Job, found: Feasible, *, bold: bool = False) -> Feasible:
     near = found.take(_least_s(job, found, details) <= reach)
     if not bold:
         near = replace(near, doubt=least_doubt(job, near.layouts))
-    seeds = near.take(np.argsort(_least_s(job, near, details), kind="stable")[:_SEEDS])
-    first = joined_estimates(_turned(job, seeds, details, reach))
-    closer = min(reach, _reach(job, first, bold)) if len(first.layouts) else reach
-    return found.extended(*_turned(job, near, details, closer))
+    least = _least_s(job, near, details)
+    order = np.argsort(least, kind="stable")
+    made: list[Estimates] = []
+    for start, stop in pairwise((0, *_WAVES, len(order))):
+        rows = order[start:stop]
+        wave = _turned(job, near.take(rows[least[rows] <= reach]), details, reach)
+        reach = min([reach, *(_reach(job, better, bold) for better in wave if len(better.layouts))])
+        made += wave
+    return found.extended(*made)
 
 
 def _least_s(job: Job, found: Estimates, details: Sequence[Detail]) -> Floats:
     """What layouts take at least with other model chunks, with less that is repeated, and with all details."""
-    floor = _untraded(found, _floor(job, found, details))
+    floor = _floor(job, found, details)
     if job.pins.virtual_pipeline is not None or not job.framework.runs("Megatron-LM"):
         return floor
     return floor * (1 - found.savable["bubble_s"] / found.total_s)
@@ -133,7 +138,7 @@ def _reach(job: Job, found: Estimates, bold: bool) -> float:
 
 
 def _floor(job: Job, found: Estimates, details: Iterable[Detail]) -> Floats:
-    """What layouts take at least when all communication that these details can hide is hidden."""
+    """What layouts take at least when all that these details can save is saved."""
     seconds = found.total_s - sum(found.savable[cause] for cause in {d.saves for d in details if d.saves})
     return judged_time(job, found.layouts, seconds) * found.doubt
 
@@ -156,7 +161,7 @@ def _interleaved(job: Job, found: Estimates, details: Sequence[Detail], reach: f
     rows = rows.take(_within(job, rows, fastest, details, reach))
 
     def useful(made: Estimates, at: NDArray[np.int64]) -> Mask:
-        within: Mask = _untraded(made, _floor(job, made, details)) <= reach
+        within: Mask = _floor(job, made, details) <= reach
         return within & (made.total_s < rows.total_s[at])
 
     return _made(job, rows, _CHUNKS, useful)[0]
@@ -167,22 +172,16 @@ def _largest(details: Iterable[Detail]) -> dict[str, Any]:
     return {name: value for d in details for name, value in d.largest.items()}
 
 
-def _untraded(found: Estimates, seconds: Floats) -> Floats:
-    """What layouts take at least where they repeat less."""
-    least: Floats = np.where(found.layouts.recompute == Recompute.NONE, 1.0, _LEAST_SHARE) * seconds
-    return least
-
-
 def _traded(job: Job, found: Estimates, detail: Detail, details: Sequence[Detail], reach: float) -> Estimates:
     """Layouts that do in part what others do wholly, where these fit, and are too large without any such detail."""
     whole = np.all([getattr(found.layouts, name) == value for name, value in detail.replaces.items()], axis=0)
-    rows = found.take(whole & (_LEAST_SHARE * _floor(job, found, details) <= reach))
+    rows = found.take(whole & (_floor(job, found, details) <= reach))
     rows = rows.take(_within(job, rows, _largest(details), details, reach))
     rows = rows.take(~fitting(job, _set(rows.layouts, _largest(details)))[0])
-    others = [d for d in details if d is not detail]
+    later = details[details.index(detail) + 1 :]
 
     def useful(made: Estimates, at: NDArray[np.int64]) -> Mask:
-        within: Mask = _floor(job, made, others) <= reach
+        within: Mask = _floor(job, made, later) <= reach
         return within & (made.total_s < rows.total_s[at])
 
     return _made(job, rows, detail, useful)[0]
@@ -220,11 +219,10 @@ def _made(
     parts = []
     for start in range(0, len(at), CHUNK_ROWS):
         piece, own = every.take(slice(start, start + CHUNK_ROWS)), at[start : start + CHUNK_ROWS]
-        timed = estimates(job, piece, np.zeros(len(own)), rows.doubt[own])
-        useful = np.flatnonzero(useful_at(timed, own))
-        fits, required = fitting(job, piece.take(useful))
-        kept = useful[fits]
-        parts.append((replace(timed.take(kept), required_bytes=required[fits]), own[kept]))
+        fits, required = fitting(job, piece)
+        timed = estimates(job, piece.take(fits), required[fits], rows.doubt[own[fits]])
+        useful = useful_at(timed, own[fits])
+        parts.append((timed.take(useful), own[fits][useful]))
     return joined_estimates(part for part, _ in parts), np.concatenate([own for _, own in parts])
 
 
