@@ -22,14 +22,13 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
 from dsgen.cli import main as dsgen
 
-from .fuzz_inputs import Input, Known, documents, inputs, read_by_others
+from .fuzz_inputs import Input, Known, documents, input_of, read_by_others
 
 MOST_S: Final = 2.0
 MOST_MIB: Final = 500
@@ -128,7 +127,7 @@ def _answers(seed: int, number: int, count: int) -> Iterator[dict[str, Any]]:
         if not child:
             os.close(reader)
             try:
-                _work(islice(enumerate(inputs(seed, *known)), number, count), writer)
+                _work(((n, input_of(seed, n, *known)) for n in range(number, count)), writer)
             finally:
                 os._exit(0)
         os.close(writer)
@@ -179,7 +178,7 @@ def main() -> None:
     parser.add_argument("--write", type=int, metavar="NUMBER", help="only write this input's files here")
     arguments = parser.parse_args()
     if arguments.write is not None:
-        given = next(islice(inputs(arguments.seed, documents(), read_by_others()), arguments.write, None))
+        given = input_of(arguments.seed, arguments.write, documents(), read_by_others())
         for name, text in given.files.items():
             Path(name).write_bytes(text.encode(errors="replace"))
         print(given.origin, *given.arguments)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -177,17 +177,15 @@ def lengthened(text: str, rng: random.Random) -> str:
 _MADE: Final[tuple[Callable[[str, random.Random], str], ...]] = (damaged, resized, lengthened)
 
 
-def inputs(seed: int, known: list[Known], others: list[Known]) -> Iterator[Input]:
-    """Endless inputs: documents that are validated alone or by threes, what other commands read, flags alone."""
-    rng = random.Random(seed)
-    while True:
-        chance = rng.random()
-        if chance < 0.05:
-            yield _flags(rng)
-        elif chance < 0.25:
-            yield _changed([rng.choice(others)], rng)
-        else:
-            yield _changed(rng.choices(known, k=3 if rng.random() < 0.1 else 1), rng)
+def input_of(seed: int, number: int, known: list[Known], others: list[Known]) -> Input:
+    """An input by its number: documents that are validated alone or by threes, what other commands read, or flags."""
+    rng = random.Random(f"{seed}/{number}")
+    chance = rng.random()
+    if chance < 0.05:
+        return _flags(rng)
+    if chance < 0.25:
+        return _changed([rng.choice(others)], rng)
+    return _changed(rng.choices(known, k=3 if rng.random() < 0.1 else 1), rng)
 
 
 def _changed(chosen: list[Known], rng: random.Random) -> Input:
