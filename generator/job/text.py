@@ -8,11 +8,12 @@ import re
 import select
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TextIO
 
 from ..findings import Finding, Location, printable
+from ..secrecy import Secret, find, mask
 from .codes import FORBIDDEN_CHARACTER, TOO_LARGE, UNREADABLE, error
 
 MAX_BYTES: Final = 1_000_000
@@ -41,13 +42,21 @@ class Text:
     content: str
     lines: Sequence[str]
     folder: Path | None = None  #: where relative paths in the document start; None: the working directory
+    secrets: tuple[Secret, ...] = field(default=(), repr=False)
+    shown: Sequence[str] = field(default=(), repr=False)  #: the lines with their secrets masked, where there are any
 
     def locate(self, line: int, column: int, pointer: str = "") -> Location:
         """The place of a line and column, both from 0 as parsers count, as a `Location` that counts from 1."""
-        excerpt = self.lines[line] if line < len(self.lines) else ""
+        lines = self.shown or self.lines
+        excerpt = lines[line] if line < len(lines) else ""
         if len(excerpt) > _MAX_EXCERPT:
             excerpt = excerpt[:_MAX_EXCERPT] if column < _MAX_EXCERPT else ""
         return Location(path=self.path, pointer=pointer, line=line + 1, column=column + 1, excerpt=excerpt or None)
+
+    @property
+    def secret_values(self) -> tuple[str, ...]:
+        """What is masked."""
+        return tuple(secret.value_in(self.content) for secret in self.secrets)
 
     def locate_offset(self, offset: int) -> Location:
         """The place of the character at `offset`."""
@@ -57,7 +66,10 @@ class Text:
 
 def text_of(content: str, path: str, folder: Path | None = None) -> Text:
     """`content` as a `Text`. Raises `UnreadableText` when it is empty or holds control characters."""
-    text = Text(path=path, content=content, lines=LINE_BREAK.split(content), folder=folder)
+    secrets = find(content)
+    shown = LINE_BREAK.split(mask(content, secrets)) if secrets else ()
+    lines = LINE_BREAK.split(content)
+    text = Text(path=path, content=content, lines=lines, folder=folder, secrets=secrets, shown=shown)
     control = CONTROL.search(content)
     if control:
         where = text.locate_offset(control.start())

@@ -105,7 +105,7 @@ def test_sizes_that_no_machine_has_are_findings(text: str, says: str, tmp_path: 
     script.write_text(f"#!/bin/bash\n{text}\n")
     output = answered("validate", str(script))
     assert says in output
-    assert ("[SUB014]" in output) == bool(says)
+    assert ("[SUB016]" in output) == bool(says)
 
 
 def test_sizes_of_a_config_are_findings(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ _DEEPSPEED: Final = (
 )
 
 
-@submissions.rule("SUB014", ERROR, "launcher", _SOURCE, reads=_KINDS)
+@submissions.rule("SUB016", ERROR, "launcher", _SOURCE, reads=_KINDS)
 def sizes_are_possible(submission: Submission) -> Violations:
     """A run has at most 1,048,576 nodes and GPUs, and a size of 32 bits: 2,147,483,647.
 
