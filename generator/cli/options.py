@@ -16,6 +16,7 @@ from ..secrecy import mask
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+MOST_PLANS = 100  #: that are listed; each is explained against all others
 DEFAULT_SPEC = "dsgen.yaml"  #: what is read in the working directory when no SPEC is given
 
 FLAGS: Mapping[str, str] = {
@@ -49,7 +50,7 @@ def form_option(*forms: str) -> Callable[[Command], Command]:
 
 def top_option(default: int, text: str) -> Callable[[Command], Command]:
     """`--top`: how many plans are shown."""
-    return click.option("--top", type=click.IntRange(min=1), default=default, show_default=True, help=text)
+    return click.option("--top", type=click.IntRange(1, MOST_PLANS), default=default, show_default=True, help=text)
 
 
 def bold_option(command: Command) -> Command:

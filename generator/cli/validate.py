@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from .fixing import FixedFile
 
 CONSUMERS: Final = ("deepspeed", "huggingface", "accelerate", "megatron-deepspeed")
+MOST_GPUS: Final = 2**20  #: `documents.world.MOST_GPUS`, which would take long to import
 _SEVERITIES: Final = ("error", "warning", "note")  #: the worst first
 
 
 @click.command(short_help="Check the files of a job.")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@click.option("--gpus", type=click.IntRange(min=1), help="GPUs of the whole job.")
-@click.option("--gpus-per-node", type=click.IntRange(min=1), help="GPUs of one node.")
+@click.option("--gpus", type=click.IntRange(1, MOST_GPUS), help="GPUs of the whole job.")
+@click.option("--gpus-per-node", type=click.IntRange(1, MOST_GPUS), help="GPUs of one node.")
 @click.option("--cluster", metavar="NAME", help="Node type from the catalog.")
 @click.option("--model", metavar="NAME|PATH", help="Model preset, or path of a Hugging Face config.json.")
 @click.option("--job", metavar="SPEC", help="Job spec that the files belong to.")
