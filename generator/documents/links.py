@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from .accelerate import AccelerateConfig
 from .deepspeed_config import Config
 from .document import DsConfig, Kind
@@ -15,6 +17,14 @@ def references(submission: Submission) -> tuple[Reference, ...]:
     return submission.references
 
 
+@lru_cache(maxsize=4)
+def named_in(submission: Submission, path: str) -> frozenset[int] | None:
+    """The DeepSpeed configs that the document at `path` names, by identity of their text; None where it names none."""
+    links = [link for link in submission.references if link.where.path == path and link.kind == "DeepSpeed config"]
+    return frozenset(id(getattr(one, "json", None)) for link in links for one in link.documents) if links else None
+
+
+@lru_cache(maxsize=4)
 def used_config(submission: Submission) -> Config | None:
     """The DeepSpeed config that the job uses: the one that a launch line names, else the only one there is."""
     named = _named(submission, "DeepSpeed config")

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Final
 
 from .deepspeed_config import Config
+from .links import named_in
 from .megatron_arguments import MegatronArguments
 from .stage_layout import chunks_of
 from .submission import Submission
@@ -163,10 +164,9 @@ class MegatronRun(MegatronArguments):
     def config(self) -> Config | None:
         """Megatron-DeepSpeed's DeepSpeed config: the one named, else the only one; None where that can't be known."""
         configs = self.submission.configs
-        links = [link for link in self.submission.references if link.where.path == self.path]
-        named = {id(getattr(one, "json", None)) for link in links for one in link.documents}
-        own = [config for config in configs if config.path == self.path or id(config.json) in named]
-        found = own or ([] if any(link.kind == "DeepSpeed config" for link in links) else configs)
+        named = named_in(self.submission, self.path)
+        own = [config for config in configs if config.path == self.path or id(config.json) in (named or ())]
+        found = own or (configs if named is None else ())
         return found[0] if len(found) == 1 and not self.is_lm else None
 
 

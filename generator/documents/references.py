@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import zip_longest
 from pathlib import PurePath
 from posixpath import dirname, join
@@ -17,7 +19,7 @@ from .hostfile import Hostfile
 from .lookup import Files, place_of
 from .megatron_arguments import MegatronArguments
 from .shell.launch_line import Launch
-from .shell.records import Word
+from .shell.records import Assignment, Word
 from .training_arguments import TrainingArguments
 
 #: Options of training programs that take the path of a DeepSpeed config. `--deepspeed` alone is a switch of Megatron's.
@@ -100,7 +102,7 @@ def _reference(
     return Reference(kind=kind, path=path, where=where, reader=reader, documents=found, exists=exists)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Lines:
     """The launch lines of a script, or of the command of an AzureML job."""
 
@@ -118,6 +120,14 @@ class _Lines:
         if isinstance(self.holder, AzureMLJob):
             yield from self._inputs(self.holder, starts)
 
+    @cached_property
+    def _assigned(self) -> dict[str, list[Assignment]]:
+        """The assignments of the script by name."""
+        script, found = _script_of(self.holder), defaultdict[str, list[Assignment]](list)
+        for assignment in script.shell.assignments if script is not None else ():
+            found[assignment.name].append(assignment)
+        return found
+
     def _by_program(self, launch: Launch, starts: tuple[str, ...]) -> Iterator[Reference]:
         switch = any(word.raw == "--deepspeed" for word in launch.arguments)
         for word, following in zip_longest(launch.arguments, launch.arguments[1:]):
@@ -131,12 +141,12 @@ class _Lines:
             if path and path.endswith(_DATA):
                 yield _reference("DeepSpeed config", path, where, self.files, starts=starts, reader=reader)
             elif path is None:
-                yield from self._one_of(launch, value, where, reader)
+                yield from self._one_of(value, where, reader)
 
-    def _one_of(self, launch: Launch, word: Word, where: Location, reader: str | None) -> Iterator[Reference]:
+    def _one_of(self, word: Word, where: Location, reader: str | None) -> Iterator[Reference]:
         """The configs beside the script that a word may mean: `ds_$STAGE.json`, also where branches set a variable."""
         written = word.raw.rpartition("=")[2].strip("\"'{}$")
-        assigned = (one for one in launch.script.assignments if one.name == written and one.name in word.variables)
+        assigned = self._assigned.get(written, ()) if written in word.variables else ()
         forms = [(one.value,) if one.value else one.parts for one in assigned] or [word.parts]
         patterns = [pattern for form in forms if (pattern := _pattern(form)) is not None]
         beside = self.files.beside(self.holder.path, DsConfig) if patterns else ()
@@ -198,11 +208,15 @@ def _starts(holder: LaunchScript | AzureMLJob) -> tuple[str, ...]:
     if isinstance(holder, AzureMLJob):
         code = holder.value("code")
         here = join(here, code) if isinstance(code, str) and ":" not in code else here
-    script = holder.script if isinstance(holder, AzureMLJob) else holder
+    script = _script_of(holder)
     commands = script.shell.commands if script is not None else ()
     moves = [c.words[1].value for c in commands if len(c.words) == 2 and c.words[0].value in ("cd", "pushd")]
     moved = [join(here, move) for move in moves if move and not move.startswith(("~", "-"))]
     return (*moved, here)
+
+
+def _script_of(holder: LaunchScript | AzureMLJob) -> LaunchScript | None:
+    return holder.script if isinstance(holder, AzureMLJob) else holder
 
 
 def _path_of(word: Word) -> str | None:

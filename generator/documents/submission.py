@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -84,6 +85,15 @@ class Submission:
         """DeepSpeed configs, those within scripts included, each as the program that it is for reads it."""
         return tuple(self._config(one) for one in self._ds_configs)
 
+    @cached_property
+    def _readers(self) -> dict[int, list[str | None]]:
+        """The programs that read each document, by those that name it; None for one that isn't known."""
+        readers = defaultdict[int, list[str | None]](list)
+        for link in self.references:
+            for document in link.documents:
+                readers[id(document)].append(link.reader)
+        return readers
+
     def _config(self, config: DsConfig) -> Config:
         consumer, guessed = self._consumer(config)
         version = self.deepspeed_version
@@ -124,7 +134,7 @@ class Submission:
 
         That of the context, else of the launch line or file that names it, else of the documents around it.
         """
-        named = [link.reader for link in self.references if any(config is one for one in link.documents)]
+        named = self._readers.get(id(config), [])
         known = self.context.consumer or next(filter(None, named), None)
         if known is None and not named:
             known = next(self._signs_of_consumer(), None)

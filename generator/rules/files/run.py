@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from itertools import islice
+from typing import Final
 
+from ...documents.codes import TOO_MUCH
 from ...documents.submission import Submission
 from ...findings import Finding, Version, in_file_order
-from ...rule import Rule, findings_of
+from ...rule import Rule, findings_by_rule
 from .registry import all_file_rules, file_rules
+
+MOST_FINDINGS: Final = 100  #: of one rule in a submission: nobody reads more of the same
 
 
 def check_submission(submission: Submission) -> tuple[Finding, ...]:
@@ -17,7 +22,7 @@ def check_submission(submission: Submission) -> tuple[Finding, ...]:
     # Without a run of Megatron's, or a model and its machines, the rules on layouts and memory have nothing to say;
     # numpy is then not loaded.
     estimated = submission.megatron or (submission.model and submission.cluster and submission.configs)
-    return in_file_order(_without_repeats(findings_of(_rules(version, estimated=bool(estimated)), submission)))
+    return in_file_order(_bounded(_rules(version, estimated=bool(estimated)), submission))
 
 
 @lru_cache(maxsize=4)
@@ -26,11 +31,21 @@ def _rules(version: Version, *, estimated: bool) -> tuple[Rule, ...]:
     return tuple(rule for rule in (all_file_rules() if estimated else file_rules()) if rule.holds_for(version))
 
 
+def _bounded(rules: Iterable[Rule], submission: Submission) -> Iterator[Finding]:
+    """The findings of each rule, the first `MOST_FINDINGS` of them; what comes after these is said to be unknown."""
+    for rule, found in findings_by_rule(rules, submission):
+        first = [*islice(_without_repeats(found), MOST_FINDINGS)]
+        yield from first
+        if len(first) == MOST_FINDINGS:
+            message = f"{rule.id} is reported {MOST_FINDINGS} times, here for the last time; there may be more"
+            yield TOO_MUCH.at(first[-1].where, message, "mend these, and check again", severity=first[-1].severity)
+
+
 def _without_repeats(findings: Iterator[Finding]) -> Iterator[Finding]:
     """One place and message is reported once, however many ways lead to it."""
-    reported: set[tuple[str, str, int | None, int | None, str]] = set()
+    reported: set[tuple[str, int | None, int | None, str]] = set()
     for finding in findings:
-        key = (finding.rule, finding.where.path, finding.where.line, finding.where.column, finding.message)
+        key = (finding.where.path, finding.where.line, finding.where.column, finding.message)
         if key not in reported:
             reported.add(key)
             yield finding
