@@ -24,12 +24,12 @@ _USED: Final[tuple[Kind, ...]] = (
     "environment file",
 )
 _JOBS: Final = (LaunchScript, AzureMLJob)
-#: Launchers that read files of these kinds, by an option or by default.
-_READERS: Final[dict[Kind, frozenset[str]]] = {
-    "accelerate config": frozenset({"accelerate"}),
-    "hostfile": frozenset({"deepspeed", "mpirun", "accelerate"}),
-    "environment file": frozenset({"deepspeed", "accelerate"}),
+#: Options of launchers without which they read no file of these kinds; its value may not be known.
+_OPTIONS: Final[dict[Kind, tuple[str, ...]]] = {
+    "accelerate config": ("--config_file",),
+    "hostfile": ("--hostfile", "--deepspeed_hostfile"),
 }
+_READ_VARIABLES: Final = frozenset({"deepspeed", "accelerate"})  #: launchers that read `.deepspeed_env`
 
 Unit = list[Document]  #: the documents of one file, or of one job in it; the first is the file's own
 
@@ -104,10 +104,11 @@ class _Graph:
         """Whether a unit may use a file of a kind that it doesn't name: it names no other."""
         if any(link.kind == kind for link in self._links[number]):
             return False
-        launches, programs = _launches(self._units[number][0]), _READERS.get(kind)
-        return (
-            not launches or programs is None or any(call.program in programs for one in launches for call in one.calls)
-        )
+        calls = [call for launch in _launches(self._units[number][0]) for call in launch.calls]
+        if kind == "environment file":
+            return not calls or any(call.program in _READ_VARIABLES for call in calls)
+        options = _OPTIONS.get(kind)
+        return not calls or options is None or any(call.options.has(name) for call in calls for name in options)
 
     def submissions(self) -> Iterator[tuple[Document, ...]]:
         """Each unit that no other names, with all that it names; of units in a ring, the first."""

@@ -117,13 +117,21 @@ def test_code_of_azureml_is_where_its_command_starts(here: Path) -> None:
 
 
 def test_the_only_job_of_a_folder_uses_what_lies_beside_it(here: Path) -> None:
-    """A config and a hostfile that nothing names are those of the one job there; with another job, of none."""
-    write({"run.sh": "deepspeed --hostfile hosts train.py\n", "ds_config.json": PLAIN, "hostfile": "a slots=8\n"})
-    assert paths_of(".") == [["ds_config.json", "run.sh"], ["hostfile"]]  # it names another hostfile
-    write({"run.sh": "deepspeed train.py\n"})
-    assert paths_of(".") == [["ds_config.json", "hostfile", "run.sh"]]
+    """A config that nothing names is that of the one job there; with another job, of none."""
+    write({"run.sh": "deepspeed train.py\n", "ds_config.json": PLAIN})
+    assert paths_of(".") == [["ds_config.json", "run.sh"]]
     write({"run2.sh": "deepspeed train.py\n"})
-    assert paths_of(".") == [["ds_config.json"], ["hostfile"], ["run.sh"], ["run2.sh"]]
+    assert paths_of(".") == [["ds_config.json"], ["run.sh"], ["run2.sh"]]
+
+
+def test_a_launcher_reads_only_the_files_that_it_is_given(here: Path) -> None:
+    """A hostfile that deepspeed isn't given is not the job's; one whose name isn't known is the only one there."""
+    write({"run.sh": "deepspeed train.py\n", "hostfile": "a slots=8\n", ".deepspeed_env": "A=b\n"})
+    assert paths_of(".") == [[".deepspeed_env", "run.sh"], ["hostfile"]]
+    write({"run.sh": "deepspeed --hostfile hosts train.py\n"})
+    assert paths_of(".") == [[".deepspeed_env", "run.sh"], ["hostfile"]]
+    write({"run.sh": 'deepspeed --hostfile "$HOSTS" train.py\n'})
+    assert paths_of(".") == [[".deepspeed_env", "hostfile", "run.sh"]]
 
 
 def test_the_only_job_of_a_path_uses_what_lies_below(here: Path) -> None:
