@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final
 
 from ..findings import Location
-from ..job.source import Source, escape
+from ..job.source import Source
 from ..job.text import Text
 from .document import AzureMLJob, LaunchScript
 from .lines import Lines
 from .shell.script import read_command_text
-
-T = TypeVar("T")
 
 _PROPERTIES: Final = re.compile(r"(?:[&!]\S*[ \t]+)*")  # an anchor and a tag before the scalar
 _BLOCK: Final = re.compile(r"[|>][^\n\r]*(?:\r\n|[\n\r])")
@@ -46,40 +44,6 @@ def read_azureml(source: Source, text: Text) -> AzureMLJob:
         shell = read_command_text(command, _places(source, text, command), text.path)
         script = LaunchScript.of(shell)
     return AzureMLJob(source=source, script=script)
-
-
-def jobs_within(source: Source, text: Text) -> Iterator[AzureMLJob]:
-    """The command jobs that a pipeline starts as its steps, or a sweep as its trials, each with what it has of both."""
-    top = source.data if isinstance(source.data, dict) else {}
-    trials = {"/trial": ("inputs", "outputs", "compute", "resources")} if "trial" in top else {}
-    steps = top.get("jobs")
-    names = steps if isinstance(steps, dict) else {}
-    for at, shared in {**trials, **{f"/jobs/{escape(name)}": () for name in names}}.items():
-        part = source.value(at)
-        if isinstance(part, dict) and isinstance(part.get("command"), str) and part.get("type", "command") == "command":
-            yield replace(
-                read_azureml(_part(source, at, part, [key for key in shared if key in top]), text), within=True
-            )
-
-
-def _part(source: Source, at: str, part: dict[str, object], shared: list[str]) -> Source:
-    """A part of a document as a document, with some of the keys around it."""
-    data = {**{key: source.value(f"/{key}") for key in shared}, **part}
-    around = tuple(f"/{key}" for key in shared if key not in part)
-
-    def moved(values: Mapping[str, T]) -> dict[str, T]:
-        own = {pointer: value for pointer, value in values.items() if pointer.startswith(around)} if around else {}
-        return own | {p[len(at) :]: value for p, value in values.items() if p == at or p.startswith(f"{at}/")}
-
-    return replace(
-        source,
-        data=data,
-        locations=moved(source.locations),
-        keys=moved(source.keys),
-        texts=moved(source.texts),
-        odd_keys=moved(source.odd_keys),
-        moved=dict.fromkeys(part, at),
-    )
 
 
 def is_of_azureml(schema: object) -> bool:
@@ -118,7 +82,7 @@ def _is_parameter(value: object) -> bool:
 
 def _places(source: Source, text: Text, command: str) -> Callable[[int], Location]:
     """The place in the file of each character of the command; of the key where they can't be matched."""
-    key = replace(source.locate_key("/command"), pointer=source.pointer_of("/command"))
+    key = replace(source.locate_key("/command"), pointer="/command")
     lines, where = Lines(text), source.locate("/command")
     line = where.line if where.line and where.line <= len(lines.starts) else 0
     offsets = _aligned(command, text.content, lines.starts[line - 1] + (where.column or 1) - 1 if line else 0)
@@ -126,7 +90,7 @@ def _places(source: Source, text: Text, command: str) -> Callable[[int], Locatio
     def place(offset: int) -> Location:
         if offsets is None:
             return key
-        return lines.locate(offsets[min(max(offset, 0), len(offsets) - 1)], key.pointer)
+        return lines.locate(offsets[min(max(offset, 0), len(offsets) - 1)], "/command")
 
     return place
 

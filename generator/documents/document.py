@@ -110,7 +110,6 @@ class AzureMLJob(YamlDocument):
     """An AzureML command job as azure-ai-ml loads it; its command is read as a shell script."""
 
     script: LaunchScript | None
-    within: bool = False  #: a step of a pipeline, or the trial of a sweep, which other schemas describe
 
     @property
     def is_command(self) -> bool:

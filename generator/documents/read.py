@@ -14,8 +14,8 @@ from ..job.text import Text, UnreadableText, read_path, text_of
 from ..rule import Rule
 from . import codes
 from .accelerate import AccelerateConfig
-from .azureml import is_of_azureml, jobs_within, other_than_command, read_azureml
-from .document import AzureMLJob, Document, DsConfig, JobSpec, Kind, LaunchScript
+from .azureml import is_of_azureml, other_than_command, read_azureml
+from .document import Document, DsConfig, JobSpec, Kind, LaunchScript
 from .hjson.text import read_json
 from .hostfile import read_environment_file, read_hostfile
 from .kinds import is_candidate, kind_of, torn_keys
@@ -134,12 +134,7 @@ def _read_text(text: Text, name: str, reading: Reading, consumer: str | None, *,
     if kind is None and other is None and named:
         kind = file.kind_as_named(consumer)
     place = os.path.realpath(name)
-    within = list(jobs_within(file.yaml(), text)) if other is not None else []
-    if within:
-        if place not in reading.places:
-            reading.places.add(place)
-            _add_azureml(within, reading)
-    elif kind is None and named:
+    if kind is None and named:
         _report_unknown(text, other, reading)
     elif kind is not None and place not in reading.places:  # else named twice, or by itself and with its folder
         reading.places.add(place)
@@ -210,7 +205,9 @@ def _read_kind(kind: Kind, file: _File, name: str, reading: Reading) -> None:
         case "launch script":
             _read_script(text, reading)
         case "AzureML job":
-            _add_azureml([read_azureml(file.yaml(), text)], reading)
+            job = read_azureml(file.yaml(), text)
+            documents.append(job)
+            _read_launches(job.launches, reading)
         case "accelerate config":
             documents.append(AccelerateConfig(source=file.yaml()))
         case "training arguments":
@@ -221,12 +218,6 @@ def _read_kind(kind: Kind, file: _File, name: str, reading: Reading) -> None:
             documents.append(read_hostfile(text))
         case "environment file":
             documents.append(read_environment_file(text))
-
-
-def _add_azureml(jobs: Iterable[AzureMLJob], reading: Reading) -> None:
-    for job in jobs:
-        reading.documents.append(job)
-        _read_launches(job.launches, reading)
 
 
 def _read_script(text: Text, reading: Reading) -> None:

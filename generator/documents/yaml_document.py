@@ -96,8 +96,7 @@ class YamlDocument(Reader):
 
     def locate_key(self, name: str) -> Location:
         """The place of a key."""
-        pointer = _pointer(name)
-        return replace(self.source.locate_key(pointer), pointer=self.source.pointer_of(pointer))
+        return replace(self.source.locate_key(_pointer(name)), pointer=_pointer(name))
 
     def integer(self, name: str) -> int | None:
         """The integer there; None where there is none, or something else."""

@@ -44,18 +44,13 @@ class Source:
     complete: bool = True  #: whether the text could be read to its end
     folder: Path | None = None  #: where relative paths in the document start
     odd_keys: Mapping[str, object] = field(default_factory=dict)  #: keys that the dialect reads as no text, by pointer
-    moved: Mapping[str, str] = field(default_factory=dict)  #: of a part: the pointer of what holds each of its keys
 
     def locate(self, pointer: str) -> Location:
         """The place of a value, else of the nearest thing around it."""
         probe = pointer
         while probe and probe not in self.locations:
             probe = probe.rpartition("/")[0]
-        return replace(self.locations.get(probe, Location(path=self.path)), pointer=self.pointer_of(pointer))
-
-    def pointer_of(self, pointer: str) -> str:
-        """The pointer in the whole document."""
-        return self.moved.get(pointer.split("/")[1], "") + pointer if pointer and self.moved else pointer
+        return replace(self.locations.get(probe, Location(path=self.path)), pointer=pointer)
 
     def locate_key(self, pointer: str) -> Location:
         """The place of the key whose value is at `pointer`."""

@@ -72,12 +72,7 @@ class Difference:
 @lru_cache(maxsize=4)
 def differences(submission: Submission) -> tuple[Difference, ...]:
     """Every difference of the command jobs from what azure-ai-ml loads."""
-    return tuple(
-        Difference(job, problem)
-        for job in jobs(submission)
-        if not job.within
-        for problem in problems(job.source, COMMAND_JOB)
-    )
+    return tuple(Difference(job, problem) for job in jobs(submission) for problem in problems(job.source, COMMAND_JOB))
 
 
 def _written(value: object) -> str:

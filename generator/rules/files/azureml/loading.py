@@ -203,7 +203,7 @@ def queue_settings_are_known(difference: Difference) -> Violations:
 
 @subject("AzureML job")
 def _jobs(submission: Submission) -> Iterator[AzureMLJob]:
-    return (job for job in submission.azureml_jobs if job.readable and not job.within)
+    return (job for job in submission.azureml_jobs if job.readable)
 
 
 @_jobs.rule("AML031", ERROR, "submit", azureml("entities/_job/job.py:160-206"))
