@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..documents.context import ContextFlags, look_up
 from ..documents.document import JobSpec
@@ -28,7 +29,8 @@ class Answer:
 
     findings: tuple[Finding, ...]
     documents: int  #: files that were checked
-    texts: Mapping[str, Text]  #: of every file that could be read, by path
+    texts: Mapping[str, Text]  #: of every file that was checked or named, by path
+    left_alone: Mapping[str, int] = field(default_factory=dict)  #: files of other programs, by program; "": not known
 
 
 def validate(
@@ -68,6 +70,7 @@ def validate(
         findings=in_file_order(without_ignored(findings, texts)),
         documents=len({document.path for document in reading.documents}),
         texts=texts,
+        left_alone=reading.left_alone,
     )
 
 
@@ -78,6 +81,7 @@ def joined(answers: Iterable[Answer]) -> Answer:
         findings=in_file_order(dict.fromkeys(finding for answer in all_of_them for finding in answer.findings)),
         documents=sum(answer.documents for answer in all_of_them),
         texts={path: text for answer in all_of_them for path, text in answer.texts.items()},
+        left_alone=sum((Counter(answer.left_alone) for answer in all_of_them), Counter()),
     )
 
 
