@@ -130,14 +130,19 @@ def _config_of_neox(data: Mapping[str, object], source: Source, text: Text) -> D
     for name, value in data.items():
         plain = name.replace("-", "_")
         if plain in _OF_NEOX and value is not None:
-            known = _PRECISION.get(plain)
-            in_part = isinstance(value, dict) and known is not None
-            kept[plain] = {key: value[key] for key in value if key in known} if in_part else value
+            kept[plain] = _known_part(plain, value)
             at[f"/{plain}"] = f"/{escape(name)}"
     if data.get("precision") == "bfloat16" and "bf16" not in kept:
         kept["bf16"] = {"enabled": True}
         at["/bf16"] = "/precision"
     return config_from_yaml(kept, source, text, at)
+
+
+def _known_part(name: str, value: object) -> object:
+    known = _PRECISION.get(name)
+    if known is None or not isinstance(value, dict):
+        return value
+    return {key: inner for key, inner in value.items() if key in known}
 
 
 def config_from_yaml(data: Mapping[str, object], source: Source, text: Text, at: Mapping[str, str]) -> DsConfig:

@@ -94,19 +94,20 @@ def _read_folder(folder: Path, reading: Reading, consumer: str | None) -> None:
         reading.report(codes.TOO_MUCH, where, message, "name the folder of one job")
     for path in found[:MAX_FILES]:
         if path.suffix.lower() not in MAPPINGS or path.stat().st_size <= MAX_DATA_BYTES:
-            _read_file(str(path), reading, consumer, named=False)
+            _read_file(str(path), reading, consumer, named=False, in_folder=True)
     if len(reading.documents) + len(reading.findings) == before:
         hint = f"name a folder with {_KINDS}"
         reading.report(codes.UNKNOWN_KIND, where, "nothing in this folder is a document that dsgen checks", hint)
 
 
-def _read_file(name: str, reading: Reading, consumer: str | None, *, named: bool) -> None:
+def _read_file(name: str, reading: Reading, consumer: str | None, *, named: bool, in_folder: bool = False) -> None:
     try:
         text = read_path(name, limit=MAX_BYTES)
         if text.path in reading.instead:
             text = text_of(reading.instead[text.path], text.path, text.folder)
     except UnreadableText as problem:
-        if named or (problem.finding.rule not in _LARGE_OR_BINARY and tells_by_name(Path(name))):
+        foreign = problem.finding.rule in _LARGE_OR_BINARY or (in_folder and not tells_by_name(Path(name)))
+        if named or not foreign:
             spec = Path(name).suffix.lower() in YAML  # the kind of a YAML file when nothing else is known
             reading.findings.append(problem.finding if spec else codes.from_spec(problem.finding))
         return
@@ -127,8 +128,8 @@ def _read_file(name: str, reading: Reading, consumer: str | None, *, named: bool
     elif named:
         reading.texts.setdefault(text.path, text)
         _report_unknown(file, reading)
-    elif file.program or is_evidence(file.keys):
-        reading.left_alone[file.program or ""] += 1
+    elif file.belongs_to or is_evidence(file.keys):
+        reading.left_alone[file.program or ("AzureML" if file.other_job else "")] += 1
 
 
 def _report_unknown(file: File, reading: Reading) -> None:
