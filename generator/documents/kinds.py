@@ -24,6 +24,7 @@ _DEEPSPEED_NAME: Final = re.compile(r"(?:^|[^a-z])(?:ds|deepspeed|zero[-_]?\d?|z
 _CONFIG_NAME: Final = re.compile(
     r"(?:^|[^a-z])(?:ds|deepspeed)[-_]?(?:conf|cfg|z|\d|\.)|(?:^|[^a-z])zero[-_]?(?:stage)?[-_]?\d"
 )
+_OUR_SPECS: Final = ("dsgen.yaml", "dsgen.yml")
 _SHEBANG: Final = re.compile(r"#![^\n]*\b(?:ba|da|k|z)?sh\b")
 _HOST_LINE: Final = re.compile(r"\s*\S+\s+slots\s*=", re.IGNORECASE)
 _LAUNCHER: Final = re.compile(r"\b(?:srun|torchrun|deepspeed|accelerate launch|mpirun)\b")
@@ -112,6 +113,8 @@ def kind_of(path: PurePath, content: str, keys: frozenset[str], *, named: bool =
     name, suffix = path.name.lower(), path.suffix.lower()
     if name == ".deepspeed_env":
         return "environment file"
+    if name in _OUR_SPECS:
+        return "job spec"
     if suffix in _SCRIPTS or (_SHEBANG.match(content) and suffix not in MAPPINGS):
         return "launch script"
     if suffix not in MAPPINGS:
