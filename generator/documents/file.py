@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from ..job.source import Source
-from ..job.text import Text
+from ..job.text import Text, text_of
 from .azureml import other_than_command
 from .document import Kind
 from .hjson.text import JsonText, read_json
@@ -22,21 +22,28 @@ _PROMPT_FLOW: Final = ("flow.dag.yaml", "flow.dag.yml")
 class File:
     """A file's text with what it is; it is parsed with places only where its kind or its keys need that."""
 
-    def __init__(self, text: Text, *, named: bool) -> None:
-        self.text = text
+    def __init__(self, name: str, content: str, folder: Path | None, *, named: bool) -> None:
+        self.name = name
+        self.content = content
+        self.folder = folder
         self.named = named  #: by the user
-        self.path = Path(text.path)
+        self.path = Path(name)
         suffix = self.path.suffix.lower()
         self.is_yaml = suffix in YAML
-        brace = text.content.lstrip()[:1] == "{"
+        brace = content.lstrip()[:1] == "{"
         self.is_json = suffix in (".json", ".hjson") or (brace and not self.is_yaml and not is_script(self.path))
         self._json: JsonText | None = None
         self._yaml: Source | None = None
 
     @cached_property
+    def text(self) -> Text:
+        """With its lines, its secrets masked. Raises `UnreadableText` when it is no text."""
+        return text_of(self.content, self.name, self.folder)
+
+    @cached_property
     def keys(self) -> frozenset[str]:
         """Its keys at the top level, as far as they could be read."""
-        content = self.text.content
+        content = self.content
         if self.is_json:
             keys = json_keys(content)
             if keys is not None or not (self.named or may_be_hjson(self.path, loose_keys(content))):
@@ -50,7 +57,7 @@ class File:
     def program(self) -> str | None:
         """The program other than those that dsgen checks that reads it."""
         mapping = self.path.suffix.lower() in MAPPINGS
-        return program_of(self.keys, self.text.content, is_json=self.is_json) if mapping else None
+        return program_of(self.keys, self.content, is_json=self.is_json) if mapping else None
 
     @cached_property
     def other_job(self) -> str | None:
@@ -71,7 +78,7 @@ class File:
 
     @cached_property
     def _kind(self) -> Kind | None:
-        return kind_of(self.path, self.text.content, self.keys, named=self.named)
+        return kind_of(self.path, self.content, self.keys, named=self.named)
 
     def kind_as_named(self, consumer: str | None) -> Kind | None:
         """What it must be when the user names it although its kind is unknown."""

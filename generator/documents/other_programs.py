@@ -70,6 +70,7 @@ _FOR_MEGATRON: Final = frozenset(
 )
 _TRIED: Final = re.compile(r"/zero_optimization/(?:offload_\w+/)?\w+|/train_(?:micro_)?batch_size\w*")
 _TRAINERS: Final = frozenset(["axolotl", "LLaMA-Factory", "ms-swift"])
+HANDS_ON: Final = _TRAINERS | {"gpt-neox"}  #: the programs whose files are read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

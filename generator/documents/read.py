@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from ..findings import Finding, Location
-from ..job.text import Text, UnreadableText, read_path, text_of
+from ..job.text import Text, UnreadableText, read_content
 from ..rule import Rule
 from . import codes
 from .accelerate import AccelerateConfig
@@ -20,10 +20,10 @@ from .file import File
 from .folders import candidates, is_folder
 from .hjson.text import read_json
 from .hostfile import read_environment_file, read_hostfile
-from .kinds import MAPPINGS, YAML, is_evidence, kind_of, tells_by_name
+from .kinds import MAPPINGS, YAML, is_candidate, is_evidence, kind_of, tells_by_name
 from .megatron_arguments import from_launches as megatron_from_launches
 from .megatron_arguments import read_argument_file
-from .other_programs import config_from_yaml, handed_on, tuning_space
+from .other_programs import HANDS_ON, config_from_yaml, handed_on, tuning_space
 from .shell.launch_line import MOST_LAUNCHES, Launch
 from .shell.script import ShellScript, read_script
 from .training_arguments import from_file, from_launches
@@ -75,6 +75,15 @@ def read_documents(
     return reading
 
 
+def read_texts(texts: Iterable[Text]) -> Reading:
+    """The documents among `texts`, read as the files of a folder that holds them would be."""
+    reading = Reading()
+    for text in texts:
+        if is_candidate(Path(text.path)):
+            _take(File(text.path, text.content, text.folder, named=False), text.path, reading, None)
+    return reading
+
+
 def by_folder(paths: Iterable[str | os.PathLike[str]]) -> tuple[tuple[str, ...], ...]:
     """The files at `paths`, those of one folder together: each group is a submission of its own, in order of paths."""
     groups: dict[Path, list[str]] = {}
@@ -102,31 +111,33 @@ def _read_folder(folder: Path, reading: Reading, consumer: str | None) -> None:
 
 def _read_file(name: str, reading: Reading, consumer: str | None, *, named: bool, in_folder: bool = False) -> None:
     try:
-        text = read_path(name, limit=MAX_BYTES)
-        if text.path in reading.instead:
-            text = text_of(reading.instead[text.path], text.path, text.folder)
+        shown, content = read_content(name, MAX_BYTES)
+        content = reading.instead.get(shown, content)
+        _take(File(shown, content, Path(name).parent, named=named), name, reading, consumer)
     except UnreadableText as problem:
         foreign = problem.finding.rule in _LARGE_OR_BINARY or (in_folder and not tells_by_name(Path(name)))
         if named or not foreign:
             spec = Path(name).suffix.lower() in YAML  # the kind of a YAML file when nothing else is known
             reading.findings.append(problem.finding if spec else codes.from_spec(problem.finding))
-        return
-    file = File(text, named=named)
+
+
+def _take(file: File, name: str, reading: Reading, consumer: str | None) -> None:
+    """What a file is read for. Raises `UnreadableText` when it is no text."""
     place = os.path.realpath(name)
     if place in reading.places:  # named twice, or by itself and with its folder
         return
-    kind = file.kind or (file.kind_as_named(consumer) if named and not file.belongs_to else None)
-    found = list(handed_on(file.program, file.yaml(), text)) if file.program else []
+    kind = file.kind or (file.kind_as_named(consumer) if file.named and not file.belongs_to else None)
+    found = list(handed_on(file.program, file.yaml(), file.text)) if file.program in HANDS_ON else []
+    if found or kind is not None or file.named:
+        reading.texts.setdefault(file.name, file.text)
     if found or kind is not None:
         reading.places.add(place)
-        reading.texts.setdefault(text.path, text)
     if found:
         reading.documents += found
         reading.findings += map(codes.from_spec, file.yaml().findings)
     elif kind is not None:
-        _read_kind(kind, file, reading)
-    elif named:
-        reading.texts.setdefault(text.path, text)
+        _read_kind(kind, file, name, reading)
+    elif file.named:
         _report_unknown(file, reading)
     elif file.belongs_to or is_evidence(file.keys):
         reading.left_alone[file.program or ("AzureML" if file.other_job else "")] += 1
@@ -144,13 +155,13 @@ def _report_unknown(file: File, reading: Reading) -> None:
     reading.report(codes.UNKNOWN_KIND, Location(path=file.text.path), message, hint)
 
 
-def _read_kind(kind: Kind, file: File, reading: Reading) -> None:
+def _read_kind(kind: Kind, file: File, name: str, reading: Reading) -> None:
     text, documents = file.text, reading.documents
     if kind in ("AzureML job", "accelerate config") or (kind == "training arguments" and not file.is_json):
         reading.findings += map(codes.from_spec, file.yaml().findings)
     match kind:
         case "job spec":
-            documents.append(JobSpec(path=text.path))
+            documents.append(JobSpec(path=text.path, name=name))
         case "DeepSpeed config":
             documents.append(_config(file))
         case "launch script":

@@ -11,7 +11,6 @@ from dsgen.documents.document import DsConfig, Kind
 from dsgen.documents.file import File
 from dsgen.documents.read import Reading, read_documents
 from dsgen.documents.training_arguments import TrainingArguments
-from dsgen.job.text import text_of
 
 NEOX = """\
 # parallelism
@@ -125,7 +124,7 @@ KINDS: dict[str, tuple[str, Kind | None]] = {
 
 def of(name: str, content: str) -> File:
     """A file in a folder."""
-    return File(text_of(content, name), named=False)
+    return File(name, content, None, named=False)
 
 
 def read(folder: Path, **files: str) -> Reading:
