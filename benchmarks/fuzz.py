@@ -8,7 +8,6 @@ that raises anything but the end of the program, is a failure, and named.
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import os
 import resource
@@ -23,14 +22,13 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
 from dsgen.cli import main as dsgen
 
-from .fuzz_inputs import Input, Known, documents, inputs, read_by_others
+from .fuzz_inputs import Input, Known, documents, input_of, read_by_others
 
 MOST_S: Final = 2.0
 MOST_MIB: Final = 500
@@ -76,19 +74,23 @@ def answer_to(given: Input, folder: Path) -> dict[str, Any]:
     """What the program makes of one input: status, seconds, and the traceback where it has one."""
     for name, text in given.files.items():
         (folder / name).write_bytes(text.encode(errors="surrogatepass" if len(text) % 50 == 0 else "replace"))
-    output, status, trace = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), None, ""
-    before = time.process_time()
+    status: Any = None
+    trace, text, before = "", "", time.process_time()
     signal.setitimer(signal.ITIMER_PROF, _STOP_S)
     try:
-        with chdir(folder), redirect_stdout(output), redirect_stderr(output):
-            dsgen([*given.arguments])
+        with (folder / ".output").open("w+", encoding="utf-8", errors="replace") as output:
+            try:
+                with chdir(folder), redirect_stdout(output), redirect_stderr(output):
+                    dsgen([*given.arguments])
+            finally:
+                output.seek(0)
+                text = output.read()
     except SystemExit as end:
         status = end.code or 0
         trace = "" if status in _STATUSES else f"status {status}"
     except (Exception, _TimeUp):
         trace = traceback.format_exc()
     signal.setitimer(signal.ITIMER_PROF, 0)
-    text = output.buffer.getvalue().decode(errors="replace")  # type: ignore[attr-defined]
     rules = {line.rpartition("[")[2][:-1] for line in text.splitlines() if line.endswith("]") and len(line) < 1000}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {
@@ -125,7 +127,7 @@ def _answers(seed: int, number: int, count: int) -> Iterator[dict[str, Any]]:
         if not child:
             os.close(reader)
             try:
-                _work(islice(enumerate(inputs(seed, *known)), number, count), writer)
+                _work(((n, input_of(seed, n, *known)) for n in range(number, count)), writer)
             finally:
                 os._exit(0)
         os.close(writer)
@@ -176,7 +178,7 @@ def main() -> None:
     parser.add_argument("--write", type=int, metavar="NUMBER", help="only write this input's files here")
     arguments = parser.parse_args()
     if arguments.write is not None:
-        given = next(islice(inputs(arguments.seed, documents(), read_by_others()), arguments.write, None))
+        given = input_of(arguments.seed, arguments.write, documents(), read_by_others())
         for name, text in given.files.items():
             Path(name).write_bytes(text.encode(errors="replace"))
         print(given.origin, *given.arguments)

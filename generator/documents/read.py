@@ -28,8 +28,7 @@ from .shell.launch_line import MOST_LAUNCHES, Launch
 from .shell.script import ShellScript, read_script
 from .training_arguments import from_file, from_launches
 
-MAX_BYTES: Final = 8_000_000  # launch scripts and configs have kilobytes; data files don't belong here
-MAX_DATA_BYTES: Final = 1_000_000  # of JSON and YAML in a folder; more is data
+MAX_BYTES: Final = 1_000_000  # launch scripts and configs have kilobytes; data files don't belong here
 MAX_FILES: Final = 100_000
 
 _KINDS: Final = "a job spec, ds_config.json, launch script, AzureML job, accelerate config or hostfile"
@@ -102,7 +101,7 @@ def _read_folder(folder: Path, reading: Reading, consumer: str | None) -> None:
         message = f"the folder has {len(found):,} files that may be documents; {MAX_FILES:,} are read"
         reading.report(codes.TOO_MUCH, where, message, "name the folder of one job")
     for path in found[:MAX_FILES]:
-        if path.suffix.lower() not in MAPPINGS or path.stat().st_size <= MAX_DATA_BYTES:
+        if path.suffix.lower() not in MAPPINGS or path.stat().st_size <= MAX_BYTES:
             _read_file(str(path), reading, consumer, named=False, in_folder=True)
     if len(reading.documents) + len(reading.findings) == before:
         hint = f"name a folder with {_KINDS}"
