@@ -46,8 +46,7 @@ def validate(
     """Every finding in the documents at `paths`; `flags` and the spec at `job` are taken as true.
 
     With `engine` the installed DeepSpeed is asked too, about configs without an error that is `reported`; raises
-    `NoEngine` where there is none. With `skip_unknown` a file named by itself of an unknown kind is left
-    out, as in a folder. `instead` has contents by path that are read instead of what the files hold.
+    `NoEngine` where there is none. `skip_unknown` and `instead` are `read_documents`'.
     """
     reading = read_documents(paths, consumer=flags.consumer, skip_unknown=skip_unknown, instead=instead)
     specs = [check_spec(document.name) for document in reading.documents if isinstance(document, JobSpec)]
