@@ -22,7 +22,10 @@ from ..job.text import Text
 from .document import Document, DsConfig
 from .hjson.text import JsonText, Span
 from .lines import Lines
-from .training_arguments import TrainingArguments, known_arguments, read_value
+from .shell.launch_line import Launch
+from .shell.launch_walk import basename
+from .shell.script import ShellScript
+from .training_arguments import TrainingArguments, from_launches, known_arguments, read_value
 
 #: A list of defaults, a value that must be given, a resolver. Source: hydra-core 1.3, omegaconf 2.3 (grammar).
 _HYDRA: Final = re.compile(
@@ -68,6 +71,13 @@ _OF_AXOLOTL: Final[Mapping[str, str]] = {
 _FOR_MEGATRON: Final = frozenset(
     ["expert_model_parallel_size", "pipeline_model_parallel_size", "tensor_model_parallel_size"]
 )
+#: Commands whose options are TrainingArguments, with others of their own.
+#: Source: LLaMA-Factory src/llamafactory/cli.py @ 0.9.3; ms-swift swift/cli/main.py @ 3.0 (ROUTE_MAPPING).
+_COMMANDS: Final[Mapping[str, frozenset[str]]] = {
+    "llamafactory-cli": frozenset(["train"]),
+    "lmf": frozenset(["train"]),
+    "swift": frozenset(["pt", "rlhf", "sft"]),
+}
 _TRIED: Final = re.compile(r"/zero_optimization/(?:offload_\w+/)?\w+|/train_(?:micro_)?batch_size\w*")
 _TRAINERS: Final = frozenset(["axolotl", "LLaMA-Factory", "ms-swift"])
 HANDS_ON: Final = _TRAINERS | {"gpt-neox"}  #: the programs whose files are read
@@ -122,6 +132,15 @@ def handed_on(program: str, source: Source, text: Text) -> Iterator[Document]:
             yield config
     elif program in _TRAINERS and not _FOR_MEGATRON & data.keys():
         yield _arguments(data, source, _OF_AXOLOTL if program == "axolotl" else {name: name for name in data})
+
+
+def arguments_of_commands(script: ShellScript) -> Iterator[TrainingArguments]:
+    """The TrainingArguments of commands such as `llamafactory-cli train`, which start the processes themselves."""
+    for command in script.commands:
+        words = command.words
+        if len(words) > 2 and words[1].value in _COMMANDS.get(basename(words[0]), ()):
+            launch = Launch(script=script, calls=(), program=None, arguments=words[2:], environment={})
+            yield from (replace(found, complete=False) for found in from_launches([launch]))
 
 
 def _config_of_neox(data: Mapping[str, object], source: Source, text: Text) -> DsConfig:

@@ -23,7 +23,7 @@ from .hostfile import read_environment_file, read_hostfile
 from .kinds import MAPPINGS, YAML, is_candidate, is_evidence, kind_of, tells_by_name
 from .megatron_arguments import from_launches as megatron_from_launches
 from .megatron_arguments import read_argument_file
-from .other_programs import HANDS_ON, config_from_yaml, handed_on, tuning_space
+from .other_programs import HANDS_ON, arguments_of_commands, config_from_yaml, handed_on, tuning_space
 from .shell.launch_line import MOST_LAUNCHES, Launch
 from .shell.script import ShellScript, read_script
 from .training_arguments import from_file, from_launches
@@ -195,6 +195,7 @@ def _read_script(text: Text, reading: Reading) -> None:
     reading.documents.append(script)
     reading.documents += _embedded_configs(shell)
     _read_launches(script.launches, reading)
+    reading.documents += arguments_of_commands(shell)
 
 
 def _read_launches(launches: tuple[Launch, ...], reading: Reading) -> None:

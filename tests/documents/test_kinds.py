@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import dsgen
 from dsgen.documents.deepspeed_config import Config
 from dsgen.documents.document import DsConfig, Kind
 from dsgen.documents.file import File
@@ -237,3 +238,23 @@ def test_a_named_file_of_another_program_is_told(tmp_path: Path) -> None:
     (tmp_path / "critic.yaml").write_text(FOREIGN["critic.yaml"][0])
     (finding,) = read_documents([tmp_path / "critic.yaml"]).findings
     assert (finding.rule, "Hydra" in finding.message) == ("FILE004", True)
+
+
+def test_commands_of_trainers_are_read(tmp_path: Path) -> None:
+    """`llamafactory-cli train` and `swift sft` take TrainingArguments; `llamafactory-cli export` doesn't."""
+    options = "--output_dir out --deepspeed ds.json --per_device_train_batch_size 2 --report_to none"
+    commands = (f"llamafactory-cli train --stage sft {options}", f"NPROC_PER_NODE=8 swift sft --model m {options}")
+    script = "\n".join(["#!/bin/bash", *commands, f"llamafactory-cli export {options}"])
+    found = [one for one in read(tmp_path, run__sh=script).documents if isinstance(one, TrainingArguments)]
+    assert [(one.integer("per_device_train_batch_size"), one.locate("deepspeed").line) for one in found] == [
+        (2, 2),
+        (2, 3),
+    ]
+    assert not any(one.complete for one in found)
+
+
+def test_bad_lines_of_a_hostfile_are_one_finding(tmp_path: Path) -> None:
+    """A hostfile whose lines have no slots is one error, with the number of such lines."""
+    (tmp_path / "hostfile").write_text("a\nb\nc slots=8\nd\n")
+    (finding,) = [found for found in dsgen.validate(tmp_path) if found.rule == "LNCH002"]
+    assert (finding.where.line, "2 more lines" in finding.message) == (1, True)
