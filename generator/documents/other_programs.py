@@ -43,7 +43,7 @@ _OF_NEOX: Final = frozenset(
         *("wall_clock_breakdown", "zero_optimization"),
     ]
 )
-#: What DeepSpeed has in these blocks; gpt-neox and the DeepSpeed that it comes with have more.
+#: What every DeepSpeed has in these blocks, with integers; the one that gpt-neox comes with takes more.
 _PRECISION: Final[Mapping[str, frozenset[str]]] = {
     "bf16": frozenset(["enabled"]),
     "fp16": frozenset(
@@ -162,7 +162,7 @@ def _known_part(name: str, value: object) -> object:
     known = _PRECISION.get(name)
     if known is None or not isinstance(value, dict):
         return value
-    return {key: inner for key, inner in value.items() if key in known}
+    return {key: inner for key, inner in value.items() if key in known and isinstance(inner, int)}
 
 
 def config_from_yaml(data: Mapping[str, object], source: Source, text: Text, at: Mapping[str, str]) -> DsConfig:

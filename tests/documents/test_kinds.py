@@ -29,7 +29,7 @@ NEOX = """\
   },
   "train_micro_batch_size_per_gpu": 4,
   "precision": "bfloat16",
-  "fp16": {"fp16": true, "hysteresis": 2},
+  "fp16": {"fp16": true, "hysteresis": 2, "min_loss_scale": 1e-10},
   "train_iters": 1000,
 }
 """
