@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from posixpath import dirname
 from typing import Final
 
-from .document import AzureMLJob, Document, DsConfig, Kind, LaunchScript
+from .document import AzureMLJob, Document, Kind, LaunchScript
 from .lookup import Files, place_of
 from .references import CLASSES, references_of
 from .shell.launch_line import Launch
@@ -43,11 +43,11 @@ def submissions_of(documents: Sequence[Document], files: Files) -> Iterator[tupl
 
 
 def _units(documents: Iterable[Document]) -> Iterator[Unit]:
-    """Documents with those that were read from their text: arguments of launch lines, configs of here-documents."""
+    """The documents of one text: a script with its arguments and configs, a job of AzureML's, of which a file may have
+    several."""
     unit: Unit = []
     for document in documents:
-        embedded = isinstance(document, DsConfig) and document.embedded
-        if unit and not embedded and getattr(document, "launch", None) is None:
+        if unit and (document.path != unit[0].path or isinstance(document, AzureMLJob)):
             yield unit
             unit = []
         unit.append(document)

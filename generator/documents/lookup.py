@@ -38,7 +38,8 @@ class Files:
         for document in self._documents:
             if getattr(document, "launch", None) is None:
                 written = document.target if isinstance(document, DsConfig) else None
-                found[place_of(join(dirname(document.path), written or basename(document.path)))].append(document)
+                place = document.path if written in (None, document.path) else join(dirname(document.path), written)
+                found[place_of(place)].append(document)
         return found
 
     @cached_property
@@ -86,7 +87,7 @@ class Files:
         if found is None:
             ends = self._ends(path, holder)
             found = [one for place in ends for one in self._at(place, kinds)]
-        return tuple(found) if len(found) == 1 else ()
+        return tuple(found) if len({one.path for one in found}) == 1 else ()
 
     def _at(self, place: str, kinds: tuple[type, ...]) -> list[Document]:
         return [one for one in self._by_place.get(place, ()) if isinstance(one, kinds)]

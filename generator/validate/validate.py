@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ..documents.context import ContextFlags, look_up
 from ..documents.document import Document, JobSpec
@@ -30,7 +30,8 @@ class Answer:
 
     findings: tuple[Finding, ...]
     documents: int  #: files that were checked
-    texts: Mapping[str, Text]  #: of every file that could be read, by path
+    texts: Mapping[str, Text]  #: of every file that was checked or named, by path
+    left_alone: Mapping[str, int] = field(default_factory=dict)  #: files of other programs, by program; "": not known
 
 
 def validate(
@@ -46,8 +47,7 @@ def validate(
     """Every finding in the documents at `paths`; `flags` and the spec at `job` are taken as true.
 
     With `engine` the installed DeepSpeed is asked too, about configs without an error that is `reported`; raises
-    `NoEngine` where there is none. With `skip_unknown` a file named by itself of an unknown kind is left
-    out, as in a folder. `instead` has contents by path that are read instead of what the files hold.
+    `NoEngine` where there is none. `skip_unknown` and `instead` are `read_documents`'.
     """
     reading = read_documents(paths := tuple(paths), consumer=flags.consumer, skip_unknown=skip_unknown, instead=instead)
     specs = {spec.path: check_spec(spec.name) for spec in reading.documents if isinstance(spec, JobSpec)}
@@ -73,6 +73,7 @@ def validate(
         findings=in_file_order(without(secrets, without_ignored(findings, texts))),
         documents=len({document.path for document in reading.documents}),
         texts=texts,
+        left_alone=reading.left_alone,
     )
 
 
