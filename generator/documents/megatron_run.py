@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
-from pathlib import PurePath
 from typing import Final
 
 from .deepspeed_config import Config
@@ -171,7 +170,7 @@ class MegatronRun(MegatronArguments):
         """Megatron-DeepSpeed's DeepSpeed config: the one named, else the only one; None where that can't be known."""
         configs = self.submission.configs
         named = {link.name for link in references(self.submission) if link.where.path == self.path}
-        own = [config for config in configs if config.path == self.path or PurePath(config.path).name in named]
+        own = [config for config in configs if config.path == self.path or config.name in named]
         found = own or ([] if named else configs)
         return found[0] if len(found) == 1 and not self.is_lm else None
 

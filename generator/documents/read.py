@@ -16,6 +16,7 @@ from . import codes
 from .accelerate import AccelerateConfig
 from .azureml import is_of_azureml, other_than_command, read_azureml
 from .document import Document, DsConfig, JobSpec, Kind, LaunchScript
+from .filled_templates import filled_templates
 from .hjson.text import read_json
 from .hostfile import read_environment_file, read_hostfile
 from .kinds import is_candidate, kind_of, torn_keys
@@ -223,6 +224,7 @@ def _read_script(text: Text, reading: Reading) -> None:
     script = LaunchScript.of(shell)
     reading.documents.append(script)
     reading.documents += _embedded_configs(shell)
+    reading.documents += filled_templates(shell)
     reading.documents += _arguments(script.launches)
 
 

@@ -28,7 +28,7 @@ _TOKENS: Final = re.compile(
     re.ASCII,
 )
 #: Programs that write a text with other values.
-_FILLERS: Final = frozenset({"sed", "envsubst", "perl", "awk", "jq", "python", "python3", "m4", "j2", "jinja2", "cat"})
+_FILLERS: Final = frozenset({"sed", "envsubst", "perl", "awk", "jq", "m4", "j2", "jinja2"})
 _MOST: Final = 20_000  #: characters that are searched; a config has a few thousand
 
 
