@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from uuid import uuid4
 
 from .frameworks.program import RenderedFile
+from .secrecy import mask
 
 
 class Action(str, Enum):
@@ -124,7 +125,7 @@ def _diff(change: Change) -> Iterator[str]:
         yield f"{change.path}: executable bit {'on' if change.file.executable else 'off'}\n"
         return
     source = "/dev/null" if change.before is None else str(change.path)
-    old, new = (text.splitlines(keepends=True) for text in (before, change.file.text))
+    old, new = (mask(text).splitlines(keepends=True) for text in (before, change.file.text))
     for line in difflib.unified_diff(old, new, source, str(change.path)):
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
 

@@ -14,12 +14,12 @@ from typing import Final
 
 from ..documents.hjson.edits import apply_edits
 from ..documents.read import MAX_BYTES
-from ..findings import Edit, Finding
+from ..findings import Edit, Finding, printable
 from ..frameworks.program import RenderedFile
 from ..job.text import UnreadableText, read_path
+from ..secrecy import mask
 from ..validate.validate import Answer
 from ..write import CannotWrite, Change, write
-from .findings_text import printable
 
 MAX_ROUNDS: Final = 10
 
@@ -123,6 +123,6 @@ def _mark(place: Path) -> str:
 
 def _diff(file: FixedFile) -> Iterator[str]:
     name = printable(file.path)
-    before, after = (text.splitlines(keepends=True) for text in (file.before, file.after))
+    before, after = (mask(text).splitlines(keepends=True) for text in (file.before, file.after))
     for line in difflib.unified_diff(before, after, name, name):
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"

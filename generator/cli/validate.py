@@ -110,10 +110,11 @@ def _fixed(
     """The files that `--fix` changes, as a diff and, with `write`, on disk; and the answer on the rest."""
     from ..write import CannotWrite
     from .fixing import fix_files, unified_diff, write_fixed
+    from .printing import echo_diff
     from .writing import refuse_unwritable
 
     files, answer = fix_files(check, selected)
-    click.echo(unified_diff(files), nl=False, err=quiet)
+    echo_diff(unified_diff(files), err=quiet)
     if write:
         try:
             write_fixed(files)
@@ -123,7 +124,8 @@ def _fixed(
 
 
 def _output(findings: Sequence[Finding], form: str) -> str:
-    from .findings_text import annotation, finding_text, findings_document, json_text
+    from .findings_text import annotation, finding_text, findings_document
+    from .printing import json_text
 
     if form == "json":
         return json_text(findings_document(findings))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TextIO
 
-from ..findings import Finding, Location
+from ..findings import Finding, Location, printable
+from ..secrecy import Secret, find, mask
 from .codes import FORBIDDEN_CHARACTER, TOO_LARGE, UNREADABLE, error
-from .wording import printable
 
 MAX_BYTES: Final = 1_000_000
 _MAX_EXCERPT: Final = 300  # characters; a longer line helps nobody
@@ -38,13 +38,21 @@ class Text:
     content: str
     lines: Sequence[str]
     folder: Path | None = None  #: where relative paths in the document start; None: the working directory
+    secrets: tuple[Secret, ...] = field(default=(), repr=False)
+    shown: Sequence[str] = field(default=(), repr=False)  #: the lines with their secrets masked, where there are any
 
     def locate(self, line: int, column: int, pointer: str = "") -> Location:
         """The place of a line and column, both from 0 as parsers count, as a `Location` that counts from 1."""
-        excerpt = self.lines[line] if line < len(self.lines) else ""
+        lines = self.shown or self.lines
+        excerpt = lines[line] if line < len(lines) else ""
         if len(excerpt) > _MAX_EXCERPT:
             excerpt = excerpt[:_MAX_EXCERPT] if column < _MAX_EXCERPT else ""
         return Location(path=self.path, pointer=pointer, line=line + 1, column=column + 1, excerpt=excerpt or None)
+
+    @property
+    def secret_values(self) -> tuple[str, ...]:
+        """What is masked."""
+        return tuple(secret.value_in(self.content) for secret in self.secrets)
 
     def locate_offset(self, offset: int) -> Location:
         """The place of the character at `offset`."""
@@ -54,7 +62,10 @@ class Text:
 
 def text_of(content: str, path: str, folder: Path | None = None) -> Text:
     """`content` as a `Text`. Raises `UnreadableText` when it is empty or holds control characters."""
-    text = Text(path=path, content=content, lines=LINE_BREAK.split(content), folder=folder)
+    secrets = find(content)
+    shown = LINE_BREAK.split(mask(content, secrets)) if secrets else ()
+    lines = LINE_BREAK.split(content)
+    text = Text(path=path, content=content, lines=lines, folder=folder, secrets=secrets, shown=shown)
     control = CONTROL.search(content)
     if control:
         where = text.locate_offset(control.start())
@@ -106,10 +117,19 @@ def _decode(content: bytes, path: str, limit: int) -> str:
     if len(content) > limit:
         raise _too_large(path, limit)
     try:
-        return content.decode("utf-8-sig")
+        return content.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as problem:
         message = f"byte 0x{content[problem.start]:02x} at offset {problem.start} is not UTF-8 text"
-        raise _unreadable(path, message, "save it as UTF-8") from None
+        where = _place_of_byte(content, problem.start, path)
+        raise UnreadableText(error(UNREADABLE, where, message, "save it as UTF-8")) from None
+
+
+def _place_of_byte(content: bytes, offset: int, path: str) -> Location:
+    """The place of a byte that is no UTF-8, in what can be read around it."""
+    before = LINE_BREAK.split(content[:offset].decode("utf-8-sig"))
+    rest = content[offset : offset + _MAX_EXCERPT].decode("utf-8", errors="backslashreplace")
+    line = before[-1] + LINE_BREAK.split(rest)[0]
+    return Text(path=path, content=line, lines=[*before[:-1], line]).locate(len(before) - 1, len(before[-1]))
 
 
 def _unreadable(path: str, message: str, hint: str | None = None) -> UnreadableText:

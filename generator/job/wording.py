@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-
-def printable(text: str) -> str:
-    """`text` with an escape for every character that could move a terminal's cursor or can't be encoded."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
+from ..findings import printable
 
 
 def dotted(pointer: str) -> str:
@@ -37,6 +34,11 @@ def show(value: object) -> str:
     if isinstance(value, str):
         return repr(value if len(value) <= 60 else f"{value[:57]}...")
     return str(value)
+
+
+def kind_of_value(value: object) -> str:
+    """What a value is, without the value: a file that isn't what it should be may be private."""
+    return "text" if isinstance(value, str) else "a number" if type(value) in (int, float) else show(value)
 
 
 def listed(values: Iterable[object]) -> str:
