@@ -82,9 +82,7 @@ class ParsedWords:
 
 def parse_words(words: Sequence[PlacedWord], table: OptionTable) -> ParsedWords:
     """The options among `words`, in their order."""
-    given: list[GivenOption] = []
-    strays: list[Stray] = []
-    unsure: set[str] = set()
+    given, strays, unsure = list[GivenOption](), list[Stray](), set[str]()
     complete, index, foreign = True, 0, False  # foreign: after an option of the script's own, whose values these may be
     words, unfilled = _unfilled(words)
     while index < len(words):
@@ -118,13 +116,8 @@ def parse_words(words: Sequence[PlacedWord], table: OptionTable) -> ParsedWords:
             values.append(value.value)
         index += len(values)
         given.append(_given(option, name, values, word.where))
-    return ParsedWords(
-        given=tuple(given),
-        strays=tuple(strays),
-        complete=complete,
-        unsure=frozenset(unsure),
-        unfilled=tuple(unfilled),
-    )
+    known = ParsedWords(given=tuple(given), strays=tuple(strays), complete=complete, unsure=frozenset(unsure))
+    return replace(known, unfilled=tuple(unfilled)) if unfilled else known
 
 
 def _unfilled(words: Sequence[PlacedWord]) -> tuple[list[PlacedWord], list[Stray]]:
