@@ -197,8 +197,10 @@ def _flavour(names: set[str]) -> Flavour:
 def _arguments(
     path: str, words: Sequence[PlacedWord], *, launch: Launch | None = None, program: str | None = None
 ) -> MegatronArguments:
-    flavour = _flavour(_names(words))
     beside, lines = options_beside(_program_path(launch), path), launch.script.text.lines if launch else []
+    flavour = _flavour(_names(words))
+    if beside.parser is not None:
+        flavour = "megatron-deepspeed" if _DEEPSPEED_SIGNS & beside.strings else "megatron-lm"
     parsed = _less(parse_words(words, option_table(flavour)), beside, lines)
     fork, base = ("", flavour) if beside.parser else _fork(flavour, parsed, program)
     if base != flavour:
@@ -234,7 +236,10 @@ def _less(parsed: ParsedWords, beside: ProgramOptions, lines: Sequence[str]) -> 
     """What is wrong with the words, less what the program itself adds, and parts of placeholders on `lines`."""
     if not parsed.strays and not any(option.problem for option in parsed.given):
         return parsed
-    given = (replace(one, problem=None) if beside.reads(one.text) else one for one in parsed.given)
+    given = (
+        replace(one, problem=None) if one.problem and (beside.reads(one.text) or _vanishes(one, lines)) else one
+        for one in parsed.given
+    )
     strays, unfilled = list[Stray](), list(parsed.unfilled)
     for stray in parsed.strays:
         line = lines[stray.where.line - 1] if stray.where.line and stray.where.line <= len(lines) else ""
@@ -243,6 +248,12 @@ def _less(parsed: ParsedWords, beside: ProgramOptions, lines: Sequence[str]) -> 
         elif not beside.reads(stray.word):
             strays.append(stray)
     return replace(parsed, given=tuple(given), strays=tuple(strays), unfilled=tuple(unfilled))
+
+
+def _vanishes(option: GivenOption, lines: Sequence[str]) -> bool:
+    """Whether an option has no value because nothing came of a variable, or a shell took it for a redirection."""
+    line = lines[option.where.line - 1] if option.where.line and option.where.line <= len(lines) else ""
+    return not option.text and re.match(r"[\s=\"']*[$<]", line.partition(option.written)[2]) is not None
 
 
 def _fork(flavour: Flavour, parsed: ParsedWords, program: str | None) -> tuple[str, Flavour]:

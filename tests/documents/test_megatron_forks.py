@@ -85,6 +85,22 @@ def test_a_parser_beside_the_program_decides(tmp_path: Path) -> None:
     assert options_beside("pretrain_any.py", str(tmp_path / "launch.sh")).parser is None
 
 
+def test_a_parser_beside_the_program_says_whose_options_they_are(tmp_path: Path) -> None:
+    """Words that both projects have are Megatron-DeepSpeed's where the parser beside the program is."""
+    (tmp_path / "megatron").mkdir()
+    (tmp_path / "megatron" / "arguments.py").write_text("add_argument('--zero-stage')\nadd_argument('--lr')\n")
+    (tmp_path / "pretrain_gpt.py").write_text("pretrain()\n")
+    assert arguments_of("--lr 1e-4").flavour == "megatron-lm"
+    assert arguments_of("--lr 1e-4", path=str(tmp_path / "launch.sh")).flavour == "megatron-deepspeed"
+
+
+def test_a_value_that_vanishes_is_not_missing() -> None:
+    """An option before a variable of which nothing came has no problem; one before another option has."""
+    text = text_of(f'X=\nA="{SHAPE} \\\n --load $X \\\n --save"\nsh -c "python pretrain_gpt.py $A"\n', "launch.sh")
+    (arguments,) = from_launches(launches(read_script(text)))
+    assert {option.name for option in arguments.given if option.problem} == {"--save"}
+
+
 def test_a_placeholder_is_one_value_that_is_not_known() -> None:
     """The words of `<path to data>` are one value; `<image>` is a token, and a value like any other."""
     arguments = arguments_of("--data-path '<path to data>' --lr-warmup-iters '<N>' --load '<image>' --bf16")

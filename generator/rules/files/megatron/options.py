@@ -204,7 +204,7 @@ def removed_options_are_gone(run: MegatronRun) -> Violations:
     Fix: use the option that replaced it"""
     yield from _removed(run)
     name = "--checkpoint-activations"
-    if run.has(name):
+    if run.has(name) and run.parser is None:  # else of another version, which may have it
         hint = "use --recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
         yield at(run, name, f"{name} is no longer valid: Megatron-LM prints so and exits", hint)
 
@@ -239,7 +239,8 @@ def sizes_are_given(run: MegatronRun) -> Violations:
     Prevents: AssertionError: ... argument is None
     Fix: add the option"""
     for name in (*_REQUIRED, MICRO) if run.is_lm else _REQUIRED:
-        yield from _missing(run, name)
+        if run.parser is None or name != "--max-position-embeddings":  # which forks have other positions for
+            yield from _missing(run, name)
 
 
 @lm_started.rule(
@@ -251,7 +252,7 @@ def options_are_of_one_version(run: MegatronRun) -> Violations:
     Prevents: error: unrecognized arguments, whichever version runs
     Fix: use the options of one version"""
     table = run.table
-    if table.newest_with(frozenset(run.values)) is not None:
+    if run.parser is not None or table.newest_with(frozenset(run.values)) is not None:
         return
     spans = {name: option.versions for name in run.values if (option := table.get(name)) and option.versions}
     old = min(spans, key=lambda name: spans[name][-1])
