@@ -30,6 +30,7 @@ _SIGNS: Final = frozenset(
     ]
 )
 _ENOUGH_SIGNS: Final = 3
+MOST_STRAYS: Final = 300  #: unknown options that are compared with all others
 #: Options that mean Megatron-DeepSpeed, whatever else is given.
 _DEEPSPEED_SIGNS: Final = frozenset({"--deepspeed", "--deepspeed_config", "--zero-stage", "--no-pipeline-parallel"})
 #: The training programs of both projects.
@@ -259,7 +260,8 @@ def _vanishes(option: GivenOption, lines: Sequence[str]) -> bool:
 def _fork(flavour: Flavour, parsed: ParsedWords, program: str | None) -> tuple[str, Flavour]:
     """The fork whose options they are; programs that aren't its own may add options, and are no fork for that."""
     table = option_table(flavour)
-    unknown = {stray.word for stray in parsed.strays if stray.is_option and table.near(stray.word, slip=True) is None}
+    strays = [stray.word for stray in parsed.strays if stray.is_option][:MOST_STRAYS]
+    unknown = {name for name in strays if table.near(name, slip=True) is None}
     refused = {one.name: one.text for one in parsed.given if one.problem and one.is_choice}
     fork, base = fork_of(flavour, unknown, refused, {one.name for one in parsed.given})
     own = program in OWN_PROGRAMS[flavour] or (fork != A_FORK and (program or "").startswith("pretrain_"))

@@ -97,6 +97,14 @@ def test_no_flag_shows_a_secret(workdir: Path, name: str, secret: str, command: 
     assert_hidden(secret, shown)
 
 
+@pytest.mark.parametrize("command", ["plan", "generate", "estimate"])
+def test_arguments_of_a_flag_are_not_shown_where_they_are_placed(workdir: Path, command: str) -> None:
+    """The place of a finding on `--set launch.arguments=...` is the flag, without the secret in it."""
+    (workdir / "job.yaml").write_text(yaml.safe_dump(spec({})))
+    arguments = json.dumps(["--hf-token", "Zz9kLm42Qq7"])
+    assert_hidden("Zz9kLm42Qq7", run(command, "job.yaml", "--set", f"launch.arguments={arguments}"))
+
+
 @pytest.mark.parametrize(("launch", "secret"), SPECS)
 def test_no_exception_holds_a_secret(launch: dict[str, Any], secret: str) -> None:
     """From Python, neither the exception nor its findings hold the value."""

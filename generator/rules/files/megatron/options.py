@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from itertools import groupby
 from typing import Final
 
+from ....documents.megatron_arguments import MOST_STRAYS
 from ....documents.megatron_forks import open_choices
 from ....documents.megatron_options import Flavour, option_table
 from ....documents.megatron_run import (
@@ -70,7 +71,10 @@ def options_are_known(run: MegatronRun) -> Violations:
     if run.fork:
         yield from _of_fork(run, unknown)
         return
-    for stray in unknown:
+    if len(unknown) > MOST_STRAYS:
+        message = f"{len(unknown):,} options are unknown; from here on they are not compared with the known ones"
+        yield Violation(unknown[MOST_STRAYS].where, message, "give the training program its own options only")
+    for stray in unknown[:MOST_STRAYS]:
         other = next(flavour for flavour in _PROJECTS if flavour != run.flavour)
         foreign = option_table(other).has(stray.word)
         near = _equivalent(stray.word) if foreign else run.table.near(stray.word)

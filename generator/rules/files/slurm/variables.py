@@ -69,10 +69,11 @@ def _early_numbers(step: Step) -> Iterator[tuple[str, int, str]]:
             if match:
                 yield match[1], word.offset + match.start(), "by the batch script before srun starts the tasks"
     for assignment in shell.assignments:
-        match = _OWN_NUMBERS.search(assignment.raw) if not assignment.raw.startswith("'") else None
-        inner = _command_of(shell, assignment)
-        outside = inner is None or inner.shell is None
-        if match and assignment.exported and outside and assignment.offset < last.offset:
+        if not assignment.exported or assignment.raw.startswith("'") or assignment.offset >= last.offset:
+            continue
+        match = _OWN_NUMBERS.search(assignment.raw)
+        inner = _command_of(shell, assignment) if match else None
+        if match and (inner is None or inner.shell is None):
             if any(assignment.name in word.variables for word in unread) and _uses(shell, assignment.name) == 1:
                 continue
             yield match[1], assignment.value_offset + match.start(), f"in the batch script, for {assignment.name}"
