@@ -75,6 +75,11 @@ class MegatronArguments(Reader):
         return self.program in OWN_PROGRAMS[self.flavour]
 
     @property
+    def is_anothers(self) -> bool:
+        """Whether the script is none of the project's own; it may have options, choices and data of its own."""
+        return self.launch is not None and not self.is_own_program
+
+    @property
     def trains(self) -> bool:
         """Whether they are of a training run; evaluation and inference take the same options with other meanings."""
         trains = self.launch is None or (self.program or "").startswith("pretrain_")
@@ -199,7 +204,7 @@ def _arguments(
     path: str, words: Sequence[PlacedWord], *, launch: Launch | None = None, program: str | None = None
 ) -> MegatronArguments:
     beside, lines = options_beside(_program_path(launch), path), launch.script.text.lines if launch else []
-    flavour = _flavour(_names(words))
+    flavour = _flavour({name for name in _names(words) if not beside.reads(name)})
     if beside.parser is not None:
         flavour = "megatron-deepspeed" if _DEEPSPEED_SIGNS & beside.strings else "megatron-lm"
     parsed = _less(parse_words(words, option_table(flavour)), beside, lines)

@@ -153,7 +153,8 @@ def values_are_of_their_type(run: MegatronRun) -> Violations:
             known = run.table.get(option.name)
             given = "" if option.problem.startswith("has no") else f"{option.written} {option.text}".rstrip() + ": "
             hint = _passing(option.text, known.choices if known else ())
-            may_be = option.is_choice and hint is None and option.name in open_choices() and run.parser is None
+            extended = run.is_anothers or (option.name in open_choices() and hint is None)
+            may_be = option.is_choice and extended and run.parser is None
             message = f"{given}{option.written} {option.problem}"
             yield Violation(option.where, message, hint, severity=NOTE if may_be else None)
 
