@@ -17,6 +17,7 @@ from .accelerate import AccelerateConfig
 from .azureml import read_azureml
 from .document import Document, DsConfig, JobSpec, Kind, LaunchScript
 from .file import File
+from .filled_templates import filled_templates
 from .folders import candidates, is_folder
 from .hjson.text import read_json
 from .hostfile import read_environment_file, read_hostfile
@@ -183,6 +184,7 @@ def _read_script(text: Text, reading: Reading) -> None:
     script = LaunchScript.of(shell)
     reading.documents.append(script)
     reading.documents += _embedded_configs(shell)
+    reading.documents += filled_templates(shell)
     _read_launches(script.launches, reading)
     reading.documents += arguments_of_commands(shell)
 
