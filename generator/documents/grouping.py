@@ -8,8 +8,8 @@ from posixpath import dirname
 from typing import Final
 
 from .document import AzureMLJob, Document, Kind, LaunchScript
-from .lookup import Files, place_of
-from .references import CLASSES, references_of
+from .lookup import Files, is_written, place_of
+from .references import CLASSES, references_of, templates_of
 from .shell.launch_line import Launch
 from .slurm_request import LAUNCHERS
 
@@ -47,7 +47,8 @@ def _units(documents: Iterable[Document]) -> Iterator[Unit]:
     several."""
     unit: Unit = []
     for document in documents:
-        if unit and (document.path != unit[0].path or isinstance(document, AzureMLJob)):
+        other = document.path != unit[0].path and not is_written(document) if unit else False
+        if other or (unit and isinstance(document, AzureMLJob)):
             yield unit
             unit = []
         unit.append(document)
@@ -68,7 +69,9 @@ class _Graph:
 
     def _targets(self, number: int) -> Iterator[int]:
         """The units that one names. A script that starts several others starts a job with each."""
-        targets = dict.fromkeys(self._index[id(each)] for link in self._links[number] for each in link.documents)
+        named = [each for link in self._links[number] for each in link.documents]
+        named += templates_of(self._units[number][0], self._files)
+        targets = dict.fromkeys(self._index[id(each)] for each in named)
         scripts = [target for target in targets if isinstance(self._units[target][0], LaunchScript)]
         for target in targets:
             if target != number and (len(scripts) == 1 or target not in scripts):

@@ -10,7 +10,7 @@ from pathlib import Path
 from posixpath import basename, dirname, isabs, join, normpath
 from typing import TypeVar, cast
 
-from .document import Document, DsConfig
+from .document import Document, DsConfig, LaunchScript
 
 _Kind = TypeVar("_Kind")
 
@@ -18,6 +18,11 @@ _Kind = TypeVar("_Kind")
 def place_of(path: str) -> str:
     """A path without detours, with slashes on every system."""
     return normpath(path.replace(os.sep, "/"))
+
+
+def is_written(document: Document) -> bool:
+    """Whether this is a config that a script writes, from a here-document or a template."""
+    return isinstance(document, DsConfig) and document.target not in (None, document.path)
 
 
 class Files:
@@ -33,13 +38,14 @@ class Files:
 
     @cached_property
     def _by_place(self) -> dict[str, list[Document]]:
-        """Documents by their path; a config within a script by its path from the script's folder."""
+        """Documents by their path; a config that a script writes by its path from the script's folder."""
         found = defaultdict[str, list[Document]](list)
         for document in self._documents:
-            if getattr(document, "launch", None) is None:
-                written = document.target if isinstance(document, DsConfig) else None
-                place = document.path if written in (None, document.path) else join(dirname(document.path), written)
-                found[place_of(place)].append(document)
+            if getattr(document, "launch", None) is None and not is_written(document):
+                found[place_of(document.path)].append(document)
+        for (script, _), configs in self._written_by.items():
+            for config in configs:
+                found[place_of(join(dirname(script), config.target or ""))].append(config)
         return found
 
     @cached_property
@@ -61,11 +67,13 @@ class Files:
 
     @cached_property
     def _written_by(self) -> dict[tuple[str, str], list[DsConfig]]:
-        """Configs within scripts, by the script's path and their name."""
-        found = defaultdict[tuple[str, str], list[DsConfig]](list)
+        """Configs that scripts write, by the script's path, which is before them, and their name."""
+        found, script = defaultdict[tuple[str, str], list[DsConfig]](list), ""
         for document in self._documents:
-            if isinstance(document, DsConfig) and document.embedded:
-                found[document.path, document.name].append(document)
+            if isinstance(document, LaunchScript):
+                script = document.path
+            elif isinstance(document, DsConfig) and is_written(document):
+                found[script, document.name].append(document)
         return found
 
     def beside(self, holder: str, kind: type[_Kind]) -> list[_Kind]:

@@ -16,7 +16,7 @@ from ..findings import Location
 from .accelerate import AccelerateConfig
 from .document import AzureMLJob, Document, DsConfig, EnvironmentFile, JobSpec, Kind, LaunchScript
 from .hostfile import Hostfile
-from .lookup import Files, place_of
+from .lookup import Files, is_written, place_of
 from .megatron_arguments import MegatronArguments
 from .shell.launch_line import Launch
 from .shell.records import Assignment, Word
@@ -47,6 +47,7 @@ CLASSES: Final[dict[Kind, type]] = {
     "environment file": EnvironmentFile,
 }
 _DATA: Final = (".json", ".hjson")
+_REWRITERS: Final = frozenset({"sed", "envsubst", "cat", "cp", "perl", "awk", "jq"})
 _ENOUGH_LETTERS: Final = 3  # of a name that is known in part
 _MAY_BE_NAMED: Final = (*_DATA, ".yaml", ".yml", ".txt", ".sh", ".bash", ".sbatch", ".slurm")
 
@@ -80,6 +81,18 @@ def references_of(documents: Iterable[Document], files: Files) -> Iterator[Refer
             yield from _named_config(document.config_file, where, files, "accelerate")
         elif isinstance(document, TrainingArguments) and document.launch is None:
             yield from _named_config(document.value("deepspeed"), document.locate("deepspeed"), files, "huggingface")
+
+
+def templates_of(document: Document, files: Files) -> Iterator[Document]:
+    """The configs that a script rewrites or copies: `sed "s/STAGE/1/" ds_TEMPLATE.json > ds.json`."""
+    if not isinstance(document, LaunchScript):
+        return
+    for command in document.shell.commands:
+        if command.words and command.words[0].value in _REWRITERS:
+            for word in command.words[1:]:
+                path = _path_of(word)
+                if path and path.endswith(_DATA):
+                    yield from files.find(path, document.path, DsConfig, starts=_starts(document))
 
 
 def _reader_of(document: Document) -> str | None:
@@ -184,7 +197,7 @@ class _Lines:
             if word is None or not path.endswith(_MAY_BE_NAMED) or launch.script.locate(word) in known:
                 continue
             found = self.files.find(path, self.holder.path, *CLASSES.values(), starts=starts)
-            if found and found[0].path != self.holder.path:
+            if found and found[0].path != self.holder.path and not is_written(found[0]):
                 kind = next(kind for kind, of_kind in CLASSES.items() if isinstance(found[0], of_kind))
                 where = launch.script.locate(word)
                 yield Reference(kind=kind, path=path, where=where, documents=found, exists=True)

@@ -228,3 +228,10 @@ def test_the_command_line_goes_before_the_file_of_accelerate(here: Path) -> None
     assert "SUB002" in found(".")
     write({"run.sbatch": slurm + line.format('--num_machines "$NODES"')})
     assert "SUB002" not in found(".")
+
+
+def test_a_template_belongs_to_the_script_that_fills_it_in(here: Path) -> None:
+    """What `sed` reads is the script's, wherever it lies, and what it writes is the config of the launch line."""
+    write({"conf/ds_TEMPLATE.json": '{"train_micro_batch_size_per_gpu": MBSIZE}\n'})
+    write({"a/run.sh": "sed s/MBSIZE/4/ ../conf/ds_TEMPLATE.json > ds.json\n" + LAUNCH.format("ds.json")})
+    assert paths_of(".") == [["a/run.sh", "conf/ds_TEMPLATE.json"]]
