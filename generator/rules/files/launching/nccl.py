@@ -16,13 +16,15 @@ from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...numbers import listed
 from ...rule import submissions
 from ...sources import azureml_examples, ml_engineering, nccl
-from .settings import Setting, known, nccl_settings
+from .settings import Setting, known, nccl_settings, settings
 
 _DEBUG: Final = ("VERSION", "WARN", "INFO", "ABORT", "TRACE", "NONE")
 _SUBSYSTEMS: Final = (
     *("INIT", "COLL", "P2P", "SHM", "NET", "GRAPH", "TUNING", "ENV", "ALLOC", "ALLOC_HOST", "CALL", "DESTROY"),
     *("PROXY", "NVLS", "BOOTSTRAP", "REG", "PROFILE", "RAS", "ALL"),
 )
+#: Set where the nodes are joined by EFA: NCCL then goes through a plug-in. Source: aws/aws-ofi-nccl README.md
+_OF_EFA: Final = frozenset({"FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA", "OFI_NCCL_PROTOCOL", "FI_EFA_FORK_SAFE"})
 #: Likeness of names of which one is taken for a slip of the other; plug-ins have names of their own.
 _SLIP: Final = 0.88
 _READS: Final[tuple[Kind, ...]] = ("launch script", "AzureML job", "environment file")
@@ -57,16 +59,17 @@ def interface_reaches_the_nodes(submission: Submission) -> Violations:
 def infiniband_is_used(submission: Submission) -> Violations:
     """NCCL_IB_DISABLE is not set where the nodes are joined by InfiniBand.
 
-    Prevents: Gradients at a tenth of the network's speed.
+    Prevents: Gradients at a tenth of the network's speed. A note where the machines aren't known.
     Fix: remove it"""
     cluster, nodes = submission.cluster, world_of(submission).nodes
     if (nodes is not None and nodes <= 1) or (cluster and cluster.network.lower() not in ("infiniband", "roce")):
         return
+    others = {setting.where.path for setting in settings(submission, _OF_EFA.__contains__)}
     for setting, value in known(submission, "NCCL_IB_DISABLE"):
-        if value == "1":
+        if value == "1" and setting.where.path not in others:
             tail = f", and {cluster.name} has {cluster.network}" if cluster else ", also where there is InfiniBand"
             message = f"NCCL_IB_DISABLE=1 sends everything between nodes over TCP{tail}"
-            yield Violation(setting.where, message, "remove it", severity=WARNING if cluster or nodes else NOTE)
+            yield Violation(setting.where, message, "remove it", severity=WARNING if cluster else NOTE)
 
 
 @nccl_settings.rule("NCCL003", WARNING, "init", _TORCH)

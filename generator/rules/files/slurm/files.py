@@ -12,7 +12,7 @@ from ....documents.shell.script import Assignment, ShellScript
 from ....documents.slurm_request import Request
 from ....documents.slurm_values import signal_of
 from ....documents.submission import Submission
-from ....findings import ERROR, WARNING, Severity, Violation, Violations
+from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....job.text_check import is_secret
 from ...rule import submissions
 from ...sources import derived, ml_engineering, slurm_manual
@@ -25,6 +25,7 @@ _OWN_ADDRESS: Final = re.compile(r"hostname\s+(?:-i|-I|--ip-address|--all-ip-add
 _OF_ANOTHER_NODE: Final = re.compile(r"\b(?:head|awk|cut|srun|getent)\b")
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})
 _SHORTEST_SECRET: Final = 8  # characters; less is an example or a switch
+_SHORTEST_RUN: Final = 6  # of letters and digits in one: shorter ones are in names, such as ec2 or gpt2
 #: Tokens that say by their form what they are: huggingface.co, GitHub, OpenAI and AWS.
 _TOKEN: Final = re.compile(
     r"(?<![A-Za-z0-9_])(?:hf_[A-Za-z0-9]{30,}|gh[pousr]_[A-Za-z0-9]{36,}|sk-[A-Za-z0-9_-]{40,}|AKIA[0-9A-Z]{16})"
@@ -152,9 +153,12 @@ def mounts_are_pairs(request: Request) -> Violations:
     for mounts in request.texts("--container-mounts"):
         for part in mounts.value.split(","):
             source, colon, rest = part.partition(":")
-            if not source or (colon and not rest.partition(":")[0]) or rest.count(":") > 1:
+            empty = not source or (colon and not rest.partition(":")[0])
+            if empty or rest.count(":") > 1:
                 message = f"{mounts}: {part!r} is not SOURCE:TARGET[:FLAGS]"
-                yield mounts.bad_value(message, "write a pair, such as /data:/data")
+                to_fill = empty and "$" in mounts.option.written.raw + mounts.option.values[0].raw
+                severity = NOTE if to_fill else ERROR  # a variable that is set to nothing, for users to fill in
+                yield mounts.bad_value(message, "write a pair, such as /data:/data", severity=severity)
 
 
 @submissions.rule("SLM018", WARNING, "silent", _COPIED, reads=("launch script",))
@@ -195,6 +199,6 @@ def _secrets_of_file(file: EnvironmentFile) -> Violations:
 
 
 def _looks_random(value: str) -> bool:
-    """Whether a value may be a secret: long, without spaces, neither a number nor a word of a language."""
-    mixed = re.search(r"\d", value) is not None and re.search(r"[A-Za-z]", value) is not None
-    return len(value) >= _SHORTEST_SECRET and mixed and not re.search(r"\s", value)
+    """Whether a value may be a secret: long, without spaces, neither numbers nor words of a language."""
+    runs = re.findall(r"[A-Za-z0-9]+", value) if len(value) >= _SHORTEST_SECRET and not re.search(r"\s", value) else ()
+    return any(len(run) >= _SHORTEST_RUN and not run.isalpha() and not run.isdigit() for run in runs)
