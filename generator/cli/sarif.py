@@ -16,7 +16,7 @@ from urllib.parse import quote
 from .. import __version__
 from ..findings import Edit, Finding, Location
 from ..rule import Rule
-from .findings_text import printable, relative_path
+from .findings_text import counted, printable, relative_path
 
 Json = dict[str, Any]
 
@@ -94,7 +94,7 @@ def _result(finding: Finding, index: int, seen: Counter[str]) -> Json:
 
 def _message(finding: Finding) -> Json:
     hint = f"\nhint: {printable(finding.hint)}" if finding.hint else ""
-    return {"text": _text(printable(finding.message) + hint)}
+    return {"text": _text(printable(counted(finding)) + hint)}
 
 
 def _physical(where: Location) -> Json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -10,7 +11,7 @@ from .exits import ExitStatus
 from .options import form_option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ..findings import Finding
     from ..validate.validate import Answer
@@ -34,6 +35,9 @@ _SEVERITIES: Final = ("error", "warning", "note")  #: the worst first
 @click.option("--engine", is_flag=True, help="Also run the parser of the installed DeepSpeed.")
 @click.option("--select", multiple=True, metavar="IDS", help="Report only these rules: comma-separated id prefixes.")
 @click.option("--ignore", multiple=True, metavar="IDS", help="Skip these rules: comma-separated id prefixes.")
+@click.option("--strict", is_flag=True, help="Show every finding at its place, also those that say the same.")
+@click.option("--baseline", metavar="FILE", type=click.Path(path_type=Path), help="Leave out the findings of FILE.")
+@click.option("--write-baseline", is_flag=True, help="With --baseline: write all findings to FILE, and exit with 0.")
 @click.option("--fix", is_flag=True, help="Apply safe fixes, report the rest.")
 @click.option("--diff", "only_diff", is_flag=True, help="With --fix: show the changes, write nothing.")
 @click.option(
@@ -50,6 +54,9 @@ def validate(
     fail_on: str,
     select: tuple[str, ...],
     ignore: tuple[str, ...],
+    strict: bool,
+    baseline: Path | None,
+    write_baseline: bool,
     fix: bool,
     only_diff: bool,
     **context: Any,
@@ -59,10 +66,13 @@ def validate(
     With --fix, report the findings that remain. The diff goes to standard output, or to standard error for formats
     other than text.
     """
-    from .known_rules import selection  # here, to save start-up time
+    from ..validate.fold import folded  # here, to save start-up time
+    from .known_rules import selection
 
     if only_diff and not fix:
         raise click.UsageError("--diff requires --fix")
+    if write_baseline and baseline is None:
+        raise click.UsageError("--write-baseline requires --baseline FILE")
     selected = selection(select, ignore)
     check = _checker(paths, selected.keeps, **context)
     if fix:
@@ -70,7 +80,11 @@ def validate(
     else:
         files, answer = (), check({})
     findings = [finding for finding in answer.findings if selected.keeps(finding)]
-    output = _output(findings, form)
+    if baseline is not None:
+        findings = _against(baseline, findings, answer.texts, write=write_baseline)
+    if not strict:
+        findings = list(folded(findings))
+    output = _output(findings, form, strict=strict)
     if output:
         click.echo(output)  # all lines at once: there may be tens of thousands, and every call flushes
     click.echo(_summary(findings, answer.documents, files, written=not only_diff), err=True)
@@ -122,8 +136,23 @@ def _fixed(
     return files, answer
 
 
-def _output(findings: Sequence[Finding], form: str) -> str:
-    from .findings_text import annotation, finding_text, findings_document, json_text
+def _against(baseline: Path, findings: Sequence[Finding], texts: Iterable[str], *, write: bool) -> list[Finding]:
+    """The findings that a baseline doesn't have; none where it is written."""
+    from .baseline import compare
+    from .baseline import write_baseline as write_all
+
+    if write:
+        number = write_all(baseline, findings)
+        click.echo(f"{_count(number, 'finding')} written to {baseline}", err=True)
+        return []
+    compared = compare(baseline, findings, texts)
+    if told := compared.told(baseline):
+        click.echo(told, err=True)
+    return list(compared.new)
+
+
+def _output(findings: Sequence[Finding], form: str, *, strict: bool) -> str:
+    from .findings_text import annotation, findings_document, findings_text, json_text
 
     if form == "json":
         return json_text(findings_document(findings))
@@ -132,7 +161,9 @@ def _output(findings: Sequence[Finding], form: str) -> str:
         from .sarif import sarif_log
 
         return json_text(sarif_log(findings, {rule.id: rule for rule in known_rules()}))
-    return "\n".join(annotation(f) if form == "github" else finding_text(f, colour=True) for f in findings)
+    if form == "github":
+        return "\n".join(map(annotation, findings))
+    return findings_text(findings, strict=strict)
 
 
 def _summary(findings: Sequence[Finding], documents: int, files: Sequence[FixedFile], *, written: bool) -> str:

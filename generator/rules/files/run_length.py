@@ -14,7 +14,7 @@ from ...documents.slurm_request import Request
 from ...documents.slurm_values import clock
 from ...documents.submission import Submission
 from ...estimate.flops import model_flops_per_step
-from ...findings import WARNING, Violation, Violations
+from ...findings import NOTE, WARNING, Violation, Violations
 from ..rule import subject
 from ..sources import derived, slurm_manual
 from .subjects import blocks
@@ -76,11 +76,11 @@ def long_runs_save(timed: Timed) -> Violations:
         yield Violation(run.locate("--train-iters"), f"{message}, and the run {saves}", hint)
 
 
-@timed_runs.rule("SLM070", WARNING, "training", slurm_manual("sbatch(1), --time"))
+@timed_runs.rule("SLM070", NOTE, "training", slurm_manual("sbatch(1), --time"))
 def run_exits_before_its_limit(timed: Timed) -> Violations:
     """A run that saves and exits by itself does so before its time limit.
 
-    Prevents: Slurm ends the job before its last checkpoint is written.
+    Prevents: Slurm ends the job before its last checkpoint is written. A note, as sbatch may be given another time.
     Fix: exit some minutes before the time limit"""
     minutes = timed.run.size(_EXIT)
     if minutes is not None and minutes * 60 >= timed.limit:

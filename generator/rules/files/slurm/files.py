@@ -135,11 +135,17 @@ def log_folder_exists(request: Request) -> Violations:
 
     Prevents: A job that fails at once, without a log that says why.
     Fix: run mkdir -p for the folder before sbatch"""
-    commands = request.shell.commands
+    commands, seen = request.shell.commands, set[str]()
     for found in request.texts("--output", "--error"):
         folder = found.value.rpartition("/")[0].removeprefix("./").strip(".")
-        if not folder or found.value.startswith(("/", "~")) or _is_there(request.shell.text.folder, folder):
+        if (
+            not folder
+            or folder in seen
+            or found.value.startswith(("/", "~"))
+            or _is_there(request.shell.text.folder, folder)
+        ):
             continue
+        seen.add(folder)
         made = [word for command in commands if command.words[0].value == "mkdir" for word in command.words[1:]]
         late = any((word.value or "").rstrip("/").endswith(folder) for word in made)
         tail = "the script's mkdir comes too late" if late else "sbatch doesn't create it"
