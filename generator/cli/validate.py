@@ -11,7 +11,7 @@ from .exits import ExitStatus
 from .options import form_option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ..findings import Finding
     from ..validate.validate import Answer
@@ -69,21 +69,17 @@ def validate(
     from ..validate.fold import folded  # here, to save start-up time
     from .known_rules import selection
 
-    if only_diff and not fix:
-        raise click.UsageError("--diff requires --fix")
-    if write_baseline and baseline is None:
-        raise click.UsageError("--write-baseline requires --baseline FILE")
+    _require(not only_diff or fix, "--diff requires --fix")
+    _require(not write_baseline or baseline is not None, "--write-baseline requires --baseline FILE")
     selected = selection(select, ignore)
     check = _checker(paths, selected.keeps, **context)
     if fix:
         files, answer = _fixed(check, selected.keeps, write=not only_diff, quiet=form != "text")
     else:
         files, answer = (), check({})
-    findings = [finding for finding in answer.findings if selected.keeps(finding)]
-    if baseline is not None:
-        findings = _against(baseline, findings, answer.texts, write=write_baseline)
+    findings = _told(answer, selected.keeps, baseline, write=write_baseline)
     if not strict:
-        findings = list(folded(findings))
+        findings = folded(findings)
     output = _output(findings, form, strict=strict)
     if output:
         click.echo(output)  # all lines at once: there may be tens of thousands, and every call flushes
@@ -91,6 +87,11 @@ def validate(
     failing = () if fail_on == "never" else _SEVERITIES[: _SEVERITIES.index(fail_on) + 1]
     if any(finding.severity.value in failing for finding in findings):
         raise click.exceptions.Exit(ExitStatus.FINDINGS)
+
+
+def _require(holds: bool, problem: str) -> None:
+    if not holds:
+        raise click.UsageError(problem)
 
 
 def _checker(
@@ -136,19 +137,22 @@ def _fixed(
     return files, answer
 
 
-def _against(baseline: Path, findings: Sequence[Finding], texts: Iterable[str], *, write: bool) -> list[Finding]:
-    """The findings that a baseline doesn't have; none where it is written."""
-    from .baseline import compare
-    from .baseline import write_baseline as write_all
+def _told(
+    answer: Answer, selected: Callable[[Finding], bool], baseline: Path | None, *, write: bool
+) -> Sequence[Finding]:
+    """The selected findings that a baseline doesn't have; none where it is written, for then it has all."""
+    findings: Sequence[Finding] = tuple(filter(selected, answer.findings))
+    if baseline is None:
+        return findings
+    from .baseline import compare, write_baseline  # here, to save start-up time
 
     if write:
-        number = write_all(baseline, findings)
-        click.echo(f"{_count(number, 'finding')} written to {baseline}", err=True)
-        return []
-    compared = compare(baseline, findings, texts)
+        click.echo(f"{_count(write_baseline(baseline, findings), 'finding')} written to {baseline}", err=True)
+        return ()
+    compared = compare(baseline, answer.findings, answer.texts)  # all of them: what isn't selected is no unused entry
     if told := compared.told(baseline):
         click.echo(told, err=True)
-    return list(compared.new)
+    return tuple(filter(selected, compared.new))
 
 
 def _output(findings: Sequence[Finding], form: str, *, strict: bool) -> str:

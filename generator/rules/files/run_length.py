@@ -22,6 +22,7 @@ from .subjects import blocks
 #: What the work of a step depends on.
 _NEEDED: Final = frozenset({"gpus", "layers", "hidden", "heads", "ffn", "sequence"})
 _EXIT: Final = "--exit-duration-in-mins"
+_NARROW: Final = ("--fp8-format", "--fp8-hybrid", "--fp8-e4m3", "--fp4-format")
 _SAVE: Final = ("--save", "--save-interval")
 _SOURCE: Final = derived("FLOPs of the model, estimate/flops.py, at the accelerator's peak: no run is faster")
 
@@ -42,7 +43,8 @@ class Timed:
             return None
         known = "cluster" in self.inferred.facts
         devices = [job.cluster.accelerator] if known else load_catalog().accelerators.values()
-        peak = max(device.flops_per_s.get(kind, 0.0) for device in devices for kind in ("fp16", "bf16"))
+        kinds = ("fp16", "bf16", "fp8") if any(map(self.run.may_have, _NARROW)) else ("fp16", "bf16")
+        peak = max(device.flops_per_s.get(kind, 0.0) for device in devices for kind in kinds)
         return steps * model_flops_per_step(job) / (job.gpus * peak) if peak else None
 
 

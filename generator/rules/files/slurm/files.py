@@ -138,12 +138,8 @@ def log_folder_exists(request: Request) -> Violations:
     commands, seen = request.shell.commands, set[str]()
     for found in request.texts("--output", "--error"):
         folder = found.value.rpartition("/")[0].removeprefix("./").strip(".")
-        if (
-            not folder
-            or folder in seen
-            or found.value.startswith(("/", "~"))
-            or _is_there(request.shell.text.folder, folder)
-        ):
+        elsewhere = found.value.startswith(("/", "~")) or _is_there(request.shell.text.folder, folder)
+        if not folder or folder in seen or elsewhere:
             continue
         seen.add(folder)
         made = [word for command in commands if command.words[0].value == "mkdir" for word in command.words[1:]]
