@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -31,11 +32,25 @@ Version = tuple[int, ...]
 class Location:
     """A place in a file. Lines and columns count from 1; `None` means the whole file."""
 
-    path: str  #: as the user named it; `<flags>` for command-line overrides
+    path: str  #: as the user named it; `<flags>` for the command line, and overrides
     pointer: str = ""  #: JSON pointer of the value (RFC 6901)
     line: int | None = None
     column: int | None = None
     excerpt: str | None = None  #: the source line, for the caret
+    flag: str = ""  #: of the command line, as in `--set layout.tensor=3`
+
+    @property
+    def name(self) -> str:
+        """The file, or the flag."""
+        return self.flag or self.path
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """The value of a flag of the command line, and the flag as it was written."""
+
+    value: object
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +99,7 @@ class Finding:
         return {
             "rule": self.rule,
             "severity": self.severity.value,
-            "path": self.where.path,
+            "path": self.where.name,
             "line": self.where.line,
             "column": self.where.column,
             "pointer": self.where.pointer,
@@ -98,7 +113,7 @@ class InvalidJob(Exception):
 
     def __init__(self, findings: Iterable[Finding]) -> None:
         self.findings = in_file_order(findings)
-        super().__init__("\n".join(f"{f.where.path}:{f.where.line}: {f.message} [{f.rule}]" for f in self.findings))
+        super().__init__("\n".join(f"{f.where.name}:{f.where.line}: {f.message} [{f.rule}]" for f in self.findings))
 
 
 def in_file_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -106,3 +121,20 @@ def in_file_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(
         sorted(findings, key=lambda f: (f.where.path, f.where.line or 0, f.where.column or 0, f.rule, f.message))
     )
+
+
+# What a terminal obeys, what turns or hides the text around it, and what UTF-8 can't hold.
+# Source: Unicode 16.0, general categories Cc, Cf, Cs, Zl and Zp; UTR #36, section 2.5 (bidirectional text spoofing).
+HIDDEN: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\uffff\U000e0000-\U000e0fff]"
+)
+
+
+def printable(text: str, keep: str = "") -> str:
+    """`text` with an escape in place of every character that acts on a terminal or can't be seen, but for `keep`."""
+    return HIDDEN.sub(lambda match: match[0] if match[0] in keep else _escape(match[0]), text)
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")

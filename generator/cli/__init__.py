@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 import click
 from click_default_group import DefaultGroup
@@ -18,14 +19,28 @@ from .estimate import estimate
 from .exits import ExitStatus
 from .generate import generate
 from .plan import plan
+from .printing import echo, shown_errors
 from .rules import rules
 from .schema import schema
 from .sweep import sweep
 from .validate import validate
 
 
+class _Commands(DefaultGroup):  # type: ignore[misc]  # click_default_group has no types
+    """The commands, whose usage errors can't write to the terminal."""
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        with shown_errors():
+            context: click.Context = super().make_context(*args, **extra)
+            return context
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with shown_errors():
+            return super().invoke(ctx)
+
+
 @click.group(
-    cls=DefaultGroup,
+    cls=_Commands,
     default="generate",
     default_if_no_args=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -51,6 +66,6 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         commands.main(args=arguments, prog_name="dsgen")
     except OSError as problem:  # a full disk behind standard output, for one
-        click.echo(f"dsgen: error: {problem.strerror or problem}", err=True)
+        echo(f"dsgen: error: {problem.strerror or problem}", err=True)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discard the rest of the buffer
         sys.exit(ExitStatus.FINDINGS)

@@ -176,6 +176,8 @@ def _batch(job: Job) -> str:
 
 def _at(job: Job, pointer: str) -> str:
     where = job.origin.locate(pointer)
+    if where.flag:
+        return f" ({where.flag})"
     return "" if where.line is None else f" ({where.path}:{where.line}:{where.column})"
 
 

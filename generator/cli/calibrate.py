@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .options import form_option, set_option
+from .options import assignment_text, form_option, set_option
 
 
 @click.command(short_help="Fit the model to your own runs.")
@@ -32,14 +32,17 @@ def calibrate(
 
     Use the file with `dsgen plan --calibration FILE`, or as `calibration: FILE` in a job spec.
     """
-    from .findings_text import print_findings  # here, to save start-up time
+    from ..findings import Flag  # here, to save start-up time
+    from .findings_text import print_findings
     from .measured_jobs import fit, rendered
-    from .printing import print_json, print_parts
+    from .printing import echo, print_json, print_parts
     from .writing import write_files
 
     if len(specs) not in (0, 1, len(runs)):
         raise click.UsageError(f"{len(specs)} --job for {len(runs)} RUNS; use one, or one for each")
-    report, findings = fit(runs, specs, dict(assignments))
+    report, findings = fit(
+        runs, specs, {path: Flag(text, f"--set {assignment_text(path, text)}") for path, text in assignments}
+    )
     print_findings(findings)
     path = Path(output)
     hint = "use --force to overwrite, or -o for another file"
@@ -50,4 +53,4 @@ def calibrate(
         from .calibration_text import report_parts
 
         print_parts(*report_parts(report))
-        click.echo(f"\n{output} written; use it with --calibration {output}, or `calibration:` in the job spec")
+        echo(f"\n{output} written; use it with --calibration {output}, or `calibration:` in the job spec")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,7 +10,7 @@ from typing import NoReturn
 
 import click
 
-from ..findings import Finding, Location, Severity
+from ..findings import Finding, Location, Severity, printable
 from .exits import ExitStatus
 
 _MANY_FILES = 4  # of which the same is said: shown once, with a list
@@ -22,18 +21,16 @@ _SPECIFIC = re.compile(r"\S*[\d/=`'\"$]\S*")
 _WIDTH = 110  # of an excerpt, in characters
 _COLOURS = {"error": "red", "warning": "yellow", "note": "blue"}
 _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}  # of GitHub Actions
-# What json.dumps lets through although a terminal obeys it (C1 controls), or no text can hold it (lone surrogates).
-_UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def finding_text(finding: Finding, *, colour: bool = False) -> str:
     """`path:line:column: severity: message [ID]`, the source line with a caret, and `hint:`."""
     severity = finding.severity.value
     shown = click.style(severity, fg=_COLOURS[severity], bold=True) if colour else severity
-    lines = [f"{_place(finding.where)}: {shown}: {printable(counted(finding))} [{finding.rule}]"]
+    lines = [f"{_place(finding.where)}: {shown}: {_line(counted(finding))} [{finding.rule}]"]
     lines += _excerpt(finding.where)
     if finding.hint:
-        lines.append(f"hint: {printable(finding.hint)}")
+        lines.append(f"hint: {_line(finding.hint)}")
     return "\n".join(lines)
 
 
@@ -88,11 +85,6 @@ def stop(findings: Iterable[Finding]) -> NoReturn:
     raise click.exceptions.Exit(ExitStatus.FINDINGS)
 
 
-def printable(text: str) -> str:
-    """`text` without control characters, so that a hostile file can't write to the terminal."""
-    return "".join(c if c.isprintable() else " " if c in "\t\n\r" else "\N{REPLACEMENT CHARACTER}" for c in text)
-
-
 def relative_path(path: str) -> str | None:
     """`path` relative to the working directory, with slashes; None for what is no file, such as `<flags>`.
 
@@ -116,23 +108,17 @@ def _beyond(finding: Finding) -> dict[str, object]:
     return {"fixable": bool(finding.edits), "times": len(finding.again) + 1, "lines": list(finding.lines)}
 
 
-def json_text(document: object) -> str:
-    """`document` as indented JSON that is safe to show on a terminal."""
-    text = json.dumps(document, indent=2, ensure_ascii=False)
-    return _UNSAFE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
-
-
 def annotation(finding: Finding) -> str:
     """For GitHub: `::error file=job.yaml,line=3,col=7,title=MLM004::message%0Ahint: ...`."""
     properties = ",".join(f"{name}={_property(str(value))}" for name, value in _properties(finding))
-    message = printable(counted(finding))
+    message = _line(counted(finding))
     if finding.hint:
-        message += f"\nhint: {printable(finding.hint)}"
+        message += f"\nhint: {_line(finding.hint)}"
     return f"::{_COMMANDS[finding.severity.value]} {properties}::{_data(message)}"
 
 
 def _place(where: Location) -> str:
-    parts = (where.path, where.line, where.column)
+    parts = (where.name, where.line, where.column)
     return ":".join(printable(str(part)) for part in parts if part is not None)
 
 
@@ -146,7 +132,12 @@ def _excerpt(where: Location) -> list[str]:
         end = start + _WIDTH
         line = ("..." if start else "") + line[start:end] + ("..." if end < len(line) else "")
         at += (3 if start else 0) - start
-    return [f"  {printable(line)}", f"  {' ' * at}^"]
+    return [f"  {_line(line)}", f"  {' ' * len(_line(line[:at]))}^"]
+
+
+def _line(text: str) -> str:
+    """`text` on one line, tabs as spaces."""
+    return printable(text.replace("\t", " ").replace("\n", " "))
 
 
 def _properties(finding: Finding) -> Iterator[tuple[str, object]]:

@@ -14,12 +14,11 @@ from typing import Final
 
 from ..documents.hjson.edits import apply_edits
 from ..documents.read import MAX_BYTES
-from ..findings import Edit, Finding
+from ..findings import Edit, Finding, printable
 from ..frameworks.program import RenderedFile
 from ..job.text import UnreadableText, read_path
 from ..validate.validate import Answer
 from ..write import CannotWrite, Change, write
-from .findings_text import printable
 
 MAX_ROUNDS: Final = 10
 

@@ -29,9 +29,10 @@ def generate(
     """
     from ..launchers import LAUNCHERS  # here, to save start-up time
     from ..render import render
-    from .findings_text import print_findings
+    from ..validate.rendered import check_rendered
+    from .findings_text import print_findings, stop
     from .loading import searched
-    from .printing import print_json, print_parts
+    from .printing import echo, print_json, print_parts
     from .text import file_name
     from .writing import print_diff, write_files
 
@@ -40,7 +41,11 @@ def generate(
     launch = best.job.launch
     folder = Path(output) if output else Path(f"{file_name(best.job.name)}-{best.job.gpus}gpus")
     files = render(best, command=request.command)
-    print_findings(f for f in best.findings if f not in findings and f.severity.value != "note")
+    known = {finding.rule for finding in findings}
+    of_files = [finding for finding in check_rendered(files, best.job) if finding.rule not in known]
+    if any(finding.severity.value == "error" for finding in of_files):
+        stop(of_files)
+    print_findings([*(f for f in best.findings if f not in findings and f.severity.value != "note"), *of_files])
     if show_diff:
         print_diff(files, folder)
         return
@@ -54,4 +59,4 @@ def generate(
         print_parts(*report(answer, top))
         launcher = LAUNCHERS[launch.target]
         lines = [f"  {change.path} ({_ACTIONS[change.action.value]})" for change in changes]
-        click.echo("\n".join(("Files", *lines, "", launcher.before(launch, folder), f"  {launcher.command(folder)}")))
+        echo("\n".join(("Files", *lines, "", launcher.before(launch, folder), f"  {launcher.command(folder)}")))

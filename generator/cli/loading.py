@@ -13,7 +13,7 @@ from typing import TextIO
 import click
 
 from .. import InvalidJob, check_job
-from ..findings import Finding
+from ..findings import Finding, Flag
 from ..frameworks import FRAMEWORKS
 from ..job import load as load_spec
 from ..job.records import Job
@@ -22,7 +22,7 @@ from .example import fitted_example
 from .exits import ExitStatus
 from .findings_text import print_findings, stop
 from .options import DEFAULT_SPEC, Request
-from .printing import print_json, print_parts
+from .printing import echo, print_json, print_parts
 
 _COMMANDS = ("calibrate", "catalog", "estimate", "generate", "plan", "rules", "schema", "sweep", "validate")
 
@@ -54,14 +54,18 @@ class JobLoader:
 
     def checked(self, values: Mapping[str, object]) -> Job:
         """The job with these keys set, by dotted path. Raises `InvalidJob`, for pins that break a rule too."""
-        return check_job(self._again(), overrides={**self._overrides, **values})[0]
+        return check_job(self._again(), overrides=self._with(values))[0]
 
     def unchecked(self, values: Mapping[str, object]) -> Job:
         """As `checked`, without rules. Errors of the spec are printed and end the program."""
         try:
-            return load_spec(self._again(), FRAMEWORKS, overrides={**self._overrides, **values})
+            return load_spec(self._again(), FRAMEWORKS, overrides=self._with(values))
         except InvalidJob as invalid:
             stop(invalid.findings)
+
+    def _with(self, values: Mapping[str, object]) -> dict[str, object]:
+        """The overrides, and values that are located as they are written: `gpus=512`."""
+        return {**self._overrides, **{path: Flag(value, f"{path}={value}") for path, value in values.items()}}
 
     def _again(self) -> str | TextIO:
         if isinstance(self._source, str):
@@ -87,6 +91,13 @@ def searched(request: Request, form: str, top: int, bold: bool) -> tuple[SearchR
 
 
 def _source(request: Request) -> tuple[str | TextIO, Mapping[str, object]]:
+    """The spec, and what overrides its keys with the flags that do, where findings on them are placed."""
+    source, overrides = _spec(request)
+    flags = request.flags
+    return source, {path: Flag(value, flags[path]) if path in flags else value for path, value in overrides.items()}
+
+
+def _spec(request: Request) -> tuple[str | TextIO, Mapping[str, object]]:
     """The spec as a path or a stream, and what overrides its keys; reported on stderr when it isn't named."""
     if request.spec == "-":
         return sys.stdin, request.overrides
@@ -94,10 +105,10 @@ def _source(request: Request) -> tuple[str | TextIO, Mapping[str, object]]:
         _suggest_command(request.spec)
         return request.spec, request.overrides
     if Path(DEFAULT_SPEC).exists():
-        click.echo(f"job: {DEFAULT_SPEC}", err=True)
+        echo(f"job: {DEFAULT_SPEC}", err=True)
         return DEFAULT_SPEC, request.overrides
     overrides, what = fitted_example(request.overrides)
-    click.echo(f"job: {what} (no SPEC, and no {DEFAULT_SPEC} in this folder)", err=True)
+    echo(f"job: {what} (no SPEC, and no {DEFAULT_SPEC} in this folder)", err=True)
     return _BuiltIn(files(__package__).joinpath("default_job.yaml").read_text(encoding="utf-8")), overrides
 
 

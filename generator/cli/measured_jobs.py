@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import click
-
 from .. import InvalidJob, estimate, load_job
 from ..documents.runs.measurement import RUNS_OTHER_MODEL, RUNS_UNUSED, RUNS_VALUE, RUNS_ZERO_STAGE, Measurement
 from ..documents.runs.run import read_runs
@@ -20,6 +18,7 @@ from ..frameworks.program import RenderedFile
 from ..job.records import Job
 from .findings_text import stop
 from .options import DEFAULT_SPEC
+from .printing import echo
 
 
 def fit(
@@ -38,9 +37,9 @@ def fit(
         stop(findings)
     for measurement, _ in measurements:
         for note in measurement.notes:
-            click.echo(f"{measurement.name}: {note}: {measurement.step_time_s:.4g} s a step", err=True)
+            echo(f"{measurement.name}: {note}: {measurement.step_time_s:.4g} s a step", err=True)
     for assumption in _assumed([run.job for run in runs]):
-        click.echo(assumption, err=True)
+        echo(assumption, err=True)
     places = {measurement.name: measurement.where for measurement, _ in measurements}
     try:
         report = fit_calibration(runs)

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import click
 
+from ..findings import printable
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEFAULT_SPEC = "dsgen.yaml"  #: what is read in the working directory when no SPEC is given
@@ -34,6 +36,7 @@ class Request:
 
     spec: str | None
     overrides: Mapping[str, object]  #: by dotted path
+    flags: Mapping[str, str]  #: by dotted path, as they were written
     command: str  #: that asks for the same job, for generated files; without folders and the values of variables
 
 
@@ -87,12 +90,23 @@ def _request(spec: str | None, flags: Mapping[str, Any], assignments: tuple[tupl
         raise click.UsageError("use --gpus or --nodes, not both")
     arguments = ["dsgen"] if spec is None else ["dsgen", _without_folders(spec)]
     for name, value in values.items():
-        arguments += [f"--{name.replace('_', '-')}", _without_folders(str(value))]
+        arguments += [_flag(name), _without_folders(str(value))]
     for path, text in assignments:
-        may_be_secret = path == "launch" or path.startswith("launch.environment")
-        arguments += ["--set", f"{path}=..." if may_be_secret else f"{path}={text}"]
+        arguments += ["--set", assignment_text(path, text)]
     overrides = {**{FLAGS[name]: value for name, value in values.items()}, **dict(assignments)}
-    return Request(spec=spec, overrides=overrides, command=shlex.join(arguments))
+    flags = {FLAGS[name]: f"{_flag(name)} {value}" for name, value in values.items()}
+    flags |= {path: f"--set {assignment_text(path, text)}" for path, text in assignments}
+    return Request(spec=spec, overrides=overrides, flags=flags, command=printable(shlex.join(arguments)))
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def assignment_text(path: str, text: str) -> str:
+    """`PATH=VALUE` as it may be shown and written: what may be a secret is left out."""
+    may_be_secret = path == "launch" or path.startswith("launch.environment")
+    return f"{path}=..." if may_be_secret else f"{path}={text}"
 
 
 def _without_folders(value: str) -> str:

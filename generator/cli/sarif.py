@@ -14,9 +14,9 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from .. import __version__
-from ..findings import Edit, Finding, Location
+from ..findings import Edit, Finding, Location, printable
 from ..rule import Rule
-from .findings_text import counted, printable, relative_path
+from .findings_text import counted, relative_path
 
 Json = dict[str, Any]
 
@@ -73,9 +73,14 @@ def _invocation(flags: list[Finding]) -> Json:
     invocation: Json = {"executionSuccessful": not failed}
     if flags:
         invocation["toolConfigurationNotifications"] = [
-            {"descriptor": {"id": f.rule}, "level": f.severity.value, "message": _message(f)} for f in flags
+            {"descriptor": {"id": f.rule}, "level": f.severity.value, "message": _message(f), **_on_flag(f.where)}
+            for f in flags
         ]
     return invocation
+
+
+def _on_flag(where: Location) -> Json:
+    return {"locations": [{"logicalLocations": [{"name": printable(where.flag)}]}]} if where.flag else {}
 
 
 def _result(finding: Finding, index: int, seen: Counter[str]) -> Json:

@@ -125,10 +125,11 @@ def _fixed(
     """The files that `--fix` changes, as a diff and, with `write`, on disk; and the answer on the rest."""
     from ..write import CannotWrite
     from .fixing import fix_files, unified_diff, write_fixed
+    from .printing import echo_diff
     from .writing import refuse_unwritable
 
     files, answer = fix_files(check, selected)
-    click.echo(unified_diff(files), nl=False, err=quiet)
+    echo_diff(unified_diff(files), err=quiet)
     if write:
         try:
             write_fixed(files)
@@ -156,7 +157,8 @@ def _told(
 
 
 def _output(findings: Sequence[Finding], form: str, *, strict: bool) -> str:
-    from .findings_text import annotation, findings_document, findings_text, json_text
+    from .findings_text import annotation, findings_document, findings_text
+    from .printing import json_text
 
     if form == "json":
         return json_text(findings_document(findings))

@@ -11,6 +11,7 @@ import click
 from ..frameworks.program import RenderedFile
 from ..write import CannotWrite, Change, WouldOverwrite, compare, diff, write
 from .exits import ExitStatus
+from .printing import echo, echo_diff
 
 
 def write_files(files: Sequence[RenderedFile], folder: Path, *, force: bool, hint: str) -> tuple[Change, ...]:
@@ -19,8 +20,8 @@ def write_files(files: Sequence[RenderedFile], folder: Path, *, force: bool, hin
         return write(files, folder, force=force)
     except WouldOverwrite as conflict:
         for change in conflict.changes:
-            click.echo(f"{change.path}: error: file exists with other contents", err=True)
-        click.echo(f"hint: {hint}; nothing was written", err=True)
+            echo(f"{change.path}: error: file exists with other contents", err=True)
+        echo(f"hint: {hint}; nothing was written", err=True)
         raise click.exceptions.Exit(ExitStatus.WOULD_OVERWRITE) from None
     except CannotWrite as problem:
         refuse_unwritable(problem)
@@ -32,12 +33,12 @@ def print_diff(files: Sequence[RenderedFile], folder: Path) -> None:
         text = diff(compare(files, folder))
     except CannotWrite as problem:
         refuse_unwritable(problem)
-    click.echo(text, nl=False)
-    click.echo("nothing was written" if text else f"{folder} is up to date", err=True)
+    echo_diff(text)
+    echo("nothing was written" if text else f"{folder} is up to date", err=True)
 
 
 def refuse_unwritable(problem: CannotWrite, hint: str = "choose a writable folder with -o") -> NoReturn:
     """Report what the file system refuses, with `hint`, and exit with `ExitStatus.FINDINGS`."""
-    click.echo(f"{problem.path}: error: cannot be written: {problem.reason}; nothing was written", err=True)
-    click.echo(f"hint: {hint}", err=True)
+    echo(f"{problem.path}: error: cannot be written: {problem.reason}; nothing was written", err=True)
+    echo(f"hint: {hint}", err=True)
     raise click.exceptions.Exit(ExitStatus.FINDINGS)

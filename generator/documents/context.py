@@ -37,17 +37,18 @@ def look_up(flags: ContextFlags, job: Job | None = None) -> tuple[Context, tuple
     model: Model | None = None
     if flags.cluster is not None:
         cluster, problems = resolve_cluster(plain_source({"cluster": flags.cluster}), flags.cluster)
-        findings += problems
+        findings += [_of_flag(f"--cluster {flags.cluster}", problem) for problem in problems]
     if flags.model is not None:
         model, problems = resolve_model(plain_source({"model": flags.model}), flags.model)
-        findings += problems
+        findings += [_of_flag(f"--model {flags.model}", problem) for problem in problems]
     version = flags.deepspeed_version
     if version is not None and not _VERSION.fullmatch(version):
         hint = "give a release, such as --deepspeed-version 0.16.9"
-        findings.append(_unknown(f"{version!r} is not a DeepSpeed version", hint))
+        findings.append(_unknown(f"--deepspeed-version {version}", f"{version!r} is not a DeepSpeed version", hint))
         version = None
     if flags.consumer is not None and flags.consumer not in CONSUMERS:
-        findings.append(_unknown(f"unknown consumer {flags.consumer!r}", f"use one of {', '.join(CONSUMERS)}"))
+        message, hint = f"unknown consumer {flags.consumer!r}", f"use one of {', '.join(CONSUMERS)}"
+        findings.append(_unknown(f"--consumer {flags.consumer}", message, hint))
     context = Context(
         gpus=flags.gpus,
         gpus_per_node=flags.gpus_per_node,
@@ -57,13 +58,13 @@ def look_up(flags: ContextFlags, job: Job | None = None) -> tuple[Context, tuple
         consumer=flags.consumer if flags.consumer in CONSUMERS else None,
         deepspeed_version=tuple(map(int, version.split("."))) if version else NEWEST_DEEPSPEED,
     )
-    return context, tuple(_of_flags(finding) for finding in findings)
+    return context, tuple(findings)
 
 
-def _unknown(message: str, hint: str) -> Finding:
-    return codes.UNKNOWN_NAME.at(Location(path=FLAGS), message, hint)
+def _unknown(flag: str, message: str, hint: str) -> Finding:
+    return _of_flag(flag, codes.UNKNOWN_NAME.at(Location(path=FLAGS), message, hint))
 
 
-def _of_flags(finding: Finding) -> Finding:
-    where = replace(finding.where, path=FLAGS, line=None, column=None, excerpt=None)
+def _of_flag(flag: str, finding: Finding) -> Finding:
+    where = replace(finding.where, path=FLAGS, line=None, column=None, excerpt=None, flag=flag)
     return replace(codes.from_spec(finding), where=where)

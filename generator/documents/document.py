@@ -39,6 +39,7 @@ class JobSpec:
     """A job spec of dsgen's own; the spec's reader and the rules of jobs check it."""
 
     path: str
+    name: str  #: of the file as the user gave it; `path` may have escapes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

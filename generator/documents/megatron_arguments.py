@@ -11,6 +11,7 @@ from typing import Final
 from ..findings import Location
 from ..job.pointer import whole_number
 from ..job.text import Text
+from .lines import Lines
 from .megatron_options import Flavour, OptionTable, option_table
 from .megatron_words import GivenOption, PlacedWord, Stray, parse_words
 from .reader import Reader, ValueKind, kind_of_value
@@ -37,8 +38,8 @@ OWN_PROGRAMS: Final[Mapping[Flavour, frozenset[str]]] = {
 }
 #: Options that bring others along: from a file, or from a checkpoint.
 _ELSEWHERE: Final = frozenset({"--yaml-cfg", "--use-checkpoint-args"})
-_WORD: Final = re.compile(r"""(?:'[^'\n]*'|"(?:\\.|[^"\\\n])*"|\\.|[^\s'"\\])+""")
-_PART: Final = re.compile(r"""'([^'\n]*)'|"((?:\\.|[^"\\\n])*)"|\\(.)|([^\s'"\\]+)""")
+_WORD: Final = re.compile(r"""#[^\r\n]*|(?:'[^']*'|"(?:\\[\s\S]|[^"\\])*"|\\[^\r\n]|[^\s'"\\])+""")
+_PART: Final = re.compile(r"""'([^']*)'|"((?:\\[\s\S]|[^"\\])*)"|\\([^\r\n])|([^\s'"\\]+)""")
 _VARIABLE: Final = re.compile(r"[$`]")
 
 
@@ -153,18 +154,17 @@ def _placed(script: ShellScript, word: Word) -> PlacedWord:
 
 def read_argument_file(text: Text) -> MegatronArguments:
     """A file of options, one or more a line, as dsgen writes `arguments.txt`; no options where it is no Megatron's."""
-    words = [word for number, line in enumerate(text.lines) for word in _words_of(text, number, line)]
+    words = list(_words_of(text))
     if _signs_in(words) < _ENOUGH_SIGNS:
         return MegatronArguments(path=text.path, flavour="megatron-lm", values={})
     return _arguments(text.path, words)
 
 
-def _words_of(text: Text, number: int, line: str) -> Iterator[PlacedWord]:
-    """The words of a line, quoted for a shell; what a variable gives isn't known."""
-    for match in _WORD.finditer(line):
+def _words_of(text: Text) -> Iterator[PlacedWord]:
+    """The words of a text, quoted for a shell; what a variable gives isn't known."""
+    lines = Lines(text)
+    for match in _WORD.finditer(text.content):
         if match.group().startswith("#"):
-            return
-        if match.group() == "\\":
             continue
         known: list[str] = []
         begins, complete = "", True
@@ -175,7 +175,7 @@ def _words_of(text: Text, number: int, line: str) -> Iterator[PlacedWord]:
                 begins = begins or "".join(known) + _VARIABLE.split(part, maxsplit=1)[0]
             known.append(part)
         value = "".join(known) if complete else None
-        yield PlacedWord(value=value, begins=value or begins, where=text.locate(number, match.start()))
+        yield PlacedWord(value=value, begins=value or begins, where=lines.locate(match.start()))
 
 
 def _names(words: Iterable[PlacedWord]) -> set[str]:

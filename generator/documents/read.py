@@ -72,6 +72,15 @@ def read_documents(
     return reading
 
 
+def read_texts(texts: Iterable[Text]) -> Reading:
+    """The documents among `texts`, read as the files of a folder that holds them would be."""
+    reading = Reading()
+    for text in texts:
+        if is_candidate(Path(text.path)):
+            _read_text(text, text.path, reading, None, named=False)
+    return reading
+
+
 def by_folder(paths: Iterable[str | os.PathLike[str]]) -> tuple[tuple[str, ...], ...]:
     """The files at `paths`, those of one folder together: each group is a submission of its own, in order of paths."""
     groups: dict[Path, list[str]] = {}
@@ -126,6 +135,10 @@ def _read_file(name: str, reading: Reading, consumer: str | None, *, named: bool
             spec = Path(name).suffix.lower() in _YAML  # the kind of a YAML file when nothing else is known
             reading.findings.append(problem.finding if spec else codes.from_spec(problem.finding))
         return
+    _read_text(text, name, reading, consumer, named=named)
+
+
+def _read_text(text: Text, name: str, reading: Reading, consumer: str | None, *, named: bool) -> None:
     reading.texts.setdefault(text.path, text)
     file = _File(text)
     kind, other = file.kind()
@@ -136,7 +149,7 @@ def _read_file(name: str, reading: Reading, consumer: str | None, *, named: bool
         _report_unknown(text, other, reading)
     elif kind is not None and place not in reading.places:  # else named twice, or by itself and with its folder
         reading.places.add(place)
-        _read_kind(kind, file, reading)
+        _read_kind(kind, file, name, reading)
 
 
 class _File:
@@ -191,13 +204,13 @@ def _report_unknown(text: Text, other: str | None, reading: Reading) -> None:
     reading.report(codes.UNKNOWN_KIND, Location(path=text.path), message, hint)
 
 
-def _read_kind(kind: Kind, file: _File, reading: Reading) -> None:
+def _read_kind(kind: Kind, file: _File, name: str, reading: Reading) -> None:
     text, documents = file.text, reading.documents
     if kind in ("AzureML job", "accelerate config") or (kind == "training arguments" and file.json is None):
         reading.findings += map(codes.from_spec, file.yaml().findings)
     match kind:
         case "job spec":
-            documents.append(JobSpec(path=text.path))
+            documents.append(JobSpec(path=text.path, name=name))
         case "DeepSpeed config":
             documents.append(DsConfig(json=file.json or read_json(text)))
         case "launch script":

@@ -111,20 +111,25 @@ def _claims(submission: Submission) -> Iterator[Claim]:
     yield from _accelerate_claims(submission)
 
 
+def _flag(text: str) -> Location:
+    return Location(path=FLAGS, flag=text)
+
+
 def _context_claims(submission: Submission) -> Iterator[Claim]:
     context, job, cluster = submission.context, submission.job, submission.cluster
-    flags = Location(path=FLAGS)
     if context.gpus is not None:
-        yield Claim("GPUs", context.gpus, flags, f"--gpus {context.gpus}")
+        flag = f"--gpus {context.gpus}"
+        yield Claim("GPUs", context.gpus, _flag(flag), flag)
     if context.gpus_per_node is not None:
-        yield Claim("GPUs per node", context.gpus_per_node, flags, f"--gpus-per-node {context.gpus_per_node}")
+        flag = f"--gpus-per-node {context.gpus_per_node}"
+        yield Claim("GPUs per node", context.gpus_per_node, _flag(flag), flag)
     if job is not None:
         where = job.origin.locate("/gpus" if "/gpus" in job.origin.locations else "/nodes")
         yield Claim("GPUs", job.gpus, where, f"the job's {job.gpus} GPUs")
         yield Claim("nodes", job.nodes, where, f"the job's {job.nodes} nodes")
     if cluster is not None:
         each = cluster.accelerators_per_node
-        yield Claim("GPUs per node", each, flags, f"{each} on a node of {cluster.name}")
+        yield Claim("GPUs per node", each, _flag(f"--cluster {cluster.name}"), f"{each} on a node of {cluster.name}")
 
 
 def _sbatch_claims(script: LaunchScript) -> Iterator[Claim]:

@@ -119,7 +119,7 @@ def _gathered_again(job: Job) -> float:
 
 
 def _seconds(job: Job, layout: LayoutLike, replicas: Any, stride: Any, count: Any, updated: Any) -> dict[str, Any]:
-    """`Traffic` of `count` parameters of the rank that `replicas` ranks, `stride` apart, hold; `updated` have gradients.
+    """Of `count` parameters of the rank that `replicas` ranks, `stride` apart, hold; `updated` have gradients.
 
     Of a frozen base, stage 3 gathers all, and the other stages what they updated.
 

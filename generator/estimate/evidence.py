@@ -121,7 +121,7 @@ def traits(job: Job, layout: LayoutLike, count: int) -> Floats:
 
 def _excess(trait: Trait, mine: Floats, theirs: Floats) -> Floats:
     """Octaves by which values of one trait (n) are beyond those of runs (k): n × k. NaN: without the trait."""
-    rows, others = (np.nan_to_num(values, nan=-2 * _FAR).astype(np.float32) for values in (mine, theirs))
+    rows, others = (np.where(np.isnan(values), -2 * _FAR, values).astype(np.float32) for values in (mine, theirs))
     beyond = np.maximum(np.abs(rows[:, None] - others) - trait.seen_octaves, 0.0)
     octaves: Floats = np.where(beyond > _FAR, _OTHER_KIND_OCTAVES, beyond)
     return octaves
@@ -165,16 +165,18 @@ def evidence(job: Job, layout: Layout) -> Evidence:
     found, (runs, counts) = traits(job, layout, 1), _measured()
     each = zip(TRAITS.values(), found.T, runs.T, strict=True)
     octaves = np.stack([_excess(trait, mine, theirs)[0] for trait, mine, theirs in each], axis=1)
-    nearest = octaves[octaves.sum(axis=1).argmin()]
+    totals = octaves.sum(axis=1)
+    nearest = octaves[totals.argmin()]
     beyond = [
         says for i, name in enumerate(TRAITS) if nearest[i] > 0 and (says := _says(name, found[0, i], runs[:, i]))
     ]
-    beyond += [says for name, (usual, says) in UNSEEN.items() if getattr(layout, name) != usual]
+    unseen = [says for name, (usual, says) in UNSEEN.items() if getattr(layout, name) != usual]
+    beyond += unseen
     if nearest.any() and not beyond:
         beyond.append(_COMBINATION)
     return Evidence(
-        runs=0 if beyond else int(counts[octaves.sum(axis=1) == 0].sum()),
-        octaves=float(octaves_beyond(job, layout, 1)[0]),
+        runs=0 if beyond else int(counts[totals == 0].sum()),
+        octaves=float(totals.min()) + len(unseen) * _OTHER_KIND_OCTAVES,
         beyond=tuple(beyond),
     )
 

@@ -219,8 +219,15 @@ class Layouts:
         return (self[i] for i in range(len(self)))
 
     def take(self, rows: NDArray[Any] | slice) -> Layouts:
-        """The rows selected by a boolean mask, an index array or a slice."""
-        return Layouts(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+        """The rows selected by a boolean mask, an index array or a slice; constant columns still take no memory."""
+        columns = {name: getattr(self, name) for name in FIELDS}
+        count = len(self.data[rows])
+        return Layouts(
+            **{
+                name: np.broadcast_to(column[:1], count) if is_constant(column) else column[rows]
+                for name, column in columns.items()
+            }
+        )
 
 
 def _scattered(number: int) -> int:
@@ -235,9 +242,16 @@ def _scattered(number: int) -> int:
 _FACTORS = np.array([_scattered(number) for number in range(1, 32)], np.int64)
 
 
+def is_constant(column: NDArray[Any]) -> bool:
+    """Whether all rows of a column are one and the same element."""
+    return column.strides == (0,)
+
+
 def row_keys(columns: Sequence[NDArray[Any]]) -> Column:
     """A number for each row of some columns of integers: equal where the rows are."""
-    keys: Column = np.stack(columns, axis=1).astype(np.int64) @ _FACTORS[: len(columns)]
+    keys: Column = np.zeros(len(columns[0]), np.int64)
+    for factor, column in zip(_FACTORS, (column for column in columns if not is_constant(column)), strict=False):
+        keys += factor * column
     return keys
 
 

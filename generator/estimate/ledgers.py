@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
+import numpy as np
+
 _Ledger = TypeVar("_Ledger", bound="Ledger")
 
 
@@ -15,8 +17,15 @@ class Ledger:
     @property
     def scalar(self: _Ledger) -> _Ledger:
         """One layout's ledger with plain numbers: formulae on scalars give 0-d arrays."""
+        return self.row(0)
+
+    def row(self: _Ledger, number: int) -> _Ledger:
+        """One row of columns with plain numbers; a figure that is the same for all rows may be one number."""
         kinds = {f.name: int if f.name == "stage" else float for f in fields(self)}
-        return type(self)(**{name: kind(getattr(self, name)) for name, kind in kinds.items()})
+        values = {name: np.ravel(getattr(self, name)) for name in kinds}
+        return type(self)(
+            **{name: kind(values[name][number if len(values[name]) > 1 else 0]) for name, kind in kinds.items()}
+        )
 
     def to_dict(self) -> dict[str, int | float]:
         """One layout's fields as plain numbers, bytes as integers."""

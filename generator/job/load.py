@@ -79,7 +79,7 @@ def _read(source: SpecSource) -> Source:
 
 
 def _not_a_mapping(source: Source) -> Finding:
-    where = source.locations.get("", Location(path=source.path))
+    where = source.locations.get("", Location(path=source.path, line=1, column=1))
     if source.data is None:
         return error(MISSING_KEY, where, "the job spec is empty", STRICT.empty_hint)
     message = f"a job spec is a mapping of keys to values; this is {show(source.data)}"

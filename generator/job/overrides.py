@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from ..findings import Location
+from ..findings import Flag, Location
 from .codes import OVERRIDE, error
 from .plain import plain_value
 from .schema_check import takes_text
@@ -41,7 +41,7 @@ def parse_value(text: str) -> object:
 
 
 def apply_overrides(source: Source, overrides: Mapping[str, object]) -> Source:
-    """`source` with each override in place, located at `<flags>`; those that can't be set are findings.
+    """`source` with each override in place, located at its flag, or `<flags>`; those that can't be set are findings.
 
     Raises `UnreadableText` for a value that YAML couldn't hold.
 
@@ -54,14 +54,15 @@ def apply_overrides(source: Source, overrides: Mapping[str, object]) -> Source:
     values = {tuple(name.split(".")): value for name, value in overrides.items()}
     paths = sorted(values, key=len)
     for path in paths:
-        value = values[path]
+        given = values[path]
+        flag = given if isinstance(given, Flag) else Flag(given, "")
         pointer = "".join(f"/{escape(part)}" for part in path)
-        where = Location(path=PATH, pointer=pointer)
+        where = Location(path=PATH, pointer=pointer, flag=flag.text)
         for other in {other for group in _ALTERNATIVES if path in group for other in group} - set(paths):
             _drop(data, other)
             dropped = "".join(f"/{escape(part)}" for part in other)
             locations, keys = _outside(dropped, locations), _outside(dropped, keys)
-        problem = _set(data, path, _read(path, pointer, value))
+        problem = _set(data, path, _read(path, pointer, flag.value))
         if problem is not None:
             message = f"`{'.'.join(path)}` can't be set: {problem}"
             findings.append(error(OVERRIDE, where, message, "name a key as in layout.zero_stage=1"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
@@ -172,6 +173,9 @@ def _value_problem(name: str, shown: str, problem: Any) -> tuple[Rule, str, str 
     if keyword in _BOUNDS:
         return codes.WRONG_VALUE, f"`{name}` is {shown}; expected {_BOUNDS[keyword]} {wanted}", hint
     if keyword == "pattern" and problem.instance:
+        as_path = f"./{problem.instance}"
+        if problem.instance.startswith("-") and re.search(wanted, as_path):
+            hint = f"write `{as_path if key.endswith(']') else f'{key}: {as_path}'}`"
         return codes.WRONG_VALUE, f"`{name}` is {shown}; expected {problem.schema['patternErrorMessage']}", hint
     if keyword in _SIZES:
         message = f"`{name}` has {len(problem.instance)} {_SIZES[keyword]}; expected at most {wanted}"

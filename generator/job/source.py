@@ -74,7 +74,7 @@ def parse(text: Text, dialect: Dialect = STRICT) -> Source:
     reader = _Reader(text, dialect)
     if not text.content.strip():
         reader.complete = False
-        reader.findings.append(error(UNREADABLE, Location(path=text.path), "the file is empty", dialect.empty_hint))
+        reader.findings.append(error(UNREADABLE, text.locate(0, 0), "the file is empty", dialect.empty_hint))
     else:
         reader.run()
     places: dict[str, Any] = {"locations": reader.locations, "keys": reader.keys, "odd_keys": reader.odd_keys}
@@ -103,6 +103,7 @@ class _Reader:
         self._anchors: dict[str, tuple[object, int]] = {}
         self._nodes = 0
         self._documents = 0
+        self._reached = (0, 0)  #: line and column of the end of the last event
 
     def run(self) -> None:
         """Read every event; ends early, with a finding, where the text can't be read on."""
@@ -115,15 +116,21 @@ class _Reader:
     def _events(self) -> Iterator[Any]:
         try:
             slow = self.dialect.own_parser and len(self.text.content) <= MAX_SLOW
-            yield from yaml.parse(yaml_text(self.text.content), Loader=yaml.SafeLoader if slow else _PARSER)
+            event: Any
+            for event in yaml.parse(yaml_text(self.text.content), Loader=yaml.SafeLoader if slow else _PARSER):
+                self._reached = event.end_mark.line, event.end_mark.column
+                yield event
         except yaml.MarkedYAMLError as problem:
             mark = problem.problem_mark or problem.context_mark
             where = self.text.locate(mark.line, mark.column) if mark else Location(path=self.text.path)
             self.findings.append(error(SYNTAX, where, syntax_message(problem), self._syntax_hint(where)))
             raise _Stop from None
-        except (yaml.YAMLError, ValueError) as problem:  # escapes that name no character
-            reason = str(problem).splitlines()[0]
-            self.findings.append(error(SYNTAX, Location(path=self.text.path), f"invalid YAML: {reason}"))
+        except (yaml.YAMLError, ValueError, OverflowError) as problem:  # escapes that name no character
+            reason = (
+                str(problem).splitlines()[0] if isinstance(problem, yaml.YAMLError) else "an escape of no character"
+            )
+            where = self.text.locate(*self._reached)
+            self.findings.append(error(SYNTAX, where, f"invalid YAML: {reason}"))
             raise _Stop from None
 
     def _syntax_hint(self, where: Location) -> str:

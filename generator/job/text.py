@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TextIO
 
-from ..findings import Finding, Location
+from ..findings import Finding, Location, printable
 from .codes import FORBIDDEN_CHARACTER, TOO_LARGE, UNREADABLE, error
-from .wording import printable
 
 MAX_BYTES: Final = 1_000_000
 _MAX_EXCERPT: Final = 300  # characters; a longer line helps nobody
@@ -106,10 +105,19 @@ def _decode(content: bytes, path: str, limit: int) -> str:
     if len(content) > limit:
         raise _too_large(path, limit)
     try:
-        return content.decode("utf-8-sig")
+        return content.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as problem:
         message = f"byte 0x{content[problem.start]:02x} at offset {problem.start} is not UTF-8 text"
-        raise _unreadable(path, message, "save it as UTF-8") from None
+        where = _place_of_byte(content, problem.start, path)
+        raise UnreadableText(error(UNREADABLE, where, message, "save it as UTF-8")) from None
+
+
+def _place_of_byte(content: bytes, offset: int, path: str) -> Location:
+    """The place of a byte that is no UTF-8, in what can be read around it."""
+    before = LINE_BREAK.split(content[:offset].decode("utf-8-sig"))
+    rest = content[offset : offset + _MAX_EXCERPT].decode("utf-8", errors="backslashreplace")
+    line = before[-1] + LINE_BREAK.split(rest)[0]
+    return Text(path=path, content=line, lines=[*before[:-1], line]).locate(len(before) - 1, len(before[-1]))
 
 
 def _unreadable(path: str, message: str, hint: str | None = None) -> UnreadableText:

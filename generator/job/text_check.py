@@ -42,6 +42,9 @@ def _text(source: Source, pointer: str, value: str) -> Iterator[Finding]:
     if control:
         message = f"`{dotted(pointer)}` has the control character U+{ord(control.group()):04X}"
         yield error(codes.FORBIDDEN_CHARACTER, source.locate(pointer), message, "remove it")
+    elif "\r" in value and pointer.startswith("/launch/"):
+        message = f"`{dotted(pointer)}` has a carriage return, with which sbatch refuses a script"
+        yield error(codes.FORBIDDEN_CHARACTER, source.locate(pointer), message, "end lines with a line feed alone")
     elif _LINE_BREAK.search(value) and not pointer.startswith(_MANY_LINES):
         message = f"`{dotted(pointer)}` has a line break or tab; expected one line of text"
         yield error(codes.FORBIDDEN_CHARACTER, source.locate(pointer), message, "write it on one line")

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-
-def printable(text: str) -> str:
-    """`text` with an escape for every character that could move a terminal's cursor or can't be encoded."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
+from ..findings import printable
 
 
 def dotted(pointer: str) -> str:

@@ -10,7 +10,7 @@ from typing import Final
 
 import yaml
 
-from .wording import printable
+from ..findings import printable
 
 Scalar = str | int | float | bool | None
 

@@ -29,4 +29,5 @@ class Launcher:
 
     def command(self, folder: Path) -> str:
         """The command that starts the job whose files are in `folder`."""
-        return self.start.format(shlex.quote(str(folder)))
+        name = str(folder)
+        return self.start.format(shlex.quote(f"./{name}" if name.startswith("-") else name))

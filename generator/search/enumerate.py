@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ..estimate.layout import DEFAULTS, FIELDS, LayoutLike, Layouts, Offload, Recompute
+from ..estimate.layout import DEFAULTS, FIELDS, LayoutLike, Layouts, Offload, Recompute, is_constant
 from ..findings import Severity
 from ..job.records import Job
 from ..rule import Rule
@@ -234,13 +234,18 @@ def enumerate_legal(job: Job) -> Legal:
 
 
 def joined(blocks: Iterable[Layouts]) -> Layouts:
-    """The rows of all blocks."""
-    kept = [*blocks]
-    none = np.zeros(0, np.int64)
-    columns: dict[str, Any] = {
-        name: np.concatenate([getattr(rows, name) for rows in kept]) if kept else none for name in FIELDS
-    }
+    """The rows of all blocks; a column that is constant in all of them still takes no memory."""
+    kept = [rows for rows in blocks if len(rows)]
+    columns: dict[str, Any] = {name: _joined_column([getattr(rows, name) for rows in kept]) for name in FIELDS}
     return Layouts(**columns)
+
+
+def _joined_column(parts: Sequence[Column]) -> Column:
+    if not parts:
+        return np.zeros(0, np.int64)
+    if all(is_constant(part) and part[0] == parts[0][0] for part in parts):
+        return np.broadcast_to(parts[0][:1], sum(map(len, parts)))
+    return np.concatenate(parts)
 
 
 def _by_stage(rules: Iterable[Rule]) -> dict[str, list[Rule]]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..estimate.layout import Layout, Layouts, Offload, Recompute, row_keys
-from ..estimate.ledgers import Memory
+from ..estimate.ledgers import Memory, StepTime
 from ..estimate.memory import memory
 from ..estimate.step_time import step_time, throughput
 from ..estimate.uncertainty import required_band, uncertainty
@@ -22,7 +22,7 @@ from .plan import Plan, by_count
 from .rank import Floats
 
 #: Rows estimated at once: a few columns of this many float64 stay in a core's cache.
-CHUNK_ROWS = 16384
+CHUNK_ROWS = 32768
 
 
 #: What details of a layout, which the enumeration leaves alone, can save.
@@ -228,10 +228,18 @@ def _demand(job: Job, ledger: Memory) -> tuple[Floats, Floats]:
     return np.maximum(device, host), np.minimum(device, host)
 
 
-def make_plan(job: Job, layout: Layout, *, why: tuple[str, ...] = ()) -> Plan:
+def make_plan(job: Job, layout: Layout) -> Plan:
     """A plan of one layout with its full ledgers and whatever rules it breaks."""
-    ledger = memory(job, layout).scalar
-    seconds = step_time(job, layout).scalar
+    return _plan(job, layout, memory(job, layout).scalar, step_time(job, layout).scalar)
+
+
+def make_plans(job: Job, rows: Layouts) -> Iterator[Plan]:
+    """The same for each of a few layouts."""
+    ledgers, times = memory(job, rows), step_time(job, rows)
+    return (_plan(job, layout, ledgers.row(i), times.row(i)) for i, layout in enumerate(rows))
+
+
+def _plan(job: Job, layout: Layout, ledger: Memory, seconds: StepTime) -> Plan:
     return Plan(
         job=job,
         layout=layout,
@@ -239,6 +247,5 @@ def make_plan(job: Job, layout: Layout, *, why: tuple[str, ...] = ()) -> Plan:
         step_time=seconds,
         throughput=throughput(job, layout, seconds),
         uncertainty=uncertainty(job, layout, ledger, seconds),
-        reasons=why,
         findings=(*check_layout(job, layout), *check_fit(job, layout, ledger)),
     )

@@ -10,11 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..estimate.evidence import evidence
-from ..estimate.layout import DEFAULTS, FIELDS, Layout, Layouts, Offload
+from ..estimate.layout import DEFAULTS, FIELDS, Layout, Offload
+from ..estimate.ledgers import StepTime
 from ..estimate.step_time import step_time
 from ..job.records import Job
 from ..job.vocabulary import in_spec
-from .rank import OFFLOAD_MARGIN, TIME_BAND, Floats, judged_time, slow_time
+from .feasible import Feasible
+from .rank import OFFLOAD_MARGIN, TIME_BAND, judged_time, slow_time
 
 #: The data parallel size and the accumulation follow from the others.
 _DECISIONS = tuple(name for name in FIELDS if name not in ("data", "gradient_accumulation"))
@@ -36,11 +38,13 @@ class _Against:
 
 
 class Reasons:
-    """Why rows of `feasible` are chosen; what they are compared with is the same for all of them."""
+    """Why rows of what was found are chosen; what they are compared with is the same for all of them."""
 
-    def __init__(self, job: Job, feasible: Layouts, total_s: Floats, *, bold: bool = False) -> None:
+    def __init__(self, job: Job, found: Feasible, *, bold: bool = False) -> None:
+        feasible, total_s = found.layouts, found.total_s
         self._job, self._feasible, self._total_s, self._bold = job, feasible, total_s, bold
-        judged = judged_time(job, feasible, total_s)
+        self._count = max(found.fitting, len(total_s))
+        self._judged = judged = judged_time(job, feasible, total_s)
         order = np.argsort(judged, kind="stable")
         firsts = {name: dict(_firsts(getattr(feasible, name), order)) for name in _DECISIONS}
         rows = np.unique(np.concatenate([at for values in firsts.values() for at in values.values()]))
@@ -55,11 +59,11 @@ class Reasons:
         self._rows = sorted({row for best in self._best.values() for row in best.values()})
         self._ledger = step_time(job, feasible.take(np.array(self._rows)))
 
-    def of(self, row: int) -> tuple[str, ...]:
-        """Why `row`: a sentence on the choice as a whole, and one per decision that had an alternative."""
+    def of(self, row: int, own: StepTime) -> tuple[str, ...]:
+        """Why `row`, whose ledger is `own`: on the choice as a whole, and on each decision that had an alternative."""
         chosen, pins = self._feasible[row], self._job.pins
         pinned = [name for name in FIELDS if getattr(pins, name) is not None]
-        against = self._against(row)
+        against = self._against(row, own)
         decisions = (self._decision(name, chosen, against) for name in _DECISIONS if name not in pinned)
         values = chosen.to_dict()
         as_pinned = ", ".join(self._job.says(name, values[name]) for name in pinned)
@@ -67,7 +71,7 @@ class Reasons:
 
     def _overall(self, row: int) -> str:
         """Why this one of all."""
-        count, total_s = len(self._total_s), self._total_s
+        count, total_s = self._count, self._total_s
         on_device = self._feasible.offload == Offload.NONE
         own, first = float(total_s[row]), int(np.argmin(total_s))
         if count == 1:
@@ -87,11 +91,11 @@ class Reasons:
         both = f"({own:.3g} s against {float(total_s[first]):.3g} s; {count:,} layouts fit)"
         return f"best at the slow end of what is likely: {faster} {both}"
 
-    def _against(self, row: int) -> dict[int, _Against]:
+    def _against(self, row: int, own: StepTime) -> dict[int, _Against]:
         """By row, the best layouts of each value against `row`."""
-        own, ledger, rows = step_time(self._job, self._feasible[row]), self._ledger, self._rows
+        ledger, rows = self._ledger, self._rows
         parts = [f.name for f in fields(ledger) if f.name != "total_s"]
-        longer = ledger.total_s / float(own.total_s) - 1
+        longer = ledger.total_s / own.total_s - 1
         more = np.stack([np.broadcast_to(getattr(ledger, part) - getattr(own, part), len(rows)) for part in parts])
         causes = np.argmax(more * np.where(longer >= 0, 1, -1), axis=0)
         return {
@@ -107,9 +111,7 @@ class Reasons:
             return ""
         likely = self._likely.get(other, 0.0)
         offloads = self._feasible.offload
-        if likely > 1.001 * float(
-            judged_time(self._job, self._feasible.take(np.array([other])), self._total_s[[other]])[0]
-        ):
+        if likely > 1.001 * self._judged[other]:
             return ", extrapolated"
         return ", offload" if offloads[other] and not offloads[row] else ""
 

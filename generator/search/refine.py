@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,8 @@ from .rank import TIME_BAND, Floats, judged_time, least_doubt, likely_time
 Mask = NDArray[np.bool_]
 #: What a detail has to save to be worth its place in a plan; less would be lost in any estimate.
 _LEAST_GAIN = 0.001
-#: Layouts that are refined to know what the others have to reach.
-_SEEDS = 256
+#: How many layouts are refined before it is known better what the others have to reach.
+_WAVES = (256, 4096)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +89,7 @@ def open_details(job: Job) -> list[Detail]:
 def refined(job: Job, found: Feasible, *, bold: bool = False) -> Feasible:
     """What was found, and those layouts that its details make of it which can come to the top.
 
-    A few of the most promising are refined first: what they come to decides how far away the others may be.
+    The most promising are refined first: what they come to decides how far away the others may be.
     """
     if not len(found.layouts):
         return found
@@ -96,10 +97,15 @@ def refined(job: Job, found: Feasible, *, bold: bool = False) -> Feasible:
     near = found.take(_least_s(job, found, details) <= reach)
     if not bold:
         near = replace(near, doubt=least_doubt(job, near.layouts))
-    seeds = near.take(np.argsort(_least_s(job, near, details), kind="stable")[:_SEEDS])
-    first = joined_estimates(_turned(job, seeds, details, reach))
-    closer = min(reach, _reach(job, first, bold)) if len(first.layouts) else reach
-    return found.extended(*_turned(job, near, details, closer))
+    least = _least_s(job, near, details)
+    order = np.argsort(least, kind="stable")
+    made: list[Estimates] = []
+    for start, stop in pairwise((0, *_WAVES, len(order))):
+        rows = order[start:stop]
+        wave = _turned(job, near.take(rows[least[rows] <= reach]), details, reach)
+        reach = min([reach, *(_reach(job, better, bold) for better in wave if len(better.layouts))])
+        made += wave
+    return found.extended(*made)
 
 
 def _least_s(job: Job, found: Estimates, details: Sequence[Detail]) -> Floats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from ..estimate.layout import Layout
 from ..job.records import Job
 from ..rules.layout.context_heads import exchanges_heads_only
 from ..rules.layout.pins import pinned_values
-from .feasible import Feasible, feasible_layouts, make_plan
+from .feasible import Feasible, feasible_layouts, make_plan, make_plans
 from .infeasible import explain_infeasible
 from .plan import Infeasible, Plan, SearchResult
 from .rank import complexity, ranking
@@ -34,12 +35,12 @@ def search(job: Job, *, top: int = 10, bold: bool = False) -> SearchResult | Inf
         return explain_infeasible(job, found)
     rows = ranking(job, found.layouts, found.total_s, found.required_bytes, top, bold=bold)
     elapsed = time.perf_counter() - started
-    why = Reasons(job, found.layouts, found.total_s, bold=bold)
-    plans = tuple(make_plan(job, found.layouts[row], why=why.of(row)) for row in rows)
+    labels = {row: label for label, row in reversed(_alternatives(job, found).items()) if row != rows[0]}
+    plans = _plans(job, found, [*dict.fromkeys([*rows, *labels])], bold=bold)
     return SearchResult(
         job=job,
-        plans=plans,
-        alternatives=_alternatives(job, found, plans[0], why),
+        plans=tuple(plans[row] for row in rows),
+        alternatives={label: plans[row] for row, label in reversed(labels.items())},
         considered=found.considered,
         feasible=found.fitting,
         rejected_by=found.rejected_by,
@@ -47,18 +48,20 @@ def search(job: Job, *, top: int = 10, bold: bool = False) -> SearchResult | Inf
     )
 
 
-def _alternatives(job: Job, found: Feasible, best: Plan, why: Reasons) -> dict[str, Plan]:
-    """Plans that trade differently: the fastest, the one with most memory to spare, the simplest."""
-    rows = {
+def _plans(job: Job, found: Feasible, rows: list[int], *, bold: bool) -> dict[int, Plan]:
+    """The plans of some rows, with why each was chosen."""
+    why = Reasons(job, found, bold=bold)
+    plans = zip(rows, make_plans(job, found.layouts.take(np.array(rows))), strict=True)
+    return {row: replace(plan, reasons=why.of(row, plan.step_time)) for row, plan in plans}
+
+
+def _alternatives(job: Job, found: Feasible) -> dict[str, int]:
+    """Rows that trade differently: the fastest, the one with most memory to spare, the simplest."""
+    return {
         "fastest": _least(found.total_s, found.required_bytes),
         "least memory": _least(found.required_bytes, found.total_s),
         "simplest": _least(complexity(job, found.layouts), found.total_s),
     }
-    distinct: dict[str, Plan] = {}
-    for label, row in rows.items():
-        if found.layouts[row] not in (best.layout, *(plan.layout for plan in distinct.values())):
-            distinct[label] = make_plan(job, found.layouts[row], why=why.of(row))
-    return distinct
 
 
 def _least(first: NDArray[Any], then: NDArray[Any]) -> int:

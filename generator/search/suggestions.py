@@ -50,16 +50,21 @@ class _Searches:
 
     def best(self, job: Job) -> Plan | None:
         """The best plan of a job, without explanations."""
+        found = self._search(job)
+        return None if found is None else best_plan(job, found)
+
+    def fastest(self, jobs: Iterable[Job]) -> Plan | None:
+        """The plan with most tokens a second and GPU among those of all jobs, compared before details are turned."""
+        searches = ((job, found) for job in jobs if (found := self._search(job)) and len(found.layouts))
+        fastest = max(searches, key=lambda search: _plain_speed(*search), default=None)
+        return None if fastest is None else best_plan(*fastest)
+
+    def _search(self, job: Job) -> Feasible | None:
         if self._left <= 0:
             return None
         found = feasible_layouts(job)
         self._left -= found.legal
-        return best_plan(job, found)
-
-    def fastest(self, jobs: Iterable[Job]) -> Plan | None:
-        """The plan with most tokens a second and GPU among those of all jobs."""
-        plans = (self.best(job) for job in jobs)
-        return max((plan for plan in plans if plan), key=_speed, default=None)
+        return found
 
     def _has_plan(self, job: Job) -> bool:
         if self._left <= 0:
@@ -71,6 +76,11 @@ class _Searches:
 
 def _speed(plan: Plan) -> float:
     return plan.throughput.tokens_per_s_per_gpu
+
+
+def _plain_speed(job: Job, found: Feasible) -> float:
+    """Sequences a second and GPU of the fastest layout, which is not always the best plan."""
+    return job.training.global_batch / job.gpus / float(found.total_s.min())
 
 
 def best_plan(job: Job, found: Feasible, *, bold: bool = False) -> Plan | None:

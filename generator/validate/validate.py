@@ -48,7 +48,7 @@ def validate(
     out, as in a folder. `instead` has contents by path that are read instead of what the files hold.
     """
     reading = read_documents(paths, consumer=flags.consumer, skip_unknown=skip_unknown, instead=instead)
-    specs = [check_spec(document.path) for document in reading.documents if isinstance(document, JobSpec)]
+    specs = [check_spec(document.name) for document in reading.documents if isinstance(document, JobSpec)]
     stated, of_stated = check_spec(job) if job is not None else (None, ())
     context, of_flags = look_up(flags, stated)
     submission = Submission(

@@ -109,8 +109,8 @@ CASES: dict[str, tuple[str | bytes, ExitStatus, tuple[str, ...]]] = {
         ExitStatus.INFEASIBLE,
         ("Binding rule: MEM00", "Nearest miss: ", "GiB", "  gpus: "),
     ),
-    "empty file": ("", ExitStatus.FINDINGS, ("job.yaml: error: the file is empty", "training.global_batch")),
-    "binary junk": (bytes(range(256)) * 4, ExitStatus.FINDINGS, ("job.yaml: error: byte 0x80 at offset 128", "UTF-8")),
+    "empty file": ("", ExitStatus.FINDINGS, ("job.yaml:1:1: error: the file is empty", "training.global_batch")),
+    "binary junk": (bytes(range(256)) * 4, ExitStatus.FINDINGS, ("error: byte 0x80 at offset 128", "UTF-8")),
     "alias bomb": (BOMB, ExitStatus.FINDINGS, ("job.yaml:5:", "more than 20,000 values")),
     "a command in every string": (
         f'"{HARM}": "{HARM}"\nname: "{HARM}"\nmodel: "{HARM}"\ncluster: "{HARM}"\ngpus: "{HARM}"\nframework: "{HARM}"\n'

@@ -234,10 +234,10 @@ def test_findings_have_place_caret_and_hint(workdir: Path) -> None:
 
 
 def test_flags_are_findings_places() -> None:
-    """A problem that comes from a flag is located at the flags, not in the file."""
+    """A problem that comes from a flag is located at it, not in the file."""
     result = run("--model", "gpt3-175", "--gpus", "64", "--cluster", "nvidia/dgx-h100")
     assert result.exit_code == ExitStatus.FINDINGS
-    assert result.stderr.splitlines()[-2].startswith("<flags>: error: ")
+    assert result.stderr.splitlines()[-2].startswith("--model gpt3-175: error: ")
     assert "gpt3-175b" in result.stderr
 
 

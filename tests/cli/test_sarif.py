@@ -12,8 +12,9 @@ from urllib.parse import unquote
 import jsonschema
 import pytest
 
-from dsgen.cli.findings_text import annotation, finding_text, findings_document, json_text
+from dsgen.cli.findings_text import annotation, finding_text, findings_document
 from dsgen.cli.known_rules import known_rules
+from dsgen.cli.printing import json_text
 from dsgen.cli.sarif import sarif_log
 from dsgen.findings import Edit, Finding, Location, Severity
 from dsgen.rule import Rule

@@ -87,7 +87,8 @@ def test_findings_cannot_write_to_the_terminal() -> None:
     text = finding_text(found(line=1, column=7, excerpt="\x1b[31m\tx: 3"))
     assert "\x1b" not in text
     lines = text.splitlines()
-    assert lines[1].index("x") == lines[2].index("^")
+    assert lines[1] == "  \\x1b[31m x: 3"
+    assert lines[1].index("x: 3") == lines[2].index("^")
 
 
 def test_a_band_is_in_the_unit_of_its_estimate() -> None:

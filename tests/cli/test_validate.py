@@ -161,9 +161,9 @@ def test_a_comment_ignores_a_finding(workdir: Path) -> None:
 
 
 def test_an_unknown_name_in_the_flags_is_a_finding() -> None:
-    """A cluster that isn't known is an error at the flags, in every form."""
+    """A cluster that isn't known is an error at the flag, in every form."""
     flags = ("validate", "job.yaml", "--cluster", "azure/standard_nd96amrs_a100_v4", "--select", "FILE006")
-    assert run(*flags).stdout.startswith("<flags>: error: ")
+    assert run(*flags).stdout.startswith("--cluster azure/standard_nd96amrs_a100_v4: error: ")
     assert run(*flags, "--format", "github").stdout.startswith("::error title=FILE006::")
     [invocation] = json.loads(run(*flags, "--format", "sarif").stdout)["runs"][0]["invocations"]
     assert invocation["toolConfigurationNotifications"][0]["descriptor"] == {"id": "FILE006"}

@@ -152,7 +152,7 @@ def test_numbers_reach_the_script_as_they_were_written() -> None:
 def test_hostile_text_comes_through_as_data() -> None:
     """Text with shell syntax is not changed where text is free."""
     evil = "$(rm -rf ~)`id`'\";&|<>\\{{ 7*7 }}{% raw %}"
-    slurm = {"partition": evil, "modules": [evil], "mail_user": evil}
+    slurm = {"container_image": evil, "modules": [evil]}
     launch = {"script": evil, "arguments": [evil], "environment": {"A": evil}, "slurm": slurm}
     job = load(with_(name=evil, launch=launch))
     assert (job.name, job.launch.script, job.launch.arguments) == (evil, evil, (evil,))

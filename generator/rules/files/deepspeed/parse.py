@@ -6,8 +6,7 @@ import re
 
 from ....documents.deepspeed_config import Config
 from ....documents.hjson.edits import to_strict
-from ....findings import ERROR, WARNING, Severity, Violation, Violations
-from ....job.wording import printable
+from ....findings import ERROR, WARNING, Severity, Violation, Violations, printable
 from ...sources import deepspeed, deepspeed_now
 from ..subjects import ds_configs
 from .problem import edits_of

@@ -18,8 +18,7 @@ from ....documents.deepspeed_schema import (
     versions,
 )
 from ....documents.hjson.edits import move_member
-from ....findings import Severity
-from ....job.wording import printable
+from ....findings import Severity, printable
 from .problem import Place, Problem, named
 
 #: More in one section tell nothing new, and each costs a search for what was meant.

@@ -8,8 +8,7 @@ from typing import Final
 
 from ....documents.deepspeed_config import Config
 from ....documents.hjson.edits import remove_member
-from ....findings import Edit, Violation, Violations
-from ....job.wording import printable
+from ....findings import Edit, Violation, Violations, printable
 from .templates import is_placeholder
 
 _MAX_SHOWN: Final = 60  # characters of a value in a message

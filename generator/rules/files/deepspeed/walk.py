@@ -11,9 +11,8 @@ from ....documents.deepspeed_schema import Deprecation, Key, Section
 from ....documents.hjson.edits import rename_key, replace_value
 from ....documents.hjson.text import JsonText
 from ....documents.submission import Submission
-from ....findings import Edit, Severity, Version, Violation, Violations, When
+from ....findings import Edit, Severity, Version, Violation, Violations, When, printable
 from ....job.pointer import escape
-from ....job.wording import printable
 from ....rule import Rule
 from ...rule import subject
 from .problem import Fix, Place, Problem, as_hjson

@@ -1,0 +1,186 @@
+"""Whether `dsgen validate` accepts what `dsgen generate` writes: `python -m benchmarks.round_trip [--specs N]`.
+
+Seeded specs for every target set random keys of the schema's `launch` and the job's name, most to plain values, some to
+odd ones that the schema allows. What `generate` accepts is written, and the folder is validated. An error or warning
+that `generate` doesn't report is printed with its spec, and so is a crash.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import dsgen
+from dsgen.findings import Finding, InvalidJob, Severity
+from dsgen.job.schema_check import load_schema
+from dsgen.search.plan import Infeasible
+from dsgen.validate.rendered import check_rendered
+from dsgen.write import write
+
+SPECS: Final = 3_000
+SEED: Final = 20261122
+TARGETS: Final = ("slurm", "azureml", "shell")
+FRAMEWORKS: Final = ("deepspeed", "huggingface", "megatron-deepspeed", "megatron-lm")
+CLUSTERS: Final = ("azure/standard_nd96amsr_a100_v4", "nvidia/dgx-h100", "aws/p4d.24xlarge")
+_FOLDERS: Final = frozenset({"AML021"})  #: `launch.azureml.code` may be made after the files
+
+#: What shells, sbatch, YAML, the service and terminals read as more than text; and plain text of other alphabets.
+PIECES: Final = (
+    *"\"'`$\\{}[]()<>|&;#:=,.-+*?!~@%^/ \t\n\r",
+    *("$HOME", "${X}", "$(id)", "${{inputs.x}}", "{inputs.x}", "$$", "%j", "%x", "%%", "\\n", "\r\n", "#SBATCH", "-o"),
+    *("../", "~/", "/dev/null", "&&", "||", "<<EOF", ">x", "# ", " #", ": ", "- ", "a b", "  ", "'a'", '"a"', "\\'"),
+    *("é", "日本", "\U0001f600", "\u202e", "\u200b", "\u2028", "\u00a0", "\ufeff", "64 GB"),
+    *("null", "true", "no", "1e3", "0x1f", "007", "--"),
+    *("TODO", "my_project", "<name>", "{{x}}"),
+    *("a,b", "a:b", "a=b", "a@b", "azureml:", "azureml:x", "x/y", "latest", "0", "-1", "1.5"),
+)  # fmt: skip
+#: Options that the programs know, which a random text never is.
+OPTIONS: Final = (
+    *("--lr", "--bf16", "--fp16", "--seed", "--save", "--load", "--train-iters", "--micro-batch-size", "--deepspeed"),
+    *("--data-path", "--nnodes", "--local_rank", "--use_cpu", "--num-layers", "--tensor-model-parallel-size", "-m"),
+)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What came of the specs."""
+
+    specs: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    infeasible: int = 0
+    written: int = 0
+    found: list[tuple[dict[str, Any], Finding]] = field(default_factory=list)
+    crashes: list[tuple[dict[str, Any], str]] = field(default_factory=list)
+
+
+def _odd(rng: random.Random) -> str:
+    pieces = [rng.choice(PIECES) for _ in range(rng.choice((1, 1, 2, 3)))]
+    return "".join(rng.choice(("", "x", "run")) + piece + rng.choice(("", "", "y")) for piece in pieces)
+
+
+def _value(rng: random.Random, schema: dict[str, Any], odd: bool) -> Any:
+    """A value of the schema's type: its example, or with `odd` anything of that type."""
+    kind = schema.get("type")
+    kind = kind[0] if isinstance(kind, list) else kind
+    if "enum" in schema:
+        return rng.choice(schema["enum"])
+    if kind == "boolean":
+        return rng.random() < 0.5
+    if kind == "integer":
+        low, high = schema["minimum"], schema["maximum"]
+        return rng.choice((low, high, rng.randint(low, high), *schema["examples"])) if odd else schema["examples"][0]
+    if kind == "array" and not odd:
+        return schema["examples"][0]
+    if kind == "array":
+        return [_value(rng, schema["items"], odd) for _ in range(rng.randint(1, 3))]
+    if kind == "object":
+        names = (
+            ("NCCL_DEBUG", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", _odd(rng)) if odd else ("OMP_NUM_THREADS", "B")
+        )
+        rest = schema["additionalProperties"]
+        return {rng.choice(names): _value(rng, rest, odd) for _ in range(rng.randint(1, 3))}
+    if odd:
+        others = (rng.randint(-5, 5), rng.choice(OPTIONS)) if "number" in schema["type"] else ()
+        return rng.choice((_odd(rng), _odd(rng), *others))
+    return schema.get("examples", ["2"])[0]
+
+
+def spec_of(rng: random.Random) -> dict[str, Any]:
+    """A small job with random keys of `launch`, one or two of them odd."""
+    target, nodes = rng.choice(TARGETS), rng.choice((1, 1, 2, 4))
+    known = load_schema()["$defs"]["launch"]["properties"]
+    launch: dict[str, Any] = {"target": target}
+    own = {key: value for key, value in known[target]["properties"].items() if rng.random() < 0.4}
+    general = {key: known[key] for key in ("script", "arguments", "environment", "time_limit") if rng.random() < 0.5}
+    places = [(launch, key, part) for key, part in general.items()]
+    section: dict[str, Any] = {}
+    places += [(section, key, part) for key, part in own.items()]
+    strange = rng.sample(range(len(places)), min(len(places), rng.choice((0, 1, 1, 2))))
+    for index, (home, key, part) in enumerate(places):
+        home[key] = _value(rng, part, index in strange)
+    if "hosts" in section:
+        section["hosts"] = [f"node-{n}" for n in range(nodes)] if "hosts" not in strange else section["hosts"]
+    spec: dict[str, Any] = {
+        "name": _odd(rng).strip() or "job" if rng.random() < 0.3 else "job",
+        "framework": rng.choice(FRAMEWORKS),
+        "model": "gpt3-1.3b",
+        "cluster": rng.choice(CLUSTERS),
+        "nodes": nodes,
+        "training": {"global_batch": 256, "sequence_length": 2048},
+        "layout": {"tensor": 1, "pipeline": 1, "context": 1, "micro_batch": rng.choice((1, 2))},
+        "launch": {**launch, **({target: section} if section else {})},
+    }
+    return spec
+
+
+def try_spec(spec: dict[str, Any], folder: Path, tally: Tally) -> None:
+    """Plan, write and validate one spec."""
+    try:
+        job, of_spec = dsgen.check_job(spec)
+    except InvalidJob as invalid:
+        tally.refused.update({finding.rule for finding in invalid.findings})
+        return
+    answer = dsgen.search(job, top=1)
+    if isinstance(answer, Infeasible):
+        tally.infeasible += 1
+        return
+    plan = answer.plans[0]
+    files = dsgen.render(plan)
+    of_files = check_rendered(files, job)
+    own = {finding.rule for finding in (*of_spec, *plan.findings, *of_files)} | _FOLDERS
+    errors = {finding.rule for finding in of_files if finding.severity is Severity.ERROR}
+    if errors:
+        tally.refused.update(errors)
+        return
+    write(files, folder)
+    tally.written += 1
+    for finding in dsgen.validate(folder):
+        if finding.severity is not Severity.NOTE and finding.rule not in own:
+            tally.found.append((spec, finding))
+
+
+def round_trips(count: int, seed: int) -> Tally:
+    """`count` specs tried."""
+    tally, rng = Tally(), random.Random(seed)
+    with tempfile.TemporaryDirectory() as name:
+        for number in range(count):
+            spec = spec_of(rng)
+            tally.specs += 1
+            try:
+                try_spec(spec, Path(name) / str(number), tally)
+            except Exception:  # what this looks for
+                tally.crashes.append((spec, traceback.format_exc()))
+    return tally
+
+
+def main() -> None:
+    """Print what came of the specs; exit with 1 when a finding or a crash is left."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--specs", type=int, default=SPECS)
+    parser.add_argument("--seed", type=int, default=SEED)
+    arguments = parser.parse_args()
+    tally = round_trips(arguments.specs, arguments.seed)
+    refused = ", ".join(f"{rule} {times}" for rule, times in tally.refused.most_common())
+    print(f"{tally.specs:,} specs (seed {arguments.seed}): {tally.written:,} written and validated, ", end="")
+    print(f"{tally.infeasible} infeasible; refused: {refused or 'none'}")
+    print(f"{len(tally.crashes)} crashes, {len(tally.found)} findings of validate that generate does not report")
+    shown: Counter[str] = Counter()
+    for spec, finding in tally.found:
+        shown[f"{finding.rule} {finding.severity.value}"] += 1
+        if shown[f"{finding.rule} {finding.severity.value}"] <= 2:
+            print(f"\n{finding.rule} {finding.message!a}\n  {json.dumps(spec['launch'])}")
+    for spec, trace in tally.crashes[:5]:
+        print(f"\n{json.dumps(spec)}\n{trace}")
+    sys.exit(bool(tally.crashes or tally.found))
+
+
+if __name__ == "__main__":
+    main()
