@@ -10,6 +10,7 @@ from ....documents.command_line import Argument
 from ....documents.document import LaunchScript
 from ....documents.placeholders import is_placeholder
 from ....documents.shell.launcher_options import Table
+from ....documents.shell.script import Word
 from ....documents.slurm_request import Request
 from ....findings import ERROR, NOTE, WARNING, Edit, Violation, Violations
 from ....job.wording import show
@@ -158,12 +159,18 @@ def nothing_but_options(request: Request) -> Violations:
             plain = f"--{text.lstrip(_DASHES)}"
             hint = f"write two plain hyphens: {plain}"
             edits = request.edit(word, plain) if word.raw == text else ()
-        elif re.match(r"<[A-Za-z]", word.raw) or is_placeholder(word.raw):
+        elif is_placeholder(_line_of(request, word)):
             hint, severity = "fill it in", NOTE
         elif "=" in text and _did_you_mean(text.partition("=")[0], request.table):
             hint = f"did you mean --{text}?"
         message = f"#SBATCH has the word {show(text)}, which is not an option: sbatch refuses the script"
         yield Violation(request.shell.locate(word), message, hint, severity=severity, edits=edits)
+
+
+def _line_of(request: Request, word: Word) -> str:
+    """The text of the #SBATCH line that a word is on."""
+    line = next((line for line in request.shell.directives if word in line.words), None)
+    return " ".join(each.raw for each in line.words) if line is not None else word.raw
 
 
 @blocks.rule("SLM033", WARNING, "silent", slurm("common/slurm_opt.c:5344, slurm_process_option: the last one holds"))

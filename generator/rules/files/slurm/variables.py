@@ -65,8 +65,10 @@ def own_numbers_are_read_on_the_node(step: Step) -> Violations:
     Fix: put the text of bash -c in single quotes"""
     if step.nodes == 1 and step.tasks in (None, 1):
         return
+    seen = set[int]()
     for name, offset, place in _early_numbers(step):
-        if name != "SLURM_NODEID" or step.nodes != 1:
+        if offset not in seen and (name != "SLURM_NODEID" or step.nodes != 1):
+            seen.add(offset)
             message = f"${name} is expanded {place}, where it is 0: every task gets 0"
             hint = f"write srun bash -c '... ${name} ...', in single quotes"
             yield Violation(step.launch.script.locate(offset), message, hint)
