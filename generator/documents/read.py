@@ -14,7 +14,7 @@ from ..job.text import Text, UnreadableText, read_path, text_of
 from ..rule import Rule
 from . import codes
 from .accelerate import AccelerateConfig
-from .azureml import is_of_azureml, other_than_command, read_azureml
+from .azureml import is_of_azureml, other_than_command, read_jobs
 from .document import Document, DsConfig, JobSpec, Kind, LaunchScript
 from .hjson.text import read_json
 from .hostfile import read_environment_file, read_hostfile
@@ -216,9 +216,9 @@ def _read_kind(kind: Kind, file: _File, name: str, reading: Reading) -> None:
         case "launch script":
             _read_script(text, reading)
         case "AzureML job":
-            job = read_azureml(file.yaml(), text)
-            documents.append(job)
-            documents += _arguments(job.launches)
+            for job in read_jobs(file.yaml(), text):
+                documents.append(job)
+                documents += _arguments(job.launches)
         case "accelerate config":
             documents.append(AccelerateConfig(source=file.yaml()))
         case "training arguments":

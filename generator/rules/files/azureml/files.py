@@ -106,7 +106,9 @@ def _configs_of_commands(submission: Submission) -> Iterator[tuple[AzureMLJob, R
         commands = job.script.shell.commands if job.script is not None else ()
         moves = any(command.words and command.words[0].value in ("cd", "pushd") for command in commands)
         for link in references(submission) if job.source.folder is not None and not moves else ():
-            own = link.where.path == job.path and not link.where.pointer.startswith("/inputs/")
+            prefix = job.locate("command").pointer.removesuffix("/command")
+            inside = link.where.path == job.path and link.where.pointer.startswith(prefix)
+            own = inside and not link.where.pointer.removeprefix(prefix).startswith("/inputs/")
             if (
                 own
                 and link.kind == "DeepSpeed config"
