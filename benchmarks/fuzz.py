@@ -1,52 +1,40 @@
-"""Damaged documents of every kind: `dsgen validate` answers each with findings, and never with an exception.
+"""Damaged, resized and very long inputs: `dsgen` answers each soon, within bounds, and never with a traceback.
 
-`python -m benchmarks.fuzz` takes the project's own documents (examples, rendered files, real DeepSpeed configs, the
-rules' cases), damages them with a seeded generator, and validates them one by one and together.
+`python -m benchmarks.fuzz` takes the inputs of `benchmarks.fuzz_inputs` through the command line's own entry, in forked
+workers: an input that takes more than `MOST_S` of processor time or `MOST_MIB` more than a worker has at its start, or
+that raises anything but the end of the program, is a failure, and named.
 """
 
 from __future__ import annotations
 
 import argparse
-import random
+import json
+import os
+import resource
+import select
+import shutil
+import signal
 import sys
 import tempfile
 import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from types import FrameType
+from typing import Any, Final
 
-import dsgen
-from tests.case import NAMES, read_case
+from dsgen.cli import main as dsgen
 
-ROOT: Final = Path(__file__).parent.parent
-FOLDERS: Final = ("examples", "tests/golden", "tests/documents/ds_configs", "tests/invalid")
-SUFFIXES: Final = frozenset({".json", ".hjson", ".yaml", ".yml", ".sh", ".sbatch", ".slurm", ".txt", ""})
+from .fuzz_inputs import Input, Known, documents, input_of, read_by_others
 
-#: Text that readers stumble over: quotes, brackets, expansions, numbers out of range, characters out of place.
-PIECES: Final = (
-    *"\"'`$\\{}[]()<>|&;#:=,.-+*?!~@%^\t\n ",
-    *("\r\n", "\0", "\x1b[31m", "\ufeff", "\u2028", "\x85", "é", "😀", "\ud800", "'''", "/*", "*/", "//", "\\\n"),
-    *("null", "true", "auto", "NaN", "-1", "1e400", "9" * 400, "0x", "1_000", "007", ".5", "[]", "{}", '""', "~"),
-    *(
-        "$(",
-        "${",
-        "$((",
-        "))",
-        "${A:-${B:-",
-        "<<EOF\n",
-        "<<'EOF'\n",
-        "EOF\n",
-        "\n#SBATCH ",
-        " --",
-        "&a ",
-        "*a",
-        "<<: *a",
-    ),
-    *("if ", "fi\n", "for x in ", "do\n", "done\n", "case x in ", "esac\n", "function f {", "export ", "A=$A$A\n"),
-)
+MOST_S: Final = 2.0
+MOST_MIB: Final = 500
+_STOP_S: Final = 20  #: processor time after which an input is stopped
+_LOST_S: Final = 120  #: time on the clock after which a worker is ended that says nothing
+_STATUSES: Final = frozenset(range(5))
 
 
 @dataclass(slots=True)
@@ -54,97 +42,154 @@ class Tally:
     """What came of the inputs."""
 
     inputs: int = 0
-    findings: Counter[str] = field(default_factory=Counter)
-    crashes: list[tuple[str, str]] = field(default_factory=list)  #: the document it was made of, and the traceback
-    slowest_s: float = 0.0
-    slowest: str = ""
+    cpu_s: float = 0.0
+    rules: set[str] = field(default_factory=set)
+    statuses: Counter[str] = field(default_factory=Counter)
+    failures: list[dict[str, Any]] = field(default_factory=list)
+    slowest: list[tuple[float, str]] = field(default_factory=list)
+    largest: tuple[float, str] = (0.0, "")
+
+    def add(self, answer: dict[str, Any]) -> None:
+        """Count one answer of a worker."""
+        self.inputs += 1
+        self.cpu_s += answer["cpu_s"]
+        self.rules.update(answer["rules"])
+        self.statuses[str(answer["status"])] += 1
+        name = f"#{answer['number']} {answer['origin']}"
+        self.slowest = sorted([*self.slowest, (answer["cpu_s"], name)], reverse=True)[:10]
+        self.largest = max(self.largest, (answer["mib"], name))
+        if answer["trace"] or answer["cpu_s"] > MOST_S or answer["mib"] > MOST_MIB:
+            self.failures.append(answer)
 
 
-def documents() -> list[tuple[str, bytes]]:
-    """The project's own documents by path, in a fixed order."""
-    paths = (path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.is_file())
-    found = {str(path.relative_to(ROOT)): path.read_bytes() for path in paths}
-    for case in map(read_case, NAMES):
-        for part, files in (("bad", case.bad), ("good", case.good)):
-            found |= {f"tests/cases/{case.name}/{part}/{path}": content for path, content in files.items()}
-    return sorted((path, content) for path, content in found.items() if Path(path).suffix in SUFFIXES)
+class _TimeUp(BaseException):
+    """An input took too long."""
 
 
-def damaged(text: str, rng: random.Random) -> str:
-    """`text` after one to eight cuts, copies, insertions, swaps of lines or changes of single characters."""
-    for _ in range(rng.choice((1, 1, 2, 3, 8))):
-        start = rng.randrange(len(text) + 1)
-        end = min(len(text), start + rng.choice((1, 3, 10, 100)))
-        piece = rng.choice(PIECES)
-        match rng.randrange(7):
-            case 0:
-                text = text[:start] + text[end:]
-            case 1:
-                text = text[:start] + piece + text[start:]
-            case 2:
-                text = text[:start] + piece + text[end:]
-            case 3:
-                text = text[:end] + text[start:end] * rng.choice((1, 2, 50)) + text[end:]
-            case 4:
-                lines = text.split("\n")
-                rng.shuffle(lines) if len(lines) < 50 else lines.reverse()
-                text = "\n".join(lines)
-            case 5:
-                text = text[:start]
-            case _:
-                text = text[:start] + chr(rng.randrange(1, 0x3000)) + text[end:]
-    return text
+def _time_up(_number: int, _frame: FrameType | None) -> None:
+    raise _TimeUp
 
 
-def inputs(seed: int, folder: Path) -> Iterator[tuple[str, Path]]:
-    """Endless damaged documents, written into `folder` one at a time; now and then a folder of three."""
-    rng, known = random.Random(seed), documents()
-    while True:
-        chosen = rng.choices(known, k=3 if rng.random() < 0.1 else 1)
-        for old in folder.iterdir():
-            old.unlink()
-        for path, original in chosen:
-            content = damaged(original.decode("utf-8", errors="replace"), rng)
-            raw = content.encode("utf-8", errors="surrogatepass" if rng.random() < 0.02 else "replace")
-            (folder / Path(path).name).write_bytes(raw)
-        names = ", ".join(path for path, _ in chosen)
-        yield names, folder if len(chosen) > 1 else folder / Path(chosen[0][0]).name
-
-
-def fuzz(count: int, seed: int) -> Tally:
-    """`count` inputs validated."""
-    tally = Tally()
-    with tempfile.TemporaryDirectory() as name:
-        for origin, path in inputs(seed, Path(name)):
-            if tally.inputs >= count:
-                break
-            tally.inputs += 1
-            start = time.perf_counter()
+def answer_to(given: Input, folder: Path) -> dict[str, Any]:
+    """What the program makes of one input: status, seconds, and the traceback where it has one."""
+    for name, text in given.files.items():
+        (folder / name).write_bytes(text.encode(errors="surrogatepass" if len(text) % 50 == 0 else "replace"))
+    status: Any = None
+    trace, text, before = "", "", time.process_time()
+    signal.setitimer(signal.ITIMER_PROF, _STOP_S)
+    try:
+        with (folder / ".output").open("w+", encoding="utf-8", errors="replace") as output:
             try:
-                findings = dsgen.validate(path, gpus=64, cluster="nvidia/dgx-h100" if tally.inputs % 3 else None)
-            except Exception:  # what this looks for
-                tally.crashes.append((origin, traceback.format_exc()))
-                continue
-            spent = time.perf_counter() - start
-            if spent > tally.slowest_s:
-                tally.slowest_s, tally.slowest = spent, origin
-            tally.findings.update({finding.rule for finding in findings})
+                with chdir(folder), redirect_stdout(output), redirect_stderr(output):
+                    dsgen([*given.arguments])
+            finally:
+                output.seek(0)
+                text = output.read()
+    except SystemExit as end:
+        status = end.code or 0
+        trace = "" if status in _STATUSES else f"status {status}"
+    except (Exception, _TimeUp):
+        trace = traceback.format_exc()
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    rules = {line.rpartition("[")[2][:-1] for line in text.splitlines() if line.endswith("]") and len(line) < 1000}
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {
+        "status": status,
+        "cpu_s": time.process_time() - before,
+        "mib": peak,
+        "trace": trace[-3000:],
+        "rules": sorted(rule for rule in rules if rule[:3].isalpha() and rule.isalnum()),
+    }
+
+
+def _work(made: Iterator[tuple[int, Input]], writer: int) -> None:
+    """Answer inputs, a line each; ends early after one that took much memory."""
+    resource.setrlimit(resource.RLIMIT_AS, (8 * 2**30, 8 * 2**30))
+    signal.signal(signal.SIGPROF, _time_up)
+    with os.fdopen(writer, "w") as pipe, tempfile.TemporaryDirectory() as name:
+        for number, given in made:
+            folder = Path(name, str(number))
+            folder.mkdir()
+            print(json.dumps({"number": number, "origin": given.origin}), file=pipe, flush=True)
+            answer = answer_to(given, folder)
+            shutil.rmtree(folder)
+            print(json.dumps(answer), file=pipe, flush=True)
+            if answer["mib"] > MOST_MIB / 2 or answer["trace"]:
+                return
+
+
+def _answers(seed: int, number: int, count: int) -> Iterator[dict[str, Any]]:
+    """The answers to inputs number `number` to `count`, of one worker after another."""
+    known: tuple[list[Known], list[Known]] = (documents(), read_by_others())
+    while number < count:
+        reader, writer = os.pipe()
+        child = os.fork()
+        if not child:
+            os.close(reader)
+            try:
+                _work(((n, input_of(seed, n, *known)) for n in range(number, count)), writer)
+            finally:
+                os._exit(0)
+        os.close(writer)
+        begun: dict[str, Any] = {}
+        before = number
+        for line in _lines(reader):
+            said = json.loads(line)
+            if "status" in said:
+                yield {**begun, **said}
+                begun, number = {}, begun["number"] + 1
+            else:
+                begun = said
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        if begun:  # the worker died of it, or was ended
+            yield {**begun, "status": None, "cpu_s": 0.0, "mib": 0.0, "rules": [], "trace": "the worker was lost"}
+            number = begun["number"] + 1
+        if number == before:
+            raise RuntimeError("a worker did nothing")
+
+
+def _lines(reader: int) -> Iterator[str]:
+    """What a worker says, until it ends or says nothing for too long."""
+    rest = b""
+    with os.fdopen(reader, "rb", buffering=0) as pipe:
+        while select.select([pipe], [], [], _LOST_S)[0] and (piece := pipe.read(1 << 16)):
+            *whole, rest = (rest + piece).split(b"\n")
+            yield from map(bytes.decode, whole)
+
+
+def fuzz(seed: int, first: int, count: int) -> Tally:
+    """Inputs number `first` to `count` answered."""
+    tally = Tally()
+    for answer in _answers(seed, first, count):
+        failures = len(tally.failures)
+        tally.add(answer)
+        if len(tally.failures) > failures:
+            print(json.dumps(answer), file=sys.stderr, flush=True)
     return tally
 
 
 def main() -> None:
-    """Print what came of the inputs; exit with 1 when any of them crashed."""
+    """Print what came of the inputs; exit with 1 when any of them failed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--inputs", type=int, default=20_000)
+    parser.add_argument("--inputs", type=int, default=30_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0, help="number of the first input")
+    parser.add_argument("--write", type=int, metavar="NUMBER", help="only write this input's files here")
     arguments = parser.parse_args()
-    tally = fuzz(arguments.inputs, arguments.seed)
-    print(f"{tally.inputs:,} inputs (seed {arguments.seed}) from {len(documents())} documents")
-    print(f"{len(tally.crashes)} crashes; {len(tally.findings)} different rules fired")
-    print(f"slowest: {tally.slowest_s:.2f} s ({tally.slowest})")
-    for origin, trace in tally.crashes[:5]:
-        print(f"\n{origin}\n{trace}")
-    sys.exit(bool(tally.crashes))
+    if arguments.write is not None:
+        given = input_of(arguments.seed, arguments.write, documents(), read_by_others())
+        for name, text in given.files.items():
+            Path(name).write_bytes(text.encode(errors="replace"))
+        print(given.origin, *given.arguments)
+        return
+    tally = fuzz(arguments.seed, arguments.first, arguments.inputs)
+    print(f"{tally.inputs:,} inputs (seed {arguments.seed}) from {len(documents()):,} documents: {tally.cpu_s:.0f} s")
+    print(f"{len(tally.failures)} failures; {len(tally.rules)} different rules fired; statuses {dict(tally.statuses)}")
+    print(f"largest: {tally.largest[0]:.0f} MiB ({tally.largest[1]})")
+    for seconds, origin in tally.slowest:
+        print(f"{seconds:.2f} s: {origin}")
+    sys.exit(bool(tally.failures))
 
 
 if __name__ == "__main__":

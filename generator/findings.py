@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Final, Literal
+from typing import Any, Final, Literal
+
+from .secrecy import Hider, mask, mask_sure
 
 
 class Severity(str, Enum):
@@ -79,7 +81,10 @@ Violations = Iterator[Violation]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One problem. `message` says what is wrong with both numbers; `hint` names a value that would pass."""
+    """One problem. `message` says what is wrong with both numbers; `hint` names a value that would pass.
+
+    None holds a secret, whatever rule quotes a file: it is masked here, where every finding is made.
+    """
 
     rule: str  #: rule id, such as `MLM004`
     severity: Severity
@@ -93,6 +98,23 @@ class Finding:
     def lines(self) -> tuple[int, ...]:
         """The lines of all its places, in order."""
         return tuple(sorted({where.line for where in (self.where, *self.again) if where.line is not None}))
+
+    def __post_init__(self) -> None:
+        shown = self.hidden_by(mask_sure, mask)
+        for name, value in shown.items() if shown is not None else ():
+            object.__setattr__(self, name, value)
+
+    def hidden_by(
+        self, hide: Callable[[str], str], hide_in_source: Callable[[str], str] | None = None
+    ) -> dict[str, Any] | None:
+        """The parts that are shown without what `hide` masks; None where it masks nothing."""
+        texts, source = (self.message, self.hint or "", self.where.pointer), self.where.excerpt or ""
+        message, hint, pointer = shown = tuple(map(hide, texts))
+        excerpt = (hide_in_source or hide)(source)
+        if shown == texts and excerpt == source:
+            return None
+        where = replace(self.where, excerpt=excerpt or None, pointer=pointer)
+        return {"where": where, "message": message, "hint": hint or None}
 
     def to_dict(self) -> dict[str, object]:
         """The JSON form: rule, severity, path, line, column, pointer, message, hint."""
@@ -121,6 +143,12 @@ def in_file_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(
         sorted(findings, key=lambda f: (f.where.path, f.where.line or 0, f.where.column or 0, f.rule, f.message))
     )
+
+
+def without(secrets: Iterable[str], findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Findings that show none of these secrets, which their files hold."""
+    hide, found = Hider(secrets), tuple(findings)
+    return tuple(replace(f, **(f.hidden_by(hide) or {})) for f in found) if hide else found
 
 
 # What a terminal obeys, what turns or hides the text around it, and what UTF-8 can't hold.

@@ -197,9 +197,19 @@ def rules_in(*modules: ModuleType) -> tuple[Rule, ...]:
 
 def findings_of(rules: Iterable[Rule], whole: Any) -> Iterator[Finding]:
     """What is reported of a submission, a job, or a layout of a job: every subject of every rule that breaks it."""
+    for _, found in findings_by_rule(rules, whole):
+        yield from found
+
+
+def findings_by_rule(rules: Iterable[Rule], whole: Any) -> Iterator[tuple[Rule, Iterator[Finding]]]:
+    """As `findings_of`, rule by rule; a rule looks for as many as are asked of it."""
     subjects: dict[Callable[..., Iterable[Any]], tuple[Any, ...]] = {}  # each way to divide it is walked once
     for rule in rules:
         if rule.subjects not in subjects:
             subjects[rule.subjects] = tuple(rule.subjects(whole))
-        for each in subjects[rule.subjects]:
-            yield from map(rule.finding, rule.check(each))
+        yield rule, _found(rule, subjects[rule.subjects])
+
+
+def _found(rule: Rule, subjects: Iterable[Any]) -> Iterator[Finding]:
+    for each in subjects:
+        yield from map(rule.finding, rule.check(each))

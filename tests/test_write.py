@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
+from dsgen.cli.writing import print_diff, write_files
 from dsgen.frameworks.program import RenderedFile
-from dsgen.write import Action, CannotWrite, Change, WouldOverwrite, compare, diff, write
+from dsgen.write import Action, CannotWrite, Change, WouldOverwrite, compare, diff, leftovers, work, write
+from dsgen.write.disk import put
+from dsgen.write.signals import held
 
 FILES = (
     RenderedFile(path="a.txt", text="one\ntwo\n"),
@@ -78,7 +83,7 @@ def test_force_overwrites(tmp_path: Path) -> None:
 
 
 def test_a_failure_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
-    """When the last file can't be put in its place, the replaced ones are back and the new ones are gone."""
+    """A set that no folder can hold is refused by name, and nothing of it is there."""
     (tmp_path / "a.txt").write_text("mine\n")
     (tmp_path / "a.txt").chmod(0o640)
     before = tree(tmp_path)
@@ -86,7 +91,7 @@ def test_a_failure_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
     with pytest.raises(CannotWrite) as stopped:
         write((*FILES, *impossible), tmp_path, force=True)
     assert stopped.value.path == tmp_path / "x"
-    assert stopped.value.reason == "Is a directory"
+    assert "as in a folder" in stopped.value.reason
     assert tree(tmp_path) == before
 
 
@@ -196,3 +201,124 @@ def test_the_diff_names_new_files_and_modes(tmp_path: Path) -> None:
 def test_actions_have_names() -> None:
     """The three actions read as words."""
     assert [action.value for action in Action] == ["create", "identical", "conflict"]
+
+
+@pytest.fixture
+def leftover(tmp_path: Path) -> Path:
+    """What a run leaves that was killed before it changed anything."""
+    staged = tmp_path / ".dsgen-writing" / "new" / "0"
+    staged.parent.mkdir(parents=True)
+    staged.write_text("half a fi")
+    return staged.parent.parent
+
+
+def test_what_is_left_over_is_named_and_removed(tmp_path: Path, leftover: Path) -> None:
+    """The next run says in one line what it found and what became of it; comparing only names it."""
+    assert leftovers(tmp_path / "deep") == [leftover]
+    told: list[str] = []
+    write(FILES, tmp_path, tell=told.append)
+    assert told == [f"{leftover}: note: an interrupted run left this. It had changed nothing yet"]
+    assert not leftover.exists()
+
+
+def test_commands_say_what_is_left_over(tmp_path: Path, leftover: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On standard error, `--diff` says that the next run will see to it, and that run that it did."""
+    print_diff(FILES, tmp_path)
+    assert f"{leftover}: note: an interrupted run left this; the next run that writes" in capsys.readouterr().err
+    write_files(FILES, tmp_path, force=False, hint="")
+    assert capsys.readouterr().err.count("an interrupted run left this") == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away")
+def test_what_another_user_left_over_is_theirs(tmp_path: Path, leftover: Path) -> None:
+    """A working folder of another user is named with what to do, and nothing is written."""
+    os.chown(leftover, 65534, 65534)
+    with pytest.raises(CannotWrite, match="another user's run was interrupted"):
+        write(FILES, tmp_path)
+    assert leftover.exists()
+    assert not (tmp_path / "a.txt").exists()
+
+
+def test_a_damaged_journal_is_named(tmp_path: Path, leftover: Path) -> None:
+    """A journal that can't be read is refused with where the files are, not guessed at."""
+    (leftover / "doing").write_text("[{")
+    with pytest.raises(CannotWrite, match="the journal of an interrupted run is damaged"):
+        write(FILES, tmp_path)
+    assert (leftover / "new" / "0").exists()
+
+
+def test_runs_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run waits for another that has the lock, and says so when it waits too long."""
+    monkeypatch.setattr(work, "PATIENCE_S", 0.1)
+    with work.working(tmp_path / work.NAME, print), pytest.raises(CannotWrite, match="another dsgen"):
+        write(FILES, tmp_path)
+    assert actions(write(FILES, tmp_path)) == ["create"] * 3
+
+
+def test_without_locks_files_are_written_with_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that has no locks is no reason to refuse, but one to warn."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    told: list[str] = []
+    write(FILES, tmp_path / "out", tell=told.append)
+    assert told == [
+        f"{tmp_path}: warning: files can't be locked here (No locks available): let no two runs write here at once"
+    ]
+    assert actions(compare(FILES, tmp_path / "out")) == ["identical"] * 3
+
+
+def test_without_hard_links_nothing_is_overwritten_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a file system has no hard links, files are moved to places that are free, and replaced with force."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr("os.link", refuse)
+    (tmp_path / "a.txt").write_text("mine\n")
+    assert actions(write(FILES, tmp_path, force=True)) == ["conflict", "create", "create"]
+    assert not list(tmp_path.rglob(".dsgen-*"))
+    (tmp_path / "new").write_text("mine\n")
+    with pytest.raises(FileExistsError):
+        put(tmp_path / "a.txt", tmp_path / "new")
+
+
+def test_signals_wait(tmp_path: Path) -> None:
+    """SIGINT and its like come when the block is over, and do what they did before."""
+    done = []
+    with pytest.raises(KeyboardInterrupt), held():
+        signal.raise_signal(signal.SIGINT)
+        done.append("the block goes on")
+    assert done
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_link_that_leads_nowhere_is_in_the_way(force: bool, tmp_path: Path) -> None:
+    """A dangling link in a file's place is overwritten only with force, and what it leads to is not made."""
+    (tmp_path / "a.txt").symlink_to("nowhere")
+    if force:
+        write(FILES, tmp_path, force=True)
+    else:
+        with pytest.raises(WouldOverwrite):
+            write(FILES, tmp_path)
+    assert (tmp_path / "a.txt").is_symlink() != force
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_pipe_in_the_way_is_refused(tmp_path: Path) -> None:
+    """A FIFO in a file's place is no file to read, and nobody waits for its writer."""
+    os.mkfifo(tmp_path / "a.txt")
+    with pytest.raises(CannotWrite, match="it is not a regular file"):
+        write(FILES, tmp_path, force=True)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away")
+def test_the_owner_stays(tmp_path: Path) -> None:
+    """A file that is replaced keeps owner and group where that is allowed."""
+    (tmp_path / "a.txt").write_text("mine\n")
+    os.chown(tmp_path / "a.txt", 1234, 4321)
+    write(FILES, tmp_path, force=True)
+    status = (tmp_path / "a.txt").stat()
+    assert (status.st_uid, status.st_gid) == (1234, 4321)

@@ -60,12 +60,27 @@ for _command in (generate, plan, sweep, estimate, validate, calibrate, rules, ca
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the program and exit with a status of `ExitStatus`."""
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal without Unicode gets question marks, not a traceback
             stream.reconfigure(errors="replace")
     try:
-        commands.main(args=arguments, prog_name="dsgen")
+        try:
+            commands.main(args=arguments, prog_name="dsgen")
+        finally:
+            sys.stdout.flush()
     except OSError as problem:  # a full disk behind standard output, for one
         echo(f"dsgen: error: {problem.strerror or problem}", err=True)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discard the rest of the buffer
         sys.exit(ExitStatus.FINDINGS)
+
+
+def _open_closed_streams() -> None:
+    """Give standard streams that are closed (`<&-`) a descriptor that refuses to read and write, as any closed one."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDONLY if name == "stdout" else os.O_WRONLY)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
+            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import difflib
 import os
+import stat
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,12 +14,12 @@ from pathlib import Path
 from typing import Final
 
 from ..documents.hjson.edits import apply_edits
-from ..documents.read import MAX_BYTES
 from ..findings import Edit, Finding, printable
 from ..frameworks.program import RenderedFile
-from ..job.text import UnreadableText, read_path
+from ..secrecy import mask
 from ..validate.validate import Answer
-from ..write import CannotWrite, Change, write
+from ..write import Action, CannotWrite, Change, recover, replace
+from ..write.compare import fingerprint_of
 
 MAX_ROUNDS: Final = 10
 
@@ -56,28 +57,56 @@ def fix_files(
     return tuple(FixedFile(path=p, before=b, after=a) for p, b, a in changed if b != a), answer
 
 
-def write_fixed(files: Sequence[FixedFile]) -> tuple[Change, ...]:
-    """Write every file, or none; links are followed, permissions and byte order marks kept. Raises `CannotWrite`."""
-    for file in files:
-        try:
-            same = read_path(file.path, limit=MAX_BYTES).content == file.before
-        except UnreadableText:
-            same = False
-        if not same:  # another program changed it meanwhile, or its name was shown with escapes
-            raise CannotWrite(Path(file.path), "it is not the file that was checked")
-    places = {file: Path(os.path.realpath(file.path)) for file in files}
-    if not places:
-        return ()
-    folder = Path(os.path.commonpath([place.parent for place in places.values()]))
-    rendered = [
-        RenderedFile(
-            path=place.relative_to(folder).as_posix(),
-            text=_mark(place) + file.after,
-            executable=bool(place.stat().st_mode & 0o100),
-        )
-        for file, place in places.items()
-    ]
-    return write(rendered, folder, force=True)
+def settled(paths: Iterable[str], tell: Callable[[str], object]) -> bool:
+    """Finish or undo what interrupted runs left where `paths` are; whether files were moved for it."""
+    folders = {path if path.is_dir() else path.parent for path in map(Path, paths)}
+    return sum(recover(folder, tell) for folder in sorted(folders)) > 0
+
+
+def write_fixed(files: Sequence[FixedFile], tell: Callable[[str], object] = lambda line: None) -> None:
+    """Write every file, or none; links are followed, owner, mode and byte order mark kept. Raises `CannotWrite`.
+
+    A file that is read-only, has other hard links or could not keep its owner is refused, and so is one that is no
+    longer what was checked: that is compared again when it is replaced.
+    """
+    changes = {change.path: change for change in map(_change, files)}  # a file may have two names
+    if changes:
+        replace([*changes.values()], Path(os.path.commonpath([path.parent for path in changes])), tell=tell)
+
+
+def _change(file: FixedFile) -> Change:
+    shown, place = Path(file.path), Path(os.path.realpath(file.path))
+    try:
+        status = place.stat()
+        raw = place.read_bytes() if stat.S_ISREG(status.st_mode) else b""
+    except OSError:
+        raw = b""
+    mark = codecs.BOM_UTF8 if raw.startswith(codecs.BOM_UTF8) else b""
+    if raw != mark + file.before.encode("utf-8"):  # another program changed it, or its name was shown with escapes
+        raise CannotWrite(shown, "it is not the file that was checked", hint="run the command again")
+    _refuse_protected(shown, place, status)
+    return Change(
+        file=RenderedFile(
+            path=place.name, text=mark.decode("utf-8") + file.after, executable=bool(status.st_mode & 0o100)
+        ),
+        path=place,
+        action=Action.CONFLICT,
+        before=raw,
+        found=fingerprint_of(raw, status.st_mode),
+    )
+
+
+def _refuse_protected(shown: Path, place: Path, status: os.stat_result) -> None:
+    if not status.st_mode & 0o222 or not os.access(place, os.W_OK):
+        raise CannotWrite(shown, "it is read-only", hint=f"chmod u+w {shown}, or fix a copy")
+    if status.st_nlink > 1:
+        reason = f"it has {status.st_nlink} hard links, and the others would keep the old text"
+        raise CannotWrite(shown, reason, hint="fix a copy, then copy its contents back")
+    user = os.geteuid() if hasattr(os, "geteuid") else 0
+    groups = {os.getegid(), *os.getgroups()} if user else {status.st_gid}
+    if user and (status.st_uid != user or status.st_gid not in groups):
+        reason = "it belongs to another user or group, and would become yours"
+        raise CannotWrite(shown, reason, hint="let its owner fix it, or fix a copy")
 
 
 def unified_diff(files: Iterable[FixedFile]) -> str:
@@ -114,14 +143,8 @@ def _fits(edit: Edit, texts: Mapping[str, str], taken: Sequence[tuple[int, int]]
     return after == len(taken) or taken[after][0] > edit.end
 
 
-def _mark(place: Path) -> str:
-    """The byte order mark, which the reader of texts removes."""
-    with place.open("rb") as stream:
-        return "\ufeff" if stream.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else ""
-
-
 def _diff(file: FixedFile) -> Iterator[str]:
     name = printable(file.path)
-    before, after = (text.splitlines(keepends=True) for text in (file.before, file.after))
+    before, after = (mask(text).splitlines(keepends=True) for text in (file.before, file.after))
     for line in difflib.unified_diff(before, after, name, name):
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"

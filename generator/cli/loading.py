@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import io
+import os
 import sys
 from collections.abc import Mapping
 from importlib.resources import files
@@ -115,7 +116,7 @@ def _spec(request: Request) -> tuple[str | TextIO, Mapping[str, object]]:
 def _suggest_command(spec: str) -> None:
     """A mistyped command is parsed as SPEC: suggest the closest command when no such file exists."""
     matches = difflib.get_close_matches(spec, _COMMANDS, n=1)
-    if Path(spec).exists():
+    if os.path.lexists(spec):
         return
     if spec in _COMMANDS:
         raise click.UsageError(f"put the command first: `dsgen {spec} ...`, then options")

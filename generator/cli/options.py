@@ -12,9 +12,11 @@ from typing import Any, TypeVar
 import click
 
 from ..findings import printable
+from ..secrecy import mask
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+MOST_PLANS = 100  #: that are listed; each is explained against all others
 DEFAULT_SPEC = "dsgen.yaml"  #: what is read in the working directory when no SPEC is given
 
 FLAGS: Mapping[str, str] = {
@@ -48,7 +50,7 @@ def form_option(*forms: str) -> Callable[[Command], Command]:
 
 def top_option(default: int, text: str) -> Callable[[Command], Command]:
     """`--top`: how many plans are shown."""
-    return click.option("--top", type=click.IntRange(min=1), default=default, show_default=True, help=text)
+    return click.option("--top", type=click.IntRange(1, MOST_PLANS), default=default, show_default=True, help=text)
 
 
 def bold_option(command: Command) -> Command:
@@ -106,7 +108,7 @@ def _flag(name: str) -> str:
 def assignment_text(path: str, text: str) -> str:
     """`PATH=VALUE` as it may be shown and written: what may be a secret is left out."""
     may_be_secret = path == "launch" or path.startswith("launch.environment")
-    return f"{path}=..." if may_be_secret else f"{path}={text}"
+    return f"{path}=..." if may_be_secret else mask(f"{path}={text}")
 
 
 def _without_folders(value: str) -> str:

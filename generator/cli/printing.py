@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from ..findings import HIDDEN, printable
+from ..secrecy import mask
 
 PLAIN_WIDTH = 120  #: columns, when the output is not a terminal
 
@@ -58,9 +59,9 @@ def print_parts(*parts: object) -> None:
 
 @contextmanager
 def shown_errors() -> Iterator[None]:
-    """Usage errors raised in here quote the command line with escapes."""
+    """Usage errors raised in here quote the command line with escapes, and without its secrets."""
     try:
         yield
     except click.ClickException as problem:
-        problem.message = printable(problem.message, keep="\n")  # type: ignore[misc]  # final to subclasses
+        problem.message = printable(mask(problem.message), keep="\n")  # type: ignore[misc]  # final to subclasses
         raise

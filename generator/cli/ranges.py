@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -32,7 +32,7 @@ class Term:
 
 def split_terms(context: click.Context, _: click.Parameter, arguments: tuple[str, ...]) -> tuple[Term, ...]:
     """SPEC, which becomes the parameter `spec`, and the terms; both in any order."""
-    specs = [word for word in arguments if "=" not in word or Path(word).exists()]
+    specs = [word for word in arguments if "=" not in word or os.path.lexists(word)]
     terms = tuple(_term(word) for word in arguments if word not in specs)
     if len(specs) > 1:
         raise click.UsageError(f"unexpected argument {specs[1]!r}: write KEY=VALUES, such as gpus=512..2048")

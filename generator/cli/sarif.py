@@ -16,6 +16,7 @@ from urllib.parse import quote
 from .. import __version__
 from ..findings import Edit, Finding, Location, printable
 from ..rule import Rule
+from ..secrecy import find
 from .findings_text import counted, relative_path
 
 Json = dict[str, Any]
@@ -92,7 +93,7 @@ def _result(finding: Finding, index: int, seen: Counter[str]) -> Json:
         "locations": [{"physicalLocation": _physical(finding.where)}],
         "partialFingerprints": {"dsgen/v1": _fingerprint(finding, seen)},
     }
-    if finding.edits:
+    if finding.edits and not any(find(edit.replacement) for edit in finding.edits):  # a log may be shown to others
         result["fixes"] = [_fix(finding)]
     return result
 

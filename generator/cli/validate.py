@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from .fixing import FixedFile
 
 CONSUMERS: Final = ("deepspeed", "huggingface", "accelerate", "megatron-deepspeed")
+MOST_GPUS: Final = 2**20  #: `documents.world.MOST_GPUS`, which would take long to import
 _SEVERITIES: Final = ("error", "warning", "note")  #: the worst first
 
 
 @click.command(short_help="Check the files of a job.")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@click.option("--gpus", type=click.IntRange(min=1), help="GPUs of the whole job.")
-@click.option("--gpus-per-node", type=click.IntRange(min=1), help="GPUs of one node.")
+@click.option("--gpus", type=click.IntRange(1, MOST_GPUS), help="GPUs of the whole job.")
+@click.option("--gpus-per-node", type=click.IntRange(1, MOST_GPUS), help="GPUs of one node.")
 @click.option("--cluster", metavar="NAME", help="Node type from the catalog.")
 @click.option("--model", metavar="NAME|PATH", help="Model preset, or path of a Hugging Face config.json.")
 @click.option("--job", metavar="SPEC", help="Job spec that the files belong to.")
@@ -74,7 +75,7 @@ def validate(
     selected = selection(select, ignore)
     check = _checker(paths, selected.keeps, **context)
     if fix:
-        files, answer = _fixed(check, selected.keeps, write=not only_diff, quiet=form != "text")
+        files, answer = _fixed(paths, check, selected.keeps, write=not only_diff, quiet=form != "text")
     else:
         files, answer = (), check({})
     findings = _told(answer, selected.keeps, baseline, write=write_baseline)
@@ -120,19 +121,28 @@ def _checker(
 
 
 def _fixed(
-    check: Callable[[Mapping[str, str]], Answer], selected: Callable[[Finding], bool], *, write: bool, quiet: bool
+    paths: Sequence[str],
+    check: Callable[[Mapping[str, str]], Answer],
+    selected: Callable[[Finding], bool],
+    *,
+    write: bool,
+    quiet: bool,
 ) -> tuple[tuple[FixedFile, ...], Answer]:
     """The files that `--fix` changes, as a diff and, with `write`, on disk; and the answer on the rest."""
     from ..write import CannotWrite
-    from .fixing import fix_files, unified_diff, write_fixed
+    from .fixing import fix_files, settled, unified_diff, write_fixed
     from .printing import echo_diff
-    from .writing import refuse_unwritable
+    from .writing import refuse_unwritable, tell
 
+    if write:
+        settled(paths, tell)
     files, answer = fix_files(check, selected)
+    if write and settled(answer.texts, tell):  # they are other files now
+        files, answer = fix_files(check, selected)
     echo_diff(unified_diff(files), err=quiet)
     if write:
         try:
-            write_fixed(files)
+            write_fixed(files, tell)
         except CannotWrite as problem:
             refuse_unwritable(problem, "make the files writable, or fix a copy of them")
     return files, answer

@@ -9,7 +9,7 @@ from typing import NoReturn
 import click
 
 from ..frameworks.program import RenderedFile
-from ..write import CannotWrite, Change, WouldOverwrite, compare, diff, write
+from ..write import CannotWrite, Change, WouldOverwrite, compare, diff, leftovers, write
 from .exits import ExitStatus
 from .printing import echo, echo_diff
 
@@ -17,7 +17,7 @@ from .printing import echo, echo_diff
 def write_files(files: Sequence[RenderedFile], folder: Path, *, force: bool, hint: str) -> tuple[Change, ...]:
     """Write all or nothing. Files that are in the way are printed, with `hint`, and end the program."""
     try:
-        return write(files, folder, force=force)
+        return write(files, folder, force=force, tell=tell)
     except WouldOverwrite as conflict:
         for change in conflict.changes:
             echo(f"{change.path}: error: file exists with other contents", err=True)
@@ -34,11 +34,22 @@ def print_diff(files: Sequence[RenderedFile], folder: Path) -> None:
     except CannotWrite as problem:
         refuse_unwritable(problem)
     echo_diff(text)
+    for path in leftovers(folder):
+        tell(f"{path}: note: an interrupted run left this; the next run that writes there finishes or undoes it")
     echo("nothing was written" if text else f"{folder} is up to date", err=True)
 
 
+def tell(line: str) -> None:
+    """Say what became of files that an interrupted run left."""
+    echo(line, err=True)
+
+
 def refuse_unwritable(problem: CannotWrite, hint: str = "choose a writable folder with -o") -> NoReturn:
-    """Report what the file system refuses, with `hint`, and exit with `ExitStatus.FINDINGS`."""
-    echo(f"{problem.path}: error: cannot be written: {problem.reason}; nothing was written", err=True)
+    """Report what the file system refuses, with the problem's own hint or `hint`; exit with `ExitStatus.FINDINGS`."""
+    outcome = "nothing was written"
+    if problem.unfinished:
+        outcome = f"old and new files may be mixed, and the old ones are in {problem.unfinished}"
+    hint = "run the command again: it puts the old files back first" if problem.unfinished else problem.hint or hint
+    echo(f"{problem.path}: error: cannot be written: {problem.reason}; {outcome}", err=True)
     echo(f"hint: {hint}", err=True)
     raise click.exceptions.Exit(ExitStatus.FINDINGS)

@@ -55,6 +55,12 @@ def references(submission: Submission) -> tuple[Reference, ...]:
 
 
 @lru_cache(maxsize=4)
+def names_in(submission: Submission, path: str) -> frozenset[str]:
+    """The names of all files that the document at `path` names."""
+    return frozenset(link.name for link in references(submission) if link.where.path == path)
+
+
+@lru_cache(maxsize=4)
 def used_config(submission: Submission) -> Config | None:
     """The DeepSpeed config that the job uses: the one that a launch line names, else the only one there is."""
     named = {link.name for link in references(submission) if link.kind == "DeepSpeed config"}

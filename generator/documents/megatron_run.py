@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Final
 
 from .deepspeed_config import Config
-from .links import references
+from .links import names_in
 from .megatron_arguments import MegatronArguments
 from .stage_layout import chunks_of
 from .submission import Submission
@@ -165,7 +165,7 @@ class MegatronRun(MegatronArguments):
     def config(self) -> Config | None:
         """Megatron-DeepSpeed's DeepSpeed config: the one named, else the only one; None where that can't be known."""
         configs = self.submission.configs
-        named = {link.name for link in references(self.submission) if link.where.path == self.path}
+        named = names_in(self.submission, self.path)
         own = [config for config in configs if config.path == self.path or PurePath(config.path).name in named]
         found = own or ([] if named else configs)
         return found[0] if len(found) == 1 and not self.is_lm else None

@@ -21,12 +21,12 @@ from .hostfile import read_environment_file, read_hostfile
 from .kinds import is_candidate, kind_of, torn_keys
 from .megatron_arguments import from_launches as megatron_from_launches
 from .megatron_arguments import read_argument_file
-from .shell.launch_line import Launch
+from .shell.launch_line import MOST_LAUNCHES, Launch
 from .shell.script import ShellScript, read_script
 from .training_arguments import from_file, from_launches
 from .yaml_document import read_yaml
 
-MAX_BYTES: Final = 8_000_000  # launch scripts and configs have kilobytes; data files don't belong here
+MAX_BYTES: Final = 1_000_000  # launch scripts and configs have kilobytes; data files don't belong here
 MAX_FILES: Final = 1_000
 MAX_DEPTH: Final = 8  # folders below the one named
 _YAML: Final = (".yaml", ".yml")
@@ -218,7 +218,7 @@ def _read_kind(kind: Kind, file: _File, name: str, reading: Reading) -> None:
         case "AzureML job":
             for job in read_jobs(file.yaml(), text):
                 documents.append(job)
-                documents += _arguments(job.launches)
+                _read_launches(job.launches, reading)
         case "accelerate config":
             documents.append(AccelerateConfig(source=file.yaml()))
         case "training arguments":
@@ -236,13 +236,18 @@ def _read_script(text: Text, reading: Reading) -> None:
     script = LaunchScript.of(shell)
     reading.documents.append(script)
     reading.documents += _embedded_configs(shell)
-    reading.documents += _arguments(script.launches)
+    _read_launches(script.launches, reading)
 
 
-def _arguments(launches: tuple[Launch, ...]) -> Iterator[Document]:
+def _read_launches(launches: tuple[Launch, ...], reading: Reading) -> None:
     """The arguments of the training programs on launch lines."""
-    yield from megatron_from_launches(launches)
-    yield from from_launches(launches)
+    reading.documents += megatron_from_launches(launches)
+    reading.documents += from_launches(launches)
+    if len(launches) == MOST_LAUNCHES:
+        last = launches[-1]
+        message = f"this is training program number {MOST_LAUNCHES}; none after it is checked"
+        where = last.script.locate(last.calls[0].word) if last.calls else last.script.locate(0)
+        reading.report(codes.TOO_MUCH, where, message, "check the script of one job at a time")
 
 
 def _embedded_configs(shell: ShellScript) -> Iterator[DsConfig]:

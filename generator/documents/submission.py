@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, TypeVar
@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 from ..catalog import Model
 from ..job.framework import Frameworks
 from ..job.records import Cluster, Job
+from ..job.text import Text
 from .accelerate import AccelerateConfig
 from .deepspeed_config import FILLERS as FILLERS
 from .deepspeed_config import Config
@@ -53,6 +54,7 @@ class Submission:
     documents: tuple[Document, ...]
     frameworks: Callable[[], Frameworks]  #: those of inferred runs, loaded when one is inferred
     context: Context = field(default_factory=Context)
+    texts: Mapping[str, Text] = field(default_factory=dict)  #: of the files, by path
     jobs: tuple[Job, ...] = ()  #: of the job specs among the documents that could be resolved
 
     scripts = _documents_of(LaunchScript)  #: those that are files, not the commands of AzureML jobs

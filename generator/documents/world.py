@@ -18,6 +18,8 @@ from .submission import Submission
 
 Quantity = Literal["GPUs", "nodes", "GPUs per node", "processes"]
 
+#: No machine has more GPUs, or nodes: as many as a job spec can have.
+MOST_GPUS: Final = 2**20
 #: Where flags are located.
 FLAGS: Final = "<flags>"
 
@@ -37,6 +39,7 @@ class World:
     """The machine by what the submission has of it; None where no document has it."""
 
     claims: tuple[Claim, ...]
+    beyond: tuple[Claim, ...] = ()  #: those that no machine has, which count nowhere
     gpus: int | None
     nodes: int | None
     gpus_per_node: int | None
@@ -79,7 +82,9 @@ _DEEPSPEED_DEGREES: Final = (
 @lru_cache(maxsize=4)
 def world_of(submission: Submission) -> World:
     """The world of a submission: the command line goes before the job spec, which goes before scripts and configs."""
-    claims = tuple(_claims(submission))
+    made = tuple(_claims(submission))
+    claims = tuple(claim for claim in made if claim.value <= MOST_GPUS)
+    beyond = tuple(claim for claim in made if claim.value > MOST_GPUS)
 
     def first(quantity: Quantity) -> int | None:
         return next((claim.value for claim in claims if claim.quantity == quantity), None)
@@ -89,7 +94,8 @@ def world_of(submission: Submission) -> World:
     processes = started.pop() if len(started) == 1 else None
     per_node, nodes = first("GPUs per node"), first("nodes")
     gpus = first("GPUs") or processes or (nodes * per_node if nodes and per_node and not started else None)
-    return World(claims=claims, gpus=gpus, nodes=nodes, gpus_per_node=per_node, **_degrees(submission))
+    gpus = gpus if gpus and gpus <= MOST_GPUS else None
+    return World(claims=claims, beyond=beyond, gpus=gpus, nodes=nodes, gpus_per_node=per_node, **_degrees(submission))
 
 
 def _claims(submission: Submission) -> Iterator[Claim]:
@@ -192,6 +198,6 @@ def _degrees(submission: Submission) -> dict[str, int]:
         found += [(name, config.whole(pointer)) for name, pointer in _DEEPSPEED_DEGREES]
     degrees: dict[str, int] = {}
     for name, value in found:
-        if value is not None and value > 0:
+        if value is not None and 0 < value <= MOST_GPUS:
             degrees.setdefault(name, value)
     return degrees

@@ -56,9 +56,12 @@ FORBIDDEN_CHARACTER: Final = _spec("""SPEC014: Text has no control characters, a
 ENVIRONMENT_NAME: Final = _spec("""SPEC015: The name of an environment variable is a shell identifier.
     Prevents: The shell would stop at the export, or run it as a command.
     Fix: use letters, digits and underscores, with no digit first""")
-SECRET: Final = _warning("""SPEC016: Secrets are not written into job specs or launch files.
-    Prevents: The secret would be in files that are shared and committed.
-    Fix: remove it, and set it where the job is submitted""")
+SECRET: Final = _spec(
+    """SPEC016: No secret is written into a job spec, or into the files made of it.
+    Prevents: The secret would be in files that are shared, committed and kept with the job.
+    Fix: remove it, and set it where the job is submitted, or let the script read it from a private file""",
+    when="silent",
+)
 OVERRIDE: Final = _spec("""SPEC017: An override names a key that can be set.
     Prevents: The override would be lost.
     Fix: name a key, as in --set layout.zero_stage=1""")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, TextIO
 
-from ..findings import Finding, InvalidJob, Location, Severity, in_file_order
+from ..findings import Finding, InvalidJob, Location, Severity, in_file_order, without
 from .codes import DUPLICATE_KEY, MISSING_KEY, WRONG_TYPE, error
 from .dialect import STRICT
 from .framework import Frameworks
@@ -17,10 +17,11 @@ from .records import Job
 from .resolve import resolve
 from .resolve_model import check_model_keys
 from .schema_check import check_schema
+from .secret_check import SpecSecret, check_secrets, spec_secrets
 from .source import Source, parse
 from .text import UnreadableText, read_path, read_stream
 from .text_check import check_environment, check_text
-from .wording import show
+from .wording import kind_of_value
 
 # Where an empty value means something; elsewhere `key:` without a value is the same as no key.
 _KEPT_EMPTY: Final = frozenset({"model", "environment", "tags"})
@@ -51,15 +52,20 @@ def load_with_findings(
     except UnreadableText as problem:
         raise InvalidJob([problem.finding]) from None
     tidy = replace(changed, data=_without_empty(changed.data))
-    job, findings = _check(tidy, frameworks)
+    secrets = spec_secrets(tidy)
+    job, findings = _check(tidy, secrets, frameworks)
+    findings = without((secret.value for secret in secrets), findings)
     if job is None:
         raise InvalidJob(findings)
     return job, in_file_order(findings)
 
 
-def _check(source: Source, frameworks: Frameworks) -> tuple[Job | None, tuple[Finding, ...]]:
+def _check(
+    source: Source, secrets: tuple[SpecSecret, ...], frameworks: Frameworks
+) -> tuple[Job | None, tuple[Finding, ...]]:
     """The job, if nothing is wrong with it, and every finding."""
-    textual = (*source.findings, *check_text(source), *check_environment(source), *check_model_keys(source))
+    read = (*source.findings, *check_text(source), *check_environment(source), *check_model_keys(source))
+    textual = (*read, *check_secrets(source, secrets))
     reported = {
         finding.where.pointer
         for finding in textual
@@ -82,7 +88,7 @@ def _not_a_mapping(source: Source) -> Finding:
     where = source.locations.get("", Location(path=source.path, line=1, column=1))
     if source.data is None:
         return error(MISSING_KEY, where, "the job spec is empty", STRICT.empty_hint)
-    message = f"a job spec is a mapping of keys to values; this is {show(source.data)}"
+    message = f"a job spec is a mapping of keys to values; this is {kind_of_value(source.data)}"
     return error(WRONG_TYPE, where, message, "write `model: gpt3-175b` and so on, one key a line")
 
 

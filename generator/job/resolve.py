@@ -16,7 +16,6 @@ from .resolve_calibration import resolve_calibration
 from .resolve_cluster import resolve_cluster
 from .resolve_model import resolve_model
 from .source import Source
-from .text_check import is_secret
 
 DEFAULT_SEQUENCE_LENGTH: Final = 4096
 #: Beyond the upper end of the allocator's band, what reaches the upper end of nvidia-smi's, rounded to the side that
@@ -220,7 +219,6 @@ def _launch(source: Source, launch: Data, framework: Framework) -> Launch:
         environment={
             name: _as_text(source, f"/launch/environment/{name}", value)
             for name, value in launch.get("environment", {}).items()
-            if not is_secret(name)
         },
         time_limit_s=None if limit is None else read_time_limit(limit),
         options={key: _whole(value) for key, value in launch.get(target, {}).items()},

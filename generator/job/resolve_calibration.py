@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..findings import Finding
+from ..findings import Finding, Location
 from ..version import __version__
 from .codes import CALIBRATION, CALIBRATION_AGE, CALIBRATION_MACHINE, error, warning
 from .overrides import PATH as FLAGS
@@ -31,7 +31,8 @@ def resolve_calibration(
     except UnreadableText as problem:
         message = f"the calibration {show(value)}: {problem.finding.message}"
         return None, (error(CALIBRATION, where, message, _HINT),)
-    problems = tuple(document.findings) or tuple(_violations(document))
+    written_so = isinstance(document.data, dict) and "factors" in document.data and not document.findings
+    problems = tuple(_violations(document)) if written_so else (_foreign_file(where, value),)
     if problems:
         return None, problems
     data: Any = document.data
@@ -46,6 +47,12 @@ def resolve_calibration(
     # The factors multiply constants, which another version may have changed.
     message = f"the calibration {show(value)} was fitted with dsgen {written}; this is {__version__}"
     return _calibration(data, value), (warning(CALIBRATION_AGE, where, message, "run `dsgen calibrate` again"),)
+
+
+def _foreign_file(where: Location, value: str) -> Finding:
+    """That a file is something else; it may be private, so that nothing of it is shown."""
+    message = f"the calibration {show(value)} is not a file that `dsgen calibrate` wrote: it has no factors"
+    return error(CALIBRATION, where, message, _HINT)
 
 
 def _calibration(data: Mapping[str, Any], value: str) -> Calibration:

@@ -19,7 +19,7 @@ from .resolve_cluster import unknown_name
 from .schema_check import load_schema
 from .source import Source, escape
 from .text import UnreadableText, read_path
-from .wording import show
+from .wording import kind_of_value, show
 
 _MOST_FOLDERS: Final = 1000  # that are looked into
 _SLIP: Final = 0.9  # likeness of keys that differ by a letter or two; `hidden_dropout_prob` is another key
@@ -96,7 +96,7 @@ def _from_file(source: Source, value: str, path: Path) -> Resolved:
     except ValueError as syntax:
         problem = f"the model's config {show(value)} is not JSON: {syntax}"
     else:
-        problem = f"the model's config {show(value)} is {show(config)}, not a mapping"
+        problem = f"the model's config {show(value)} is {kind_of_value(config)}, not a mapping"
     if not isinstance(config, dict):
         return None, (error(UNUSABLE_MODEL, source.locate("/model"), problem, hint),)
     stem = path.resolve().parent.name if path.name == "config.json" else path.stem

@@ -36,6 +36,7 @@ _SIZES: Final = {"maxLength": "characters", "maxItems": "items", "maxProperties"
 _ONE_OF: Final = {"": ("gpus", "nodes"), "/training/duration": ("tokens", "steps", "samples")}
 _FALSE_WORDS: Final = ("no", "No", "NO", "off", "Off", "OFF", "n", "N", "0", 0, "False")
 _KEY_KEYWORDS: Final = frozenset({"additionalProperties", "required", "oneOf", "dependentRequired"})
+_MOST_KEYS: Final = 100  # that are named one by one
 _NOT_YET: Final = {"kubernetes": "Kubernetes is not supported yet"}
 
 
@@ -99,10 +100,14 @@ def _key_findings(source: Source, pointer: str, problem: Any) -> Iterator[Findin
 def _unknown_keys(source: Source, pointer: str, problem: Any) -> Iterator[Finding]:
     known = tuple(problem.schema["properties"])
     place = f"`{dotted(pointer)}`" if pointer else "the job spec"
-    for key in problem.instance:
-        if key not in known:
-            where = source.locate_key(f"{pointer}/{escape(key)}")
-            yield error(codes.UNKNOWN_KEY, where, f"unknown key {show(key)} in {place}", _key_hint(key, known))
+    unknown = [key for key in problem.instance if key not in known]
+    for key in unknown[:_MOST_KEYS]:
+        where = source.locate_key(f"{pointer}/{escape(key)}")
+        yield error(codes.UNKNOWN_KEY, where, f"unknown key {show(key)} in {place}", _key_hint(key, known))
+    if len(unknown) > _MOST_KEYS:
+        where = source.locate_key(f"{pointer}/{escape(unknown[_MOST_KEYS])}")
+        message = f"{len(unknown) - _MOST_KEYS:,} more unknown keys in {place}"
+        yield error(codes.UNKNOWN_KEY, where, message, "remove what is no part of a job spec")
 
 
 def _key_hint(key: str, known: tuple[str, ...]) -> str:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import select
+import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TextIO
 
 from ..findings import Finding, Location, printable
+from ..secrecy import Secret, find, mask
 from .codes import FORBIDDEN_CHARACTER, TOO_LARGE, UNREADABLE, error
 
 MAX_BYTES: Final = 1_000_000
+_PATIENCE_MS: Final = 1_000  # for the writer of a named pipe to open it
 _MAX_EXCERPT: Final = 300  # characters; a longer line helps nobody
 
 # What YAML 1.2 calls a line break, as libyaml counts lines.
@@ -37,13 +42,21 @@ class Text:
     content: str
     lines: Sequence[str]
     folder: Path | None = None  #: where relative paths in the document start; None: the working directory
+    secrets: tuple[Secret, ...] = field(default=(), repr=False)
+    shown: Sequence[str] = field(default=(), repr=False)  #: the lines with their secrets masked, where there are any
 
     def locate(self, line: int, column: int, pointer: str = "") -> Location:
         """The place of a line and column, both from 0 as parsers count, as a `Location` that counts from 1."""
-        excerpt = self.lines[line] if line < len(self.lines) else ""
+        lines = self.shown or self.lines
+        excerpt = lines[line] if line < len(lines) else ""
         if len(excerpt) > _MAX_EXCERPT:
             excerpt = excerpt[:_MAX_EXCERPT] if column < _MAX_EXCERPT else ""
         return Location(path=self.path, pointer=pointer, line=line + 1, column=column + 1, excerpt=excerpt or None)
+
+    @property
+    def secret_values(self) -> tuple[str, ...]:
+        """What is masked."""
+        return tuple(secret.value_in(self.content) for secret in self.secrets)
 
     def locate_offset(self, offset: int) -> Location:
         """The place of the character at `offset`."""
@@ -53,7 +66,10 @@ class Text:
 
 def text_of(content: str, path: str, folder: Path | None = None) -> Text:
     """`content` as a `Text`. Raises `UnreadableText` when it is empty or holds control characters."""
-    text = Text(path=path, content=content, lines=LINE_BREAK.split(content), folder=folder)
+    secrets = find(content)
+    shown = LINE_BREAK.split(mask(content, secrets)) if secrets else ()
+    lines = LINE_BREAK.split(content)
+    text = Text(path=path, content=content, lines=lines, folder=folder, secrets=secrets, shown=shown)
     control = CONTROL.search(content)
     if control:
         where = text.locate_offset(control.start())
@@ -69,8 +85,7 @@ def read_path(path: str | os.PathLike[str], *, limit: int = MAX_BYTES) -> Text:
     try:
         if not raw:
             raise ValueError("an empty path")
-        with Path(raw).open("rb") as stream:
-            content = stream.read(limit + 1)
+        content = read_bytes(raw, limit + 1)
     except IsADirectoryError:
         hint = f"name a file in it, such as {name.rstrip('/')}/dsgen.yaml"
         raise _unreadable(name, "is a directory", hint) from None
@@ -82,6 +97,40 @@ def read_path(path: str | os.PathLike[str], *, limit: int = MAX_BYTES) -> Text:
     except ValueError:  # empty, or with a NUL in it
         raise _unreadable(name, "not a path", "give the path of a file") from None
     return text_of(_decode(content, name, limit), name, Path(raw).parent)
+
+
+def read_bytes(path: str, most: int) -> bytes:
+    """The first `most` bytes of a file. Raises `OSError` and `ValueError` as `open` does.
+
+    Never waits for somebody to write to a named pipe: one without a writer is an error, one with a writer, such as
+    standard input or `<(...)`, is read to its end.
+    """
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    try:
+        stream = os.fdopen(descriptor, "rb")
+    except OSError:  # a folder
+        os.close(descriptor)
+        raise
+    with stream:
+        mode = os.fstat(descriptor).st_mode
+        first = _first_of_pipe(descriptor) if stat.S_ISFIFO(mode) else b""
+        if not stat.S_ISREG(mode):
+            os.set_blocking(descriptor, True)
+        return first + stream.read(most - len(first))
+
+
+def _first_of_pipe(descriptor: int) -> bytes:
+    """The first byte of a pipe, where it has one by now. Raises `OSError` for a pipe without a writer."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    begun = poll.poll(_PATIENCE_MS)  # also by its end
+    try:
+        first = os.read(descriptor, 1)
+    except BlockingIOError:  # a writer that has not written yet
+        return b""
+    if not begun and not first:
+        raise OSError(errno.EPIPE, "nothing writes to this named pipe")
+    return first
 
 
 def read_stream(stream: TextIO) -> Text:

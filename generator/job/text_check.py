@@ -9,7 +9,7 @@ from typing import Final
 
 from ..findings import Finding
 from . import codes
-from .codes import error, warning
+from .codes import error
 from .source import Source, escape
 from .text import CONTROL
 from .wording import dotted, show
@@ -18,12 +18,11 @@ _CONTROL: Final = re.compile(f"{CONTROL.pattern}|\x85")
 _LINE_BREAK: Final = re.compile("[\t\n\r\u2028\u2029]")
 _MANY_LINES: Final = ("/launch/arguments/", "/launch/environment/", "/model/")  # text that may have several lines
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_SECRET: Final = re.compile(r"(?:.*_(?:TOKEN|KEY|SECRET)|.*PASSWORD)\Z", re.IGNORECASE | re.DOTALL)
 
 
 def check_text(source: Source) -> Iterator[Finding]:
     """A finding for every text and number that can't be used, whatever its key."""
-    for pointer, value in _walk("", source.data):
+    for pointer, value in walk("", source.data):
         if isinstance(value, float) and not math.isfinite(value):
             message = f"`{dotted(pointer)}` is {value}; expected a finite number"
             yield error(codes.WRONG_VALUE, source.locate(pointer), message, "write a number, or remove the key")
@@ -50,7 +49,7 @@ def _text(source: Source, pointer: str, value: str) -> Iterator[Finding]:
         yield error(codes.FORBIDDEN_CHARACTER, source.locate(pointer), message, "write it on one line")
 
 
-def _walk(pointer: str, value: object) -> Iterator[tuple[str, object]]:
+def walk(pointer: str, value: object) -> Iterator[tuple[str, object]]:
     """Every value with its pointer, in file order; without recursion, for aliases can nest deeply."""
     stack = [(pointer, value)]
     while stack:
@@ -62,13 +61,8 @@ def _walk(pointer: str, value: object) -> Iterator[tuple[str, object]]:
             stack.extend((f"{pointer}/{index}", value[index]) for index in reversed(range(len(value))))
 
 
-def is_secret(name: str) -> bool:
-    """Whether a variable of this name usually holds a secret, which no file may."""
-    return _SECRET.match(name) is not None
-
-
 def check_environment(source: Source) -> Iterator[Finding]:
-    """A finding for every variable that no shell can set, and a warning for every one that looks like a secret."""
+    """A finding for every variable that no shell can set."""
     environment = source.value("/launch/environment")
     for name in environment if isinstance(environment, dict) else ():
         where = source.locate_key(f"/launch/environment/{escape(name)}")
@@ -77,7 +71,3 @@ def check_environment(source: Source) -> Iterator[Finding]:
             plain = re.sub(r"[^A-Za-z0-9_]", "_", name) or "NAME"
             hint = f"use letters, digits and underscores, such as {plain if not plain[0].isdigit() else f'_{plain}'}"
             yield error(codes.ENVIRONMENT_NAME, where, message, hint)
-        elif is_secret(name):
-            message = f"`{name}` looks like a secret, so it is left out of the launch files"
-            hint = "remove it; set it where you submit the job, or let the script read it from a private file"
-            yield warning(codes.SECRET, where, message, hint)

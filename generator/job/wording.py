@@ -36,6 +36,11 @@ def show(value: object) -> str:
     return str(value)
 
 
+def kind_of_value(value: object) -> str:
+    """What a value is, without the value: a file that isn't what it should be may be private."""
+    return "text" if isinstance(value, str) else "a number" if type(value) in (int, float) else show(value)
+
+
 def listed(values: Iterable[object]) -> str:
     """`1`, `1 or 2`, `1, 2 or 4`."""
     words = [str(v) for v in values]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
@@ -20,6 +19,7 @@ from ..estimate.layout import DEFAULTS, FIELDS, LayoutLike, Layouts, Offload, Re
 from ..findings import Severity
 from ..job.records import Job
 from ..rule import Rule
+from ..rules.job.batch import micro_batches
 from ..rules.layout.context_heads import exchanges_heads_only
 from ..rules.layout.pins import pinned_values
 from ..rules.numbers import divisors
@@ -45,16 +45,12 @@ def _expert_cuts(job: Job, tensor: int) -> Sequence[int]:
     return sorted({1, tensor}) if job.framework.runs("Megatron-LM") else (tensor,)
 
 
-@lru_cache(maxsize=64)
-def _divisors(number: int) -> Column:
-    return np.array(divisors(number), np.int64)
-
-
 def _micro_batches(job: Job, data: int) -> Column:
     batch = job.training.global_batch
     if batch % data:
         return np.zeros(0, np.int64)
-    sizes = _divisors(batch)
+    pinned = job.pins.micro_batch
+    sizes = micro_batches(batch) if pinned is None else np.array([pinned] if batch % pinned == 0 else [], np.int64)
     accumulation = job.pins.gradient_accumulation
     fitting = (batch // data) % sizes == 0
     if accumulation is not None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..documents.context import ContextFlags, look_up
 from ..documents.document import JobSpec
 from ..documents.read import read_documents
 from ..documents.submission import Submission
-from ..findings import Finding, InvalidJob, Severity, in_file_order
+from ..findings import Finding, InvalidJob, Severity, in_file_order, without
 from ..job.framework import Frameworks
 from ..job.records import Job
 from ..job.text import Text, UnreadableText, read_path
@@ -50,11 +50,14 @@ def validate(
     reading = read_documents(paths, consumer=flags.consumer, skip_unknown=skip_unknown, instead=instead)
     specs = [check_spec(document.name) for document in reading.documents if isinstance(document, JobSpec)]
     stated, of_stated = check_spec(job) if job is not None else (None, ())
+    checked = {document.path for document in reading.documents}
+    of_stated = tuple(f if f.where.path in checked else _named(f) for f in of_stated)
     context, of_flags = look_up(flags, stated)
     submission = Submission(
         documents=tuple(reading.documents),
         frameworks=_frameworks,
         context=context,
+        texts=reading.texts,
         jobs=tuple(own for own, _ in specs if own is not None),
     )
     of_specs = [finding for _, problems in specs for finding in problems]
@@ -64,8 +67,9 @@ def validate(
         from .ask_engine import ask_engine  # saves start-up time where it isn't asked
 
         findings += ask_engine(submission, tuple(filter(reported, without_ignored(findings, texts))))
+    secrets = {value for text in texts.values() for value in text.secret_values}
     return Answer(
-        findings=in_file_order(without_ignored(findings, texts)),
+        findings=in_file_order(without(secrets, without_ignored(findings, texts))),
         documents=len({document.path for document in reading.documents}),
         texts=texts,
     )
@@ -79,6 +83,11 @@ def joined(answers: Iterable[Answer]) -> Answer:
         documents=sum(answer.documents for answer in all_of_them),
         texts={path: text for answer in all_of_them for path, text in answer.texts.items()},
     )
+
+
+def _named(finding: Finding) -> Finding:
+    """Without the source line: the file is not among those that are checked, and may be another than was meant."""
+    return replace(finding, where=replace(finding.where, excerpt=None))
 
 
 def _frameworks() -> Frameworks:

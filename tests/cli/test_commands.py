@@ -111,12 +111,13 @@ def test_secrets_given_by_flag_stay_out_of_the_headers(workdir: Path) -> None:
 )
 @pytest.mark.parametrize("target", ["slurm", "azureml", "shell"])
 def test_secrets_are_not_written(workdir: Path, assignment: str, target: str) -> None:
-    """A variable whose name looks like a secret's is in no file, and a warning reports it."""
+    """A variable whose name is a secret's stops the files, and an error reports it."""
     (workdir / "job.yaml").write_text(SMALL.replace("launch: {target: slurm, script: train.py}\n", ""))
     result = run("job.yaml", "--set", assignment, "--target", target, "-o", "out")
-    assert result.exit_code == ExitStatus.OK
-    assert "`HF_TOKEN` looks like a secret, so it is left out" in result.stderr
-    assert not [name for name, content in contents(workdir / "out").items() if b"hush" in content]
+    assert result.exit_code == ExitStatus.FINDINGS
+    assert "`HF_TOKEN` is a secret" in result.stderr
+    assert "hush" not in result.stdout + result.stderr
+    assert not (workdir / "out").exists()
 
 
 def test_dsgen_yaml_is_the_default_spec(workdir: Path) -> None:

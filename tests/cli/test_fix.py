@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,7 @@ from dsgen.cli.fixing import MAX_ROUNDS, FixedFile, fix_files, unified_diff, wri
 from dsgen.findings import Edit, Finding, Location, Severity
 from dsgen.job.text import text_of
 from dsgen.validate.validate import Answer
-from dsgen.write import CannotWrite
+from dsgen.write import CannotWrite, Change, replace
 from tests.case import NAMES, files_of, read_case
 from tests.cli.running import run
 from tests.needs import needs_deepspeed
@@ -151,6 +153,42 @@ def test_a_file_that_changed_meanwhile_is_not_overwritten(script: Path) -> None:
     with pytest.raises(CannotWrite):
         write_fixed(FIXED)
     assert script.read_bytes().endswith(b"two")
+
+
+def test_a_read_only_file_is_refused(script: Path) -> None:
+    """A file that nobody may write is named with what to do, and nothing is written at all, not even by root."""
+    script.chmod(0o444)
+    with pytest.raises(CannotWrite, match="it is read-only") as refused:
+        write_fixed(FIXED)
+    assert refused.value.hint == "chmod u+w run.sh, or fix a copy"
+    assert Path("other").read_text() == "x\n"
+
+
+def test_a_file_with_hard_links_is_refused(script: Path) -> None:
+    """A file with a second name stays one file: it is named, and nothing is written at all."""
+    os.link(script, "second")
+    with pytest.raises(CannotWrite, match="it has 2 hard links"):
+        write_fixed(FIXED)
+    assert script.samefile("second")
+    assert Path("other").read_text() == "x\n"
+
+
+@pytest.mark.parametrize("save", ["in place", "by a rename"])
+def test_an_edit_between_check_and_exchange_is_kept(save: str, script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an editor writes after the last look is in the file, and no other file is changed."""
+
+    def edit(changes: Sequence[Change], folder: Path, **options: Any) -> None:
+        new = script if save == "in place" else script.with_name("new")
+        new.write_text("edited\n")
+        new.replace(script)
+        replace(changes, folder, **options)
+
+    monkeypatch.setattr("dsgen.cli.fixing.replace", edit)
+    with pytest.raises(CannotWrite, match="another program changed it meanwhile"):
+        write_fixed(FIXED)
+    assert script.read_text() == "edited\n"
+    assert Path("other").read_text() == "x\n"
+    assert {path.name for path in Path().rglob("*")} == {"other", "real", "run.sh"}
 
 
 def test_the_diff_is_one_that_patch_takes() -> None:

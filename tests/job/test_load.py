@@ -161,11 +161,19 @@ def test_hostile_text_comes_through_as_data() -> None:
 
 
 def test_warnings_do_not_stop_a_job() -> None:
-    """A secret in the environment is told, and the job loads."""
-    _, findings = spec.load_with_findings(
-        with_(launch={"environment": {"HF_TOKEN": "x", "NCCL_DEBUG": "INFO"}}), FRAMEWORKS
-    )
-    assert [(finding.rule, finding.severity) for finding in findings] == [("SPEC016", Severity.WARNING)]
+    """A part of the model that isn't planned is told, and the job loads."""
+    sizes = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
+    model = {"model_type": "llama", **sizes, "vocab_size": 50304, "num_nextn_predict_layers": 1}
+    _, findings = spec.load_with_findings(with_(model=model), FRAMEWORKS)
+    assert [(finding.rule, finding.severity) for finding in findings] == [("SPEC021", Severity.WARNING)]
+
+
+def test_a_secret_stops_a_job() -> None:
+    """A secret in the environment is an error that names its variable."""
+    with pytest.raises(InvalidJob) as raised:
+        load(with_(launch={"environment": {"HF_TOKEN": "x", "NCCL_DEBUG": "INFO"}}))
+    assert [(found.rule, found.severity) for found in raised.value.findings] == [("SPEC016", Severity.ERROR)]
+    assert raised.value.findings[0].message.startswith("`HF_TOKEN` is a secret")
 
 
 def test_empty_keys_are_as_good_as_none() -> None:

@@ -36,6 +36,13 @@ def hosts(*names: str) -> dict[str, Any]:
 
 #: Rule id: a job that passes, one that breaks the rule, where, what the message and the hint say.
 CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
+    "BATCH023": (
+        job(training={"global_batch": 45_360}),
+        job(training={"global_batch": 50_400}),
+        "/training/global_batch",
+        ("50,400", "108 divisors", "100 smallest"),
+        "layout.micro_batch",
+    ),
     "LORA001": (
         adapted(),
         job("deepspeed", model=LLAMA, training={"lora": LORA}),

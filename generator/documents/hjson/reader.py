@@ -11,6 +11,7 @@ from ...job.source import escape
 from .tokens import Mark, Refused, Tokens
 
 MAX_DEPTH: Final = 64
+MAX_VALUES: Final = 20_000  # as many as of a YAML document
 MAX_POINTER_CHARACTERS: Final = 100_000_000  # of all pointers together: long keys around many values would fill memory
 
 # What nearly every word is: blanks, then a plain text, number or name with nothing odd after it.
@@ -95,6 +96,7 @@ class Reader:
         self._start = start
         self._stack: list[_Open] = []
         self._room = MAX_POINTER_CHARACTERS
+        self._values = 0
         # the next value's place
         self._key: str | None = None
         self._key_start: int | None = None
@@ -231,6 +233,9 @@ class Reader:
         return end
 
     def _keep(self, value: object) -> None:
+        self._values += 1
+        if self._values > MAX_VALUES:
+            raise Refused(self._key_start or 0, f"there are more than {MAX_VALUES:,} values before this", final=True)
         self._room -= len(self._pointer)
         if self._room < 0:
             message = f"the paths to here have {MAX_POINTER_CHARACTERS:,} characters: keys are too long"

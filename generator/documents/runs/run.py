@@ -5,15 +5,14 @@ Logs are long, and hold bytes and colours that no job spec may.
 
 from __future__ import annotations
 
-import os
 import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 from ...findings import Location
+from ...job.text import read_bytes
 from . import deepspeed_log, megatron_log, trainer_log
 from .measurement import RUNS_NO_STEPS, RUNS_UNREADABLE, LogFacts, Measurement, Read, short_name
 from .run_table import STEP_TIME, read_table
@@ -45,10 +44,9 @@ def read_lines(path: str) -> list[str]:
     A progress bar's carriage returns stay within their line, so that lines count as an editor counts them.
     """
     try:
-        with Path(path).open("rb") as stream:
-            content = stream.read(MAX_BYTES + 1)
+        content = read_bytes(path, MAX_BYTES + 1)
     except (OSError, ValueError) as problem:
-        reason = os.strerror(problem.errno).lower() if isinstance(problem, OSError) and problem.errno else str(problem)
+        reason = (problem.strerror or "input error").lower() if isinstance(problem, OSError) else str(problem)
         hint = "check the path and its permissions"
         raise Unreadable(path, f"the file can't be read: {reason}", hint) from None
     if len(content) > MAX_BYTES:

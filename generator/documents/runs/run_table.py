@@ -26,7 +26,10 @@ KIND: Final = "peak_memory_kind"
 NAME: Final = "name"
 _MEASURED: Final = (NAME, STEP_TIME, PEAK, KIND)
 _TOP: Final = ("framework", "model", "cluster", "gpus", "nodes")
-MAX_ROWS: Final = 2_000  # a calibration file lists them all, and is to be read again
+MAX_ROWS: Final = 300  # each is a job that is read and estimated; a calibration file lists them all
+MAX_COLUMNS: Final = 1_000  # there are fewer keys
+_MAX_EXCERPT: Final = 300  # characters of a line that is shown
+_MAX_NAME: Final = 80  # and of a name
 
 
 @cache
@@ -52,7 +55,7 @@ class _Row:
 
     def locate(self, column: str) -> Location:
         """The place of a cell."""
-        excerpt = self.text if self.text.isprintable() and len(self.text) <= 300 else None
+        excerpt = self.text if self.text.isprintable() and len(self.text) <= _MAX_EXCERPT else None
         return Location(path=self.path, pointer="", line=self.line, column=self.columns.get(column), excerpt=excerpt)
 
 
@@ -102,16 +105,21 @@ def _starts(names: Sequence[str], text: str) -> dict[str, int]:
 
 
 def _check_header(path: str, text: str, names: Sequence[str]) -> Iterator[Finding]:
-    known = (*_MEASURED, *spec_columns())
+    known, seen = (*_MEASURED, *spec_columns()), set[str]()
     starts = _starts([str(i) for i in range(len(names))], text)
-    for index, name in enumerate(names):
-        where = Location(path=path, line=1, column=starts.get(str(index)), excerpt=text if text.isprintable() else None)
-        if name in names[:index]:
-            yield RUNS_COLUMN.at(where, f"the column {name!r} is here twice", "keep one of them")
+    excerpt = text if text.isprintable() and len(text) <= _MAX_EXCERPT else None
+    if len(names) > MAX_COLUMNS:
+        message = f"the table has {len(names):,} columns; the most is {MAX_COLUMNS:,}"
+        yield RUNS_UNREADABLE.at(Location(path=path, line=1), message, "keep step_time_s and the job's keys")
+    for index, name in enumerate(names[:MAX_COLUMNS]):
+        where = Location(path=path, line=1, column=starts.get(str(index)), excerpt=excerpt)
+        if name in seen:
+            yield RUNS_COLUMN.at(where, f"the column {name[:_MAX_NAME]!r} is here twice", "keep one of them")
         elif name not in known:
             near = closest(name, known)
             hint = f"did you mean `{near}`?" if near else f"columns are {', '.join(_MEASURED)} and keys of the job spec"
-            yield RUNS_COLUMN.at(where, f"{name!r} is an unknown column in a table of runs", hint)
+            yield RUNS_COLUMN.at(where, f"{name[:_MAX_NAME]!r} is an unknown column in a table of runs", hint)
+        seen.add(name)
     if STEP_TIME not in names:
         message = f"the column `{STEP_TIME}` is missing"
         yield RUNS_COLUMN.at(Location(path=path, line=1), message, "add it: seconds of an optimizer step")

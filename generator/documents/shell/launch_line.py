@@ -16,7 +16,7 @@ __all__ = ["Call", "Launch", "Option", "Options", "launches", "sbatch_options"]
 
 _STARTS_JOBS: Final = frozenset({"srun", "mpirun", "torchrun", "deepspeed", "accelerate", "python"})
 _TOOLS: Final = frozenset[str](PROGRAMS["tools"])
-_MOST_LAUNCHES: Final = 500  # of a script; each has its own environment
+MOST_LAUNCHES: Final = 100  #: of a script; each has its own environment, and is a run of its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ def _launches_of(script: ShellScript, commands: Iterable[Command]) -> list[Launc
         follow(walk, command.words)
         if walk.in_shell:
             walks[command.index] = walk
-        elif len(found) < _MOST_LAUNCHES and _is_launch(walk):
+        elif len(found) < MOST_LAUNCHES and _is_launch(walk):
             found.append(
                 Launch(
                     script=script,

@@ -11,7 +11,7 @@ from .fields import Field
 from .pieces import Element, Piece, Source, Value, text_of_pieces
 from .records import Command, Heredoc, Word
 from .state import State
-from .tokens import REDIRECT, WORD, Body, Token
+from .tokens import REDIRECT, TEST, WORD, Body, Token
 
 SHELLS: Final = frozenset({"bash", "sh", "zsh", "dash"})
 TEXT_FOLLOWS: Final = re.compile(r"-[a-z]*c[a-z]*")
@@ -36,7 +36,7 @@ def nested(context: Context, command: Command, tokens: Sequence[Token]) -> Conte
 def _of_shell(context: Context, command: Command, tokens: Sequence[Token], at: int) -> Context | None:
     """The text of the word at index `at`: what follows it are the arguments."""
     words = command.words
-    fields = _fields(context, (token for token in tokens if token.kind == WORD))
+    fields = _fields(context, (token for token in tokens if token.kind in (WORD, TEST)))
     state = State(context.reading.budget, context.state)
     for assignment in command.environment:
         if assignment.value is not None:
@@ -45,7 +45,7 @@ def _of_shell(context: Context, command: Command, tokens: Sequence[Token], at: i
     state.exported.update(context.state.exported)
     positional = [
         Element(tuple(found.pieces), word.offset, word.offset + len(word.raw))
-        for found, word in zip(fields[at + 1 :], words[at + 1 :], strict=True)
+        for found, word in zip(fields[at + 1 :], words[at + 1 :], strict=False)
     ]
     raw = words[at].raw
     outer = Outer(text=raw, single_quoted=raw.startswith("'"), inside=command.index)

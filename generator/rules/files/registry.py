@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Final
 
 from ...rule import Rule, rules_in
-from . import against_job, consistency, memory_places
+from . import against_job, consistency, memory_places, secrets, sizes
 from .azureml import registry as azureml
 from .deepspeed import registry as deepspeed
 from .huggingface import registry as huggingface
@@ -23,6 +23,8 @@ MODULES: Final = (
     *megatron.MODULES,
     memory_places,
     consistency,
+    sizes,
+    secrets,
     against_job,
 )
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Final
 
+from ...documents.codes import TOO_MUCH
 from ...documents.submission import Submission
 from ...findings import Finding, in_file_order
-from ...rule import findings_of
+from ...rule import Rule, findings_by_rule
 from .registry import all_file_rules, file_rules
+
+MOST_FINDINGS: Final = 100  #: of one rule in a submission: nobody reads more of the same
 
 
 def check_submission(submission: Submission) -> tuple[Finding, ...]:
@@ -17,14 +22,24 @@ def check_submission(submission: Submission) -> tuple[Finding, ...]:
     # numpy is then not loaded.
     estimated = submission.megatron or (submission.model and submission.cluster and submission.configs)
     rules = all_file_rules() if estimated else file_rules()
-    return in_file_order(_without_repeats(findings_of((rule for rule in rules if rule.holds_for(version)), submission)))
+    return in_file_order(_bounded((rule for rule in rules if rule.holds_for(version)), submission))
+
+
+def _bounded(rules: Iterable[Rule], submission: Submission) -> Iterator[Finding]:
+    """The findings of each rule, the first `MOST_FINDINGS` of them; what comes after these is said to be unknown."""
+    for rule, found in findings_by_rule(rules, submission):
+        first = [*islice(_without_repeats(found), MOST_FINDINGS)]
+        yield from first
+        if len(first) == MOST_FINDINGS:
+            message = f"{rule.id} is reported {MOST_FINDINGS} times, here for the last time; there may be more"
+            yield TOO_MUCH.at(first[-1].where, message, "mend these, and check again", severity=first[-1].severity)
 
 
 def _without_repeats(findings: Iterator[Finding]) -> Iterator[Finding]:
     """One place and message is reported once, however many ways lead to it."""
-    reported: set[tuple[str, str, int | None, int | None, str]] = set()
+    reported: set[tuple[str, int | None, int | None, str]] = set()
     for finding in findings:
-        key = (finding.rule, finding.where.path, finding.where.line, finding.where.column, finding.message)
+        key = (finding.where.path, finding.where.line, finding.where.column, finding.message)
         if key not in reported:
             reported.add(key)
             yield finding

@@ -1,4 +1,4 @@
-"""What an AzureML job's command and variables hold: inputs, outputs, debugging, secrets."""
+"""What an AzureML job's command and variables hold: inputs, outputs, debugging."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from .jobs import jobs
 
 _BINDING: Final = re.compile(r"\$\{\{\s*(inputs|outputs)\.([^}\s]*?)\s*\}\}")
 _OLD_BINDING: Final = re.compile(r"(?<!\{)(\$?)\{(inputs|outputs)\.([^}{]*)\}(?!\})")
-_SECRET: Final = re.compile(r"(?:.*_(?:TOKEN|KEY|SECRET)|.*PASSWORD)\Z", re.IGNORECASE | re.DOTALL)
 
 
 @jobs.rule("AML025", ERROR, "submit", azureml("_utils/utils.py:845-869; no check of the names that a command uses"))
@@ -114,16 +113,3 @@ def topology_is_given(sized: tuple[AzureMLJob, str]) -> Violations:
         message = f"{job.nodes} nodes of {node.name} and a custom image without NCCL_TOPO_FILE"
         hint = "set NCCL_TOPO_FILE to the image's ndv4-topo.xml, and NCCL_IB_PCI_RELAXED_ORDERING to '1'"
         yield violation(job, "environment", message, hint)
-
-
-@jobs.rule("AML042", WARNING, "silent", derived("a job's variables are shown in the studio and stored with its runs"))
-def secrets_stay_out(job: AzureMLJob) -> Violations:
-    """Tokens and passwords are not written into a job: everybody with access to the workspace reads them.
-
-    Prevents: No error: a token that others can read and use.
-    Fix: use a key vault, or a workspace connection"""
-    for name, at, value in job.entries("environment_variables"):
-        if _SECRET.fullmatch(name) and isinstance(value, str) and len(value) >= 8 and "${{" not in value:
-            message = f"{name} is written into the job, for everybody who can see it"
-            hint = "read it from a key vault in the script, or from a workspace connection"
-            yield Violation(job.locate_key(at), message, hint)

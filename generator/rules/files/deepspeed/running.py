@@ -15,8 +15,6 @@ from .values import shown
 
 _PRINTED: Final = "/steps_per_print"
 _MONITORS: Final = ("tensorboard", "wandb", "csv_monitor", "comet")
-_SECRETS: Final = ("api_key", "token", "secret", "password")
-_PLACEHOLDERS: Final = ("<", "$", "{", "your", "xxx", "todo")
 
 
 def while_on(config: Config, pointer: str, effect: str, hint: str | None = None) -> Violations:
@@ -126,21 +124,6 @@ def monitors_are_switched_on(config: Config) -> Violations:
         if config.block(f"/{name}") and not config.has(f"/{name}/enabled"):
             message = f"{name} has settings but is not enabled, so nothing is logged"
             yield Violation(config.locate_key(f"/{name}"), message, 'add "enabled": true')
-
-
-@configs.rule("MON007", WARNING, "silent", derived("runtime/config.py:620 of DeepSpeed 0.19.8 logs the whole config"))
-def keys_are_not_shared(config: Config) -> Violations:
-    """Secrets are not written into configs.
-
-    Prevents: A secret in every log.
-    Fix: set them in the environment"""
-    for name in _MONITORS:
-        for key, value in config.block(f"/{name}").items():
-            secret = isinstance(value, str) and len(value) >= 8 and any(word in key.lower() for word in _SECRETS)
-            if secret and not any(mark in str(value).lower() for mark in _PLACEHOLDERS):
-                message = f"{name} {key} is a secret in a file that is shared, logged and checkpointed"
-                hint = "set it in the environment: COMET_API_KEY, WANDB_API_KEY"
-                yield Violation(config.locate_key(f"/{name}/{key}"), message, hint)
 
 
 @configs.rule("MON008", WARNING, "silent", deepspeed_now("__init__.py:556"))

@@ -18,6 +18,7 @@ _PARSER: Final = "src/transformers/hf_argparser.py"
 _ARGUMENTS: Final = "src/transformers/training_args.py"
 _POSITIVE: Final = derived("torch's DataLoader refuses a batch of 0, and steps are a quotient by the accumulation")
 _SURE: Final = ("4.30", "4.46")  # gone before 4.57; many have a transformers 4 that has the others
+_MOST_NAMES: Final = 200  # that are compared with all arguments; a script of one's own has fewer
 _SLIP: Final = 0.9  # how alike a name must be to be a slip; scripts have arguments of their own
 _NO_DOT: Final = re.compile(r"([+-]?\d{1,20})[eE]([+-]?\d{1,4})", re.ASCII)
 _TYPES: Final = {"int": (int,), "float": (int, float), "bool": (bool,)}
@@ -45,7 +46,7 @@ def names_are_no_slips(arguments: TrainingArguments) -> Violations:
     Prevents: ValueError: Some keys are not used by the HfArgumentParser; or no error and a default instead.
     Fix: correct the argument's name"""
     known = known_arguments()
-    for name in sorted(arguments.names - known.keys() - gone_arguments().keys()):
+    for name in sorted(arguments.names - known.keys() - gone_arguments().keys())[:_MOST_NAMES]:
         close = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=1, cutoff=_SLIP)
         if close and not arguments.has(close[0]):
             yield violation(arguments, name, f"TrainingArguments has no argument {name}", f"did you mean {close[0]}?")

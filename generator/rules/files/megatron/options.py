@@ -51,6 +51,7 @@ _POSITIVE: Final = (
     *("--hidden-size", "--ffn-hidden-size", "--seq-length", "--num-query-groups", "--num-key-value-heads"),
     "--kv-channels",
 )
+_MOST_STRAYS: Final = 300  # unknown options that are compared with all others
 _PROJECTS: Final[dict[Flavour, str]] = {"megatron-lm": "Megatron-LM", "megatron-deepspeed": "Megatron-DeepSpeed"}
 
 
@@ -62,9 +63,11 @@ def options_are_known(run: MegatronRun) -> Violations:
     Prevents: error: unrecognized arguments, on every rank after the queue
     Fix: spell the option as the parser has it"""
     own, (other,) = run.is_own_program, [flavour for flavour in _PROJECTS if flavour != run.flavour]
-    for stray in run.strays:
-        if not stray.is_option:
-            continue
+    strays = [stray for stray in run.strays if stray.is_option]
+    if len(strays) > _MOST_STRAYS:
+        message = f"{len(strays):,} options are unknown; from here on they are not compared with the known ones"
+        yield Violation(strays[_MOST_STRAYS].where, message, "give the training program its own options only")
+    for stray in strays[:_MOST_STRAYS]:
         foreign = option_table(other).has(stray.word)
         near = _equivalent(stray.word) if foreign else run.table.near(stray.word, slip=not own)
         if not own and (foreign or near is None):

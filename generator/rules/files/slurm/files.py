@@ -1,21 +1,18 @@
-"""What a batch script says of addresses, signals, files, containers and secrets."""
+"""What a batch script says of addresses, signals, files and containers."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from ....documents.document import EnvironmentFile, LaunchScript
 from ....documents.shell.script import Assignment, ShellScript
 from ....documents.slurm_request import Request
 from ....documents.slurm_values import signal_of
 from ....documents.submission import Submission
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
-from ....job.text_check import is_secret
 from ...rule import submissions
-from ...sources import derived, ml_engineering, slurm_manual
+from ...sources import ml_engineering, slurm_manual
 from ..subjects import blocks, requests
 
 _ADDRESSES: Final = ("MASTER_ADDR", "MASTER_ADDRESS", "HEAD_NODE_IP", "head_node_ip", "MASTER_IP")
@@ -27,14 +24,7 @@ _CHOOSES: Final = re.compile(r"\b(?:head|tail|awk|cut|getent|grep|sed|tr|python3
 #: Options of launchers for the address at which the nodes meet.
 _MEET: Final = ("--rdzv-endpoint", "--master-addr", "--master_addr", "--main_process_ip")
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})
-_SHORTEST_SECRET: Final = 8  # characters; less is an example or a switch
-_SHORTEST_RUN: Final = 6  # of letters and digits in one: shorter ones are in names, such as ec2 or gpt2
-#: Tokens that say by their form what they are: huggingface.co, GitHub, OpenAI and AWS.
-_TOKEN: Final = re.compile(
-    r"(?<![A-Za-z0-9_])(?:hf_[A-Za-z0-9]{30,}|gh[pousr]_[A-Za-z0-9]{36,}|sk-[A-Za-z0-9_-]{40,}|AKIA[0-9A-Z]{16})"
-)
 _PYXIS: Final = "NVIDIA/pyxis args.c:384 and 394, add_mount; pyxis_slurmstepd.c, enroot_container_create @ 10751994"
-_COPIED: Final = derived("the script is copied to the controller, and kept with the job")
 _FAILED_JOB: Final = slurm_manual("seen in a real job: state FAILED, exit code 0:53, and no line of the script run")
 
 
@@ -175,46 +165,3 @@ def mounts_are_pairs(request: Request) -> Violations:
                 to_fill = empty and "$" in mounts.option.written.raw + mounts.option.values[0].raw
                 severity = NOTE if to_fill else ERROR  # a variable that is set to nothing, for users to fill in
                 yield mounts.bad_value(message, "write a pair, such as /data:/data", severity=severity)
-
-
-@submissions.rule("SLM018", WARNING, "silent", _COPIED, reads=("launch script",))
-def secrets_are_not_written_out(submission: Submission) -> Violations:
-    """No secret is written into a script, or into the file of variables for the nodes.
-
-    Prevents: A leaked token.
-    Fix: export it where you submit, or read it from a private file"""
-    for script in submission.scripts:
-        yield from _secrets_of_script(script)
-    for file in submission.environment_files:
-        yield from _secrets_of_file(file)
-
-
-def _secrets_of_script(script: LaunchScript) -> Violations:
-    shell, found = script.shell, list[tuple[int, str]]()
-    for assignment in shell.assignments:
-        value = assignment.value or ""
-        secret = is_secret(assignment.name) and not re.search(r"[$`<]", assignment.raw) and _looks_random(value)
-        if secret and not value.startswith(("/", "~", "./", "<")):
-            found.append((assignment.value_offset, f"{assignment.name} is"))
-    for word in (word for command in shell.commands for word in command.words):
-        if word.value and _TOKEN.search(word.value) and not is_secret(word.value.partition("=")[0]):
-            found.append((word.offset, "an access token is"))
-    for offset, what in found:
-        where = replace(shell.locate(offset), excerpt=None)  # a report may be shown to others
-        message = f"{what} written in plain text: whoever may read the script, or scontrol's copy, has it"
-        hint = "export it where you submit the job, or read it from a private file: TOKEN=$(< ~/.token)"
-        yield Violation(where, message, hint)
-
-
-def _secrets_of_file(file: EnvironmentFile) -> Violations:
-    for line, where in file.lines:
-        name, _, value = (part.strip() for part in line.partition("="))
-        if is_secret(name) and _looks_random(value):
-            message = f"{name} is written in plain text, and deepspeed puts it on the command line of every node"
-            yield Violation(replace(where, excerpt=None), message, "let the script read it from a private file")
-
-
-def _looks_random(value: str) -> bool:
-    """Whether a value may be a secret: long, without spaces, neither numbers nor words of a language."""
-    runs = re.findall(r"[A-Za-z0-9]+", value) if len(value) >= _SHORTEST_SECRET and not re.search(r"\s", value) else ()
-    return any(len(run) >= _SHORTEST_RUN and not run.isalpha() and not run.isdigit() for run in runs)

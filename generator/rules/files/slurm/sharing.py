@@ -35,7 +35,7 @@ def tasks_of_an_array_differ(request: Request) -> Violations:
 
     Prevents: Jobs that write the same checkpoint folder and log at the same time.
     Fix: put %A_%a into the paths"""
-    for array in request.texts("--array"):
+    for array in request.texts("--array", last=True):
         if array.value.endswith("%1") or re.fullmatch(r"\d+", array.value):  # one after the other: a chain that goes on
             continue
         if not any(name in request.shell.text.content for name in _OWN):

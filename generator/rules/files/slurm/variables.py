@@ -86,11 +86,12 @@ def _early_numbers(step: Step) -> Iterator[tuple[str, int, str]]:
             if match:
                 yield match[1], word.offset + match.start(), "by the batch script before srun starts the tasks"
     for assignment in shell.assignments:
-        found = _OWN_NUMBERS.finditer(assignment.raw) if not assignment.raw.startswith("'") else ()
+        if not assignment.exported or assignment.raw.startswith("'") or assignment.offset >= last.offset:
+            continue
+        found = _OWN_NUMBERS.finditer(assignment.raw)
         match = next((m for m in found if not _within(assignment.value_offset + m.start(), unread)), None)
-        inner = _command_of(shell, assignment)
-        outside = inner is None or inner.shell is None
-        if match and assignment.exported and outside and assignment.offset < last.offset:
+        inner = _command_of(shell, assignment) if match else None
+        if match and (inner is None or inner.shell is None):
             if any(assignment.name in word.variables for word in unread) and _uses(shell, assignment.name) == 1:
                 continue
             yield match[1], assignment.value_offset + match.start(), f"in the batch script, for {assignment.name}"

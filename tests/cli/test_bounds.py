@@ -1,0 +1,180 @@
+"""Bounds of time and memory: what no machine has or nobody writes is answered, soon, and in words."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dsgen.cli.validate import MOST_GPUS as MOST_OF_FLAGS
+from dsgen.documents.runs.run_table import MAX_COLUMNS
+from dsgen.documents.shell.launch_line import MOST_LAUNCHES
+from dsgen.documents.world import MOST_GPUS
+from dsgen.rules.files.run import MOST_FINDINGS
+from tests.cli.running import run
+from tests.examples import FOLDER
+
+#: Processor time of one answer; a tenth of it is usual, and the machines of continuous integration differ.
+MOST_S = 6.0
+SPEC = str(FOLDER / "bert-large-lamb-v100.yaml")
+LAUNCH = (
+    "torchrun --nproc-per-node=8 pretrain_gpt.py --num-layers 4 --hidden-size 64 --num-attention-heads 4 "
+    "--seq-length 64 --max-position-embeddings 64 --micro-batch-size 1 --global-batch-size 64 --train-iters 5 "
+    "--tokenizer-type NullTokenizer --vocab-size 32000 --mock-data --lr 1e-4"
+)
+HUGE = 999999999999999989  # a prime
+
+
+def answered(*arguments: str) -> str:
+    """What the program says, within `MOST_S`."""
+    before = time.process_time()
+    output = run(*arguments).output
+    assert time.process_time() - before < MOST_S
+    return output
+
+
+def process(shell: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A shell line with `dsgen` for the program, ended after a minute."""
+    line = shell.replace("dsgen", f"{sys.executable} -m dsgen")
+    return subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "dsgen plan fifo",
+        "dsgen validate fifo",
+        f"dsgen validate {SPEC} --job fifo",
+        f"dsgen plan {SPEC} --model ./fifo",
+        f"dsgen plan {SPEC} --calibration fifo",
+        f"dsgen calibrate fifo --job {SPEC}",
+    ],
+)
+def test_named_pipe_without_a_writer_is_refused(line: str, tmp_path: Path) -> None:
+    """Nobody waits for ever: a named pipe that nothing writes to is an error, whatever it is given as."""
+    os.mkfifo(tmp_path / "fifo")
+    answer = process(line, tmp_path)
+    assert answer.returncode == 1
+    assert "nothing writes to this named pipe" in answer.stderr + answer.stdout
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"(cat {SPEC} > fifo &); dsgen plan fifo",
+        f"dsgen plan <(sleep 1.5; cat {SPEC})",
+        f"cat {SPEC} | dsgen plan /dev/stdin",
+        f"cat {SPEC} | dsgen plan -",
+    ],
+)
+def test_pipe_with_a_writer_is_read(line: str, tmp_path: Path) -> None:
+    """Pipes that are written to are read to their end, however long the first byte takes."""
+    os.mkfifo(tmp_path / "fifo")
+    answer = process(line, tmp_path)
+    assert "layouts considered" in answer.stdout, answer.stderr
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["dsgen plan - <&-", f"dsgen plan {SPEC} >&-", f"dsgen plan {SPEC} --format csv >&-", "dsgen plan none 2>&-"],
+)
+def test_closed_streams_are_no_traceback(line: str, tmp_path: Path) -> None:
+    """A closed standard stream is an error of reading or writing, in one line."""
+    answer = process(line, tmp_path)
+    assert answer.returncode == 1
+    assert "Traceback" not in answer.stderr
+    assert len(answer.stderr.splitlines()) <= 2
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (f"{LAUNCH} --num-experts {HUGE} --expert-model-parallel-size 8", f"--num-experts is {HUGE:,}"),
+        (f"#SBATCH --nodes={10**11}\n#SBATCH --gpus-per-node=8\nsrun {LAUNCH}", "more nodes than any machine has"),
+        (f"#SBATCH --nodes=-1\n#SBATCH --gpus-per-node=8\nsrun {LAUNCH} --num-experts 8", ""),
+        (LAUNCH.replace("--nproc-per-node=8", f"--nnodes={10**17} --nproc-per-node=8"), f"at most {MOST_GPUS:,}"),
+    ],
+)
+def test_sizes_that_no_machine_has_are_findings(text: str, says: str, tmp_path: Path) -> None:
+    """A size beyond all machines is reported where it is written, and nothing is computed with it."""
+    script = tmp_path / "run.sbatch"
+    script.write_text(f"#!/bin/bash\n{text}\n")
+    output = answered("validate", str(script))
+    assert says in output
+    assert ("[SUB016]" in output) == bool(says)
+
+
+def test_sizes_of_a_config_are_findings(tmp_path: Path) -> None:
+    """A DeepSpeed config's sizes are those that 32 bits hold."""
+    config = tmp_path / "ds_config.json"
+    config.write_text(
+        f'{{"train_batch_size": {HUGE}, "zero_optimization": {{"stage": 3, "zero_hpz_partition_size": 7}}}}'
+    )
+    assert f"train_batch_size is {HUGE:,}; the most is 2,147,483,647" in answered("validate", str(config))
+
+
+def test_gpus_of_the_command_line_are_bounded() -> None:
+    """`validate --gpus` takes as many as a job spec has, and says so."""
+    assert MOST_OF_FLAGS == MOST_GPUS
+    assert f"1<=x<={MOST_GPUS}" in run("validate", SPEC, "--gpus", str(HUGE)).output
+
+
+def test_table_with_many_columns_is_cut(tmp_path: Path) -> None:
+    """A header of 100,000 commas is one finding on their number, and the first columns' own."""
+    table = tmp_path / "runs.csv"
+    table.write_text("step_time_s" + "," * 100_000 + "\n2.5\n")
+    output = answered("calibrate", str(table), "--job", SPEC)
+    assert f"the table has 100,001 columns; the most is {MAX_COLUMNS:,}" in output
+
+
+def test_many_launches_are_linear_and_bounded(tmp_path: Path) -> None:
+    """Of a thousand launches in a script the first hundred are checked, and that is said."""
+    script = tmp_path / "many.sh"
+    script.write_text("#!/bin/bash\n" + f"{LAUNCH}\n" * 1000)
+    output = answered("validate", str(script), "--gpus", "64", "--cluster", "nvidia/dgx-h100")
+    assert f"many.sh:{1 + MOST_LAUNCHES}:" in output
+    assert f"training program number {MOST_LAUNCHES}; none after it is checked" in output
+
+
+def test_one_rule_is_reported_a_hundred_times(tmp_path: Path) -> None:
+    """A rule that is broken everywhere is reported so often that one sees it, and the rest is said to be unknown."""
+    script = tmp_path / "job.sbatch"
+    script.write_text("#!/bin/bash\n" + "#SBATCH --nodez=1\n" * 5_000 + f"srun {LAUNCH}\n")
+    output = answered("validate", str(script))
+    assert output.count(f"is reported {MOST_FINDINGS} times") >= 1
+    assert output.count("--nodez") < 10 * MOST_FINDINGS
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("job.yaml", "".join(f"key{n}: 1\n" for n in range(15_000))),
+        ("job.yaml", "a: [" * 100_000),
+        ("ds_config.json", "{" + ",".join(f'"k{n}": 1' for n in range(80_000)) + "}"),
+        ("ds_config.json", '{"a":' * 150_000),
+        ("run.sh", "$(" * 300_000),
+        ("run.sh", "a " * 450_000),
+        ("hostfile", "worker slots=8\n" * 60_000),
+        ("train.yaml", "output_dir: x\n" + "".join(f"learning_rat{n}: 1\n" for n in range(15_000))),
+        ("ds_config.json", "x" * 900_000),
+    ],
+)
+def test_long_documents_are_answered_in_time(name: str, text: str, tmp_path: Path) -> None:
+    """Up to 1 MB of anything is answered, whatever repeats in it."""
+    (tmp_path / name).write_text(text)
+    assert answered("validate", str(tmp_path / name))
+
+
+def test_batch_with_many_divisors_is_searched_in_part() -> None:
+    """Of 1,344 divisors of a batch the hundred smallest are tried as micro-batches, and a note says so."""
+    output = answered("plan", SPEC, "--global-batch", "735134400", "--gpus", "720720", "--top", "1")
+    assert "has 1,344 divisors; the 100 smallest are searched as micro-batches, up to 204" in output
+
+
+def test_list_of_plans_is_bounded() -> None:
+    """`--top` ends where explaining plans would take longer than finding them."""
+    assert "1<=x<=100" in run("plan", SPEC, "--top", "2147483648").output

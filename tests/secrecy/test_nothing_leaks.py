@@ -1,0 +1,243 @@
+"""No secret of a spec or of a job's files is in any file or on any screen, whatever the target and the form."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from dsgen import InvalidJob, load_job
+from dsgen.cli import commands
+
+from .samples import ARGUMENTS, HEX, HF, JWT, ORDINARY, ORDINARY_ARGUMENTS, PEM, PLACES, SAS, VARIABLES
+
+TARGETS = ("slurm", "azureml", "shell")
+FORMS = ("text", "json", "sarif", "github")
+SPECS: list[tuple[dict[str, Any], str]] = [
+    *(({"environment": {name: value}}, value) for name, value in VARIABLES.items()),
+    *(({"arguments": arguments}, secret) for arguments, secret in ARGUMENTS),
+    *PLACES,
+]
+
+
+def spec(launch: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A job that is right but for what `launch` adds."""
+    return {
+        "name": "small",
+        "framework": "deepspeed",
+        "model": "gpt2",
+        "cluster": "azure/standard_nd96amsr_a100_v4",
+        "gpus": 8,
+        "training": {"global_batch": 64},
+        "launch": {"script": "train.py", **launch},
+        **more,
+    }
+
+
+def run(*arguments: str) -> str:
+    """All that a command prints."""
+    result = CliRunner().invoke(commands, arguments)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.stdout + result.stderr
+
+
+def assert_hidden(secret: str, shown: str) -> None:
+    """Neither the secret nor any of its lines is shown, raw or as JSON, and nothing of what a message cuts short."""
+    for part in (secret, json.dumps(secret)[1:-1], repr(secret)[1:-1], *secret.split("\n"), secret.split("\n")[0][:30]):
+        if part not in ("", "-----BEGIN OPENSSH PRIVATE KEY-----"[:30]):
+            assert part not in shown
+
+
+def test_there_are_sixty() -> None:
+    """The specs hold at least 60 secrets."""
+    assert len(SPECS) >= 60
+
+
+@pytest.fixture(autouse=True)
+def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Every test runs in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("launch", "secret"), SPECS)
+def test_a_secret_stops_the_files(workdir: Path, launch: dict[str, Any], secret: str, target: str) -> None:
+    """It is an error on every target, nothing is written, and no line shows it."""
+    (workdir / "job.yaml").write_text(yaml.safe_dump(spec({**launch, "target": target}), width=1000))
+    shown = run("generate", "job.yaml", "-o", "out")
+    assert "[SPEC016]" in shown
+    assert not (workdir / "out").exists()
+    assert_hidden(secret, shown)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("launch", "secret"), SPECS)
+def test_no_form_shows_a_secret_of_a_spec(workdir: Path, launch: dict[str, Any], secret: str, form: str) -> None:
+    """Checking the spec reports the secret without its value, in every form."""
+    (workdir / "job.yaml").write_text(yaml.safe_dump(spec(launch), width=1000))
+    shown = run("validate", "job.yaml", "--format", form)
+    assert "SPEC016" in shown
+    assert_hidden(secret, shown)
+
+
+@pytest.mark.parametrize("command", ["plan", "estimate", "generate"])
+@pytest.mark.parametrize(("name", "secret"), VARIABLES.items())
+def test_no_flag_shows_a_secret(workdir: Path, name: str, secret: str, command: str) -> None:
+    """A secret that a flag sets is reported without its value."""
+    (workdir / "job.yaml").write_text(yaml.safe_dump(spec({})))
+    shown = run(command, "job.yaml", "--set", f"launch.environment.{name}={secret}")
+    assert "[SPEC016]" in shown
+    assert_hidden(secret, shown)
+
+
+@pytest.mark.parametrize("command", ["plan", "generate", "estimate"])
+def test_arguments_of_a_flag_are_not_shown_where_they_are_placed(workdir: Path, command: str) -> None:
+    """The place of a finding on `--set launch.arguments=...` is the flag, without the secret in it."""
+    (workdir / "job.yaml").write_text(yaml.safe_dump(spec({})))
+    arguments = json.dumps(["--hf-token", "Zz9kLm42Qq7"])
+    assert_hidden("Zz9kLm42Qq7", run(command, "job.yaml", "--set", f"launch.arguments={arguments}"))
+
+
+@pytest.mark.parametrize(("launch", "secret"), SPECS)
+def test_no_exception_holds_a_secret(launch: dict[str, Any], secret: str) -> None:
+    """From Python, neither the exception nor its findings hold the value."""
+    with pytest.raises(InvalidJob) as raised:
+        load_job(spec(launch))
+    assert_hidden(secret, f"{raised.value} {raised.value.findings!r}")
+
+
+@pytest.mark.parametrize(
+    ("more", "secret"),
+    [
+        ({"gpus": "hunter2hunter"}, ""),
+        ({"cluster": "https://joe:swordfish7@h/x"}, "swordfish7"),
+        ({"model": f"https://joe:swordfish8@h/{HF}"}, HF),
+        ({"name": HF}, HF),
+        ({"wandb_api_key": HEX}, HEX),
+        ({"training": {"global_batch": HF}}, HF),
+        ({"calibration": f"https://a.b/c?sig={SAS}"}, SAS),
+    ],
+)
+def test_other_findings_hide_it_too(workdir: Path, more: dict[str, Any], secret: str) -> None:
+    """What is wrong with a value for another reason is reported without the secret in it."""
+    (workdir / "job.yaml").write_text(yaml.safe_dump(spec({"environment": {"MY_PASSWORD": "hunter2hunter"}}, **more)))
+    for form in FORMS:
+        shown = run("validate", "job.yaml", "--format", form)
+        assert_hidden("hunter2hunter", shown)
+        assert_hidden(secret, shown) if secret else None
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_ordinary_names_are_written(workdir: Path, target: str) -> None:
+    """Tokenizers, numbers of tokens, paths, variables and placeholders are no secrets, and land in the files."""
+    launch = {"environment": ORDINARY, "arguments": ORDINARY_ARGUMENTS, "target": target}
+    (workdir / "job.yaml").write_text(yaml.safe_dump(spec(launch)))
+    shown = run("generate", "job.yaml", "-o", "out")
+    assert "SPEC016" not in shown
+    assert (workdir / "out" / "plan.json").exists()
+
+
+FILES: dict[str, tuple[str, str]] = {
+    "run.sh": ("#!/bin/bash\n{}\ndeepspeed --num_gpus 8 train.py --deepspeed_config ds.json\n", "SLM018"),
+    "run.sbatch": ("#!/bin/bash\n#SBATCH --nodes=2\n{}\nsrun torchrun --nnodes=2 train.py\n", "SLM018"),
+}
+LINES = [
+    *((f"export {name}='{value}'", value) for name, value in VARIABLES.items() if "\n" not in value),
+    *((f"python train.py {shlex.join(words)}", secret) for words, secret in ARGUMENTS),
+    (f"cat > key <<EOF\n{PEM}\nEOF", PEM),
+    (f"# export HF_TOKEN={HF}", HF),
+    (f"curl -H 'Authorization: Bearer {JWT}' https://h", JWT),
+    (f"wandb login {HEX}", HEX),
+    ("sshpass -p hunter7x ssh host", "hunter7x"),
+]
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(("line", "secret"), LINES)
+def test_no_finding_shows_a_secret_of_a_script(workdir: Path, name: str, line: str, secret: str) -> None:
+    """Whatever else is wrong on its line, a secret in a script is shown by no form, nor by a diff of fixes."""
+    (workdir / name).write_text(FILES[name][0].replace("{}", f"{line}; #SBATCH --nodez=$((1"))
+    (workdir / "other.sh").write_text(f"#!/bin/bash\n{line}\ntorchrun --nproc 8 --nnodez 4 train.py\n")
+    for form in FORMS:
+        assert_hidden(secret, run("validate", ".", "--format", form))
+    assert_hidden(secret, run("validate", ".", "--fix", "--diff"))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "rule"),
+    [
+        ("run.sh", f"#!/bin/bash\nexport WANDB_API_KEY={HEX}\ndeepspeed train.py\n", "SLM018"),
+        ("run.sbatch", f"#!/bin/bash\n#SBATCH --nodes=1\npython t.py --api-key {HEX}\n", "SLM018"),
+        (".deepspeed_env", f"NCCL_DEBUG=INFO\nWANDB_API_KEY={HEX}\n", "SLM018"),
+        (
+            "job.yml",
+            "$schema: https://azuremlschemas.azureedge.net/latest/commandJob.schema.json\ncommand: python t.py\n"
+            f"environment: azureml:e@latest\ncompute: azureml:c\nenvironment_variables:\n  WANDB_API_KEY: {HEX}\n",
+            "AML042",
+        ),
+        ("ds_config.json", '{"train_batch_size": 8, "comet": {"enabled": true, "api_key": "' + HEX + '"}}', "MON007"),
+        (
+            "accelerate.yaml",
+            f"compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_processes: 8\nhub_token: {HEX}\n",
+            "SUB014",
+        ),
+        (
+            "args.yaml",
+            f"output_dir: o\nper_device_train_batch_size: 1\nreport_to: none\nhub_token: {HEX}\n",
+            "SUB014",
+        ),
+    ],
+)
+def test_every_kind_of_file_is_judged(workdir: Path, name: str, text: str, rule: str) -> None:
+    """A secret in any kind of file is reported by the rule of its reader, and shown by no form."""
+    (workdir / name).write_text(text)
+    for form in FORMS:
+        shown = run("validate", name, "--format", form)
+        assert rule in shown
+        assert_hidden(HEX, shown)
+
+
+def test_a_diff_hides_what_was_added_by_hand(workdir: Path) -> None:
+    """A secret that somebody wrote into a generated file is masked in the diff of a new plan."""
+    (workdir / "job.yaml").write_text(yaml.safe_dump(spec({})))
+    run("generate", "job.yaml", "-o", "out")
+    script = workdir / "out" / "launch.sbatch"
+    script.write_text(script.read_text() + f"export HF_TOKEN={HF}\n")
+    shown = run("generate", "job.yaml", "-o", "out", "--diff")
+    assert "HF_TOKEN=***" in shown
+    assert_hidden(HF, shown)
+
+
+def test_a_usage_error_hides_it() -> None:
+    """What click reports of an argument is masked too."""
+    assert_hidden("hunter2hunter", run("plan", "--set", "launch.password:hunter2hunter"))
+
+
+@pytest.mark.parametrize("content", ["a very private line\nand more\n", '"a very private line"', "private: very\n"])
+def test_a_private_file_is_named_not_quoted(workdir: Path, content: str) -> None:
+    """A file named as calibration, model or job that is something else is not shown."""
+    (workdir / "job.yaml").write_text(yaml.safe_dump(spec({})))
+    (workdir / "diary.txt").write_text(content)
+    (workdir / "ds.json").write_text('{"train_batch_size": 8}')
+    commands_of = (
+        ("plan", "job.yaml", "--calibration", "diary.txt"),
+        ("plan", "job.yaml", "--model", "./diary.txt"),
+        ("validate", "ds.json", "--model", "./diary.txt"),
+        ("validate", "ds.json", "--job", "diary.txt"),
+    )
+    for arguments in commands_of:
+        shown = run(*arguments)
+        assert "diary.txt" in shown
+        assert "very" not in shown
+
+
+def test_all_values_are_checked() -> None:
+    """No sample's secret is so short that hiding it is luck."""
+    assert min(map(len, chain(VARIABLES.values(), (secret for _, secret in ARGUMENTS)))) >= 7
