@@ -102,7 +102,7 @@ def slurm_backend_has_no_filters(call: LauncherCall) -> Violations:
             yield chosen.bad_option(message, "start torchrun by srun in its place")
 
 
-@deepspeed_calls.rule("LNCH017", WARNING, "training", deepspeed_now("launcher/multinode_runner.py:137 and 163"))
+@deepspeed_calls.rule("LNCH017", NOTE, "training", deepspeed_now("launcher/multinode_runner.py:137 and 163"))
 def openmpi_finds_its_network(call: LauncherCall) -> Violations:
     """--launcher openmpi is given the network to use.
 

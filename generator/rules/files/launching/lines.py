@@ -10,12 +10,12 @@ from typing import Final
 from ....catalog.loader import closest
 from ....documents.command_line import CommandLine
 from ....documents.document import LaunchScript
-from ....documents.launcher_call import PORTS, LauncherCall
+from ....documents.launcher_call import PORTS, LauncherCall, program_text
 from ....documents.shell.launch_line import Launch, Option
 from ....documents.shell.launcher_options import TABLES
 from ....documents.shell.script import Word
 from ....documents.world import world_of
-from ....findings import ERROR, WARNING, Violation, Violations
+from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...sources import accelerate, derived, torch
 from ..subjects import accelerate_calls, commands, launcher_calls, launches
 
@@ -47,8 +47,8 @@ def options_are_known(call: LauncherCall) -> Violations:
             continue
         near, script = _near(option.name, known), call.launch.program.raw if call.launch.program else "the script"
         hint = f"did you mean {near}?" if near else f"if it is the script's, put it after {script}"
-        message, severity = f"{call.program} has no option {option.name}", ERROR if near else WARNING
-        # A warning where nothing is near, as another release may have it.
+        message, severity = f"{call.program} has no option {option.name}", ERROR if near else NOTE
+        # A note where nothing is near, as another release may have it.
         yield Violation(call.shell.locate(option.written), message, hint, severity=severity)
 
 
@@ -63,14 +63,16 @@ def _near(name: str, names: list[str]) -> str | None:
 def options_stand_before_the_script(call: LauncherCall) -> Violations:
     """A launcher's own options are before the script; what follows it goes to the script.
 
-    Prevents: One process; or error: unrecognized arguments, from the script.
+    Prevents: One process; or error: unrecognized arguments, from the script. A note where its text isn't there.
     Fix: put options before the script"""
-    program = call.launch.program
+    program, text = call.launch.program, program_text(call.launch)
     for word in call.launch.arguments if program and call.launch.calls[-1] is call.call else ():
         stem = word.prefix.partition("=")[0]
-        if program and stem.startswith("--") and stem.lstrip("-").replace("-", "_") in _MISPLACED[call.program]:
+        name = stem.lstrip("-").replace("-", "_") if stem.startswith("--") else ""
+        if program and name in _MISPLACED[call.program] and (text is None or name not in text):
             message = f"{stem} comes after {program.raw}, so it goes to the script and not to {call.program}"
-            yield Violation(call.shell.locate(word), message, f"put it before {program.raw}")
+            severity = NOTE if text is None else WARNING  # the script may have such an option too
+            yield Violation(call.shell.locate(word), message, f"put it before {program.raw}", severity=severity)
 
 
 @launches.rule("LNCH035", ERROR, "launcher", _PORT_SOURCE)

@@ -46,13 +46,13 @@ def interface_reaches_the_nodes(submission: Submission) -> Violations:
 
     Prevents: Bootstrap : no socket interface found; or a hang.
     Fix: write the cluster's interface"""
-    several = (world_of(submission).nodes or 1) > 1
+    nodes = world_of(submission).nodes
     for setting, value in known(submission, "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
         names = {name.strip() for name in value.lstrip("=").split(",")}
-        if not value.startswith("^") and names <= {"lo", "docker0", ""}:
+        if nodes != 1 and not value.startswith("^") and names <= {"lo", "docker0", ""}:
             message = f"{setting.name}={value} joins no two nodes"
             hint = "write the cluster's interface, such as eth0 or ib0, or ^lo,docker for all but these"
-            yield Violation(setting.where_value, message, hint, severity=ERROR if several else WARNING)
+            yield Violation(setting.where_value, message, hint, severity=ERROR if nodes else NOTE)
 
 
 @submissions.rule("NCCL002", WARNING, "silent", _EXAMPLE, reads=_READS)
@@ -121,11 +121,11 @@ def variables_of_nccl_exist(setting: Setting) -> Violations:
         yield Violation(setting.where, f"NCCL has no variable {name}, so it is ignored", f"did you mean {near[0]}?")
 
 
-@nccl_settings.rule("NCCL007", WARNING, "silent", nccl("src/transport/p2p.cc and shm.cc"))
+@nccl_settings.rule("NCCL007", NOTE, "silent", nccl("src/transport/p2p.cc and shm.cc"))
 def fast_paths_are_on(setting: Setting) -> Violations:
     """Peer-to-peer and shared memory of NCCL are not switched off.
 
-    Prevents: Training at a fraction of its speed.
+    Prevents: Training at a fraction of its speed. A note, as some machines need it.
     Fix: remove it"""
     way = {"NCCL_P2P_DISABLE": "NVLink and PCIe", "NCCL_SHM_DISABLE": "shared memory"}.get(setting.name)
     if way and setting.value == "1":

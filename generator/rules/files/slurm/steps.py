@@ -6,6 +6,7 @@ import re
 from pathlib import PurePosixPath
 from typing import Final
 
+from ....documents.launcher_call import program_text
 from ....documents.shell.launch_line import Launch
 from ....documents.shell.script import Command, ShellScript
 from ....documents.slurm_request import Request, Step
@@ -106,14 +107,16 @@ def srun_is_told_the_cores(step: Step) -> Violations:
 def tasks_see_all_gpus(step: Step) -> Violations:
     """Ranks that choose their GPU by LOCAL_RANK see all GPUs of the node.
 
-    Prevents: CUDA error: invalid device ordinal; NCCL without peer-to-peer.
+    Prevents: CUDA error: invalid device ordinal; NCCL without peer-to-peer. A note where the program isn't there.
     Fix: use --gpus-per-node"""
     for request in (step.block, step.srun) if step.starts_python and step.tasks not in (None, 1) else ():
         given = request.argument("--gpus-per-task")
         if given is not None and not request.has("--gpu-bind"):
             only = "shows each task its own GPUs only, as number 0"
             message = f"{given.command} {given.name} {only}: cuda:LOCAL_RANK fails from 1 on"
-            yield given.bad_option(message, "use --gpus-per-node in its place, or add --gpu-bind=none")
+            severity = WARNING if "LOCAL_RANK" in (program_text(step.launch) or "") else NOTE
+            hint = "use --gpus-per-node in its place, or add --gpu-bind=none"
+            yield Violation(given.where, message, hint, severity=severity)
 
 
 @steps.rule("SLM013", WARNING, "training", slurm_manual("srun(1), --kill-on-bad-exit, --wait"))

@@ -121,7 +121,11 @@ def directives_are_spelt(script: LaunchScript) -> Violations:
         if _NEARLY.match(line) and not _DIRECTIVE.match(line) and _first_word(line) in _SLIPS:
             message = f"this is a comment to sbatch: it begins with {show(line.partition('-')[0])}, not #SBATCH"
             hint = "write #SBATCH at the start of the line, or ##SBATCH to leave it out on purpose"
-            yield Violation(text.locate(number, len(line) - len(line.lstrip())), message, hint)
+            severity = (
+                NOTE if _first_word(line) == "SBATCH" and line.startswith("# ") else WARNING
+            )  # left out on purpose
+            where = text.locate(number, len(line) - len(line.lstrip()))
+            yield Violation(where, message, hint, severity=severity)
 
 
 def _first_word(line: str) -> str:
