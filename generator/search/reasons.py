@@ -24,6 +24,8 @@ _DECISIONS = tuple(name for name in FIELDS if name not in ("data", "gradient_acc
 _PLAIN = Layout(data=1)
 #: Alternatives that a reason compares, best first.
 _MOST_COMPARED = 2
+#: Of each value, the fastest rows whose details are turned before they are compared.
+_RIVALS = 16
 #: Of each value, the fastest rows that may be the best once what is extrapolated counts as slower.
 _MOST_LIKELY = 64
 
@@ -37,13 +39,21 @@ class _Against:
     doubt: str  #: why it counts as slower than it is estimated; empty where it doesn't
 
 
+def rivals(job: Job, found: Feasible) -> NDArray[np.int64]:
+    """The fastest rows of each value that was decided against: what a plan is compared with should be at its best."""
+    order = np.argsort(judged_time(job, found.layouts, found.total_s), kind="stable")
+    firsts = (rows[:_RIVALS] for name in _DECISIONS for _, rows in _firsts(getattr(found.layouts, name), order))
+    rows: NDArray[np.int64] = np.unique(np.concatenate([*firsts]))
+    return rows
+
+
 class Reasons:
     """Why rows of what was found are chosen; what they are compared with is the same for all of them."""
 
     def __init__(self, job: Job, found: Feasible, *, bold: bool = False) -> None:
         feasible, total_s = found.layouts, found.total_s
         self._job, self._feasible, self._total_s, self._bold = job, feasible, total_s, bold
-        self._count = max(found.fitting, len(total_s))
+        self._count = max(found.fitting, min(len(total_s), 2))
         self._judged = judged = judged_time(job, feasible, total_s)
         order = np.argsort(judged, kind="stable")
         firsts = {name: dict(_firsts(getattr(feasible, name), order)) for name in _DECISIONS}

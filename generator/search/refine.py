@@ -108,6 +108,11 @@ def refined(job: Job, found: Feasible, *, bold: bool = False) -> Feasible:
     return found.extended(*made)
 
 
+def refined_rows(job: Job, rows: Estimates) -> list[Estimates]:
+    """All that the details make of some layouts, however slow it is."""
+    return _turned(job, rows, open_details(job), np.inf)
+
+
 def _least_s(job: Job, found: Estimates, details: Sequence[Detail]) -> Floats:
     """What layouts take at least with other model chunks, with less that is repeated, and with all details."""
     floor = _floor(job, found, details)

@@ -18,8 +18,8 @@ from .feasible import Feasible, feasible_layouts, make_plan, make_plans
 from .infeasible import explain_infeasible
 from .plan import Infeasible, Plan, SearchResult
 from .rank import complexity, ranking
-from .reasons import Reasons
-from .refine import refined
+from .reasons import Reasons, rivals
+from .refine import refined, refined_rows
 
 
 def search(job: Job, *, top: int = 10, bold: bool = False) -> SearchResult | Infeasible:
@@ -50,7 +50,8 @@ def search(job: Job, *, top: int = 10, bold: bool = False) -> SearchResult | Inf
 
 def _plans(job: Job, found: Feasible, rows: list[int], *, bold: bool) -> dict[int, Plan]:
     """The plans of some rows, with why each was chosen."""
-    why = Reasons(job, found, bold=bold)
+    rivals_refined = refined_rows(job, found.take(rivals(job, found)))
+    why = Reasons(job, found.extended(*rivals_refined), bold=bold)
     plans = zip(rows, make_plans(job, found.layouts.take(np.array(rows))), strict=True)
     return {row: replace(plan, reasons=why.of(row, plan.step_time)) for row, plan in plans}
 
