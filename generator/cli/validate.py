@@ -85,6 +85,8 @@ def validate(
     if output:
         click.echo(output)  # all lines at once: there may be tens of thousands, and every call flushes
     click.echo(_summary(findings, answer.documents, files, written=not only_diff), err=True)
+    if answer.left_alone and form == "text":
+        click.echo(_left_alone(answer.left_alone), err=True)
     failing = () if fail_on == "never" else _SEVERITIES[: _SEVERITIES.index(fail_on) + 1]
     if any(finding.severity.value in failing for finding in findings):
         raise click.exceptions.Exit(ExitStatus.FINDINGS)
@@ -193,6 +195,13 @@ def _summary(findings: Sequence[Finding], documents: int, files: Sequence[FixedF
     elif fixable:
         summary += f"; {fixable} can be fixed with --fix"
     return summary
+
+
+def _left_alone(files: Mapping[str, int]) -> str:
+    """`left alone: 12 files of other programs (8 of Hydra, 3 of NeMo, 1 not recognized)`."""
+    known = [f"{number:,} of {name}" for name, number in sorted(files.items()) if name]
+    unknown = [f"{files['']:,} not recognized"] if files.get("") else []
+    return f"left alone: {_count(sum(files.values()), 'file')} of other programs ({', '.join([*known, *unknown])})"
 
 
 def _count(number: int, name: str) -> str:

@@ -69,7 +69,7 @@ class Config(DsConfig):
     @property
     def filled(self) -> bool:
         """Whether "auto" is filled in before DeepSpeed reads the config."""
-        return self.consumer in FILLERS
+        return self.consumer in FILLERS or self.value("/autotuning/enabled") is True  # the autotuner tries values
 
     @property
     def is_empty(self) -> bool:

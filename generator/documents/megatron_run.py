@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
-from pathlib import PurePath
 from typing import Final
 
 from .deepspeed_config import Config
@@ -120,6 +119,11 @@ class MegatronRun(MegatronArguments):
             return None
         return layers + sum(map(self.has, COUNTED_ENDS))
 
+    @property
+    def counts_all_layers(self) -> bool:
+        """Whether a fork's option may count embeddings as layers that stages share, or weigh layers otherwise."""
+        return any(stray.word == "--pp-partition-method" for stray in self.strays)
+
     @cached_property
     def listed_chunks(self) -> tuple[str, ...] | None:
         """The chunks that a list gives, each as its letters; None where there is none, or it can't be known."""
@@ -166,7 +170,7 @@ class MegatronRun(MegatronArguments):
         """Megatron-DeepSpeed's DeepSpeed config: the one named, else the only one; None where that can't be known."""
         configs = self.submission.configs
         named = names_in(self.submission, self.path)
-        own = [config for config in configs if config.path == self.path or PurePath(config.path).name in named]
+        own = [config for config in configs if config.path == self.path or config.name in named]
         found = own or ([] if named else configs)
         return found[0] if len(found) == 1 and not self.is_lm else None
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ..documents.context import ContextFlags, look_up
 from ..documents.document import JobSpec
@@ -28,7 +29,8 @@ class Answer:
 
     findings: tuple[Finding, ...]
     documents: int  #: files that were checked
-    texts: Mapping[str, Text]  #: of every file that could be read, by path
+    texts: Mapping[str, Text]  #: of every file that was checked or named, by path
+    left_alone: Mapping[str, int] = field(default_factory=dict)  #: files of other programs, by program; "": not known
 
 
 def validate(
@@ -44,8 +46,7 @@ def validate(
     """Every finding in the documents at `paths`; `flags` and the spec at `job` are taken as true.
 
     With `engine` the installed DeepSpeed is asked too, about configs without an error that is `reported`; raises
-    `NoEngine` where there is none. With `skip_unknown` a file named by itself of an unknown kind is left
-    out, as in a folder. `instead` has contents by path that are read instead of what the files hold.
+    `NoEngine` where there is none. `skip_unknown` and `instead` are `read_documents`'.
     """
     reading = read_documents(paths, consumer=flags.consumer, skip_unknown=skip_unknown, instead=instead)
     specs = [check_spec(document.name) for document in reading.documents if isinstance(document, JobSpec)]
@@ -72,6 +73,7 @@ def validate(
         findings=in_file_order(without(secrets, without_ignored(findings, texts))),
         documents=len({document.path for document in reading.documents}),
         texts=texts,
+        left_alone=reading.left_alone,
     )
 
 
@@ -82,6 +84,7 @@ def joined(answers: Iterable[Answer]) -> Answer:
         findings=in_file_order(dict.fromkeys(finding for answer in all_of_them for finding in answer.findings)),
         documents=sum(answer.documents for answer in all_of_them),
         texts={path: text for answer in all_of_them for path, text in answer.texts.items()},
+        left_alone=sum((Counter(answer.left_alone) for answer in all_of_them), Counter()),
     )
 
 

@@ -130,6 +130,16 @@ def test_files_of_other_programs_can_be_left_out(workdir: Path) -> None:
     assert rules_of("absent.json", "--skip-unknown") == ["FILE001"]
 
 
+def test_what_is_left_alone_is_counted_in_one_line(workdir: Path) -> None:
+    """Files of other programs draw no finding; the text form counts them in one line, the JSON form has no word."""
+    (workdir / "critic.yaml").write_text("_target_: pkg.Config\noptimizer: {}\ncheckpoint: {}\n")
+    (workdir / "job.yml").write_text("apiVersion: batch/v1\nkind: Job\nmetadata: {}\nspec: {}\n")
+    text, form = run("validate", "."), run("validate", ".", "--format", "json")
+    assert text.stderr.splitlines()[-1] == "left alone: 2 files of other programs (1 of Hydra, 1 of Kubernetes)"
+    assert "left alone" not in run("validate", "job.yaml").stderr + form.stderr
+    assert {found["path"] for found in json.loads(form.stdout)["findings"]} == {"job.yaml"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final
@@ -12,7 +13,7 @@ from ...findings import Finding, in_file_order
 from ...rule import Rule, findings_by_rule
 from .registry import all_file_rules, file_rules
 
-MOST_FINDINGS: Final = 100  #: of one rule in a submission: nobody reads more of the same
+MOST_FINDINGS: Final = 100  #: of one rule in a file: nobody reads more of the same
 
 
 def check_submission(submission: Submission) -> tuple[Finding, ...]:
@@ -26,13 +27,17 @@ def check_submission(submission: Submission) -> tuple[Finding, ...]:
 
 
 def _bounded(rules: Iterable[Rule], submission: Submission) -> Iterator[Finding]:
-    """The findings of each rule, the first `MOST_FINDINGS` of them; what comes after these is said to be unknown."""
+    """The findings of each rule, the first `MOST_FINDINGS` of a file; what comes after these is said to be unknown."""
     for rule, found in findings_by_rule(rules, submission):
-        first = [*islice(_without_repeats(found), MOST_FINDINGS)]
-        yield from first
-        if len(first) == MOST_FINDINGS:
-            message = f"{rule.id} is reported {MOST_FINDINGS} times, here for the last time; there may be more"
-            yield TOO_MUCH.at(first[-1].where, message, "mend these, and check again", severity=first[-1].severity)
+        said: Counter[str] = Counter()
+        for finding in islice(_without_repeats(found), MOST_FINDINGS * (1 + len(submission.documents))):
+            said[finding.where.path] += 1
+            if said[finding.where.path] > MOST_FINDINGS:
+                continue
+            yield finding
+            if said[finding.where.path] == MOST_FINDINGS:
+                message = f"{rule.id} is reported {MOST_FINDINGS} times, here for the last time; there may be more"
+                yield TOO_MUCH.at(finding.where, message, "mend these, and check again", severity=finding.severity)
 
 
 def _without_repeats(findings: Iterator[Finding]) -> Iterator[Finding]:

@@ -63,7 +63,7 @@ def fillers_know_the_key(config: Config) -> Violations:
     Prevents: ValueError: `zero_optimization.overlap_comm` not found in kwargs. Please specify it without `auto`
     Fix: write a value, or leave the key out"""
     known = _BY_TRANSFORMERS if config.consumer == "huggingface" else _BY_ACCELERATE
-    for pointer in islice(_automatic("", config.block("")), _MOST) if config.filled else ():
+    for pointer in islice(_automatic("", config.block("")), _MOST) if config.consumer in _NAMES else ():
         key = pointer[1:].replace("/", ".")
         if key in known:
             continue
