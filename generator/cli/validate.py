@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -35,6 +36,9 @@ _SEVERITIES: Final = ("error", "warning", "note")  #: the worst first
 @click.option("--engine", is_flag=True, help="Also run the parser of the installed DeepSpeed.")
 @click.option("--select", multiple=True, metavar="IDS", help="Report only these rules: comma-separated id prefixes.")
 @click.option("--ignore", multiple=True, metavar="IDS", help="Skip these rules: comma-separated id prefixes.")
+@click.option("--strict", is_flag=True, help="Show every finding at its place, also those that say the same.")
+@click.option("--baseline", metavar="FILE", type=click.Path(path_type=Path), help="Leave out the findings of FILE.")
+@click.option("--write-baseline", is_flag=True, help="With --baseline: write all findings to FILE, and exit with 0.")
 @click.option("--fix", is_flag=True, help="Apply safe fixes, report the rest.")
 @click.option("--diff", "only_diff", is_flag=True, help="With --fix: show the changes, write nothing.")
 @click.option(
@@ -51,6 +55,9 @@ def validate(
     fail_on: str,
     select: tuple[str, ...],
     ignore: tuple[str, ...],
+    strict: bool,
+    baseline: Path | None,
+    write_baseline: bool,
     fix: bool,
     only_diff: bool,
     **context: Any,
@@ -60,18 +67,21 @@ def validate(
     With --fix, report the findings that remain. The diff goes to standard output, or to standard error for formats
     other than text.
     """
-    from .known_rules import selection  # here, to save start-up time
+    from ..validate.fold import folded  # here, to save start-up time
+    from .known_rules import selection
 
-    if only_diff and not fix:
-        raise click.UsageError("--diff requires --fix")
+    _require(not only_diff or fix, "--diff requires --fix")
+    _require(not write_baseline or baseline is not None, "--write-baseline requires --baseline FILE")
     selected = selection(select, ignore)
     check = _checker(paths, selected.keeps, **context)
     if fix:
         files, answer = _fixed(paths, check, selected.keeps, write=not only_diff, quiet=form != "text")
     else:
         files, answer = (), check({})
-    findings = [finding for finding in answer.findings if selected.keeps(finding)]
-    output = _output(findings, form)
+    findings = _told(answer, selected.keeps, baseline, write=write_baseline)
+    if not strict:
+        findings = folded(findings)
+    output = _output(findings, form, strict=strict)
     if output:
         click.echo(output)  # all lines at once: there may be tens of thousands, and every call flushes
     click.echo(_summary(findings, answer.documents, files, written=not only_diff), err=True)
@@ -80,6 +90,11 @@ def validate(
     failing = () if fail_on == "never" else _SEVERITIES[: _SEVERITIES.index(fail_on) + 1]
     if any(finding.severity.value in failing for finding in findings):
         raise click.exceptions.Exit(ExitStatus.FINDINGS)
+
+
+def _require(holds: bool, problem: str) -> None:
+    if not holds:
+        raise click.UsageError(problem)
 
 
 def _checker(
@@ -132,8 +147,26 @@ def _fixed(
     return files, answer
 
 
-def _output(findings: Sequence[Finding], form: str) -> str:
-    from .findings_text import annotation, finding_text, findings_document
+def _told(
+    answer: Answer, selected: Callable[[Finding], bool], baseline: Path | None, *, write: bool
+) -> Sequence[Finding]:
+    """The selected findings that a baseline doesn't have; none where it is written, for then it has all."""
+    findings: Sequence[Finding] = tuple(filter(selected, answer.findings))
+    if baseline is None:
+        return findings
+    from .baseline import compare, write_baseline  # here, to save start-up time
+
+    if write:
+        click.echo(f"{_count(write_baseline(baseline, findings), 'finding')} written to {baseline}", err=True)
+        return ()
+    compared = compare(baseline, answer.findings, answer.texts)  # all of them: what isn't selected is no unused entry
+    if told := compared.told(baseline):
+        click.echo(told, err=True)
+    return tuple(filter(selected, compared.new))
+
+
+def _output(findings: Sequence[Finding], form: str, *, strict: bool) -> str:
+    from .findings_text import annotation, findings_document, findings_text
     from .printing import json_text
 
     if form == "json":
@@ -143,7 +176,9 @@ def _output(findings: Sequence[Finding], form: str) -> str:
         from .sarif import sarif_log
 
         return json_text(sarif_log(findings, {rule.id: rule for rule in known_rules()}))
-    return "\n".join(annotation(f) if form == "github" else finding_text(f, colour=True) for f in findings)
+    if form == "github":
+        return "\n".join(map(annotation, findings))
+    return findings_text(findings, strict=strict)
 
 
 def _summary(findings: Sequence[Finding], documents: int, files: Sequence[FixedFile], *, written: bool) -> str:

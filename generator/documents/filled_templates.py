@@ -11,6 +11,7 @@ from typing import Final
 from ..job.text import Text, UnreadableText, read_path
 from .document import DsConfig
 from .hjson.text import read_json
+from .lookup import place_of
 from .shell.records import Command, Word
 from .shell.script import ShellScript
 
@@ -103,7 +104,7 @@ def _text_of(template: str, script: str) -> Text | None:
     for base in dict.fromkeys((folder, *list(folder.parents)[:_MOST_ABOVE], Path())):
         try:
             if (base / template).is_file():
-                return read_path(base / template, limit=_MOST_BYTES)
+                return read_path(place_of(str(base / template)), limit=_MOST_BYTES)
         except (OSError, ValueError, UnreadableText):  # a name too long, or no text
             return None
     return None

@@ -139,9 +139,15 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[MegatronArguments]:
     for launch in launches:
         program = _program_name(launch)
         known = program in OWN_PROGRAMS["megatron-lm"] or bool(program and program.startswith("pretrain_"))
-        words = [_placed(launch.script, word) for word in launch.arguments]
+        before = [launch.program] if launch.program is not None and _differs(launch.program) else []
+        words = [_placed(launch.script, word) for word in (*before, *launch.arguments)]
         if _signs_in(words) >= (1 if known else _ENOUGH_SIGNS):
             yield _arguments(launch.script.text.path, words, launch=launch, program=program)
+
+
+def _differs(program: Word) -> bool:
+    """Whether branches of the script start other programs, so that the next word may be a value of an option."""
+    return program.value is None and not program.prefix and not program.variables
 
 
 def _program_name(launch: Launch) -> str | None:

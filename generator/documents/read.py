@@ -14,7 +14,7 @@ from ..job.text import Text, UnreadableText, read_content
 from ..rule import Rule
 from . import codes
 from .accelerate import AccelerateConfig
-from .azureml import read_azureml
+from .azureml import read_jobs
 from .document import Document, DsConfig, JobSpec, Kind, LaunchScript
 from .file import File
 from .filled_templates import filled_templates
@@ -156,9 +156,9 @@ def _read_kind(kind: Kind, file: File, name: str, reading: Reading) -> None:
         case "launch script":
             _read_script(text, reading)
         case "AzureML job":
-            job = read_azureml(file.yaml(), text)
-            documents.append(job)
-            _read_launches(job.launches, reading)
+            for job in read_jobs(file.yaml(), text):
+                documents.append(job)
+                _read_launches(job.launches, reading)
         case "accelerate config":
             documents.append(AccelerateConfig(source=file.yaml()))
         case "training arguments":

@@ -292,6 +292,7 @@ def test_commands_of_the_guide_run(words: list[str], workdir: Path) -> None:
         (folder / "job.yaml").write_text(SPEC)
         (folder / "ds_config.json").write_text(CONFIG.replace("64", "512"))
         (folder / "train.sbatch").write_text("#!/bin/bash\necho nothing\n")
+    run("validate", ".", "--baseline", "dsgen-baseline.json", "--write-baseline")
     assert run(*words).exit_code in (ExitStatus.OK, ExitStatus.FINDINGS)
 
 

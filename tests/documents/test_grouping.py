@@ -235,3 +235,21 @@ def test_a_template_belongs_to_the_script_that_fills_it_in(here: Path) -> None:
     write({"conf/ds_TEMPLATE.json": '{"train_micro_batch_size_per_gpu": MBSIZE}\n'})
     write({"a/run.sh": "sed s/MBSIZE/4/ ../conf/ds_TEMPLATE.json > ds.json\n" + LAUNCH.format("ds.json")})
     assert paths_of(".") == [["a/run.sh", "conf/ds_TEMPLATE.json"]]
+
+
+def test_steps_of_a_pipeline_and_trials_of_a_sweep_are_jobs(here: Path) -> None:
+    """Each step has its own nodes, processes and configs, and its places are those in the file."""
+    schema = "$schema: https://azuremlschemas.azureedge.net/latest/{}Job.schema.json\ntype: {}\n"
+    step = "code: src\n    command: torchrun --nproc_per_node 4 --node_rank $RANK train.py --n ${{inputs.n}}\n"
+    step += "    environment: azureml:e:1\n    inputs: {n: 1}\n    distribution: {type: pytorch}\n"
+    pipeline = f"{schema.format('pipeline', 'pipeline')}jobs:\n  prepare:\n    command: python prepare.py\n"
+    pipeline += f"    environment: azureml:e:1\n  train:\n    {step}    resources: {{instance_count: 2}}\n"
+    pipeline += "  rest:\n    component: file:./other.yml\n"
+    write({"pipeline.yml": pipeline, "src/train.py": "", "src/ds.json": PLAIN})
+    trial = "trial:\n  command: deepspeed train.py --lr ${{search_space.lr}} --deepspeed --deepspeed_config ds.json\n"
+    trial += "  code: src\n  environment: azureml:e:1\nsearch_space: {lr: {type: uniform}}\n"
+    write({"sweep.yml": schema.format("sweep", "sweep") + trial})
+    assert paths_of(".") == [["pipeline.yml"], ["pipeline.yml"], ["src/ds.json", "sweep.yml"]]
+    [finding] = found("pipeline.yml")["AML038"]
+    assert (finding.where.line, finding.where.pointer) == (9, "/jobs/train/command")
+    assert "SUB002" not in found(".")  # one step has one node, the other two
