@@ -175,9 +175,9 @@ def _launch_claims(launch: Launch, submission: Submission, *, alone: bool) -> It
 
 def _accelerate_claims(submission: Submission) -> Iterator[Claim]:
     config = used_accelerate_config(submission)
-    if config is None:
-        return
     calls = [call.options for launch in submission.launches for call in launch.calls if call.program == "accelerate"]
+    if config is None or (submission.launches and not calls):  # another program reads it, and may set the counts itself
+        return
     counts: tuple[tuple[str, int | None, Quantity], ...] = (
         ("num_processes", config.processes, "processes"),
         ("num_machines", config.integer("num_machines"), "nodes"),

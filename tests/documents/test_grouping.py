@@ -228,6 +228,8 @@ def test_the_command_line_goes_before_the_file_of_accelerate(here: Path) -> None
     assert "SUB002" in found(".")
     write({"run.sbatch": slurm + line.format('--num_machines "$NODES"')})
     assert "SUB002" not in found(".")
+    write({"run.sbatch": slurm + "srun python sweep.py --accelerate_config acc.yaml train.py\n"})
+    assert not found(".").keys() & {"SUB001", "SUB002"}  # another program reads it, and may set the counts itself
 
 
 def test_a_template_belongs_to_the_script_that_fills_it_in(here: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import Final
 
-from ....documents.deepspeed_config import Config
+from ....documents.deepspeed_config import Config, has_auto
 from ....documents.hjson.edits import move_member, rename_key
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ...sources import deepspeed_now
@@ -34,6 +34,11 @@ _HYPERPARAMETERS: Final = ("lr", "betas", "eps", "weight_decay", "momentum", "ad
 _ADAMS_DEFAULTS: Final = {"lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0}
 
 _CLIPS_BY_DEFAULT: Final = (0, 19, 3)
+#: Settings that only training needs: a config without any may be one that a model is evaluated with.
+_OF_TRAINING: Final = (
+    *("/train_batch_size", "/gradient_accumulation_steps", _OPTIMIZER, "/scheduler", "/zero_optimization"),
+    *("/autotuning", "/elasticity", "/pipeline"),
+)
 
 
 @building.rule("OPT001", ERROR, "init", deepspeed_now("runtime/engine.py:2484"))
@@ -77,7 +82,8 @@ def clipping_is_written(config: Config) -> Violations:
     names = (_CLIPPING, "/max_grad_norm", f"{_PARAMS}/max_grad_norm")
     if config.json.data and not any(config.has(pointer) for pointer in names):
         message = f"gradient_clipping is not set: the default is {default} in this release, and {other}"
-        yield violation(config, "", message, 'add "gradient_clipping": 1.0, or 0 for no clipping')
+        less = None if has_auto(config) or any(config.has(pointer) for pointer in _OF_TRAINING) else NOTE
+        yield violation(config, "", message, 'add "gradient_clipping": 1.0, or 0 for no clipping', severity=less)
 
 
 @configs.rule("OPT017", ERROR, "silent", deepspeed_now("runtime/engine.py:3506"))

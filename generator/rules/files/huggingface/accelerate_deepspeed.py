@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from ....documents.accelerate import FALSE, STAGES, TRUE, is_true
+from ....documents.accelerate import FALSE, STAGES, TRUE, AccelerateConfig, is_true
 from ....documents.submission import Submission
-from ....findings import ERROR, WARNING, Severity, Violation, Violations
+from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....job.pointer import whole_number
 from ....job.wording import show
 from ...numbers import listed
@@ -149,7 +149,14 @@ def section_is_of_the_type(run: Accelerated) -> Violations:
         unused = kind in DISTRIBUTED_TYPES and kind != right and not run.overridden(option)
         if unused and run.config.block(key):
             message = f"{key} has no effect with distributed_type {kind}"
-            yield Violation(run.config.locate_key(key), message, f"set distributed_type to {right}, or remove {key}")
+            hint = f"set distributed_type to {right}, or remove {key}"
+            yield Violation(run.config.locate_key(key), message, hint, severity=_loss(run.config, key))
+
+
+def _loss(config: AccelerateConfig, key: str) -> Severity | None:
+    """A note where nothing is lost: FSDP, unless it offloads, does nothing for a process that is alone."""
+    alone = key == "fsdp_config" and config.processes == 1
+    return NOTE if alone and not is_true(config.value("fsdp_config/fsdp_offload_params")) else None
 
 
 @_sections.rule("HF014", WARNING, "silent", _PLUGIN)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import PurePath
+from typing import Final
 
 from ....catalog import Model
 from ....documents.deepspeed_config import FILLERS, Config
 from ....documents.links import used_config
 from ....documents.submission import Submission
 from ....documents.training_arguments import TrainingArguments
-from ....findings import ERROR, WARNING, Violations
+from ....findings import ERROR, NOTE, WARNING, Violations
 from ....job.pointer import whole_number
 from ...rule import subject
 from ...sources import accelerate, transformers
@@ -18,6 +19,12 @@ from ..violations import violation
 from .accelerated import accelerate_launches
 from .match import Pair, pairs
 from .models import model_of
+
+#: Names of AdamW with states in full precision. Source: transformers/training_args.py (OptimizerNames).
+_ADAMW: Final = (
+    *("adamw_hf", "adamw_torch", "adamw_torch_fused", "adamw_torch_xla", "adamw_torch_npu_fused"),
+    "adamw_apex_fused",
+)
 
 
 @pairs.rule("HF004", ERROR, "init", transformers("src/transformers/integrations/deepspeed.py:648-651"))
@@ -107,7 +114,15 @@ def optimizer_is_in_one_place(pair: Pair) -> Violations:
         if pair.arguments.has(name) and isinstance(kind, str):
             given = f"{name} {pair.arguments.value(name, '')}".strip()
             message = f"{given} has no effect: the DeepSpeed config has {key} {kind}"
-            yield violation(pair.arguments, name, message, "remove one of them")
+            less = NOTE if key == "optimizer" and _are_adamw(pair) else None
+            yield violation(pair.arguments, name, message, "remove one of them", severity=less)
+
+
+def _are_adamw(pair: Pair) -> bool:
+    """Whether the optimizer that is asked for and the config's are both AdamW, whichever program implements it."""
+    config, built = pair.config, pair.config.optimizer
+    decoupled = built == "adamw" or (built == "adam" and config.switch("/optimizer/params/adam_w_mode", True))
+    return bool(decoupled) and pair.arguments.value("optim") in _ADAMW
 
 
 @subject("training arguments", "DeepSpeed config")
