@@ -25,6 +25,7 @@ _NAMED: Final = (
 )
 _IN_NAMES: Final = f"{ascii_letters}{digits}_.-"
 _LONGEST_NAME: Final = 80
+_LONGEST_INDENT: Final = 200
 _LONGEST_BLOCK: Final = 8192  # characters of a key whose end is missing
 _SETENV: Final = re.compile(r"(?:setenv|ENV)[ \t]+\Z")
 _CODE: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+|[A-Za-z_]\w*_(?:token|key|password|secret)", re.IGNORECASE)
@@ -163,8 +164,8 @@ def _named(text: str, match: re.Match[str], name: str, begin: int) -> Secret | N
 
 def _end_of_line(text: str, begin: int, start: int, end: int, between: str) -> int:
     """Where a bare value ends: in YAML it may have spaces."""
-    line = text.rfind("\n", 0, begin) + 1
-    if ":" not in between or between.strip() != ":" or text[line:begin].strip(" \t-"):
+    before = text[max(0, begin - _LONGEST_INDENT) : begin]  # not the whole line, which may be the whole file
+    if between.strip() != ":" or before.rpartition("\n")[2].strip(" \t-"):
         return end
     stop = text.find("\n", end)
     rest = text[end : len(text) if stop < 0 else stop].split(" #")[0].rstrip()
