@@ -64,7 +64,7 @@ ARGUMENTS: list[tuple[list[str], str]] = [
     (["--api_key=quick9silver"], "quick9silver"),
     (["--api-key", "-dash7secret"], "-dash7secret"),
     (["--token", HF], HF),
-    (["--notify", "https://discord.com/api/webhooks/123456789012345678/" + "aB3dE6gH9jK2mN5p" * 4], "aB3dE6gH9jK2mN5p" * 4),
+    (["--notify", f"https://discord.com/api/webhooks/123456789012345678/{HEX * 2}"], HEX * 2),
     (["--api-keys", "quick6silver"], "quick6silver"),
     (["--password", "hunter5 and more"], "hunter5 and more"),
     (["--wandb-key", HEX], HEX),
