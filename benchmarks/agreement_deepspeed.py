@@ -150,7 +150,9 @@ def ask_dsgen(text: str, version: str) -> tuple[tuple[str, str, str], ...]:
     config = DsConfig(json=read_json(text_of(text, "ds_config.json")))
     numbers = tuple(map(int, version.split(".")))
     submission = Submission(
-        documents=(config,), context=Context(gpus=WORLD, deepspeed_version=numbers), frameworks=FRAMEWORKS
+        documents=(config,),
+        context=Context(gpus=WORLD, consumer="deepspeed", deepspeed_version=numbers),
+        frameworks=FRAMEWORKS,
     )
     findings = check_submission(submission)
     later = {

@@ -152,8 +152,11 @@ def validate(
     deepspeed_version: str | None = None,
     engine: bool = False,
     skip_unknown: bool = False,
+    strict: bool = False,
 ) -> tuple[Finding, ...]:
     """Every finding in the documents at `paths`, in file order: in each document, and between them.
+
+    What is said several times of one file is one finding, unless `strict`.
 
     Documents are job specs, DeepSpeed configs, launch scripts, AzureML jobs, accelerate configs, TrainingArguments,
     Megatron arguments, hostfiles, and folders of them. The rest is what the files don't contain: `cluster` and
@@ -163,6 +166,7 @@ def validate(
     though they are named. Raises nothing else: bad input is a finding.
     """
     from .documents.context import ContextFlags
+    from .validate.fold import folded
     from .validate.validate import validate
 
     flags = ContextFlags(
@@ -173,4 +177,5 @@ def validate(
         consumer=consumer,
         deepspeed_version=deepspeed_version,
     )
-    return validate(paths, flags, job=job, engine=engine, skip_unknown=skip_unknown).findings
+    found = validate(paths, flags, job=job, engine=engine, skip_unknown=skip_unknown).findings
+    return found if strict else folded(found)

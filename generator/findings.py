@@ -92,6 +92,12 @@ class Finding:
     message: str
     hint: str | None = None
     edits: tuple[Edit, ...] = ()  #: what fixes it, where there is one safe answer; none of them overlap
+    again: tuple[Location, ...] = ()  #: other places in the file of which the same is said
+
+    @property
+    def lines(self) -> tuple[int, ...]:
+        """The lines of all its places, in order."""
+        return tuple(sorted({where.line for where in (self.where, *self.again) if where.line is not None}))
 
     def __post_init__(self) -> None:
         shown = self.hidden_by(mask_sure, mask)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 import click
 
-from ..findings import Finding, Location, printable
+from ..findings import Finding, Location, Severity, printable
 from .exits import ExitStatus
 
+_MANY_FILES = 4  # of which the same is said: shown once, with a list
+_MOST_PLACES = 25  # in such a list
+_MOST_LINES = 8
+#: What differs between messages that say the same: numbers, paths, quoted text, options with their values.
+_SPECIFIC = re.compile(r"\S*[\d/=`'\"$]\S*")
 _WIDTH = 110  # of an excerpt, in characters
 _COLOURS = {"error": "red", "warning": "yellow", "note": "blue"}
 _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}  # of GitHub Actions
@@ -21,11 +27,50 @@ def finding_text(finding: Finding, *, colour: bool = False) -> str:
     """`path:line:column: severity: message [ID]`, the source line with a caret, and `hint:`."""
     severity = finding.severity.value
     shown = click.style(severity, fg=_COLOURS[severity], bold=True) if colour else severity
-    lines = [f"{_place(finding.where)}: {shown}: {_line(finding.message)} [{finding.rule}]"]
+    lines = [f"{_place(finding.where)}: {shown}: {_line(counted(finding))} [{finding.rule}]"]
     lines += _excerpt(finding.where)
     if finding.hint:
         lines.append(f"hint: {_line(finding.hint)}")
     return "\n".join(lines)
+
+
+def findings_text(findings: Sequence[Finding], *, strict: bool) -> str:
+    """Every finding; one that many files share once, with the list of the others unless `strict`."""
+    shared: dict[tuple[str, Severity, str], list[Finding]] = {}
+    for finding in findings:
+        shared.setdefault((finding.rule, finding.severity, _SPECIFIC.sub("...", finding.message)), []).append(finding)
+    first = {id(group[0]): group for group in shared.values()}
+    many = {id(finding) for group in shared.values() if _in_many_files(group) for finding in group}
+    texts = list[str]()
+    for finding in findings:
+        if strict or id(finding) not in many:
+            texts.append(finding_text(finding, colour=True))
+        elif id(finding) in first:
+            texts += (finding_text(finding, colour=True), _others(first[id(finding)][1:]))
+    return "\n".join(texts)
+
+
+def _in_many_files(group: Sequence[Finding]) -> bool:
+    return len({finding.where.path for finding in group}) >= _MANY_FILES
+
+
+def _others(findings: Sequence[Finding]) -> str:
+    """`the same in 3 more files: a.sh:3, b.sh:5, c.sh:9 (--strict shows each)`."""
+    files = len({finding.where.path for finding in findings})
+    places = [":".join(str(p) for p in (f.where.path, f.where.line) if p is not None) for f in findings]
+    more = f" and {len(places) - _MOST_PLACES:,} more" if len(places) > _MOST_PLACES else ""
+    listed = printable(", ".join(places[:_MOST_PLACES]))
+    return f"the same in {files:,} more files: {listed}{more} (--strict shows each)"
+
+
+def counted(finding: Finding) -> str:
+    """The message, and how often it is said of the file: `(3 times, lines 5, 9, 14)`."""
+    if not finding.again:
+        return finding.message
+    lines = finding.lines
+    listed = ", ".join(map(str, lines[:_MOST_LINES])) + (", ..." if len(lines) > _MOST_LINES else "")
+    places = f", lines {listed}" if len(lines) > 1 else ""
+    return f"{finding.message} ({len(finding.again) + 1} times{places})"
 
 
 def print_findings(findings: Iterable[Finding]) -> None:
@@ -56,13 +101,17 @@ def relative_path(path: str) -> str | None:
 
 def findings_document(findings: Iterable[Finding]) -> dict[str, object]:
     """As JSON (`schemas/findings.schema.json`): every finding with its place, and whether `--fix` fixes it."""
-    return {"findings": [{**finding.to_dict(), "fixable": bool(finding.edits)} for finding in findings]}
+    return {"findings": [{**finding.to_dict(), **_beyond(finding)} for finding in findings]}
+
+
+def _beyond(finding: Finding) -> dict[str, object]:
+    return {"fixable": bool(finding.edits), "times": len(finding.again) + 1, "lines": list(finding.lines)}
 
 
 def annotation(finding: Finding) -> str:
     """For GitHub: `::error file=job.yaml,line=3,col=7,title=MLM004::message%0Ahint: ...`."""
     properties = ",".join(f"{name}={_property(str(value))}" for name, value in _properties(finding))
-    message = _line(finding.message)
+    message = _line(counted(finding))
     if finding.hint:
         message += f"\nhint: {_line(finding.hint)}"
     return f"::{_COMMANDS[finding.severity.value]} {properties}::{_data(message)}"

@@ -17,7 +17,7 @@ from .. import __version__
 from ..findings import Edit, Finding, Location, printable
 from ..rule import Rule
 from ..secrecy import find
-from .findings_text import relative_path
+from .findings_text import counted, relative_path
 
 Json = dict[str, Any]
 
@@ -100,7 +100,7 @@ def _result(finding: Finding, index: int, seen: Counter[str]) -> Json:
 
 def _message(finding: Finding) -> Json:
     hint = f"\nhint: {printable(finding.hint)}" if finding.hint else ""
-    return {"text": _text(printable(finding.message) + hint)}
+    return {"text": _text(printable(counted(finding)) + hint)}
 
 
 def _physical(where: Location) -> Json:

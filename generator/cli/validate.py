@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -31,10 +32,13 @@ _SEVERITIES: Final = ("error", "warning", "note")  #: the worst first
 @click.option("--consumer", type=click.Choice(CONSUMERS), help="Program that reads the DeepSpeed config.")
 @click.option("--deepspeed-version", metavar="X.Y.Z", help="Installed DeepSpeed release; default: the newest known.")
 @click.option("--skip-unknown", is_flag=True, help="Skip files at PATH that dsgen does not recognize.")
-@click.option("--each-folder", is_flag=True, help="Check every folder as a separate job.")
+@click.option("--each-folder", is_flag=True, hidden=True, help="No effect: jobs are told apart by what they name.")
 @click.option("--engine", is_flag=True, help="Also run the parser of the installed DeepSpeed.")
 @click.option("--select", multiple=True, metavar="IDS", help="Report only these rules: comma-separated id prefixes.")
 @click.option("--ignore", multiple=True, metavar="IDS", help="Skip these rules: comma-separated id prefixes.")
+@click.option("--strict", is_flag=True, help="Show every finding at its place, also those that say the same.")
+@click.option("--baseline", metavar="FILE", type=click.Path(path_type=Path), help="Leave out the findings of FILE.")
+@click.option("--write-baseline", is_flag=True, help="With --baseline: write all findings to FILE, and exit with 0.")
 @click.option("--fix", is_flag=True, help="Apply safe fixes, report the rest.")
 @click.option("--diff", "only_diff", is_flag=True, help="With --fix: show the changes, write nothing.")
 @click.option(
@@ -51,6 +55,9 @@ def validate(
     fail_on: str,
     select: tuple[str, ...],
     ignore: tuple[str, ...],
+    strict: bool,
+    baseline: Path | None,
+    write_baseline: bool,
     fix: bool,
     only_diff: bool,
     **context: Any,
@@ -60,24 +67,34 @@ def validate(
     With --fix, report the findings that remain. The diff goes to standard output, or to standard error for formats
     other than text.
     """
-    from .known_rules import selection  # here, to save start-up time
+    from ..validate.fold import folded  # here, to save start-up time
+    from .known_rules import selection
 
-    if only_diff and not fix:
-        raise click.UsageError("--diff requires --fix")
+    _require(not only_diff or fix, "--diff requires --fix")
+    _require(not write_baseline or baseline is not None, "--write-baseline requires --baseline FILE")
     selected = selection(select, ignore)
     check = _checker(paths, selected.keeps, **context)
     if fix:
         files, answer = _fixed(paths, check, selected.keeps, write=not only_diff, quiet=form != "text")
     else:
         files, answer = (), check({})
-    findings = [finding for finding in answer.findings if selected.keeps(finding)]
-    output = _output(findings, form)
+    findings = _told(answer, selected.keeps, baseline, write=write_baseline)
+    if not strict:
+        findings = folded(findings)
+    output = _output(findings, form, strict=strict)
     if output:
         click.echo(output)  # all lines at once: there may be tens of thousands, and every call flushes
     click.echo(_summary(findings, answer.documents, files, written=not only_diff), err=True)
+    if answer.left_alone and form == "text":
+        click.echo(_left_alone(answer.left_alone), err=True)
     failing = () if fail_on == "never" else _SEVERITIES[: _SEVERITIES.index(fail_on) + 1]
     if any(finding.severity.value in failing for finding in findings):
         raise click.exceptions.Exit(ExitStatus.FINDINGS)
+
+
+def _require(holds: bool, problem: str) -> None:
+    if not holds:
+        raise click.UsageError(problem)
 
 
 def _checker(
@@ -85,18 +102,15 @@ def _checker(
 ) -> Callable[[Mapping[str, str]], Answer]:
     """A function that checks the paths; it accepts contents to read instead of the files'."""
     from ..documents.context import ContextFlags
-    from ..documents.read import by_folder
-    from ..validate.validate import joined
     from ..validate.validate import validate as check
 
-    submissions = by_folder(paths) if each_folder else (paths,)
     options = {name: context.pop(name) for name in ("job", "engine", "skip_unknown")}
     options["skip_unknown"] |= each_folder
     flags = ContextFlags(**context)
 
     def answer(instead: Mapping[str, str]) -> Answer:
         try:
-            return joined(check(each, flags, instead=instead, reported=reported, **options) for each in submissions)
+            return check(paths, flags, instead=instead, reported=reported, **options)
         except ModuleNotFoundError as missing:
             if not options["engine"] or missing.name != "deepspeed":
                 raise
@@ -133,8 +147,26 @@ def _fixed(
     return files, answer
 
 
-def _output(findings: Sequence[Finding], form: str) -> str:
-    from .findings_text import annotation, finding_text, findings_document
+def _told(
+    answer: Answer, selected: Callable[[Finding], bool], baseline: Path | None, *, write: bool
+) -> Sequence[Finding]:
+    """The selected findings that a baseline doesn't have; none where it is written, for then it has all."""
+    findings: Sequence[Finding] = tuple(filter(selected, answer.findings))
+    if baseline is None:
+        return findings
+    from .baseline import compare, write_baseline  # here, to save start-up time
+
+    if write:
+        click.echo(f"{_count(write_baseline(baseline, findings), 'finding')} written to {baseline}", err=True)
+        return ()
+    compared = compare(baseline, answer.findings, answer.texts)  # all of them: what isn't selected is no unused entry
+    if told := compared.told(baseline):
+        click.echo(told, err=True)
+    return tuple(filter(selected, compared.new))
+
+
+def _output(findings: Sequence[Finding], form: str, *, strict: bool) -> str:
+    from .findings_text import annotation, findings_document, findings_text
     from .printing import json_text
 
     if form == "json":
@@ -144,7 +176,9 @@ def _output(findings: Sequence[Finding], form: str) -> str:
         from .sarif import sarif_log
 
         return json_text(sarif_log(findings, {rule.id: rule for rule in known_rules()}))
-    return "\n".join(annotation(f) if form == "github" else finding_text(f, colour=True) for f in findings)
+    if form == "github":
+        return "\n".join(map(annotation, findings))
+    return findings_text(findings, strict=strict)
 
 
 def _summary(findings: Sequence[Finding], documents: int, files: Sequence[FixedFile], *, written: bool) -> str:
@@ -158,6 +192,13 @@ def _summary(findings: Sequence[Finding], documents: int, files: Sequence[FixedF
     elif fixable:
         summary += f"; {fixable} can be fixed with --fix"
     return summary
+
+
+def _left_alone(files: Mapping[str, int]) -> str:
+    """`left alone: 12 files of other programs (8 of Hydra, 3 of NeMo, 1 not recognized)`."""
+    known = [f"{number:,} of {name}" for name, number in sorted(files.items()) if name]
+    unknown = [f"{files['']:,} not recognized"] if files.get("") else []
+    return f"left alone: {_count(sum(files.values()), 'file')} of other programs ({', '.join([*known, *unknown])})"
 
 
 def _count(number: int, name: str) -> str:

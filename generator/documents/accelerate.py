@@ -70,3 +70,11 @@ def is_digits(value: object) -> TypeGuard[str]:
 def is_true(value: object) -> bool:
     """Whether accelerate reads a flag as true."""
     return str(value).lower() in TRUE
+
+
+def number_of_text(value: object) -> float | None:
+    """A number, also one that is written as text, as accelerate passes both on; None for "auto"."""
+    try:
+        return float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
+    except (ValueError, OverflowError):
+        return None

@@ -10,6 +10,7 @@ from typing import Final
 from ..findings import Location
 from ..job.source import Source
 from ..job.text import Text
+from .azureml_parts import parts
 from .document import AzureMLJob, LaunchScript
 from .lines import Lines
 from .shell.script import read_command_text
@@ -37,8 +38,13 @@ _OTHERS: Final = (
 )
 
 
+def read_jobs(source: Source, text: Text) -> tuple[AzureMLJob, ...]:
+    """The job of a YAML document, or those of a pipeline or sweep."""
+    return tuple(read_azureml(part, text) for part in parts(source) or (source,))
+
+
 def read_azureml(source: Source, text: Text) -> AzureMLJob:
-    """The job of a YAML document, its command read as a shell script."""
+    """A job, its command read as a shell script."""
     command, script = source.value("/command"), None
     if isinstance(command, str) and command.strip():
         shell = read_command_text(command, _places(source, text, command), text.path)
@@ -52,12 +58,14 @@ def is_of_azureml(schema: object) -> bool:
 
 
 def other_than_command(source: Source) -> str | None:
-    """What a file with the keys of an AzureML job is instead, as in `pipeline job`; None for a command job.
+    """What a file with the keys of an AzureML job is instead, as in `pipeline job`; None where it has command jobs.
 
     azure-ai-ml reads `type`, and loads a job without one as a command job; `$schema` is for editors, and shows which
     files are no jobs. Source: azure-ai-ml entities/_job/job.py:208-248 @ 1.35.2.
     """
     data = source.data if isinstance(source.data, dict) else {}
+    if parts(source):
+        return None
     schema, kind = data.get("$schema"), data.get("type", "command")
     stated = _SCHEMA.search(schema[:500]) if isinstance(schema, str) and is_of_azureml(schema) else None
     name = stated[1] if stated else "commandJob"
@@ -82,7 +90,8 @@ def _is_parameter(value: object) -> bool:
 
 def _places(source: Source, text: Text, command: str) -> Callable[[int], Location]:
     """The place in the file of each character of the command; of the key where they can't be matched."""
-    key = replace(source.locate_key("/command"), pointer="/command")
+    pointer = source.locate("/command").pointer
+    key = replace(source.locate_key("/command"), pointer=pointer)
     lines, where = Lines(text), source.locate("/command")
     line = where.line if where.line and where.line <= len(lines.starts) else 0
     offsets = _aligned(command, text.content, lines.starts[line - 1] + (where.column or 1) - 1 if line else 0)
@@ -90,7 +99,7 @@ def _places(source: Source, text: Text, command: str) -> Callable[[int], Locatio
     def place(offset: int) -> Location:
         if offsets is None:
             return key
-        return lines.locate(offsets[min(max(offset, 0), len(offsets) - 1)], "/command")
+        return lines.locate(offsets[min(max(offset, 0), len(offsets) - 1)], pointer)
 
     return place
 

@@ -23,6 +23,8 @@ MODEL_TYPES: Final = ("custom_model", "mlflow_model", "triton_model")
 SERVICE_TYPES: Final = ("jupyter_lab", "ssh", "tensor_board", "vs_code")
 IDENTITIES: Final = ("managed", "managed_identity", "aml_token", "user_identity")
 
+#: Before the path of a YAML file that is loaded for a mapping. Source: azure-ai-ml _schema/core/schema.py:94 @ 1.35.2
+FILE_PREFIX: Final = "file:"
 _BOOL_WORDS: Final = frozenset(["t", "true", "on", "y", "yes", "1", "f", "false", "off", "n", "no", "0"])
 _ARM_ID: Final = re.compile(
     r"/?subscriptions/[^/]+/resourceGroups/[^/]+/providers/Microsoft.MachineLearningServices/workspaces/[^/]+"
@@ -107,7 +109,9 @@ def _identity(value: object) -> Fields:
 
 
 def environment_fits(value: object) -> bool:
-    """Whether text names an environment of the workspace or a registry, as azure-ai-ml parses it."""
+    """Whether text names an environment of the workspace or a registry, or its file, as azure-ai-ml parses it."""
+    if isinstance(value, str) and value.startswith(FILE_PREFIX):  # AML022 asks whether it is there
+        return True
     if not isinstance(value, str) or not value.startswith("azureml:"):
         return False
     if value.startswith("azureml://registries/"):

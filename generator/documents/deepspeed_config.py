@@ -58,6 +58,7 @@ class Config(DsConfig):
     """One config, read by one release of DeepSpeed on behalf of one consumer."""
 
     consumer: str  #: one of `CONSUMERS`
+    guessed: bool = False  #: whether nothing names the consumer: an "auto" tells it, or it is DeepSpeed by default
     version: Version  #: of DeepSpeed
     _held: dict[str, object] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -69,7 +70,7 @@ class Config(DsConfig):
     @property
     def filled(self) -> bool:
         """Whether "auto" is filled in before DeepSpeed reads the config."""
-        return self.consumer in FILLERS
+        return self.consumer in FILLERS or self.value("/autotuning/enabled") is True  # the autotuner tries values
 
     @property
     def is_empty(self) -> bool:
@@ -212,6 +213,17 @@ class Config(DsConfig):
             return _UNKNOWN
         overlaps = pointer == f"{ZERO}/overlap_comm" and self.stage is not None
         return self.stage == 3 if overlaps else key.default
+
+
+def has_auto(config: DsConfig) -> bool:
+    """Whether a value of a config is "auto", which DeepSpeed itself never fills in."""
+    rest: list[object] = [config.json.data]
+    while rest:
+        value = rest.pop()
+        if value == "auto":
+            return True
+        rest += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return False
 
 
 def number_of(value: object) -> Number | None:

@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from ..findings import Location
 from .accelerate import AccelerateConfig
+from .azureml_parts import Part
 from .hjson.text import JsonText
 from .hostfile import EnvironmentFile as EnvironmentFile
 from .hostfile import Hostfile
@@ -115,6 +116,11 @@ class AzureMLJob(YamlDocument):
     def is_command(self) -> bool:
         """Whether it is loaded as a command job."""
         return self.readable and self.value("type", "command") == "command"
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the file is this job, and not a pipeline or sweep with others."""
+        return not isinstance(self.source, Part)
 
     @property
     def command(self) -> str:

@@ -88,6 +88,8 @@ def _job_of(facts: Facts) -> Job:
     pins, model, cluster = _pins(facts), model_of(facts), run.submission.cluster
     if cluster is not None:
         facts.learn("cluster")
+    if "layers" in facts.known and not run.counts_all_layers:
+        facts.learn("stage_layers")
     training = {
         "sequence_length": facts.number("sequence", "--seq-length") or 1,
         "global_batch": facts.number("global_batch", GLOBAL) or 1,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -12,8 +12,10 @@ from ..findings import Location
 from ..job.pointer import whole_number
 from ..job.text import Text
 from .lines import Lines
+from .megatron_forks import A_FORK, fork_of
 from .megatron_options import Flavour, OptionTable, option_table
-from .megatron_words import GivenOption, PlacedWord, Stray, parse_words
+from .megatron_words import GivenOption, ParsedWords, PlacedWord, Stray, parse_words, placeholder_around
+from .program_options import ProgramOptions, options_beside
 from .reader import Reader, ValueKind, kind_of_value
 from .shell.launch_line import Launch
 from .shell.records import Word
@@ -28,6 +30,7 @@ _SIGNS: Final = frozenset(
     ]
 )
 _ENOUGH_SIGNS: Final = 3
+MOST_STRAYS: Final = 300  #: unknown options that are compared with all others
 #: Options that mean Megatron-DeepSpeed, whatever else is given.
 _DEEPSPEED_SIGNS: Final = frozenset({"--deepspeed", "--deepspeed_config", "--zero-stage", "--no-pipeline-parallel"})
 #: The training programs of both projects.
@@ -57,6 +60,9 @@ class MegatronArguments(Reader):
     strays: tuple[Stray, ...] = ()  #: words that Megatron's own parser doesn't know
     complete: bool = True  #: whether every option is among `given` and `unsure`; variables may hold more
     unsure: frozenset[str] = frozenset()  #: options that the script gives on a condition
+    unfilled: tuple[Stray, ...] = ()  #: placeholders that somebody is to fill in
+    fork: str = ""  #: whose options they are, where the project itself lacks some
+    parser: str | None = None  #: the file of the program's own parser, where it is there and has every option
 
     @property
     def table(self) -> OptionTable:
@@ -67,6 +73,11 @@ class MegatronArguments(Reader):
     def is_own_program(self) -> bool:
         """Whether the script is one of the project's own, which adds no options."""
         return self.program in OWN_PROGRAMS[self.flavour]
+
+    @property
+    def is_anothers(self) -> bool:
+        """Whether the script is none of the project's own; it may have options, choices and data of its own."""
+        return self.launch is not None and not self.is_own_program
 
     @property
     def trains(self) -> bool:
@@ -128,9 +139,15 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[MegatronArguments]:
     for launch in launches:
         program = _program_name(launch)
         known = program in OWN_PROGRAMS["megatron-lm"] or bool(program and program.startswith("pretrain_"))
-        words = [_placed(launch.script, word) for word in launch.arguments]
+        before = [launch.program] if launch.program is not None and _differs(launch.program) else []
+        words = [_placed(launch.script, word) for word in (*before, *launch.arguments)]
         if _signs_in(words) >= (1 if known else _ENOUGH_SIGNS):
             yield _arguments(launch.script.text.path, words, launch=launch, program=program)
+
+
+def _differs(program: Word) -> bool:
+    """Whether branches of the script start other programs, so that the next word may be a value of an option."""
+    return program.value is None and not program.prefix and not program.variables
 
 
 def _program_name(launch: Launch) -> str | None:
@@ -192,8 +209,14 @@ def _flavour(names: set[str]) -> Flavour:
 def _arguments(
     path: str, words: Sequence[PlacedWord], *, launch: Launch | None = None, program: str | None = None
 ) -> MegatronArguments:
-    flavour = _flavour(_names(words))
-    parsed = parse_words(words, option_table(flavour))
+    beside, lines = options_beside(_program_path(launch), path), launch.script.text.lines if launch else []
+    flavour = _flavour({name for name in _names(words) if not beside.reads(name)})
+    if beside.parser is not None:
+        flavour = "megatron-deepspeed" if _DEEPSPEED_SIGNS & beside.strings else "megatron-lm"
+    parsed = _less(parse_words(words, option_table(flavour)), beside, lines)
+    fork, base = ("", flavour) if beside.parser else _fork(flavour, parsed, program)
+    if base != flavour:
+        flavour, parsed = base, _less(parse_words(words, option_table(base)), beside, lines)
     places = {option.name: option.where for option in parsed.given}
     if words:
         places[""] = launch.script.locate(launch.program) if launch and launch.program else words[0].where
@@ -208,4 +231,49 @@ def _arguments(
         strays=parsed.strays,
         complete=parsed.complete and not _ELSEWHERE & {option.name for option in parsed.given},
         unsure=parsed.unsure - {option.name for option in parsed.given},
+        unfilled=parsed.unfilled,
+        fork=fork,
+        parser=beside.parser,
     )
+
+
+def _program_path(launch: Launch | None) -> str | None:
+    """The training script's path from the folder that it is run from, or from one that a variable names."""
+    word = launch.program if launch is not None else None
+    last = word.parts[-1] if word is not None and word.parts else None
+    return last.lstrip("/") if word is not None and word.value is None and last else last
+
+
+def _less(parsed: ParsedWords, beside: ProgramOptions, lines: Sequence[str]) -> ParsedWords:
+    """What is wrong with the words, less what the program itself adds, and parts of placeholders on `lines`."""
+    if not parsed.strays and not any(option.problem for option in parsed.given):
+        return parsed
+    given = (
+        replace(one, problem=None) if one.problem and (beside.reads(one.text) or _vanishes(one, lines)) else one
+        for one in parsed.given
+    )
+    strays, unfilled = list[Stray](), list(parsed.unfilled)
+    for stray in parsed.strays:
+        line = lines[stray.where.line - 1] if stray.where.line and stray.where.line <= len(lines) else ""
+        if placeholder := placeholder_around(stray.word, line):
+            unfilled.append(replace(stray, word=placeholder))
+        elif not beside.reads(stray.word):
+            strays.append(stray)
+    return replace(parsed, given=tuple(given), strays=tuple(strays), unfilled=tuple(unfilled))
+
+
+def _vanishes(option: GivenOption, lines: Sequence[str]) -> bool:
+    """Whether an option has no value because nothing came of a variable, or a shell took it for a redirection."""
+    line = lines[option.where.line - 1] if option.where.line and option.where.line <= len(lines) else ""
+    return not option.text and re.match(r"[\s=\"']*[$<]", line.partition(option.written)[2]) is not None
+
+
+def _fork(flavour: Flavour, parsed: ParsedWords, program: str | None) -> tuple[str, Flavour]:
+    """The fork whose options they are; programs that aren't its own may add options, and are no fork for that."""
+    table = option_table(flavour)
+    strays = [stray.word for stray in parsed.strays if stray.is_option][:MOST_STRAYS]
+    unknown = {name for name in strays if table.near(name, slip=True) is None}
+    refused = {one.name: one.text for one in parsed.given if one.problem and one.is_choice}
+    fork, base = fork_of(flavour, unknown, refused, {one.name for one in parsed.given})
+    own = program in OWN_PROGRAMS[flavour] or (fork != A_FORK and (program or "").startswith("pretrain_"))
+    return (fork, base) if own or (refused and fork != A_FORK) else ("", flavour)

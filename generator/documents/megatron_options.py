@@ -15,6 +15,7 @@ Kind = Literal["int", "float", "text", "flag"]
 
 _NEAR: Final = 0.75  # likeness of names of which one is taken for a slip of the other
 _SLIP: Final = 0.92  # the same where the name may well be another's: a letter or two
+_MOST_OF: Final = 0.75  # of a name: what abbreviates it
 
 
 #: Read by the parsers only to be refused.
@@ -37,6 +38,7 @@ class MegatronOption:
 class OptionTable:
     """What one of the two projects reads. Neither accepts abbreviations."""
 
+    flavour: Flavour
     source: str
     versions: tuple[str, ...]  #: oldest first
     aliases: Mapping[str, str]
@@ -63,18 +65,8 @@ class OptionTable:
         return name in self.rows or name in self.aliases
 
     def near(self, name: str, *, slip: bool = False) -> str | None:
-        """The option that an unknown one is probably meant to be; with `slip`, but for a letter or two."""
-        dashed = "--" + name.lstrip("-").replace("_", "-").lower()
-        for candidate in (dashed, dashed.replace("-", "_").replace("__", "--", 1)):
-            if self.has(candidate):
-                return candidate
-        if len(name) > 80:  # no option is as long; comparing would take time
-            return None
-        begun = [] if slip else [known for known in self.rows if known.startswith(dashed)]
-        if len(begun) == 1:
-            return begun[0]
-        cutoff, known = (_SLIP if slip else _NEAR), [*self.rows.keys() - REFUSED, *self.aliases]
-        return next(iter(difflib.get_close_matches(dashed, sorted(known), n=1, cutoff=cutoff)), None)
+        """The option that an unknown one is probably meant to be; with `slip`, but for a letter or two, or its end."""
+        return _near(self.flavour, name, slip) if len(name) <= 80 else None  # no option is as long; it would take time
 
     def newest_with(self, names: frozenset[str]) -> int | None:
         """The index of the newest version that has all these options; None where none has."""
@@ -98,5 +90,23 @@ def option_table(flavour: Flavour) -> OptionTable:
     """The options of a project. Read from disk on the first call (1 ms)."""
     data = _data()[flavour]
     return OptionTable(
-        source=data["source"], versions=tuple(data["versions"]), aliases=data["aliases"], rows=data["options"]
+        flavour=flavour,
+        source=data["source"],
+        versions=tuple(data["versions"]),
+        aliases=data["aliases"],
+        rows=data["options"],
     )
+
+
+@lru_cache(maxsize=4096)
+def _near(flavour: Flavour, name: str, slip: bool) -> str | None:
+    """As `OptionTable.near`: comparing with hundreds of names takes time, and scripts of one project give the same."""
+    table, dashed = option_table(flavour), "--" + name.lstrip("-").replace("_", "-").lower()
+    for candidate in (dashed, dashed.replace("-", "_").replace("__", "--", 1)):
+        if table.has(candidate):
+            return candidate
+    begun = [known for known in table.rows if known.startswith(dashed)]
+    if len(begun) == 1 and (not slip or len(dashed) >= _MOST_OF * len(begun[0])):
+        return begun[0]
+    known = sorted((table.rows.keys() - REFUSED) | table.aliases.keys())
+    return next(iter(difflib.get_close_matches(dashed, known, n=1, cutoff=_SLIP if slip else _NEAR)), None)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from pathlib import PurePath
 from typing import Final
 
 from .deepspeed_config import Config
-from .links import names_in
+from .links import named_in
 from .megatron_arguments import MegatronArguments
 from .stage_layout import chunks_of
 from .submission import Submission
@@ -120,6 +119,11 @@ class MegatronRun(MegatronArguments):
             return None
         return layers + sum(map(self.has, COUNTED_ENDS))
 
+    @property
+    def counts_all_layers(self) -> bool:
+        """Whether a fork's option may count embeddings as layers that stages share, or weigh layers otherwise."""
+        return any(stray.word == "--pp-partition-method" for stray in self.strays)
+
     @cached_property
     def listed_chunks(self) -> tuple[str, ...] | None:
         """The chunks that a list gives, each as its letters; None where there is none, or it can't be known."""
@@ -153,7 +157,7 @@ class MegatronRun(MegatronArguments):
         if len({script.path for script in whole.commands}) < 2:
             return world_of(whole).gpus
         own = tuple(document for document in whole.documents if getattr(document, "path", None) == self.path)
-        return world_of(Submission(documents=own, frameworks=whole.frameworks, context=whole.context)).gpus
+        return world_of(replace(whole, documents=own, around=whole.files)).gpus
 
     @cached_property
     def replicas(self) -> int | None:
@@ -165,9 +169,9 @@ class MegatronRun(MegatronArguments):
     def config(self) -> Config | None:
         """Megatron-DeepSpeed's DeepSpeed config: the one named, else the only one; None where that can't be known."""
         configs = self.submission.configs
-        named = names_in(self.submission, self.path)
-        own = [config for config in configs if config.path == self.path or PurePath(config.path).name in named]
-        found = own or ([] if named else configs)
+        named = named_in(self.submission, self.path)
+        own = [config for config in configs if config.path == self.path or id(config.json) in (named or ())]
+        found = own or (configs if named is None else ())
         return found[0] if len(found) == 1 and not self.is_lm else None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ..findings import Location
@@ -13,7 +13,10 @@ from .megatron_options import MegatronOption, OptionTable
 _NUMBER: Final = re.compile(r"-\d+$|-\d*\.\d+$")  # argparse reads such a word as a value
 _INTEGER: Final = re.compile(r"\s*[+-]?\d+(?:_\d+)*\s*", re.ASCII)
 _VARIABLE: Final = re.compile(r"[$`*?]")
+#: In capitals, of several words, or by its words; `<image>` is a token.
+_PLACEHOLDER: Final = re.compile(r"<\s*(?:[A-Z][A-Z0-9_]*|[A-Za-z][^<>]*[ -][^<>]*|[^<>]*(?:your|path|dir)[^<>]*)\s*>")
 _OF_OPTIONS: Final = re.compile(r"ARG|OPT|FLAG|EXTRA|PARAM|CMD|@|\*", re.IGNORECASE)
+_MOST_WORDS: Final = 8  # of a placeholder
 _MOST_DIGITS: Final = 18  # no option accepts a longer number, and it is slow to convert
 
 
@@ -49,6 +52,7 @@ class GivenOption:
     text: str  #: the values as written, for a message
     problem: str | None  #: why the parser refuses the values
     where: Location
+    is_choice: bool = False  #: whether the parser has a list of what it accepts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,14 +77,14 @@ class ParsedWords:
     strays: tuple[Stray, ...]
     complete: bool
     unsure: frozenset[str] = frozenset()  #: options that are given on a condition of the script
+    unfilled: tuple[Stray, ...] = ()  #: placeholders that somebody is to fill in
 
 
 def parse_words(words: Sequence[PlacedWord], table: OptionTable) -> ParsedWords:
     """The options among `words`, in their order."""
-    given: list[GivenOption] = []
-    strays: list[Stray] = []
-    unsure: set[str] = set()
+    given, strays, unsure = list[GivenOption](), list[Stray](), set[str]()
     complete, index, foreign = True, 0, False  # foreign: after an option of the script's own, whose values these may be
+    words, unfilled = _unfilled(words)
     while index < len(words):
         word = words[index]
         index += 1
@@ -112,7 +116,37 @@ def parse_words(words: Sequence[PlacedWord], table: OptionTable) -> ParsedWords:
             values.append(value.value)
         index += len(values)
         given.append(_given(option, name, values, word.where))
-    return ParsedWords(given=tuple(given), strays=tuple(strays), complete=complete, unsure=frozenset(unsure))
+    known = ParsedWords(given=tuple(given), strays=tuple(strays), complete=complete, unsure=frozenset(unsure))
+    return replace(known, unfilled=tuple(unfilled)) if unfilled else known
+
+
+def _unfilled(words: Sequence[PlacedWord]) -> tuple[list[PlacedWord], list[Stray]]:
+    """The words, of which none with a placeholder such as `<path to the data>` is known; and the placeholders."""
+    known: list[PlacedWord] = []
+    found: list[Stray] = []
+    index = 0
+    while index < len(words):
+        word, start = words[index], index
+        index += 1
+        if _opens(word.begins):
+            rest = range(index, min(index + _MOST_WORDS, len(words)))
+            index = next((place + 1 for place in rest if ">" in words[place].begins), index)
+        text = " ".join(one.begins for one in words[start:index])
+        if match := _PLACEHOLDER.search(text):
+            found.append(Stray(word=match.group(), where=word.where))
+            word = replace(word, value=None, begins=text[: match.start()])
+        known.append(word)
+    return known, found
+
+
+def placeholder_around(word: str, line: str) -> str | None:
+    """The placeholder on a line of which a word is a part: a shell within a shell takes `<path` for a redirection."""
+    return next((text for text in _PLACEHOLDER.findall(line) if word in re.findall(r"\w+", text)), None)
+
+
+def _opens(text: str) -> bool:
+    """Whether a word begins a placeholder that it doesn't end."""
+    return ">" not in text.rpartition("<")[2] and "<" in text
 
 
 def _is_option(word: str) -> bool:
@@ -141,7 +175,15 @@ def _given(
 ) -> GivenOption:
     value, problem = _typed(option, values, explicit=explicit)
     text = " ".join("..." if value is None else value for value in values)
-    return GivenOption(name=option.name, written=written, value=value, text=text, problem=problem, where=where)
+    return GivenOption(
+        name=option.name,
+        written=written,
+        value=value,
+        text=text,
+        problem=problem,
+        where=where,
+        is_choice=bool(option.choices) and bool(values),
+    )
 
 
 def _typed(option: MegatronOption, values: Sequence[str | None], *, explicit: bool) -> tuple[object, str | None]:

@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from ..findings import Finding, Location
-from ..job.source import Source
-from ..job.text import Text, UnreadableText, read_path, text_of
+from ..job.text import Text, UnreadableText, read_content
 from ..rule import Rule
 from . import codes
 from .accelerate import AccelerateConfig
-from .azureml import is_of_azureml, other_than_command, read_azureml
+from .azureml import read_jobs
 from .document import Document, DsConfig, JobSpec, Kind, LaunchScript
+from .file import File
+from .filled_templates import filled_templates
+from .folders import candidates, is_folder
 from .hjson.text import read_json
 from .hostfile import read_environment_file, read_hostfile
-from .kinds import is_candidate, kind_of, torn_keys
+from .kinds import MAPPINGS, YAML, is_candidate, is_evidence, kind_of, tells_by_name
 from .megatron_arguments import from_launches as megatron_from_launches
 from .megatron_arguments import read_argument_file
+from .other_programs import HANDS_ON, arguments_of_commands, config_from_yaml, handed_on, tuning_space
 from .shell.launch_line import MOST_LAUNCHES, Launch
 from .shell.script import ShellScript, read_script
 from .training_arguments import from_file, from_launches
-from .yaml_document import read_yaml
 
 MAX_BYTES: Final = 1_000_000  # launch scripts and configs have kilobytes; data files don't belong here
-MAX_FILES: Final = 1_000
-MAX_DEPTH: Final = 8  # folders below the one named
-_YAML: Final = (".yaml", ".yml")
+MAX_FILES: Final = 100_000
 
 _KINDS: Final = "a job spec, ds_config.json, launch script, AzureML job, accelerate config or hostfile"
+_LARGE_OR_BINARY: Final = ("SPEC005", "SPEC014")  # such files may lie in a folder, whatever their names
 
 
 @dataclass(slots=True)
@@ -41,8 +43,9 @@ class Reading:
     documents: list[Document] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     places: set[str] = field(default_factory=set)  #: where the documents are, links followed
-    texts: dict[str, Text] = field(default_factory=dict)  #: of every file that could be read, by path
+    texts: dict[str, Text] = field(default_factory=dict)  #: of every file that was checked or named, by path
     instead: Mapping[str, str] = field(default_factory=dict)  #: contents that count instead of a file's own, by path
+    left_alone: Counter[str] = field(default_factory=Counter)  #: files of other programs, by program; "" not known
 
     def report(self, rule: Rule, where: Location, message: str, hint: str | None = None) -> None:
         """Add an error on a document as text."""
@@ -65,7 +68,7 @@ def read_documents(
     reading = Reading(instead=instead or {})
     for path in paths:
         folder = Path(path)
-        if _is_folder(folder):
+        if is_folder(folder):
             _read_folder(folder, reading, consumer)
         else:
             _read_file(os.fspath(path), reading, consumer, named=not skip_unknown)
@@ -77,152 +80,89 @@ def read_texts(texts: Iterable[Text]) -> Reading:
     reading = Reading()
     for text in texts:
         if is_candidate(Path(text.path)):
-            _read_text(text, text.path, reading, None, named=False)
+            _take(File(text.path, text.content, text.folder, named=False), text.path, reading, None)
     return reading
-
-
-def by_folder(paths: Iterable[str | os.PathLike[str]]) -> tuple[tuple[str, ...], ...]:
-    """The files at `paths`, those of one folder together: each group is a submission of its own, in order of paths."""
-    groups: dict[Path, list[str]] = {}
-    for path in paths:
-        place = Path(path)
-        found = map(str, _candidates(place, MAX_DEPTH)) if _is_folder(place) else [os.fspath(path)]
-        for name in found:
-            groups.setdefault(Path(name).parent, []).append(name)
-    return tuple(map(tuple, groups.values()))
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return bool(os.fspath(path)) and path.is_dir()
-    except (OSError, ValueError):  # a name too long, or not one for this system
-        return False
 
 
 def _read_folder(folder: Path, reading: Reading, consumer: str | None) -> None:
     before, where = len(reading.documents) + len(reading.findings), Location(path=str(folder))
-    found = list(_candidates(folder, MAX_DEPTH))
+    found = list(candidates(folder))
     if len(found) > MAX_FILES:
         message = f"the folder has {len(found):,} files that may be documents; {MAX_FILES:,} are read"
         reading.report(codes.TOO_MUCH, where, message, "name the folder of one job")
     for path in found[:MAX_FILES]:
-        _read_file(str(path), reading, consumer, named=False)
+        if path.suffix.lower() not in MAPPINGS or path.stat().st_size <= MAX_BYTES:
+            _read_file(str(path), reading, consumer, named=False, in_folder=True)
     if len(reading.documents) + len(reading.findings) == before:
         hint = f"name a folder with {_KINDS}"
         reading.report(codes.UNKNOWN_KIND, where, "nothing in this folder is a document that dsgen checks", hint)
 
 
-def _candidates(folder: Path, depth: int) -> Iterator[Path]:
+def _read_file(name: str, reading: Reading, consumer: str | None, *, named: bool, in_folder: bool = False) -> None:
     try:
-        entries = sorted(folder.iterdir())
-    except OSError:
-        return
-    for path in entries:
-        if path.is_dir() and not path.is_symlink():
-            if depth and not path.name.startswith((".", "__")):
-                yield from _candidates(path, depth - 1)
-        elif is_candidate(path) and path.is_file():
-            yield path
-
-
-def _read_file(name: str, reading: Reading, consumer: str | None, *, named: bool) -> None:
-    try:
-        text = read_path(name, limit=MAX_BYTES)
-        if text.path in reading.instead:
-            text = text_of(reading.instead[text.path], text.path, text.folder)
+        shown, content = read_content(name, MAX_BYTES)
+        content = reading.instead.get(shown, content)
+        _take(File(shown, content, Path(name).parent, named=named), name, reading, consumer)
     except UnreadableText as problem:
-        if named or problem.finding.rule != "SPEC014":  # binary files may lie in a folder
-            spec = Path(name).suffix.lower() in _YAML  # the kind of a YAML file when nothing else is known
+        foreign = problem.finding.rule in _LARGE_OR_BINARY or (in_folder and not tells_by_name(Path(name)))
+        if named or not foreign:
+            spec = Path(name).suffix.lower() in YAML  # the kind of a YAML file when nothing else is known
             reading.findings.append(problem.finding if spec else codes.from_spec(problem.finding))
-        return
-    _read_text(text, name, reading, consumer, named=named)
 
 
-def _read_text(text: Text, name: str, reading: Reading, consumer: str | None, *, named: bool) -> None:
-    reading.texts.setdefault(text.path, text)
-    file = _File(text)
-    kind, other = file.kind()
-    if kind is None and other is None and named:
-        kind = file.kind_as_named(consumer)
+def _take(file: File, name: str, reading: Reading, consumer: str | None) -> None:
+    """What a file is read for. Raises `UnreadableText` when it is no text."""
     place = os.path.realpath(name)
-    if kind is None and named:
-        _report_unknown(text, other, reading)
-    elif kind is not None and place not in reading.places:  # else named twice, or by itself and with its folder
+    if place in reading.places:  # named twice, or by itself and with its folder
+        return
+    kind = file.kind or (file.kind_as_named(consumer) if file.named and not file.belongs_to else None)
+    found = list(handed_on(file.program, file.yaml(), file.text)) if file.program in HANDS_ON else []
+    if found or kind is not None or file.named:
+        reading.texts.setdefault(file.name, file.text)
+    if found or kind is not None:
         reading.places.add(place)
+    if found:
+        reading.documents += found
+        reading.findings += map(codes.from_spec, file.yaml().findings)
+    elif kind is not None:
         _read_kind(kind, file, name, reading)
+    elif file.named:
+        _report_unknown(file, reading)
+    elif file.belongs_to or is_evidence(file.keys):
+        reading.left_alone[file.program or ("AzureML" if file.other_job else "")] += 1
 
 
-class _File:
-    """A file's text, and its data as JSON or YAML where its name or first character shows that it is."""
-
-    def __init__(self, text: Text) -> None:
-        suffix = Path(text.path).suffix.lower()
-        is_json = suffix in (".json", ".hjson") or text.content.lstrip()[:1] == "{"
-        self.text = text
-        self.json = read_json(text) if is_json else None
-        self.source = read_yaml(text) if suffix in _YAML and not is_json else None
-
-    @property
-    def keys(self) -> frozenset[str]:
-        """Its keys at the top level, as far as they could be read."""
-        data = self.json.data if self.json else self.source.data if self.source else None
-        keys = frozenset(data) if isinstance(data, dict) else frozenset[str]()
-        if self.source and not self.source.complete:
-            keys |= torn_keys(self.text.content)
-        if isinstance(data, dict) and not is_of_azureml(data.get("$schema")):
-            keys -= {"$schema"}  # any JSON may name its schema
-        return keys
-
-    def kind(self) -> tuple[Kind | None, str | None]:
-        """The kind by its name and keys, and what else of AzureML's it is."""
-        path = Path(self.text.path)
-        if path.name.lower() in ("flow.dag.yaml", "flow.dag.yml"):
-            return None, "prompt flow"
-        kind = kind_of(path, self.text.content, self.keys)
-        other = other_than_command(self.yaml()) if kind == "AzureML job" else None
-        return (None if other else kind), other
-
-    def kind_as_named(self, consumer: str | None) -> Kind | None:
-        """What it must be when the user names it although its kind is unknown."""
-        if self.json is None:
-            return "job spec" if self.source is not None else None
-        return "DeepSpeed config" if consumer or not self.keys & {"model_type", "architectures", "step_time"} else None
-
-    def yaml(self) -> Source:
-        """Its data as YAML."""
-        self.source = self.source or read_yaml(self.text)
-        return self.source
-
-
-def _report_unknown(text: Text, other: str | None, reading: Reading) -> None:
-    """That a file which the user names is none that is checked; `other` is what it is, where that is known."""
+def _report_unknown(file: File, reading: Reading) -> None:
+    """That a file which the user names is none that is checked; and what it is, where that is known."""
     message = "unknown kind of document"
-    if other is not None:
-        article = "an" if other[0] in "aeiou" else "a"
-        message = f"this is {article} {other}; of AzureML's files dsgen checks command jobs only"
+    if file.program:
+        message = f"this is a file of {file.program}, which dsgen does not check"
+    elif file.other_job is not None:
+        article = "an" if file.other_job[0] in "aeiou" else "a"
+        message = f"this is {article} {file.other_job}; of AzureML's files dsgen checks command jobs only"
     hint = f"name {_KINDS}, or a folder of them"
-    reading.report(codes.UNKNOWN_KIND, Location(path=text.path), message, hint)
+    reading.report(codes.UNKNOWN_KIND, Location(path=file.text.path), message, hint)
 
 
-def _read_kind(kind: Kind, file: _File, name: str, reading: Reading) -> None:
+def _read_kind(kind: Kind, file: File, name: str, reading: Reading) -> None:
     text, documents = file.text, reading.documents
-    if kind in ("AzureML job", "accelerate config") or (kind == "training arguments" and file.json is None):
+    if kind in ("AzureML job", "accelerate config") or (kind == "training arguments" and not file.is_json):
         reading.findings += map(codes.from_spec, file.yaml().findings)
     match kind:
         case "job spec":
             documents.append(JobSpec(path=text.path, name=name))
         case "DeepSpeed config":
-            documents.append(DsConfig(json=file.json or read_json(text)))
+            documents.append(_config(file))
         case "launch script":
             _read_script(text, reading)
         case "AzureML job":
-            job = read_azureml(file.yaml(), text)
-            documents.append(job)
-            _read_launches(job.launches, reading)
+            for job in read_jobs(file.yaml(), text):
+                documents.append(job)
+                _read_launches(job.launches, reading)
         case "accelerate config":
             documents.append(AccelerateConfig(source=file.yaml()))
         case "training arguments":
-            documents.append(from_file(text.path, file.json or file.yaml()))
+            documents.append(from_file(text.path, file.json() if file.is_json else file.yaml()))
         case "Megatron arguments":
             documents.append(read_argument_file(text))
         case "hostfile":
@@ -231,12 +171,22 @@ def _read_kind(kind: Kind, file: _File, name: str, reading: Reading) -> None:
             documents.append(read_environment_file(text))
 
 
+def _config(file: File) -> DsConfig:
+    """A DeepSpeed config; of YAML that isn't JSON too, what a program hands on that reads it as YAML."""
+    source = file.yaml() if file.is_yaml and file.json().deviations else None
+    if source is not None and source.complete and isinstance(source.data, dict):
+        return config_from_yaml(source.data, source, file.text, {})
+    return DsConfig(json=tuning_space(file.json()))
+
+
 def _read_script(text: Text, reading: Reading) -> None:
     shell = read_script(text)
     script = LaunchScript.of(shell)
     reading.documents.append(script)
     reading.documents += _embedded_configs(shell)
+    reading.documents += filled_templates(shell)
     _read_launches(script.launches, reading)
+    reading.documents += arguments_of_commands(shell)
 
 
 def _read_launches(launches: tuple[Launch, ...], reading: Reading) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 from ..findings import Edit, Location
 from .command_line import Argument, CommandLine
 from .document import LaunchScript
+from .placeholders import is_placeholder
 from .shell.launch_line import Call, Launch, Option
 from .shell.launcher_options import TABLES, Table
 from .shell.script import Word
@@ -59,12 +60,12 @@ class Request(CommandLine):
                 yield self.view(option, option.values[0].value)
 
     def texts(self, *names: str, last: bool = False) -> Iterator[Argument[str]]:
-        """The options of these names as sbatch gets them; variables in `#SBATCH` lines have a rule of their own.
+        """The options of these names as sbatch gets them; variables and placeholders have rules of their own.
 
         With `last`, an option that is given again later is left out: Slurm reads some values only when all are there.
         """
         for found in self.valued(*names):
-            if "$" in found.value or "`" in found.value:
+            if "$" in found.value or "`" in found.value or is_placeholder(found.value):
                 continue
             if not last or self.options.get(found.option.name) is found.option:
                 yield found

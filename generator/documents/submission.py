@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,10 +14,12 @@ from ..job.records import Cluster, Job
 from ..job.text import Text
 from .accelerate import AccelerateConfig
 from .deepspeed_config import FILLERS as FILLERS
-from .deepspeed_config import Config
+from .deepspeed_config import Config, has_auto
 from .document import AzureMLJob, Document, DsConfig, EnvironmentFile, LaunchScript
 from .hostfile import Hostfile
+from .lookup import Files
 from .megatron_arguments import MegatronArguments
+from .references import Reference, references_of
 from .shell.launch_line import Launch
 from .training_arguments import TrainingArguments
 
@@ -56,6 +59,7 @@ class Submission:
     context: Context = field(default_factory=Context)
     texts: Mapping[str, Text] = field(default_factory=dict)  #: of the files, by path
     jobs: tuple[Job, ...] = ()  #: of the job specs among the documents that could be resolved
+    around: Files | None = None  #: all files that were read, of other submissions too
 
     scripts = _documents_of(LaunchScript)  #: those that are files, not the commands of AzureML jobs
     azureml_jobs = _documents_of(AzureMLJob)
@@ -67,12 +71,33 @@ class Submission:
     _ds_configs = _documents_of(DsConfig)
 
     @cached_property
+    def files(self) -> Files:
+        """Where files that the documents name are looked for."""
+        return self.around or Files(self.documents)
+
+    @cached_property
+    def references(self) -> tuple[Reference, ...]:
+        """Every file that a launch line or config names, where its name can be known."""
+        return tuple(references_of(self.documents, self.files))
+
+    @cached_property
     def configs(self) -> tuple[Config, ...]:
-        """DeepSpeed configs, those within scripts included."""
-        return tuple(
-            Config(json=one.json, target=one.target, consumer=self.consumer, version=self.deepspeed_version)
-            for one in self._ds_configs
-        )
+        """DeepSpeed configs, those within scripts included, each as the program that it is for reads it."""
+        return tuple(self._config(one) for one in self._ds_configs)
+
+    @cached_property
+    def _readers(self) -> dict[int, list[str | None]]:
+        """The programs that read each document, by those that name it; None for one that isn't known."""
+        readers = defaultdict[int, list[str | None]](list)
+        for link in self.references:
+            for document in link.documents:
+                readers[id(document)].append(link.reader)
+        return readers
+
+    def _config(self, config: DsConfig) -> Config:
+        consumer, guessed = self._consumer(config)
+        version = self.deepspeed_version
+        return Config(json=config.json, target=config.target, consumer=consumer, guessed=guessed, version=version)
 
     @cached_property
     def commands(self) -> tuple[LaunchScript, ...]:
@@ -104,10 +129,16 @@ class Submission:
         """The version of DeepSpeed that is to read the configs."""
         return self.context.deepspeed_version
 
-    @cached_property
-    def consumer(self) -> str:
-        """The program that reads the DeepSpeed configs, by the context, else by the other documents."""
-        return self.context.consumer or next(self._signs_of_consumer(), "deepspeed")
+    def _consumer(self, config: DsConfig) -> tuple[str, bool]:
+        """The program that reads a config, and whether it is a guess: an "auto" is for Transformers or accelerate.
+
+        That of the context, else of the launch line or file that names it, else of the documents around it.
+        """
+        named = self._readers.get(id(config), [])
+        known = self.context.consumer or next(filter(None, named), None)
+        if known is None and not named:
+            known = next(self._signs_of_consumer(), None)
+        return known or ("huggingface" if has_auto(config) else "deepspeed"), known is None
 
     def _signs_of_consumer(self) -> Iterator[str]:
         if any(arguments.flavour == "megatron-deepspeed" for arguments in self.megatron):

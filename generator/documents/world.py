@@ -177,12 +177,14 @@ def _accelerate_claims(submission: Submission) -> Iterator[Claim]:
     config = used_accelerate_config(submission)
     if config is None:
         return
+    calls = [call.options for launch in submission.launches for call in launch.calls if call.program == "accelerate"]
     counts: tuple[tuple[str, int | None, Quantity], ...] = (
         ("num_processes", config.processes, "processes"),
         ("num_machines", config.integer("num_machines"), "nodes"),
     )
     for name, value, quantity in counts:
-        if value is not None:
+        overridden = any(options.opaque or options.has(f"--{name}") for options in calls)  # by the command line
+        if value is not None and not overridden:
             yield Claim(quantity, value, config.locate(name), f"{name}: {value}")
 
 

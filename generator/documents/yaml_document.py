@@ -96,7 +96,7 @@ class YamlDocument(Reader):
 
     def locate_key(self, name: str) -> Location:
         """The place of a key."""
-        return replace(self.source.locate_key(_pointer(name)), pointer=_pointer(name))
+        return replace(self.source.locate_key(_pointer(name)), pointer=self.locate(name).pointer)
 
     def integer(self, name: str) -> int | None:
         """The integer there; None where there is none, or something else."""

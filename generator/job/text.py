@@ -80,6 +80,12 @@ def text_of(content: str, path: str, folder: Path | None = None) -> Text:
 
 def read_path(path: str | os.PathLike[str], *, limit: int = MAX_BYTES) -> Text:
     """The text of a file. Raises `UnreadableText` for all that can be wrong with it; never reads past `limit` bytes."""
+    name, content = read_content(path, limit)
+    return text_of(content, name, Path(os.fsdecode(path)).parent)
+
+
+def read_content(path: str | os.PathLike[str], limit: int) -> tuple[str, str]:
+    """A file's name as it can be shown, and its characters; `text_of` makes a text of them. Raises as `read_path`."""
     raw = os.fsdecode(path)
     name = printable(raw)
     try:
@@ -96,7 +102,7 @@ def read_path(path: str | os.PathLike[str], *, limit: int = MAX_BYTES) -> Text:
         raise _unreadable(name, f"the file can't be read: {reason}", "check the path and its permissions") from None
     except ValueError:  # empty, or with a NUL in it
         raise _unreadable(name, "not a path", "give the path of a file") from None
-    return text_of(_decode(content, name, limit), name, Path(raw).parent)
+    return name, _decode(content, name, limit)
 
 
 def read_bytes(path: str, most: int) -> bytes:

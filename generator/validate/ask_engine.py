@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ..documents import codes
 from ..documents.deepspeed_config import BATCH_KEYS, Config
-from ..documents.submission import FILLERS, Submission
+from ..documents.submission import Submission
 from ..documents.world import FLAGS, world_of
 from ..findings import Finding, Location, Severity
 from .engine import NoEngine, installed_version, parse, quiet, read
@@ -34,10 +34,10 @@ def ask_engine(submission: Submission, findings: Iterable[Finding]) -> Iterator[
 
 def _ask(submission: Submission, config: Config, version: str) -> Iterator[Finding]:
     world, replicas = _world(submission, config)
-    reader = f"DeepSpeed {version}" if submission.consumer == "deepspeed" else "Python's json, which reads it first,"
+    reader = f"DeepSpeed {version}" if config.consumer == "deepspeed" else "Python's json, which reads it first,"
     try:
         with quiet():
-            data = _as_given_to_deepspeed(submission, config)
+            data = _as_given_to_deepspeed(config)
             reader = f"DeepSpeed {version}"
             parse(data, world, dp=replicas)
     except NoEngine:
@@ -50,10 +50,10 @@ def _ask(submission: Submission, config: Config, version: str) -> Iterator[Findi
         yield codes.ENGINE_REFUSES.at(where, f"{reader} refuses this config{_on(submission)}: {text}")
 
 
-def _as_given_to_deepspeed(submission: Submission, config: Config) -> Any:
+def _as_given_to_deepspeed(config: Config) -> Any:
     """The config as it arrives at DeepSpeed's parser: programs before it have filled in what is `auto`."""
-    data = read(config.json.text.content, strict=submission.consumer != "deepspeed")
-    if submission.consumer in FILLERS and isinstance(data, dict):
+    data = read(config.json.text.content, strict=config.consumer != "deepspeed")
+    if config.filled and isinstance(data, dict):
         data = _filled(data)
         batch = ("train_batch_size", "train_micro_batch_size_per_gpu")
         if not any(key in data for key in batch):
@@ -71,7 +71,7 @@ def _world(submission: Submission, config: Config) -> tuple[int, int | None]:
     """Ranks, and the replicas of the mpu that the script passes, if any: Megatron's, and that of pipelines."""
     world = world_of(submission)
     parallel = world.model_parallel
-    passes_mpu = submission.consumer == "megatron-deepspeed" or world.pipeline > 1
+    passes_mpu = config.consumer == "megatron-deepspeed" or world.pipeline > 1
     if not passes_mpu:
         return world.gpus or _replicas(config), None
     if world.gpus is not None:

@@ -1,15 +1,17 @@
-"""`dsgen validate`: paths → documents → submission → rules → findings, less those that comments ignore."""
+"""`dsgen validate`: paths → documents → submissions → rules → findings, less those that comments ignore."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ..documents.context import ContextFlags, look_up
-from ..documents.document import JobSpec
+from ..documents.document import Document, JobSpec
+from ..documents.grouping import submissions_of
+from ..documents.lookup import Files
 from ..documents.read import read_documents
-from ..documents.submission import Submission
+from ..documents.submission import Context, Submission
 from ..findings import Finding, InvalidJob, Severity, in_file_order, without
 from ..job.framework import Frameworks
 from ..job.records import Job
@@ -28,7 +30,8 @@ class Answer:
 
     findings: tuple[Finding, ...]
     documents: int  #: files that were checked
-    texts: Mapping[str, Text]  #: of every file that could be read, by path
+    texts: Mapping[str, Text]  #: of every file that was checked or named, by path
+    left_alone: Mapping[str, int] = field(default_factory=dict)  #: files of other programs, by program; "": not known
 
 
 def validate(
@@ -44,45 +47,42 @@ def validate(
     """Every finding in the documents at `paths`; `flags` and the spec at `job` are taken as true.
 
     With `engine` the installed DeepSpeed is asked too, about configs without an error that is `reported`; raises
-    `NoEngine` where there is none. With `skip_unknown` a file named by itself of an unknown kind is left
-    out, as in a folder. `instead` has contents by path that are read instead of what the files hold.
+    `NoEngine` where there is none. `skip_unknown` and `instead` are `read_documents`'.
     """
-    reading = read_documents(paths, consumer=flags.consumer, skip_unknown=skip_unknown, instead=instead)
-    specs = [check_spec(document.name) for document in reading.documents if isinstance(document, JobSpec)]
+    reading = read_documents(paths := tuple(paths), consumer=flags.consumer, skip_unknown=skip_unknown, instead=instead)
+    specs = {spec.path: check_spec(spec.name) for spec in reading.documents if isinstance(spec, JobSpec)}
     stated, of_stated = check_spec(job) if job is not None else (None, ())
     checked = {document.path for document in reading.documents}
     of_stated = tuple(f if f.where.path in checked else _named(f) for f in of_stated)
     context, of_flags = look_up(flags, stated)
-    submission = Submission(
-        documents=tuple(reading.documents),
-        frameworks=_frameworks,
-        context=context,
-        texts=reading.texts,
-        jobs=tuple(own for own, _ in specs if own is not None),
-    )
-    of_specs = [finding for _, problems in specs for finding in problems]
-    findings = [*dict.fromkeys((*reading.findings, *of_specs, *of_stated)), *of_flags, *check_submission(submission)]
+    files = Files(reading.documents, [os.fspath(path) for path in paths])
+    groups = submissions_of(reading.documents, files) if job is None else [tuple(reading.documents)]
+    jobs = {path: own for path, (own, _) in specs.items() if own is not None}
+    submissions = [_submission(group, files, context, jobs, reading.texts) for group in groups]
+    of_specs = [finding for _, problems in specs.values() for finding in problems]
+    findings = [*dict.fromkeys((*reading.findings, *of_specs, *of_stated)), *of_flags]
+    findings += dict.fromkeys(finding for submission in submissions for finding in check_submission(submission))
     texts = {**_text_of_spec(job), **reading.texts}
     if engine:
         from .ask_engine import ask_engine  # saves start-up time where it isn't asked
 
-        findings += ask_engine(submission, tuple(filter(reported, without_ignored(findings, texts))))
+        known = tuple(filter(reported, without_ignored(findings, texts)))
+        findings += dict.fromkeys(finding for submission in submissions for finding in ask_engine(submission, known))
     secrets = {value for text in texts.values() for value in text.secret_values}
     return Answer(
         findings=in_file_order(without(secrets, without_ignored(findings, texts))),
         documents=len({document.path for document in reading.documents}),
         texts=texts,
+        left_alone=reading.left_alone,
     )
 
 
-def joined(answers: Iterable[Answer]) -> Answer:
-    """The answers on several submissions as one."""
-    all_of_them = tuple(answers)
-    return Answer(
-        findings=in_file_order(dict.fromkeys(finding for answer in all_of_them for finding in answer.findings)),
-        documents=sum(answer.documents for answer in all_of_them),
-        texts={path: text for answer in all_of_them for path, text in answer.texts.items()},
-    )
+def _submission(
+    group: tuple[Document, ...], files: Files, context: Context, jobs: Mapping[str, Job], texts: Mapping[str, Text]
+) -> Submission:
+    """The submission of documents that belong together, with the jobs of the specs among them."""
+    own = tuple(jobs[document.path] for document in group if document.path in jobs)
+    return Submission(documents=group, frameworks=_frameworks, context=context, texts=texts, jobs=own, around=files)
 
 
 def _named(finding: Finding) -> Finding:

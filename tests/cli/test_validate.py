@@ -130,6 +130,16 @@ def test_files_of_other_programs_can_be_left_out(workdir: Path) -> None:
     assert rules_of("absent.json", "--skip-unknown") == ["FILE001"]
 
 
+def test_what_is_left_alone_is_counted_in_one_line(workdir: Path) -> None:
+    """Files of other programs draw no finding; the text form counts them in one line, the JSON form has no word."""
+    (workdir / "critic.yaml").write_text("_target_: pkg.Config\noptimizer: {}\ncheckpoint: {}\n")
+    (workdir / "job.yml").write_text("apiVersion: batch/v1\nkind: Job\nmetadata: {}\nspec: {}\n")
+    text, form = run("validate", "."), run("validate", ".", "--format", "json")
+    assert text.stderr.splitlines()[-1] == "left alone: 2 files of other programs (1 of Hydra, 1 of Kubernetes)"
+    assert "left alone" not in run("validate", "job.yaml").stderr + form.stderr
+    assert {found["path"] for found in json.loads(form.stdout)["findings"]} == {"job.yaml"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -282,6 +292,7 @@ def test_commands_of_the_guide_run(words: list[str], workdir: Path) -> None:
         (folder / "job.yaml").write_text(SPEC)
         (folder / "ds_config.json").write_text(CONFIG.replace("64", "512"))
         (folder / "train.sbatch").write_text("#!/bin/bash\necho nothing\n")
+    run("validate", ".", "--baseline", "dsgen-baseline.json", "--write-baseline")
     assert run(*words).exit_code in (ExitStatus.OK, ExitStatus.FINDINGS)
 
 
@@ -331,25 +342,26 @@ def test_the_guide_names_every_flag() -> None:
     assert set(re.findall(r"\b[A-Z]{2,6}\d{3}\b", GUIDE)) <= known
 
 
-def test_folders_can_be_jobs_of_their_own(workdir: Path) -> None:
-    """With `--each-folder` two jobs in one tree are not checked against each other, and nothing of them is lost."""
+def test_folders_are_jobs_of_their_own(workdir: Path) -> None:
+    """Two jobs in one tree are not checked against each other, and nothing of them is lost; `--job` joins them."""
     for name, stage in (("a", 2), ("b", 9)):
         (workdir / name).mkdir()
         config = {"train_batch_size": 64, "zero_optimization": {"stage": stage, "overlap_comm": True}}
         (workdir / name / "ds_config.json").write_text(json.dumps(config | {"gradient_clipping": 1.0}))
         (workdir / name / "hostfile").write_text(f"{name}-0 slots=8\n")
     (workdir / "b" / "hostfile").write_text("b-0 slots=8\nb-1 slots=8\n")
-    together = json.loads(run("validate", "a", "b", "--format", "json").stdout)["findings"]
-    apart = json.loads(run("validate", "a", "b", "--each-folder", "--format", "json").stdout)["findings"]
-    assert {finding["rule"] for finding in together} >= {"SUB001", "ZERO001"}
+    apart = json.loads(run("validate", "a", "b", "--format", "json").stdout)["findings"]
     assert {finding["path"] for finding in apart if finding["severity"] == "error"} == {"b/ds_config.json"}
     assert "SUB001" not in {finding["rule"] for finding in apart}
+    spec = str(ROOT / "examples" / "llama-3-8b-lora.yaml")
+    together = json.loads(run("validate", "a", "b", "--job", spec, "--format", "json").stdout)["findings"]
+    assert "SUB002" in {finding["rule"] for finding in together}
 
 
 def test_the_hook_takes_the_documents_of_a_folder() -> None:
     """The pre-commit hook is given the files that a folder's documents are looked for in, and no others."""
     [hook] = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
-    assert (hook["id"], hook["entry"]) == ("dsgen-validate", "dsgen validate --skip-unknown --each-folder")
+    assert (hook["id"], hook["entry"]) == ("dsgen-validate", "dsgen validate --skip-unknown")
     names = """ds_config.json conf.hjson job.yaml job.yml run.sh run.bash a.sbatch a.slurm a.job hostfile hostfile.16
         arguments.txt .deepspeed_env a/b/ds.json train.py README.md a.txt .hidden.json json hostfile/a x.json.bak"""
     for name in names.split():

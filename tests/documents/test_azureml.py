@@ -99,7 +99,7 @@ OTHERS = {
     "component": "version: 1\ncommand: python a.py\ninputs:\n  epochs: {type: integer, default: 1}\n",
     "flow": SCHEMAS.replace("latest", "promptflow/latest") + "Flow.schema.json\ninputs: {}\n",
     "pipeline job": "type: pipeline\njobs: {}\n",
-    "sweep job": "type: sweep\ntrial: {command: python a.py}\n",
+    "sweep job": "type: sweep\ntrial: {code: src}\n",
     "deployment": "endpoint_name: e\nenvironment: azureml:e:1\nenvironment_variables: {A: b}\n",
     "managed online deployment": SCHEMAS + "managedOnlineDeployment.schema.json\nname: blue\n",
 }

@@ -140,15 +140,14 @@ def test_any_text_is_a_value(kind: str, text: str) -> None:
 
 
 def test_the_named_config_is_the_one() -> None:
-    """`deepspeed` names a config by its file name; of one config alone, any name will do; without it, there is none."""
-    first, second = (DsConfig(json=read_json(text_of("{}", name))) for name in ("a/ds1.json", "a/ds2.json"))
+    """`deepspeed` names a config by its path; a name that isn't found, or none at all, means no config."""
+    first, second = (DsConfig(json=read_json(text_of("{}", name))) for name in ("conf/ds1.json", "conf/ds2.json"))
     named = TrainingArguments(path="t.yaml", values={"deepspeed": "conf/ds2.json"})
     found = ds_config_of(Submission(documents=(first, second, named), frameworks=lambda: FRAMEWORKS), named)
     assert found is not None and found.path == second.path
     other = TrainingArguments(path="t.yaml", values={"deepspeed": "other.json"})
     assert ds_config_of(Submission(documents=(first, second, other), frameworks=lambda: FRAMEWORKS), other) is None
-    alone = ds_config_of(Submission(documents=(first, other), frameworks=lambda: FRAMEWORKS), other)
-    assert alone is not None and alone.path == first.path
+    assert ds_config_of(Submission(documents=(first, other), frameworks=lambda: FRAMEWORKS), other) is None
     none = TrainingArguments(path="t.yaml", values={})
     assert ds_config_of(Submission(documents=(first, none), frameworks=lambda: FRAMEWORKS), none) is None
 

@@ -12,6 +12,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.resources import files
 from itertools import islice, takewhile
 from typing import Any, Final
@@ -177,7 +178,13 @@ class OptionReader:
     def _may_be_options(self, word: Word) -> bool:
         """Whether an unknown word is likely to stand for options: a known program comes later."""
         is_script = (word.parts[-1] or "").endswith((".py", ".sh"))
-        return not is_script and any(map(self._is_program, self._words[self._at :]))
+        return not is_script and self._last_program >= self._at
+
+    @cached_property
+    def _last_program(self) -> int:
+        """Where the last known program is; -1 where there is none."""
+        backwards = range(len(self._words) - 1, -1, -1)
+        return next((at for at in backwards if self._is_program(self._words[at])), -1)
 
     def _option(self, word: Word, prefix: str) -> None:
         name, equals, _ = prefix.partition("=")

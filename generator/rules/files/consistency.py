@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from difflib import get_close_matches
-from pathlib import Path, PurePath
+from itertools import takewhile
+from pathlib import PurePath
 from typing import Final
 
-from ...documents.links import references, used_config
+from ...documents.document import DsConfig
+from ...documents.hostfile import Hostfile
+from ...documents.links import used_config
 from ...documents.submission import Submission
 from ...documents.world import FLAGS, Claim, world_of
 from ...findings import ERROR, NOTE, WARNING, Violation, Violations
@@ -100,39 +102,50 @@ def one_config_is_named(submission: Submission) -> Violations:
     Prevents: No error: another config than the one checked may be the one that is used.
     Fix: add --deepspeed_config with the path of the one that is meant"""
     programs = [launch for launch in submission.launches if launch.program is not None]
-    configs = submission.configs
-    if len(configs) > 1 and used_config(submission) is None and len(programs) == 1:
-        names = ", ".join(sorted({config.name for config in configs}))
-        where = programs[0].script.locate(programs[0].calls[0].word if programs[0].calls else 0)
-        message = f"there are {len(configs)} DeepSpeed configs ({names}), and this names none of them"
+    if len(programs) != 1 or used_config(submission) is not None or _names_a_config(submission):
+        return
+    launch = programs[0]
+    names = sorted({one.name for one in submission.files.beside(launch.script.text.path, DsConfig)})
+    if len(names) > 1:
+        where = launch.script.locate(launch.calls[0].word if launch.calls else 0)
+        message = f"there are {len(names)} DeepSpeed configs ({', '.join(names)}), and this names none of them"
         yield Violation(where, message, "check the script with the config that it uses, or keep one job in a folder")
+
+
+def _names_a_config(submission: Submission) -> bool:
+    return any(link.kind == "DeepSpeed config" for link in submission.references)
 
 
 @submissions.rule("PARSE003", ERROR, "launcher", deepspeed("runtime/config.py:705"), reads=_CONFIG_READERS)
 def named_config_is_there(submission: Submission) -> Violations:
     """The DeepSpeed config that a launch line or another config names exists.
 
-    Prevents: Expected a string path to an existing deepspeed config, or a dictionary or a valid base64.
+    Prevents: Expected a string path to an existing deepspeed config, or a dictionary or a valid base64. A note where
+    it may be made later, or lie elsewhere.
     Fix: correct the path of the config, on a file system that every node has"""
-    present = sorted({config.name for config in submission.configs})
-    for link in references(submission):
-        if link.kind != "DeepSpeed config" or link.name in present or _exists(link.path, link.where.path):
+    for link in submission.references:
+        if link.kind != "DeepSpeed config" or link.exists:
             continue
-        close = get_close_matches(link.name, present, 1)
-        # Where nothing else is here, the config may be in a folder that only the cluster has.
-        severity = ERROR if present else NOTE if link.path.startswith(("/", "~", "$")) else WARNING
+        present = sorted({one.name for one in submission.files.beside(link.where.path, DsConfig)})
+        slip = next((name for name in present if "/" not in link.path and _is_slip(link.name, name)), None)
         here = f"among the files here ({', '.join(present)})" if present else f"in the folder of {link.where.path}"
         message = f"the DeepSpeed config {link.path} is not {here}"
-        hint = f"did you mean `{close[0]}`?" if close else "add it, or correct the path"
-        yield Violation(link.where, message, hint, severity=severity)
+        hint = f"did you mean `{slip}`?" if slip else "add it, or correct the path"
+        yield Violation(link.where, message, hint, severity=ERROR if slip else NOTE)
 
 
-def _exists(path: str, holder: str) -> bool:
-    """Whether a file is where a document, or the working directory, would find it."""
-    try:
-        return PurePath(path).is_absolute() or any((base / path).is_file() for base in (Path(holder).parent, Path()))
-    except (OSError, ValueError):  # a name too long, or not one for this system
-        return False
+def _is_slip(name: str, other: str) -> bool:
+    """Whether a letter too many, too few or another, or two that are swapped, make one name of the other."""
+    same = _same(name, other)
+    end = min(_same(name[::-1], other[::-1]), len(name) - same, len(other) - same)
+    one, two = name[same : len(name) - end], other[same : len(other) - end]
+    swapped = len(one) == 2 and one == two[::-1]
+    return not any(map(str.isdigit, one + two)) and (swapped or max(len(one), len(two)) == 1)
+
+
+def _same(name: str, other: str) -> int:
+    """The characters in which two names begin alike."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(name, other, strict=False)))
 
 
 @submissions.rule("SUB011", WARNING, "launcher", _MISSING, reads=("launch script", "hostfile"))
@@ -141,8 +154,8 @@ def named_files_are_there(submission: Submission) -> Violations:
 
     Prevents: The program stops at start because the file doesn't exist, or reads another one than was checked.
     Fix: use the name of a file of the submission"""
-    present = {PurePath(hostfile.path).name for hostfile in submission.hostfiles}
-    for link in references(submission) if present else ():
-        if link.kind == "hostfile" and link.name not in present:
+    for link in submission.references:
+        present = {PurePath(hostfile.path).name for hostfile in submission.files.beside(link.where.path, Hostfile)}
+        if link.kind == "hostfile" and not link.exists and present:
             message = f"the {link.kind} {link.path} is not among the files here ({', '.join(sorted(present))})"
             yield Violation(link.where, message, "name the file that the job is to read, or add it to the submission")

@@ -38,7 +38,7 @@ def file_rules() -> tuple[Rule, ...]:
 @lru_cache(maxsize=1)
 def all_file_rules() -> tuple[Rule, ...]:
     """Every rule on files."""
-    from . import fits  # here, to save start-up time: these need numpy
+    from . import fits, run_length  # here, to save start-up time: these need numpy
     from .megatron import as_job
 
-    return (*file_rules(), *as_job.RULES, *rules_in(fits))
+    return (*file_rules(), *as_job.RULES, *rules_in(fits, run_length))

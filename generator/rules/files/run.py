@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import islice
 from typing import Final
 
 from ...documents.codes import TOO_MUCH
 from ...documents.submission import Submission
-from ...findings import Finding, in_file_order
+from ...findings import Finding, Version, in_file_order
 from ...rule import Rule, findings_by_rule
 from .registry import all_file_rules, file_rules
 
-MOST_FINDINGS: Final = 100  #: of one rule in a submission: nobody reads more of the same
+MOST_FINDINGS: Final = 100  #: of one rule in a file: nobody reads more of the same
 
 
 def check_submission(submission: Submission) -> tuple[Finding, ...]:
@@ -21,18 +23,27 @@ def check_submission(submission: Submission) -> tuple[Finding, ...]:
     # Without a run of Megatron's, or a model and its machines, the rules on layouts and memory have nothing to say;
     # numpy is then not loaded.
     estimated = submission.megatron or (submission.model and submission.cluster and submission.configs)
-    rules = all_file_rules() if estimated else file_rules()
-    return in_file_order(_bounded((rule for rule in rules if rule.holds_for(version)), submission))
+    return in_file_order(_bounded(_rules(version, estimated=bool(estimated)), submission))
+
+
+@lru_cache(maxsize=4)
+def _rules(version: Version, *, estimated: bool) -> tuple[Rule, ...]:
+    """The rules that hold for a release; gathered once for all submissions."""
+    return tuple(rule for rule in (all_file_rules() if estimated else file_rules()) if rule.holds_for(version))
 
 
 def _bounded(rules: Iterable[Rule], submission: Submission) -> Iterator[Finding]:
-    """The findings of each rule, the first `MOST_FINDINGS` of them; what comes after these is said to be unknown."""
+    """The findings of each rule, the first `MOST_FINDINGS` of a file; what comes after these is said to be unknown."""
     for rule, found in findings_by_rule(rules, submission):
-        first = [*islice(_without_repeats(found), MOST_FINDINGS)]
-        yield from first
-        if len(first) == MOST_FINDINGS:
-            message = f"{rule.id} is reported {MOST_FINDINGS} times, here for the last time; there may be more"
-            yield TOO_MUCH.at(first[-1].where, message, "mend these, and check again", severity=first[-1].severity)
+        said: Counter[str] = Counter()
+        for finding in islice(_without_repeats(found), MOST_FINDINGS * (1 + len(submission.documents))):
+            said[finding.where.path] += 1
+            if said[finding.where.path] > MOST_FINDINGS:
+                continue
+            yield finding
+            if said[finding.where.path] == MOST_FINDINGS:
+                message = f"{rule.id} is reported {MOST_FINDINGS} times, here for the last time; there may be more"
+                yield TOO_MUCH.at(finding.where, message, "mend these, and check again", severity=finding.severity)
 
 
 def _without_repeats(findings: Iterator[Finding]) -> Iterator[Finding]:

@@ -127,7 +127,7 @@ def pipeline_divides_layers(job: Job, layout: LayoutLike) -> Judgement:
     yield message, _hint(job, layout.pipeline)
 
 
-@megatron_layouts("pipeline", "layers").rule(
+@megatron_layouts("pipeline", "stage_layers").rule(
     "PIPE013", ERROR, "init", derived("a stage without layers has nothing to compute"), ONLY_MDS
 )
 def pipeline_within_layers(job: Job, layout: LayoutLike) -> Judgement:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...estimate.layout import LayoutLike
-from ...findings import ERROR, WARNING
+from ...findings import ERROR, NOTE
 from ...job.records import Job
 from ...rule import Arguments
 from ..columns import divide_either_way, divides, implies
@@ -22,7 +22,7 @@ _ulysses = mds_layouts("context", "tensor", "pipeline")
 
 
 # An error, though Megatron only warns: the layout would be the same as the one without it.
-@_along_tensor.rule("MLM010", ERROR, "silent", megatron_lm("training/arguments.py:1433"), Arguments(severity=WARNING))
+@_along_tensor.rule("MLM010", ERROR, "silent", megatron_lm("training/arguments.py:1433"), Arguments(severity=NOTE))
 def sequence_parallel_needs_tensor(job: Job, layout: LayoutLike) -> Judgement:
     """Sequence parallelism needs a tensor parallel size above 1.
 

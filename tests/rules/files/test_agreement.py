@@ -73,7 +73,7 @@ def test_hostile_values_only_cause_findings() -> None:
 def findings_of(text: str, release: str) -> tuple[Finding, ...]:
     """Every finding on a config that eight GPUs read."""
     config = DsConfig(json=read_json(text_of(text, "ds_config.json")))
-    context = Context(gpus=WORLD, deepspeed_version=tuple(map(int, release.split("."))))
+    context = Context(gpus=WORLD, consumer="deepspeed", deepspeed_version=tuple(map(int, release.split("."))))
     return check_submission(Submission(documents=(config,), context=context, frameworks=lambda: FRAMEWORKS))
 
 

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from ....documents.azureml_schema import FILE_PREFIX
 from ....documents.document import AzureMLJob
 from ....documents.links import Reference, references
 from ....documents.submission import Submission
-from ....findings import ERROR, Violation, Violations
+from ....findings import ERROR, NOTE, Violation, Violations
 from ....job.wording import show
 from ...rule import subject
 from ...sources import azureml
@@ -20,6 +21,13 @@ from .jobs import jobs
 _URL: Final = re.compile(r"(?:https?|ftps?)://[^\s/.]+(?:\.[^\s/.]+)+\S*", re.IGNORECASE)
 _REMOTE_INPUT: Final = re.compile(r"(?:azureml|https?|wasbs?|abfss?|adl|s3|gs):|\$\{\{", re.IGNORECASE)
 _VERSIONED: Final = re.compile(r"azureml:(?:/?subscriptions/.*/versions/.+|registries/.*|[^/:@]+[:@].+)", re.IGNORECASE)
+_OF_ENVIRONMENT: Final = (
+    ("environment", "environment file"),
+    ("environment/conda_file", "conda file"),
+    ("environment/build/path", "build folder"),
+)
+_TELLS: Final = ("*.md", "*.sh", "*.rst", "*.txt", "*.xml", "Makefile")  # files that tell how to make what isn't there
+_MOST_CHARACTERS: Final = 200_000
 _MAX_PATH: Final = 4096  # Linux, PATH_MAX: a longer text is no path
 
 
@@ -27,14 +35,15 @@ _MAX_PATH: Final = 4096  # Linux, PATH_MAX: a longer text is no path
 def code_is_there(job: AzureMLJob) -> Violations:
     """code is a folder or file relative to the job's file, a URL, a git+ path or a registered asset with its version.
 
-    Prevents: ValidationError: Can't find directory or file in resolved absolute path
+    Prevents: ValidationError: Can't find directory or file in resolved absolute path. A note where it may be made yet:
+    outside the job's folder, or where a file beside the job names it.
     Fix: name a folder relative to the job's file"""
     value = job.text("code")
     if value is not None and not _is_remote_code(value) and _is_missing(job, value):
         message = f"code is {show(value)}, and there is no such folder or file relative to {Path(job.path).name}"
         registered = value.startswith("azureml:")
         hint = "write azureml:NAME:VERSION" if registered else "set code to ., or to a folder relative to this file"
-        yield violation(job, "code", message, hint)
+        yield violation(job, "code", message, hint, severity=NOTE if _is_made(job, value) else ERROR)
 
 
 def _is_remote_code(value: str) -> bool:
@@ -45,12 +54,14 @@ def _is_remote_code(value: str) -> bool:
 
 @jobs.rule("AML022", ERROR, "submit", azureml("entities/_assets/environment.py:160-200, _schema/assets/environment.py"))
 def environment_files_are_there(job: AzureMLJob) -> Violations:
-    """The conda file and the build folder of an environment exist, relative to the job's file.
+    """The file, the conda file and the build folder of an environment exist, relative to the job's file.
 
     Prevents: ValidationException: No such file or directory, or the environment's build has no context.
     Fix: write a path relative to the job's file"""
-    for at, what in (("environment/conda_file", "conda file"), ("environment/build/path", "build folder")):
+    for at, what in _OF_ENVIRONMENT:
         value = job.text(at)
+        if at == "environment" and value is not None:
+            value = value.removeprefix(FILE_PREFIX) if value.startswith(FILE_PREFIX) else None
         remote = value is not None and what == "build folder" and _URL.fullmatch(value)
         if value is not None and not remote and _is_missing(job, value):
             message = f"the {what} {show(value)} doesn't exist relative to {Path(job.path).name}"
@@ -95,7 +106,9 @@ def _configs_of_commands(submission: Submission) -> Iterator[tuple[AzureMLJob, R
         commands = job.script.shell.commands if job.script is not None else ()
         moves = any(command.words and command.words[0].value in ("cd", "pushd") for command in commands)
         for link in references(submission) if job.source.folder is not None and not moves else ():
-            own = link.where.path == job.path and not link.where.pointer.startswith("/inputs/")
+            prefix = job.locate("command").pointer.removesuffix("/command")
+            inside = link.where.path == job.path and link.where.pointer.startswith(prefix)
+            own = inside and not link.where.pointer.removeprefix(prefix).startswith("/inputs/")
             if (
                 own
                 and link.kind == "DeepSpeed config"
@@ -125,6 +138,24 @@ def configs_travel_with_the_code(named: tuple[AzureMLJob, Reference]) -> Violati
         message = f"the command reads {link.path}, which is not in the code folder {code}"
         hint = f"move it there, or pass it as an input of type uri_file: ${{{{inputs.{stem}}}}}"
         yield Violation(link.where, message, hint)
+
+
+def _is_made(job: AzureMLJob, value: str) -> bool:
+    """Whether something may still make a missing folder: it is outside the job's, or a file beside the job names it."""
+    folder, name = job.source.folder, re.escape(Path(value).name)
+    if folder is None or not name or value.startswith("../"):
+        return folder is not None and bool(name)
+    word = re.compile(rf"(?<![\w.-]){name}(?![\w.-])")
+    found = (path for pattern in _TELLS for path in sorted(folder.glob(pattern)))
+    return any(word.search(_beginning(path)) for path in found)
+
+
+def _beginning(path: Path) -> str:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return file.read(_MOST_CHARACTERS)
+    except OSError:
+        return ""
 
 
 def _is_missing(job: AzureMLJob, value: str) -> bool:

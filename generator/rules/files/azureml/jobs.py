@@ -72,7 +72,8 @@ class Difference:
 @lru_cache(maxsize=4)
 def differences(submission: Submission) -> tuple[Difference, ...]:
     """Every difference of the command jobs from what azure-ai-ml loads."""
-    return tuple(Difference(job, problem) for job in jobs(submission) for problem in problems(job.source, COMMAND_JOB))
+    whole = (job for job in jobs(submission) if job.is_whole)  # steps and trials have schemas of their own
+    return tuple(Difference(job, problem) for job in whole for problem in problems(job.source, COMMAND_JOB))
 
 
 def _written(value: object) -> str:

@@ -11,7 +11,7 @@ from ....catalog import find_node_type
 from ....documents.document import AzureMLJob
 from ....documents.shell.launch_line import Call, Launch
 from ....documents.submission import Submission
-from ....findings import ERROR, WARNING, Severity, Violation, Violations
+from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ...rule import subject
 from ...sources import azureml_examples, deepspeed, derived
 from ..violations import violation
@@ -89,11 +89,11 @@ def processes_start_once(job: AzureMLJob) -> Violations:
             yield Violation(launch.script.locate(call.word), message, hint)
 
 
-@jobs.rule("AML014", ERROR, "init", azureml_examples(f"{_BERT}:5"))
+@jobs.rule("AML014", NOTE, "init", azureml_examples(f"{_BERT}:5"))
 def local_rank_comes_from_the_environment(job: AzureMLJob) -> Violations:
     """A program gets its place on the node from LOCAL_RANK; $RANK counts through all nodes.
 
-    Prevents: CUDA error: invalid device ordinal on every node but the first.
+    Prevents: CUDA error: invalid device ordinal on all nodes but the first. A note: a program may prefer LOCAL_RANK.
     Fix: remove --local_rank: the environment has LOCAL_RANK"""
     for launch in job.launches:
         for word, after in zip(launch.arguments, (*launch.arguments[1:], None), strict=False):
@@ -101,7 +101,8 @@ def local_rank_comes_from_the_environment(job: AzureMLJob) -> Violations:
             value = value or (after.raw if after is not None else "")
             ranks = re.fullmatch(r"[\"']?\$\{?(?:RANK|OMPI_COMM_WORLD_RANK)\}?[\"']?", value)
             if name in ("--local_rank", "--local-rank") and ranks:
-                message = f"--local_rank {value}: on the second node that is past the node's last GPU"
+                past = "on the second node that is past the node's last GPU"
+                message = f"--local_rank {value}: {past}, unless the program takes LOCAL_RANK of the environment"
                 yield Violation(launch.script.locate(word), message, "remove it: the service sets LOCAL_RANK")
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ....documents.azureml_schema import SERVICE_TYPES, environment_fits
+from ....documents.azureml_schema import FILE_PREFIX, SERVICE_TYPES, environment_fits
 from ....documents.document import AzureMLJob
+from ....documents.placeholders import is_placeholder
 from ....findings import ERROR, NOTE, WARNING, Severity, Violations
 from ....job.wording import show
 from ...sources import azureml, derived
@@ -25,7 +26,8 @@ def environment_has_a_version(job: AzureMLJob) -> Violations:
     Prevents: azure-ai-ml accepts it; only the service refuses it, when the job is created.
     Fix: write azureml:NAME:VERSION or azureml:NAME@latest"""
     name = job.text("environment")
-    if name is not None and environment_fits(name) and not _is_versioned(name):
+    known = name is not None and environment_fits(name) and not name.startswith(FILE_PREFIX)
+    if known and name is not None and not _is_versioned(name):
         message = f"environment is {show(name)}, without a version or a label such as latest"
         registered = "//registries/" in name
         hint = f"write {name}/versions/1 or {name}/labels/latest" if registered else f"write {name}:1 or {name}@latest"
@@ -44,10 +46,10 @@ def _is_versioned(name: str) -> bool:
     "AML005", ERROR, "submit", azureml("_schema/core/fields.py (ComputeField), operations/_job_operations.py:1445-1469")
 )
 def compute_is_a_name(job: AzureMLJob) -> Violations:
-    """compute names a cluster, and no placeholder is left in it.
+    """compute names a cluster.
 
     Prevents: azure-ai-ml accepts it; only the service finds that there is no such compute. A name without azureml:
-    is fine.
+    is fine. A note where it is a placeholder.
     Fix: name a cluster of the workspace"""
     value = job.text("compute")
     if value is None or "${{" in value:
@@ -55,7 +57,8 @@ def compute_is_a_name(job: AzureMLJob) -> Violations:
     name = value.removeprefix("azureml:")
     if not (_COMPUTE.fullmatch(name) or name.startswith(("/subscriptions/", "virtualClusters/", "virtualclusters/"))):
         message = f"compute is {show(value)}, not the name of a cluster"
-        yield violation(job, "compute", message, "set compute to azureml:NAME of the cluster")
+        severity = NOTE if is_placeholder(value) else ERROR
+        yield violation(job, "compute", message, "set compute to azureml:NAME of the cluster", severity=severity)
 
 
 @jobs.rule("AML006", ERROR, "submit", azureml("_schema/core/resource_configuration.py:13 (fields.Int)"))

@@ -63,12 +63,12 @@ def fillers_know_the_key(config: Config) -> Violations:
     Prevents: ValueError: `zero_optimization.overlap_comm` not found in kwargs. Please specify it without `auto`
     Fix: write a value, or leave the key out"""
     known = _BY_TRANSFORMERS if config.consumer == "huggingface" else _BY_ACCELERATE
-    for pointer in islice(_automatic("", config.block("")), _MOST) if config.filled else ():
+    for pointer in islice(_automatic("", config.block("")), _MOST) if config.consumer in _NAMES else ():
         key = pointer[1:].replace("/", ".")
         if key in known:
             continue
         message = f'{named(pointer)} is "auto", which {_NAMES[config.consumer]} does not fill in here'
-        severity = None
+        severity = Severity.NOTE if config.guessed else None
         if key in _BY_TRANSFORMERS:  # `accelerate launch` may start a script with a Trainer, which has filled it in
             severity, message = Severity.WARNING, f"{message}, unless Transformers' Trainer runs"
         where, hint = config.locate(pointer), "write a value, or remove the key"

@@ -10,7 +10,7 @@ from ....findings import ERROR, WARNING, Severity, Violation, Violations, printa
 from ...sources import deepspeed, deepspeed_now
 from ..subjects import ds_configs
 from .problem import edits_of
-from .templates import leftover
+from .templates import bare_placeholders, leftover
 from .walk import reported
 
 
@@ -38,7 +38,7 @@ def text_is_json(config: Config) -> Violations:
     Prevents: json.JSONDecodeError in Transformers, accelerate and Megatron-DeepSpeed, which read strict JSON
     Fix: write strict JSON"""
     slips = config.json.deviations
-    if config.json.broken is not None or not slips or config.is_empty:
+    if config.json.broken is not None or not slips or config.is_empty or any(bare_placeholders(config)):
         return
     more = len(slips) - 1
     others = f" (and {more} more place{'s' if more > 1 else ''})" if more else ""
@@ -48,7 +48,7 @@ def text_is_json(config: Config) -> Violations:
         config.json.lines.locate(slips[0].start),
         message,
         "write strict JSON: double quotes, commas between members only, no comments",
-        severity=Severity.WARNING if config.consumer == "deepspeed" else Severity.ERROR,
+        severity=Severity.WARNING if config.guessed or config.consumer == "deepspeed" else Severity.ERROR,
         edits=() if any(slip.what == "a comment" for slip in slips) else edits_of(config, to_strict),
     )
 

@@ -54,7 +54,7 @@ def loss_is_scaled(config: Config) -> Violations:
 def zero_trains_in_16_bits(config: Config) -> Violations:
     """With ZeRO, the config enables a 16-bit format.
 
-    Prevents: Training in fp32 by oversight, unless the script builds the model in 16 bits.
+    Prevents: Training in fp32 by oversight, unless the script builds the model in 16 bits, or accelerate adds a block.
     Fix: enable bf16 or fp16"""
     blocks = [block for block in ("/fp16", "/bf16", "/bfloat16", "/amp", "/torch_autocast") if config.has(block)]
     # An "auto" in the file means that it is for Hugging Face or accelerate, which also set the precision.
@@ -65,7 +65,7 @@ def zero_trains_in_16_bits(config: Config) -> Violations:
         return
     message = f"ZeRO stage {config.stage} without fp16 or bf16 trains in fp32:"
     message += " twice the memory, and not the tensor cores' full rate"
-    where, severity = config.locate("/zero_optimization/stage"), Severity.NOTE if blocks else None
+    where, severity = config.locate("/zero_optimization/stage"), Severity.NOTE if blocks or config.guessed else None
     yield Violation(where, message, 'add "bf16": {"enabled": true}', severity=severity)
 
 

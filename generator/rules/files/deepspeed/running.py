@@ -73,7 +73,7 @@ def every_step_is_not_printed(config: Config) -> Violations:
         yield violation(config, _PRINTED, message, "write 100, or null for never")
 
 
-@configs.rule("MON002", WARNING, "silent", deepspeed_now("runtime/config.py:533"))
+@configs.rule("MON002", NOTE, "silent", deepspeed_now("runtime/config.py:533"))
 def profilers_run_once(config: Config) -> Violations:
     """The flops profiler is off in production: it times, and so synchronizes, every step, not just its own.
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from pathlib import PurePath
 from typing import Final
 
 from ....documents.deepspeed_config import Config
+from ....documents.links import references
+from ....documents.submission import Submission
 
 FILL: Final = "fill the template in before the job starts; DeepSpeed expands no variables"
 
@@ -23,6 +27,8 @@ _TOKENS: Final = re.compile(
     r"|(?<![\w.])[A-Z][A-Z0-9_]+\b(?!\s*:))",
     re.ASCII,
 )
+#: Programs that write a text with other values.
+_FILLERS: Final = frozenset({"sed", "envsubst", "perl", "awk", "jq", "m4", "j2", "jinja2"})
 _MOST: Final = 20_000  #: characters that are searched; a config has a few thousand
 
 
@@ -45,3 +51,36 @@ def leftover(config: Config) -> tuple[int, str] | None:
     found = (token for token in _TOKENS.finditer(config.json.text.content[:_MOST]) if token["left"])
     first = next(found, None)
     return None if first is None else (first.start(), first["left"])
+
+
+def placeholders(config: Config) -> tuple[str, ...]:
+    """What somebody or something is to fill in, each once."""
+    quoted = filter(is_placeholder, _texts(config.json.data))
+    return tuple(dict.fromkeys((*bare_placeholders(config), *quoted)))
+
+
+def bare_placeholders(config: Config) -> Iterator[str]:
+    """Placeholders without quotes, which hjson reads as texts up to the ends of their lines."""
+    return (token["left"] for token in _TOKENS.finditer(config.json.text.content[:_MOST]) if token["left"])
+
+
+def is_used_as_it_is(submission: Submission, config: Config) -> bool:
+    """Whether a launch line or a file names a template as its config, and no script fills it in."""
+    named = any(link.kind == "DeepSpeed config" and link.name == config.name for link in references(submission))
+    return config.embedded or (named and not any(config.name in words for words in _rewritten(submission)))
+
+
+def _rewritten(submission: Submission) -> Iterator[frozenset[str]]:
+    """Names of the files that each command which rewrites text is given."""
+    for script in submission.commands:
+        for command in script.shell.commands:
+            if command.words and PurePath(command.words[0].value or "").name in _FILLERS:
+                yield frozenset(PurePath(word.value or word.raw).name for word in command.words[1:])
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value.strip().rstrip(",")
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _texts(inner)

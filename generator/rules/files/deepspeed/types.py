@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from ....findings import ERROR, WARNING
+from dataclasses import replace
+
+from ....documents.submission import Submission
+from ....findings import ERROR, NOTE, WARNING, Violations
+from ...rule import submissions
 from ...sources import deepspeed
-from .walk import reported
+from .templates import is_used_as_it_is, placeholders
+from .walk import problems_of, reported
 
 
 @reported(
@@ -36,12 +41,26 @@ def blocks_are_objects() -> None:
     Fix: write an object, or leave the block out"""
 
 
-@reported("PARSE015", ERROR, "parse", deepspeed("runtime/zero/config.py:95, runtime/config.py:699"))
-def templates_are_filled_in() -> None:
-    """No unfilled placeholder of a template is left in place of a value.
+@submissions.rule(
+    "PARSE015",
+    ERROR,
+    "parse",
+    deepspeed("runtime/zero/config.py:95, runtime/config.py:699"),
+    reads=("DeepSpeed config", "launch script"),
+)
+def templates_are_filled_in(submission: Submission) -> Violations:
+    """No unfilled placeholder of a template is left in place of a value of a config that a job reads as it is.
 
     Prevents: ValidationError: Input should be 0, 1, 2 or 3 [input_value='ZERO_STAGE'], or HjsonDecodeError
     Fix: fill the template in before the job starts"""
+    made = {config.path for config in submission.configs if config.embedded}  # judged by what scripts make of them
+    for config in submission.configs:
+        found = [problem.violation for problem in problems_of(config) if problem.rule == "PARSE015"]
+        if found and is_used_as_it_is(submission, config):
+            yield from found
+        elif found and config.path not in made:
+            message = f"a template: {', '.join(placeholders(config))} to be filled in"
+            yield replace(found[0], message=message, severity=NOTE)
 
 
 @reported("PARSE017", ERROR, "parse", deepspeed("runtime/config_utils.py:105-113"))

@@ -78,7 +78,7 @@ def _not_a_choice(arguments: TrainingArguments, name: str, value: object, entry:
     close = difflib.get_close_matches(str(value).lower(), choices, n=1, cutoff=0.6)
     hint = f"did you mean {close[0]}?" if close else suggest("", choices[:12])
     hint = "write 'no', in quotes" if value is False and "no" in choices else hint
-    severity = Severity.WARNING if name == "optim" else None  # trainers of others have more
+    severity = Severity.NOTE if name == "optim" else None  # trainers of others have more
     yield violation(arguments, name, message, hint, severity=severity)
 
 

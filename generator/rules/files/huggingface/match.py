@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from ....documents.accelerate import AccelerateConfig, number_of_text
 from ....documents.deepspeed_config import Config
 from ....documents.hjson.edits import replace_value
-from ....documents.links import ds_config_of, used_config
+from ....documents.links import ds_config_of, used_accelerate_config, used_config
+from ....documents.shell.launch_line import Call
 from ....documents.submission import Submission
 from ....documents.training_arguments import TrainingArguments
 from ....documents.world import world_of
@@ -31,6 +33,8 @@ _PAIRS: Final = (
     ("/scheduler/params/warmup_max_lr", "learning_rate"),
 )
 _DTYPES: Final = (("/fp16/enabled", "fp16", "fp16_full_eval"), ("/bf16/enabled", "bf16", "bf16_full_eval"))
+_CLIPPING: Final = ("gradient_clipping", "max_grad_norm")
+_FILL: Final = transformers("src/transformers/integrations/deepspeed.py")
 _MANY: Final = 1e12  # steps; no run has more
 
 
@@ -118,6 +122,44 @@ def config_equals_the_arguments(pair: Pair) -> Violations:
     Fix: set it to "auto" in the DeepSpeed config"""
     for expected in _expected(pair.arguments):
         yield from _mismatches(pair, expected)
+
+
+@dataclass(frozen=True, slots=True)
+class _Accelerated:
+    """The arguments of a program that `accelerate launch` starts with settings of DeepSpeed in its own config."""
+
+    arguments: TrainingArguments
+    call: Call
+    config: AccelerateConfig
+    named: bool  #: whether the launch line names the config
+
+
+@subject("training arguments", "accelerate config", "launch script")
+def _accelerated(submission: Submission) -> Iterator[_Accelerated]:
+    config = used_accelerate_config(submission)
+    if config is None or not config.uses_deepspeed or config.config_file:
+        return
+    for arguments in submission.training_arguments:
+        call = arguments.launch.call("accelerate") if arguments.launch is not None else None
+        if call is not None and not arguments.has("deepspeed"):
+            yield _Accelerated(arguments, call, config, call.options.has("--config_file"))
+
+
+@_accelerated.rule("HF042", ERROR, "init", f"{_FILL}:109-184; accelerate accelerator.py (_prepare_deepspeed) @ 1.15.0")
+def accelerate_equals_the_arguments(run: _Accelerated) -> Violations:
+    """Accumulation and clipping in accelerate's deepspeed_config are those of the training arguments.
+
+    Prevents: ValueError: Please correct the following DeepSpeed config values that mismatch TrainingArguments values;
+    in programs without the Trainer, no error: DeepSpeed's value is used.
+    Fix: write the same value in both"""
+    for key, name in (("gradient_accumulation_steps", "gradient_accumulation_steps"), _CLIPPING):
+        theirs, ours = run.config.deepspeed.get(key), run.arguments.number(name)
+        value = number_of_text(theirs)
+        if value is None or ours is None or value == ours or run.call.options.has(f"--{key}"):
+            continue
+        message = f"deepspeed_config.{key}: {theirs} here, {name} {ours} in the arguments ({run.arguments.path})"
+        severity = None if run.named else Severity.WARNING
+        yield violation(run.config, f"deepspeed_config/{key}", message, f"write {ours} in both", severity=severity)
 
 
 @pairs.rule("HF039", ERROR, "init", transformers("src/transformers/integrations/deepspeed.py:155-160"))

@@ -14,10 +14,13 @@ _CHECKED: Final = transformers("src/transformers/training_args.py (TrainingArgum
 _SCALE: Final = 1_000_000  # transformers compares fractions of the run as whole millionths
 
 
+_OLD: Final = "evaluation_strategy"  # up to 4.46
+
+
 def _strategies(arguments: TrainingArguments) -> tuple[object, object]:
-    """When models are saved and when they are evaluated; an evaluation by its old name is reported elsewhere."""
-    old = arguments.has("evaluation_strategy")
-    return arguments.setting("save_strategy"), None if old else arguments.setting("eval_strategy")
+    """When models are saved and when they are evaluated."""
+    old = arguments.has(_OLD) and not arguments.has("eval_strategy")
+    return arguments.setting("save_strategy"), arguments.value(_OLD) if old else arguments.setting("eval_strategy")
 
 
 @training_arguments.rule("HF030", ERROR, "init", _CHECKED)
@@ -29,9 +32,11 @@ def strategies_match(arguments: TrainingArguments) -> Violations:
     save, evaluation = _strategies(arguments)
     known = isinstance(save, str) and isinstance(evaluation, str)
     if known and arguments.is_on("load_best_model_at_end") and save not in ("best", evaluation):
-        message = f"load_best_model_at_end with eval_strategy {evaluation} and save_strategy {save}"
+        name = _OLD if arguments.has(_OLD) else "eval_strategy"
+        default = "" if arguments.has("save_strategy") else " (the default)"
+        message = f"load_best_model_at_end with {name} {evaluation} and save_strategy {save}{default}"
         both = save if save != "no" else evaluation
-        yield violation(arguments, "load_best_model_at_end", message, f"set eval_strategy and save_strategy to {both}")
+        yield violation(arguments, "load_best_model_at_end", message, f"set {name} and save_strategy to {both}")
 
 
 @training_arguments.rule("HF031", ERROR, "init", _CHECKED)
@@ -41,7 +46,7 @@ def saves_follow_evaluations(arguments: TrainingArguments) -> Violations:
     Prevents: ValueError: --load_best_model_at_end requires the saving steps to be a round multiple of the
     evaluation steps
     Fix: use a multiple of eval_steps"""
-    by_steps = arguments.setting("save_strategy") == arguments.setting("eval_strategy") == "steps"
+    by_steps = _strategies(arguments) == ("steps", "steps")
     saved, evaluated = _steps(arguments, "save_steps") or 0, _eval_steps(arguments) or 0
     if not by_steps or not arguments.is_on("load_best_model_at_end") or saved <= 0 or evaluated <= 0:
         return

@@ -8,7 +8,7 @@ from typing import Final
 from ....catalog.loader import closest
 from ....documents.launcher_call import LauncherCall, program_text
 from ....documents.shell.launch_line import Launch
-from ....findings import ERROR, WARNING, Violation, Violations
+from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.wording import show
 from ...numbers import listed
 from ...sources import deepspeed_now
@@ -52,15 +52,15 @@ def filters_or_numbers(call: LauncherCall) -> Violations:
             yield number.bad_option(message, f"leave {number.option.name} out")
 
 
-@deepspeed_calls.rule("LNCH006", ERROR, "launcher", deepspeed_now("launcher/runner.py:476, main"))
+@deepspeed_calls.rule("LNCH006", NOTE, "launcher", deepspeed_now("launcher/runner.py:476, main"))
 def nodes_come_from_a_hostfile(call: LauncherCall) -> Violations:
     """deepspeed --num_nodes above 1 comes with a hostfile.
 
-    Prevents: ValueError: Num nodes is >1 but no extra nodes available via hostfile. Not where /job/hostfile exists.
+    Prevents: ValueError: Num nodes is >1 but no extra nodes available via hostfile. A note, as /job/hostfile may exist.
     Fix: add --hostfile with every node"""
     nodes = call.integer("--num_nodes")
     if nodes is not None and nodes.value > 1 and call.is_local:
-        message = f"{nodes} without --hostfile: DeepSpeed knows of no other node"
+        message = f"{nodes} without --hostfile: DeepSpeed knows of no other node but those of /job/hostfile"
         yield nodes.bad_option(message, "write the nodes into a hostfile (HOST slots=8), and add --hostfile")
 
 
@@ -102,7 +102,7 @@ def slurm_backend_has_no_filters(call: LauncherCall) -> Violations:
             yield chosen.bad_option(message, "start torchrun by srun in its place")
 
 
-@deepspeed_calls.rule("LNCH017", WARNING, "training", deepspeed_now("launcher/multinode_runner.py:137 and 163"))
+@deepspeed_calls.rule("LNCH017", NOTE, "training", deepspeed_now("launcher/multinode_runner.py:137 and 163"))
 def openmpi_finds_its_network(call: LauncherCall) -> Violations:
     """--launcher openmpi is given the network to use.
 

@@ -9,7 +9,7 @@ from ....documents.document import LaunchScript
 from ....documents.launcher_call import LauncherCall
 from ....documents.shell.launch_line import Launch
 from ....documents.submission import Submission
-from ....findings import ERROR, WARNING, Violation, Violations
+from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...rule import submissions
 from ...sources import deepspeed_now, derived
 from ..subjects import commands, deepspeed_calls, launches
@@ -44,11 +44,11 @@ def kernels_are_not_waited_for(submission: Submission) -> Violations:
             yield Violation(setting.where, message, "remove it")
 
 
-@commands.rule("ENV001", WARNING, "silent", derived("bash(1), ENVIRONMENT: only exported variables are passed on"))
+@commands.rule("ENV001", NOTE, "silent", derived("bash(1), ENVIRONMENT: only exported variables are passed on"))
 def variables_are_exported(script: LaunchScript) -> Violations:
     """A variable that the training program reads is exported.
 
-    Prevents: The setting has no effect.
+    Prevents: The setting has no effect. A note, as the environment may have exported it before.
     Fix: export it"""
     shell, content = script.shell, script.shell.text.content
     if not script.launches or shell.unterminated is not None or "set -a" in content or "allexport" in content:
@@ -61,7 +61,9 @@ def variables_are_exported(script: LaunchScript) -> Violations:
         if late or assignment.exported or name in exported or not _FOR_TRAINING.fullmatch(name):
             continue
         if not re.search(rf"\$\{{?{name}\b", content):  # else the script itself uses it
-            message = f"{name} is set without export: the training program doesn't get it"
+            message = (
+                f"{name} is set without export: the training program doesn't get it, if nothing exported it before"
+            )
             yield Violation(shell.locate(assignment), message, f"export {name}={assignment.raw}")
 
 
@@ -98,11 +100,11 @@ def devices_are_as_many_as_ranks(launch: Launch) -> Violations:
         yield Violation(launch.script.locate(visible.value_offset), message, hint)
 
 
-@deepspeed_calls.rule("LNCH010", ERROR, "silent", _EXPORTS)
+@deepspeed_calls.rule("LNCH010", WARNING, "silent", _EXPORTS)
 def variables_reach_the_nodes(call: LauncherCall) -> Violations:
     """A variable that training reads is one that deepspeed sends to the other nodes.
 
-    Prevents: Nodes that train with other settings than the first. A warning where a job may do without.
+    Prevents: Nodes that train with other settings than the first. A note where a job may do without.
     Fix: put it into ~/.deepspeed_env, or use srun, which exports everything"""
     if not call.has("--hostfile") or call.has("--no_ssh") or call.nodes == 1:
         return
@@ -115,4 +117,4 @@ def variables_reach_the_nodes(call: LauncherCall) -> Violations:
         hint = f"write {name}=VALUE into ~/.deepspeed_env"
         # Megatron's tensor parallelism stops without this one; without others a job may well do.
         stops = name == "CUDA_DEVICE_MAX_CONNECTIONS" and bool(call.submission.megatron)
-        yield Violation(call.shell.locate(assignment), message, hint, severity=ERROR if stops else WARNING)
+        yield Violation(call.shell.locate(assignment), message, hint, severity=WARNING if stops else NOTE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Final
 
 from ....catalog.loader import closest
@@ -39,14 +39,15 @@ def lines_are_hosts_with_slots(hostfile: Hostfile) -> Violations:
     refuses, seen = "DeepSpeed's launcher refuses the hostfile", set[str]()
     if not hostfile.entries:
         yield Violation(hostfile.locate(0), "the hostfile names no host", "write a line such as worker-0 slots=8")
+    bad = [entry for entry in hostfile.entries if entry.slots is None]
+    if bad:
+        more = f", and {len(bad) - 1:,} more lines are not" if len(bad) > 1 else ""
+        message = f"{show(bad[0].raw)} is not HOST slots=N{more}: {refuses}"
+        yield Violation(hostfile.locate(bad[0]), message, f"write {bad[0].host.partition(':')[0]} slots=8")
     for entry in hostfile.entries:
-        where = hostfile.locate(entry)
-        if entry.slots is None:
-            message = f"{show(entry.raw)} is not HOST slots=N: {refuses}"
-            yield Violation(where, message, f"write {entry.host.partition(':')[0]} slots=8")
         if entry.host in seen:
             message, hint = f"{entry.host} has two lines: {refuses}", "write one line per host, with all its slots"
-            yield Violation(where, message, hint)
+            yield Violation(hostfile.locate(entry), message, hint)
         seen.add(entry.host)
 
 
@@ -223,14 +224,10 @@ def _nodes_by_gpus(call: LauncherCall) -> int | None:
 def _is_there(call: LauncherCall, hostfile: Argument[str]) -> bool:
     """Whether a hostfile exists, may exist elsewhere, or is made by what the submission runs."""
     text, folder = hostfile.value, call.shell.text.folder
-    if text == _DEFAULT or call.submission.hostfiles or folder is None or not _in_a_file(call):
+    files, script = call.submission.files, call.shell.text.path
+    if text == _DEFAULT or files.beside(script, Hostfile) or folder is None or not _in_a_file(call):
         return True  # SUB011 reports names that differ
-    if "$" in text or "~" in text or _is_made(call.submission, hostfile):
-        return True
-    try:
-        return (Path(folder) / text).exists()
-    except (OSError, ValueError):
-        return True
+    return "$" in text or "~" in text or _is_made(call.submission, hostfile) or files.exists(text, script)
 
 
 def _is_made(submission: Submission, hostfile: Argument[str]) -> bool:

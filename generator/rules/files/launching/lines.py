@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Final
 
 from ....catalog.loader import closest
 from ....documents.command_line import CommandLine
-from ....documents.launcher_call import PORTS, LauncherCall
-from ....documents.shell.launch_line import Launch
+from ....documents.document import LaunchScript
+from ....documents.launcher_call import PORTS, LauncherCall, program_text
+from ....documents.shell.launch_line import Launch, Option
 from ....documents.shell.launcher_options import TABLES
+from ....documents.shell.script import Word
 from ....documents.world import world_of
-from ....findings import ERROR, WARNING, Violation, Violations
+from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...sources import accelerate, derived, torch
-from ..subjects import accelerate_calls, launcher_calls, launches
+from ..subjects import accelerate_calls, commands, launcher_calls, launches
 
 _MOST_PORT: Final = 65_535  # sixteen bits of TCP
 _PRIVILEGED: Final = 1_024  # ports below are for root
@@ -25,6 +29,8 @@ _MISPLACED: Final = {
         *("num_processes", "num_machines", "machine_rank", "main_process_ip", "main_process_port", "config_file"),
     ),
 }
+#: A line that ends in a backslash and blanks, with options on the next one.
+_BROKEN_LINE: Final = re.compile(r"^(?![ \t]*#)[^\n]*?(\\[ \t]+)\n[ \t]*(--?[A-Za-z][\w-]*)", re.MULTILINE)
 _TABLES: Final = torch("distributed/run.py:406; DeepSpeed 0.19.8 launcher/runner.py:44; accelerate 1.15.0 launch.py")
 _PORT_SOURCE: Final = derived("TCP ports have sixteen bits, and those below 1024 are for root")
 
@@ -41,8 +47,8 @@ def options_are_known(call: LauncherCall) -> Violations:
             continue
         near, script = _near(option.name, known), call.launch.program.raw if call.launch.program else "the script"
         hint = f"did you mean {near}?" if near else f"if it is the script's, put it after {script}"
-        message, severity = f"{call.program} has no option {option.name}", ERROR if near else WARNING
-        # A warning where nothing is near, as another release may have it.
+        message, severity = f"{call.program} has no option {option.name}", ERROR if near else NOTE
+        # A note where nothing is near, as another release may have it.
         yield Violation(call.shell.locate(option.written), message, hint, severity=severity)
 
 
@@ -57,14 +63,16 @@ def _near(name: str, names: list[str]) -> str | None:
 def options_stand_before_the_script(call: LauncherCall) -> Violations:
     """A launcher's own options are before the script; what follows it goes to the script.
 
-    Prevents: One process; or error: unrecognized arguments, from the script.
+    Prevents: One process; or error: unrecognized arguments, from the script. A note where its text isn't there.
     Fix: put options before the script"""
-    program = call.launch.program
+    program, text = call.launch.program, program_text(call.launch)
     for word in call.launch.arguments if program and call.launch.calls[-1] is call.call else ():
         stem = word.prefix.partition("=")[0]
-        if program and stem.startswith("--") and stem.lstrip("-").replace("-", "_") in _MISPLACED[call.program]:
+        name = stem.lstrip("-").replace("-", "_") if stem.startswith("--") else ""
+        if program and name in _MISPLACED[call.program] and (text is None or name not in text):
             message = f"{stem} comes after {program.raw}, so it goes to the script and not to {call.program}"
-            yield Violation(call.shell.locate(word), message, f"put it before {program.raw}")
+            severity = NOTE if text is None else WARNING  # the script may have such an option too
+            yield Violation(call.shell.locate(word), message, f"put it before {program.raw}", severity=severity)
 
 
 @launches.rule("LNCH035", ERROR, "launcher", _PORT_SOURCE)
@@ -119,3 +127,45 @@ def processes_are_those_of_all_machines(call: LauncherCall) -> Violations:
         start = f"{each // machines} start on each, which has {each} GPUs"
         message = f"accelerate --num_processes {each} is for all {machines} machines: {start}"
         yield total.bad_value(message, f"write --num_processes {machines * each}")
+
+
+@launcher_calls.rule("LNCH040", ERROR, "launcher", derived("bash(1): a blank ends the word, so the value is empty"))
+def values_follow_the_equals_sign(call: LauncherCall) -> Violations:
+    """The value of an option follows its equals sign, without a blank.
+
+    Prevents: An empty value, and the value taken for the script: can't open file 'hostfile'.
+    Fix: remove the blank"""
+    for option, after in _with_followers(call):
+        if option.written.raw.endswith("=") and after is not None and not after.raw.startswith(("-", '"', "'")):
+            name, value = option.written.raw, after.raw
+            message = f"{call.program} {name} has no value, and {value} is taken for the script"
+            yield Violation(call.shell.locate(option.written), message, f"write {name}{value}")
+
+
+def _with_followers(call: LauncherCall) -> Iterator[tuple[Option, Word | None]]:
+    """The options of a call, each with the word behind it, in the order of the line."""
+    words = [word for word in call.call.command.words if word.raw]
+    after = {id(word): following for word, following in pairwise(words)}
+    return ((option, after.get(id(option.written))) for option in call.options.entries)
+
+
+@commands.rule("LNCH041", ERROR, "launcher", derived("bash(1), QUOTING: a backslash quotes the character after it"))
+def lines_go_on_after_a_backslash(script: LaunchScript) -> Violations:
+    """A backslash that continues a line is its last character: no blank follows it.
+
+    Prevents: --nproc-per-node: command not found; or a lone backslash among the arguments. A warning in quotes.
+    Fix: remove the blanks"""
+    shell = script.shell
+    if shell.place is not None or shell.unterminated is not None:
+        return
+    starts = [(word.offset, word.offset + len(word.raw)) for command in shell.commands for word in command.words]
+    spans = [*starts, *((a.value_offset, a.value_offset + len(a.raw)) for a in shell.assignments)]
+    for match in _BROKEN_LINE.finditer(shell.text.content):
+        at = match.start(1)
+        inside = next((span for span in spans if span[0] < at < span[1] - len(match[1])), None)
+        written = any(body.offset <= at < body.offset + len(body.content) for body in shell.heredocs)
+        if not written:
+            severity = WARNING if inside else ERROR
+            message = f"a blank follows the backslash: the line ends there, and {match[2]} is not an argument"
+            message = message if not inside else "a blank follows the backslash: it stays in the text, as a word"
+            yield Violation(shell.locate(at), message, "remove the blanks at the end of the line", severity=severity)

@@ -16,13 +16,15 @@ from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...numbers import listed
 from ...rule import submissions
 from ...sources import azureml_examples, ml_engineering, nccl
-from .settings import Setting, known, nccl_settings
+from .settings import Setting, known, nccl_settings, settings
 
 _DEBUG: Final = ("VERSION", "WARN", "INFO", "ABORT", "TRACE", "NONE")
 _SUBSYSTEMS: Final = (
     *("INIT", "COLL", "P2P", "SHM", "NET", "GRAPH", "TUNING", "ENV", "ALLOC", "ALLOC_HOST", "CALL", "DESTROY"),
     *("PROXY", "NVLS", "BOOTSTRAP", "REG", "PROFILE", "RAS", "ALL"),
 )
+#: Set where the nodes are joined by EFA: NCCL then goes through a plug-in. Source: aws/aws-ofi-nccl README.md
+_OF_EFA: Final = frozenset({"FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA", "OFI_NCCL_PROTOCOL", "FI_EFA_FORK_SAFE"})
 #: Likeness of names of which one is taken for a slip of the other; plug-ins have names of their own.
 _SLIP: Final = 0.88
 _READS: Final[tuple[Kind, ...]] = ("launch script", "AzureML job", "environment file")
@@ -44,29 +46,30 @@ def interface_reaches_the_nodes(submission: Submission) -> Violations:
 
     Prevents: Bootstrap : no socket interface found; or a hang.
     Fix: write the cluster's interface"""
-    several = (world_of(submission).nodes or 1) > 1
+    nodes = world_of(submission).nodes
     for setting, value in known(submission, "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
         names = {name.strip() for name in value.lstrip("=").split(",")}
-        if not value.startswith("^") and names <= {"lo", "docker0", ""}:
+        if nodes != 1 and not value.startswith("^") and names <= {"lo", "docker0", ""}:
             message = f"{setting.name}={value} joins no two nodes"
             hint = "write the cluster's interface, such as eth0 or ib0, or ^lo,docker for all but these"
-            yield Violation(setting.where_value, message, hint, severity=ERROR if several else WARNING)
+            yield Violation(setting.where_value, message, hint, severity=ERROR if nodes else NOTE)
 
 
 @submissions.rule("NCCL002", WARNING, "silent", _EXAMPLE, reads=_READS)
 def infiniband_is_used(submission: Submission) -> Violations:
     """NCCL_IB_DISABLE is not set where the nodes are joined by InfiniBand.
 
-    Prevents: Gradients at a tenth of the network's speed.
+    Prevents: Gradients at a tenth of the network's speed. A note where the machines aren't known.
     Fix: remove it"""
     cluster, nodes = submission.cluster, world_of(submission).nodes
     if (nodes is not None and nodes <= 1) or (cluster and cluster.network.lower() not in ("infiniband", "roce")):
         return
+    others = {setting.where.path for setting in settings(submission, _OF_EFA.__contains__)}
     for setting, value in known(submission, "NCCL_IB_DISABLE"):
-        if value == "1":
+        if value == "1" and setting.where.path not in others:
             tail = f", and {cluster.name} has {cluster.network}" if cluster else ", also where there is InfiniBand"
             message = f"NCCL_IB_DISABLE=1 sends everything between nodes over TCP{tail}"
-            yield Violation(setting.where, message, "remove it", severity=WARNING if cluster or nodes else NOTE)
+            yield Violation(setting.where, message, "remove it", severity=WARNING if cluster else NOTE)
 
 
 @nccl_settings.rule("NCCL003", WARNING, "init", _TORCH)
@@ -118,11 +121,11 @@ def variables_of_nccl_exist(setting: Setting) -> Violations:
         yield Violation(setting.where, f"NCCL has no variable {name}, so it is ignored", f"did you mean {near[0]}?")
 
 
-@nccl_settings.rule("NCCL007", WARNING, "silent", nccl("src/transport/p2p.cc and shm.cc"))
+@nccl_settings.rule("NCCL007", NOTE, "silent", nccl("src/transport/p2p.cc and shm.cc"))
 def fast_paths_are_on(setting: Setting) -> Violations:
     """Peer-to-peer and shared memory of NCCL are not switched off.
 
-    Prevents: Training at a fraction of its speed.
+    Prevents: Training at a fraction of its speed. A note, as some machines need it.
     Fix: remove it"""
     way = {"NCCL_P2P_DISABLE": "NVLink and PCIe", "NCCL_SHM_DISABLE": "shared memory"}.get(setting.name)
     if way and setting.value == "1":

@@ -181,7 +181,7 @@ def _starts_scripts(submission: Submission) -> bool:
 def ranks_know_who_they_are(ranks: _Ranks) -> Violations:
     """Ranks get RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT from a launcher, or from the line that starts them.
 
-    Prevents: ModuleNotFoundError: No module named 'mpi4py'. A warning where the program may set them itself.
+    Prevents: ModuleNotFoundError: No module named 'mpi4py'. A note where the program may set them itself.
     Fix: export them from Slurm's variables"""
     missing = [name for name in _NEEDED if name not in ranks.variables]
     program, severity = ranks.launch.program, WARNING
@@ -194,7 +194,7 @@ def ranks_know_who_they_are(ranks: _Ranks) -> Violations:
     elif missing:
         message = f"srun starts the ranks without {', '.join(missing)}, by which DeepSpeed and torch find one another"
         hint = f"write srun bash -c 'export {_FROM[missing[0]]}; ...', in single quotes, or srun torchrun"
-        severity = ERROR if "RANK" in ranks.variables or ranks.certain else WARNING
+        severity = ERROR if "RANK" in ranks.variables or ranks.certain else NOTE
     else:
         return
     yield Violation(ranks.where, message, hint, severity=severity)

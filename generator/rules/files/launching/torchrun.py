@@ -96,7 +96,9 @@ def nodes_meet_on_the_network(call: LauncherCall) -> Violations:
 
     Prevents: Every node waits for the others at its own address.
     Fix: use the first node's name"""
-    for name in _ADDRESSES if (call.nodes or 1) > 1 else ():
+    rank = call.integer("--machine_rank" if call.program == "accelerate" else "--node-rank")
+    of_first = rank is not None and rank.value == 0  # the first node's own line; others may have theirs
+    for name in _ADDRESSES if (call.nodes or 1) > 1 and not of_first else ():
         address = call.text(name)
         if address is not None and _LOOPBACK.fullmatch(address.value):
             hint = 'use the name of the first node: $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1)'

@@ -220,7 +220,7 @@ def lm_ramp_up(run: MegatronRun) -> Violations:
     Fix: use --step-batch-size-schedule; in older versions make every batch of the ramp-up whole"""
     for violation in ramp_up_is_whole.check(run):
         yield replace(violation, severity=Severity.ERROR)
-    if run.has(_RAMP_UP):
+    if run.has(_RAMP_UP) and run.parser is None and not run.fork:  # else of another version
         message = f"{_RAMP_UP} is deprecated: newer versions of Megatron-LM ignore it, and have {_SCHEDULE}"
         yield at(run, _RAMP_UP, message, f"use {_SCHEDULE} {_as_schedule(run)}, without {GLOBAL}")
     if run.has(_SCHEDULE) and run.has(GLOBAL):

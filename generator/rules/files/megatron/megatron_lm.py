@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import Final
 
@@ -14,7 +15,7 @@ from ....documents.megatron_run import (
     TENSOR,
     MegatronRun,
 )
-from ....findings import ERROR, Violations
+from ....findings import ERROR, NOTE, Violations
 from ...sources import megatron_lm
 from .rule import CONFIG, at, excludes, lm_runs, needs, undivided
 
@@ -101,12 +102,17 @@ def masters_are_loaded_without_the_optimizer(run: MegatronRun) -> Violations:
 def data_has_one_source(run: MegatronRun) -> Violations:
     """Data comes from one source: --data-path, --mock-data, or paths for each split.
 
-    Prevents: AssertionError: A single data source must be provided in training mode
+    Prevents: AssertionError: A single data source must be provided in training mode. A note of other programs.
     Fix: keep one source"""
     splits = ("--train-data-path", "--valid-data-path", "--test-data-path")
-    yield from excludes(run, "--mock-data", ["--data-path", *splits])
-    yield from excludes(run, "--data-path", [*splits, "--data-args-path"])
-    yield from excludes(run, "--per-split-data-args-path", splits)
+    pairs = (
+        ("--mock-data", ("--data-path", *splits)),
+        ("--data-path", (*splits, "--data-args-path")),
+        ("--per-split-data-args-path", splits),
+    )
+    for option, others in pairs:
+        for violation in excludes(run, option, others):
+            yield replace(violation, severity=NOTE) if run.is_anothers else violation
 
 
 @lm_runs.rule("MLM036", ERROR, "init", megatron_lm("training/arguments.py:582-583"))

@@ -18,12 +18,12 @@ CONFIG: Final = "core/transformer/transformer_config.py"
 READS: Final = ("launch script", "AzureML job", "Megatron arguments")
 
 
-def _of(flavour: Flavour, *, trains: bool) -> Subject[MegatronRun]:
-    """The arguments of one project's programs, of training runs alone or of all."""
+def _of(flavour: Flavour, *, trains: bool, forks: bool = True) -> Subject[MegatronRun]:
+    """The arguments of one project's programs, of training runs alone or of all, and of its forks or not."""
 
     def runs(submission: Submission) -> Iterator[MegatronRun]:
         for run in megatron_runs(submission):
-            if run.flavour == flavour and (run.trains or not trains):
+            if run.flavour == flavour and (run.trains or not trains) and (forks or not run.fork):
                 yield run
 
     return Subject(READS, runs)
@@ -33,6 +33,11 @@ lm_runs: Final = _of("megatron-lm", trains=True)
 lm_arguments: Final = _of("megatron-lm", trains=False)
 mds_runs: Final = _of("megatron-deepspeed", trains=True)
 mds_arguments: Final = _of("megatron-deepspeed", trains=False)
+#: What the project's own parser reads: of a fork, nobody knows what it refuses.
+lm_parsed: Final = _of("megatron-lm", trains=False, forks=False)
+lm_started: Final = _of("megatron-lm", trains=True, forks=False)
+mds_parsed: Final = _of("megatron-deepspeed", trains=False, forks=False)
+mds_started: Final = _of("megatron-deepspeed", trains=True, forks=False)
 
 #: A violation at an option; at the program, where the option isn't given.
 at: Final = violation

@@ -8,9 +8,11 @@ from typing import Final
 
 from ....documents.command_line import Argument
 from ....documents.document import LaunchScript
+from ....documents.placeholders import is_placeholder
 from ....documents.shell.launcher_options import Table
+from ....documents.shell.script import Word
 from ....documents.slurm_request import Request
-from ....findings import ERROR, WARNING, Edit, Violation, Violations
+from ....findings import ERROR, NOTE, WARNING, Edit, Violation, Violations
 from ....job.wording import show
 from ...sources import slurm, slurm_manual
 from ..subjects import blocks, requests, scripts
@@ -78,7 +80,7 @@ def directives_come_first(script: LaunchScript) -> Violations:
 def every_option_is_known(request: Request) -> Violations:
     """Every option given to sbatch, salloc or srun is one that it has.
 
-    Prevents: sbatch: unrecognized option. A warning where no option is alike: a plug-in of the site may add it.
+    Prevents: sbatch: unrecognized option. A note where no option is alike: a plug-in of the site may add it.
     Fix: correct the name"""
     for option in request.options.unknown:
         if (written := option.written.value) is None or _matches(request, option.name):
@@ -89,8 +91,10 @@ def every_option_is_known(request: Request) -> Violations:
         elif near := _did_you_mean(name, request.table):
             hint = f"did you mean {near}?"
         else:
-            hint, severity = "see sbatch --help on the cluster", WARNING if name.startswith("--") else ERROR
-        what = f"unknown option of {request.program}, which refuses the {'script' if request.block else 'call'}"
+            hint, severity = "see sbatch --help on the cluster", NOTE if name.startswith("--") else ERROR
+        effect = f"which refuses the {'script' if request.block else 'call'}"
+        effect = effect if severity is ERROR else "if no plug-in of the site adds it"
+        what = f"unknown option of {request.program}, {effect}"
         message = f"{request.command} {name}: {what}"
         yield Violation(request.shell.locate(option.written), message, hint, severity=severity)
 
@@ -150,15 +154,23 @@ def nothing_but_options(request: Request) -> Violations:
     Fix: quote values with spaces; put remarks behind a #"""
     for word in request.options.rest[:1]:
         text = word.value or word.raw
-        hint, edits = "put a value with spaces in quotes, and remarks behind a #", tuple[Edit, ...]()
+        hint, edits, severity = "put a value with spaces in quotes, and remarks behind a #", tuple[Edit, ...](), ERROR
         if text[:1] in _DASHES:
             plain = f"--{text.lstrip(_DASHES)}"
             hint = f"write two plain hyphens: {plain}"
             edits = request.edit(word, plain) if word.raw == text else ()
+        elif is_placeholder(_line_of(request, word)):
+            hint, severity = "fill it in", NOTE
         elif "=" in text and _did_you_mean(text.partition("=")[0], request.table):
             hint = f"did you mean --{text}?"
         message = f"#SBATCH has the word {show(text)}, which is not an option: sbatch refuses the script"
-        yield Violation(request.shell.locate(word), message, hint, edits=edits)
+        yield Violation(request.shell.locate(word), message, hint, severity=severity, edits=edits)
+
+
+def _line_of(request: Request, word: Word) -> str:
+    """The text of the #SBATCH line that a word is on."""
+    line = next((line for line in request.shell.directives if word in line.words), None)
+    return " ".join(each.raw for each in line.words) if line is not None else word.raw
 
 
 @blocks.rule("SLM033", WARNING, "silent", slurm("common/slurm_opt.c:5344, slurm_process_option: the last one holds"))

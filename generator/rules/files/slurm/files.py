@@ -10,7 +10,7 @@ from ....documents.shell.script import Assignment, ShellScript
 from ....documents.slurm_request import Request
 from ....documents.slurm_values import signal_of
 from ....documents.submission import Submission
-from ....findings import ERROR, WARNING, Severity, Violation, Violations
+from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ...rule import submissions
 from ...sources import ml_engineering, slurm_manual
 from ..subjects import blocks, requests
@@ -19,7 +19,10 @@ _ADDRESSES: Final = ("MASTER_ADDR", "MASTER_ADDRESS", "HEAD_NODE_IP", "head_node
 _NODE_LIST: Final = re.compile(r"[\"']?\$\{?SLURM_(?:JOB_)?NODELIST\}?[\"']?")
 _OWN_NAME: Final = re.compile(r"^[\"']?(?:\$\(hostname\b[^)]*\)|`hostname\b[^`]*`|\$\{?HOSTNAME\}?)[\"']?$")
 _OWN_ADDRESS: Final = re.compile(r"hostname\s+(?:-i|-I|--ip-address|--all-ip-addresses)\b")
-_OF_ANOTHER_NODE: Final = re.compile(r"\b(?:head|awk|cut|srun|getent)\b")
+_OF_ANOTHER_NODE: Final = re.compile(r"\bsrun\b")
+_CHOOSES: Final = re.compile(r"\b(?:head|tail|awk|cut|getent|grep|sed|tr|python3?)\b")  # one of several addresses
+#: Options of launchers for the address at which the nodes meet.
+_MEET: Final = ("--rdzv-endpoint", "--master-addr", "--master_addr", "--main_process_ip")
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})
 _PYXIS: Final = "NVIDIA/pyxis args.c:384 and 394, add_mount; pyxis_slurmstepd.c, enroot_container_create @ 10751994"
 _FAILED_JOB: Final = slurm_manual("seen in a real job: state FAILED, exit code 0:53, and no line of the script run")
@@ -33,16 +36,24 @@ def address_is_that_of_one_node(request: Request) -> Violations:
     Fix: set MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1) in the batch shell"""
     if request.nodes is None or request.nodes < 2:
         return
+    meets = _met_at(request)
     for assignment in request.shell.assignments:
-        wrong = _wrong_address(request.shell, assignment, request.nodes) if assignment.name in _ADDRESSES else None
+        named = assignment.name in meets or assignment.name in _ADDRESSES
+        wrong = _wrong_address(request.shell, assignment, request.nodes, assignment.name in meets) if named else None
         if wrong is not None:
             message = f"{assignment.name}={assignment.raw} {wrong[0]}"
-            hint = 'write MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1)'
+            hint = f'write {assignment.name}=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1)'
             yield Violation(request.shell.locate(assignment.value_offset), message, hint, severity=wrong[1])
 
 
-def _wrong_address(shell: ShellScript, assignment: Assignment, nodes: int) -> tuple[str, Severity] | None:
-    """What is wrong with an address; a warning where it may work."""
+def _met_at(request: Request) -> set[str]:
+    """The variables in the addresses at which launchers have their nodes meet."""
+    options = [call.options.get(name) for launch in request.launches for call in launch.calls for name in _MEET]
+    return {name for option in options if option is not None for word in option.values for name in word.variables}
+
+
+def _wrong_address(shell: ShellScript, assignment: Assignment, nodes: int, met_at: bool) -> tuple[str, Severity] | None:
+    """What is wrong with an address; a note where it may work, and a warning where it may be several."""
     raw, index = assignment.raw, assignment.command_index
     inner = index < len(shell.commands) and shell.commands[index].shell is not None
     if assignment.value in _LOOPBACK:
@@ -51,10 +62,13 @@ def _wrong_address(shell: ShellScript, assignment: Assignment, nodes: int) -> tu
         return f"is set in the tasks of {nodes} nodes: each takes itself for the master", ERROR
     if _NODE_LIST.fullmatch(raw):
         return f"is the list of all {nodes} nodes, such as n[1-{nodes}], and not the name of a host", ERROR
-    if _OWN_ADDRESS.search(raw) and not _OF_ANOTHER_NODE.search(raw):
-        return "may be an address that the others can't reach, on a host with several networks", WARNING
+    if _OWN_ADDRESS.search(raw) and not _CHOOSES.search(raw):
+        of_another = _OF_ANOTHER_NODE.search(raw) is not None
+        if of_another or not met_at:
+            return "may be several addresses, or one that the others can't reach", NOTE
+        return "may be several addresses, or one that the others can't reach; a launcher accepts one", WARNING
     if _OWN_NAME.match(raw) and "-s" not in raw:
-        return "is the node's own name for itself, under which the others may not reach it", WARNING
+        return "is the node's own name for itself, under which the others may not reach it", NOTE
     return None
 
 
@@ -89,7 +103,7 @@ def _trapped(shell: ShellScript, name: str, *, inner: bool) -> bool:
     return False
 
 
-@submissions.rule("SLM014", WARNING, "training", ml_engineering("debug/pytorch.md:818"), reads=("launch script",))
+@submissions.rule("SLM014", NOTE, "training", ml_engineering("debug/pytorch.md:818"), reads=("launch script",))
 def offload_has_the_memory(submission: Submission) -> Violations:
     """A job that offloads states to the node's memory asks for memory.
 
@@ -111,11 +125,13 @@ def log_folder_exists(request: Request) -> Violations:
 
     Prevents: A job that fails at once, without a log that says why.
     Fix: run mkdir -p for the folder before sbatch"""
-    commands = request.shell.commands
+    commands, seen = request.shell.commands, set[str]()
     for found in request.texts("--output", "--error"):
         folder = found.value.rpartition("/")[0].removeprefix("./").strip(".")
-        if not folder or found.value.startswith(("/", "~")) or _is_there(request.shell.text.folder, folder):
+        elsewhere = found.value.startswith(("/", "~")) or _is_there(request.shell.text.folder, folder)
+        if not folder or folder in seen or elsewhere:
             continue
+        seen.add(folder)
         made = [word for command in commands if command.words[0].value == "mkdir" for word in command.words[1:]]
         late = any((word.value or "").rstrip("/").endswith(folder) for word in made)
         tail = "the script's mkdir comes too late" if late else "sbatch doesn't create it"
@@ -143,6 +159,9 @@ def mounts_are_pairs(request: Request) -> Violations:
     for mounts in request.texts("--container-mounts"):
         for part in mounts.value.split(","):
             source, colon, rest = part.partition(":")
-            if not source or (colon and not rest.partition(":")[0]) or rest.count(":") > 1:
+            empty = not source or (colon and not rest.partition(":")[0])
+            if empty or rest.count(":") > 1:
                 message = f"{mounts}: {part!r} is not SOURCE:TARGET[:FLAGS]"
-                yield mounts.bad_value(message, "write a pair, such as /data:/data")
+                to_fill = empty and "$" in mounts.option.written.raw + mounts.option.values[0].raw
+                severity = NOTE if to_fill else ERROR  # a variable that is set to nothing, for users to fill in
+                yield mounts.bad_value(message, "write a pair, such as /data:/data", severity=severity)

@@ -6,7 +6,7 @@ import math
 
 from ....documents.slurm_request import Request
 from ....documents.slurm_values import gpus, gres_list
-from ....findings import ERROR, WARNING, Violations
+from ....findings import ERROR, NOTE, WARNING, Violations
 from ...sources import slurm, slurm_manual
 from ..subjects import blocks
 
@@ -42,7 +42,7 @@ def _two_forms(request: Request) -> Violations:
         return
     differ = f": a node gives {used.value} GPUs, not {other.value}" if other.value != used.value else ", in two forms"
     message = f"{other} comes with {gres}, which Slurm goes by{differ}"
-    yield other.bad_value(message, "keep one of them", severity=WARNING)
+    yield other.bad_value(message, "keep one of them", severity=WARNING if other.value != used.value else NOTE)
 
 
 def _fewer_than_ranks(request: Request) -> Violations:

@@ -11,7 +11,7 @@ from ....documents.shell.launch_line import Call, Launch
 from ....documents.slurm_request import LAUNCHERS, Request
 from ....documents.slurm_values import mebibytes
 from ....documents.submission import Submission
-from ....findings import ERROR, WARNING, Violation, Violations
+from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.records import Cluster
 from ....units import MIB
 from ...rule import subject
@@ -113,11 +113,11 @@ def node_has_the_memory(block: tuple[Request, Cluster]) -> Violations:
             yield memory.bad_value(message, "write --mem=0 for all of the node's memory")
 
 
-@blocks.rule("SLM051", WARNING, "init", slurm_manual("sbatch(1), --gpus; gres.conf(5)"))
+@blocks.rule("SLM051", NOTE, "init", slurm_manual("sbatch(1), --gpus; gres.conf(5)"))
 def gpus_are_asked_for(request: Request) -> Violations:
     """A script that starts training asks for GPUs.
 
-    Prevents: RuntimeError: no CUDA devices are available, on a node that has some.
+    Prevents: RuntimeError: no CUDA devices are available. A note, as sbatch's command line may ask for them.
     Fix: add #SBATCH --gpus-per-node=8"""
     if request.has(*_GPU_OPTIONS, "--exclusive") or request.options.opaque or request.options.unknown:
         return

@@ -7,7 +7,7 @@ from typing import Final
 
 from ....documents import slurm_values
 from ....documents.slurm_request import Request
-from ....findings import ERROR, WARNING, Violations
+from ....findings import ERROR, NOTE, WARNING, Violations
 from ....job.wording import show
 from ...sources import slurm, slurm_manual
 from ..subjects import requests
@@ -54,7 +54,7 @@ def _time_meant(text: str) -> str | None:
 def time_limit_means_hours(request: Request) -> Violations:
     """A time limit is as long as it looks: two numbers are minutes and seconds, and 60 minutes are an hour.
 
-    Prevents: `--time=24:00` is 24 minutes: the job is killed long before its end.
+    Prevents: `--time=24:00` is 24 minutes: the job is killed long before its end. A note where minutes may be meant.
     Fix: write D-HH:MM:SS"""
     for limit in request.texts("--time", "--time-min"):
         duration = slurm_values.seconds(limit.value)
@@ -65,7 +65,9 @@ def time_limit_means_hours(request: Request) -> Violations:
         if days is None and second is not None and third is None:
             if (first or 0) <= _HOURS_OF_A_DAY or (first or 0) >= 2 * _HOURS_OF_A_DAY:
                 hint = f"write {limit.name}={first}:{second:02}:00 if hours and minutes are meant, else {meaning}"
-                yield limit.bad_value(f"{limit} is minutes:seconds: a limit of {meaning}", hint)
+                whole = (first or 0) % _HOURS_OF_A_DAY == 0 or (first or 0) >= 2 * _HOURS_OF_A_DAY
+                message = f"{limit} is minutes:seconds: a limit of {meaning}"
+                yield limit.bad_value(message, hint, severity=WARNING if whole else NOTE)
         elif (second or 0) > 59 or (third or 0) > 59 or (days is not None and (first or 0) > 23):
             message = f"{limit} has more than 59 minutes or seconds, or 23 hours after days: it is {meaning}"
             yield limit.bad_value(message, f"write {limit.name}={meaning}")

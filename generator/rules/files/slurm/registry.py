@@ -4,6 +4,23 @@ from __future__ import annotations
 
 from typing import Final
 
-from . import choices, directives, files, gpus, nodes, options, resources, sharing, steps, text, variables
+from . import (
+    choices,
+    devices,
+    directives,
+    files,
+    gpus,
+    nodes,
+    options,
+    requeue,
+    resources,
+    sharing,
+    steps,
+    text,
+    variables,
+)
 
-MODULES: Final = (options, choices, sharing, directives, files, gpus, nodes, resources, steps, text, variables)
+MODULES: Final = (
+    *(options, choices, sharing, directives, files, gpus, devices, nodes, resources, steps, text, variables),
+    requeue,
+)

@@ -6,7 +6,7 @@ import math
 
 from ....documents.slurm_request import Request
 from ....documents.slurm_values import seconds, signal_of
-from ....findings import ERROR, WARNING, Violations
+from ....findings import ERROR, NOTE, WARNING, Violations
 from ...sources import slurm, slurm_manual
 from ..subjects import blocks, requests
 
@@ -111,7 +111,7 @@ def least_time_is_below_the_limit(request: Request) -> Violations:
         yield least.bad_value(message, "write less than --time, or leave it out")
 
 
-@blocks.rule("SLM011", WARNING, "submit", slurm_manual("slurm.conf(5), EnforcePartLimits, MaxTime; sbatch(1), --time"))
+@blocks.rule("SLM011", NOTE, "submit", slurm_manual("slurm.conf(5), EnforcePartLimits, MaxTime; sbatch(1), --time"))
 def time_limit_is_finite(request: Request) -> Violations:
     """A job asks for a time that a partition can give.
 

@@ -17,7 +17,7 @@ from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ...rule import submissions
 from ...sources import deepspeed_now, slurm_manual
 from ..subjects import blocks
-from .steps import in_background
+from .steps import in_background, trains_nothing
 
 #: Options of training programs for the folder that checkpoints are written to: Transformers', Megatron's and others'.
 _FOLDERS: Final = frozenset(
@@ -46,7 +46,7 @@ def tasks_of_an_array_differ(request: Request) -> Violations:
             if not re.search(r"%\d*[aAjJ]", log.value) and log.value != "/dev/null":
                 yield log.bad_value(f"{log} is one file for all jobs of the array", f"write {log.name}=%x-%A_%a.out")
         for launch in request.launches:
-            if not launch.calls[0].command.guarded:
+            if not launch.calls[0].command.guarded and not trains_nothing(launch):
                 yield from _shared(request, array, launch)
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import PurePosixPath
 from typing import Final
 
+from ....documents.launcher_call import program_text
+from ....documents.shell.launch_line import Launch
 from ....documents.shell.script import Command, ShellScript
 from ....documents.slurm_request import Request, Step
 from ....documents.submission import Submission
-from ....findings import ERROR, WARNING, Violation, Violations
+from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...rule import submissions
 from ...sources import ml_engineering, slurm, slurm_manual
 from ..subjects import blocks, steps
@@ -23,10 +26,27 @@ _ELSEWHERE: Final = frozenset({"srun", "ssh", "pdsh", "mpirun", "sbatch"})
 _REDIRECTION: Final = re.compile(r"\d*[<>]&\d*-?|&>>?")  # an ampersand that puts nothing into the background
 _END: Final = re.compile(r"&&|\|\||[&;|\n]")
 _LONGEST: Final = 2_000  # characters of redirections behind a command
+#: Names of programs that prepare data, convert, measure or use a model; and of those that train.
+_NO_TRAINING: Final = re.compile(
+    r"infer|generat|convert|preprocess|prepare|tokeni[sz]e|download|eval|serv(?:e|ing)|export|_perf\b|nccl[-_]test",
+    re.IGNORECASE,
+)
+_TRAINING: Final = re.compile(r"train|tun(?:e|ing)|sft|dpo|grpo|ppo|distill", re.IGNORECASE)
 _NTASKS: Final = slurm_manual("srun(1), --ntasks: also SLURM_NTASKS, which sbatch sets; seen in a real job")
 _CPUS: Final = slurm("srun/libsrun/opt.c:542; RELEASE_NOTES of 22.05, and of 23.11, which takes it back")
 _OVERLAP: Final = slurm_manual("srun(1), --overlap: steps share nothing by default since 20.11")
 _PER_TASK: Final = slurm_manual("sbatch(1), --gpus-per-task implies --gpu-bind=per_task; seen in a real job")
+
+
+def trains_nothing(launch: Launch) -> bool:
+    """Whether a program, or the script that starts it, is named after something else than training."""
+    words = [word for call in launch.calls for word in (call.word, *call.options.rest[:1])]
+    names = [PurePosixPath(word.value or word.raw).name for word in (*words, launch.program) if word is not None]
+    return any(map(_trains_nothing, (PurePosixPath(launch.script.text.path).name, *names)))
+
+
+def _trains_nothing(name: str) -> bool:
+    return _NO_TRAINING.search(name) is not None and _TRAINING.search(name) is None
 
 
 def in_background(shell: ShellScript, command: Command) -> bool:
@@ -65,7 +85,7 @@ def tasks_are_the_gpus(step: Step) -> Violations:
         tasks = f"{step.tasks} task{'s' * (step.tasks > 1)} per node"
         message = f"srun starts {tasks}, and a node gives {asked.value} GPUs: start one task per GPU"
         hint = f"write --ntasks-per-node={asked.value}, or start torchrun once per node"
-        severity = WARNING if step.tasks == 1 else ERROR  # the program may start a node's ranks itself
+        severity = NOTE if step.tasks == 1 else ERROR  # the program may start a node's ranks itself
         yield Violation(step.where_tasks or step.where, message, hint, severity=severity)
 
 
@@ -87,14 +107,16 @@ def srun_is_told_the_cores(step: Step) -> Violations:
 def tasks_see_all_gpus(step: Step) -> Violations:
     """Ranks that choose their GPU by LOCAL_RANK see all GPUs of the node.
 
-    Prevents: CUDA error: invalid device ordinal; NCCL without peer-to-peer.
+    Prevents: CUDA error: invalid device ordinal; NCCL without peer-to-peer. A note where the program isn't there.
     Fix: use --gpus-per-node"""
     for request in (step.block, step.srun) if step.starts_python and step.tasks not in (None, 1) else ():
         given = request.argument("--gpus-per-task")
         if given is not None and not request.has("--gpu-bind"):
             only = "shows each task its own GPUs only, as number 0"
             message = f"{given.command} {given.name} {only}: cuda:LOCAL_RANK fails from 1 on"
-            yield given.bad_option(message, "use --gpus-per-node in its place, or add --gpu-bind=none")
+            severity = WARNING if "LOCAL_RANK" in (program_text(step.launch) or "") else NOTE
+            hint = "use --gpus-per-node in its place, or add --gpu-bind=none"
+            yield Violation(given.where, message, hint, severity=severity)
 
 
 @steps.rule("SLM013", WARNING, "training", slurm_manual("srun(1), --kill-on-bad-exit, --wait"))
@@ -105,7 +127,7 @@ def step_ends_with_its_first_failure(step: Step) -> Violations:
     Fix: write srun --kill-on-bad-exit=1 --wait=60"""
     several = (step.nodes or 1) > 1 or (step.tasks or 1) > 1
     ends = step.srun.has("--kill-on-bad-exit") or "SLURM_KILL_BAD_EXIT" in step.variables
-    if several and not ends and not step.srun.options.opaque:
+    if several and not ends and not step.srun.options.opaque and not trains_nothing(step.launch):
         message = "srun without --kill-on-bad-exit=1: when one task fails, the others wait for it until the time limit"
         yield Violation(step.where, message, "write srun --kill-on-bad-exit=1 --wait=60")
 

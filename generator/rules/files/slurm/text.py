@@ -6,8 +6,9 @@ import re
 from typing import Final
 
 from ....documents.document import LaunchScript
+from ....documents.placeholders import is_placeholder
 from ....documents.slurm_request import Request
-from ....findings import ERROR, WARNING, Violation, Violations
+from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.wording import show
 from ...sources import slurm, slurm_manual
 from ..subjects import blocks, scripts
@@ -15,11 +16,6 @@ from ..subjects import blocks, scripts
 _NEARLY: Final = re.compile(r"(?:[ \t]*#[ \t]*S[A-Z]{3,6}|#[sS]batch)\b[ \t:]*-{1,2}[A-Za-z]")
 _DIRECTIVE: Final = re.compile(r"#(?:SBATCH|SLURM)")
 _SLIPS: Final = frozenset({"SBATCH", "SBTACH", "SBACTH", "SABTCH", "SBATHC", "SBACH", "SBATC", "SBATH", "SBTCH"})
-_PLACEHOLDER: Final = re.compile(
-    r"<[A-Za-z][\w .-]*>|\{\{.*\}\}|\b(?:your|my)[_-](?:partition|account|qos|project|name|email)\b|"
-    r"\b(?:CHANGE[_-]?ME|FIXME|XXX+|TODO|PARTITION_NAME|ACCOUNT_NAME)\b",
-    re.IGNORECASE,
-)
 #: Options whose values Slurm takes as they are, and those in which a dollar sign is no slip.
 _PATHS: Final = ("--output", "--error", "--input")
 _NAMED: Final = frozenset(
@@ -53,16 +49,17 @@ def _open_quote(raw: str) -> str | None:
     return mark
 
 
-@blocks.rule("SLM055", WARNING, "submit", slurm_manual("sbatch(1), --partition, --account"))
+@blocks.rule("SLM055", NOTE, "submit", slurm_manual("sbatch(1), --partition, --account"))
 def placeholders_are_filled_in(request: Request) -> Violations:
     """No unfilled placeholder is left in a #SBATCH line.
 
     Prevents: sbatch: error: invalid partition specified: <your-partition>.
     Fix: fill it in"""
-    for found in request.valued():
-        if _PLACEHOLDER.search(found.value):
-            message = f"{found}: {show(found.value)} looks like a placeholder"
-            yield found.bad_value(message, "fill in the cluster's own name")
+    left = [found for found in request.valued() if is_placeholder(found.value)]
+    if left:
+        others = "".join(f", {found.name}={found.value}" for found in left[1:])
+        message = f"{left[0]}: {show(left[0].value)} looks like a placeholder"
+        yield left[0].bad_value(message + (f"; so do{others.removeprefix(',')}" if others else ""), "fill it in")
 
 
 @blocks.rule("SLM031", ERROR, "submit", _NO_EXPANSION)
@@ -124,7 +121,11 @@ def directives_are_spelt(script: LaunchScript) -> Violations:
         if _NEARLY.match(line) and not _DIRECTIVE.match(line) and _first_word(line) in _SLIPS:
             message = f"this is a comment to sbatch: it begins with {show(line.partition('-')[0])}, not #SBATCH"
             hint = "write #SBATCH at the start of the line, or ##SBATCH to leave it out on purpose"
-            yield Violation(text.locate(number, len(line) - len(line.lstrip())), message, hint)
+            severity = (
+                NOTE if _first_word(line) == "SBATCH" and line.startswith("# ") else WARNING
+            )  # left out on purpose
+            where = text.locate(number, len(line) - len(line.lstrip()))
+            yield Violation(where, message, hint, severity=severity)
 
 
 def _first_word(line: str) -> str:

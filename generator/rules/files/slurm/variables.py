@@ -8,7 +8,7 @@ from typing import Final
 
 from ....documents.shell.script import Assignment, Command, ShellScript, Word
 from ....documents.slurm_request import Request, Step
-from ....findings import ERROR, Violation, Violations
+from ....findings import ERROR, NOTE, Violation, Violations
 from ...sources import ml_engineering, slurm_manual
 from ..subjects import blocks, steps
 
@@ -38,6 +38,21 @@ _INSTEAD: Final = {
     "SLURM_NTASKS": "SLURM_JOB_NUM_NODES, or add #SBATCH --ntasks-per-node",
     "SLURM_NPROCS": "SLURM_JOB_NUM_NODES, or add #SBATCH --ntasks-per-node",
 }
+#: Options in which a script asks for the same in another way, so that nobody adds the variable's own on sbatch's line.
+_GPUS: Final = ("--gres", "--gpus", "--gpus-per-node", "--gpus-per-task", "--tres-per-task")
+_MEMORY: Final = ("--mem", "--mem-per-cpu", "--mem-per-gpu")
+_ASKED: Final = {
+    "SLURM_GPUS": _GPUS,
+    "SLURM_GPUS_PER_NODE": _GPUS,
+    "SLURM_GPUS_PER_TASK": _GPUS,
+    "SLURM_CPUS_PER_TASK": ("--cpus-per-gpu",),
+    "SLURM_CPUS_PER_GPU": ("--cpus-per-task",),
+    "SLURM_NTASKS": ("--nodes",),
+    "SLURM_NPROCS": ("--nodes",),
+    "SLURM_NTASKS_PER_NODE": ("--ntasks",),
+    "SLURM_MEM_PER_NODE": _MEMORY,
+    "SLURM_MEM_PER_CPU": _MEMORY,
+}
 _ASKING: Final = frozenset({"[", "test", "[[", "echo", "printf", ":"})
 _OUTPUT: Final = "sbatch(1), OUTPUT ENVIRONMENT VARIABLES"
 
@@ -50,8 +65,10 @@ def own_numbers_are_read_on_the_node(step: Step) -> Violations:
     Fix: put the text of bash -c in single quotes"""
     if step.nodes == 1 and step.tasks in (None, 1):
         return
+    seen = set[int]()
     for name, offset, place in _early_numbers(step):
-        if name != "SLURM_NODEID" or step.nodes != 1:
+        if offset not in seen and (name != "SLURM_NODEID" or step.nodes != 1):
+            seen.add(offset)
             message = f"${name} is expanded {place}, where it is 0: every task gets 0"
             hint = f"write srun bash -c '... ${name} ...', in single quotes"
             yield Violation(step.launch.script.locate(offset), message, hint)
@@ -71,7 +88,8 @@ def _early_numbers(step: Step) -> Iterator[tuple[str, int, str]]:
     for assignment in shell.assignments:
         if not assignment.exported or assignment.raw.startswith("'") or assignment.offset >= last.offset:
             continue
-        match = _OWN_NUMBERS.search(assignment.raw)
+        found = _OWN_NUMBERS.finditer(assignment.raw)
+        match = next((m for m in found if not _within(assignment.value_offset + m.start(), unread)), None)
         inner = _command_of(shell, assignment) if match else None
         if match and (inner is None or inner.shell is None):
             if any(assignment.name in word.variables for word in unread) and _uses(shell, assignment.name) == 1:
@@ -108,7 +126,8 @@ def _unread_ranks(step: Step) -> list[Word]:
 def variables_are_those_that_slurm_sets(request: Request) -> Violations:
     """A SLURM_ variable that the script uses is one that Slurm sets for its options.
 
-    Prevents: An empty word on the launch line: --nproc-per-node without a value, WORLD_SIZE of nothing.
+    Prevents: An empty word on the launch line: --nproc-per-node without a value. An error where the script asks for the
+    same in another way; a note where sbatch's command line may give the option.
     Fix: give the option, or use a variable that is always set"""
     seen = {assignment.name for assignment in request.shell.assignments}
     for name, offset in _used(request.shell):
@@ -116,9 +135,11 @@ def variables_are_those_that_slurm_sets(request: Request) -> Violations:
         if options is None or request.has(*options) or name in seen:
             continue
         seen.add(name)
-        message = f"${name} is empty: Slurm sets it only for {' or '.join(options[:2])}, which isn't given"
+        asked = request.has(*_ASKED.get(name, ()))
+        state = "is" if asked else "may be"
+        message = f"${name} {state} empty: Slurm sets it only for {' or '.join(options[:2])}, which isn't given"
         hint = f"use ${_INSTEAD[name]}" if name in _INSTEAD else f"add #SBATCH {options[0]}"
-        yield Violation(request.shell.locate(offset), message, hint)
+        yield Violation(request.shell.locate(offset), message, hint, severity=ERROR if asked else NOTE)
 
 
 def _used(shell: ShellScript) -> Iterator[tuple[str, int]]:

@@ -1,0 +1,85 @@
+"""Options that a training program's own Python adds: read from the files around it, where they are there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+#: Where Megatron's own parser is, from the folder that holds the package.
+_PARSERS: Final = ("megatron/training/arguments.py", "megatron/arguments.py")
+_STRING: Final = re.compile(r"""["']([^"'\\\s]{1,80})["']""")
+_IMPORT: Final = re.compile(r"^\s*(?:from|import)\s+([A-Za-z_][\w.]*)", re.MULTILINE)
+_LENIENT: Final = re.compile(r"ignore_unknown_args\s*=\s*True|parse_known_args\(")
+_MADE: Final = "ArgumentGroupFactory"  # makes options of the fields of classes, so that their names aren't written
+_MOST_FILES: Final = 60
+_MOST_BYTES: Final = 1_000_000
+_MOST_ABOVE: Final = 6  # folders above the program that are searched for its package
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramOptions:
+    """The strings in a program's Python, options and choices among them, and whether that is all that it reads."""
+
+    strings: frozenset[str] = frozenset()
+    parser: str | None = None  #: the file of its Megatron's parser, where every option is written there or in it
+
+    def reads(self, word: str) -> bool:
+        """Whether an option, or a choice of one, is written in the program."""
+        return word in self.strings
+
+
+_NOTHING: Final = ProgramOptions()
+
+
+def options_beside(program: str | None, holder: str) -> ProgramOptions:
+    """What the program reads that the file `holder` starts by the path `program`, whose folder may be a variable."""
+    if not program or not program.endswith(".py") or program.startswith("/"):
+        return _NOTHING
+    found = _find(program.removeprefix("./"), Path(holder).parent)
+    return _NOTHING if found is None else _read(found)
+
+
+def _find(program: str, folder: Path) -> Path | None:
+    """The program where it would be run from: the folder of what starts it, those above, and the working directory."""
+    for base in dict.fromkeys((folder, *islice(folder.parents, _MOST_ABOVE), Path())):
+        try:
+            if (base / program).is_file():
+                return base / program
+        except (OSError, ValueError):  # a name too long, or not one for this system
+            return None
+    return None
+
+
+@lru_cache(maxsize=64)
+def _read(program: Path) -> ProgramOptions:
+    text = _text(program)
+    above = [program.parent, *islice(program.parent.parents, _MOST_ABOVE)]
+    parser = next((base / name for base in above for name in _PARSERS if (base / name).is_file()), None)
+    files = [*program.parent.glob("*.py"), *_imported(text, above), *([parser] if parser else [])]
+    texts = [_text(path) for path in islice(dict.fromkeys(files), _MOST_FILES)]
+    rules = _text(parser) if parser else ""
+    whole = parser is not None and _MADE not in rules and not _LENIENT.search(text)
+    return ProgramOptions(
+        strings=frozenset(word for one in texts for word in _STRING.findall(one)),
+        parser=parser.as_posix() if parser and whole else None,
+    )
+
+
+def _imported(text: str, above: list[Path]) -> Iterator[Path]:
+    """Files that the program imports from its own folder or a folder above."""
+    for module in dict.fromkeys(_IMPORT.findall(text)):
+        name = module.replace(".", "/")
+        places = (base / f"{name}{end}" for base in above for end in (".py", "/__init__.py"))
+        yield from islice((place for place in places if place.is_file()), 1)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace") if path.stat().st_size <= _MOST_BYTES else ""
+    except OSError:
+        return ""

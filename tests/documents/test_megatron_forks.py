@@ -1,0 +1,113 @@
+"""Forks of Megatron, options that a program's own Python adds, and placeholders among the words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dsgen.documents.megatron_arguments import MegatronArguments, from_launches
+from dsgen.documents.megatron_forks import A_FORK, forks
+from dsgen.documents.megatron_options import option_table
+from dsgen.documents.program_options import options_beside
+from dsgen.documents.shell.launch_line import launches
+from dsgen.documents.shell.script import read_script
+from dsgen.job.text import text_of
+
+SHAPE = "--num-layers 2 --hidden-size 8 --num-attention-heads 2 --seq-length 8"
+
+
+def arguments_of(words: str, program: str = "pretrain_gpt.py", path: str = "launch.sh") -> MegatronArguments:
+    """The arguments of the one launch line that starts `program` with `words`."""
+    text = text_of(f"torchrun --nproc_per_node 8 {program} {SHAPE} {words}\n", path)
+    (arguments,) = from_launches(launches(read_script(text)))
+    return arguments
+
+
+def test_forks_have_what_their_project_lacks() -> None:
+    """No option of a fork is one of the project that it started from, and none of its choices is."""
+    for fork in forks():
+        table = option_table(fork.base)
+        assert fork.options and not any(map(table.has, fork.options))
+        for name, words in fork.choices.items():
+            option = table.get(name)
+            assert option is not None and not words & set(option.choices)
+
+
+@pytest.mark.parametrize(
+    ("words", "fork"),
+    [
+        ("--codecarbon-dir logs", "bigscience-workshop/Megatron-DeepSpeed"),
+        ("--deepspeed --tokenizer-type PretrainedFromHF", "bigscience-workshop/Megatron-DeepSpeed"),
+        ("--goldfish-loss --xielu", "swiss-ai/Megatron-LM"),
+        ("--our-loss --our-norm", A_FORK),
+        ("--batch-size 8 --warmup 0.01 --model-parallel-size 2", "Megatron-LM 1.0"),
+        ("--batch-size 8", ""),
+        ("--our-loss", ""),
+        ("--hidden-sise 8 --num-layer 2", ""),
+    ],
+)
+def test_a_fork_is_known_by_what_only_it_has(words: str, fork: str) -> None:
+    """One option or choice of a known fork names it, two unknown options make some fork; slips make none."""
+    assert arguments_of(words).fork == fork
+
+
+def test_a_fork_decides_whose_options_they_are() -> None:
+    """Words without any sign of DeepSpeed are Megatron-DeepSpeed's where only its fork has one of them."""
+    arguments = arguments_of("--embed-layernorm --kill-switch-path stop --checkpoint-activations")
+    assert arguments.flavour == "megatron-deepspeed"
+    assert arguments_of("--checkpoint-activations").flavour == "megatron-lm"
+
+
+def test_a_program_beside_the_script_knows_its_options(tmp_path: Path) -> None:
+    """Options and choices written in the program's folder, or in a module that it imports, are no strays."""
+    folder, package = tmp_path / "tasks", tmp_path / "ours"
+    folder.mkdir(), package.mkdir()
+    (folder / "train.py").write_text("from ours.extra import add\n")
+    (folder / "more.py").write_text("parser.add_argument('--prompt-format')\n")
+    (package / "extra.py").write_text('group.add_argument("--our-norm",\n  choices=["OurTokenizer"])\n')
+    words = "--prompt-format chat --our-norm --tokenizer-type OurTokenizer --unheard-of"
+    arguments = arguments_of(words, "tasks/train.py", str(tmp_path / "scripts" / "launch.sh"))
+    assert [stray.word for stray in arguments.strays] == ["--unheard-of"]
+    assert not any(option.problem for option in arguments.given)
+    assert len(arguments_of(words, "tasks/train.py", "elsewhere/launch.sh").strays) == 3
+
+
+def test_a_parser_beside_the_program_decides(tmp_path: Path) -> None:
+    """Where Megatron's own parser is there, what it lacks is unknown, and no fork; unless it takes unknown words."""
+    (tmp_path / "megatron").mkdir()
+    (tmp_path / "megatron" / "arguments.py").write_text("group.add_argument('--embed-layernorm')\n")
+    (tmp_path / "pretrain_gpt.py").write_text("pretrain()\n")
+    arguments = arguments_of("--embed-layernorm --goldfish-loss", path=str(tmp_path / "launch.sh"))
+    assert arguments.parser == (tmp_path / "megatron" / "arguments.py").as_posix()
+    assert [stray.word for stray in arguments.strays] == ["--goldfish-loss"] and not arguments.fork
+    (tmp_path / "pretrain_any.py").write_text("initialize_megatron(ignore_unknown_args=True)\n")
+    assert options_beside("pretrain_any.py", str(tmp_path / "launch.sh")).parser is None
+
+
+def test_a_parser_beside_the_program_says_whose_options_they_are(tmp_path: Path) -> None:
+    """Words that both projects have are Megatron-DeepSpeed's where the parser beside the program is."""
+    (tmp_path / "megatron").mkdir()
+    (tmp_path / "megatron" / "arguments.py").write_text("add_argument('--zero-stage')\nadd_argument('--lr')\n")
+    (tmp_path / "pretrain_gpt.py").write_text("pretrain()\n")
+    assert arguments_of("--lr 1e-4").flavour == "megatron-lm"
+    assert arguments_of("--lr 1e-4", path=str(tmp_path / "launch.sh")).flavour == "megatron-deepspeed"
+
+
+def test_a_value_that_vanishes_is_not_missing() -> None:
+    """An option before a variable of which nothing came has no problem; one before another option has."""
+    text = text_of(f'X=\nA="{SHAPE} \\\n --load $X \\\n --save"\nsh -c "python pretrain_gpt.py $A"\n', "launch.sh")
+    (arguments,) = from_launches(launches(read_script(text)))
+    assert {option.name for option in arguments.given if option.problem} == {"--save"}
+
+
+def test_a_placeholder_is_one_value_that_is_not_known() -> None:
+    """The words of `<path to data>` are one value; `<image>` is a token, and a value like any other."""
+    arguments = arguments_of("--data-path '<path to data>' --lr-warmup-iters '<N>' --load '<image>' --bf16")
+    assert [found.word for found in arguments.unfilled] == ["<path to data>", "<N>"]
+    assert not arguments.strays and not any(option.problem for option in arguments.given)
+    assert arguments.value("--load") == "<image>" and arguments.has("--bf16")
+    unquoted = text_of(f'D="<path to data>"\npython pretrain_gpt.py {SHAPE} --data-path $D --bf16\n', "launch.sh")
+    (arguments,) = from_launches(launches(read_script(unquoted)))
+    assert [found.word for found in arguments.unfilled] == ["<path to data>"]
+    assert not arguments.strays and arguments.has("--bf16")

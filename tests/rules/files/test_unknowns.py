@@ -1,0 +1,172 @@
+"""What isn't known draws no error: plug-ins, the command line, the environment, placeholders, other programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import dsgen
+from dsgen.documents.placeholders import is_placeholder
+
+_JOB: Final = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=8\n"
+_AML: Final = "$schema: https://azuremlschemas.azureedge.net/latest/commandJob.schema.json\ncommand: python train.py\n"
+_RUN: Final = "  --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --micro-batch-size 1"
+_BRANCHES: Final = f"""#!/bin/bash
+convert="torchrun tools/convert.py --from $WEIGHTS --save out"
+train="torchrun pretrain_gpt.py --load out"
+if [ "$1" = convert ]; then cmd="$convert"; else cmd="$train"; fi
+$cmd{_RUN}
+"""
+_LAUNCHER: Final = """LAUNCHER="accelerate launch --num_processes 16 --num_machines 2 --rdzv_backend {backend} \\
+  --main_process_ip $HEAD --main_process_port 29500 --machine_rank $SLURM_PROCID"
+export CMD="$LAUNCHER train.py"
+srun $CMD
+"""
+
+
+def severities(folder: Path, files: Mapping[str, str], rule: str) -> list[str]:
+    """How severe the findings of a rule on these files are."""
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return [finding.severity.value for finding in dsgen.validate(folder, strict=True) if finding.rule == rule]
+
+
+@pytest.mark.parametrize(
+    ("rule", "text", "expected"),
+    [
+        pytest.param("SLM023", "#!/bin/bash\nsrun --quotatype=spot python train.py\n", ["note"], id="plug-in's option"),
+        pytest.param("SLM023", "#!/bin/bash\nsrun --ntaks=2 python train.py\n", ["error"], id="a slip of an option"),
+        pytest.param("SLM058", f"{_JOB}python train.py $SLURM_ARRAY_TASK_ID\n", ["note"], id="sbatch --array"),
+        pytest.param(
+            "SLM058",
+            "#!/bin/bash\n#SBATCH --gres=gpu:8\ntorchrun --nproc-per-node=$SLURM_GPUS_PER_NODE train.py\n",
+            ["error"],
+            id="GPUs are asked for in another way",
+        ),
+        pytest.param("SLM009", f"{_JOB}export {_LAUNCHER.format(backend='c10d')}", [], id="c10d ignores the rank"),
+        pytest.param("SLM009", f"{_JOB}export {_LAUNCHER.format(backend='static')}", ["error"], id="static reads it"),
+        pytest.param("SLM002", f"{_JOB}srun python train.py\n", ["note"], id="a program that starts a node's ranks"),
+        pytest.param("SLM013", f"{_JOB}srun python run_inference.py\n", [], id="a step that trains nothing"),
+        pytest.param("SLM013", f"{_JOB}srun python train.py\n", ["warning"], id="a step that trains"),
+        pytest.param("SLM013", f"{_JOB}srun python train_and_eval.py\n", ["warning"], id="one that trains, then tests"),
+        pytest.param(
+            "SLM021",
+            f'{_JOB}DATA=""\nMOUNTS="$DATA:/data"\nsrun --container-mounts="$MOUNTS" python train.py\n',
+            ["note"],
+            id="a mount to be filled in",
+        ),
+        pytest.param("SLM021", f"{_JOB}srun --container-mounts=:/data python train.py\n", ["error"], id="half a mount"),
+        pytest.param("SLM018", '#!/bin/bash\nheader_token="X-aws-ec2-metadata-token"\n', [], id="a header's name"),
+        pytest.param(
+            "SLM018", "#!/bin/bash\nexport WANDB_API_KEY=0f3a9c51d7e24b68\n", ["warning"], id="a secret written out"
+        ),
+        pytest.param("SLM005", f"{_JOB}#SBATCH --gres=gpu:8\nsrun hostname\n", ["note"], id="the same in two forms"),
+        pytest.param("SLM005", f"{_JOB}#SBATCH --gres=gpu:4\nsrun hostname\n", ["warning"], id="two numbers of GPUs"),
+        pytest.param(
+            "SLM008", f"{_JOB}MASTER_ADDR=$(hostname)\nsrun python train.py\n", ["note"], id="a name that may be found"
+        ),
+        pytest.param("SLM051", "#!/bin/bash\n#SBATCH -n 1\ntorchrun train.py\n", ["note"], id="sbatch --gpus-per-node"),
+        pytest.param(
+            "SLM028", "#!/bin/bash\n#SBATCH --nodes={{ nodes }}\nsrun hostname\n", [], id="a template's number"
+        ),
+        pytest.param(
+            "SLM055",
+            "#!/bin/bash\n#SBATCH --account=<account>\n#SBATCH --partition=your-partition\nsrun hostname\n",
+            ["note"],
+            id="placeholders are one note",
+        ),
+        pytest.param("SLM027", "#!/bin/bash\n#SBATCH <SLURM OPTIONS>\nsrun hostname\n", ["note"], id="options to come"),
+        pytest.param("LNCH006", "#!/bin/bash\ndeepspeed --num_nodes 2 train.py\n", ["note"], id="/job/hostfile"),
+        pytest.param(
+            "LNCH030",
+            "#!/bin/bash\ntorchrun --nnodes 2 --node_rank 0 --master_addr 127.0.0.1 train.py\n",
+            [],
+            id="the first node's own script",
+        ),
+        pytest.param(
+            "LNCH030",
+            '#!/bin/bash\ntorchrun --nnodes 2 --node_rank "$RANK" --master_addr 127.0.0.1 train.py\n',
+            ["error"],
+            id="a script of every node",
+        ),
+        pytest.param(
+            "NCCL002", f"{_JOB}export FI_PROVIDER=efa\nexport NCCL_IB_DISABLE=1\nsrun hostname\n", [], id="EFA"
+        ),
+        pytest.param("NCCL002", f"{_JOB}export NCCL_IB_DISABLE=1\nsrun hostname\n", ["note"], id="an unknown network"),
+        pytest.param("NCCL006", "#!/bin/bash\nexport NCCL_IBEXT_DISABLE=1\n", [], id="a plug-in's variable"),
+        pytest.param("NCCL001", "#!/bin/bash\nexport NCCL_SOCKET_IFNAME=lo\n", ["note"], id="a job of one node, maybe"),
+        pytest.param("NCCL007", "#!/bin/bash\nexport NCCL_P2P_DISABLE=1\n", ["note"], id="machines that need it"),
+        pytest.param(
+            "ENV001", "#!/bin/bash\nHF_HOME=/data/hf\npython train.py\n", ["note"], id="exported before, maybe"
+        ),
+        pytest.param("LNCH036", "#!/bin/bash\ntorchrun train.py --nnodes 2\n", ["note"], id="the script's own, maybe"),
+        pytest.param("LNCH025", "#!/bin/bash\ntorchrun --quux 1 train.py\n", ["note"], id="another release's option"),
+        pytest.param("LNCH025", "#!/bin/bash\ntorchrun --nnode 1 train.py\n", [], id="an abbreviation"),
+        pytest.param("LNCH025", "#!/bin/bash\ntorchrun --nproc-pernode 1 x.py\n", ["error"], id="a misspelt option"),
+        pytest.param("SLM036", f"{_JOB}#SBATCH --time=24:00\nsrun hostname\n", ["warning"], id="24 hours are meant"),
+        pytest.param("SLM036", f"{_JOB}#SBATCH --time=10:00\nsrun hostname\n", ["note"], id="10 minutes, maybe"),
+        pytest.param("SLM035", f"{_JOB}# SBATCH --time=10:00\nsrun hostname\n", ["note"], id="left out, maybe"),
+        pytest.param("SLM035", f"{_JOB}#SBTACH --time=10:00\nsrun hostname\n", ["warning"], id="a slip"),
+        pytest.param("SLM011", f"{_JOB}#SBATCH --time=UNLIMITED\nsrun hostname\n", ["note"], id="a site's limits"),
+        pytest.param("MDS026", _BRANCHES, [], id="a value of an option of one branch, DeepSpeed"),
+        pytest.param("MLM048", _BRANCHES, [], id="a value of an option of one branch"),
+    ],
+)
+def test_a_script_is_judged_by_what_is_known(rule: str, text: str, expected: list[str], tmp_path: Path) -> None:
+    """What somebody else may set, fill in or read is at most a note; what is certain stays an error or warning."""
+    assert severities(tmp_path, {"job.sh": text}, rule) == expected
+
+
+@pytest.mark.parametrize(
+    ("rule", "files", "expected"),
+    [
+        pytest.param(
+            "AML003", {"job.yml": f"{_AML}environment: file:./env.yml\n", "env.yml": "image: a\n"}, [], id="its file"
+        ),
+        pytest.param("AML022", {"job.yml": f"{_AML}environment: file:./env.yml\n"}, ["error"], id="no such file"),
+        pytest.param("AML003", {"job.yml": f"{_AML}environment: < environment >\n"}, ["note"], id="to be filled in"),
+        pytest.param("AML003", {"job.yml": f"{_AML}environment: env\n"}, ["error"], id="without azureml:"),
+        pytest.param(
+            "AML005",
+            {"job.yml": f"{_AML}environment: azureml:a:1\ncompute: <name>\n"},
+            ["note"],
+            id="a compute to come",
+        ),
+        pytest.param("AML021", {"job.yml": f"{_AML}environment: azureml:a:1\ncode: src\n"}, ["error"], id="no code"),
+        pytest.param(
+            "AML021",
+            {"job.yml": f"{_AML}environment: azureml:a:1\ncode: src\n", "README.md": "Clone it into `src`.\n"},
+            ["note"],
+            id="code that a README has one make",
+        ),
+        pytest.param(
+            "AML021", {"job.yml": f"{_AML}environment: azureml:a:1\ncode: ../x\n"}, ["note"], id="code of elsewhere"
+        ),
+    ],
+)
+def test_a_job_is_judged_by_what_is_known(
+    rule: str, files: dict[str, str], expected: list[str], tmp_path: Path
+) -> None:
+    """A placeholder, and a folder that may still be made, are notes; what can't work is an error."""
+    assert severities(tmp_path, files, rule) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["<account>", "< your name >", "{{nodes}}", "{nodes}", "@NODES@", "__NODES__", "my_qos"]
+)
+def test_placeholders_are_seen(text: str) -> None:
+    """Forms in which people and templates leave a place open are placeholders."""
+    assert is_placeholder(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["gpu:a100:8", "%x-%j.out", "n[1-4]", "$HOME/logs", "${NODES}", "user@site.org", "a<b"]
+)
+def test_values_are_no_placeholders(text: str) -> None:
+    """Values that Slurm and a shell read are none."""
+    assert not is_placeholder(text)
