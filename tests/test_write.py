@@ -273,6 +273,15 @@ def test_any_damage_is_named(tmp_path: Path, leftover: Path, text: str) -> None:
         write(FILES, tmp_path)
 
 
+def test_a_file_in_the_way_of_the_journal_is_named(tmp_path: Path) -> None:
+    """A file with the name of our working folder is kept, and the message does not speak of another user."""
+    (tmp_path / ".dsgen-writing").write_text("mine")
+    with pytest.raises(CannotWrite, match="it is none") as problem:
+        write(FILES, tmp_path)
+    assert problem.value.hint == "move it away"
+    assert (tmp_path / ".dsgen-writing").read_text() == "mine"
+
+
 def test_runs_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run waits for another that has the lock, and says so when it waits too long."""
     monkeypatch.setattr(work, "PATIENCE_S", 0.1)
