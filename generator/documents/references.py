@@ -26,6 +26,7 @@ from .training_arguments import TrainingArguments
 _CONFIG_OPTIONS: Final = frozenset(
     {"--deepspeed_config", "--deepspeed-config", "--deepspeed", "--ds_config", "--ds-config", "--deepspeed_config_file"}
 )
+_NESTED: Final = re.compile(r"--(\w+\.)+")  # of a parser with groups: `--training_arguments.deepspeed ds.json`
 _INPUT: Final = re.compile(r"[\"']?\$\{\{\s*inputs\.([\w-]+)\s*\}\}[\"']?")
 #: Options of launchers, and the kind of document that they name.
 _LAUNCHER_OPTIONS: Final[tuple[tuple[str, str, Kind], ...]] = (
@@ -145,10 +146,10 @@ class _Lines:
         switch = any(word.raw == "--deepspeed" for word in launch.arguments)
         for word, following in zip_longest(launch.arguments, launch.arguments[1:]):
             option, equals, _ = word.raw.partition("=")
-            value = word if equals else following
-            if option not in _CONFIG_OPTIONS or value is None:
+            value, name = word if equals else following, _NESTED.sub("--", option)
+            if name not in _CONFIG_OPTIONS or value is None:
                 continue
-            where, reader = launch.script.locate(value), self._reader(launch, option, switch=switch)
+            where, reader = launch.script.locate(value), self._reader(launch, name, switch=switch)
             path = _path_of(value)
             path = path.partition("=")[2] if path and path.startswith(f"{option}=") else path
             if path and path.endswith(_DATA):

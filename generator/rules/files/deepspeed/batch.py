@@ -9,7 +9,7 @@ from typing import Final
 from ....documents.deepspeed_config import BATCH_KEYS, Batch, Config, Number
 from ....documents.submission import Submission
 from ....documents.world import world_of
-from ....findings import ERROR, Violation, Violations
+from ....findings import ERROR, NOTE, Severity, Violation, Violations
 from ...numbers import listed, neighbours
 from ...rule import subject
 from ...sources import deepspeed
@@ -58,9 +58,25 @@ class _Batch(Batch):
         parts = [f"`{key}` {shown(value)}" for key, value in self.given.items() if key != _TRAIN]
         return [*parts, *([] if self.replicas is None else [f"{shown(self.replicas)} replicas"])]
 
-    def violation(self, key: str, message: str, hint: str | None) -> Violation:
+    @property
+    def is_tried(self) -> bool:
+        """Whether the autotuner writes the batch."""
+        return self.config.value("/autotuning/enabled") is True
+
+    @property
+    def hint(self) -> str:
+        """What gives a batch: the programs that fill in "auto" add no key that is left out."""
+        return f'add "{_MICRO}": ' + ('"auto"' if self.config.filled else "1")
+
+    @property
+    def certainty(self) -> Severity | None:
+        """A note where a script may set the batch in time: one of accelerate's, or one that isn't known."""
+        sure = self.config.consumer == "huggingface" and not self.config.guessed
+        return NOTE if self.config.filled and not sure else None
+
+    def violation(self, key: str, message: str, hint: str | None, severity: Severity | None = None) -> Violation:
         """A violation at a key."""
-        return Violation(self.config.locate(f"/{key}"), message, hint)
+        return Violation(self.config.locate(f"/{key}"), message, hint, severity=severity)
 
 
 @subject("DeepSpeed config")
@@ -94,9 +110,9 @@ def batch_is_given(batch: _Batch) -> Violations:
     Prevents: AssertionError: Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided
     Fix: write the micro batch; the others follow"""
     in_pieces = batch.config.embedded and not batch.config.json.data  # a script writes the file line by line
-    if not batch.given and not batch.config.filled and not in_pieces:
+    if not batch.given and not batch.is_tried and not in_pieces:
         message = f"neither `{_TRAIN}` nor `{_MICRO}` is set, and DeepSpeed requires one of them"
-        yield batch.violation("", message, f'add "{_MICRO}": 1')
+        yield batch.violation("", message, batch.hint, batch.certainty)
 
 
 @_batches.rule("BATCH005", ERROR, "parse", deepspeed("runtime/config.py:1018-1022"))
@@ -105,9 +121,9 @@ def steps_are_not_alone(batch: _Batch) -> Violations:
 
     Prevents: AssertionError: Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided
     Fix: write the micro batch too"""
-    if set(batch.given) == {_STEPS} and not batch.config.filled:
+    if set(batch.given) == {_STEPS} and not batch.is_tried:
         message = f"`{_STEPS}` alone is no batch: DeepSpeed requires `{_TRAIN}` or `{_MICRO}` too"
-        yield batch.violation(_STEPS, message, f'add "{_MICRO}": 1')
+        yield batch.violation(_STEPS, message, batch.hint, batch.certainty)
 
 
 @subject("DeepSpeed config")
