@@ -94,7 +94,7 @@ def batch_is_given(batch: _Batch) -> Violations:
     Prevents: AssertionError: Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided
     Fix: write the micro batch; the others follow"""
     in_pieces = batch.config.embedded and not batch.config.json.data  # a script writes the file line by line
-    if not batch.given and not batch.config.filled and not in_pieces:
+    if not batch.given and not (batch.config.filled or batch.config.completed) and not in_pieces:
         message = f"neither `{_TRAIN}` nor `{_MICRO}` is set, and DeepSpeed requires one of them"
         yield batch.violation("", message, f'add "{_MICRO}": 1')
 
@@ -105,7 +105,7 @@ def steps_are_not_alone(batch: _Batch) -> Violations:
 
     Prevents: AssertionError: Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided
     Fix: write the micro batch too"""
-    if set(batch.given) == {_STEPS} and not batch.config.filled:
+    if set(batch.given) == {_STEPS} and not (batch.config.filled or batch.config.completed):
         message = f"`{_STEPS}` alone is no batch: DeepSpeed requires `{_TRAIN}` or `{_MICRO}` too"
         yield batch.violation(_STEPS, message, f'add "{_MICRO}": 1')
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from ....documents.deepspeed_config import ZERO, Config
 from ....documents.world import world_of
-from ....findings import WARNING, Violation, Violations
+from ....findings import NOTE, WARNING, Violation, Violations
 from ...sources import deepspeed, deepspeed_now, derived
 from .subjects import Run, configs, runs
 from .values import shown
@@ -31,7 +31,7 @@ def buckets_are_counts(config: Config) -> Violations:
             yield Violation(config.locate(pointer), message, f"set {name} to 500000000, the default, or less")
 
 
-@runs.rule("ZERO023", WARNING, "silent", deepspeed_now("runtime/zero/config.py:377"))
+@runs.rule("ZERO023", NOTE, "silent", deepspeed_now("runtime/zero/config.py:377"))
 def overlap_is_decided(run: Run) -> Violations:
     """At stage 2 overlap_comm is set: communication overlaps computation only where it is true.
 
@@ -44,7 +44,7 @@ def overlap_is_decided(run: Run) -> Violations:
         yield Violation(config.locate(_STAGE), message, 'set "overlap_comm" to true')
 
 
-@runs.rule("ZERO040", WARNING, "silent", derived("nothing is sharded over one rank"))
+@runs.rule("ZERO040", NOTE, "silent", derived("nothing is sharded over one rank"))
 def sharding_needs_replicas(run: Run) -> Violations:
     """With ZeRO, there is more than one rank to shard over.
 
