@@ -28,6 +28,10 @@ RELEASES = ("0.19.8", "0.16.9")
 MUTANTS = 2000
 
 
+#: Rules whose notes say so: a template's placeholders, and what the autotuner tries.
+_FILLED_IN = ("PARSE015", "MON005")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """Both verdicts on one config."""
@@ -37,6 +41,7 @@ class Answer:
     accepted: bool  #: by DeepSpeed's parser
     error: str | None  #: what it said
     errors: tuple[tuple[str, str, str], ...]  #: dsgen's: rule, when it would be noticed, message
+    filled: bool = False  #: whether dsgen says in a note that something else fills it in before DeepSpeed reads it
 
     @property
     def at_parse(self) -> bool:
@@ -48,7 +53,9 @@ class Answer:
         """In which of the four cells of the table it falls."""
         if self.accepted:
             return "false alarm" if self.at_parse else "accepted by both"
-        return "rejected by both" if self.errors else "missed"
+        if self.errors:
+            return "rejected by both"
+        return "filled in first" if self.filled else "missed"
 
 
 def main() -> None:
@@ -117,7 +124,7 @@ def compare(texts: Iterable[tuple[str, str]], version: str, folder: Path | None)
     listed = list(texts)
     theirs = ask_deepspeed([text for _, text in listed], folder)
     return [
-        Answer(name=name, text=text, accepted=said["accepted"], error=said["error"], errors=ask_dsgen(text, version))
+        Answer(name=name, text=text, accepted=said["accepted"], error=said["error"], **ask_dsgen(text, version))
         for (name, text), said in zip(listed, theirs, strict=True)
     ]
 
@@ -134,8 +141,8 @@ def ask_deepspeed(texts: list[str], folder: Path | None) -> list[dict[str, Any]]
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def ask_dsgen(text: str, version: str) -> tuple[tuple[str, str, str], ...]:
-    """dsgen's errors on a config that 8 GPUs read."""
+def ask_dsgen(text: str, version: str) -> dict[str, Any]:
+    """dsgen's `errors` on a config that 8 GPUs read, and whether it is `filled` in first."""
     from dsgen.documents.document import DsConfig
     from dsgen.documents.hjson.text import read_json
     from dsgen.documents.submission import Context, Submission
@@ -158,18 +165,19 @@ def ask_dsgen(text: str, version: str) -> tuple[tuple[str, str, str], ...]:
     later = {
         (rule, pointer) for rule in ("PARSE009", "PARSE015", "PARSE017") for pointer in COMPUTED_LATER
     }  # what only training stops at
-    return tuple(
+    errors = tuple(
         (f.rule, "training" if (f.rule, f.where.pointer) in later else when[f.rule], f.message)
         for f in findings
         if f.severity is Severity.ERROR
     )
+    return {"errors": errors, "filled": any(f.rule in _FILLED_IN for f in findings)}
 
 
 def report(answers: list[Answer], version: str, show: int) -> int:
     """Print the table of a release; the number of disagreements."""
     cells = Counter(answer.verdict for answer in answers)
     print(f"\nDeepSpeed {version}: {len(answers)} configs")
-    for cell in ("rejected by both", "accepted by both", "missed", "false alarm"):
+    for cell in ("rejected by both", "accepted by both", "filled in first", "missed", "false alarm"):
         print(f"  {cell:18} {cells[cell]:6}")
     wrong = [answer for answer in answers if answer.verdict in ("missed", "false alarm")]
     for answer in wrong[:show]:

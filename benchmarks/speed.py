@@ -90,8 +90,8 @@ def validate_cold() -> None:
         folder = Path(name)
         for label, path in (
             ("a folder of ten files", _ten_files(folder / "ten")),
-            ("a DeepSpeed config of 2 MB", _large_config(folder / "large.json")),
-            ("a launch script of 50,000 lines", _large_script(folder / "large.sh")),
+            ("a DeepSpeed config of 16,000 values", _large_config(folder / "large.json")),
+            ("a launch script of 20,000 lines", _large_script(folder / "large.sh")),
         ):
             command = [dsgen, "validate", str(path), "--gpus", "64", "--fail-on", "never"]
             wall_s(command)
@@ -112,19 +112,19 @@ def _ten_files(folder: Path) -> Path:
 
 
 def _large_config(path: Path) -> Path:
-    """A DeepSpeed config with a list of 100,000 numbers and 20,000 keys that DeepSpeed doesn't know."""
+    """A DeepSpeed config with a list of 10,000 numbers and 2,000 keys that DeepSpeed doesn't know."""
     config = {
         "train_batch_size": 64,
         "zero_optimization": {"stage": 2},
-        "curriculum": list(range(100_000, 200_000)),
-        **{f"key_{index:06}": {"enabled": True, "value": index * 1.5} for index in range(20_000)},
+        "curriculum": list(range(10_000, 20_000)),
+        **{f"key_{index:06}": {"enabled": True, "value": index * 1.5} for index in range(2_000)},
     }
     path.write_text(json.dumps(config, indent=1), encoding="utf-8")
     return path
 
 
 def _large_script(path: Path) -> Path:
-    """A script with 50,000 lines of assignments, commands, conditions and options."""
+    """A script with 20,000 lines of assignments, commands, conditions and options."""
     block = """
 if [ "$RANK" -eq 0 ]; then
   echo "step {0} of $TOTAL" >> "$LOG_DIR/log_{0}.txt"   # where it went
@@ -135,7 +135,7 @@ for name in a b c; do cp -r "$SOURCE/$name" "$TARGET/$name.{0}" || exit 1; done
 export PATH_{0}="${{PREFIX:-/opt}}/bin:$PATH_{0}"
 """
     lines = ["#!/bin/bash", "#SBATCH --nodes=8", "#SBATCH --gres=gpu:8"]
-    for index in range(50_000 // block.count("\n")):
+    for index in range(20_000 // block.count("\n")):
         lines += block.format(index).strip("\n").split("\n")
     lines.append('srun torchrun --nnodes=8 --nproc-per-node=8 train.py "${ARGS[@]}"')
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 from pathlib import Path
@@ -245,6 +246,40 @@ def test_a_damaged_journal_is_named(tmp_path: Path, leftover: Path) -> None:
     with pytest.raises(CannotWrite, match="the journal of an interrupted run is damaged"):
         write(FILES, tmp_path)
     assert (leftover / "new" / "0").exists()
+
+
+@pytest.mark.parametrize("place", ["../victim", "link/victim", "{}/victim", "inside/../../victim", "."])
+@pytest.mark.parametrize("state", ["doing", "undoing", "done"])
+def test_a_journal_leads_nowhere_else(tmp_path: Path, place: str, state: str) -> None:
+    """A journal that came with somebody else's folder puts, removes and moves nothing outside of that."""
+    folder = tmp_path / "cloned"
+    work = folder / ".dsgen-writing"
+    for kind in ("new", "old"):
+        (work / kind).mkdir(parents=True)
+        (work / kind / "0").write_text("theirs")
+    (folder / "link").symlink_to("..")
+    entry = {"place": place.format(tmp_path), "found": None, "files": {"": "x"}}
+    (work / state).write_text(json.dumps([entry]))
+    with pytest.raises(CannotWrite, match="the journal of an interrupted run is damaged"):
+        write(FILES, folder)
+    assert not (tmp_path / "victim").exists()
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "[" * 100_000, '[{"place": "a", "found": null, "files": null}]'])
+def test_any_damage_is_named(tmp_path: Path, leftover: Path, text: str) -> None:
+    """Whatever a journal holds, it is no traceback."""
+    (leftover / "doing").write_text(text)
+    with pytest.raises(CannotWrite, match="the journal of an interrupted run is damaged"):
+        write(FILES, tmp_path)
+
+
+def test_a_file_in_the_way_of_the_journal_is_named(tmp_path: Path) -> None:
+    """A file with the name of our working folder is kept, and the message does not speak of another user."""
+    (tmp_path / ".dsgen-writing").write_text("mine")
+    with pytest.raises(CannotWrite, match="it is none") as problem:
+        write(FILES, tmp_path)
+    assert problem.value.hint == "move it away"
+    assert (tmp_path / ".dsgen-writing").read_text() == "mine"
 
 
 def test_runs_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

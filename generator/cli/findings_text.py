@@ -17,7 +17,7 @@ _MANY_FILES = 4  # of which the same is said: shown once, with a list
 _MOST_PLACES = 25  # in such a list
 _MOST_LINES = 8
 #: What differs between messages that say the same: numbers, paths, quoted text, options with their values.
-_SPECIFIC = re.compile(r"\S*[\d/=`'\"$]\S*")
+_SPECIFIC = re.compile(r"(?<!\S)\S*[\d/=`'\"$]\S*")  # from a word's start alone: words may be long
 _WIDTH = 110  # of an excerpt, in characters
 _COLOURS = {"error": "red", "warning": "yellow", "note": "blue"}
 _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}  # of GitHub Actions

@@ -43,17 +43,18 @@ def fix_files(
     others in the next round. After `MAX_ROUNDS` the result of the last round is kept.
     """
     contents: dict[str, str] = {}
-    first = answer = check(contents)
+    answer = check(contents)
+    before: dict[str, str] = {}
     seen = [dict(contents)]
     for _ in range(MAX_ROUNDS):
-        texts = {path: text.content for path, text in answer.texts.items()} | contents
-        after = contents | _applied((f for f in answer.findings if wanted(f)), texts)
+        before = {path: text.content for path, text in answer.texts.items()} | before  # some are read later only
+        after = contents | _applied((f for f in answer.findings if wanted(f)), before | contents)
         if after in seen:  # nothing changes, or what one round fixes another breaks again
             break
         contents = after
         seen.append(dict(contents))
         answer = check(contents)
-    changed = ((path, first.texts[path].content, after) for path, after in sorted(contents.items()))
+    changed = ((path, before[path], after) for path, after in sorted(contents.items()))
     return tuple(FixedFile(path=p, before=b, after=a) for p, b, a in changed if b != a), answer
 
 

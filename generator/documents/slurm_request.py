@@ -52,10 +52,11 @@ class Request(CommandLine):
         end = word.offset + len(word.raw)
         return (Edit(path=self.shell.text.path, start=word.offset, end=end, replacement=replacement),)
 
-    def valued(self) -> Iterator[Argument[str]]:
-        """Every option whose value is known, those with shell variables in `#SBATCH` lines included."""
+    def valued(self, *names: str) -> Iterator[Argument[str]]:
+        """The options (of these names) whose values are known, also with shell variables in `#SBATCH` lines."""
         for option in self.options.entries:
-            if option.known and option.values and option.values[0].value is not None:
+            asked = option.known and (not names or option.name in names)
+            if asked and option.values and option.values[0].value is not None:
                 yield self.view(option, option.values[0].value)
 
     def texts(self, *names: str, last: bool = False) -> Iterator[Argument[str]]:
@@ -63,9 +64,8 @@ class Request(CommandLine):
 
         With `last`, an option that is given again later is left out: Slurm reads some values only when all are there.
         """
-        for found in self.valued():
-            unknown = "$" in found.value or "`" in found.value or is_placeholder(found.value)
-            if found.option.name not in names or unknown:
+        for found in self.valued(*names):
+            if "$" in found.value or "`" in found.value or is_placeholder(found.value):
                 continue
             if not last or self.options.get(found.option.name) is found.option:
                 yield found

@@ -25,6 +25,7 @@ _NAMED: Final = (
 )
 _IN_NAMES: Final = f"{ascii_letters}{digits}_.-"
 _LONGEST_NAME: Final = 80
+_LONGEST_INDENT: Final = 200
 _LONGEST_BLOCK: Final = 8192  # characters of a key whose end is missing
 _SETENV: Final = re.compile(r"(?:setenv|ENV)[ \t]+\Z")
 _CODE: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+|[A-Za-z_]\w*_(?:token|key|password|secret)", re.IGNORECASE)
@@ -76,7 +77,7 @@ class _Form:
 
     what: str
     pattern: re.Pattern[str]
-    needs: tuple[str, ...]  #: a text without any of these, in small letters, has none
+    needs: frozenset[str]  #: a text without any of these, in small letters, has none
     ends: str  #: where the secret ends, if not with the pattern
 
 
@@ -87,17 +88,24 @@ def _forms() -> tuple[_Form, ...]:
         _Form(
             what=form["what"],
             pattern=re.compile(form["pattern"]),
-            needs=tuple(form["needs"]),
+            needs=frozenset(form["needs"]),
             ends=form.get("ends", ""),
         )
         for form in patterns()["forms"]
     )
 
 
+@cache
+def _needed() -> tuple[str, ...]:
+    """What the forms need, of which most texts have nothing."""
+    return tuple(frozenset[str]().union(*(form.needs for form in _forms())))
+
+
 def _by_form(text: str) -> Iterator[Secret]:
     small = text.lower()
-    for form in _forms():
-        if any(part in small for part in form.needs):
+    there = [part for part in _needed() if part in small]
+    for form in _forms() if there else ():
+        if not form.needs.isdisjoint(there):
             yield from _of_block(text, form) if form.ends else _of_form(text, form)
 
 
@@ -163,8 +171,8 @@ def _named(text: str, match: re.Match[str], name: str, begin: int) -> Secret | N
 
 def _end_of_line(text: str, begin: int, start: int, end: int, between: str) -> int:
     """Where a bare value ends: in YAML it may have spaces."""
-    line = text.rfind("\n", 0, begin) + 1
-    if ":" not in between or between.strip() != ":" or text[line:begin].strip(" \t-"):
+    before = text[max(0, begin - _LONGEST_INDENT) : begin]  # not the whole line, which may be the whole file
+    if between.strip() != ":" or before.rpartition("\n")[2].strip(" \t-"):
         return end
     stop = text.find("\n", end)
     rest = text[end : len(text) if stop < 0 else stop].split(" #")[0].rstrip()

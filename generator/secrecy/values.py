@@ -27,6 +27,7 @@ _PLAIN: Final = re.compile(rf"{_SHORT_WORD.pattern}|[a-z]+(?:[_.-][a-z]+)*[0-9]{
 _SHORTEST: Final = 6  # characters of what is a secret by its looks
 _SHORTEST_SURE: Final = 8
 _LONG: Final = 16
+_NO_WORD: Final = re.compile(r"[^a-z0-9]+")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9+/=_-]+")
 
 
@@ -54,7 +55,7 @@ def _says_where(text: str) -> bool:
         return True
     if len(text) > 2 and _FILLER.fullmatch(text):
         return True
-    words = re.split(r"[^a-z0-9]+", text.lower())
+    words = _NO_WORD.split(text.lower())
     return "xxxx" in text.lower() or not patterns()["placeholders"].isdisjoint(words)
 
 

@@ -17,7 +17,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from .compare import CannotWrite, ChangedMeanwhile, fingerprint
@@ -159,11 +159,24 @@ class Journal:
 
 
 def _read(path: Path) -> list[Entry]:
+    """The entries of a journal, which may have come with somebody else's folder: none leads out of that."""
     try:
-        return [Entry(**entry) for entry in json.loads(path.read_bytes())]
-    except (TypeError, ValueError) as error:
+        entries = [Entry(**entry) for entry in json.loads(path.read_bytes())]
+        folder = path.parent.parent
+        names = [name for entry in entries for name in (entry.place, *(f"{entry.place}/{n}" for n in entry.files if n))]
+        if not all(_is_below(folder, PurePosixPath(name)) for name in names):
+            raise ValueError("a path leads out of the folder")
+    except (AttributeError, RecursionError, TypeError, ValueError) as error:
         hint = f"look for your files in {path.parent}, then remove it"
         raise CannotWrite(path, "the journal of an interrupted run is damaged", hint=hint) from error
+    return entries
+
+
+def _is_below(folder: Path, name: PurePosixPath) -> bool:
+    """Whether a path stays below a folder, without links on its way."""
+    real = Path(os.path.realpath(folder))
+    plain = bool(name.parts) and not name.is_absolute() and ".." not in name.parts
+    return plain and Path(os.path.realpath(real / name.parent)) == real / name.parent
 
 
 def _take_out(place: Path, entry: Entry) -> Iterator[str]:

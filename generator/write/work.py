@@ -90,7 +90,9 @@ def _take(work: Path, tell: Tell) -> int | None:
     """The locked file of a working folder, to be closed; None while another run has it, or when it just left."""
     try:
         status = work.lstat()
-        if not stat.S_ISDIR(status.st_mode) or (hasattr(os, "geteuid") and status.st_uid != os.geteuid()):
+        if not stat.S_ISDIR(status.st_mode):
+            raise CannotWrite(work, "dsgen works in a folder of this name, and it is none", hint="move it away")
+        if hasattr(os, "geteuid") and status.st_uid != os.geteuid():
             hint = "let that user run dsgen again, which finishes or undoes it"
             raise CannotWrite(work, "another user's run was interrupted or is writing here", hint=hint)
         lock = os.open(work / LOCK, os.O_RDWR | os.O_CREAT, 0o600)

@@ -178,3 +178,25 @@ def test_batch_with_many_divisors_is_searched_in_part() -> None:
 def test_list_of_plans_is_bounded() -> None:
     """`--top` ends where explaining plans would take longer than finding them."""
     assert "1<=x<=100" in run("plan", SPEC, "--top", "2147483648").output
+
+
+def test_no_nodes_and_no_gpus_are_findings(tmp_path: Path) -> None:
+    """Counts of zero contradict the launcher, and divide nothing."""
+    (tmp_path / "run.sbatch").write_text(
+        "#!/bin/bash\n#SBATCH --nodes=0\n#SBATCH --gpus-per-node=0\nsrun accelerate launch --num_processes 8 train.py\n"
+    )
+    assert "[SUB001]" in answered("validate", str(tmp_path))
+
+
+def test_unknown_words_before_a_program_are_read_in_linear_time(tmp_path: Path) -> None:
+    """Each of 300,000 variables may stand for options: the program behind them is looked for once."""
+    script = tmp_path / "run.sh"
+    script.write_text(f"#!/bin/bash\ntorchrun {'$A ' * 300_000}train.py\n")
+    assert "[" not in answered("validate", str(script))
+
+
+def test_long_words_in_messages_are_told_in_linear_time(tmp_path: Path) -> None:
+    """Messages that say the same are found whatever the length of the words that they quote."""
+    script = tmp_path / "run.sbatch"
+    script.write_text(f"#!/bin/bash\n#SBATCH --nodes={'x' * 300_000}\nsrun python train.py\n")
+    assert "run.sbatch" in answered("validate", str(script))

@@ -89,6 +89,21 @@ def test_edits_of_a_finding_are_made_together_or_not_at_all() -> None:
     assert answer.findings == (lost, past, twice)
 
 
+def test_a_file_that_is_read_later_is_fixed_too() -> None:
+    """A file that could not be read at first, or came to the folder meanwhile, is no traceback."""
+    early, late = finding(("a", 0, 1, "x")), finding(("b", 0, 1, "y"))
+
+    def check(instead: Mapping[str, str]) -> Answer:
+        texts = {"a": text_of(instead.get("a", "a"), "a")}
+        if instead:
+            texts["b"] = text_of(instead.get("b", "b"), "b")
+        found = () if "b" in instead else (late,) if instead else (early,)
+        return Answer(findings=found, documents=1, texts=texts)
+
+    files, _ = fix_files(check, lambda finding: True)
+    assert [(file.path, file.before, file.after) for file in files] == [("a", "a", "x"), ("b", "b", "y")]
+
+
 def test_edits_that_undo_each_other_come_to_rest() -> None:
     """Two rules that each fix what the other breaks don't go round for ever."""
     check = Checks("a", ("a", (("a", 0, 1, "b"),)), ("b", (("a", 0, 1, "a"),)))

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
+from itertools import islice, takewhile
 from typing import Any, Final
 
 from .records import Word
@@ -33,6 +35,7 @@ class Table:
 
     source: str
     options: Mapping[str, Known]
+    spellings: tuple[str, ...]  #: all of them, sorted
     abbreviates: bool  #: whether an unambiguous beginning of a long name will do
     single_dash: bool  #: `-hostfile` is a long name, not letters
 
@@ -41,7 +44,9 @@ class Table:
         exact = self.options.get(written)
         if exact is not None or not self.abbreviates or not written.startswith("--") or len(written) < 3:
             return exact
-        found = {known.name: known for name, known in self.options.items() if name.startswith(written)}
+        longer = islice(self.spellings, bisect_left(self.spellings, written), None)
+        begun = takewhile(lambda name: name.startswith(written), longer)
+        found = {self.options[name].name: self.options[name] for name in begun}
         return next(iter(found.values())) if len(found) == 1 else None
 
 
@@ -66,6 +71,7 @@ def _table(tables: Mapping[str, Any], entry: Mapping[str, Any]) -> Table:
     return Table(
         source=entry["source"],
         options=options,
+        spellings=tuple(sorted(options)),
         abbreviates=entry.get("abbreviates", True),
         single_dash=entry.get("single_dash", False),
     )

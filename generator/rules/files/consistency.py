@@ -37,7 +37,7 @@ def gpus_agree(submission: Submission) -> Violations:
         plural = "es" if claim.value != 1 else ""
         what = f"{claim.value} process{plural}" if claim.quantity == "processes" else counted(claim.value, "GPU")
         message = f"{claim.text} means {what}, but {_place(trusted)} means {counted(trusted.value, 'GPU')}"
-        nodes, rest = divmod(trusted.value, world.gpus_per_node or trusted.value)
+        nodes, rest = divmod(trusted.value, world.gpus_per_node or max(trusted.value, 1))
         each = world.gpus_per_node if rest == 0 else None
         hint = f"write {nodes} nodes × {each} GPUs" if each else f"start {trusted.value} in all, one process for each"
         yield Violation(claim.where, message, hint)
