@@ -25,7 +25,7 @@ _PLAIN = Layout(data=1)
 #: Alternatives that a reason compares, best first.
 _MOST_COMPARED = 2
 #: Of each value, the fastest rows whose details are turned before they are compared.
-_RIVALS = 16
+_RIVALS = 4
 #: Of each value, the fastest rows that may be the best once what is extrapolated counts as slower.
 _MOST_LIKELY = 64
 

@@ -198,5 +198,5 @@ def test_unknown_words_before_a_program_are_read_in_linear_time(tmp_path: Path) 
 def test_long_words_in_messages_are_told_in_linear_time(tmp_path: Path) -> None:
     """Messages that say the same are found whatever the length of the words that they quote."""
     script = tmp_path / "run.sbatch"
-    script.write_text(f"#!/bin/bash\n#SBATCH --nodes={'x' * 300_000}\nsrun python train.py\n")
+    script.write_text(f"#!/bin/bash\nsrun --kill-on-ba{'d' * 60_000} python train.py\n")
     assert "run.sbatch" in answered("validate", str(script))
