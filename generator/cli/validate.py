@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..validate.validate import Answer
     from .fixing import FixedFile
 
-CONSUMERS: Final = ("deepspeed", "huggingface", "accelerate", "megatron-deepspeed")
+CONSUMERS: Final = ("deepspeed", "huggingface", "accelerate", "lightning", "megatron-deepspeed")
 MOST_GPUS: Final = 2**20  #: `documents.world.MOST_GPUS`, which would take long to import
 _SEVERITIES: Final = ("error", "warning", "note")  #: the worst first
 

@@ -73,6 +73,14 @@ class Config(DsConfig):
         return self.consumer in FILLERS or self.value("/autotuning/enabled") is True  # the autotuner tries values
 
     @property
+    def completed(self) -> bool:
+        """Whether batch, clipping and precision are added where the config leaves them out.
+
+        Source: pytorch_lightning/strategies/deepspeed.py @ 2.5.5 (_format_config; so since 1.2).
+        """
+        return self.consumer == "lightning"
+
+    @property
     def is_empty(self) -> bool:
         """Whether the file has nothing in it; a part of a script's text may come later."""
         return not self.embedded and any(what.what == "no value at all" for what in self.json.deviations)

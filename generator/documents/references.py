@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from pathlib import PurePath
 from posixpath import dirname, join
 from typing import Final
@@ -27,6 +27,8 @@ _CONFIG_OPTIONS: Final = frozenset(
     {"--deepspeed_config", "--deepspeed-config", "--deepspeed", "--ds_config", "--ds-config", "--deepspeed_config_file"}
 )
 _NESTED: Final = re.compile(r"--(\w+\.)+")  # of a parser with groups: `--training_arguments.deepspeed ds.json`
+#: Names one for Lightning.
+LIGHTNING_CONFIG: Final = "PL_DEEPSPEED_CONFIG_PATH"
 _INPUT: Final = re.compile(r"[\"']?\$\{\{\s*inputs\.([\w-]+)\s*\}\}[\"']?")
 #: Options of launchers, and the kind of document that they name.
 _LAUNCHER_OPTIONS: Final[tuple[tuple[str, str, Kind], ...]] = (
@@ -84,6 +86,17 @@ def references_of(documents: Iterable[Document], files: Files) -> Iterator[Refer
             yield from _named_config(document.value("deepspeed"), document.locate("deepspeed"), files, "huggingface")
 
 
+def configures_lightning(launch: Launch) -> bool:
+    """Whether Lightning gets a DeepSpeed config by its variable, and no other strategy is named.
+
+    Source: pytorch_lightning/strategies/deepspeed.py @ 2.5.5 (DEEPSPEED_ENV_VAR).
+    """
+    words = [word.value or word.prefix for word in launch.arguments]
+    named = [value for option, value in pairwise(words) if option == "--strategy"]
+    named += [word.removeprefix("--strategy=") for word in words if word.startswith("--strategy=")]
+    return LIGHTNING_CONFIG in launch.environment and all(name.startswith("deepspeed") for name in named if name)
+
+
 def templates_of(document: Document, files: Files) -> Iterator[Document]:
     """The configs that a script rewrites or copies: `sed "s/STAGE/1/" ds_TEMPLATE.json > ds.json`."""
     if not isinstance(document, LaunchScript):
@@ -129,6 +142,7 @@ class _Lines:
         starts = _starts(self.holder)
         for launch in self.holder.launches:
             stated = [*self._by_program(launch, starts), *self._by_launchers(launch, starts)]
+            stated += self._by_environment(launch, starts)
             yield from stated
             yield from self._other(launch, starts, {link.where for link in stated})
         if isinstance(self.holder, AzureMLJob):
@@ -189,6 +203,12 @@ class _Lines:
                 if option is not None and option.values and (path := _path_of(option.values[0])):
                     where, reader = launch.script.locate(option.values[0]), "accelerate" if "deep" in name else None
                     yield _reference(kind, path, where, self.files, starts=starts, reader=reader)
+
+    def _by_environment(self, launch: Launch, starts: tuple[str, ...]) -> Iterator[Reference]:
+        path = launch.environment[LIGHTNING_CONFIG].value if configures_lightning(launch) else None
+        if path and path.endswith(_DATA):
+            where = launch.script.locate(launch.environment[LIGHTNING_CONFIG])
+            yield _reference("DeepSpeed config", path, where, self.files, starts=starts, reader="lightning")
 
     def _other(self, launch: Launch, starts: tuple[str, ...], known: set[Location]) -> Iterator[Reference]:
         """Documents that the program itself, or another word of the line, names: `sbatch train.sh`, `run.py a.yaml`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
@@ -12,7 +12,7 @@ from .command_line import Argument, CommandLine
 from .document import LaunchScript
 from .placeholders import is_placeholder
 from .shell.launch_line import Call, Launch, Option
-from .shell.launcher_options import TABLES, Table
+from .shell.launcher_options import TABLES, Options, Table
 from .shell.script import Word
 from .slurm_values import gpus, gres_list, node_range, number, seconds
 
@@ -157,15 +157,17 @@ class Step:
 
 
 def steps_of(block: Request) -> Iterator[Step]:
-    """The steps of a batch script."""
+    """The steps of a batch script; of those that join another job the block is empty, as nothing is known of it."""
     for launch in block.launches:
         srun = launch.call("srun")
         if srun is not None:
             own = Request(shell=launch.script, options=srun.options, program="srun")
-            nodes = own.nodes if own.has("--nodes") else block.nodes if block.has("--nodes") else 1
-            tasks, where = _tasks(own, block, nodes)
+            elsewhere = own.options.text("--jobid") is not None  # of $SLURM_JOB_ID it is not known
+            job = replace(block, options=Options()) if elsewhere else block
+            nodes = own.nodes if own.has("--nodes") else job.nodes if elsewhere or job.has("--nodes") else 1
+            tasks, where = _tasks(own, job, nodes)
             place = launch.script.locate(srun.word)
-            yield Step(block=block, launch=launch, srun=own, where=place, nodes=nodes, tasks=tasks, where_tasks=where)
+            yield Step(block=job, launch=launch, srun=own, where=place, nodes=nodes, tasks=tasks, where_tasks=where)
 
 
 def _tasks(own: Request, block: Request, nodes: int | None) -> tuple[int | None, Location | None]:

@@ -19,7 +19,7 @@ from .document import AzureMLJob, Document, DsConfig, EnvironmentFile, LaunchScr
 from .hostfile import Hostfile
 from .lookup import Files
 from .megatron_arguments import MegatronArguments
-from .references import Reference, references_of
+from .references import Reference, configures_lightning, references_of
 from .shell.launch_line import Launch
 from .training_arguments import TrainingArguments
 
@@ -27,8 +27,7 @@ from .training_arguments import TrainingArguments
 NEWEST_DEEPSPEED: Final = (0, 19, 8)
 
 #: Programs that read a DeepSpeed config; all but DeepSpeed itself read strict JSON.
-CONSUMERS: Final = ("deepspeed", "huggingface", "accelerate", "megatron-deepspeed")
-
+CONSUMERS: Final = ("deepspeed", "huggingface", "accelerate", "lightning", "megatron-deepspeed")
 _Kind = TypeVar("_Kind", bound=Document)
 
 
@@ -141,6 +140,8 @@ class Submission:
         return known or ("huggingface" if has_auto(config) else "deepspeed"), known is None
 
     def _signs_of_consumer(self) -> Iterator[str]:
+        if any(map(configures_lightning, self.launches)):
+            yield "lightning"
         if any(arguments.flavour == "megatron-deepspeed" for arguments in self.megatron):
             yield "megatron-deepspeed"
         if self.job is not None and self.job.framework.runs("Trainer", "Megatron-DeepSpeed"):

@@ -187,13 +187,18 @@ def test_a_guessed_reader_draws_no_error_of_its_own(here: Path) -> None:
 def test_each_config_has_the_reader_that_names_it(here: Path) -> None:
     """In one folder the Trainer's config, Megatron's, accelerate's and DeepSpeed's are each read as theirs."""
     megatron = "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --zero-stage 1"
-    write(dict.fromkeys(("hf.json", "mds.json", "acc.json", "ds.json", "none.json"), PLAIN) | {"auto.json": AUTO})
+    write(
+        dict.fromkeys(("hf.json", "mds.json", "acc.json", "ds.json", "pl.json", "ddp.json"), PLAIN)
+        | {"auto.json": AUTO}
+    )
     write(
         {
             "hf.sh": "torchrun run_clm.py --deepspeed hf.json --output_dir o --do_train\n",
             "mds.sh": f"deepspeed pretrain_gpt.py {megatron} --deepspeed --deepspeed_config mds.json\n",
             "acc.sh": "accelerate launch --use_deepspeed --deepspeed_config_file acc.json train.py\n",
             "ds.sh": LAUNCH.format("ds.json"),
+            "pl.sh": "export PL_DEEPSPEED_CONFIG_PATH=pl.json\npython train.py --strategy deepspeed_stage_2\n",
+            "ddp.sh": "export PL_DEEPSPEED_CONFIG_PATH=ddp.json\npython train.py --strategy ddp\n",
         }
     )
     read = {config.path: (config.consumer, config.guessed) for one in grouped(".") for config in one.configs}
@@ -202,7 +207,8 @@ def test_each_config_has_the_reader_that_names_it(here: Path) -> None:
         "mds.json": ("megatron-deepspeed", False),
         "acc.json": ("accelerate", False),
         "ds.json": ("deepspeed", False),
-        "none.json": ("deepspeed", True),
+        "pl.json": ("lightning", False),
+        "ddp.json": ("deepspeed", True),
         "auto.json": ("huggingface", True),
     }
 

@@ -83,6 +83,17 @@ def test_a_step_takes_the_jobs_tasks_unless_it_says_its_own() -> None:
     assert [(step.nodes, step.tasks) for step in steps_of(block)] == [(2, 8), (2, 2), (1, 1)]
 
 
+def test_nothing_is_known_of_a_step_in_another_job() -> None:
+    """With --jobid of a number the step has what it says itself; $SLURM_JOB_ID is the script's own job."""
+    lines = ("--jobid=226191 -N1 --ntasks-per-node=1", "--jobid=226191", '--jobid="$SLURM_JOB_ID"')
+    (block,) = blocks(
+        _submission("#SBATCH -N2 --ntasks-per-node=8 --gres=gpu:8", *(f"srun {words} python t.py" for words in lines))
+    )
+    steps = list(steps_of(block))
+    assert [(step.nodes, step.tasks) for step in steps] == [(1, 1), (None, 1), (2, 8)]
+    assert [step.block.gpus_per_node is None for step in steps] == [True, True, False]
+
+
 @pytest.mark.parametrize(
     ("line", "nodes", "port"),
     [

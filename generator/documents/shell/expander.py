@@ -164,7 +164,7 @@ class Expander:
             return position + 1
         simple = _SIMPLE.match(text, position + 1, end) if character == "$" else None
         if character in "<>" or (
-            character == "$" and not simple and text[position + 1 : position + 2] not in ("{", "(")
+            character == "$" and not simple and text[position + 1 : position + 2] not in ("{", "(", "[")
         ):
             self._out.source(position, position + 1)
             return position + 1
@@ -176,6 +176,9 @@ class Expander:
             self._parameters.braces(position, close, quoted)
         elif text.startswith("$((", position) and text.endswith("))", position, close):
             number = evaluate(text[position + 3 : close - 2], self.state.text)
+            self._out.computed(None if number is None else str(number), position, close)
+        elif text.startswith("$[", position) and text[close - 1] == "]":  # the old form of $((...))
+            number = evaluate(text[position + 2 : close - 1], self.state.text)
             self._out.computed(None if number is None else str(number), position, close)
         else:
             self._out.unknown(position, close)
@@ -199,6 +202,8 @@ def _expansion_end(text: str, position: int, quoted: bool) -> int:
     easy = EASY_EXPANSION.match(text, position)
     if easy:
         return easy.end()
+    if text.startswith("$[", position):  # with more in it than names and numbers
+        return text.find("]", position) + 1 or len(text)
     if text[position] == "`":
         return scan(text, position + 1, ("`",))[0]
     brace = '"}' if quoted else "}"

@@ -23,10 +23,12 @@ _LONGEST_TEMPLATE: Final = 500  # characters between `${{` and `}}`
 # there is one way to match a text: these never go back and forth.
 _BRACES: Final = r"\$\{[^\"'\\$`{}]*\}"
 _ARITHMETIC: Final = r"\$\(\([^()'\"\\$`#]*\)\)"
-_NESTED: Final = f"{_BRACES}|{_ARITHMETIC}"
-_IN_QUOTES: Final = rf'[^"\\$`]*(?:(?:\\.|\$(?![({{])|{_NESTED})[^"\\$`]*)*'
+_OLD_ARITHMETIC: Final = r"\$\[(?:[^\[\]'\"\\$`\n]|\$\w)*\]"
+_NESTED: Final = f"{_BRACES}|{_ARITHMETIC}|{_OLD_ARITHMETIC}"
+_IN_QUOTES: Final = rf'[^"\\$`]*(?:(?:\\.|\$(?![({{\[])|{_NESTED})[^"\\$`]*)*'
 #: The most of a word that is easily passed over; it may go on.
-EASY: Final = rf"""(?s:(?:[^\s\\"'$`|&;()<>]+|"{_IN_QUOTES}"|'[^']*'|\$(?![({{'"])|{_NESTED})+)"""
+EASY: Final = rf"""(?s:(?:[^\s\\"'$`|&;()<>]+|"{_IN_QUOTES}"|'[^']*'|\$(?![({{\['"])|{_NESTED})+)"""
+_OLD: Final = re.compile(_OLD_ARITHMETIC)
 EASY_EXPANSION: Final = re.compile(_NESTED)
 EASY_QUOTED: Final = re.compile(f'(?s:"{_IN_QUOTES}")')
 _EASY_WORD: Final = re.compile(rf"{EASY}(?=([\s;&|()])?)")
@@ -90,6 +92,8 @@ def _dollar(text: str, position: int, stack: list[str], context: str) -> int:
         if close >= 0:
             return close + 2
         stack.append('"}' if quoted else "}")
+    elif old := _OLD.match(text, position):
+        return old.end()
     elif following == "'" and not quoted:
         match = _ANSI.match(text, position + 2)
         return match.end() if match else len(text) + 1

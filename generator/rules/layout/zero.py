@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...estimate.layout import LayoutLike
 from ...estimate.states import is_precision_aware
-from ...findings import ERROR, WARNING
+from ...findings import ERROR, NOTE
 from ...job.records import Job
 from ..planned import Judgement, autotp_layouts, layouts, lm_layouts
 from ..sources import deepspeed, derived, megatron_lm
@@ -46,7 +46,7 @@ def autotp_stops_at_stage_2(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('zero_stage', 2)}, {job.says('tensor', 1)}, or DeepSpeed {first} or later"
 
 
-@layouts("zero_stage", "data", "context").rule("ZERO040", WARNING, "silent", derived("one rank has nothing to shard"))
+@layouts("zero_stage", "data", "context").rule("ZERO040", NOTE, "silent", derived("one rank has nothing to shard"))
 def sharding_needs_replicas(job: Job, layout: LayoutLike) -> Judgement:
     """ZeRO has more than one rank to shard over.
 

@@ -25,6 +25,15 @@ _LAUNCHER: Final = """LAUNCHER="accelerate launch --num_processes 16 --num_machi
 export CMD="$LAUNCHER train.py"
 srun $CMD
 """
+_LIGHTNING: Final = """#!/bin/bash
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=4
+cat <<EOT > ds.json
+{{"zero_optimization": {{"stage": 2,}}}}
+EOT
+export {}=ds.json
+srun python train.py --strategy deepspeed_stage_2
+"""
 
 
 def severities(folder: Path, files: Mapping[str, str], rule: str) -> list[str]:
@@ -48,6 +57,20 @@ def severities(folder: Path, files: Mapping[str, str], rule: str) -> list[str]:
             ["error"],
             id="GPUs are asked for in another way",
         ),
+        pytest.param("SLM064", f"{_JOB}srun --jobid=7 --ntasks-per-node=4 python train.py\n", [], id="another job"),
+        pytest.param("SLM064", f"{_JOB}srun --ntasks-per-node=4 python train.py\n", ["error"], id="this job"),
+        pytest.param("SLM065", f"{_JOB}srun --jobid=7 --nodes=3 python train.py\n", [], id="nodes of another job"),
+        pytest.param("SLM067", f"{_JOB}export CUDA_VISIBLE_DEVICES=9\npython t.py\n", ["warning"], id="not confined"),
+        pytest.param("LNCH035", f"{_JOB}export MASTER_PORT=$[RANDOM%9+50000]\npython t.py\n", [], id="arithmetic"),
+        pytest.param("LNCH035", f"{_JOB}export MASTER_PORT=$[9 + 70000]\npython t.py\n", ["error"], id="its value"),
+        pytest.param("BATCH008", _LIGHTNING.format("PL_DEEPSPEED_CONFIG_PATH"), [], id="Lightning reads SLURM_*"),
+        pytest.param("OPT003", _LIGHTNING.format("PL_DEEPSPEED_CONFIG_PATH"), [], id="Lightning sets the clipping"),
+        pytest.param("BATCH004", _LIGHTNING.format("PL_DEEPSPEED_CONFIG_PATH"), [], id="Lightning sets the batch"),
+        pytest.param("PREC008", _LIGHTNING.format("PL_DEEPSPEED_CONFIG_PATH"), [], id="Lightning sets the precision"),
+        pytest.param("PARSE002", _LIGHTNING.format("PL_DEEPSPEED_CONFIG_PATH"), ["error"], id="Lightning reads JSON"),
+        pytest.param("BATCH004", _LIGHTNING.format("MY_CONFIG"), ["error"], id="DeepSpeed needs a batch"),
+        pytest.param("BATCH008", _LIGHTNING.format("MY_CONFIG"), ["warning"], id="others need their ranks"),
+        pytest.param("OPT003", _LIGHTNING.format("MY_CONFIG"), ["warning"], id="others need the clipping"),
         pytest.param("SLM009", f"{_JOB}export {_LAUNCHER.format(backend='c10d')}", [], id="c10d ignores the rank"),
         pytest.param("SLM009", f"{_JOB}export {_LAUNCHER.format(backend='static')}", ["error"], id="static reads it"),
         pytest.param("SLM002", f"{_JOB}srun python train.py\n", ["note"], id="a program that starts a node's ranks"),

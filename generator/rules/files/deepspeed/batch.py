@@ -59,9 +59,9 @@ class _Batch(Batch):
         return [*parts, *([] if self.replicas is None else [f"{shown(self.replicas)} replicas"])]
 
     @property
-    def is_tried(self) -> bool:
-        """Whether the autotuner writes the batch."""
-        return self.config.value("/autotuning/enabled") is True
+    def is_added(self) -> bool:
+        """Whether the autotuner writes the batch, or the program that reads the config."""
+        return self.config.completed or self.config.value("/autotuning/enabled") is True
 
     @property
     def hint(self) -> str:
@@ -110,7 +110,7 @@ def batch_is_given(batch: _Batch) -> Violations:
     Prevents: AssertionError: Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided
     Fix: write the micro batch; the others follow"""
     in_pieces = batch.config.embedded and not batch.config.json.data  # a script writes the file line by line
-    if not batch.given and not batch.is_tried and not in_pieces:
+    if not batch.given and not batch.is_added and not in_pieces:
         message = f"neither `{_TRAIN}` nor `{_MICRO}` is set, and DeepSpeed requires one of them"
         yield batch.violation("", message, batch.hint, batch.certainty)
 
@@ -121,7 +121,7 @@ def steps_are_not_alone(batch: _Batch) -> Violations:
 
     Prevents: AssertionError: Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided
     Fix: write the micro batch too"""
-    if set(batch.given) == {_STEPS} and not batch.is_tried:
+    if set(batch.given) == {_STEPS} and not batch.is_added:
         message = f"`{_STEPS}` alone is no batch: DeepSpeed requires `{_TRAIN}` or `{_MICRO}` too"
         yield batch.violation(_STEPS, message, batch.hint, batch.certainty)
 

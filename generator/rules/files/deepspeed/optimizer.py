@@ -80,7 +80,7 @@ def clipping_is_written(config: Config) -> Violations:
     if config.version < _CLIPS_BY_DEFAULT:
         default, other = "0 (no clipping)", "1.0 since 0.19.3"
     names = (_CLIPPING, "/max_grad_norm", f"{_PARAMS}/max_grad_norm")
-    if config.json.data and not any(config.has(pointer) for pointer in names):
+    if config.json.data and not config.completed and not any(config.has(pointer) for pointer in names):
         message = f"gradient_clipping is not set: the default is {default} in this release, and {other}"
         less = None if has_auto(config) or any(config.has(pointer) for pointer in _OF_TRAINING) else NOTE
         yield violation(config, "", message, 'add "gradient_clipping": 1.0, or 0 for no clipping', severity=less)
@@ -146,7 +146,7 @@ def hyperparameters_are_params(config: Config) -> Violations:
             yield Violation(where, message, hint, edits=edits, severity=less)
 
 
-@building.rule("OPT006", WARNING, "silent", deepspeed_now("runtime/engine.py:2489"))
+@building.rule("OPT006", NOTE, "silent", deepspeed_now("runtime/engine.py:2489"))
 def adam_decays_as_named(config: Config) -> Violations:
     """Type Adam with weight decay sets adam_w_mode, which makes it AdamW by default.
 

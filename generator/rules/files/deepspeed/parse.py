@@ -41,9 +41,11 @@ def text_is_json(config: Config) -> Violations:
     if config.json.broken is not None or not slips or config.is_empty or any(bare_placeholders(config)):
         return
     more = len(slips) - 1
-    others = f" (and {more} more place{'s' if more > 1 else ''})" if more else ""
-    message = f"{slips[0].what} is HJSON, not JSON{others}: DeepSpeed reads it,"
-    message += " Transformers, accelerate and Megatron-DeepSpeed don't"
+    rest = f" (and {more} more place{'s' if more > 1 else ''})" if more else ""
+    message = f"{slips[0].what} is HJSON, not JSON{rest}: DeepSpeed reads it,"
+    strict = "Transformers, accelerate and Megatron-DeepSpeed don't"
+    others = "Lightning doesn't" if config.consumer == "lightning" else strict
+    message += f" {others}"
     yield Violation(
         config.json.lines.locate(slips[0].start),
         message,

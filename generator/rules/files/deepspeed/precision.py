@@ -58,7 +58,7 @@ def zero_trains_in_16_bits(config: Config) -> Violations:
     Fix: enable bf16 or fp16"""
     blocks = [block for block in ("/fp16", "/bf16", "/bfloat16", "/amp", "/torch_autocast") if config.has(block)]
     # An "auto" in the file means that it is for Hugging Face or accelerate, which also set the precision.
-    filled = config.filled or any(config.value(pointer) == "auto" for pointer in config.json.spans)
+    filled = config.filled or config.completed or any(config.value(pointer) == "auto" for pointer in config.json.spans)
     others = config.switch("/torch_autocast/enabled") is not False or config.switch("/amp/enabled")
     is_open = config.auto_precision or (filled and not blocks)  # the first has a rule of its own
     if not config.stage or config.precision != "fp32" or others or is_open:

@@ -44,7 +44,7 @@ def overlap_is_decided(run: Run) -> Violations:
         yield Violation(config.locate(_STAGE), message, 'set "overlap_comm" to true')
 
 
-@runs.rule("ZERO040", WARNING, "silent", derived("nothing is sharded over one rank"))
+@runs.rule("ZERO040", NOTE, "silent", derived("nothing is sharded over one rank"))
 def sharding_needs_replicas(run: Run) -> Violations:
     """With ZeRO, there is more than one rank to shard over.
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from ....documents.launcher_call import NODES, LauncherCall, program_text
 from ....documents.links import used_config
+from ....documents.references import LIGHTNING_CONFIG
 from ....documents.shell.launch_line import Call, Launch
 from ....documents.slurm_request import LAUNCHERS
 from ....documents.submission import Submission
@@ -42,6 +43,11 @@ _FROM: Final = {
     "MASTER_ADDR": 'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1)',
     "MASTER_PORT": "MASTER_PORT=29500",
 }
+#: What is in the text of a program that finds out its rank by itself.
+#: Source: lightning_fabric/plugins/environments/slurm.py @ 2.5.5 (global_rank: SLURM_PROCID).
+_OWN_RANKS: Final = re.compile(
+    r"SLURM_|OMPI_|mpi4py|PMI_|RANK['\"]\]\s*=|^\s*(?:import|from)\s+(?:pytorch_)?lightning\b", re.MULTILINE
+)
 _INIT: Final = "comm/comm.py:889, init_distributed"
 
 
@@ -135,7 +141,7 @@ def _ranks(submission: Submission) -> Iterator[_Ranks]:
     for step in steps(submission):
         number = (step.tasks or 1) * (step.nodes or 1)
         parallel = submission.configs or submission.megatron or _training_arguments(step.launch)
-        if step.starts_python and number > 1 and parallel:
+        if step.starts_python and number > 1 and parallel and LIGHTNING_CONFIG not in step.launch.environment:
             image = step.srun.has("--container-image") or step.block.has("--container-image")
             yield _Ranks(submission, step.launch, "srun", step.where, number, has_image=image)
     for launch, outer in _bare(submission):
@@ -166,8 +172,7 @@ def _training_arguments(launch: Launch) -> set[str]:
 
 def _finds_out_itself(launch: Launch) -> bool:
     """Whether the program, where its text can be found, reads the variables of Slurm or MPI, or sets its own."""
-    text = program_text(launch)
-    return text is not None and re.search(r"SLURM_|OMPI_|mpi4py|PMI_|RANK['\"]\]\s*=", text) is not None
+    return _OWN_RANKS.search(program_text(launch) or "") is not None
 
 
 def _starts_scripts(submission: Submission) -> bool:

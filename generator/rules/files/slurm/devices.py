@@ -22,7 +22,8 @@ _SLOTS: Final = deepspeed_now("launcher/runner.py:307, parse_resource_filter")
 def chosen_gpus_are_granted(request: Request) -> Violations:
     """The numbers of the GPUs that a script chooses are below the number that its node gives.
 
-    Prevents: ValueError: No slot '4' specified on host 'localhost'; no CUDA device; or the GPUs of another job.
+    Prevents: ValueError: No slot '4' specified on host 'localhost'. A warning for CUDA_VISIBLE_DEVICES, which finds no
+    device, or the GPUs of another job where the site doesn't confine jobs to theirs.
     Fix: leave the choice to Slurm, or count from 0"""
     granted = request.gpus_per_node
     if granted is None or not granted.value or request.has("--exclusive"):
@@ -33,7 +34,9 @@ def chosen_gpus_are_granted(request: Request) -> Violations:
             right = ",".join(map(str, range(granted.value)))
             given = f"{granted} gives {granted.value} GPU{'s' * (granted.value > 1)}, numbered from 0"
             hint = f"leave it out, or choose from {right}"
-            yield Violation(where, f"{what} chooses GPU {', '.join(map(str, beyond))}, and {given}", hint)
+            message = f"{what} chooses GPU {', '.join(map(str, beyond))}, and {given}"
+            severity = WARNING if what.startswith("CUDA_VISIBLE_DEVICES") else ERROR
+            yield Violation(where, message, hint, severity=severity)
 
 
 def _chosen(request: Request) -> Iterator[tuple[str, str, Location]]:

@@ -159,6 +159,7 @@ def step_has_its_nodes(step: Step) -> Violations:
     Fix: ask for no more nodes than the job's"""
     own, block, asked = step.srun, step.block, step.srun.nodes or 0
     given, has = own.argument("--nodes"), (block.most_nodes if block.has("--nodes") else 1)
+    has = has if block.options.entries else None  # of another job nothing is known
     if given is not None and has is not None and asked > has and not block.has("--ntasks", "--gpus", "--nodelist"):
         message = f"{given}, and the job has {has} node{'s' * (has > 1)}"
         yield given.bad_value(message, f"write --nodes={has}, or #SBATCH --nodes={asked}")
