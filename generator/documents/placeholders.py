@@ -1,4 +1,4 @@
-"""Text that somebody or something still fills in: `<your-account>`, `{{ nodes }}`, `@NODES@`, `CHANGE_ME`."""
+"""Text that somebody or something still fills in: `<account>`, `{{ nodes }}`, `{ nodes }`, `@NODES@`, `CHANGE_ME`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 _PLACEHOLDER: Final = re.compile(
-    r"<\s*[A-Za-z][^<>]*>|\{\{|\{%|(?<![${])\{[A-Za-z_]\w*\}|@[A-Z][A-Z0-9_]+@|\b__[A-Z][A-Z0-9_]*__\b|"
+    r"<\s*[A-Za-z][^<>]*>|\{\{|\{%|(?<![${])\{\s*[A-Za-z_]\w*\s*\}|@[A-Z][A-Z0-9_]+@|\b__[A-Z][A-Z0-9_]*__\b|"
     r"\b(?:your|my)[_-](?:partition|account|qos|project|name|email|cluster|compute|queue)\b|"
     r"\b(?:CHANGE[_-]?ME|REPLACE[_-]?ME|FIXME|XXX+|TODO|PARTITION_NAME|ACCOUNT_NAME)\b",
     re.IGNORECASE,

@@ -14,6 +14,7 @@ from typing import Final
 _PARSERS: Final = ("megatron/training/arguments.py", "megatron/arguments.py")
 _STRING: Final = re.compile(r"""["']([^"'\\\s]{1,80})["']""")
 _IMPORT: Final = re.compile(r"^\s*(?:from|import)\s+([A-Za-z_][\w.]*)", re.MULTILINE)
+_SET: Final = re.compile(r"""\[["'](\w{1,80})["']\]\s*=(?!=)""")
 _LENIENT: Final = re.compile(r"ignore_unknown_args\s*=\s*True|parse_known_args\(")
 _MADE: Final = "ArgumentGroupFactory"  # makes options of the fields of classes, so that their names aren't written
 _MOST_FILES: Final = 60
@@ -42,6 +43,24 @@ def options_beside(program: str | None, holder: str) -> ProgramOptions:
         return _NOTHING
     found = _find(program.removeprefix("./"), Path(holder).parent)
     return _NOTHING if found is None else _read(found)
+
+
+def sets_key(key: str, holder: str) -> bool:
+    """Whether Python in a folder above the config `holder` gives the key a value: `config["key"] = …`."""
+    return any(key in _keys_set_in(folder) for folder in islice(Path(holder).parents, _MOST_ABOVE))
+
+
+@lru_cache(maxsize=256)
+def _keys_set_in(folder: Path) -> frozenset[str]:
+    try:
+        return frozenset(key for path in islice(folder.glob("*.py"), _MOST_FILES) for key in _SET.findall(_text(path)))
+    except OSError:
+        return frozenset()
+
+
+def is_above(name: str, holder: str) -> bool:
+    """Whether a folder above the file `holder` has the file `name`."""
+    return _find(name, Path(holder).parent) is not None
 
 
 def _find(program: str, folder: Path) -> Path | None:

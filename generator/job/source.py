@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import yaml
 
-from ..findings import Finding, Location
+from ..findings import NOTE, Finding, Location
 from ..rule import Rule
 from .codes import DUPLICATE_KEY, SYNTAX, TOO_LARGE, UNREADABLE, UNSUPPORTED_YAML, error
 from .dialect import STRICT, Dialect
@@ -274,6 +274,11 @@ class _Reader:
             self._refuse(event, TOO_LARGE, message, self.dialect.many_hint)
             raise _Stop
 
+    def _is_the_same(self, before: object, value: object) -> bool:
+        """Whether a key that was just refused as a duplicate has the scalar that it had before."""
+        refused = bool(self.findings) and self.findings[-1].rule == DUPLICATE_KEY.id
+        return refused and type(before) is type(value) and not isinstance(value, (dict, list)) and before == value
+
     def _place(self, event: Any, value: object) -> None:
         pointer = self._pointer()
         where = self.text.locate(event.start_mark.line, event.start_mark.column, pointer)
@@ -287,6 +292,8 @@ class _Reader:
         elif isinstance(top.value, list):
             top.value.append(value)
         elif not top.dropped:
+            if self._is_the_same(top.value.get(top.key or ""), value):
+                self.findings[-1] = replace(self.findings[-1], severity=NOTE)
             top.value[top.key or ""] = value
         if not top.hides:
             self.locations[pointer] = where

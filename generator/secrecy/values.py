@@ -24,6 +24,8 @@ _NUMBER: Final = re.compile(r"[+-]?(?:0x[0-9A-Fa-f]{1,8}|\d{1,15}(?:\.\d*)?(?:[e
 _SHORT_WORD: Final = re.compile(r"[A-Za-z_.:-]{1,8}")
 #: Words of a language.
 _PLAIN: Final = re.compile(rf"{_SHORT_WORD.pattern}|[a-z]+(?:[_.-][a-z]+)*[0-9]{{0,2}}")
+#: The name of a stored secret: `--secret HF_TOKEN=joes_HF_TOKEN`; an example's key: `token-abc123`.
+_NAMED: Final = re.compile(r"([A-Za-z_]\w*)=(?:\w+[_-])?\1|(?i:token|key|secret|password)[_-]?(?:abc)?\d{0,3}")
 _SHORTEST: Final = 6  # characters of what is a secret by its looks
 _SHORTEST_SURE: Final = 8
 _LONG: Final = 16
@@ -42,7 +44,9 @@ def holds(name: str, value: str, *, sure: bool = False, variable: bool = False) 
     if kind is Likeness.NONE or _says_where(text) or text.lower() == name.lower():
         return False
     if sure:
-        return "$" not in text and (_looks_random if kind is Likeness.SURE else _is_random)(text)
+        if "$" in text or _NAMED.fullmatch(text):
+            return False
+        return (_looks_random if kind is Likeness.SURE else _is_random)(text)
     if _NUMBER.fullmatch(text):  # a password may be a number
         return kind is Likeness.SURE and "pass" in name.lower() and len(text) > 3
     plain = _SHORT_WORD if variable else _PLAIN

@@ -20,6 +20,12 @@ train="torchrun pretrain_gpt.py --load out"
 if [ "$1" = convert ]; then cmd="$convert"; else cmd="$train"; fi
 $cmd{_RUN}
 """
+_STAGE: Final = '{"train_batch_size": 8, "zero_optimization": {"stage": 1}}'
+_AUTO: Final = '{"train_batch_size": "auto", "zero_optimization": {"stage": 1}}'
+_ADDS: Final = 'ds_config["gradient_clipping"] {} args.clip_grad\n'
+_TRAINER: Final = "#!/bin/bash\npython run.py --output_dir out --do_train --evaluation_strategy steps\n"
+_ARGUMENTS: Final = "output_dir: out\nper_device_train_batch_size: 1\nnum_train_epochs: 1\nsave_steps: 5\n"
+_LOGS: Final = "#!/bin/bash\n#SBATCH --output=logs/%j.out\n"
 _LAUNCHER: Final = """LAUNCHER="accelerate launch --num_processes 16 --num_machines 2 --rdzv_backend {backend} \\
   --main_process_ip $HEAD --main_process_port 29500 --machine_rank $SLURM_PROCID"
 export CMD="$LAUNCHER train.py"
@@ -84,6 +90,11 @@ def severities(folder: Path, files: Mapping[str, str], rule: str) -> list[str]:
             id="a mount to be filled in",
         ),
         pytest.param("SLM021", f"{_JOB}srun --container-mounts=:/data python train.py\n", ["error"], id="half a mount"),
+        pytest.param(
+            "SLM018", "#!/bin/bash\nrun --secret S2_KEY=joes_S2_KEY train.py\n", [], id="the name of a stored secret"
+        ),
+        pytest.param("SLM018", "#!/bin/bash\nrun --secret S2_KEY=0f3a9c51d7e24b68 t.py\n", ["warning"], id="its value"),
+        pytest.param("SLM018", "#!/bin/bash\nserve --api-key token-abc123\n", [], id="a key of an example"),
         pytest.param("SLM018", '#!/bin/bash\nheader_token="X-aws-ec2-metadata-token"\n', [], id="a header's name"),
         pytest.param(
             "SLM018", "#!/bin/bash\nexport WANDB_API_KEY=0f3a9c51d7e24b68\n", ["warning"], id="a secret written out"
@@ -104,6 +115,15 @@ def severities(folder: Path, files: Mapping[str, str], rule: str) -> list[str]:
             id="placeholders are one note",
         ),
         pytest.param("SLM027", "#!/bin/bash\n#SBATCH <SLURM OPTIONS>\nsrun hostname\n", ["note"], id="options to come"),
+        pytest.param(
+            "SLM027", "#!/bin/bash\n#SBATCH -p { partition }\nsrun hostname\n", ["note"], id="a name in braces"
+        ),
+        pytest.param(
+            "SLM020", f"{_LOGS}# Usage: mkdir -p logs; sbatch it\nsrun hostname\n", ["note"], id="told to make it"
+        ),
+        pytest.param(
+            "SLM020", f"{_LOGS}# mkdir -p out\nsrun hostname\n", ["warning"], id="told to make another folder"
+        ),
         pytest.param("LNCH006", "#!/bin/bash\ndeepspeed --num_nodes 2 train.py\n", ["note"], id="/job/hostfile"),
         pytest.param(
             "LNCH030",
@@ -180,7 +200,43 @@ def test_a_job_is_judged_by_what_is_known(
 
 
 @pytest.mark.parametrize(
-    "text", ["<account>", "< your name >", "{{nodes}}", "{nodes}", "@NODES@", "__NODES__", "my_qos"]
+    ("rule", "files", "expected"),
+    [
+        pytest.param("OPT003", {"configs/ds.json": _STAGE}, ["warning"], id="nobody adds the clipping"),
+        pytest.param(
+            "OPT003", {"configs/ds.json": _STAGE, "train.py": _ADDS.format("=")}, ["note"], id="the program adds it"
+        ),
+        pytest.param(
+            "OPT003", {"configs/ds.json": _STAGE, "train.py": _ADDS.format("==")}, ["warning"], id="asks for it"
+        ),
+        pytest.param("OPT003", {"ds.json": _AUTO, "train.py": _ADDS.format("=")}, ["warning"], id="a Trainer's config"),
+        pytest.param("HF023", {"examples/run.sh": _TRAINER}, ["warning"], id="an installed transformers"),
+        pytest.param(
+            "HF023",
+            {"examples/run.sh": _TRAINER, "src/transformers/training_args.py": ""},
+            ["note"],
+            id="an example of the transformers around it",
+        ),
+        pytest.param("NCCL005", {".deepspeed_env": 'NCCL_DEBUG=""\n'}, [], id="no messages on purpose"),
+        pytest.param("NCCL005", {".deepspeed_env": "NCCL_DEBUG=1\n"}, ["warning"], id="no level"),
+        pytest.param("FILE003", {"train.yaml": f"{_ARGUMENTS}save_steps: 5\n"}, ["note"], id="the same value twice"),
+        pytest.param("FILE003", {"train.yaml": f"{_ARGUMENTS}save_steps: 6\n"}, ["error"], id="another value"),
+        pytest.param("FILE003", {"train.yaml": f"{_ARGUMENTS}save_steps: 5.0\n"}, ["error"], id="another type"),
+        pytest.param("OPT015", {"ds.json": '{"steps_per_print": 1e5, "bf16": {"enabled": true}}'}, ["note"], id="1e5"),
+        pytest.param(
+            "OPT015", {"ds.json": '{"steps_per_print": 2.5, "bf16": {"enabled": true}}'}, ["warning"], id="2.5"
+        ),
+    ],
+)
+def test_a_config_is_judged_by_what_reads_it(
+    rule: str, files: dict[str, str], expected: list[str], tmp_path: Path
+) -> None:
+    """What the program around a config sets, and what makes no difference to its reader, is at most a note."""
+    assert severities(tmp_path, files, rule) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["<account>", "{ account }", "< your name >", "{{nodes}}", "{nodes}", "@NODES@", "__NODES__", "my_qos"]
 )
 def test_placeholders_are_seen(text: str) -> None:
     """Forms in which people and templates leave a place open are placeholders."""

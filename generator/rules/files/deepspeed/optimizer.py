@@ -7,6 +7,7 @@ from typing import Final
 
 from ....documents.deepspeed_config import Config, has_auto
 from ....documents.hjson.edits import move_member, rename_key
+from ....documents.program_options import sets_key
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ...sources import deepspeed_now
 from ..violations import violation
@@ -82,7 +83,9 @@ def clipping_is_written(config: Config) -> Violations:
     names = (_CLIPPING, "/max_grad_norm", f"{_PARAMS}/max_grad_norm")
     if config.json.data and not config.completed and not any(config.has(pointer) for pointer in names):
         message = f"gradient_clipping is not set: the default is {default} in this release, and {other}"
-        less = None if has_auto(config) or any(config.has(pointer) for pointer in _OF_TRAINING) else NOTE
+        trains = has_auto(config) or any(config.has(pointer) for pointer in _OF_TRAINING)
+        added = not has_auto(config) and sets_key("gradient_clipping", config.path)
+        less = None if trains and not added else NOTE
         yield violation(config, "", message, 'add "gradient_clipping": 1.0, or 0 for no clipping', severity=less)
 
 

@@ -41,7 +41,8 @@ def steps_are_counted(config: Config) -> Violations:
         yield Violation(where, message, "write null for never", severity=severity)
     elif isinstance(steps, float):
         message = f"steps_per_print: {shown(config.value(_PRINTED))} is a float, not an integer"
-        yield Violation(where, message, f"set steps_per_print to {max(1, int(steps))}")
+        less = NOTE if steps.is_integer() and steps > 0 else None  # the same remainders
+        yield Violation(where, message, f"set steps_per_print to {max(1, int(steps))}", severity=less)
 
 
 def is_endless(config: Config) -> bool:

@@ -104,7 +104,8 @@ def debug_level_exists(setting: Setting) -> Violations:
 
     Prevents: No messages at all.
     Fix: use WARN or INFO"""
-    if setting.name == "NCCL_DEBUG" and setting.value and setting.value.upper() not in _DEBUG:
+    level = (setting.value or "").strip("\"'")  # a file of variables may have the quotes; empty: no messages on purpose
+    if setting.name == "NCCL_DEBUG" and level and level.upper() not in _DEBUG:
         message = f"NCCL_DEBUG={setting.value} is not a level of NCCL's: it prints nothing"
         yield Violation(setting.where_value, message, f"use {listed(_DEBUG[:3])}")
 
