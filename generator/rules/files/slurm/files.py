@@ -136,9 +136,16 @@ def log_folder_exists(request: Request) -> Violations:
         late = any((word.value or "").rstrip("/").endswith(folder) for word in made)
         tail = "the script's mkdir comes too late" if late else "sbatch doesn't create it"
         message = f"{found}: without the folder {folder} the job fails at its start, with no log; {tail}"
-        told = re.search(rf"^\s*#.*\bmkdir\b.*\b{re.escape(folder)}\b", request.shell.text.content, re.MULTILINE)
-        less = NOTE if told else None  # by a comment, to whoever submits it
+        less = NOTE if any(_tells_to_make(folder, line) for line in request.shell.text.lines) else None
         yield found.bad_value(message, f"run mkdir -p {folder} before sbatch", severity=less)
+
+
+def _tells_to_make(folder: str, line: str) -> bool:
+    """Whether a line is a comment that tells whoever submits the script to make the folder."""
+    before, _, names = line.partition("mkdir ")
+    return before.lstrip()[:1] == "#" and any(
+        name.removeprefix("./").rstrip("/") == folder for name in re.split(r"[\s;&|`'\"()]", names)
+    )
 
 
 def _is_there(here: Path | None, folder: str) -> bool:
