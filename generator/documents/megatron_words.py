@@ -17,7 +17,8 @@ _VARIABLE: Final = re.compile(r"[$`*?]")
 #: In capitals, of several words, or by its words; `<image>` is a token.
 #: Of bounded length: what is tried for every `<` of a line stays little.
 _PLACEHOLDER: Final = re.compile(
-    r"<\s{0,9}(?:[A-Z][A-Z0-9_]{0,99}|[A-Za-z][^<>]{0,99}[ -][^<>]{0,99}|[^<>]{0,99}(?:your|path|dir)[^<>]{0,99})\s{0,9}>"
+    r"<\s{0,9}(?:[A-Z][A-Z0-9_]{0,99}|[A-Za-z][^<>]{0,99}[ -][^<>]{0,99}"
+    r"|[^<>]{0,99}(?:your|path|dir)[^<>]{0,99})\s{0,9}>"
 )
 _OF_OPTIONS: Final = re.compile(r"ARG|OPT|FLAG|EXTRA|PARAM|CMD|@|\*", re.IGNORECASE)
 _MOST_WORDS: Final = 8  # of a placeholder
