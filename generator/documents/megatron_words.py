@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 from ..findings import Location
@@ -14,7 +15,11 @@ _NUMBER: Final = re.compile(r"-\d+$|-\d*\.\d+$")  # argparse reads such a word a
 _INTEGER: Final = re.compile(r"\s*[+-]?\d+(?:_\d+)*\s*", re.ASCII)
 _VARIABLE: Final = re.compile(r"[$`*?]")
 #: In capitals, of several words, or by its words; `<image>` is a token.
-_PLACEHOLDER: Final = re.compile(r"<\s*(?:[A-Z][A-Z0-9_]*|[A-Za-z][^<>]*[ -][^<>]*|[^<>]*(?:your|path|dir)[^<>]*)\s*>")
+#: Of bounded length: what is tried for every `<` of a line stays little.
+_PLACEHOLDER: Final = re.compile(
+    r"<\s{0,9}(?:[A-Z][A-Z0-9_]{0,99}|[A-Za-z][^<>]{0,99}[ -][^<>]{0,99}"
+    r"|[^<>]{0,99}(?:your|path|dir)[^<>]{0,99})\s{0,9}>"
+)
 _OF_OPTIONS: Final = re.compile(r"ARG|OPT|FLAG|EXTRA|PARAM|CMD|@|\*", re.IGNORECASE)
 _MOST_WORDS: Final = 8  # of a placeholder
 _MOST_DIGITS: Final = 18  # no option accepts a longer number, and it is slow to convert
@@ -141,7 +146,14 @@ def _unfilled(words: Sequence[PlacedWord]) -> tuple[list[PlacedWord], list[Stray
 
 def placeholder_around(word: str, line: str) -> str | None:
     """The placeholder on a line of which a word is a part: a shell within a shell takes `<path` for a redirection."""
-    return next((text for text in _PLACEHOLDER.findall(line) if word in re.findall(r"\w+", text)), None)
+    return _placeholders_on(line).get(word)
+
+
+@lru_cache(maxsize=64)
+def _placeholders_on(line: str) -> Mapping[str, str]:
+    """The placeholders of a line, the first for each word in one."""
+    found = [(word, text) for text in _PLACEHOLDER.findall(line) for word in re.findall(r"\w+", text)]
+    return dict(reversed(found))
 
 
 def _opens(text: str) -> bool:
