@@ -82,7 +82,8 @@ def clipping_is_written(config: Config) -> Violations:
     names = (_CLIPPING, "/max_grad_norm", f"{_PARAMS}/max_grad_norm")
     if config.json.data and not config.completed and not any(config.has(pointer) for pointer in names):
         message = f"gradient_clipping is not set: the default is {default} in this release, and {other}"
-        less = None if has_auto(config) or any(config.has(pointer) for pointer in _OF_TRAINING) else NOTE
+        trains = has_auto(config) or any(config.has(pointer) for pointer in _OF_TRAINING)
+        less = None if trains and not config.may_infer else NOTE
         yield violation(config, "", message, 'add "gradient_clipping": 1.0, or 0 for no clipping', severity=less)
 
 
