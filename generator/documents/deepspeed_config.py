@@ -28,6 +28,11 @@ FILLERS: Final = frozenset({"huggingface", "accelerate"})
 _DEVICES: Final[tuple[Device, ...]] = ("none", "cpu", "nvme")
 ZERO: Final = "/zero_optimization"
 _HANDED_ON: Final = ("/optimizer/params", "/scheduler/params")  # as they are, to a constructor
+#: Of optimizer and gradients: what a model that is only asked has none of.
+_OF_GRADIENTS: Final = (
+    *("/optimizer", "/scheduler", "/gradient_accumulation_steps", "/gradient_clipping", "/autotuning"),
+    *(f"{ZERO}/{name}" for name in ("reduce_bucket_size", "reduce_scatter", "contiguous_gradients", "sub_group_size")),
+)
 BATCH_KEYS: Final = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 
 
@@ -70,7 +75,15 @@ class Config(DsConfig):
     @property
     def filled(self) -> bool:
         """Whether "auto" is filled in before DeepSpeed reads the config."""
-        return self.consumer in FILLERS or self.value("/autotuning/enabled") is True  # the autotuner tries values
+        return self.consumer in FILLERS or self.tuned
+
+    @property
+    def tuned(self) -> bool:
+        """Whether DeepSpeed's autotuner reads the config, and writes those that are trained with, ZeRO stage and all.
+
+        Source: deepspeed/autotuning/autotuner.py:676 and :753, scheduler.py:366 @ 0.19.8.
+        """
+        return self.value("/autotuning/enabled") is True
 
     @property
     def completed(self) -> bool:
@@ -154,6 +167,12 @@ class Config(DsConfig):
     def offloads(self, what: Offloaded) -> bool:
         """Whether they are known to leave the device."""
         return self.offload(what) in ("cpu", "nvme")
+
+    @property
+    def may_infer(self) -> bool:
+        """Whether it may be for ZeRO-Inference: of the model states, parameters alone are moved, and nothing trains."""
+        moved = self.offloads("param") and not self.offloads("optimizer")
+        return moved and not any(map(self.has, _OF_GRADIENTS))
 
     @cached_property
     def optimizer(self) -> str | None:

@@ -26,6 +26,7 @@ _ADDS: Final = 'ds_config["gradient_clipping"] {} args.clip_grad\n'
 _TRAINER: Final = "#!/bin/bash\npython run.py --output_dir out --do_train --evaluation_strategy steps\n"
 _ARGUMENTS: Final = "output_dir: out\nper_device_train_batch_size: 1\nnum_train_epochs: 1\nsave_steps: 5\n"
 _LOGS: Final = "#!/bin/bash\n#SBATCH --output=logs/%j.out\n"
+_VISIBLE: Final = "#!/bin/bash\nexport CUDA_VISIBLE_DEVICES={}\ndeepspeed --num_gpus 2 train.py\n"
 _LAUNCHER: Final = """LAUNCHER="accelerate launch --num_processes 16 --num_machines 2 --rdzv_backend {backend} \\
   --main_process_ip $HEAD --main_process_port 29500 --machine_rank $SLURM_PROCID"
 export CMD="$LAUNCHER train.py"
@@ -156,6 +157,9 @@ def severities(folder: Path, files: Mapping[str, str], rule: str) -> list[str]:
         pytest.param("SLM035", f"{_JOB}# SBATCH --time=10:00\nsrun hostname\n", ["note"], id="left out, maybe"),
         pytest.param("SLM035", f"{_JOB}#SBTACH --time=10:00\nsrun hostname\n", ["warning"], id="a slip"),
         pytest.param("SLM011", f"{_JOB}#SBATCH --time=UNLIMITED\nsrun hostname\n", ["note"], id="a site's limits"),
+        pytest.param("LNCH024", _VISIBLE.format("0,1"), [], id="the GPUs that are taken anyway"),
+        pytest.param("LNCH024", _VISIBLE.format("1,0"), ["warning"], id="in another order"),
+        pytest.param("LNCH024", _VISIBLE.format("0"), ["warning"], id="fewer than are taken"),
         pytest.param("MDS026", _BRANCHES, [], id="a value of an option of one branch, DeepSpeed"),
         pytest.param("MLM048", _BRANCHES, [], id="a value of an option of one branch"),
     ],
@@ -163,6 +167,33 @@ def severities(folder: Path, files: Mapping[str, str], rule: str) -> list[str]:
 def test_a_script_is_judged_by_what_is_known(rule: str, text: str, expected: list[str], tmp_path: Path) -> None:
     """What somebody else may set, fill in or read is at most a note; what is certain stays an error or warning."""
     assert severities(tmp_path, {"job.sh": text}, rule) == expected
+
+
+_TRAINER: Final = "#!/bin/bash\ndeepspeed train.py --deepspeed ds.json --output_dir out --do_train\n"
+_MOVED: Final = """{{"train_batch_size": 1, "zero_optimization": {{"stage": 3, "stage3_prefetch_bucket_size": "auto",
+  "offload_param": {{"device": "cpu"}}{}}}}}"""
+
+
+@pytest.mark.parametrize(
+    ("rule", "config", "expected"),
+    [
+        pytest.param("HF013", '{"autotuning": {"enabled": true}}', [], id="the autotuner adds the section"),
+        pytest.param("HF013", '{"autotuning": {"enabled": false}}', ["error"], id="nothing adds the section"),
+        pytest.param("ZERO039", _MOVED.format(""), ["note"], id="inference, maybe: nothing is saved"),
+        pytest.param(
+            "ZERO039", _MOVED.format(', "offload_optimizer": {"device": "cpu"}'), ["warning"], id="a training"
+        ),
+        pytest.param(
+            "ZERO039", _MOVED.format(', "sub_group_size": 1000000000'), ["warning"], id="the optimizer's groups"
+        ),
+        pytest.param("OPT003", _MOVED.format(""), ["note"], id="inference, maybe: nothing is clipped"),
+        pytest.param("OPT003", _MOVED.format(', "offload_optimizer": {"device": "cpu"}'), ["warning"], id="clips"),
+    ],
+)
+def test_a_config_is_judged_by_what_is_known(rule: str, config: str, expected: list[str], tmp_path: Path) -> None:
+    """What the autotuner adds, and what only training needs where maybe nothing trains, is at most a note."""
+    files = {"ds.json": config, "job.sh": _TRAINER}
+    assert severities(tmp_path, files, rule) == expected
 
 
 @pytest.mark.parametrize(

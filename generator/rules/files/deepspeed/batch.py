@@ -61,7 +61,7 @@ class _Batch(Batch):
     @property
     def is_added(self) -> bool:
         """Whether the autotuner writes the batch, or the program that reads the config."""
-        return self.config.completed or self.config.value("/autotuning/enabled") is True
+        return self.config.completed or self.config.tuned
 
     @property
     def hint(self) -> str:

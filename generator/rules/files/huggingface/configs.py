@@ -96,7 +96,7 @@ def zero_section_is_there(config: Config) -> Violations:
 
     Prevents: ValueError: Please specify the ZeRO optimization config in the DeepSpeed config.
     Fix: add "zero_optimization": {"stage": 0}"""
-    if not config.has("/zero_optimization"):
+    if not config.has("/zero_optimization") and not config.tuned:
         message = "zero_optimization is missing, which accelerate's DeepSpeedPlugin requires"
         yield violation(config, "", message, 'add "zero_optimization": {"stage": 0}')
 

@@ -164,7 +164,9 @@ def visible_devices_are_kept(call: LauncherCall) -> Violations:
     chosen = call.argument("--include", "--exclude", "--num_gpus")
     if devices is None or devices.value == "" or chosen is None or call.has("--hostfile"):
         return
-    if call.options.integer("--num_gpus") != -1:
+    number = call.options.integer("--num_gpus")
+    same = number is not None and devices.value == ",".join(map(str, range(number)))
+    if number != -1 and not same:
         name = chosen.option.name
         message = f"CUDA_VISIBLE_DEVICES={devices.raw} is ignored and deleted, as deepspeed is given {name}"
         hint = f"use --include localhost:{devices.value or '0,1'} alone, or CUDA_VISIBLE_DEVICES alone"

@@ -209,7 +209,7 @@ def ranks_know_who_they_are(ranks: _Ranks) -> Violations:
 def world_is_not_one(ranks: _Ranks) -> Violations:
     """The batch is not computed for one rank in a job that has several.
 
-    Prevents: Check batch related parameters: 64 != 1 * 8 * 1. A warning where mpi4py or the program knows more.
+    Prevents: Check batch related parameters: 64 != 1 * 8 * 1. A warning where the program may know, a note with mpirun.
     Fix: export RANK and WORLD_SIZE, or start a launcher"""
     config = used_config(ranks.submission)
     total = config.value("/train_batch_size") if config else None
@@ -221,7 +221,7 @@ def world_is_not_one(ranks: _Ranks) -> Violations:
         start = f"{ranks.program} starts {ranks.number} ranks without RANK and WORLD_SIZE"
         message = f"{start}: each sees a world size of 1{unless}{batch}"
         hint = "export RANK and WORLD_SIZE, or start torchrun or deepspeed"
-        severity = ERROR if ranks.certain and isinstance(total, int) else WARNING
+        severity = NOTE if not by_srun else ERROR if ranks.certain and isinstance(total, int) else WARNING
         yield Violation(ranks.where, message, hint, severity=severity)
 
 
