@@ -23,7 +23,7 @@ $cmd{_RUN}
 _STAGE: Final = '{"train_batch_size": 8, "zero_optimization": {"stage": 1}}'
 _AUTO: Final = '{"train_batch_size": "auto", "zero_optimization": {"stage": 1}}'
 _ADDS: Final = 'ds_config["gradient_clipping"] {} args.clip_grad\n'
-_TRAINER: Final = "#!/bin/bash\npython run.py --output_dir out --do_train --evaluation_strategy steps\n"
+_EVALUATES: Final = "#!/bin/bash\npython run.py --output_dir out --do_train --evaluation_strategy steps\n"
 _ARGUMENTS: Final = "output_dir: out\nper_device_train_batch_size: 1\nnum_train_epochs: 1\nsave_steps: 5\n"
 _LOGS: Final = "#!/bin/bash\n#SBATCH --output=logs/%j.out\n"
 _VISIBLE: Final = "#!/bin/bash\nexport CUDA_VISIBLE_DEVICES={}\ndeepspeed --num_gpus 2 train.py\n"
@@ -241,10 +241,10 @@ def test_a_job_is_judged_by_what_is_known(
             "OPT003", {"configs/ds.json": _STAGE, "train.py": _ADDS.format("==")}, ["warning"], id="asks for it"
         ),
         pytest.param("OPT003", {"ds.json": _AUTO, "train.py": _ADDS.format("=")}, ["warning"], id="a Trainer's config"),
-        pytest.param("HF023", {"examples/run.sh": _TRAINER}, ["warning"], id="an installed transformers"),
+        pytest.param("HF023", {"examples/run.sh": _EVALUATES}, ["warning"], id="an installed transformers"),
         pytest.param(
             "HF023",
-            {"examples/run.sh": _TRAINER, "src/transformers/training_args.py": ""},
+            {"examples/run.sh": _EVALUATES, "src/transformers/training_args.py": ""},
             ["note"],
             id="an example of the transformers around it",
         ),
