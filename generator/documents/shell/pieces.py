@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Final, NamedTuple
 
 #: Stands for an unknown piece in a text that is read again, such as that of `bash -c`. No text has this non-character.
@@ -84,14 +85,8 @@ def text_of_pieces(pieces: Iterable[Piece]) -> str | None:
 
 def parts_of_pieces(pieces: Iterable[Piece]) -> tuple[str | None, ...]:
     """The known and unknown parts in order; neighbours of one kind are one part."""
-    parts: list[str | None] = []
-    for piece in pieces:
-        last = parts[-1] if parts else None
-        if piece.text is not None and last is not None:
-            parts[-1] = last + piece.text
-        elif piece.text is not None or last is not None or not parts:
-            parts.append(piece.text)
-    return tuple(parts)
+    texts = groupby((piece.text for piece in pieces), key=lambda text: text is not None)
+    return tuple("".join(text or "" for text in group) if known else None for known, group in texts)
 
 
 def at_site(pieces: Sequence[Piece], name: str, start: int, end: int) -> tuple[Piece, ...]:
