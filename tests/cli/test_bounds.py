@@ -200,3 +200,13 @@ def test_long_words_in_messages_are_told_in_linear_time(tmp_path: Path) -> None:
     script = tmp_path / "run.sbatch"
     script.write_text(f"#!/bin/bash\nsrun --kill-on-ba{'d' * 60_000} python train.py\n")
     assert "run.sbatch" in answered("validate", str(script))
+
+
+def test_endless_steps_are_no_traceback(tmp_path: Path) -> None:
+    """Steps that are infinite, or no number, divide nothing."""
+    script = tmp_path / "run.sh"
+    script.write_text(
+        "#!/bin/bash\ntorchrun train.py --output_dir out --load_best_model_at_end --eval_strategy steps "
+        "--save_strategy steps --save_steps 1e999 --eval_steps 1e999 --deepspeed ds.json\n"
+    )
+    assert "Traceback" not in answered("validate", str(script))

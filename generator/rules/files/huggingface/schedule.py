@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Final
 
 from ....documents.training_arguments import TrainingArguments
@@ -62,7 +63,9 @@ def saves_follow_evaluations(arguments: TrainingArguments) -> Violations:
 
 def _steps(arguments: TrainingArguments, name: str) -> float | None:
     value = arguments.setting(name)
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return value if isfinite(value) else None
 
 
 def _eval_steps(arguments: TrainingArguments) -> float | None:
@@ -86,7 +89,7 @@ def steps_are_integers(arguments: TrainingArguments) -> Violations:
             continue
         if value > 1 and value != int(min(value, 1e15)):
             message = f"{name} is {value}: above 1 it must be an integer"
-            yield violation(arguments, name, message, f"set {name} to {round(value)}")
+            yield violation(arguments, name, message, f"set {name} to {round(value) if isfinite(value) else 500}")
         elif value == 0 and what == "logging":
             yield violation(arguments, name, "logging_steps is 0", "set logging_steps to 10, or logging_strategy to no")
 
