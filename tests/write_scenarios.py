@@ -34,6 +34,8 @@ def started(run: Call, errors: Path | None = None) -> int:
     if child:
         return child
     status = CRASHED
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores these two
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
         output = os.open(errors or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         os.dup2(output, 1)
