@@ -210,3 +210,12 @@ def test_endless_steps_are_no_traceback(tmp_path: Path) -> None:
         "--save_strategy steps --save_steps 1e999 --eval_steps 1e999 --deepspeed ds.json\n"
     )
     assert "Traceback" not in answered("validate", str(script))
+
+
+def test_devices_beside_a_huge_count_are_not_counted_up(tmp_path: Path) -> None:
+    """Devices of the environment are compared with those that `--num_gpus` takes by what is listed."""
+    script = tmp_path / "run.sh"
+    script.write_text(
+        f"#!/bin/bash\nCUDA_VISIBLE_DEVICES=0,1 deepspeed --num_gpus {HUGE} train.py --deepspeed ds.json\n"
+    )
+    assert "[LNCH024]" in answered("validate", str(script))

@@ -165,7 +165,8 @@ def visible_devices_are_kept(call: LauncherCall) -> Violations:
     if devices is None or devices.value == "" or chosen is None or call.has("--hostfile"):
         return
     number = call.options.integer("--num_gpus")
-    same = number is not None and devices.value == ",".join(map(str, range(number)))
+    listed = (devices.value or "").split(",")
+    same = number == len(listed) and listed == [*map(str, range(len(listed)))]
     if number != -1 and not same:
         name = chosen.option.name
         message = f"CUDA_VISIBLE_DEVICES={devices.raw} is ignored and deleted, as deepspeed is given {name}"
