@@ -18,7 +18,10 @@ from typing import Any, Final
 import click
 
 from ..findings import Finding
+from ..frameworks.program import RenderedFile
+from ..write import CannotWrite, write
 from .findings_text import relative_path
+from .writing import tell
 
 _FORMAT: Final = 1
 _MOST_NAMED: Final = 5  # entries without a finding that are named one by one
@@ -47,20 +50,24 @@ class Compared:
 
 
 def write_baseline(path: Path, findings: Iterable[Finding]) -> int:
-    """Write a baseline of all these findings; their number."""
+    """Write a baseline of all these findings; their number. Only a baseline is written over."""
+    if os.path.lexists(path):
+        _read(path, "choose another FILE")
     counts = Counter(_entry(finding, path) for finding in findings)
     entries = [{"rule": e[0], "path": e[1], "line": e[2], "count": counts[e]} for e in sorted(counts)]
     text = json.dumps({"dsgen_baseline": _FORMAT, "findings": entries}, indent=1, ensure_ascii=False)
+    if not path.parent.is_dir():
+        raise click.UsageError(f"cannot write {path}: there is no folder {path.parent}")
     try:
-        path.write_text(text + "\n", encoding="utf-8")
-    except OSError as problem:
-        raise click.UsageError(f"cannot write {path}: {problem.strerror}") from None
+        write([RenderedFile(path=path.name, text=text + "\n")], path.parent, force=True, tell=tell)
+    except CannotWrite as problem:
+        raise click.UsageError(f"cannot write {path}: {problem.reason}") from None
     return sum(counts.values())
 
 
 def compare(path: Path, findings: Iterable[Finding], checked: Iterable[str]) -> Compared:
     """The findings that the baseline doesn't have; of its entries, those on `checked` files are looked for."""
-    left, new, known = _read(path), list[Finding](), 0
+    left, new, known = _read(path, "write it anew with --write-baseline"), list[Finding](), 0
     for finding in findings:
         entry = _entry(finding, path)
         if left[entry] > 0:
@@ -73,7 +80,9 @@ def compare(path: Path, findings: Iterable[Finding], checked: Iterable[str]) -> 
     return Compared(tuple(new), known, tuple(unused))
 
 
-def _read(path: Path) -> Counter[Entry]:
+def _read(path: Path, way_out: str) -> Counter[Entry]:
+    if os.path.lexists(path) and not path.is_file():  # a named pipe would be waited for
+        raise click.UsageError(f"{path} is no file")
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         entries: list[Mapping[str, Any]] = data["findings"] if data["dsgen_baseline"] == _FORMAT else []
@@ -83,7 +92,7 @@ def _read(path: Path) -> Counter[Entry]:
     except OSError as problem:
         raise click.UsageError(f"cannot read {path}: {problem.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise click.UsageError(f"{path} is no baseline of dsgen: write it anew with --write-baseline") from None
+        raise click.UsageError(f"{path} is no baseline of dsgen: {way_out}") from None
 
 
 def _entry(finding: Finding, baseline: Path) -> Entry:

@@ -32,7 +32,7 @@ _SEVERITIES: Final = ("error", "warning", "note")  #: the worst first
 @click.option("--consumer", type=click.Choice(CONSUMERS), help="Program that reads the DeepSpeed config.")
 @click.option("--deepspeed-version", metavar="X.Y.Z", help="Installed DeepSpeed release; default: the newest known.")
 @click.option("--skip-unknown", is_flag=True, help="Skip files at PATH that dsgen does not recognize.")
-@click.option("--each-folder", is_flag=True, hidden=True, help="No effect: jobs are told apart by what they name.")
+@click.option("--each-folder", is_flag=True, hidden=True, help="The same as --skip-unknown.")
 @click.option("--engine", is_flag=True, help="Also run the parser of the installed DeepSpeed.")
 @click.option("--select", multiple=True, metavar="IDS", help="Report only these rules: comma-separated id prefixes.")
 @click.option("--ignore", multiple=True, metavar="IDS", help="Skip these rules: comma-separated id prefixes.")

@@ -134,6 +134,8 @@ def test_entries_of_rules_and_files_that_are_not_checked_are_kept(workdir: Path)
         (["--baseline", "job.sbatch"], "job.sbatch is no baseline of dsgen"),
         (["--write-baseline"], "--write-baseline requires --baseline FILE"),
         (["--baseline", "no/where.json", "--write-baseline"], "cannot write no/where.json"),
+        (["--baseline", "job.sbatch", "--write-baseline"], "job.sbatch is no baseline of dsgen: choose another FILE"),
+        (["--baseline", ".", "--write-baseline"], ". is no file"),
     ],
 )
 def test_a_baseline_that_cannot_be_used_is_refused(arguments: list[str], problem: str) -> None:
