@@ -13,6 +13,15 @@ Software = Literal[
 ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoints:
+    """How a folder of checkpoints says which one is the newest that is whole."""
+
+    folder: str  #: what the name of a checkpoint begins with; its step follows
+    tracker: str | None = None  #: the file that is written after each; None: trainer_state.json in its own folder
+    names_folder: bool = False  #: the tracker has the name of the checkpoint, not its step alone
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Framework:
     """One framework: its traits, and the function that writes for it. A trait that is left out is plain PyTorch's."""
@@ -22,6 +31,9 @@ class Framework:
     script: str  #: the training script that a job starts by default
     only: Mapping[str, str]  #: keys of `training` that have one value here, with the value
     exit_option: str | None = None  #: the script's argument that makes workers save and exit on TERM
+
+    #: Source: deepspeed/runtime/engine.py, save_checkpoint @ 0.19.8; megatron/training/checkpointing.py @ core 0.16.1.
+    checkpoints: Checkpoints = Checkpoints(folder="global_step", tracker="latest", names_folder=True)
 
     fused: bool = False  #: fused normalisation, activation and softmax kernels; eager PyTorch otherwise
     #: Queries, keys and values come from one product and stay in its memory. Source: Megatron's linear_qkv.

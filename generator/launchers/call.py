@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
+from typing import Final
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
@@ -13,11 +14,13 @@ from ..search.plan import Plan
 from ..version import __version__
 from .quoting import Raw, comment, option_lines, shell_word
 
+THREADS: Final = "OMP_NUM_THREADS"
+
 
 def environment(plan: Plan, program: Program) -> dict[str, str]:
     """Variables of every process: the launcher's, then the framework's, then the user's, which win."""
     cores = cores_per_node(plan)
-    threads = {"OMP_NUM_THREADS": str(max(1, cores // processes_per_node(plan)))} if cores else {}
+    threads = {THREADS: str(max(1, cores // processes_per_node(plan)))} if cores else {}
     return {**threads, **program.environment, **plan.job.launch.environment}
 
 
@@ -32,10 +35,9 @@ def cores_per_node(plan: Plan) -> int | None:
     return max(1, cluster.cpu_cores * processes_per_node(plan) // cluster.accelerators_per_node)
 
 
-def _shares_cores(plan: Plan, program: Program) -> bool:
+def own_threads(plan: Plan, program: Program) -> bool:
     """Whether OMP_NUM_THREADS is the launcher's own: a process's share of the node's cores."""
-    named = {*program.environment, *plan.job.launch.environment}
-    return cores_per_node(plan) is not None and "OMP_NUM_THREADS" not in named
+    return THREADS not in {*program.environment, *plan.job.launch.environment}
 
 
 def processes_per_node(plan: Plan) -> int:
@@ -105,9 +107,9 @@ def fill(name: str, plan: Plan, program: Program, **values: object) -> str:
     common: dict[str, object] = {
         "nodes": plan.job.nodes,
         "processes": processes_per_node(plan),
-        "shares_cores": _shares_cores(plan, program),
+        "shares_cores": cores_per_node(plan) is not None and own_threads(plan, program),
         "config_files": tuple(file.path for file in program.files),
         "script": program.script,
         "arguments": argument_lines(program, indent="  "),
     }
-    return _templates().get_template(name).render(**common, **values)
+    return _templates().get_template(name).render({**common, **values})
