@@ -31,6 +31,8 @@ class Framework:
     script: str  #: the training script that a job starts by default
     only: Mapping[str, str]  #: keys of `training` that have one value here, with the value
     exit_option: str | None = None  #: the script's argument that makes workers save and exit on TERM
+    #: Steps between evaluations, and global batches of one, where the job says nothing; None: it doesn't evaluate.
+    evaluation: tuple[int, int] | None = None
 
     #: Source: deepspeed/runtime/engine.py, save_checkpoint @ 0.19.8; megatron/training/checkpointing.py @ core 0.16.1.
     checkpoints: Checkpoints = Checkpoints(folder="global_step", tracker="latest", names_folder=True)
