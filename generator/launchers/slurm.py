@@ -48,14 +48,9 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
 
 def _submit(plan: Plan, program: Program, command: str) -> RenderedFile:
     """`submit.sh`: a chain of jobs at once, for sites whose compute nodes may not submit."""
-    text = fill("slurm_submit.sh.j2", plan, program, header=header(plan, program, command), jobs=_jobs(plan))
+    jobs = plan.run.segments if plan.run else None
+    text = fill("slurm_submit.sh.j2", plan, program, header=header(plan, program, command), jobs=jobs)
     return RenderedFile(path="submit.sh", text=text, executable=True)
-
-
-def _jobs(plan: Plan) -> int | None:
-    """How many jobs the run takes, if that can be known."""
-    run, limit_s = plan.run, plan.job.launch.time_limit_s
-    return None if run is None or not limit_s else max(1, -int(-run.duration_s // limit_s))
 
 
 def _folders(plan: Plan, options: Mapping[str, Any]) -> dict[str, object]:
