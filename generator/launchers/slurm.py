@@ -9,7 +9,7 @@ from ..frameworks.program import Program, RenderedFile
 from ..search.plan import Plan
 from . import slurm_attempts, slurm_container
 from .call import THREADS, environment, fill, header, launch_options, own_threads
-from .launcher import Launcher
+from .launcher import Launcher, Scheduler
 from .quoting import Raw
 from .slurm_directives import PASSED_ON, block, shared_memory, takes_nodes
 
@@ -84,4 +84,11 @@ LAUNCHER: Final = Launcher(
     }),
     files=launch_files,
     start="sbatch {}/launch.sbatch",
+    file="launch.sbatch",
+    scheduler=Scheduler(
+        submit=("sbatch", "--parsable", "{file}"),
+        trial=("sbatch", "--test-only", "{file}"),
+        identity=r"^(\d+)(?:;.*)?$",  # with the cluster's name where there are several
+        watch=("squeue --jobs={id}", "scontrol show job {id}"),
+    ),
 )  # fmt: skip
