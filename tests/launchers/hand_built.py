@@ -102,7 +102,7 @@ def plan(
     output: Output | None = None,
     vendor: str = "nvidia",
 ) -> Plan:
-    """A plan whose figures are zero: launchers read the job and the layout only."""
+    """A plan whose figures are zero, and its times a second: launchers read the job and the layout only."""
     job = Job(
         name=name,
         framework=FRAMEWORKS[framework],
@@ -138,7 +138,7 @@ def plan(
         job=job,
         layout=Layout(data=gpus),
         memory=Memory(**dict.fromkeys(Memory.__dataclass_fields__, 0)),
-        step_time=StepTime(**dict.fromkeys(StepTime.__dataclass_fields__, 0.0)),
+        step_time=StepTime(**dict.fromkeys(StepTime.__dataclass_fields__, 1.0)),
         throughput=Throughput(**dict.fromkeys(Throughput.__dataclass_fields__, 0.0)),
         uncertainty=NO_UNCERTAINTY,
     )

@@ -40,10 +40,10 @@ def arguments() -> argparse.Namespace:
 def die_once(step: int) -> None:
     """Kill this process as the kernel would, the first time that the step is reached."""
     mark = Path(os.environ["LOSSES"]).with_suffix(".died")
-    if step == int(os.environ.get("DIES_AT", "-1")) and not mark.exists():
-        if int(os.environ["RANK"]) == int(os.environ["WORLD_SIZE"]) - 1:
-            mark.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
+    last = int(os.environ["RANK"]) == int(os.environ["WORLD_SIZE"]) - 1
+    if last and step == int(os.environ.get("DIES_AT", "-1")) and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def main() -> None:

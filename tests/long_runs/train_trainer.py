@@ -54,10 +54,10 @@ class Steps(TrainerCallback):
         """Sleep, and die once where it is asked for."""
         time.sleep(float(os.environ["STEP_SECONDS"]))
         mark = Path(os.environ["LOSSES"]).with_suffix(".died")
-        if state.global_step == int(os.environ.get("DIES_AT", "-1")) and not mark.exists():
-            if int(os.environ["RANK"]) == int(os.environ["WORLD_SIZE"]) - 1:
-                mark.touch()
-                os.kill(os.getpid(), signal.SIGKILL)
+        last = int(os.environ["RANK"]) == int(os.environ["WORLD_SIZE"]) - 1
+        if last and state.global_step == int(os.environ.get("DIES_AT", "-1")) and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **_: Any) -> None:
         """Write the loss of a step."""
