@@ -41,7 +41,7 @@ def spec(folder: Path, framework: str, slurm: Mapping[str, object], environment:
         "launch": {
             "target": "slurm",
             "script": str(SCRIPTS[framework]),
-            "arguments": ARGUMENTS[framework],
+            "arguments": [*ARGUMENTS[framework], *(["--save_dir", str(folder / "check points"), "--load_dir", str(folder / "check points"), "--save_interval", "4"] if framework=="deepspeed" else ["--output_dir", str(folder / "check points"), "--save_steps", "4"])],
             "environment": own,
             "time_limit": 1,
             "slurm": {"signal_seconds": 15, **slurm},

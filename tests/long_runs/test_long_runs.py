@@ -11,7 +11,7 @@ from tests.long_runs.runs import INTERVAL, STEPS, Watched, reference, whole_and_
 from tests.needs import needs_deepspeed, needs_slurm
 from tests.slurm_cluster import SlurmCluster, running_slurm
 
-pytestmark = [needs_slurm, needs_deepspeed, pytest.mark.integration]
+pytestmark = pytest.mark.integration
 #: A job that queues again waits for as long as its credentials hold.
 FAST = ("AuthInfo=cred_expire=5", "KillWait=5")
 
@@ -30,6 +30,8 @@ def references(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, 
     return {name: reference(folder / name, name) for name in ("deepspeed", "huggingface")}
 
 
+@needs_slurm
+@needs_deepspeed
 def test_a_killed_rank(tmp_path: Path, cluster: SlurmCluster, references: dict[str, dict[int, float]]) -> None:
     """The job queues again and goes on from the last checkpoint."""
     run = Watched(cluster=cluster, folder=tmp_path / "killed", framework="deepspeed", environment={"DIES_AT": "14"})
