@@ -3,41 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.long_runs.runs import INTERVAL, STEPS, Watched, reference, whole_and_continuous
+from tests.long_runs.accidents import ACCIDENTS
+from tests.long_runs.runs import reference
 from tests.needs import needs_deepspeed, needs_slurm
 from tests.slurm_cluster import SlurmCluster, running_slurm
 
-pytestmark = pytest.mark.integration
+PAGE = Path(__file__).parents[2] / "docs" / "long_runs.md"
+BEGIN, END = "<!-- written by tests/long_runs -->\n", "<!-- end -->\n"
+HEAD = "| what happens | program | continue | then |\n|---|---|---|---|\n"
 #: A job that queues again waits for as long as its credentials hold.
 FAST = ("AuthInfo=cred_expire=5", "KillWait=5")
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[SlurmCluster]:
-    """Four nodes with a GPU each."""
+    """Four nodes with a GPU each: two runs at once."""
     with running_slurm(nodes=4, gpus=1, cpus=2, settings=FAST) as running:
         yield running
 
 
-@pytest.fixture(scope="module")
-def references(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, float]]:
-    """The losses without an interruption, by framework."""
-    folder = tmp_path_factory.mktemp("reference")
-    return {name: reference(folder / name, name) for name in ("deepspeed", "huggingface")}
-
-
 @needs_slurm
 @needs_deepspeed
-def test_a_killed_rank(tmp_path: Path, cluster: SlurmCluster, references: dict[str, dict[int, float]]) -> None:
-    """The job queues again and goes on from the last checkpoint."""
-    run = Watched(cluster=cluster, folder=tmp_path / "killed", framework="deepspeed", environment={"DIES_AT": "14"})
-    run.write()
-    run.submit()
-    run.wait_for_end()
-    print(run.said()[-3000:])
-    assert run.attempts() == [0, 12]
-    whole_and_continuous(run, references["deepspeed"])
+@pytest.mark.integration
+def test_runs_go_on_whatever_happens(tmp_path: Path, cluster: SlurmCluster, update_golden: bool) -> None:
+    """Whatever happens to it, a run does exactly its steps on one curve, or stops and says so; the table is true."""
+    frameworks = ("deepspeed", "huggingface")
+    losses = {name: reference(tmp_path / f"reference-{name}", name) for name in frameworks}
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        rows = [
+            pool.submit(accident.row, cluster, tmp_path / f"run-{number}", losses[accident.framework])
+            for number, accident in enumerate(ACCIDENTS)
+        ]
+    failed = [f"{a.what}, {a.framework}, {a.way}: {row.exception()!r}" for a, row in zip(ACCIDENTS, rows, strict=True) if row.exception()]
+    assert not failed, "\n\n".join(failed)
+    table = HEAD + "".join(f"{row.result()}\n" for row in rows)
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    shown, _, after = rest.partition(END)
+    if update_golden:
+        PAGE.write_text(f"{before}{BEGIN}{table}{END}{after}", encoding="utf-8")
+    else:
+        assert table == shown

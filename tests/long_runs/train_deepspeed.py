@@ -1,7 +1,7 @@
 """A training script of one's own: DeepSpeed's engine on CPU, saves every few steps and when it gets USR1.
 
 Rank 0 appends `step loss` to LOSSES at every step, and a step takes STEP_SECONDS. At the step DIES_AT the last rank
-kills itself, once.
+kills itself, once; with DIES_AGAIN each time.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import deepspeed
 import torch
 
 WIDTH = 16
+DIES_AGAIN = "DIES_AGAIN" in os.environ
 told = False
 
 
@@ -41,7 +42,7 @@ def die_once(step: int) -> None:
     """Kill this process as the kernel would, the first time that the step is reached."""
     mark = Path(os.environ["LOSSES"]).with_suffix(".died")
     last = int(os.environ["RANK"]) == int(os.environ["WORLD_SIZE"]) - 1
-    if last and step == int(os.environ.get("DIES_AT", "-1")) and not mark.exists():
+    if last and step == int(os.environ.get("DIES_AT", "-1")) and (DIES_AGAIN or not mark.exists()):
         mark.touch()
         os.kill(os.getpid(), signal.SIGKILL)
 

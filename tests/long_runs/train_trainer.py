@@ -1,7 +1,7 @@
 """A script around the Trainer, on CPU with DeepSpeed, as transformers' examples are written.
 
 As in train_deepspeed.py, rank 0 appends `step loss` to LOSSES, a step takes STEP_SECONDS, and at the step DIES_AT the
-last rank kills itself, once.
+last rank kills itself, once; with DIES_AGAIN each time.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import torch
 from transformers import HfArgumentParser, Trainer, TrainerCallback, TrainingArguments
 
 WIDTH = 16
+DIES_AGAIN = "DIES_AGAIN" in os.environ
 
 
 class Rows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
@@ -55,7 +56,7 @@ class Steps(TrainerCallback):
         time.sleep(float(os.environ["STEP_SECONDS"]))
         mark = Path(os.environ["LOSSES"]).with_suffix(".died")
         last = int(os.environ["RANK"]) == int(os.environ["WORLD_SIZE"]) - 1
-        if last and state.global_step == int(os.environ.get("DIES_AT", "-1")) and not mark.exists():
+        if last and state.global_step == int(os.environ.get("DIES_AT", "-1")) and (DIES_AGAIN or not mark.exists()):
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -1,0 +1,151 @@
+"""What can happen to a run, each made to happen to a real one; what is said of it is asserted here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.long_runs.runs import INTERVAL, STEPS, Watched, whole_and_continuous
+from tests.slurm_cluster import SlurmCluster
+
+Losses = Mapping[int, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accident:
+    """One row of the table."""
+
+    what: str
+    framework: str
+    way: str
+    happens: Callable[[Watched, Losses], str]  #: makes it happen, and gives what came of it
+    slurm: Mapping[str, object] | None = None
+    environment: Mapping[str, str] | None = None
+
+    def row(self, cluster: SlurmCluster, folder: Path, losses: Losses) -> str:
+        """The row of the table, once it has happened."""
+        run = Watched(
+            cluster=cluster, folder=folder, framework=self.framework, way=self.way,
+            slurm=self.slurm or {}, environment=self.environment or {},
+        )  # fmt: skip
+        run.write()
+        return f"| {self.what} | {self.framework} | {self.way} | {self.happens(run, losses)} |"
+
+
+def limit_hit(run: Watched, losses: Losses) -> str:
+    """The time limit of a minute comes several times."""
+    run.submit()
+    run.wait_for_end()
+    whole_and_continuous(run, losses)
+    starts = run.attempts()
+    assert len(starts) >= 3, starts
+    assert starts == sorted(set(starts)), "every attempt goes on from a later step"
+    if "told to stop: step" in run.said():
+        return f"saves when told, goes on from that step; none is done twice; {STEPS} steps"
+    return f"goes on from the last checkpoint; less than {INTERVAL} steps are done twice; {STEPS} steps"
+
+
+def rank_killed(run: Watched, losses: Losses) -> str:
+    """A rank gets SIGKILL in its step 14."""
+    run.submit()
+    run.wait_for_end()
+    assert run.attempts() == [0, 12], run.attempts()
+    whole_and_continuous(run, losses)
+    return f"all ranks end, goes on from step 12; {STEPS} steps"
+
+
+def node_down(run: Watched, losses: Losses) -> str:
+    """The last node of the job is set down, and comes back when the run goes on without it or waits for it."""
+    job = run.submit()
+    run.wait(lambda: run.reached(10))
+    nodes = run.cluster.run("squeue", "--noheader", "--jobs", job, "--format=%N").stdout.strip()
+    node = run.cluster.run("scontrol", "show", "hostnames", nodes).stdout.split()[-1]
+    run.cluster.run("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
+    run.wait(lambda: "RUNNING" not in run.queued().values() or len(run.attempts()) > 1)
+    run.cluster.run("scontrol", "update", f"nodename={node}", "state=resume")
+    run.wait_for_end()
+    starts = run.attempts()
+    assert len(starts) == 2, run.said()[-4000:]
+    assert starts[1] >= 8, starts
+    whole_and_continuous(run, losses)
+    return f"goes on from the last checkpoint on the nodes that are left, or when it is back; {STEPS} steps"
+
+
+def disk_full(run: Watched, losses: Losses) -> str:
+    """No room for the checkpoint of step 12, in two attempts; then there is, and the job is submitted again."""
+    folder = run.folder / "check points"
+    with small_disk(folder):
+        run.submit()
+        run.wait(lambda: run.reached(9))
+        fill(folder / "filler")
+        run.wait_for_end()
+        starts, last = run.attempts(), max(step for step, _ in run.losses())
+        assert len(starts) == 2, run.said()[-6000:]
+        assert starts[1] in (8, 12), starts
+        assert last < STEPS
+        (folder / "filler").unlink()
+        run.submit()
+        run.wait_for_end()
+        assert run.attempts()[:3] == [*starts, starts[1]], run.attempts()
+        whole_and_continuous(run, losses)
+    return f"stops after an attempt without a newer checkpoint; with room again it goes on; {STEPS} steps"
+
+
+def in_vain(run: Watched, _: Losses) -> str:
+    """The program ends before its first checkpoint, each time."""
+    run.submit()
+    run.wait_for_end()
+    assert run.attempts() == [0, 0], run.attempts()
+    assert "2 attempts in a row saved nothing newer than step 0" in run.said()
+    return "two attempts, as launch.slurm.attempts says, then it stops with a message"
+
+
+def cancelled(run: Watched, _: Losses) -> str:
+    """Somebody calls scancel."""
+    job = run.submit()
+    run.wait(lambda: run.reached(5))
+    run.cluster.run("scancel", job)
+    run.wait_for_end()
+    assert len(run.attempts()) == 1
+    return "ends, and nothing of it starts again"
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[None]:
+    """A file system of a few megabytes at `folder`."""
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(path: Path) -> None:
+    """Leave room for nothing but a few lines."""
+    free = os.statvfs(path.parent)
+    path.write_bytes(bytes((free.f_bavail - 3) * free.f_frsize))
+
+
+SLOW = {"STEP_SECONDS": "1.2"}  #: a dozen steps and a start in a minute
+ONE, TWO = {"attempts": 1}, {"attempts": 2}
+KILLED, DEAD = {"DIES_AT": "14"}, {"DIES_AT": "2", "DIES_AGAIN": "1"}
+ACCIDENTS = (
+    *(
+        Accident(what="the time limit", framework=framework, way=way, happens=limit_hit, environment=SLOW)
+        for framework, way in (("deepspeed", "requeue"), ("huggingface", "requeue"), ("deepspeed", "chain"))
+    ),
+    Accident(what="a rank killed", framework="deepspeed", way="requeue", happens=rank_killed, environment=KILLED),
+    Accident(what="a rank killed", framework="huggingface", way="chain", happens=rank_killed, environment=KILLED),
+    Accident(what="the disk full while saving", framework="deepspeed", way="requeue", happens=disk_full, slurm=ONE),
+    Accident(what="the disk full while saving", framework="huggingface", way="requeue", happens=disk_full, slurm=ONE),
+    Accident(what="dies before it saves", framework="deepspeed", way="requeue", happens=in_vain, slurm=TWO, environment=DEAD),
+    Accident(what="scancel", framework="deepspeed", way="requeue", happens=cancelled),
+    Accident(what="scancel", framework="deepspeed", way="chain", happens=cancelled),
+    Accident(what="a node set down", framework="deepspeed", way="requeue", happens=node_down),
+    Accident(what="a node set down", framework="deepspeed", way="chain", happens=node_down),
+)
