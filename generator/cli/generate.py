@@ -27,7 +27,8 @@ def generate(
 
     Without SPEC, read dsgen.yaml in this folder, else plan a built-in example: GPT-3 175B on Azure ND A100 v4.
     """
-    from ..launchers import LAUNCHERS  # here, to save start-up time
+    from ..job.needs import not_ready  # here, to save start-up time
+    from ..launchers import LAUNCHERS
     from ..render import render
     from ..validate.rendered import check_rendered
     from .findings_text import print_findings, stop
@@ -49,6 +50,9 @@ def generate(
     if show_diff:
         print_diff(files, folder)
         return
+    lacks = best.missing
+    if lacks:
+        echo(not_ready(lacks), err=True)
     changes = write_files(files, folder, force=force, hint=_HINT)
     if form == "json":
         written = [{"path": str(change.path), "action": change.action.value} for change in changes]
@@ -59,4 +63,6 @@ def generate(
         print_parts(*report(answer, top))
         launcher = LAUNCHERS[launch.target]
         lines = [f"  {change.path} ({_ACTIONS[change.action.value]})" for change in changes]
-        echo("\n".join(("Files", *lines, "", launcher.before(launch, folder), f"  {launcher.command(folder)}")))
+        ready = (f"{not_ready(lacks)}.",) if lacks else ()
+        start = (launcher.before(launch, folder), f"  {launcher.command(folder)}")
+        echo("\n".join(("Files", *lines, "", *start, *ready)))
