@@ -12,7 +12,6 @@ from ..search.plan import Plan
 from . import ds_config
 from .arguments import Value, gives, group, holds, make_program, training_steps
 from .program import ArgumentGroup, ConfigPath, Program
-from .saving import save_interval
 
 #: What the script is given of `data` and `output`, named after the parameters of engine.save_checkpoint and
 #: load_checkpoint (deepspeed/runtime/engine.py @ 0.19.8). A script with other names gets the values by them.
@@ -75,7 +74,7 @@ def _run_group(plan: Plan) -> ArgumentGroup:
     """Data and checkpoints, but for what the job's own arguments hold."""
     job, values = plan.job, spec_values(plan.job)
     if job.output.checkpoints is not None:
-        values["output.save_interval"] = (str(save_interval(plan)),)
+        values["output.save_interval"] = (str(plan.saving.interval_steps),)
         if job.output.resume:
             values["output.resume"] = (job.output.checkpoints,)
     own = job.launch.arguments
@@ -92,13 +91,13 @@ def _run_group(plan: Plan) -> ArgumentGroup:
 
 def run_notes(plan: Plan) -> tuple[str, ...]:
     """What the script must do with its checkpoints: DeepSpeed saves and loads none by itself."""
-    folder = plan.job.output.checkpoints
-    if folder is None:
+    if plan.job.output.checkpoints is None:
         return ()
+    steps = plan.saving.interval_steps
     load = " before the first step engine.load_checkpoint(load_dir), which returns (None, {}) where there is none, and"
     return (
         f"Checkpoints are the script's to write and read: on every rank it must call"
-        f"{load if plan.job.output.resume else ''} every {save_interval(plan)} steps engine.save_checkpoint(save_dir, "
+        f"{load if plan.job.output.resume else ''} every {steps} steps engine.save_checkpoint(save_dir, "
         "client_state={'step': step}).",
     )
 

@@ -20,7 +20,6 @@ from ..search.plan import Plan
 from . import ds_config
 from .arguments import BETA1, EPSILON, Value, beta2, gives, group, holds, make_program, training_steps
 from .program import ArgumentGroup, ConfigPath, Program, Resume
-from .saving import save_interval
 
 #: Of TrainingArguments, and of the example scripts of transformers and trl.
 OPTIONS: Final = {
@@ -105,7 +104,7 @@ def _checkpoint_group(plan: Plan) -> ArgumentGroup:
         options = {
             "--output_dir": job.output.checkpoints,
             "--save_strategy": "steps",
-            "--save_steps": save_interval(plan),
+            "--save_steps": plan.saving.interval_steps,
         }
     left = {option: value for option, value in options.items() if not gives(job.launch.arguments, option)}
     return group("checkpoints", left)

@@ -175,6 +175,7 @@ FRAMEWORK: Final = Framework(
     needs=megatron_run.NEEDS,
     data_paths="weighted",
     ramps_batch=True,
+    evaluation=megatron.EVALUATION,
     fused=True,
     packs_attention=True,
     kernels_per_layer=24,

@@ -374,6 +374,7 @@ FRAMEWORK: Final = Framework(
     needs=megatron_run.NEEDS,
     data_paths="several",
     ramps_batch=True,
+    evaluation=megatron.EVALUATION,
     fused=True,
     packs_attention=True,
     sums_in_product=True,

@@ -15,7 +15,7 @@ from ..job.records import Job
 from ..search.plan import Plan
 from .arguments import Value, gives, group
 from .program import ArgumentGroup
-from .saving import exit_minutes, save_interval
+from .saving import exit_minutes
 
 EXIT_OPTION: Final = "--exit-signal-handler"  #: TERM
 _EXIT_MINUTES: Final = "--exit-duration-in-mins"
@@ -79,7 +79,7 @@ def checkpoint_group(plan: Plan) -> ArgumentGroup:
     if output.checkpoints is not None:
         options["--save"] = output.checkpoints
         options["--load"] = output.checkpoints if output.resume else None
-        options["--save-interval"] = save_interval(plan)
+        options["--save-interval"] = plan.saving.interval_steps
         options[EXIT_OPTION] = True
         options[_EXIT_MINUTES] = exit_minutes(plan)
     options["--tensorboard-dir"] = output.logs

@@ -1,4 +1,4 @@
-"""When a run saves, and when it has to stop before its time limit, in the numbers of its plan."""
+"""When a run has to stop before its time limit, so that it can save."""
 
 from __future__ import annotations
 
@@ -6,14 +6,8 @@ from typing import Final
 
 from ..search.plan import Plan
 
-_HALF_HOUR_S: Final = 1800
 _STARTING_S: Final = 300  # before the program's own clock starts: containers, imports, the rendezvous
 _LEAST_MARGIN_S: Final = 600
-
-
-def save_interval(plan: Plan) -> int:
-    """Steps between checkpoints: the job's own, else half an hour's."""
-    return plan.job.output.save_interval or max(1, round(_HALF_HOUR_S / float(plan.step_time.total_s)))
 
 
 def exit_minutes(plan: Plan) -> int | None:
@@ -26,5 +20,6 @@ def exit_minutes(plan: Plan) -> int | None:
     signalled = launch.options.get("signal_seconds") or launch.options.get("continue") == "requeue"
     if launch.time_limit_s is None or signalled:
         return None
-    margin_s = max(_LEAST_MARGIN_S, _STARTING_S + 2 * float(plan.step_time.total_s))
-    return max(1, int(launch.time_limit_s - min(margin_s, launch.time_limit_s / 2)) // 60)
+    needed_s = _STARTING_S + 2 * (plan.saving.step_s + plan.saving.save_s)
+    margin_s = min(max(_LEAST_MARGIN_S, needed_s), launch.time_limit_s / 2)
+    return max(1, int(launch.time_limit_s - margin_s) // 60)

@@ -37,6 +37,8 @@ class Framework:
     needs: tuple[Need, ...] = ()  #: what a submission needs
     data_paths: Literal["one", "weighted", "several"] = "one"  #: in `data.path`: of several, each with a weight or any
     ramps_batch: bool = False  #: the global batch can grow
+    #: Steps between evaluations, and global batches of one, where the job says nothing; None: it doesn't evaluate.
+    evaluation: tuple[int, int] | None = None
 
     fused: bool = False  #: fused normalisation, activation and softmax kernels; eager PyTorch otherwise
     #: Queries, keys and values come from one product and stay in its memory. Source: Megatron's linear_qkv.

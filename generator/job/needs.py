@@ -115,7 +115,7 @@ def _met(need: Need, arguments: Sequence[str]) -> bool:
 
 def _reads_a_file(arguments: Sequence[str]) -> bool:
     """Whether arguments come from a file too: `--config run.yaml`."""
-    following = zip(arguments, [*arguments[1:], ""], strict=True)
+    following = zip(arguments, [*arguments, ""][1:], strict=True)
     pairs = [word.partition("=")[::2] if "=" in word else (word, after) for word, after in following]
     return any("config" in name.lower() and value.lower().endswith(_ARGUMENT_FILES) for name, value in pairs)
 

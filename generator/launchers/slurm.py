@@ -9,7 +9,7 @@ from ..frameworks.program import Program, RenderedFile
 from ..search.plan import Plan
 from ..units import GIB
 from .call import cores_per_node, environment, fill, header, launch_options, processes_per_node
-from .launcher import Launcher
+from .launcher import Launcher, Scheduler
 from .quoting import Raw, plain_name, sbatch_word, shell_word
 
 _PASSED_ON = ("partition", "account", "qos", "constraint", "reservation")
@@ -97,7 +97,8 @@ def _notes(plan: Plan, program: Program, options: Mapping[str, Any]) -> Iterator
 
 def _saves_on_term(plan: Plan, program: Program) -> bool:
     """Whether the script is asked to save and exit when it gets TERM."""
-    return (plan.job.framework.exit_option or _USUAL_EXIT_OPTION) in program.arguments
+    option = plan.job.framework.exit_option or _USUAL_EXIT_OPTION
+    return option in (*program.arguments, *plan.job.launch.arguments)
 
 
 def _takes_nodes(plan: Plan, options: Mapping[str, Any]) -> bool:
@@ -141,4 +142,11 @@ LAUNCHER: Final = Launcher(
     }),
     files=launch_files,
     start="sbatch {}/launch.sbatch",
+    file="launch.sbatch",
+    scheduler=Scheduler(
+        submit=("sbatch", "--parsable", "{file}"),
+        trial=("sbatch", "--test-only", "{file}"),
+        identity=r"^(\d+)(?:;.*)?$",  # with the cluster's name where there are several
+        watch=("squeue --jobs={id}", "scontrol show job {id}"),
+    ),
 )  # fmt: skip
