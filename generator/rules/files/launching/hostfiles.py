@@ -11,15 +11,19 @@ from ....documents.command_line import Argument
 from ....documents.document import EnvironmentFile
 from ....documents.hostfile import Hostfile
 from ....documents.launcher_call import ON_EVERY_NODE, LauncherCall
+from ....documents.placeholders import is_left_open
 from ....documents.submission import Submission
 from ....documents.world import FLAGS, world_of
-from ....findings import ERROR, NOTE, WARNING, Violation, Violations
+from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....job.wording import counted, show
 from ...numbers import listed
 from ...rule import submissions
 from ...sources import deepspeed_now
-from ..subjects import deepspeed_calls, deepspeed_calls_with_hostfiles, environment_files, hostfiles
+from ..subjects import deepspeed_calls, deepspeed_calls_with_hostfiles, environment_files
 
+_READS: Final = ("hostfile", "launch script")
+_OPTIONS: Final = ("--hostfile", "--deepspeed_hostfile")
+_READERS: Final = frozenset({"deepspeed", "accelerate"})  #: programs for whose hostfiles the rule is
 _EVEN: Final = ("mpich", "impi", "mvapich", "slurm")
 _DEFAULT: Final = "/job/hostfile"  # deepspeed/launcher/runner.py, DLTS_HOSTFILE @ 0.19.8: the cluster puts it there
 _MOST_HOSTFILES: Final = 20  # that are looked for; a submission has one
@@ -30,12 +34,21 @@ _SLOTS: Final = "launcher/runner.py:400, apply_num_nodes_and_gpus: not compared 
 _FETCH: Final = "launcher/runner.py:214, fetch_hostfile: a warning, and training on the local node"
 
 
-@hostfiles.rule("LNCH002", ERROR, "launcher", deepspeed_now("launcher/runner.py:229, _parse_hostfile"))
-def lines_are_hosts_with_slots(hostfile: Hostfile) -> Violations:
+@submissions.rule("LNCH002", ERROR, "launcher", deepspeed_now("launcher/runner.py:229, _parse_hostfile"), reads=_READS)
+def lines_are_hosts_with_slots(submission: Submission) -> Violations:
     """Every line of a hostfile is HOST slots=N, and every host has one line.
 
-    Prevents: ValueError: Hostfile contains a bad entry, or multiple entries for a host, or is empty.
+    Prevents: ValueError: Hostfile contains a bad entry, or multiple entries for a host, or is empty. A note where the
+    hosts are still to be filled in, and of a plain list of hosts that nothing shows DeepSpeed to read.
     Fix: write worker-0 slots=8"""
+    calls = [call for launch in submission.launches for call in launch.calls]
+    programs = {call.program for call in calls for name in _OPTIONS if call.options.has(name)}
+    for hostfile in submission.hostfiles if not programs or programs & _READERS else ():  # mpirun takes hosts alone
+        plain = not programs and bool(hostfile.entries) and all(entry.slots is None for entry in hostfile.entries)
+        yield from _refused_lines(hostfile, NOTE if plain else None)
+
+
+def _refused_lines(hostfile: Hostfile, severity: Severity | None) -> Violations:
     refuses, seen = "DeepSpeed's launcher refuses the hostfile", set[str]()
     if not hostfile.entries:
         yield Violation(hostfile.locate(0), "the hostfile names no host", "write a line such as worker-0 slots=8")
@@ -43,11 +56,13 @@ def lines_are_hosts_with_slots(hostfile: Hostfile) -> Violations:
     if bad:
         more = f", and {len(bad) - 1:,} more lines are not" if len(bad) > 1 else ""
         message = f"{show(bad[0].raw)} is not HOST slots=N{more}: {refuses}"
-        yield Violation(hostfile.locate(bad[0]), message, f"write {bad[0].host.partition(':')[0]} slots=8")
+        hint, less = f"write {bad[0].host.partition(':')[0]} slots=8", NOTE if is_left_open(bad[0].raw) else severity
+        yield Violation(hostfile.locate(bad[0]), message, hint, severity=less)
     for entry in hostfile.entries:
         if entry.host in seen:
             message, hint = f"{entry.host} has two lines: {refuses}", "write one line per host, with all its slots"
-            yield Violation(hostfile.locate(entry), message, hint)
+            less = NOTE if is_left_open(entry.host) else severity
+            yield Violation(hostfile.locate(entry), message, hint, severity=less)
         seen.add(entry.host)
 
 
