@@ -14,6 +14,10 @@ from .program import ArgumentGroup
 WARMUP_FRACTION = 0.01
 MIN_LR_FRACTION = 0.1
 EXIT_OPTION = "--exit-signal-handler"
+#: Steps between evaluations and global batches of one. Source: the defaults of Megatron-DeepSpeed, and of Megatron-LM
+#: up to core_v0.15. Since core_v0.16 the interval has none, and training/training.py,
+#: get_train_valid_test_num_samples, divides by it: without one the run dies on its first line of data.
+EVALUATION = (1000, 100)
 
 _WARMUP_OPTIONS = ("--lr-warmup-fraction", "--lr-warmup-iters", "--lr-warmup-samples", "--lr-warmup-tokens")
 _OPTIMIZERS = {"adamw": "adam", "adam": "adam", "sgd": "sgd"}
@@ -45,12 +49,14 @@ def length_group(job: Job) -> ArgumentGroup:
     options: Options = {}
     if not gives(own, *_LENGTH_OPTIONS):
         options["--train-iters"] = training_steps(job.training) or DEFAULT_STEPS
+    if not gives(own, "--eval-interval"):
+        options["--eval-interval"] = EVALUATION[0]
     options["--lr"] = job.training.learning_rate
     options["--min-lr"] = job.training.learning_rate * MIN_LR_FRACTION
     options["--lr-decay-style"] = "cosine"
     if not gives(own, *_WARMUP_OPTIONS):
         options["--lr-warmup-fraction"] = WARMUP_FRACTION
-    return group("length and schedule: cosine to a tenth after 1% of warm-up", options)
+    return group("length, evaluation and schedule: cosine to a tenth after 1% of warm-up", options)
 
 
 def optimizer_group(job: Job) -> ArgumentGroup:

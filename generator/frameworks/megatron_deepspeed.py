@@ -169,6 +169,7 @@ FRAMEWORK: Final = Framework(
     script="pretrain_gpt.py",
     only={"kernels": "fused", "cross_entropy": "unfused"},
     exit_option=megatron.EXIT_OPTION,
+    evaluation=megatron.EVALUATION,
     fused=True,
     packs_attention=True,
     kernels_per_layer=24,

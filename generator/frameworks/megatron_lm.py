@@ -368,6 +368,7 @@ FRAMEWORK: Final = Framework(
     script="pretrain_gpt.py",
     only={"kernels": "fused"},
     exit_option=megatron.EXIT_OPTION,
+    evaluation=megatron.EVALUATION,
     fused=True,
     packs_attention=True,
     sums_in_product=True,

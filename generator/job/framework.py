@@ -22,6 +22,8 @@ class Framework:
     script: str  #: the training script that a job starts by default
     only: Mapping[str, str]  #: keys of `training` that have one value here, with the value
     exit_option: str | None = None  #: the script's argument that makes workers save and exit on TERM
+    #: Steps between evaluations, and global batches of one, where the job says nothing; None: it doesn't evaluate.
+    evaluation: tuple[int, int] | None = None
 
     fused: bool = False  #: fused normalisation, activation and softmax kernels; eager PyTorch otherwise
     #: Queries, keys and values come from one product and stay in its memory. Source: Megatron's linear_qkv.

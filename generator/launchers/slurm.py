@@ -9,7 +9,7 @@ from ..frameworks.program import Program, RenderedFile
 from ..search.plan import Plan
 from ..units import GIB
 from .call import cores_per_node, environment, fill, header, launch_options, processes_per_node
-from .launcher import Launcher
+from .launcher import Launcher, Scheduler
 from .quoting import Raw, plain_name, sbatch_word, shell_word
 
 _PASSED_ON = ("partition", "account", "qos", "constraint", "reservation")
@@ -135,9 +135,17 @@ def _torchrun(options: Mapping[str, Any]) -> Raw:
 LAUNCHER: Final = Launcher(
     name="slurm",
     keys=frozenset({
-        *_PASSED_ON, "exclusive", "gpu_request", "gres_type", "cpus_per_task", "memory", "requeue", "signal_seconds",
-        "container_image", "container_runtime", "container_mounts", "modules", "virtual_environment", "mail_user",
+        *_PASSED_ON, "exclusive", "gpu_request", "gres_type", "cpus_per_task", "memory", "requeue", "continue",
+        "signal_seconds", "container_image", "container_runtime", "container_mounts", "modules", "virtual_environment",
+        "mail_user",
     }),
     files=launch_files,
     start="sbatch {}/launch.sbatch",
+    file="launch.sbatch",
+    scheduler=Scheduler(
+        submit=("sbatch", "--parsable", "{file}"),
+        trial=("sbatch", "--test-only", "{file}"),
+        identity=r"^(\d+)(?:;.*)?$",  # with the cluster's name where there are several
+        watch=("squeue --jobs={id}", "scontrol show job {id}"),
+    ),
 )  # fmt: skip

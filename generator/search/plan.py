@@ -5,26 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
+from ..estimate.goodput import Saving, saving
 from ..estimate.layout import Layout
 from ..estimate.ledgers import Memory, StepTime, Throughput
 from ..estimate.uncertainty import Uncertainty
+from ..estimate.whole_run import Run, whole_run
 from ..findings import Finding
 from ..job.records import Job
 from ..version import __version__
 from .job_document import calibration_document, finding_document, job_document
 
 MFU_CONVENTION = "model FLOPs count causal attention as half and no recomputation; over the dense datasheet peak"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """The whole run, from its length in tokens and the estimated step time; without restarts or evaluation."""
-
-    tokens: float
-    steps: int
-    duration_s: float
-    gpu_hours: float
-    cost: float | None  #: in the currency of the cluster's price; `None` when that isn't known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,19 +52,12 @@ class Plan:
     @property
     def run(self) -> Run | None:
         """How long the plan trains and what it costs; `None` when the job doesn't say how many tokens."""
-        job, training = self.job, self.job.training
-        if training.duration_tokens is None:
-            return None
-        steps = training.duration_steps or -(-round(training.duration_tokens) // self.tokens_per_step)
-        hours = steps * float(self.step_time.total_s) / 3600
-        price = job.cluster.price_per_node_hour
-        return Run(
-            tokens=steps * self.tokens_per_step if training.duration_steps else training.duration_tokens,
-            steps=steps,
-            duration_s=hours * 3600,
-            gpu_hours=hours * job.gpus,
-            cost=None if price is None else hours * price * job.nodes,
-        )
+        return whole_run(self.job, self.layout, self.step_time)
+
+    @property
+    def saving(self) -> Saving:
+        """Its checkpoints, and how often failures have it save them; known without the run's length."""
+        return saving(self.job, self.layout, float(self.step_time.total_s))
 
     @property
     def tokens_per_step(self) -> int:
