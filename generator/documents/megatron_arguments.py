@@ -138,7 +138,7 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[MegatronArguments]:
     """The arguments on the launch lines of programs that take them."""
     for launch in launches:
         program = _program_name(launch)
-        known = program in OWN_PROGRAMS["megatron-lm"] or bool(program and program.startswith("pretrain_"))
+        known = program in OWN_PROGRAMS["megatron-lm"]
         before = [launch.program] if launch.program is not None and _differs(launch.program) else []
         words = [_placed(launch.script, word) for word in (*before, *launch.arguments)]
         if _signs_in(words) >= (1 if known else _ENOUGH_SIGNS):

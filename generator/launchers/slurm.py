@@ -9,7 +9,7 @@ from ..frameworks.program import Program, RenderedFile
 from ..search.plan import Plan
 from ..units import GIB
 from .call import cores_per_node, environment, fill, header, launch_options, processes_per_node
-from .launcher import Launcher
+from .launcher import Launcher, Scheduler
 from .quoting import Raw, plain_name, sbatch_word, shell_word
 
 _PASSED_ON = ("partition", "account", "qos", "constraint", "reservation")
@@ -141,4 +141,11 @@ LAUNCHER: Final = Launcher(
     }),
     files=launch_files,
     start="sbatch {}/launch.sbatch",
+    file="launch.sbatch",
+    scheduler=Scheduler(
+        submit=("sbatch", "--parsable", "{file}"),
+        trial=("sbatch", "--test-only", "{file}"),
+        identity=r"^(\d+)(?:;.*)?$",  # with the cluster's name where there are several
+        watch=("squeue --jobs={id}", "scontrol show job {id}"),
+    ),
 )  # fmt: skip

@@ -136,7 +136,8 @@ def values_follow_the_equals_sign(call: LauncherCall) -> Violations:
     Prevents: An empty value, and the value taken for the script: can't open file 'hostfile'.
     Fix: remove the blank"""
     for option, after in _with_followers(call):
-        if option.written.raw.endswith("=") and after is not None and not after.raw.startswith(("-", '"', "'")):
+        empty = option.written.raw.endswith("=") and all(word.value == "" for word in option.values)
+        if empty and not option.written.variables and after is not None and not after.raw.startswith(("-", '"', "'")):
             name, value = option.written.raw, after.raw
             message = f"{call.program} {name} has no value, and {value} is taken for the script"
             yield Violation(call.shell.locate(option.written), message, f"write {name}{value}")
