@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
-from typing import Final
+from typing import Any, Final
 
 from ..estimate.layout import Layout
 from ..estimate.whole_run import Run
 from ..findings import NOTE, WARNING, Violation, Violations
 from ..job.records import Job
+from ..job.schema_check import load_schema
 from ..rule import Subject
 from ..units import DAY, HOUR, clock, long_time
 from .planned import violation
@@ -43,8 +44,14 @@ class Timed:
         """Whether another job follows by itself: as asked for, else by requeueing where there is a folder for it."""
         options, kept = self.job.launch.options, self.job.output.checkpoints is not None and self.job.output.resume
         asked = bool(options.get("requeue") and options.get("signal_seconds"))
-        usual = self.job.launch.target == "slurm" and kept and bool(options.get("requeue", True))
+        usual = self.can_continue and kept and bool(options.get("requeue", True))
         return options.get("continue", "requeue" if asked or usual else "none") != "none"
+
+    @property
+    def can_continue(self) -> bool:
+        """Whether the target has another job follow by itself."""
+        targets: dict[str, Any] = load_schema()["$defs"]["launch"]["properties"]
+        return "continue" in targets.get(self.job.launch.target, {}).get("properties", {})
 
     @property
     def takes(self) -> str:
@@ -105,8 +112,8 @@ def _continued(run: Timed, count: int) -> str:
         return f"set output.resume: true for {count} jobs"
     if not run.saves:
         return f"set output.checkpoints for {count} jobs that go on from one another"
-    if run.job.launch.target == "slurm":
-        return f"set launch.slurm.continue: requeue for {count} jobs"
+    if run.can_continue:
+        return f"set launch.{run.job.launch.target}.continue: requeue for {count} jobs"
     return f"start it again for {count} jobs"
 
 
