@@ -40,9 +40,9 @@ def ramped_batches_divide(job: Job, layout: LayoutLike) -> Judgement:
     common = gcd(ramp.start, ramp.increment)
     yield common % step == 0
     wrong = ramp.start if ramp.start % step else ramp.start + ramp.increment
-    message = f"a batch of {wrong} in the ramp-up is not a multiple of {int(step)}: {layout.micro_batch} micro ×"
-    message += f" {layout.data} replicas"
-    message += f" × {layout.pipeline} stages" if step > layout.micro_batch * layout.data else ""
+    factors = [job.says("micro_batch", layout.micro_batch), job.says("data", layout.data)]
+    factors += [job.says("pipeline", layout.pipeline)] if step > layout.micro_batch * layout.data else []
+    message = f"a batch of {wrong} in the ramp-up is not a multiple of {' × '.join(factors)} = {int(step)}"
     fitting = [max(1, round(size / step)) * int(step) for size in (ramp.start, ramp.increment)]
-    hint = f"ramp up from {fitting[0]} by {fitting[1]}, or use fewer replicas: micro_batch × data that divides {common}"
+    hint = f"ramp up from {fitting[0]} by {fitting[1]}, or use a product that divides {common}"
     yield message, hint
