@@ -124,7 +124,7 @@ def _checked(folder: Path, request: Request) -> Ready:
 
 def _shown(ready: Ready, words: list[str]) -> Iterator[str]:
     """What will run, and what is known to be missing."""
-    from .text import long_time  # here, to save start-up time
+    from ..units import long_time  # here, to save start-up time
 
     job, run = ready.plan["job"], ready.plan.get("run") or {}
     machines = f"{job['gpus']:,} GPUs on {job['nodes']:,} × {job['cluster']['name']}"
