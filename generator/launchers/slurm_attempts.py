@@ -71,7 +71,6 @@ def values(plan: Plan, program: Program, way: str, options: Mapping[str, Any]) -
     return {
         "way": way,
         "tracked": tracked(plan, way),
-        "resume": getattr(program, "resume", None),
         "last_step": last_step(plan, program),
         "attempts": options.get("attempts", _ATTEMPTS),
         "tracker": form.tracker,
