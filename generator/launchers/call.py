@@ -13,16 +13,18 @@ from ..frameworks.program import Program, RenderedFile
 from ..job.versions import listed_versions
 from ..search.plan import Plan
 from ..version import __version__
+from . import fabric
 from .quoting import Raw, comment, option_lines, shell_word
 
 THREADS: Final = "OMP_NUM_THREADS"
 
 
 def environment(plan: Plan, program: Program) -> dict[str, str]:
-    """Variables of every process: the launcher's, then the framework's, then the user's, which win."""
+    """Variables of every process: the launcher's, the network's, the framework's, then the user's, which win."""
     cores = cores_per_node(plan)
     threads = {THREADS: str(max(1, cores // processes_per_node(plan)))} if cores else {}
-    return {**threads, **program.environment, **plan.job.launch.environment}
+    network = {**fabric.variables(plan.job), **fabric.allocator(plan, program)}
+    return {**threads, **network, **program.environment, **plan.job.launch.environment}
 
 
 def cores_per_node(plan: Plan) -> int | None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ..frameworks.program import Program, RenderedFile
 from ..search.plan import Plan
-from . import slurm_attempts, slurm_container
+from . import fabric, slurm_attempts, slurm_container
 from .call import THREADS, environment, fill, header, launch_options, own_threads
 from .launcher import Launcher, Scheduler
 from .quoting import Raw
@@ -35,6 +35,8 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
         exclusive=takes_nodes(plan, options),
         threads=threads,
         environment=tuple((Raw(name), text) for name, text in variables.items() if not (threads and name == THREADS)),
+        sourced=fabric.sourced(plan.job),
+        host_files=tuple((Raw(name), path) for name, path in fabric.host_files(plan.job).items()),
         signal=signal_s > 0,
         worker_signal=Raw("TERM" if slurm_attempts.saves_on_term(plan, program) else "USR1"),
         grace_s=slurm_attempts.grace_s(signal_s),

@@ -16,12 +16,14 @@ _FOR_JOBS: Final = 0.9  # of a node's memory; the system keeps the rest, and Slu
 
 
 def block(plan: Plan, options: Mapping[str, Any], way: str, signal_s: int) -> tuple[Raw, ...]:
-    """The lines of the block. A job that queues again appends to its log."""
+    """The lines of the block."""
     pairs = dict(_resources(plan, options))
     pairs |= {key: options[key] for key in PASSED_ON if key in options}
     pairs["output"] = options.get("output", "%x-%A_%a.out" if "array" in options else "%x-%j.out")
     if way == "requeue" or options.get("requeue", False):
-        pairs |= {"requeue": None, "open-mode": "append"}
+        pairs["requeue"] = None
+    if way != "none" or options.get("requeue", False):
+        pairs["open-mode"] = "append"  # Slurm itself starts jobs again after a node's failure, with the same log
     if signal_s:
         pairs["signal"] = f"B:USR1@{signal_s}"
     if "mail_user" in options:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -20,13 +20,17 @@ from tests.slurm_cluster import SlurmCluster
 STEPS = 40
 INTERVAL = 4  # steps between checkpoints
 HERE = Path(__file__).parent
-SCRIPTS = {"deepspeed": HERE / "train_deepspeed.py", "huggingface": HERE / "train_trainer.py"}
-#: Names of scripts' own: the steps that a script of one's own ends with.
-ARGUMENTS = {"deepspeed": ["--steps", str(STEPS)], "huggingface": []}
+#: Framework, script and its own arguments, by what the table calls them.
+PROGRAMS: dict[str, tuple[str, str, list[str]]] = {
+    "DeepSpeed": ("deepspeed", "train_deepspeed.py", ["--steps", str(STEPS)]),
+    "Trainer": ("huggingface", "train_trainer.py", []),
+    "a script's own": ("deepspeed", "train_own.py", ["--steps", str(STEPS)]),
+}
 
 
-def spec(folder: Path, framework: str, slurm: Mapping[str, object], environment: Mapping[str, str]) -> dict[str, object]:
+def spec(folder: Path, program: str, slurm: Mapping[str, object], environment: Mapping[str, str]) -> dict[str, object]:
     """A job of two nodes with a GPU each, of which the scripts make processors."""
+    framework, script, arguments = PROGRAMS[program]
     one_gpu = {"accelerator": "a100-80gb-sxm", "accelerators_per_node": 1, "network_gbits_per_s_per_node": 100}
     own = {"LOSSES": str(folder / "losses.txt"), "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", **environment}
     return {
@@ -37,14 +41,18 @@ def spec(folder: Path, framework: str, slurm: Mapping[str, object], environment:
         "nodes": 2,
         "training": {"sequence_length": 128, "global_batch": 8, "precision": "fp32", "duration": {"steps": STEPS}},
         "layout": {"tensor": 1, "context": 1, "zero_stage": 1, "micro_batch": 4, "offload": "none"},
-        "output": {"checkpoints": str(folder / "check points"), "logs": str(folder / "logs"), "save_interval": INTERVAL},
+        "output": {
+            "checkpoints": str(folder / "check points"),
+            "logs": str(folder / "logs"),
+            "save_interval": INTERVAL,
+        },
         "launch": {
             "target": "slurm",
-            "script": str(SCRIPTS[framework]),
-            "arguments": [*ARGUMENTS[framework], *(["--save_dir", str(folder / "check points"), "--load_dir", str(folder / "check points"), "--save_interval", "4"] if framework=="deepspeed" else ["--output_dir", str(folder / "check points"), "--save_steps", "4"])],
+            "script": str(HERE / script),
+            "arguments": arguments,
             "environment": own,
-            "time_limit": 1,
-            "slurm": {"signal_seconds": 15, **slurm},
+            "time_limit": environment.get("LIMIT_MINUTES", 30),
+            "slurm": {"signal_seconds": 10, **slurm},
         },
     }
 
@@ -55,7 +63,7 @@ class Watched:
 
     cluster: SlurmCluster
     folder: Path
-    framework: str
+    program: str
     way: str = "requeue"
     slurm: Mapping[str, object] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -64,7 +72,7 @@ class Watched:
         """Plan the job and write its files, as `dsgen generate` does."""
         self.folder.mkdir(parents=True, exist_ok=True)
         words = {"continue": self.way, **self.slurm}
-        job = dsgen.load_job(spec(self.folder, self.framework, words, {"STEP_SECONDS": "0.1", **self.environment}))
+        job = dsgen.load_job(spec(self.folder, self.program, words, {"STEP_SECONDS": "0.1", **self.environment}))
         answer = dsgen.search(job)
         assert not isinstance(answer, Infeasible), answer
         put(dsgen.render(answer.plans[0]), self.folder)
@@ -124,20 +132,20 @@ def whole_and_continuous(run: Watched, reference: Mapping[int, float]) -> None:
     assert sorted({step for step, _ in losses}) == list(range(1, STEPS + 1)), run.said()[-6000:]
     assert losses[-1][0] == STEPS
     assert [(step, loss) for step, loss in losses if abs(loss - reference[step]) > 1e-4] == []
-    for (before, _), (step, _) in zip(losses, losses[1:], strict=False):
+    for (before, _), (step, _) in itertools.pairwise(losses):
         assert before - INTERVAL < step <= before + 1, f"from step {before} back to {step}"
 
 
-def reference(folder: Path, framework: str) -> dict[int, float]:
+def reference(folder: Path, program: str) -> dict[int, float]:
     """The losses of the same training without an interruption, outside of Slurm."""
-    run = Watched(cluster=None, folder=folder, framework=framework)  # type: ignore[arg-type]
+    run = Watched(cluster=None, folder=folder, program=program)  # type: ignore[arg-type]
     run.write()
-    words = (folder / "arguments.txt").read_text()
-    command = f'eval "set -- $(grep -v "^ *#" arguments.txt | tr "\\n" " ")"; exec ./torchrun --standalone "$@"'
-    assert words
-    launch = f"CONFIG_DIR={folder}; {command.replace('--standalone', f'--standalone --nproc-per-node=2 {SCRIPTS[framework]}')}"
+    _, script, _ = PROGRAMS[program]
+    words = "CONFIG_DIR=$PWD; eval \"set -- $(grep -v '^ *#' arguments.txt | tr '\\n' ' ')\""
+    launch = f'{words}; exec ./torchrun --standalone --nproc-per-node=2 {HERE / script} "$@"'
     environment = {**os.environ, "STEP_SECONDS": "0", "LOSSES": str(folder / "losses.txt"), "OMP_NUM_THREADS": "1"}
-    said = subprocess.run(["bash", "-c", launch], cwd=folder, env=environment, text=True, capture_output=True, check=False)
+    said = subprocess.run(
+        ["bash", "-c", launch], cwd=folder, env=environment, text=True, capture_output=True, check=False
+    )
     assert said.returncode == 0, said.stderr[-3000:]
-    shutil.rmtree(folder / "check points")
     return dict(run.losses())

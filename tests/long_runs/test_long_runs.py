@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.long_runs.accidents import ACCIDENTS
-from tests.long_runs.runs import reference
+from tests.long_runs.runs import PROGRAMS, reference
 from tests.needs import needs_deepspeed, needs_slurm
 from tests.slurm_cluster import SlurmCluster, running_slurm
 
@@ -32,14 +32,14 @@ def cluster() -> Iterator[SlurmCluster]:
 @pytest.mark.integration
 def test_runs_go_on_whatever_happens(tmp_path: Path, cluster: SlurmCluster, update_golden: bool) -> None:
     """Whatever happens to it, a run does exactly its steps on one curve, or stops and says so; the table is true."""
-    frameworks = ("deepspeed", "huggingface")
-    losses = {name: reference(tmp_path / f"reference-{name}", name) for name in frameworks}
+    losses = {name: reference(tmp_path / f"reference-{number}", name) for number, name in enumerate(PROGRAMS)}
     with ThreadPoolExecutor(max_workers=2) as pool:
         rows = [
-            pool.submit(accident.row, cluster, tmp_path / f"run-{number}", losses[accident.framework])
+            pool.submit(accident.row, cluster, tmp_path / f"run-{number}", losses[accident.program])
             for number, accident in enumerate(ACCIDENTS)
         ]
-    failed = [f"{a.what}, {a.framework}, {a.way}: {row.exception()!r}" for a, row in zip(ACCIDENTS, rows, strict=True) if row.exception()]
+    ended = zip(ACCIDENTS, rows, strict=True)
+    failed = [f"{a.what}, {a.program}, {a.way}: {row.exception()}" for a, row in ended if row.exception()]
     assert not failed, "\n\n".join(failed)
     table = HEAD + "".join(f"{row.result()}\n" for row in rows)
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)

@@ -1,28 +1,22 @@
-"""A script around the Trainer, on CPU with DeepSpeed, as transformers' examples are written.
-
-As in train_deepspeed.py, rank 0 appends `step loss` to LOSSES, a step takes STEP_SECONDS, and at the step DIES_AT the
-last rank kills itself, once; with DIES_AGAIN each time.
-"""
+"""A script around the Trainer, on CPU with DeepSpeed, as transformers' examples are written."""
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 os.environ["DS_ACCELERATOR"] = "cpu"
 
+import common
 import deepspeed  # noqa: F401 - before transformers looks for it
 import torch
 from transformers import HfArgumentParser, Trainer, TrainerCallback, TrainingArguments
 
 WIDTH = 16
-DIES_AGAIN = "DIES_AGAIN" in os.environ
 
 
 class Rows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
@@ -52,19 +46,13 @@ class Steps(TrainerCallback):
     """Steps of a known length, their losses, and an accident."""
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Sleep, and die once where it is asked for."""
-        time.sleep(float(os.environ["STEP_SECONDS"]))
-        mark = Path(os.environ["LOSSES"]).with_suffix(".died")
-        last = int(os.environ["RANK"]) == int(os.environ["WORLD_SIZE"]) - 1
-        if last and state.global_step == int(os.environ.get("DIES_AT", "-1")) and (DIES_AGAIN or not mark.exists()):
-            mark.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
+        """Take a step's time."""
+        common.spend(state.global_step)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **_: Any) -> None:
-        """Write the loss of a step."""
+        """Note the loss of a step."""
         if state.is_world_process_zero and "loss" in logs:
-            with Path(os.environ["LOSSES"]).open("a") as stream:
-                stream.write(f"{state.global_step} {float(logs['loss']):.6f}\n")
+            common.note(state.global_step, float(logs["loss"]))
 
 
 def main() -> None:
