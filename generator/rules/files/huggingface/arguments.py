@@ -13,7 +13,7 @@ from ....findings import ERROR, NOTE, WARNING, Severity, Violations
 from ....job.wording import show
 from ...sources import derived, transformers
 from ..subjects import training_arguments
-from ..violations import suggest, violation
+from ..violations import note_if_to_fill, suggest, violation
 
 _PARSER: Final = "src/transformers/hf_argparser.py"
 _ARGUMENTS: Final = "src/transformers/training_args.py"
@@ -80,7 +80,7 @@ def _not_a_choice(arguments: TrainingArguments, name: str, value: object, entry:
     close = difflib.get_close_matches(str(value).lower(), choices, n=1, cutoff=0.6)
     hint = f"did you mean {close[0]}?" if close else suggest("", choices[:12])
     hint = "write 'no', in quotes" if value is False and "no" in choices else hint
-    severity = Severity.NOTE if name == "optim" else None  # trainers of others have more
+    severity = Severity.NOTE if name == "optim" else None if close else note_if_to_fill(value)  # others have more
     yield violation(arguments, name, message, hint, severity=severity)
 
 
@@ -94,6 +94,7 @@ def _not_of_the_type(arguments: TrainingArguments, name: str, value: object, kin
     elif isinstance(value, str) and len(value) < 40 and (number := _float(value)) is not None:
         hint = f"write {name}: {number:g}"
     severity = Severity.WARNING if arguments.launch is None and kind != "int" else None
+    severity = note_if_to_fill(value, severity) if kind in ("int", "float") else severity
     yield violation(arguments, name, message, hint, severity=severity)
 
 

@@ -18,6 +18,7 @@ from ....documents.world import world_of
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...sources import accelerate, derived, torch
 from ..subjects import accelerate_calls, commands, launcher_calls, launches
+from ..violations import note_if_to_fill
 
 _MOST_PORT: Final = 65_535  # sixteen bits of TCP
 _PRIVILEGED: Final = 1_024  # ports below are for root
@@ -85,11 +86,13 @@ def ports_exist(launch: Launch) -> Violations:
     for port in (line.text(PORTS[line.program]) for line in lines if line.program in PORTS):
         if port is not None and not _is_port(port.value):
             hint = f"write {port.option.name} 29500, from 1024 to 65535"
-            yield port.bad_value(f"{port} is not a port that a job can open", hint)
+            message = f"{port} is not a port that a job can open"
+            yield port.bad_value(message, hint, severity=note_if_to_fill(port.value))
     variable = launch.environment.get("MASTER_PORT")
     if variable is not None and variable.value is not None and not _is_port(variable.value):
         message = f"MASTER_PORT={variable.raw} is not a port that a job can open"
-        yield Violation(launch.script.locate(variable), message, "write 1024 to 65535")
+        less = note_if_to_fill(variable.value)
+        yield Violation(launch.script.locate(variable), message, "write 1024 to 65535", severity=less)
 
 
 def _is_port(text: str) -> bool:

@@ -142,7 +142,7 @@ def tasks_are_counted_anew(step: Step) -> Violations:
     given, before = own.count("--ntasks-per-node"), block.count("--ntasks-per-node")
     if given is None or before is None or own.options.opaque or own.has("--ntasks") or block.has("--ntasks"):
         return
-    each, nodes = given.value, block.nodes if block.has("--nodes") else 1
+    each, nodes = given.value, block.nodes if block.has("--nodes") else None
     if before.value != each:
         total = f"{nodes * before.value} tasks" if nodes else f"{before.value} tasks per node"
         message = f"{given} is ignored: srun uses the job's {total}, {before.value} per node"
@@ -158,8 +158,7 @@ def step_has_its_nodes(step: Step) -> Violations:
     Prevents: srun: error: Only allocated 2 nodes asked for 3; or fewer nodes than asked for.
     Fix: ask for no more nodes than the job's"""
     own, block, asked = step.srun, step.block, step.srun.nodes or 0
-    given, has = own.argument("--nodes"), (block.most_nodes if block.has("--nodes") else 1)
-    has = has if block.options.entries else None  # of another job nothing is known
+    given, has = own.argument("--nodes"), block.most_nodes if block.has("--nodes") else None  # else sbatch --nodes=N
     if given is not None and has is not None and asked > has and not block.has("--ntasks", "--gpus", "--nodelist"):
         message = f"{given}, and the job has {has} node{'s' * (has > 1)}"
         yield given.bad_value(message, f"write --nodes={has}, or #SBATCH --nodes={asked}")
