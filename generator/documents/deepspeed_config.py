@@ -12,11 +12,13 @@ import math
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
+from pathlib import PurePath
 from typing import Final, Literal
 
 from .deepspeed_schema import DeepSpeedSchema, Key, Version, kind_of, load_schema
 from .document import DsConfig
 from .lax_types import converted, mismatch
+from .purpose import trains_nothing
 
 Precision = Literal["fp16", "bf16", "fp32"]
 Device = Literal["none", "cpu", "nvme"]
@@ -170,9 +172,10 @@ class Config(DsConfig):
 
     @property
     def may_infer(self) -> bool:
-        """Whether it may be for ZeRO-Inference: of the model states, parameters alone are moved, and nothing trains."""
+        """Whether nothing may train: parameters alone are moved, as by ZeRO-Inference, or the name says so."""
         moved = self.offloads("param") and not self.offloads("optimizer")
-        return moved and not any(map(self.has, _OF_GRADIENTS))
+        named = trains_nothing(self.name) or trains_nothing(PurePath(self.path).name)
+        return (moved or named) and not any(map(self.has, _OF_GRADIENTS))
 
     @cached_property
     def optimizer(self) -> str | None:

@@ -75,6 +75,7 @@ def options_are_known(run: MegatronRun) -> Violations:
     if len(unknown) > MOST_STRAYS:
         message = f"{len(unknown):,} options are unknown; from here on they are not compared with the known ones"
         yield Violation(unknown[MOST_STRAYS].where, message, "give the training program its own options only")
+    yield from _lacking(run)
     for stray in unknown[:MOST_STRAYS]:
         other = next(flavour for flavour in _PROJECTS if flavour != run.flavour)
         foreign = option_table(other).has(stray.word)
@@ -87,6 +88,16 @@ def options_are_known(run: MegatronRun) -> Violations:
         message += f": it is one of {_PROJECTS[other]}" if foreign else ""
         remove = "remove it" if foreign or run.parser else "remove it, unless the script is a fork's"
         yield Violation(stray.where, message, f"did you mean {near}?" if near else remove, severity=severity)
+
+
+def _lacking(run: MegatronRun) -> Violations:
+    """Options of the project that the parser beside the program, of another version or a fork, has none of."""
+    for option in run.given:
+        if option.written in run.lacking:
+            near = run.lacking[option.written]
+            hint = f"did you mean {near}?" if near else "remove it"
+            message = f"unknown option {option.written} in {run.parser}"
+            yield Violation(option.where, message, hint, severity=_certainty(run, option.written, foreign=False))
 
 
 def _certainty(run: MegatronRun, name: str, *, foreign: bool) -> Severity | None:
