@@ -12,7 +12,6 @@ import math
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from pathlib import PurePath
 from typing import Final, Literal
 
 from .deepspeed_schema import DeepSpeedSchema, Key, Version, kind_of, load_schema
@@ -174,8 +173,7 @@ class Config(DsConfig):
     def may_infer(self) -> bool:
         """Whether nothing may train: parameters alone are moved, as by ZeRO-Inference, or the name says so."""
         moved = self.offloads("param") and not self.offloads("optimizer")
-        named = trains_nothing(self.name) or trains_nothing(PurePath(self.path).name)
-        return (moved or named) and not any(map(self.has, _OF_GRADIENTS))
+        return (moved or (not self.embedded and trains_nothing(self.name))) and not any(map(self.has, _OF_GRADIENTS))
 
     @cached_property
     def optimizer(self) -> str | None:
