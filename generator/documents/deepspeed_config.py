@@ -9,15 +9,16 @@ refuses, such as the placeholder of a template.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
+from pathlib import PurePath
 from typing import Final, Literal
 
 from .deepspeed_schema import DeepSpeedSchema, Key, Version, kind_of, load_schema
 from .document import DsConfig
 from .lax_types import converted, mismatch
-from .purpose import trains_nothing
 
 Precision = Literal["fp16", "bf16", "fp32"]
 Device = Literal["none", "cpu", "nvme"]
@@ -33,6 +34,12 @@ _HANDED_ON: Final = ("/optimizer/params", "/scheduler/params")  # as they are, t
 _OF_GRADIENTS: Final = (
     *("/optimizer", "/scheduler", "/gradient_accumulation_steps", "/gradient_clipping", "/autotuning"),
     *(f"{ZERO}/{name}" for name in ("reduce_bucket_size", "reduce_scatter", "contiguous_gradients", "sub_group_size")),
+)
+#: In the name of a config with which a model is asked or judged, not trained.
+_ASKS: Final = re.compile(
+    r"(?:^|[\W_])(?:infer(?:ence)?|eval(?:uate|uation)?|generat(?:e|ion)|predict(?:ion)?|serv(?:e|ing)|chat(?:bot)?)"
+    r"(?:[\W_]|$)",
+    re.IGNORECASE,
 )
 BATCH_KEYS: Final = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 
@@ -171,9 +178,11 @@ class Config(DsConfig):
 
     @property
     def may_infer(self) -> bool:
-        """Whether nothing may train: parameters alone are moved, as by ZeRO-Inference, or the name says so."""
+        """Whether it may be for ZeRO-Inference: by its name, or as parameters alone are moved, and nothing trains."""
+        if _ASKS.search(PurePath(self.name).stem) and not self.has("/optimizer") and not self.has("/scheduler"):
+            return not self.offloads("optimizer")
         moved = self.offloads("param") and not self.offloads("optimizer")
-        return (moved or (not self.embedded and trains_nothing(self.name))) and not any(map(self.has, _OF_GRADIENTS))
+        return moved and not any(map(self.has, _OF_GRADIENTS))
 
     @cached_property
     def optimizer(self) -> str | None:

@@ -31,9 +31,9 @@ def violation(
     return Violation(document.locate(name), message, hint, severity=severity, edits=edits)
 
 
-def note_if_to_fill(text: object, otherwise: Severity | None = None) -> Severity | None:
-    """The severity of what is wrong with a value: a note where the reader is to write another in its place."""
-    return NOTE if isinstance(text, str) and is_to_fill(text) else otherwise
+def note_if_to_fill(text: object, name: str = "", otherwise: Severity | None = None) -> Severity | None:
+    """The severity of what is wrong with a value of `name`: a note where the reader is to write another in its place."""
+    return NOTE if isinstance(text, str) and is_to_fill(text, name) else otherwise
 
 
 def suggest(text: str, choices: Iterable[str], otherwise: str | None = None) -> str:

@@ -31,6 +31,12 @@ _ADDS: Final = 'ds_config["gradient_clipping"] {} args.clip_grad\n'
 _EVALUATES: Final = "#!/bin/bash\npython run.py --output_dir out --do_train --evaluation_strategy steps\n"
 _ARGUMENTS: Final = "output_dir: out\nper_device_train_batch_size: 1\nnum_train_epochs: 1\nsave_steps: 5\n"
 _LOGS: Final = "#!/bin/bash\n#SBATCH --output=logs/%j.out\n"
+_TASKS: Final = "#!/bin/bash\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-task=8\n"
+_FILLED_IN: Final = """#!/bin/bash
+address=  # of the first node
+command="torchrun --nnodes=1 --nproc_per_node=8 --master_addr=${address} --rdzv_endpoint=${address}:10086 run.py"
+$command
+"""
 _VISIBLE: Final = "#!/bin/bash\nexport CUDA_VISIBLE_DEVICES={}\ndeepspeed --num_gpus 2 train.py\n"
 _LAUNCHER: Final = """LAUNCHER="accelerate launch --num_processes 16 --num_machines 2 --rdzv_backend {backend} \\
   --main_process_ip $HEAD --main_process_port 29500 --machine_rank $SLURM_PROCID"
@@ -135,6 +141,10 @@ def severities(folder: Path, files: Mapping[str, str], rule: str) -> list[str]:
         pytest.param(
             "SLM020", f"{_LOGS}# mkdir -p out\nsrun hostname\n", ["warning"], id="told to make another folder"
         ),
+        pytest.param("LNCH040", _FILLED_IN, [], id="a value of variables, one to be filled in"),
+        pytest.param("LNCH040", "#!/bin/bash\ntorchrun --nnodes= 1 train.py\n", ["error"], id="a value after a blank"),
+        pytest.param("SLM044", f"{_TASKS}#SBATCH --nodes=$N\nsrun hostname\n", [], id="nodes that SLM031 refuses"),
+        pytest.param("SLM044", f"{_TASKS}#SBATCH --nodes=1-2\nsrun hostname\n", ["error"], id="a range of nodes"),
         pytest.param("LNCH006", "#!/bin/bash\ndeepspeed --num_nodes 2 train.py\n", ["note"], id="/job/hostfile"),
         pytest.param(
             "LNCH030",
@@ -305,6 +315,24 @@ def test_a_job_is_judged_by_what_is_known(
             {"examples/run.sh": _EVALUATES, "src/transformers/training_args.py": ""},
             ["note"],
             id="an example of the transformers around it",
+        ),
+        pytest.param("HF034", {"train.yaml": f"{_ARGUMENTS}max_steps: 10\nwarmup_steps: 10\n"}, ["note"], id="a trial"),
+        pytest.param(
+            "HF034", {"train.yaml": f"{_ARGUMENTS}max_steps: 900\nwarmup_steps: 900\n"}, ["warning"], id="all"
+        ),
+        pytest.param("LNCH002", {"hostfile": "x.x.x.x slots=8\nx.x.x.x slots=8\n"}, ["note"], id="an address to come"),
+        pytest.param("LNCH002", {"hostfile": "main_node_ip slots=8\nworker slots=N\n"}, ["note"], id="slots to come"),
+        pytest.param("LNCH002", {"hostfile": "ip-10-0-0-1 slots=8\nip-10-0-0-1 slots=8\n"}, ["error"], id="a name"),
+        pytest.param("LNCH002", {"hostfile": "gpu1\ngpu2\n"}, ["note"], id="another launcher's hosts"),
+        pytest.param(
+            "LNCH002",
+            {"hostfile": "gpu1\ngpu2\n", "run.sh": "#!/bin/bash\ndeepspeed --hostfile hostfile train.py\n"},
+            ["error"],
+            id="hosts that DeepSpeed reads",
+        ),
+        pytest.param("SLM020", {"slurm/job.sbatch": f"{_LOGS}srun hostname\n"}, ["warning"], id="no folder"),
+        pytest.param(
+            "SLM020", {"slurm/job.sbatch": f"{_LOGS}srun hostname\n", "logs/.gitkeep": ""}, [], id="beside the scripts"
         ),
         pytest.param("NCCL005", {".deepspeed_env": 'NCCL_DEBUG=""\n'}, [], id="no messages on purpose"),
         pytest.param("NCCL005", {".deepspeed_env": "NCCL_DEBUG=1\n"}, ["warning"], id="no level"),

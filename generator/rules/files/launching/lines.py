@@ -87,11 +87,11 @@ def ports_exist(launch: Launch) -> Violations:
         if port is not None and not _is_port(port.value):
             hint = f"write {port.option.name} 29500, from 1024 to 65535"
             message = f"{port} is not a port that a job can open"
-            yield port.bad_value(message, hint, severity=note_if_to_fill(port.value))
+            yield port.bad_value(message, hint, severity=note_if_to_fill(port.value, port.option.name))
     variable = launch.environment.get("MASTER_PORT")
     if variable is not None and variable.value is not None and not _is_port(variable.value):
         message = f"MASTER_PORT={variable.raw} is not a port that a job can open"
-        less = note_if_to_fill(variable.value)
+        less = note_if_to_fill(variable.value, "MASTER_PORT")
         yield Violation(launch.script.locate(variable), message, "write 1024 to 65535", severity=less)
 
 
@@ -139,7 +139,8 @@ def values_follow_the_equals_sign(call: LauncherCall) -> Violations:
     Prevents: An empty value, and the value taken for the script: can't open file 'hostfile'.
     Fix: remove the blank"""
     for option, after in _with_followers(call):
-        if option.written.raw.endswith("=") and after is not None and not after.raw.startswith(("-", '"', "'")):
+        empty = option.written.raw.endswith("=") and all(word.value == "" for word in option.values)
+        if empty and not option.written.variables and after is not None and not after.raw.startswith(("-", '"', "'")):
             name, value = option.written.raw, after.raw
             message = f"{call.program} {name} has no value, and {value} is taken for the script"
             yield Violation(call.shell.locate(option.written), message, f"write {name}{value}")

@@ -167,7 +167,7 @@ def values_are_of_their_type(run: MegatronRun) -> Violations:
             hint = _passing(option.text, known.choices if known else ())
             extended = run.is_anothers or (option.name in open_choices() and hint is None)
             may_be = option.is_choice and extended and run.parser is None
-            to_fill = not option.is_choice and is_to_fill(option.text)
+            to_fill = not option.is_choice and is_to_fill(option.text, option.name)
             message = f"{given}{option.written} {option.problem}"
             yield Violation(option.where, message, hint, severity=NOTE if may_be or to_fill else None)
 
