@@ -32,7 +32,7 @@ def violation(
 
 
 def note_if_to_fill(text: object, name: str = "", otherwise: Severity | None = None) -> Severity | None:
-    """The severity of what is wrong with a value of `name`: a note where the reader is to write another in its place."""
+    """The severity of what is wrong with the value of `name`: a note where the reader is to write another."""
     return NOTE if isinstance(text, str) and is_to_fill(text, name) else otherwise
 
 
