@@ -95,9 +95,9 @@ def tune(
 ) -> None:
     """Run the best plans of the job in SPEC as short trials, one after another, and rank them by measured time.
 
-    A trial has the plan's own files, but saves and loads nothing. Trials of one allocation each are an array on Slurm, a
-    sweep on AzureML, and a loop on plain machines. DIR gets the measured runs as runs.csv, and calibration.json, which
-    `dsgen plan --calibration` takes.
+    A trial has the plan's own files, but saves and loads nothing. The trials are an array on Slurm, a sweep on AzureML,
+    and a loop on plain machines. DIR gets the measured runs as runs.csv, and calibration.json, which `dsgen plan
+    --calibration` takes.
     """
     from .loading import load  # here, to save start-up time
 

@@ -13,7 +13,8 @@ from .run import Unreadable, read_lines, read_log
 
 #: What programs print where memory runs out: PyTorch's errors, cuBLAS's workspace, the kernel's by way of Slurm.
 _OUT_OF_MEMORY: Final = re.compile(
-    r"OutOfMemoryError|(?:CUDA|HIP|XPU) out of memory|CUBLAS_STATUS_ALLOC_FAILED|oom[-_]kill|DefaultCPUAllocator: can't allocate"
+    r"OutOfMemoryError|(?:CUDA|HIP|XPU) out of memory|CUBLAS_STATUS_ALLOC_FAILED|oom[-_]kill"
+    r"|DefaultCPUAllocator: can't allocate"
 )
 _FAILED: Final = re.compile(r"^\S*(?:Error|Exception)\b.*")
 _NAMES: Final = (".txt", ".log", ".out")
