@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
 
@@ -16,6 +17,9 @@ from .exits import ExitStatus
 
 if TYPE_CHECKING:
     from ..launchers.launcher import Launcher
+
+_POLL_S: Final = 5
+_TRIES: Final = 3  #: a busy scheduler may not answer; one that has forgotten the job never does
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +86,16 @@ def run(words: Sequence[str], *, prints: bool = False) -> str:
     return done.stdout or ""
 
 
-def is_unfinished(launcher: Launcher, identity: str) -> bool:
-    """Whether a job waits or runs. One that the scheduler no longer knows has ended."""
+def wait_for(launcher: Launcher, identity: str) -> None:
+    """Return when a job has ended, or when its scheduler has not known it several times in a row."""
     words = [word.format(id=identity) for word in launcher.scheduler.state]
-    done = subprocess.run(words, capture_output=True, text=True, errors="replace", check=False)
-    return done.returncode == 0 and re.search(launcher.scheduler.unfinished, done.stdout) is not None
+    unknown = 0
+    while unknown < _TRIES:
+        done = subprocess.run(words, capture_output=True, text=True, errors="replace", check=False)
+        if done.returncode == 0 and not re.search(launcher.scheduler.unfinished, done.stdout):
+            return
+        unknown = 0 if done.returncode == 0 else unknown + 1
+        time.sleep(_POLL_S)
 
 
 def refuse(message: str, hint: str | None) -> NoReturn:

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import shlex
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ import click
 
 from .exits import ExitStatus
 from .options import Request, bold_option, form_option, job_options, top_option
-from .scheduling import ask_first, command_of, hand_over, is_unfinished, refuse, run
+from .scheduling import ask_first, command_of, hand_over, refuse, run, wait_for
 
 if TYPE_CHECKING:
     from ..documents.runs.trial_logs import Outcome
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from ..launchers.launcher import Launcher
     from ..search.plan import Plan
 
-_POLL_S: Final = 10
 _MOST_TRIALS: Final = 50
 
 
@@ -171,8 +169,7 @@ def _started(launcher: Launcher, plans: Sequence[Plan], folder: Path, *, yes: bo
         echo(later, err=True)
         return
     try:
-        while is_unfinished(launcher, handed.identity):
-            time.sleep(_POLL_S)
+        wait_for(launcher, handed.identity)
     except KeyboardInterrupt:
         echo(f"\nthe trials go on; {later}", err=True)
         raise click.exceptions.Exit(ExitStatus.FINDINGS) from None
