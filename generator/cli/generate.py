@@ -24,7 +24,8 @@ def generate(
 
     Without SPEC, read dsgen.yaml in this folder, else plan a built-in example: GPT-3 175B on Azure ND A100 v4.
     """
-    from ..launchers import LAUNCHERS  # here, to save start-up time
+    from ..job.needs import not_ready  # here, to save start-up time
+    from ..launchers import LAUNCHERS
     from .loading import prepared
     from .printing import echo, print_json, print_parts
     from .writing import OVERWRITE, print_diff, write_files
@@ -34,6 +35,9 @@ def generate(
     if show_diff:
         print_diff(made.files, folder)
         return
+    lacks = best.missing
+    if lacks:
+        echo(not_ready(lacks), err=True)
     changes = write_files(made.files, folder, force=force, hint=OVERWRITE)
     if form == "json":
         written = [{"path": str(change.path), "action": change.action.value} for change in changes]
@@ -45,4 +49,6 @@ def generate(
         launch = best.job.launch
         launcher = LAUNCHERS[launch.target]
         lines = [f"  {change.path} ({_ACTIONS[change.action.value]})" for change in changes]
-        echo("\n".join(("Files", *lines, "", launcher.before(launch, folder), f"  {launcher.command(folder)}")))
+        ready = (f"{not_ready(lacks)}.",) if lacks else ()
+        start = (launcher.before(launch, folder), f"  {launcher.command(folder)}")
+        echo("\n".join(("Files", *lines, "", *start, *ready)))

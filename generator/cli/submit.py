@@ -133,7 +133,7 @@ def _shown(ready: Ready, words: list[str]) -> Iterator[str]:
         cost = f", price {run['cost']:,.0f}" if run.get("cost") else ""
         hours = f"{run['gpu_hours']:,.0f} GPU-hours"
         yield f"Run      {run['steps']:,} steps in {long_time(run['duration_s'])}, {hours}{cost}"
-    missing = list(ready.plan.get("missing", ()))
+    missing = [f"{lack['what']} ({lack['hint']})" for lack in ready.plan.get("missing", ())]
     if ready.launcher.in_folder and not Path(job["script"]).exists():
         missing.append(f"{job['script']} is not in this folder")
     if missing:

@@ -13,7 +13,9 @@ from ..estimate.ledgers import Memory, StepTime, Throughput
 from ..estimate.uncertainty import Uncertainty
 from ..estimate.whole_run import Run, whole_run
 from ..findings import Finding
+from ..job.needs import Missing, missing
 from ..job.records import Job
+from ..job.versions import written_for
 from ..version import __version__
 from .job_document import calibration_document, finding_document, job_document
 from .precisions import other_precisions
@@ -47,9 +49,16 @@ class Plan:
             "calibration": calibration_document(self.job.calibration),
             "throughput": {**self.throughput.to_dict(), "mfu_convention": MFU_CONVENTION},
             "run": self._run(compared),
+            "missing": [asdict(lack) for lack in self.missing],
+            "written_for": written_for(self.job),
             "reasons": list(self.reasons),
             "findings": [finding_document(finding) for finding in self.findings],
         }
+
+    @property
+    def missing(self) -> tuple[Missing, ...]:
+        """What the job still lacks before it can be submitted."""
+        return missing(self.job)
 
     @property
     def run(self) -> Run | None:
