@@ -15,6 +15,7 @@ from ..sources import megatron_deepspeed, megatron_lm
 
 NULL: Final = "NullTokenizer"  #: whose vocabulary is `--vocab-size` and an end token
 _OF_TRANSFORMERS: Final = ("HuggingFaceTokenizer", "HFTokenizer")  #: Megatron-LM's name, Megatron-DeepSpeed's
+_TIK, _PATTERN = "TikTokenizer", "--tiktoken-pattern"
 _PATH, _TYPE = ("path",), "--tokenizer-type"
 #: Keys of `data.tokenizer` that a kind reads, where these are known.
 _READS: Final = {
@@ -26,7 +27,7 @@ _READS: Final = {
     "HuggingFaceTokenizer": _PATH,
     "HFTokenizer": _PATH,
     "Llama2Tokenizer": _PATH,
-    "TikTokenizer": _PATH,
+    _TIK: _PATH,
 }
 
 
@@ -83,6 +84,10 @@ def tokenizer_has_its_files(job: Job) -> Violations:
         yield violation(job, place, message, "add type: BertWordPieceCase, or merges_file for GPT2BPETokenizer")
         return
     lacking = list(_lacking(job, kind))
+    own = argument_values(job.launch.arguments, _PATTERN)
+    if kind == _TIK and job.framework.runs("Megatron-LM") and own is None:
+        hint = f"add {_PATTERN} v2 to launch.arguments"
+        yield violation(job, place, f"{_TIK} reads {_PATTERN}, which is missing", hint)
     if lacking:
         examples = {"path": "path: /data/tokenizer", "vocab_file": "vocab_file: /data/vocab.json"}
         added = ", ".join(examples.get(key, "merges_file: /data/merges.txt") for key in lacking)
