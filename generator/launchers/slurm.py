@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ..frameworks.program import Program, RenderedFile
 from ..search.plan import Plan
 from . import fabric, slurm_attempts, slurm_container
 from .call import THREADS, environment, fill, header, launch_options, own_threads
-from .launcher import Launcher, Scheduler
-from .quoting import Raw
-from .slurm_directives import PASSED_ON, block, shared_memory, takes_nodes
+from .launcher import TRIAL, TRIAL_LOG, Launcher, Scheduler
+from .quoting import Raw, plain_name
+from .slurm_directives import PASSED_ON, block, shared_memory, slurm_time, takes_nodes
 
 
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
@@ -77,6 +77,28 @@ def _notes(plan: Plan, program: Program, options: Mapping[str, Any], signal_s: i
         )
 
 
+def trials_file(plans: Sequence[Plan], programs: Sequence[Program], command: str) -> RenderedFile:
+    """`tune.sbatch`: an array, whose every task runs the launch script of one trial in an allocation of its own."""
+    options = launch_options(plans[0])
+    limit_s = max(plan.job.launch.time_limit_s or 0 for plan in plans)
+    own = {
+        "job-name": plain_name(f"{plans[0].job.name}-tune"),
+        **({"time": slurm_time(limit_s)} if limit_s else {}),
+        "array": f"1-{len(plans)}%1",
+        "output": "%x-%A_%a.out",
+    }
+    text = fill(
+        "tune.sbatch.j2",
+        plans[0],
+        programs[0],
+        directives=block(plans[0], options, "none", 0, own),
+        header=header(plans[0], programs[0], command, (f"Trials of {len(plans)} plans, the first of which follows.",)),
+        mark=TRIAL,
+        log=TRIAL_LOG,
+    )
+    return RenderedFile(path="tune.sbatch", text=text)
+
+
 LAUNCHER: Final = Launcher(
     name="slurm",
     keys=frozenset({
@@ -87,10 +109,13 @@ LAUNCHER: Final = Launcher(
     files=launch_files,
     start="sbatch {}/launch.sbatch",
     file="launch.sbatch",
+    trials=trials_file,
+    for_whole_runs=frozenset({"requeue", "signal_seconds", "continue", "array", "dependency", "mail_user"}),
     scheduler=Scheduler(
         submit=("sbatch", "--parsable", "{file}"),
         trial=("sbatch", "--test-only", "{file}"),
         identity=r"^(\d+)(?:;.*)?$",  # with the cluster's name where there are several
         watch=("squeue --jobs={id}", "scontrol show job {id}"),
+        state=("squeue", "--noheader", "--format=%T", "--jobs={id}"),
     ),
 )  # fmt: skip

@@ -15,8 +15,10 @@ PASSED_ON: Final = ("partition", "account", "qos", "constraint", "reservation", 
 _FOR_JOBS: Final = 0.9  # of a node's memory; the system keeps the rest, and Slurm's figure leaves it out
 
 
-def block(plan: Plan, options: Mapping[str, Any], way: str, signal_s: int) -> tuple[Raw, ...]:
-    """The lines of the block."""
+def block(
+    plan: Plan, options: Mapping[str, Any], way: str, signal_s: int, instead: Mapping[str, object] | None = None
+) -> tuple[Raw, ...]:
+    """The lines of the block, with the options of `instead` in the place of those."""
     pairs = dict(_resources(plan, options))
     pairs |= {key: options[key] for key in PASSED_ON if key in options}
     pairs["output"] = options.get("output", "%x-%A_%a.out" if "array" in options else "%x-%j.out")
@@ -30,6 +32,7 @@ def block(plan: Plan, options: Mapping[str, Any], way: str, signal_s: int) -> tu
         pairs |= {"mail-user": options["mail_user"], "mail-type": "END,FAIL"}
     own = options.get("directives", {})
     pairs |= {key: None if value is True else value for key, value in own.items() if value is not False}
+    pairs |= instead or {}
     return tuple(_line(option, value) for option, value in pairs.items())
 
 
