@@ -104,7 +104,7 @@ LAUNCHER: Final = Launcher(
     keys=frozenset({
         *PASSED_ON, "exclusive", "gpu_request", "gres_type", "cpus_per_task", "memory", "requeue", "continue",
         "attempts", "signal_seconds", "output", "directives", "setup", "container_image", "container_runtime",
-        "container_mounts", "modules", "virtual_environment", "mail_user",
+        "container_folder", "container_mounts", "modules", "virtual_environment", "mail_user",
     }),
     files=launch_files,
     start="sbatch {}/launch.sbatch",

@@ -27,7 +27,8 @@ def values(plan: Plan, options: Mapping[str, Any], names: Iterable[str]) -> dict
         return {"container": "none"}
     runtime = options.get("container_runtime", "pyxis")
     image = str(options["container_image"])
-    pulled = "" if is_file(image) else plain_name(_SCHEME.sub("", image)) + _SUFFIX[runtime]
+    folder = str(options.get("container_folder", ".")).rstrip("/")
+    pulled = "" if is_file(image) else f"{folder}/{plain_name(_SCHEME.sub('', image))}{_SUFFIX[runtime]}"
     mounts = [*options.get("container_mounts", ()), *_output_mounts(plan, options)]
     return {
         "container": runtime,
