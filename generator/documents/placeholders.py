@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 _PLACEHOLDER: Final = re.compile(
     r"<\s*[A-Za-z][^<>]*>|\{\{|\{%|(?<![${])\{\s*[A-Za-z_]\w*\s*\}|@[A-Z][A-Z0-9_]+@|\b__[A-Z][A-Z0-9_]*__\b|"
     r"\b(?:your|my)[_-](?:partition|account|qos|project|name|email|cluster|compute|queue)\b|"
-    r"\b(?:CHANGE[_-]?ME|REPLACE[_-]?ME|FIXME|XXX+|TODO|PARTITION_NAME|ACCOUNT_NAME)\b",
+    r"\b(?:CHANGE[_-]?ME|REPLACE[_-]?ME|FIXME|XXX+|XX+[GMT]B?|TODO|PARTITION_NAME|ACCOUNT_NAME|HH?:MM(?::SS)?)\b",
     re.IGNORECASE,
 )
 #: A value that is left to the reader: `...`, `xx`, `x.x.x.x`, `10.0.0.x`, `<ip>`, or words such as `node_ip` alone.
@@ -22,6 +23,8 @@ _GENERIC: Final = re.compile(
 )
 #: Names of one word that a machine or setting really may have.
 _REAL: Final = frozenset({"master", "main", "worker", "head", "node", "machine", "server", "host"})
+#: A number by its name in capitals, or as `num_gpus`.
+_NUMBER_TO_FILL: Final = re.compile(r"(?!NAN$|INF$|NONE$|NULL$|TRUE$|FALSE$)[A-Z][A-Z0-9_]*|(?:num|number|n)_[a-z_]+")
 
 
 def is_placeholder(text: str) -> bool:
@@ -36,3 +39,12 @@ def is_left_open(text: str, name: str = "") -> bool:
     if is_placeholder(text) or _LEFT_OPEN.fullmatch(text) or (own and text.replace("-", "_").lower() == own):
         return True
     return text.lower() not in _REAL and _GENERIC.fullmatch(text) is not None
+
+
+def is_number_to_fill(text: str, name: str = "", assigned: Iterable[str] = ()) -> bool:
+    """Whether a word where a number belongs is a placeholder: `NUM_GPUS`, `num_nodes`, but none of the variables that
+    are `assigned`, whose dollar sign is forgotten."""
+    text = text.strip()
+    if text in assigned:
+        return False
+    return is_left_open(text, name) or _NUMBER_TO_FILL.fullmatch(text) is not None

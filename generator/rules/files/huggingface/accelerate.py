@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ....documents.accelerate import AccelerateConfig, is_digits
+from ....documents.placeholders import is_number_to_fill
 from ....findings import ERROR, NOTE, Severity, Violation, Violations
 from ....job.wording import show
 from ...numbers import listed
@@ -120,7 +121,9 @@ def counts_are_integers(run: Accelerated) -> Violations:
             continue
         if type(value) is not int:
             message = f"{key} is {show(value)}, not an integer"
-            severity = NOTE if value is None and not run.launches else None  # for a launch line to give
+            given = value is None and not run.launches  # for a launch line to give
+            left = isinstance(value, str) and is_number_to_fill(value, key, DISTRIBUTED_TYPES)
+            severity = NOTE if given or left else None
             yield violation(run.config, key, message, f"set {key} to {_integer_for(key, value)}", severity=severity)
         elif port and not 0 <= value <= _MAX_PORT:
             message = f"main_process_port is {value}, not a port number"

@@ -26,6 +26,7 @@ from ....documents.megatron_run import (
     MegatronRun,
 )
 from ....documents.megatron_words import GivenOption, Stray
+from ....documents.placeholders import is_number_to_fill
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ...sources import megatron_deepspeed, megatron_lm
 from .rule import at, lm_arguments, lm_parsed, lm_runs, lm_started, mds_arguments, mds_parsed, mds_runs, mds_started
@@ -155,6 +156,7 @@ def values_are_of_their_type(run: MegatronRun) -> Violations:
             hint = _passing(option.text, known.choices if known else ())
             extended = run.is_anothers or (option.name in open_choices() and hint is None)
             may_be = option.is_choice and extended and run.parser is None
+            may_be = may_be or (not option.is_choice and is_number_to_fill(option.text, option.written))
             message = f"{given}{option.written} {option.problem}"
             yield Violation(option.where, message, hint, severity=NOTE if may_be else None)
 
