@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Final
 
 _PLACEHOLDER: Final = re.compile(
     r"<\s*[A-Za-z][^<>]*>|\{\{|\{%|(?<![${])\{\s*[A-Za-z_]\w*\s*\}|@[A-Z][A-Z0-9_]+@|\b__[A-Z][A-Z0-9_]*__\b|"
     r"\b(?:your|my)[_-](?:partition|account|qos|project|name|email|cluster|compute|queue)\b|"
-    r"\b(?:CHANGE[_-]?ME|REPLACE[_-]?ME|FIXME|XXX+|XX+[GMT]B?|TODO|PARTITION_NAME|ACCOUNT_NAME|HH?:MM(?::SS)?)\b",
+    r"\b(?:CHANGE[_-]?ME|REPLACE[_-]?ME|FIXME|XXX+|TODO|PARTITION_NAME|ACCOUNT_NAME)\b",
     re.IGNORECASE,
 )
 #: A value that is left to the reader: `...`, `xx`, `x.x.x.x`, `10.0.0.x`, `<ip>`, or words such as `node_ip` alone.
 _LEFT_OPEN: Final = re.compile(
-    r"\.{2,}|…|\?+|[xX*_-]{2,}|[xX]|(?=.*[xX*])(?:[0-9]{1,3}|[xX*]{1,3})(?:\.(?:[0-9]{1,3}|[xX*]{1,3})){3}"
+    r"\.{2,}|…|\?+|[xX*_-]{2,}|[xX]|(?=.*[xX*])(?:[0-9]{1,3}|[xX*]{1,3})(?:\.(?:[0-9]{1,3}|[xX*]{1,3})){3}|"
+    r"(?:[xX#?*]{1,5}[.:]){1,7}[xX#?*]{1,5}|%(?:\(\w+\))?[ds]|.*(?<![A-Za-z])(?:your[_ -]|path[/_]to[/_]).*",
+    re.IGNORECASE,
 )
 _GENERIC: Final = re.compile(
     r"(?:(?:your|my|the|some|first|second|other|remote|master|main|worker|head|node|machine|server|host|private|public|"
@@ -23,8 +24,12 @@ _GENERIC: Final = re.compile(
 )
 #: Names of one word that a machine or setting really may have.
 _REAL: Final = frozenset({"master", "main", "worker", "head", "node", "machine", "server", "host"})
-#: A number by its name in capitals, or as `num_gpus`.
-_NUMBER_TO_FILL: Final = re.compile(r"(?!NAN$|INF$|NONE$|NULL$|TRUE$|FALSE$)[A-Z][A-Z0-9_]*|(?:num|number|n)_[a-z_]+")
+
+#: The same in a shell's words, where `<` and `>` would be redirections: `<path to data>`, but neither `<in >out`
+#: nor `<in>out` nor `<in 2> err`.
+IN_WORDS: Final = re.compile(
+    r"<[A-Za-z][^<>|;&$`\"\n]{0,100}(?<![ \t])(?<![ \t]\d)>(?=[\s\"'/:,._\\;)|&-]|\Z)(?!/dev/)"
+)
 
 
 def is_placeholder(text: str) -> bool:
@@ -41,10 +46,10 @@ def is_left_open(text: str, name: str = "") -> bool:
     return text.lower() not in _REAL and _GENERIC.fullmatch(text) is not None
 
 
-def is_number_to_fill(text: str, name: str = "", assigned: Iterable[str] = ()) -> bool:
-    """Whether a word where a number belongs is a placeholder: `NUM_GPUS`, `num_nodes`, but none of the variables that
-    are `assigned`, whose dollar sign is forgotten."""
-    text = text.strip()
-    if text in assigned:
-        return False
-    return is_left_open(text, name) or _NUMBER_TO_FILL.fullmatch(text) is not None
+#: A number, an amount or a time that is to be written: `NUM_GPUS`, `XXG`, `hh:mm:ss`.
+_CAPITALS: Final = re.compile(r"[A-Z][A-Z0-9]*(?:[:_-][A-Z0-9]+)*|(?:d{1,2}-)?hh(?::mm)?(?::ss)?", re.ASCII)
+
+
+def is_to_fill(text: str, name: str = "") -> bool:
+    """Whether a text where a number is due stands for one that the reader is to write."""
+    return _CAPITALS.fullmatch(text) is not None or is_left_open(text, name)

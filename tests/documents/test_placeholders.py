@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from generator.documents.placeholders import is_left_open, is_number_to_fill
+from generator.documents.placeholders import is_left_open
 
 
 @pytest.mark.parametrize("text", ["x.x.x.x", "10.0.0.x", "192.168.1.*", "...", "xx", "node_ip", "<host>", "your_ip"])
@@ -23,11 +23,3 @@ def test_an_options_own_name_is_a_placeholder_of_it_alone() -> None:
     """`--master_port=master_port` is to be filled in; another option's value of that text is judged by itself."""
     assert is_left_open("max_steps", "--max-steps")
     assert not is_left_open("max_steps", "--save-strategy")
-
-
-def test_a_number_by_its_name_is_to_fill_unless_a_variable_has_that_name() -> None:
-    """NUM_GPUS is a placeholder; where the script sets NUM_GPUS, its dollar sign is forgotten, which is an error."""
-    assert is_number_to_fill("NUM_GPUS")
-    assert is_number_to_fill("num_nodes")
-    assert not is_number_to_fill("NUM_GPUS", assigned=["NUM_GPUS"])
-    assert not any(map(is_number_to_fill, ["eight", "8x", "NaN", "1e-5", "true"]))

@@ -11,7 +11,6 @@ from ....catalog.loader import closest
 from ....documents.command_line import CommandLine
 from ....documents.document import LaunchScript
 from ....documents.launcher_call import PORTS, LauncherCall, program_text
-from ....documents.placeholders import is_left_open
 from ....documents.shell.launch_line import Launch, Option
 from ....documents.shell.launcher_options import TABLES
 from ....documents.shell.script import Word
@@ -19,6 +18,7 @@ from ....documents.world import world_of
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...sources import accelerate, derived, torch
 from ..subjects import accelerate_calls, commands, launcher_calls, launches
+from ..violations import note_if_to_fill
 
 _MOST_PORT: Final = 65_535  # sixteen bits of TCP
 _PRIVILEGED: Final = 1_024  # ports below are for root
@@ -88,13 +88,13 @@ def ports_exist(launch: Launch) -> Violations:
     for port in (line.text(PORTS[line.program]) for line in lines if line.program in PORTS):
         if port is not None and not _is_port(port.value):
             hint = f"write {port.option.name} 29500, from 1024 to 65535"
-            severity = NOTE if is_left_open(port.value, port.option.name) else None  # --master_port=master_port
-            yield port.bad_value(f"{port} is not a port that a job can open", hint, severity=severity)
+            message = f"{port} is not a port that a job can open"
+            yield port.bad_value(message, hint, severity=note_if_to_fill(port.value, port.option.name))
     variable = launch.environment.get("MASTER_PORT")
     if variable is not None and variable.value is not None and not _is_port(variable.value):
         message = f"MASTER_PORT={variable.raw} is not a port that a job can open"
-        severity = NOTE if is_left_open(variable.value, "MASTER_PORT") else None
-        yield Violation(launch.script.locate(variable), message, "write 1024 to 65535", severity=severity)
+        less = note_if_to_fill(variable.value, "MASTER_PORT")
+        yield Violation(launch.script.locate(variable), message, "write 1024 to 65535", severity=less)
 
 
 def _is_port(text: str) -> bool:
