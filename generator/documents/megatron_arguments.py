@@ -15,7 +15,7 @@ from .lines import Lines
 from .megatron_forks import A_FORK, fork_of
 from .megatron_options import REFUSED, Flavour, OptionTable, option_table
 from .megatron_words import GivenOption, ParsedWords, PlacedWord, Stray, parse_words, placeholder_around
-from .program_options import ProgramOptions, options_beside
+from .program_options import ProgramOptions, options_beside, program_path
 from .reader import Reader, ValueKind, kind_of_value
 from .shell.launch_line import Launch
 from .shell.records import Word
@@ -220,7 +220,7 @@ def _flavour(names: set[str]) -> Flavour:
 def _arguments(
     path: str, words: Sequence[PlacedWord], *, launch: Launch | None = None, program: str | None = None
 ) -> MegatronArguments:
-    beside, lines = options_beside(_program_path(launch), path), launch.script.text.lines if launch else []
+    beside, lines = options_beside(program_path(launch), path), launch.script.text.lines if launch else []
     flavour = _flavour({name for name in _names(words) if not beside.reads(name)})
     if beside.parser is not None:
         flavour = "megatron-deepspeed" if _DEEPSPEED_SIGNS & beside.strings else "megatron-lm"
@@ -246,13 +246,6 @@ def _arguments(
         fork=fork,
         parser=beside.parser,
     )
-
-
-def _program_path(launch: Launch | None) -> str | None:
-    """The training script's path from the folder that it is run from, or from one that a variable names."""
-    word = launch.program if launch is not None else None
-    last = word.parts[-1] if word is not None and word.parts else None
-    return last.lstrip("/") if word is not None and word.value is None and last else last
 
 
 def _less(parsed: ParsedWords, beside: ProgramOptions, lines: Sequence[str]) -> ParsedWords:

@@ -11,8 +11,28 @@ _PLACEHOLDER: Final = re.compile(
     r"\b(?:CHANGE[_-]?ME|REPLACE[_-]?ME|FIXME|XXX+|TODO|PARTITION_NAME|ACCOUNT_NAME)\b",
     re.IGNORECASE,
 )
+#: A value that is left to the reader: `...`, `xx`, `x.x.x.x`, `10.0.0.x`, `<ip>`, or words such as `node_ip` alone.
+_LEFT_OPEN: Final = re.compile(
+    r"\.{2,}|…|\?+|[xX*_-]{2,}|[xX]|(?=.*[xX*])(?:[0-9]{1,3}|[xX*]{1,3})(?:\.(?:[0-9]{1,3}|[xX*]{1,3})){3}"
+)
+_GENERIC: Final = re.compile(
+    r"(?:(?:your|my|the|some|first|second|other|remote|master|main|worker|head|node|machine|server|host|private|public|"
+    r"ip|ipv4|addr|address|name|hostname|port|rank|value|number|num|here|placeholder)(?:[_.\s-]+|$))+",
+    re.IGNORECASE,
+)
+#: Names of one word that a machine or setting really may have.
+_REAL: Final = frozenset({"master", "main", "worker", "head", "node", "machine", "server", "host"})
 
 
 def is_placeholder(text: str) -> bool:
     """Whether a text holds a placeholder that is to be filled in."""
     return _PLACEHOLDER.search(text) is not None
+
+
+def is_left_open(text: str, name: str = "") -> bool:
+    """Whether a whole value, that of an option `name`, is a placeholder: `...`, `x.x.x.x`, `node_ip`, `--port=port`."""
+    text = text.strip().strip("\"'[]")
+    own = name.lstrip("-").replace("-", "_").lower()
+    if is_placeholder(text) or _LEFT_OPEN.fullmatch(text) or (own and text.replace("-", "_").lower() == own):
+        return True
+    return text.lower() not in _REAL and _GENERIC.fullmatch(text) is not None

@@ -11,7 +11,7 @@ from ....documents.command_line import Argument
 from ....documents.document import EnvironmentFile
 from ....documents.hostfile import HostEntry, Hostfile
 from ....documents.launcher_call import ON_EVERY_NODE, LauncherCall
-from ....documents.placeholders import is_placeholder
+from ....documents.placeholders import is_left_open, is_placeholder
 from ....documents.submission import Submission
 from ....documents.world import FLAGS, world_of
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
@@ -75,7 +75,7 @@ def _bad_lines(hostfile: Hostfile, submission: Submission) -> Violations:
 
 def _is_to_fill(entry: HostEntry) -> bool:
     """Whether somebody is to fill in the host or its slots: `node_ip slots=8`, `x.x.x.x`, `slots=num_gpus`."""
-    return bool(is_placeholder(entry.raw) or _TO_FILL.search(entry.raw))
+    return bool(is_placeholder(entry.raw) or is_left_open(entry.host) or _TO_FILL.search(entry.raw))
 
 
 @submissions.rule("LNCH013", ERROR, "launcher", _EVEN_RUNNERS, reads=("hostfile", "launch script"))

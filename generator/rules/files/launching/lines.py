@@ -11,6 +11,7 @@ from ....catalog.loader import closest
 from ....documents.command_line import CommandLine
 from ....documents.document import LaunchScript
 from ....documents.launcher_call import PORTS, LauncherCall, program_text
+from ....documents.placeholders import is_left_open
 from ....documents.shell.launch_line import Launch, Option
 from ....documents.shell.launcher_options import TABLES
 from ....documents.shell.script import Word
@@ -88,11 +89,13 @@ def ports_exist(launch: Launch) -> Violations:
     for port in (line.text(PORTS[line.program]) for line in lines if line.program in PORTS):
         if port is not None and not _is_port(port.value):
             hint = f"write {port.option.name} 29500, from 1024 to 65535"
-            yield port.bad_value(f"{port} is not a port that a job can open", hint)
+            severity = NOTE if is_left_open(port.value, port.option.name) else None  # --master_port=master_port
+            yield port.bad_value(f"{port} is not a port that a job can open", hint, severity=severity)
     variable = launch.environment.get("MASTER_PORT")
     if variable is not None and variable.value is not None and not _is_port(variable.value):
         message = f"MASTER_PORT={variable.raw} is not a port that a job can open"
-        yield Violation(launch.script.locate(variable), message, "write 1024 to 65535")
+        severity = NOTE if is_left_open(variable.value, "MASTER_PORT") else None
+        yield Violation(launch.script.locate(variable), message, "write 1024 to 65535", severity=severity)
 
 
 def _is_port(text: str) -> bool:

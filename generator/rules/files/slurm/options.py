@@ -9,6 +9,7 @@ from ....documents import slurm_values
 from ....documents.slurm_request import Request
 from ....findings import ERROR, NOTE, WARNING, Violations
 from ....job.wording import show
+from ....units import clock
 from ...sources import slurm, slurm_manual
 from ..subjects import requests
 
@@ -43,7 +44,7 @@ def _time_meant(text: str) -> str | None:
     """What a time like `24h` or `1:00:00:00` stands for, as Slurm reads it."""
     match = _UNITS_OF_TIME.fullmatch(text)
     if match:
-        return slurm_values.clock(int(match[1]) * _SECONDS_IN[match[2][0].lower()])
+        return clock(int(match[1]) * _SECONDS_IN[match[2][0].lower()])
     parts = [part for part in re.split(r"[:\-]", text) if part]
     if len(parts) == 4 and all(part.isascii() and part.isdigit() for part in parts):
         return f"{parts[0]}-{':'.join(parts[1:])}"
@@ -61,7 +62,7 @@ def time_limit_means_hours(request: Request) -> Violations:
         if duration is None or duration in (0, float("inf")):
             continue
         days, first, second, third = slurm_values.time_fields(limit.value)
-        meaning = slurm_values.clock(duration)
+        meaning = clock(duration)
         if days is None and second is not None and third is None:
             if (first or 0) <= _HOURS_OF_A_DAY or (first or 0) >= 2 * _HOURS_OF_A_DAY:
                 hint = f"write {limit.name}={first}:{second:02}:00 if hours and minutes are meant, else {meaning}"
