@@ -153,7 +153,7 @@ def _is_of_others(launch: Launch, words: Sequence[PlacedWord], *, known: bool) -
     """
     names = _names(words)
     old = not known and names & REFUSED and "--micro-batch-size" not in names
-    return bool(old) or not options_beside(_program_path(launch), launch.script.text.path).of_megatron
+    return bool(old) or not options_beside(program_path(launch), launch.script.text.path).of_megatron
 
 
 def _differs(program: Word) -> bool:
