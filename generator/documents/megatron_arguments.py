@@ -62,6 +62,7 @@ class MegatronArguments(Reader):
     unsure: frozenset[str] = frozenset()  #: options that the script gives on a condition
     unfilled: tuple[Stray, ...] = ()  #: placeholders that somebody is to fill in
     fork: str = ""  #: whose options they are, where the project itself lacks some
+    lacking: Mapping[str, str | None] = field(default_factory=dict)  #: options that its parser lacks; what it has
     parser: str | None = None  #: the file of the program's own parser, where it is there and has every option
 
     @property
@@ -245,6 +246,7 @@ def _arguments(
         unfilled=parsed.unfilled,
         fork=fork,
         parser=beside.parser,
+        lacking={one.written: beside.near(one.written) for one in parsed.given if beside.lacks(one.written)},
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +20,11 @@ _IMPORT: Final = re.compile(r"^\s*(?:from|import)\s+([A-Za-z_][\w.]*)", re.MULTI
 _SET: Final = re.compile(r"""\[["'](\w{1,80})["']\]\s*=(?!=)""")
 _LENIENT: Final = re.compile(r"ignore_unknown_args\s*=\s*True|parse_known_args\(")
 _MADE: Final = "ArgumentGroupFactory"  # makes options of the fields of classes, so that their names aren't written
+#: What deepspeed.add_config_arguments adds. Source: deepspeedai/DeepSpeed deepspeed/__init__.py @ 0.19.8
+_OF_DEEPSPEED: Final = frozenset(
+    {"--deepspeed", "--deepspeed_config", "--deepscale", "--deepscale_config", "--local_rank", "--local-rank"}
+)
+_SLIP: Final = 0.88  # likeness of names of which one is taken for the other
 #: A parser of transformers, and the classes that it is given; a class without a base has the fields written in it only.
 _HF_PARSER: Final = re.compile(r"\bHfArgumentParser\(\s*[(\[]?([^()\[\]]*)")
 _BASELESS: Final = re.compile(r"^class\s+(\w+)\s*(?:\(\s*(?:object\s*)?\))?\s*:", re.MULTILINE)
@@ -39,6 +45,17 @@ class ProgramOptions:
     def reads(self, word: str) -> bool:
         """Whether an option, or a choice of one, is written in the program."""
         return word in self.strings
+
+    def lacks(self, option: str) -> bool:
+        """Whether an option is surely none: its name, or one that it may be short for, is written nowhere."""
+        beginning = option.partition("=")[0]
+        longer = any(string.startswith(beginning) for string in self.strings)
+        return self.parser is not None and not longer and beginning not in _OF_DEEPSPEED
+
+    def near(self, option: str) -> str | None:
+        """The option of the program's that is spelt like this one."""
+        names = [string for string in self.strings if string.startswith("--")]
+        return next(iter(difflib.get_close_matches(option, names, n=1, cutoff=_SLIP)), None)
 
 
 _NOTHING: Final = ProgramOptions()

@@ -62,7 +62,7 @@ CALLS = {
 
 @pytest.mark.parametrize("target", CALLS)
 def test_the_scheduler_is_given_the_file_and_its_id_is_shown(workdir: Path, target: str) -> None:
-    """The files are written, the scheduler's own command is called with them, and the id and ways to watch are shown."""
+    """The files are written, the scheduler's own command gets them, and the id and ways to watch are shown."""
     program, said, identity, words = CALLS[target]
     stand_in(workdir, program, said)
     done = submit(workdir, "job.yaml", "--target", target, "-o", "o", "--yes")

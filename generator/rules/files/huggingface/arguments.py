@@ -14,7 +14,7 @@ from ....findings import ERROR, NOTE, WARNING, Violations
 from ....job.wording import show
 from ...sources import derived, transformers
 from ..subjects import training_arguments
-from ..violations import suggest, violation
+from ..violations import note_if_to_fill, suggest, violation
 
 _PARSER: Final = "src/transformers/hf_argparser.py"
 _ARGUMENTS: Final = "src/transformers/training_args.py"
@@ -96,7 +96,7 @@ def _not_of_the_type(arguments: TrainingArguments, name: str, value: object, kin
     elif isinstance(value, str) and len(value) < 40 and (number := _float(value)) is not None:
         hint = f"write {name}: {number:g}"
     severity = WARNING if arguments.launch is None and kind != "int" else None
-    severity = NOTE if isinstance(value, str) and is_left_open(value, name) else severity
+    severity = note_if_to_fill(value, name, severity) if kind in ("int", "float") else severity
     yield violation(arguments, name, message, hint, severity=severity)
 
 

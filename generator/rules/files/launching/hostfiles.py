@@ -20,6 +20,7 @@ from ...numbers import listed
 from ...rule import submissions
 from ...sources import deepspeed_now
 from ..subjects import deepspeed_calls, deepspeed_calls_with_hostfiles, environment_files
+from ..violations import note_if_to_fill
 
 _EVEN: Final = ("mpich", "impi", "mvapich", "slurm")
 _DEFAULT: Final = "/job/hostfile"  # deepspeed/launcher/runner.py, DLTS_HOSTFILE @ 0.19.8: the cluster puts it there
@@ -218,7 +219,7 @@ def several_nodes_have_a_hostfile(submission: Submission) -> Violations:
             message = f"the hostfile {place} does not exist: without it deepspeed trains on the local node only"
             severity = ERROR if several and not absolute else WARNING  # the job may run on another machine
             hint = "write it before the job starts: a line HOST slots=8 for each node"
-            yield hostfile.bad_value(message, hint, severity=severity)
+            yield hostfile.bad_value(message, hint, severity=note_if_to_fill(hostfile.value, "--hostfile", severity))
 
 
 def _local(call: LauncherCall, nodes: int | None) -> tuple[str, str]:
