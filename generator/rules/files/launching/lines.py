@@ -31,8 +31,6 @@ _MISPLACED: Final = {
     ),
 }
 #: A line that ends in a backslash and blanks, with options on the next one.
-_OPTION: Final = re.compile(r"--[A-Za-z]")
-_ONLY_COMMENTS: Final = re.compile(r"[ \t]*(?:\\\n)?(?:[ \t]*(?:#[^\n]*)?\n)*[ \t]*")
 _BROKEN_LINE: Final = re.compile(r"^(?![ \t]*#)[^\n]*?(\\[ \t]+)\n[ \t]*(--?[A-Za-z][\w-]*)", re.MULTILINE)
 #: A long option, or what hydra's programs accept: `trainer.nodes=2`, `+model.fp8=true`.
 _ARGUMENT: Final = re.compile(r"--[A-Za-z][\w-]*|\+{0,2}[A-Za-z]\w*(?:\.\w[\w-]*)+=")
@@ -159,18 +157,21 @@ def _with_followers(call: LauncherCall) -> Iterator[tuple[Option, Word | None]]:
 
 
 def _cut_off(script: LaunchScript) -> Violations:
-    """The first line that is run as a command of its own, and meant for the launch line above it."""
-    shell, content = script.shell, script.shell.text.content
-    for command in {id(launch.calls[-1].command): launch.calls[-1].command for launch in script.launches}.values():
-        after = next(iter(shell.commands[command.index + 1 : command.index + 2]), None)
-        if after is None or not after.words or not command.words or command.shell is not None:
+    """Lines that are run as commands of their own, and meant for the one above; of several, the first."""
+    shell, before = script.shell, -1
+    for command in shell.commands:
+        word = command.words[0] if command.words else None
+        if word is None or word.offset != command.offset or command.shell or not _ARGUMENT.match(word.raw):
             continue
-        last, first = command.words[-1], after.words[0]
-        gap = last.offset + len(last.raw), first.offset
-        if _OPTION.match(first.raw) and last.raw.strip() != "\\" and _ONLY_COMMENTS.fullmatch(content, *gap):
-            message = f"the command ends above this line, so {first.raw} is run as a command of its own"
+        *above, own = shell.text.content[max(0, word.offset - _MOST_LINE) : word.offset].split("\n")
+        if own.strip() or not above or re.search(r"\\[ \t]+$", above[-1]):
+            continue  # within a line; or a blank follows the backslash above it
+        first, before = before != command.index - 1, command.index
+        if first:
+            name = word.raw.partition("=")[0]
+            message = f"the command ends above this line, so {name} is run as a command of its own"
             hint = "end every line but the last in a backslash, and move comments out of the command"
-            yield Violation(shell.locate(first), message, hint)
+            yield Violation(shell.locate(word), message, hint)
 
 
 @commands.rule("LNCH041", ERROR, "launcher", derived("bash(1), QUOTING: a backslash quotes the character after it"))
@@ -194,33 +195,3 @@ def lines_go_on_after_a_backslash(script: LaunchScript) -> Violations:
             message = f"a blank follows the backslash: the line ends there, and {match[2]} is not an argument"
             message = message if not inside else "a blank follows the backslash: it stays in the text, as a word"
             yield Violation(shell.locate(at), message, "remove the blanks at the end of the line", severity=severity)
-
-
-@commands.rule("LNCH042", ERROR, "launcher", derived("bash(1), COMMENTS and QUOTING: a newline ends a comment"))
-def options_are_on_the_lines_of_their_command(script: LaunchScript) -> Violations:
-    """An option is on the line of its command, or on one that follows a backslash: no comment or blank line between.
-
-    Prevents: --learning_rate: command not found, and a training without its options.
-    Fix: end each line before it in a backslash, and move comments above the command"""
-    shell, before = script.shell, -1
-    for command in shell.commands if shell.place is None and shell.unterminated is None else ():
-        word = command.words[0] if command.words else None
-        if word is None or word.offset != command.offset or command.shell or not _ARGUMENT.match(word.raw):
-            continue
-        above, own = _lines_above(shell.text.content, word.offset)
-        if own.strip() or not above or re.search(r"\\[ \t]+$", above[-1]):
-            continue  # within a line; or LNCH041 reports it
-        first, before = before != command.index - 1, command.index
-        if first:  # of several that follow each other, each is one for the same reason
-            last = above[-1].strip()
-            why = "a comment" if last.startswith("#") else "the end of the line" if last else "a blank line"
-            name = word.raw.partition("=")[0]
-            message = f"{name} is a command of its own for bash: {why} above ends the one that it is for"
-            hint = "end the line above in a backslash" if last and last[0] != "#" else "remove the line above"
-            yield Violation(shell.locate(word), message, hint)
-
-
-def _lines_above(content: str, offset: int) -> tuple[list[str], str]:
-    """The line above a place, and what is before the place on its own line."""
-    *above, own = content[max(0, offset - _MOST_LINE) : offset].split("\n")
-    return above[-1:], own
