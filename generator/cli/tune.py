@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,52 +15,12 @@ from .options import Request, bold_option, form_option, job_options, top_option
 from .scheduling import ask_first, command_of, hand_over, refuse, run, wait_for
 
 if TYPE_CHECKING:
-    from ..documents.runs.trial_logs import Outcome
-    from ..frameworks.program import RenderedFile
     from ..job.records import Job
     from ..launchers.launcher import Launcher
     from ..search.plan import Plan
+    from .tried import Tried
 
 _MOST_TRIALS: Final = 50
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
-    """A plan, and what its trial came to; None where there is no log of it."""
-
-    number: int
-    plan: Plan
-    outcome: Outcome | None
-
-    @property
-    def step_time_s(self) -> float | None:
-        """Seconds of a step, as measured."""
-        return self.outcome.run.step_time_s if self.outcome and self.outcome.run else None
-
-    @property
-    def peak_bytes(self) -> float | None:
-        """The memory that the framework's allocator reports, if it does."""
-        return self.outcome.run.peak_bytes if self.outcome and self.outcome.run else None
-
-    @property
-    def state(self) -> str:
-        """In words: measured, or why not."""
-        if self.outcome is None:
-            return "no log"
-        return "measured" if self.outcome.run else self.outcome.problem
-
-    def to_dict(self) -> dict[str, object]:
-        """The form of `dsgen tune --format json`."""
-        return {
-            "trial": self.number,
-            "layout": self.plan.layout.to_dict(),
-            "estimated_step_time_s": float(self.plan.step_time.total_s),
-            "measured_step_time_s": self.step_time_s,
-            "peak_memory_bytes": self.peak_bytes,
-            "out_of_memory": bool(self.outcome and self.outcome.out_of_memory),
-            "state": self.state,
-            "log": str(self.outcome.log) if self.outcome else None,
-        }
 
 
 @click.command(short_help="Run the best plans as short trials, and rank them by measured time.")
@@ -183,6 +140,7 @@ def _tried(request: Request, folder: Path) -> list[Tried]:
     from ..documents.runs.trial_logs import outcomes
     from ..launchers.launcher import TRIAL, trial_folder
     from .loading import JobLoader
+    from .tried import Tried
 
     loader, found = JobLoader(request), outcomes(folder, TRIAL)
     tried: list[Tried] = []
@@ -205,13 +163,14 @@ def _report(request: Request, folder: Path, form: str) -> None:
     """Rank the trials, and hand what was measured to the calibration."""
     from ..frameworks.program import RenderedFile  # here, to save start-up time
     from .printing import echo, print_json, print_parts
+    from .tried import calibration_of, rows_of
     from .tune_text import table_of
     from .writing import write_files
 
     tried = _tried(request, folder)
     measured = [one for one in tried if one.step_time_s is not None]
-    files = [RenderedFile(path="runs.csv", text=_rows(measured))] if measured else []
-    calibration = _calibration(measured)
+    files = [RenderedFile(path="runs.csv", text=rows_of(measured))] if measured else []
+    calibration = calibration_of(measured)
     files += [calibration] if calibration else []
     write_files(files, folder, force=True, hint="")
     if form == "json":
@@ -222,44 +181,3 @@ def _report(request: Request, folder: Path, form: str) -> None:
         echo("".join(f"\n{folder / file.path} written" for file in files))
     if not measured:
         refuse("no trial was measured", "look at the logs in the folders of the trials")
-
-
-def _rows(measured: Sequence[Tried]) -> str:
-    """A table of runs that `dsgen calibrate` reads, with the job's spec for the rest."""
-    from ..units import GIB  # here, to save start-up time
-
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    keys = [key for key, value in measured[0].plan.layout.to_dict().items() if not isinstance(value, list)]
-    writer.writerow(("name", "gpus", "step_time_s", "peak_memory_gib", *keys))
-    for one in measured:
-        layout, peak = one.plan.layout.to_dict(), one.peak_bytes
-        cells = [str(layout[key]).lower() if isinstance(layout[key], bool) else layout[key] for key in keys]
-        peak_gib = "" if peak is None else round(peak / GIB, 3)
-        writer.writerow((f"trial-{one.number}", one.plan.job.gpus, one.step_time_s, peak_gib, *cells))
-    return text.getvalue()
-
-
-def _calibration(measured: Sequence[Tried]) -> RenderedFile | None:
-    """The fit to what was measured; None, and why, where nothing is near enough to its estimate."""
-    from ..estimate.calibration import MeasuredRun, NoUsableRuns, fit_calibration  # here, to save start-up time
-    from ..job.records import Calibration
-    from .measured_jobs import rendered
-    from .printing import echo
-
-    runs = [
-        MeasuredRun(
-            name=f"trial-{one.number}",
-            job=replace(one.plan.job, calibration=Calibration()),
-            layout=one.plan.layout,
-            step_time_s=one.step_time_s,
-            peak_bytes=one.peak_bytes,
-        )
-        for one in measured
-        if one.step_time_s is not None
-    ]
-    try:
-        return rendered(fit_calibration(runs), "calibration.json") if runs else None
-    except NoUsableRuns as problem:
-        echo(f"no calibration: {problem}", err=True)
-        return None

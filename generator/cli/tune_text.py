@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 from rich.table import Column
 
 from .tables import headed, numbers
 from .text import choices, degrees, gib, seconds, seconds_with_band
-
-if TYPE_CHECKING:
-    from .tune import Tried
+from .tried import Tried
 
 
 def table_of(tried: Sequence[Tried]) -> RenderableType:
