@@ -138,8 +138,8 @@ def refusal_of(tree: Path, *, engine: str | None = None) -> Callable[..., str | 
             importlib.import_module(f"transformer_engine.{part}")
     parser: Any = importlib.import_module(name)
 
-    def refusal(line: str, world: int, environment: Mapping[str, str] | None = None) -> str | None:
-        sys.argv = ["pretrain_gpt.py", *line.split()]
+    def refusal(line: str | Sequence[str], world: int, environment: Mapping[str, str] | None = None) -> str | None:
+        sys.argv = ["pretrain_gpt.py", *(line.split() if isinstance(line, str) else line)]
         os.environ.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)
         os.environ.update({"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if environment is None else environment)
         os.environ.update(WORLD_SIZE=str(world), RANK="1")

@@ -162,9 +162,13 @@ def _rarity(layout: Layout, seen: Counter[str]) -> int:
 
 def line_of(plan: Plan) -> tuple[str, Mapping[str, str]]:
     """The arguments as one line, and the environment that comes with them."""
+    return " ".join(words_of(plan)), FRAMEWORKS[plan.job.framework.name].program(plan).environment
+
+
+def words_of(plan: Plan) -> list[str]:
+    """What the script is called with."""
     program = FRAMEWORKS[plan.job.framework.name].program(plan)
-    words = [word if isinstance(word, str) else word.name for word in program.arguments]
-    return " ".join(words), program.environment
+    return [word if isinstance(word, str) else word.name for word in program.arguments]
 
 
 def _asked_megatron(tree: Path, count: int) -> bool:

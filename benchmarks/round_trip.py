@@ -1,27 +1,33 @@
 """Whether `dsgen validate` accepts what `dsgen generate` writes: `python -m benchmarks.round_trip [--specs N]`.
 
-Seeded specs for every target set random keys of the schema's `launch` and the job's name, most to plain values, some to
-odd ones that the schema allows. What `generate` accepts is written, and the folder is validated. An error or warning
-that `generate` doesn't report is printed with its spec, and so is a crash.
+Seeded specs for every target set random keys of the whole schema: of `launch` and the name, most to plain values,
+some to odd ones that the schema allows; of training, layout, model and machines, for whole nodes and parts of one, with
+numbers in full precision. What `generate` accepts is written, and the folder is validated. An error or warning that
+`generate` doesn't report is printed with its spec, and so is a crash. `--refused FILE` writes what was refused, with
+the files that would have been written: `python -m benchmarks.refused` asks the real programs.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import sys
 import tempfile
 import traceback
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import dsgen
+from benchmarks.agreement_plans import words_of
 from dsgen.findings import Finding, InvalidJob, Severity
+from dsgen.frameworks.program import RenderedFile
 from dsgen.job.schema_check import load_schema
-from dsgen.search.plan import Infeasible
+from dsgen.search.plan import Infeasible, Plan
 from dsgen.validate.rendered import check_rendered
 from dsgen.write import write
 
@@ -49,6 +55,74 @@ OPTIONS: Final = (
 )
 
 
+Draw = Callable[[random.Random], Any]
+
+
+def _one_of(*values: Any) -> Draw:
+    return lambda rng: rng.choice(values)
+
+
+def _real(low: float, high: float) -> Draw:
+    """A number in full precision, as likely in every power of ten."""
+    return lambda rng: math.exp(rng.uniform(math.log(low), math.log(high)))
+
+
+MODEL: Final[Mapping[str, Any]] = {
+    "model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 16, "vocab_size": 32000,
+}  # fmt: skip
+MODEL_KEYS: Final[Mapping[str, Draw]] = {
+    "num_key_value_heads": _one_of(1, 4, 8, 16),
+    "intermediate_size": _one_of(5504, 8192, 5461),
+    "tie_word_embeddings": _one_of(True, False),
+    "max_position_embeddings": _one_of(2048, 131072),
+    "rms_norm_eps": _real(1e-8, 1e-3),
+    "rope_theta": _real(1e3, 1e7),
+    "attention_dropout": _one_of(0.0, 0.1, 1 / 3),
+}
+CLUSTER: Final[Mapping[str, Any]] = {
+    "accelerator": "a100-80gb-sxm", "accelerators_per_node": 8, "network_gbits_per_s_per_node": 1600,
+}  # fmt: skip
+CLUSTER_KEYS: Final[Mapping[str, Draw]] = {
+    "network_gbits_per_s_per_node": _real(10, 3200),
+    "host_memory_gib": _real(200, 4000),
+    "cpu_cores": _one_of(32, 96, 128),
+    "price_per_node_hour": _real(1, 200),
+}
+TRAINING: Final[Mapping[str, Any]] = {"global_batch": 256, "sequence_length": 2048}
+TRAINING_KEYS: Final[Mapping[str, Draw]] = {
+    "sequence_length": _one_of(512, 2048, 4096),
+    "global_batch": _one_of(64, 256, 768, 1000, {"tokens": "1M"}),
+    "precision": _one_of("fp32", "fp16", "bf16", "bf16", "fp8"),
+    "optimizer": _one_of("adamw", "adamw", "adamw-8bit", "adam", "lamb", "sgd"),
+    "attention": _one_of("flash", "unfused"),
+    "kernels": _one_of("eager", "fused"),
+    "cross_entropy": _one_of("fused", "unfused"),
+    "gradient_dtype": _one_of("fp32", "same"),
+    "lora": _one_of({"rank": 16}, {"rank": 7, "alpha": 33, "modules": ["q_proj", "v_proj"]}, {"base": "4bit"}),
+    "quantized_weights": _one_of(True, False),
+    "learning_rate": _real(1e-7, 1e-1),
+    "weight_decay": _real(1e-6, 1),
+    "gradient_clipping": _real(1e-3, 100),
+    "duration": _one_of({"tokens": "1B"}, {"tokens": 1234567890}, {"steps": 777}, {"samples": 100000, "epochs": 2.5}),
+}
+LAYOUT_KEYS: Final[Mapping[str, Draw]] = {
+    "data": _one_of(1, 2, 4, 8),
+    "tensor": _one_of(1, 2, 4, 8),
+    "pipeline": _one_of(1, 2, 4),
+    "virtual_pipeline": _one_of(1, 2),
+    "context": _one_of(1, 2),
+    "sequence_parallel": _one_of(True, False),
+    "zero_stage": _one_of(0, 1, 2, 3),
+    "micro_batch": _one_of(1, 2, 4),
+    "gradient_accumulation": _one_of(1, 8, 32),
+    "recompute": _one_of("none", "selective", "full"),
+    "offload": _one_of("none", "optimizer", "optimizer+parameters"),
+    "recompute_layers": _one_of(0, 1, 4),
+    "offload_fraction": _real(0.01, 1),
+    "zero_hpz": _one_of(1, 8),
+}
+
+
 @dataclass(slots=True)
 class Tally:
     """What came of the specs."""
@@ -57,8 +131,23 @@ class Tally:
     refused: Counter[str] = field(default_factory=Counter)
     infeasible: int = 0
     written: int = 0
+    refusals: list[dict[str, Any]] = field(default_factory=list)
     found: list[tuple[dict[str, Any], Finding]] = field(default_factory=list)
     crashes: list[tuple[dict[str, Any], str]] = field(default_factory=list)
+
+    def refuse(
+        self, spec: dict[str, Any], findings: Iterable[Finding], files: Iterable[RenderedFile], plan: Plan | None = None
+    ) -> None:
+        """Count the rules behind a refusal, once each, and keep it."""
+        errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+        self.refused.update({finding.rule for finding in errors})
+        self.refusals.append({
+            "spec": spec,
+            "errors": [[finding.rule, finding.message] for finding in errors],
+            "world": plan.layout.world if plan else None,
+            "words": words_of(plan) if plan else None,
+            "files": {file.path: file.text for file in files},
+        })  # fmt: skip
 
 
 def _odd(rng: random.Random) -> str:
@@ -108,17 +197,21 @@ def spec_of(rng: random.Random) -> dict[str, Any]:
         home[key] = _value(rng, part, index in strange)
     if "hosts" in section:
         section["hosts"] = [f"node-{n}" for n in range(nodes)] if "hosts" not in strange else section["hosts"]
-    spec: dict[str, Any] = {
+    return {
         "name": _odd(rng).strip() or "job" if rng.random() < 0.3 else "job",
         "framework": rng.choice(FRAMEWORKS),
-        "model": "gpt3-1.3b",
-        "cluster": rng.choice(CLUSTERS),
-        "nodes": nodes,
-        "training": {"global_batch": 256, "sequence_length": 2048},
-        "layout": {"tensor": 1, "pipeline": 1, "context": 1, "micro_batch": rng.choice((1, 2))},
+        "model": "gpt3-1.3b" if rng.random() < 0.8 else {**MODEL, **_some(rng, MODEL_KEYS, 0.3)},
+        "cluster": rng.choice(CLUSTERS) if rng.random() < 0.8 else {**CLUSTER, **_some(rng, CLUSTER_KEYS, 0.4)},
+        **({"nodes": nodes} if nodes > 1 or rng.random() < 0.5 else {"gpus": rng.choice((1, 2, 4, 8))}),
+        "training": {**TRAINING, **_some(rng, TRAINING_KEYS, 0.08)},
+        "layout": _some(rng, LAYOUT_KEYS, 0.08),
+        **({"memory": {"headroom": rng.random() / 3}} if rng.random() < 0.3 else {}),
         "launch": {**launch, **({target: section} if section else {})},
     }
-    return spec
+
+
+def _some(rng: random.Random, pool: Mapping[str, Callable[[random.Random], Any]], share: float) -> dict[str, Any]:
+    return {key: draw(rng) for key, draw in pool.items() if rng.random() < share}
 
 
 def try_spec(spec: dict[str, Any], folder: Path, tally: Tally) -> None:
@@ -126,7 +219,7 @@ def try_spec(spec: dict[str, Any], folder: Path, tally: Tally) -> None:
     try:
         job, of_spec = dsgen.check_job(spec)
     except InvalidJob as invalid:
-        tally.refused.update({finding.rule for finding in invalid.findings})
+        tally.refuse(spec, invalid.findings, ())
         return
     answer = dsgen.search(job, top=1)
     if isinstance(answer, Infeasible):
@@ -136,9 +229,8 @@ def try_spec(spec: dict[str, Any], folder: Path, tally: Tally) -> None:
     files = dsgen.render(plan)
     of_files = check_rendered(files, job)
     own = {finding.rule for finding in (*of_spec, *plan.findings, *of_files)} | _FOLDERS
-    errors = {finding.rule for finding in of_files if finding.severity is Severity.ERROR}
-    if errors:
-        tally.refused.update(errors)
+    if any(finding.severity is Severity.ERROR for finding in of_files):
+        tally.refuse(spec, of_files, files, plan)
         return
     write(files, folder)
     tally.written += 1
@@ -166,12 +258,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--specs", type=int, default=SPECS)
     parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--refused", type=Path, help="write what was refused, one JSON a line")
     arguments = parser.parse_args()
     tally = round_trips(arguments.specs, arguments.seed)
     refused = ", ".join(f"{rule} {times}" for rule, times in tally.refused.most_common())
     print(f"{tally.specs:,} specs (seed {arguments.seed}): {tally.written:,} written and validated, ", end="")
     print(f"{tally.infeasible} infeasible; refused: {refused or 'none'}")
     print(f"{len(tally.crashes)} crashes, {len(tally.found)} findings of validate that generate does not report")
+    if arguments.refused:
+        arguments.refused.write_text("".join(f"{json.dumps(one)}\n" for one in tally.refusals), encoding="utf-8")
     shown: Counter[str] = Counter()
     for spec, finding in tally.found:
         shown[f"{finding.rule} {finding.severity.value}"] += 1

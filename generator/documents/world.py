@@ -75,6 +75,7 @@ _MEGATRON_DEGREES: Final = (
 _DEEPSPEED_DEGREES: Final = (
     ("tensor", "/tensor_parallel/autotp_size"),
     ("tensor", "/tensor_parallel/tp/tp_size"),
+    ("pipeline", "/pipeline/stages"),
     ("context", "/sequence_parallel_size"),
 )
 

@@ -32,7 +32,13 @@ def _words(option: str, value: Value) -> tuple[str | ConfigPath, ...]:
         return (option, value)
     if isinstance(value, tuple):
         return (option, *map(str, value))
-    return (option, format(value, "g") if isinstance(value, float) else str(value))
+    return (option, _number(value) if isinstance(value, float) else str(value))
+
+
+def _number(value: float) -> str:
+    """The shortest text that is read as the same number: a config beside it may hold that number too."""
+    short = format(value, "g")
+    return short if float(short) == value else repr(value)
 
 
 def group(comment: str, options: Mapping[str, Value]) -> ArgumentGroup:

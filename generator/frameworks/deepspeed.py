@@ -19,6 +19,8 @@ def config(job: Job, layout: Layout) -> ds_config.Config:
     if layout.context > 1:  # Ulysses: `deepspeed.initialize` builds the mesh, whose data size is the batch check's
         own["sequence_parallel_size"] = layout.context
         own["data_parallel_size"] = layout.data * layout.tensor
+    if layout.pipeline > 1:  # says it to readers; the engine takes the stages from the script's PipelineModule
+        own["pipeline"] = {"stages": layout.pipeline}
     if layout.recompute == Recompute.FULL:  # read by `deepspeed.checkpointing.configure`, if the script calls it
         own["activation_checkpointing"] = {"partition_activations": False, "cpu_checkpointing": False}
     return ds_config.script_config(job, layout, own)

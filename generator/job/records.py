@@ -41,6 +41,58 @@ class Lora:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRamp:
+    """A global batch that grows by `increment` at a time from `start`, evenly over `samples` sequences."""
+
+    start: int  #: sequences per optimizer step
+    increment: int
+    samples: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokenizer:
+    """What turns text into tokens, as the training program names it; `None` = not given."""
+
+    type: str | None = None  #: the program's name for the kind
+    path: str | None = None  #: of its file or folder, or its name on the hub
+    vocab_file: str | None = None
+    merges_file: str | None = None
+
+    @property
+    def given(self) -> bool:
+        """Whether the job says anything of it."""
+        return any((self.type, self.path, self.vocab_file, self.merges_file))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Data:
+    """What is trained on. Paths are as the program sees them."""
+
+    path: tuple[str, ...] = ()  #: paths, with a weight as it was written before each or with none; () = not given
+    split: str | None = None  #: shares of training, validation and test data
+    tokenizer: Tokenizer = Tokenizer()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """What the run writes. Paths are as the program sees them, on storage that all nodes share; `None` = not given."""
+
+    checkpoints: str | None = None
+    logs: str | None = None
+    save_interval: int | None = None  #: steps
+    resume: bool = True  #: whether a start goes on from the last checkpoint, if there is one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reliability:
+    """What saving and failures cost; `None` = the published figure of the estimate."""
+
+    storage_bytes_per_s: float | None = None  #: at which all nodes together write a checkpoint
+    node_s_between_failures: float | None = None  #: mean time of one node
+    restart_s: float | None = None  #: from a failure to the first step after it, without steps done again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
     """What is trained on, in sequences and tokens."""
 
@@ -65,6 +117,7 @@ class Training:
     quantized_weights: bool = False  #: ZeRO++: parameters are gathered in 8 bits (qwZ)
     quantized_gradients: bool = False  #: ZeRO++: gradients are reduced in 4 bits (qgZ)
     duration_steps: int | None = None  #: where the spec gives the duration so
+    batch_ramp: BatchRamp | None = None  #: the global batch grows to its size; None: it has it from the start
 
     @property
     def tokens_per_step(self) -> int:
@@ -158,6 +211,9 @@ class Job:
     launch: Launch
     origin: Origin
     calibration: Calibration = Calibration()
+    data: Data = Data()
+    output: Output = Output()
+    reliability: Reliability = Reliability()
 
     def says(self, key: str, *values: object) -> str:
         """A key with a value, or with a choice of values, as the reader writes it: `tensor: 3` in a spec."""

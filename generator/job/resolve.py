@@ -11,10 +11,11 @@ from ..findings import Finding, Location, Severity
 from .codes import MISSING_KEY, PARTIAL_SEQUENCES, WRONG_VALUE, error
 from .framework import Framework, Frameworks
 from .quantities import read_batch_tokens, read_time_limit, read_tokens
-from .records import Calibration, Cluster, Job, Launch, Lora, Origin, Pins, Training
+from .records import BatchRamp, Calibration, Cluster, Job, Launch, Lora, Origin, Pins, Training
 from .resolve_calibration import resolve_calibration
 from .resolve_cluster import resolve_cluster
 from .resolve_model import resolve_model
+from .resolve_run import as_text, data_of, output_of, reliability_of, whole
 from .source import Source
 
 DEFAULT_SEQUENCE_LENGTH: Final = 4096
@@ -149,6 +150,9 @@ def _job(source: Source, data: Data, model: Model, cluster: Cluster, frameworks:
         headroom=float(data.get("memory", {}).get("headroom", DEFAULT_HEADROOM)),
         launch=_launch(source, data.get("launch", {}), framework),
         origin=Origin(path=source.path, locations=source.locations),
+        data=data_of(source, data.get("data", {})),
+        output=output_of(data.get("output", {})),
+        reliability=reliability_of(data.get("reliability", {})),
     )
 
 
@@ -164,16 +168,21 @@ def _training(training: Data, model: Model, accelerator: Accelerator) -> Trainin
         optimizer=training.get("optimizer", "adamw"),
         attention=training.get("attention", "unfused" if accelerator.generation == "volta" else "flash"),
         duration_tokens=_duration_tokens(training.get("duration", {}), length, sequences),
-        duration_steps=_whole(training.get("duration", {}).get("steps")),
+        duration_steps=whole(training.get("duration", {}).get("steps")),
         learning_rate=float(training.get("learning_rate", 1e-4)),
         weight_decay=float(training.get("weight_decay", 0.1)),
         gradient_clipping=float(training.get("gradient_clipping", 1.0)),
         fp8_parameters=training.get("fp8_parameters", False),
         lora=_lora(training["lora"]) if "lora" in training else None,
+        batch_ramp=_batch_ramp(training.get("batch_ramp")),
         **{key: training.get(key) for key in _AS_THE_FRAMEWORK},
         quantized_weights=bool(training.get("quantized_weights")),
         quantized_gradients=bool(training.get("quantized_gradients")),
     )
+
+
+def _batch_ramp(ramp: Data | None) -> BatchRamp | None:
+    return None if ramp is None else BatchRamp(**{key: whole(value) for key, value in ramp.items()})
 
 
 def _lora(adapters: Data) -> Lora:
@@ -213,28 +222,18 @@ def _launch(source: Source, launch: Data, framework: Framework) -> Launch:
         target=target,
         script=launch.get("script", framework.script),
         arguments=tuple(
-            _as_text(source, f"/launch/arguments/{index}", value)
+            as_text(source, f"/launch/arguments/{index}", value)
             for index, value in enumerate(launch.get("arguments", ()))
         ),
         environment={
-            name: _as_text(source, f"/launch/environment/{name}", value)
+            name: as_text(source, f"/launch/environment/{name}", value)
             for name, value in launch.get("environment", {}).items()
         },
         time_limit_s=None if limit is None else read_time_limit(limit),
-        options={key: _whole(value) for key, value in launch.get(target, {}).items()},
+        options={key: whole(value) for key, value in launch.get(target, {}).items()},
     )
-
-
-def _whole(value: Any) -> Any:
-    """`1e3` is an integer to the schema; to Python it is a float."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def pinned_value(value: Any) -> Any:
     """A value of the spec's `layout` as in `Pins`, which are immutable: a list of names as a tuple."""
-    return tuple(value) if isinstance(value, list) else _whole(value)
-
-
-def _as_text(source: Source, pointer: str, value: str | int | float) -> str:
-    """Text as it is; a number as it was written, for `1e-4` and `007` mean more to a script than to us."""
-    return value if isinstance(value, str) else source.texts.get(pointer, str(value))
+    return tuple(value) if isinstance(value, list) else whole(value)

@@ -122,8 +122,11 @@ def _key_hint(key: str, known: tuple[str, ...]) -> str:
 def _sections() -> dict[str, str]:
     """Where each key below the top level belongs; keys of more than one place are left out."""
     properties, parts = load_schema()["properties"], load_schema()["$defs"]
-    sections = {name: parts[name]["properties"] for name in ("training", "layout", "launch")}
+    named = ("training", "data", "output", "reliability", "layout", "launch")
+    sections = {name: parts[name]["properties"] for name in named}
     sections["memory"] = properties["memory"]["properties"]
+    sections["data.tokenizer"] = parts["data"]["properties"]["tokenizer"]["properties"]
+    sections["training.batch_ramp"] = parts["training"]["properties"]["batch_ramp"]["properties"]
     sections["training.duration"] = parts["training"]["properties"]["duration"]["properties"]
     launch = parts["launch"]["properties"]
     sections |= {f"launch.{name}": part["properties"] for name, part in launch.items() if "properties" in part}
@@ -203,6 +206,8 @@ def _type_hint(value: object, shown: str, types: list[str], key: str, hint: str 
     if "string" in types and "object" not in types and (value is None or isinstance(value, (bool, int, float))):
         text = f'"{"" if value is None else shown}"'
         return f"write it in quotes: `{text if key.endswith(']') else f'{key}: {text}'}`"
+    if types == ["object"] and isinstance(value, (int, float)) and (home := _sections().get(key)):
+        return f"write `{key}: {shown}` under `{home}`"  # `data: 8` is the layout's
     if types == ["boolean"]:
         return f"write `{key}: {'false' if value in _FALSE_WORDS else 'true'}`"
     if isinstance(value, str) and "string" not in types and isinstance(resolve_plain(value[:20]), (int, float)):

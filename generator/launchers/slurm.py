@@ -135,8 +135,9 @@ def _torchrun(options: Mapping[str, Any]) -> Raw:
 LAUNCHER: Final = Launcher(
     name="slurm",
     keys=frozenset({
-        *_PASSED_ON, "exclusive", "gpu_request", "gres_type", "cpus_per_task", "memory", "requeue", "signal_seconds",
-        "container_image", "container_runtime", "container_mounts", "modules", "virtual_environment", "mail_user",
+        *_PASSED_ON, "exclusive", "gpu_request", "gres_type", "cpus_per_task", "memory", "requeue", "continue",
+        "signal_seconds", "container_image", "container_runtime", "container_mounts", "modules", "virtual_environment",
+        "mail_user",
     }),
     files=launch_files,
     start="sbatch {}/launch.sbatch",

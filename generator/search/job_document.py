@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from ..estimate.model_size import parameter_count
 from ..findings import Finding
-from ..job.records import Calibration, Cluster, Job, Training
+from ..job.records import Calibration, Cluster, Job
 
 
 def job_document(job: Job) -> dict[str, object]:
@@ -33,16 +33,13 @@ def job_document(job: Job) -> dict[str, object]:
         "training": {
             **{f.name: getattr(training, f.name) for f in fields(training) if f.name != "duration_steps"},
             "lora": asdict(training.lora) if training.lora else None,
+            "batch_ramp": asdict(training.batch_ramp) if training.batch_ramp else None,
         },
+        "data": {**asdict(job.data), "path": list(job.data.path)},
+        "output": asdict(job.output),
+        "reliability": asdict(job.reliability),
         "pinned": {f.name: value for f in fields(job.pins) if (value := getattr(job.pins, f.name)) is not None},
     }
-
-
-def _training(training: Training) -> dict[str, object]:
-    """What is trained; of adapters only where there are any."""
-    shown: dict[str, object] = {f.name: getattr(training, f.name) for f in fields(training)}
-    del shown["duration_steps"], shown["lora"]
-    return shown if training.lora is None else {**shown, "lora": asdict(training.lora)}
 
 
 def _cluster(cluster: Cluster) -> dict[str, object]:

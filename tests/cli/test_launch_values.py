@@ -118,3 +118,17 @@ def test_examples_draw_no_errors(name: str) -> None:
     for target in ("slurm", "azureml", "shell"):
         plan = plan_for_target(name, target)
         assert [f for f in check_rendered(dsgen.render(plan), plan.job) if f.severity is Severity.ERROR] == []
+
+
+@pytest.mark.parametrize(
+    ("framework", "layout"),
+    [("deepspeed", {"pipeline": 4}), ("huggingface", {}), ("megatron-lm", {}), ("megatron-deepspeed", {"pipeline": 2})],
+)
+def test_plans_in_full_precision_on_parts_of_a_node_are_written(framework: str, layout: dict[str, int]) -> None:
+    """Rates in full precision, a pipeline of the script's own and half a node draw no finding of validate's rules."""
+    training = {"global_batch": 256, "sequence_length": 2048, "learning_rate": 1e-3 / 3, "weight_decay": 1 / 7}
+    spec = {"name": "x", "model": "gpt3-1.3b", "cluster": "nvidia/dgx-h100", "gpus": 4, "training": training}
+    for target in ("slurm", "azureml", "shell"):
+        job = dsgen.load_job({**spec, "framework": framework, "layout": layout, "launch": {"target": target}})
+        (plan,) = dsgen.search(job, top=1).plans
+        assert [f for f in check_rendered(dsgen.render(plan), job) if f.severity is Severity.ERROR] == []

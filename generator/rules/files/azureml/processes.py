@@ -53,7 +53,7 @@ def _sized(submission: Submission) -> Iterator[_Sized]:
 
 @_sized.rule("AML007", ERROR, "init", _EACH_GPU)
 def processes_are_the_gpus(sized: _Sized) -> Violations:
-    """distribution.process_count_per_instance is the number of GPUs of a node.
+    """distribution.process_count_per_instance is the number of GPUs of a node; a warning where it is less.
 
     Prevents: CUDA error: invalid device ordinal, or GPUs that are paid for and not used.
     Fix: set it to the GPUs of the virtual machine"""
@@ -65,7 +65,7 @@ def processes_are_the_gpus(sized: _Sized) -> Violations:
         return  # one process a node that starts the others
     effect = f"{gpus - count} of them are not used" if count < gpus else "the rest find no device"
     message = f"process_count_per_instance is {count}; {sized.node} has {gpus} GPUs: {effect}"
-    severity = Severity.WARNING if count == 1 else None  # one that may start the others itself
+    severity = Severity.WARNING if count < gpus else None  # it runs
     yield violation(job, at, message, f"set process_count_per_instance to {gpus}", severity=severity)
 
 
