@@ -13,6 +13,7 @@ from .document import Kind
 from .hjson.text import JsonText, read_json
 from .keys import is_flow, json_keys, loose_keys, yaml_keys
 from .kinds import MAPPINGS, YAML, is_script, kind_of, may_be_hjson
+from .kubernetes import is_task, is_training_job
 from .other_programs import program_of
 from .yaml_document import read_yaml
 
@@ -67,14 +68,21 @@ class File:
         return other_than_command(self.yaml()) if self._kind == "AzureML job" else None
 
     @property
+    def _on_clusters(self) -> Kind | None:
+        """Whether it is a file of Kubernetes' or SkyPilot's that is read."""
+        if self.program == "Kubernetes" and self.is_yaml and is_training_job(self.content):
+            return "Kubernetes job"
+        return "SkyPilot task" if self.program == "SkyPilot" and self.is_yaml and is_task(self.content) else None
+
+    @property
     def belongs_to(self) -> str | None:
         """Whose file it is, where it is none that is checked."""
-        return self.program or self.other_job
+        return None if self._on_clusters else self.program or self.other_job
 
     @property
     def kind(self) -> Kind | None:
         """The kind by its name and keys."""
-        return None if self.belongs_to else self._kind
+        return self._on_clusters or (None if self.belongs_to else self._kind)
 
     @cached_property
     def _kind(self) -> Kind | None:

@@ -14,7 +14,7 @@ from typing import Final
 
 from ..findings import Location
 from .accelerate import AccelerateConfig
-from .document import AzureMLJob, Document, DsConfig, EnvironmentFile, JobSpec, Kind, LaunchScript
+from .document import AzureMLJob, CommandDocument, Document, DsConfig, EnvironmentFile, JobSpec, Kind, LaunchScript
 from .hostfile import Hostfile
 from .lookup import Files, is_written, place_of
 from .megatron_arguments import MegatronArguments
@@ -77,7 +77,7 @@ def references_of(documents: Iterable[Document], files: Files) -> Iterator[Refer
     every = tuple(documents)
     readers = {id(one.launch): reader for one in every if (reader := _reader_of(one)) is not None}  # type: ignore[union-attr]
     for document in every:
-        if isinstance(document, LaunchScript | AzureMLJob):
+        if isinstance(document, LaunchScript | CommandDocument):
             yield from _Lines(document, files, readers).references()
         elif isinstance(document, AccelerateConfig) and document.config_file:
             where = document.locate("deepspeed_config/deepspeed_config_file")
@@ -133,7 +133,7 @@ def _reference(
 class _Lines:
     """The launch lines of a script, or of the command of an AzureML job."""
 
-    holder: LaunchScript | AzureMLJob
+    holder: LaunchScript | CommandDocument
     files: Files
     readers: dict[int, str]  #: of the DeepSpeed config, by launch line
 
@@ -236,7 +236,7 @@ class _Lines:
                     yield _reference("DeepSpeed config", path, where, self.files, starts=starts, reader=reader)
 
 
-def _starts(holder: LaunchScript | AzureMLJob) -> tuple[str, ...]:
+def _starts(holder: LaunchScript | CommandDocument) -> tuple[str, ...]:
     """The folders in which the lines are run, where the document has them: `code: src`, `cd training`."""
     here = dirname(place_of(holder.path))
     if isinstance(holder, AzureMLJob):
@@ -249,8 +249,8 @@ def _starts(holder: LaunchScript | AzureMLJob) -> tuple[str, ...]:
     return (*moved, here)
 
 
-def _script_of(holder: LaunchScript | AzureMLJob) -> LaunchScript | None:
-    return holder.script if isinstance(holder, AzureMLJob) else holder
+def _script_of(holder: LaunchScript | CommandDocument) -> LaunchScript | None:
+    return holder.script if isinstance(holder, CommandDocument) else holder
 
 
 def _path_of(word: Word) -> str | None:

@@ -73,7 +73,9 @@ def test_the_command_arrives_unchanged(kind: str) -> None:
         assert expanded(values["C"], {"B": "owned"}) == "$$(B)$"
 
 
-@pytest.mark.parametrize("word", ["1e-5", "y", "No", "0o7", "1_000", "0x1f", "12:30", ".inf", "-1", "~", "null", "=", "<<"])
+@pytest.mark.parametrize(
+    "word", ["1e-5", "y", "No", "0o7", "1_000", "0x1f", "12:30", ".inf", "-1", "~", "null", "=", "<<"]
+)
 def test_text_is_text_to_every_parser(word: str) -> None:
     """What a YAML parser in Go takes for a number or a truth value is in quotes."""
     (file,) = launch_files(plan("kubernetes"), program(hostile=(word,)))[:1]
