@@ -174,7 +174,10 @@ class KubernetesJob(CommandDocument):
 
     @property
     def nodes(self) -> int | None:
-        """The pods that train; None where their number can't be known."""
+        """The pods that train; None where their number can't be known, or may change."""
+        elastic = self.block("spec/elasticPolicy")
+        if elastic.get("minReplicas") != elastic.get("maxReplicas"):
+            return None
         counts = [role.count for role in self.roles]
         return sum(count for count in counts if count is not None) if counts and None not in counts else None
 
