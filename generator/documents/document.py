@@ -15,7 +15,7 @@ from .hjson.text import JsonText
 from .hostfile import EnvironmentFile as EnvironmentFile
 from .hostfile import Hostfile
 from .megatron_arguments import MegatronArguments
-from .pods import Role
+from .pods import Role, trainers_of
 from .reader import Reader
 from .shell.launch_line import Launch, Options, launches, sbatch_options
 from .shell.script import ShellScript
@@ -178,14 +178,19 @@ class KubernetesJob(CommandDocument):
         elastic = self.block("spec/elasticPolicy")
         if elastic.get("minReplicas") != elastic.get("maxReplicas"):
             return None
-        counts = [role.count for role in self.roles]
+        counts = [role.count for role in self.trainers]
         return sum(count for count in counts if count is not None) if counts and None not in counts else None
 
     @property
     def gpus(self) -> int | None:
         """The accelerators of each pod; None where they differ, or are not written."""
-        found = {role.gpus for role in self.roles}
+        found = {role.gpus for role in self.trainers}
         return found.pop() if len(found) == 1 else None
+
+    @property
+    def trainers(self) -> tuple[Role, ...]:
+        """The pods that are one training; of a JobSet, whose jobs may do different things, those with most GPUs."""
+        return trainers_of(self.roles, self.kind_of_job)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

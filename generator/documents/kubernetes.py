@@ -21,7 +21,7 @@ from ..job.source import Source
 from ..job.text import Text
 from .azureml import places
 from .document import KubernetesJob, LaunchScript, SkyPilotTask
-from .pods import API_VERSIONS, Role, roles_of
+from .pods import API_VERSIONS, Role, roles_of, trainers_of
 from .shell.script import read_command_text
 from .yaml_document import YamlDocument, read_yaml
 
@@ -84,10 +84,10 @@ def _documents(text: Text) -> Iterator[Text]:
 def _job(source: Source, text: Text, kind: str) -> KubernetesJob:
     view = YamlDocument(source=source)
     roles = roles_of(view, kind)
-    pieces = _command(view, text, roles[0]) if roles else None
-    script = None
-    if pieces is not None:
-        script = _script([*_controllers(view, kind, roles), *_variables(view, roles[0].container), *pieces], text)
+    main = next(iter(trainers_of(roles, kind)), None)
+    pieces, script = _command(view, text, main) if main else None, None
+    if main is not None and pieces is not None:
+        script = _script([*_controllers(view, kind, roles), *_variables(view, main.container), *pieces], text)
     return KubernetesJob(source=source, script=script, kind_of_job=kind, roles=roles)
 
 

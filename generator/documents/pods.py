@@ -39,6 +39,11 @@ def roles_of(job: YamlDocument, kind: str) -> tuple[Role, ...]:
     return tuple({"PyTorchJob": _of_pytorch_job, "TrainJob": _of_train_job, "JobSet": _of_job_set}[kind](job))
 
 
+def trainers_of(roles: tuple[Role, ...], kind: str) -> tuple[Role, ...]:
+    """The pods that are one training; of a JobSet, whose jobs may do different things, those with most GPUs."""
+    return (max(roles, key=lambda role: role.gpus or 0),) if kind == "JobSet" and roles else roles
+
+
 def containers_of(job: YamlDocument, pod: str, *lists: str) -> Iterator[tuple[str, dict[str, object]]]:
     """Each container of a pod's specification, with its place."""
     for name in lists or ("containers",):

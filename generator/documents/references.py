@@ -14,7 +14,18 @@ from typing import Final
 
 from ..findings import Location
 from .accelerate import AccelerateConfig
-from .document import AzureMLJob, CommandDocument, Document, DsConfig, EnvironmentFile, JobSpec, Kind, LaunchScript
+from .document import (
+    AzureMLJob,
+    CommandDocument,
+    Document,
+    DsConfig,
+    EnvironmentFile,
+    JobSpec,
+    Kind,
+    KubernetesJob,
+    LaunchScript,
+    SkyPilotTask,
+)
 from .hostfile import Hostfile
 from .lookup import Files, is_written, place_of
 from .megatron_arguments import MegatronArguments
@@ -138,7 +149,11 @@ class _Lines:
     readers: dict[int, str]  #: of the DeepSpeed config, by launch line
 
     def references(self) -> Iterator[Reference]:
-        """What the lines name."""
+        """What the lines name. A path of an image's or a volume's names the file beside the job, or none."""
+        found, elsewhere = self._references(), isinstance(self.holder, KubernetesJob | SkyPilotTask)
+        yield from (link for link in found if link.exists) if elsewhere else found
+
+    def _references(self) -> Iterator[Reference]:
         starts = _starts(self.holder)
         for launch in self.holder.launches:
             stated = [*self._by_program(launch, starts), *self._by_launchers(launch, starts)]
@@ -166,6 +181,8 @@ class _Lines:
             where, reader = launch.script.locate(value), self._reader(launch, name, switch=switch)
             path = _path_of(value)
             path = path.partition("=")[2] if path and path.startswith(f"{option}=") else path
+            if path and isinstance(self.holder, KubernetesJob | SkyPilotTask):
+                path = PurePath(path).name
             if path and path.endswith(_DATA):
                 yield _reference("DeepSpeed config", path, where, self.files, starts=starts, reader=reader)
             elif path is None:

@@ -168,7 +168,7 @@ def _cluster_claims(job: KubernetesJob | SkyPilotTask) -> Iterator[Claim]:
     """The nodes and GPUs that a job asks a cluster for."""
     nodes_at, gpus_at = ("num_nodes", "resources/accelerators")
     if isinstance(job, KubernetesJob):
-        nodes_at, gpus_at = job.roles[0].count_at if job.roles else "spec", "spec"
+        nodes_at, gpus_at = next(((role.count_at, role.resources) for role in job.trainers), ("spec", "spec"))
     if job.nodes:
         yield Claim("nodes", job.nodes, job.locate(nodes_at), counted(job.nodes, "node"))
     if job.gpus:

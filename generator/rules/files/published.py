@@ -12,7 +12,9 @@ from ...documents.published_schema import near
 from ...documents.shapes import Problem
 from ...findings import ERROR, WARNING, Violation
 from ...job.wording import dotted, show
+from .violations import suggest
 
+_SHOWN: Final = 8  # of many choices
 #: What a program fills in before the file is read: `$NODES`, `<image>`, `{{ nodes }}`.
 _FILLED_IN: Final = re.compile(r"\$|\{\{|<\w")
 
@@ -61,6 +63,9 @@ class Difference:
         name = dotted(problem.pointer)
         if problem.kind == "missing":
             return Violation(self.job.locate(at), f"{name} is missing", f"add {problem.parts[-1]}, {problem.expected}")
+        if problem.choices:
+            hint = suggest(str(self.value), problem.choices, f"use one of {', '.join(problem.choices[:_SHOWN])}")
+            return Violation(self.job.locate(at), f"{name} is {show(self.value)}, which is not known", hint)
         message = f"{name} is {show(self.value)}, not {problem.expected}"
         quoted = problem.expected.startswith("text") and isinstance(self.value, (bool, int, float))
         hint = "put it in quotes" if quoted else f"write {problem.expected}"

@@ -42,9 +42,8 @@ def without_the_other_nodes(started: Replicated, hint: str) -> Violations:
     """A launcher that trains on its own node alone: an error for torchrun; another may read a file of its image's."""
     call, (option, other) = started.call, _OPTIONS[started.call.program]
     alone = call.program == "torchrun" and call.options.has("--standalone")
-    if not alone and (
-        call.options.has(option) or call.options.has(other) or "PET_NNODES" in started.launch.environment
-    ):
+    by_variable = call.program == "torchrun" and "PET_NNODES" in started.launch.environment
+    if not alone and (by_variable or call.options.has(option) or call.options.has(other)):
         return
     lacks = "--standalone" if alone else f"without {option}"
     message = f"{call.program} {lacks} on {counted(started.nodes, 'node')}: each node trains on its own"

@@ -50,7 +50,11 @@ def launchers_know_the_other_pods(started: Replicated) -> Violations:
     Prevents: No error: as many trainings as there are pods, each by itself. A warning for a launcher that may read a
     file of the image's.
     Fix: use torchrun, in a JobSet with PET_NNODES, PET_NODE_RANK and PET_MASTER_ADDR"""
-    yield from without_the_other_nodes(started, "use torchrun with PET_NNODES, PET_NODE_RANK and PET_MASTER_ADDR set")
+    job_set = isinstance(started.job, KubernetesJob) and started.job.kind_of_job == "JobSet"
+    hint = "set PET_NNODES, PET_NODE_RANK and PET_MASTER_ADDR, which torchrun reads"
+    yield from without_the_other_nodes(
+        started, hint if job_set else "start torchrun, which the controller's variables tell"
+    )
 
 
 @subject("Kubernetes job")

@@ -1,0 +1,61 @@
+"""What is written for Kubernetes and SkyPilot, against the schemas that their projects publish: whatever the spec."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+
+import dsgen
+from benchmarks.round_trip import spec_of
+from dsgen.documents.published_schema import differences, validator
+from dsgen.findings import InvalidJob
+from dsgen.frameworks.program import RenderedFile
+from dsgen.launchers import launch_files
+from tests.examples import NAMES, plan_for_target
+from tests.launchers.hand_built import plan, program
+
+SEED = 20261122
+KINDS = ("PyTorchJob", "TrainJob", "JobSet")
+
+
+def complaints(files: tuple[RenderedFile, ...]) -> list[str]:
+    """What the schema has against the jobs and tasks among files, by jsonschema and by our own reading."""
+    found: list[str] = []
+    for file in files:
+        for part in yaml.safe_load_all(file.text) if file.path in ("job.yaml", "task.yaml") else ():
+            name, kind = ("skypilot", "task") if file.path == "task.yaml" else ("kubernetes", part["kind"])
+            if kind != "ConfigMap":
+                found += [error.message for error in validator(name, kind).iter_errors(part)]
+                found += [problem.pointer for problem in differences(part, name, kind)]
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_example_passes(name: str) -> None:
+    """Every example, launched on Kubernetes as each kind of job and by SkyPilot, is what the schemas accept."""
+    for target, options in (*(("kubernetes", {"kind": kind}) for kind in KINDS), ("skypilot", {})):
+        made = plan_for_target(name)
+        launched = replace(made.job, launch=replace(made.job.launch, target=target, options=options))
+        assert complaints(dsgen.render(replace(made, job=launched))) == []
+
+
+def test_random_specs_pass() -> None:
+    """So are 300 seeded specs with odd values in `launch`, those that are accepted."""
+    rng, passed = random.Random(SEED), 0
+    while passed < 300:
+        spec: dict[str, Any] = spec_of(rng)
+        if spec["launch"]["target"] not in ("kubernetes", "skypilot"):
+            continue
+        try:
+            job, _ = dsgen.check_job({**spec, "framework": "deepspeed"})
+        except InvalidJob:
+            continue
+        built = program()
+        made = plan(job.launch.target, name=job.name, gpus=8 * rng.choice((1, 2, 16)))
+        launched = replace(made.job, launch=job.launch)
+        assert complaints(launch_files(replace(made, job=launched), built)) == [], spec["launch"]
+        passed += 1
