@@ -54,9 +54,13 @@ class File:
             return frozenset()
         return _keys_of(self.yaml().data) | yaml_keys(content) if is_flow(content) else yaml_keys(content)
 
-    @cached_property
+    @property
     def program(self) -> str | None:
         """The program other than those that dsgen checks that reads it."""
+        return None if self._on_clusters else self._program
+
+    @cached_property
+    def _program(self) -> str | None:
         mapping = self.path.suffix.lower() in MAPPINGS
         return program_of(self.keys, self.content, is_json=self.is_json) if mapping else None
 
@@ -67,17 +71,17 @@ class File:
             return "prompt flow"
         return other_than_command(self.yaml()) if self._kind == "AzureML job" else None
 
-    @property
+    @cached_property
     def _on_clusters(self) -> Kind | None:
         """Whether it is a file of Kubernetes' or SkyPilot's that is read."""
-        if self.program == "Kubernetes" and self.is_yaml and is_training_job(self.content):
+        if self._program == "Kubernetes" and self.is_yaml and is_training_job(self.content):
             return "Kubernetes job"
-        return "SkyPilot task" if self.program == "SkyPilot" and self.is_yaml and is_task(self.content) else None
+        return "SkyPilot task" if self._program == "SkyPilot" and self.is_yaml and is_task(self.content) else None
 
     @property
     def belongs_to(self) -> str | None:
         """Whose file it is, where it is none that is checked."""
-        return None if self._on_clusters else self.program or self.other_job
+        return self.program or self.other_job
 
     @property
     def kind(self) -> Kind | None:

@@ -29,6 +29,8 @@ _SEPARATOR: Final = re.compile(r"^---(?:[ \t][^\n]*)?$", re.MULTILINE)
 _KIND: Final = re.compile(
     rf"^[\"']?kind[\"']?:[ \t]*[\"']?(?:{'|'.join(API_VERSIONS)})[\"']?[ \t]*(?:#.*)?$", re.MULTILINE
 )
+_VERSIONS: Final = "|".join(map(re.escape, API_VERSIONS.values()))
+_VERSION: Final = re.compile(rf"^[\"']?apiVersion[\"']?:[ \t]*[\"']?(?:{_VERSIONS})[\"']?[ \t]*(?:#.*)?$", re.MULTILINE)
 #: Text that a program makes YAML of, such as Helm's: a value or a line that is one of its expressions.
 _TEMPLATE: Final = re.compile(r"^\s*(?:[\w.-]+:|-)?[ \t]*\{\{|\{%", re.MULTILINE)
 _TASK: Final = re.compile(r"\bSKYPILOT_|^\s+(?:accelerators|infra|instance_type|use_spot|image_id):", re.MULTILINE)
@@ -48,7 +50,8 @@ Piece = tuple[str, Callable[[int], Location]]  #: text of a script, and the plac
 
 def is_training_job(content: str) -> bool:
     """Whether a file of Kubernetes' has a job that is read, and is no template of one."""
-    return _KIND.search(content) is not None and _TEMPLATE.search(content) is None
+    known = _KIND.search(content) is not None and _VERSION.search(content) is not None
+    return known and _TEMPLATE.search(content) is None
 
 
 def is_task(content: str) -> bool:

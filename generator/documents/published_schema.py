@@ -11,13 +11,12 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from ..job.source import escape
 from .shapes import Problem
 
 Schema = Mapping[str, Any]
-Name = Literal["kubernetes", "skypilot"]
 
 _TYPES: Final[dict[str, tuple[type, ...]]] = {
     "string": (str,),
@@ -40,20 +39,20 @@ _ARTICLES: Final = {
 
 
 @lru_cache(maxsize=2)
-def published(name: Name) -> Schema:
-    """A file of schemas."""
+def published(name: str) -> Schema:
+    """A file of schemas: `kubernetes` or `skypilot`."""
     text = files(__package__).joinpath(f"{name}_schema.json").read_text(encoding="utf-8")
     return dict(json.loads(text))
 
 
-def validator(name: Name, kind: str) -> Any:
+def validator(name: str, kind: str) -> Any:
     """jsonschema's validator of a kind."""
     from jsonschema import Draft202012Validator  # saves start-up time
 
     return Draft202012Validator({**published(name), "$ref": f"#/$defs/{kind}"})
 
 
-def differences(document: object, name: Name, kind: str) -> Iterator[Problem]:
+def differences(document: object, name: str, kind: str) -> Iterator[Problem]:
     """Every place where a document differs from the schema of its kind, top down. What is null counts as left out."""
     definitions: Schema = published(name)["$defs"]
     yield from _Check(definitions).problems(document, definitions[kind], "")
