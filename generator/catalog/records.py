@@ -19,6 +19,7 @@ class Accelerator:
     achievable_fraction: float | None  #: best measured matrix-product rate over the bf16 (else fp16) peak
     link_bytes_per_s: float  #: intra-node fabric, one direction; 0 when there is none but PCIe
     pcie_bytes_per_s: float  #: host link, one direction
+    tdp_watts: float | None = None  #: the vendor's power limit of the device; `None` where nobody says
     is_slice: bool = False  #: a MIG slice: one-device jobs only
     source: str
     unverified: tuple[str, ...] = ()

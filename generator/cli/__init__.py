@@ -22,6 +22,7 @@ from .plan import plan
 from .printing import echo, shown_errors
 from .rules import rules
 from .schema import schema
+from .submit import submit
 from .sweep import sweep
 from .validate import validate
 
@@ -54,7 +55,7 @@ def commands() -> None:
     """
 
 
-for _command in (generate, plan, sweep, estimate, validate, calibrate, rules, catalog, schema):
+for _command in (generate, plan, submit, sweep, estimate, validate, calibrate, rules, catalog, schema):
     commands.add_command(_command)
 
 

@@ -47,6 +47,7 @@ SUBJECTS: Final[Mapping[str, str]] = {
     "SP": "sequence parallelism",
     "SPEC": "job specs",
     "SUB": "submissions",
+    "TIME": "time limits",
     "TP": "tensor parallelism",
     "VER": "versions",
     "ZERO": "ZeRO",

@@ -18,6 +18,17 @@ def from_the_scripts_folder(launch: Launch, _: Path) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduler:
+    """The program that takes the job, as the words of its commands: `{file}` is the launch file, `{name}` the job's."""
+
+    submit: tuple[str, ...]
+    trial: tuple[str, ...] | None  #: asks whether the job would be taken, and starts nothing; None where that can't be
+    #: Of what `submit` prints; its group is the job's id. None: the command runs the job itself, until it ends.
+    identity: str | None
+    watch: tuple[str, ...] = ()  #: commands for the job `{id}`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Launcher:
     """One target of `launch.target`."""
 
@@ -25,6 +36,9 @@ class Launcher:
     keys: frozenset[str]  #: of the spec's `launch.<name>`
     files: Callable[[Plan, Program, str], tuple[RenderedFile, ...]]  #: of a plan; the text is the command behind it
     start: str  #: the command that starts the job; `{}` is the folder of its files
+    file: str  #: that the scheduler is given
+    scheduler: Scheduler
+    in_folder: bool = True  #: whether the job runs in the folder that it is started from, which holds the script
     before: Callable[[Launch, Path], str] = from_the_scripts_folder  #: what to do first, said above that command
 
     def command(self, folder: Path) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from ..frameworks.program import Program, RenderedFile
 from ..search.plan import Plan
 from .call import environment, fill, header, launch_options, processes_per_node
-from .launcher import Launcher
+from .launcher import Launcher, Scheduler
 
 
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
@@ -41,4 +41,6 @@ LAUNCHER: Final = Launcher(
     keys=frozenset({"hosts", "launcher", "ssh_port", "master_port"}),
     files=launch_files,
     start="{}/launch.sh",
+    file="launch.sh",
+    scheduler=Scheduler(submit=("{file}",), trial=None, identity=None),
 )

@@ -9,7 +9,7 @@ from ..frameworks.program import Program, RenderedFile
 from ..search.plan import Plan
 from ..units import GIB
 from .call import cores_per_node, environment, fill, header, launch_options, processes_per_node
-from .launcher import Launcher
+from .launcher import Launcher, Scheduler
 from .quoting import Raw, plain_name, sbatch_word, shell_word
 
 _PASSED_ON = ("partition", "account", "qos", "constraint", "reservation")
@@ -27,7 +27,7 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
         plan,
         program,
         directives=tuple(_directive(*pair) for pair in _directives(plan, options)),
-        header=header(plan, program, command, tuple(_notes(plan, options))),
+        header=header(plan, program, command, tuple(_notes(plan, program, options))),
         modules=tuple(options.get("modules", ())),
         virtual_environment="" if "container_image" in options else options.get("virtual_environment", ""),
         torchrun=_torchrun(options),
@@ -36,7 +36,7 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
         image=options.get("container_image", ""),
         mounts=tuple(options.get("container_mounts", ())),
         signal=signal_s > 0,
-        worker_signal=Raw("TERM" if _saves_on_term(plan) else "USR1"),
+        worker_signal=Raw("TERM" if _saves_on_term(plan, program) else "USR1"),
         grace_s=max(signal_s - _SECONDS_TO_STOP, signal_s // 2),
         requeue=bool(options.get("requeue", False)),
     )
@@ -84,20 +84,21 @@ def _directives(plan: Plan, options: Mapping[str, Any]) -> Iterator[tuple[str, o
         yield "mail-type", "END,FAIL"
 
 
-def _notes(plan: Plan, options: Mapping[str, Any]) -> Iterator[str]:
+def _notes(plan: Plan, program: Program, options: Mapping[str, Any]) -> Iterator[str]:
     if not _takes_nodes(plan, options) and "memory" not in options and _shared_memory(plan) is None:
         yield "The node's memory is unknown, so Slurm's default limit applies: launch.slurm.memory sets another."
     framework = plan.job.framework
-    if options.get("signal_seconds") and framework.exit_option is not None and not _saves_on_term(plan):
+    if options.get("signal_seconds") and framework.exit_option is not None and not _saves_on_term(plan, program):
         yield (
             f"{framework} does not handle USR1: with {framework.exit_option} in launch.arguments the workers get TERM "
             "instead, save and exit."
         )
 
 
-def _saves_on_term(plan: Plan) -> bool:
+def _saves_on_term(plan: Plan, program: Program) -> bool:
     """Whether the script is asked to save and exit when it gets TERM."""
-    return (plan.job.framework.exit_option or _USUAL_EXIT_OPTION) in plan.job.launch.arguments
+    option = plan.job.framework.exit_option or _USUAL_EXIT_OPTION
+    return option in (*program.arguments, *plan.job.launch.arguments)
 
 
 def _takes_nodes(plan: Plan, options: Mapping[str, Any]) -> bool:
@@ -141,4 +142,11 @@ LAUNCHER: Final = Launcher(
     }),
     files=launch_files,
     start="sbatch {}/launch.sbatch",
+    file="launch.sbatch",
+    scheduler=Scheduler(
+        submit=("sbatch", "--parsable", "{file}"),
+        trial=("sbatch", "--test-only", "{file}"),
+        identity=r"^(\d+)(?:;.*)?$",  # with the cluster's name where there are several
+        watch=("squeue --jobs={id}", "scontrol show job {id}"),
+    ),
 )  # fmt: skip

@@ -20,6 +20,7 @@ def job_document(job: Job) -> dict[str, object]:
         "gpus": job.gpus,
         "nodes": job.nodes,
         "target": job.launch.target,
+        "script": job.launch.script,
         "model": {
             "name": job.model.name,
             "family": job.model.family,

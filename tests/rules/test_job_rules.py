@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dsgen.job.records import Job, Lora
+from dsgen.job.records import BatchRamp, Job, Lora
 from dsgen.rules.registry import JOB_RULES
 from dsgen.rules.run import check_job
 from tests.rules.jobs import MOE, job
@@ -29,6 +29,11 @@ def adapted(lora: dict[str, Any] | None = None, model: dict[str, Any] = LLAMA, p
     return job("huggingface", model=model, training=training, accelerator=fp8)
 
 
+def ramped(start: int, increment: int, framework: str = "megatron-lm") -> Job:
+    """A batch that grows to 1,536."""
+    return job(framework, training={"batch_ramp": BatchRamp(start=start, increment=increment, samples=10**6)})
+
+
 def hosts(*names: str) -> dict[str, Any]:
     """A launch over ssh to these hosts."""
     return {"target": "shell", "options": {"hosts": list(names)}}
@@ -42,6 +47,20 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         "/training/global_batch",
         ("50,400", "108 divisors", "100 smallest"),
         "layout.micro_batch",
+    ),
+    "BATCH024": (
+        ramped(96, 48),
+        ramped(96, 50),
+        "/training/batch_ramp/increment",
+        ("increment: 50", "1536 - 96 = 1440"),
+        "increment: 45 or 48",
+    ),
+    "BATCH026": (
+        ramped(96, 48),
+        ramped(96, 48, "deepspeed"),
+        "/training/batch_ramp",
+        ("framework: deepspeed",),
+        "framework: megatron-lm",
     ),
     "LORA001": (
         adapted(),

@@ -18,6 +18,7 @@ from ....documents.world import world_of
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...sources import accelerate, derived, torch
 from ..subjects import accelerate_calls, commands, launcher_calls, launches
+from ..violations import note_if_to_fill
 
 _MOST_PORT: Final = 65_535  # sixteen bits of TCP
 _PRIVILEGED: Final = 1_024  # ports below are for root
@@ -30,6 +31,8 @@ _MISPLACED: Final = {
     ),
 }
 #: A line that ends in a backslash and blanks, with options on the next one.
+_OPTION: Final = re.compile(r"--[A-Za-z]")
+_ONLY_COMMENTS: Final = re.compile(r"[ \t]*(?:\\\n)?(?:[ \t]*(?:#[^\n]*)?\n)*[ \t]*")
 _BROKEN_LINE: Final = re.compile(r"^(?![ \t]*#)[^\n]*?(\\[ \t]+)\n[ \t]*(--?[A-Za-z][\w-]*)", re.MULTILINE)
 _TABLES: Final = torch("distributed/run.py:406; DeepSpeed 0.19.8 launcher/runner.py:44; accelerate 1.15.0 launch.py")
 _PORT_SOURCE: Final = derived("TCP ports have sixteen bits, and those below 1024 are for root")
@@ -85,11 +88,13 @@ def ports_exist(launch: Launch) -> Violations:
     for port in (line.text(PORTS[line.program]) for line in lines if line.program in PORTS):
         if port is not None and not _is_port(port.value):
             hint = f"write {port.option.name} 29500, from 1024 to 65535"
-            yield port.bad_value(f"{port} is not a port that a job can open", hint)
+            message = f"{port} is not a port that a job can open"
+            yield port.bad_value(message, hint, severity=note_if_to_fill(port.value, port.option.name))
     variable = launch.environment.get("MASTER_PORT")
     if variable is not None and variable.value is not None and not _is_port(variable.value):
         message = f"MASTER_PORT={variable.raw} is not a port that a job can open"
-        yield Violation(launch.script.locate(variable), message, "write 1024 to 65535")
+        less = note_if_to_fill(variable.value, "MASTER_PORT")
+        yield Violation(launch.script.locate(variable), message, "write 1024 to 65535", severity=less)
 
 
 def _is_port(text: str) -> bool:
@@ -136,7 +141,8 @@ def values_follow_the_equals_sign(call: LauncherCall) -> Violations:
     Prevents: An empty value, and the value taken for the script: can't open file 'hostfile'.
     Fix: remove the blank"""
     for option, after in _with_followers(call):
-        if option.written.raw.endswith("=") and after is not None and not after.raw.startswith(("-", '"', "'")):
+        empty = option.written.raw.endswith("=") and all(word.value == "" for word in option.values)
+        if empty and not option.written.variables and after is not None and not after.raw.startswith(("-", '"', "'")):
             name, value = option.written.raw, after.raw
             message = f"{call.program} {name} has no value, and {value} is taken for the script"
             yield Violation(call.shell.locate(option.written), message, f"write {name}{value}")
@@ -149,15 +155,31 @@ def _with_followers(call: LauncherCall) -> Iterator[tuple[Option, Word | None]]:
     return ((option, after.get(id(option.written))) for option in call.options.entries)
 
 
+def _cut_off(script: LaunchScript) -> Violations:
+    """The first line that is run as a command of its own, and meant for the launch line above it."""
+    shell, content = script.shell, script.shell.text.content
+    for command in {id(launch.calls[-1].command): launch.calls[-1].command for launch in script.launches}.values():
+        after = next(iter(shell.commands[command.index + 1 : command.index + 2]), None)
+        if after is None or not after.words or not command.words or command.shell is not None:
+            continue
+        last, first = command.words[-1], after.words[0]
+        gap = last.offset + len(last.raw), first.offset
+        if _OPTION.match(first.raw) and last.raw.strip() != "\\" and _ONLY_COMMENTS.fullmatch(content, *gap):
+            message = f"the command ends above this line, so {first.raw} is run as a command of its own"
+            hint = "end every line but the last in a backslash, and move comments out of the command"
+            yield Violation(shell.locate(first), message, hint)
+
+
 @commands.rule("LNCH041", ERROR, "launcher", derived("bash(1), QUOTING: a backslash quotes the character after it"))
 def lines_go_on_after_a_backslash(script: LaunchScript) -> Violations:
-    """A backslash that continues a line is its last character: no blank follows it.
+    """Each line of a command but the last ends in a backslash: no blank follows it, and no comment is in between.
 
     Prevents: --nproc-per-node: command not found; or a lone backslash among the arguments. A warning in quotes.
-    Fix: remove the blanks"""
+    Fix: remove the blanks, or the comment"""
     shell = script.shell
     if shell.place is not None or shell.unterminated is not None:
         return
+    yield from _cut_off(script)
     starts = [(word.offset, word.offset + len(word.raw)) for command in shell.commands for word in command.words]
     spans = [*starts, *((a.value_offset, a.value_offset + len(a.raw)) for a in shell.assignments)]
     for match in _BROKEN_LINE.finditer(shell.text.content):

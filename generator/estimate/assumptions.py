@@ -1,0 +1,36 @@
+"""What the estimate of a whole run assumes where the job says nothing: `run.yaml`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from math import exp
+
+from ..catalog.loader import read_yaml
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assumption:
+    """One figure with where it comes from."""
+
+    value: float
+    spread: float  #: standard deviation of its logarithm between the sources
+    says: str
+    source: str
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """One standard deviation down and up."""
+        return self.value / exp(self.spread), self.value * exp(self.spread)
+
+
+@cache
+def assumptions() -> Mapping[str, Assumption]:
+    """All of them by name, which ends in the unit."""
+    return {name: Assumption(**entry) for name, entry in read_yaml(__package__, "run.yaml").items()}
+
+
+def assumed(name: str) -> float:
+    """The value of one assumption."""
+    return assumptions()[name].value

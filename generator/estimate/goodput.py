@@ -1,0 +1,92 @@
+"""Failures: how many to expect, how often to save, and what share of the time is left for training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp, sqrt
+
+from ..job.records import Job
+from .assumptions import assumed
+from .checkpoint import checkpoint_bytes, save_s, storage_bytes_per_s
+from .layout import Layout
+
+_DAY_S = 86400
+_MINUTE_S = 60
+_LARGEST_EXPONENT = 700.0  #: of e in a float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saving:
+    """What checkpoints and failures of one plan cost."""
+
+    checkpoint_bytes: float
+    save_s: float
+    restart_s: float  #: from a failure to the first step after it
+    failure_s: float  #: mean time between failures of the job
+    step_s: float  #: of the steps between checkpoints
+    best_interval_steps: int  #: by Daly's estimate
+    interval_steps: int  #: the job's own, else the best
+
+    def elapsed_s(self, work_s: float) -> float:
+        """What `work_s` seconds of training take, with saving, failures, restarts and steps done again.
+
+        **Source**: Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, Future
+        Generation Computer Systems 22 (2006), eq. 20. **Symbols**: M failure_s, R restart_s, delta save_s, tau the
+        interval: M e^(R/M) (e^((tau + delta)/M) - 1) work/tau. **Assumes** failures at a constant rate, any of which
+        ends the job on all nodes, and that a spare node is there.
+        """
+        tau = min(self.interval_steps * self.step_s, work_s)
+        if tau <= 0:
+            return work_s
+        mean = self.failure_s
+        lost = _exp(self.restart_s / mean) * (_exp((tau + self.save_s) / mean) - 1)
+        return mean * lost * work_s / tau
+
+
+def saving(job: Job, layout: Layout, step_s: float) -> Saving:
+    """Checkpoints and failures of a layout whose step takes `step_s` seconds."""
+    write_s, between_s = float(save_s(job, layout)), failure_s(job)
+    best = max(1, round(best_interval_s(write_s, between_s) / step_s))
+    return Saving(
+        checkpoint_bytes=float(checkpoint_bytes(job, layout)),
+        save_s=write_s,
+        restart_s=restart_s(job, layout),
+        failure_s=between_s,
+        step_s=step_s,
+        best_interval_steps=best,
+        interval_steps=job.output.save_interval or best,
+    )
+
+
+def best_interval_s(save_s: float, failure_s: float) -> float:
+    """Seconds of training between checkpoints after which least time is lost.
+
+    **Source**: Daly (2006), eq. 37; its first term is Young's (1974). **Symbols**: delta seconds to save, M mean time
+    between failures: sqrt(2 delta M) (1 + sqrt(delta/2M)/3 + (delta/2M)/9) - delta, and M from delta = 2M on.
+    """
+    if save_s >= 2 * failure_s:
+        return failure_s
+    share = save_s / (2 * failure_s)
+    return sqrt(2 * save_s * failure_s) * (1 + sqrt(share) / 3 + share / 9) - save_s
+
+
+def failure_s(job: Job) -> float:
+    """Mean time between failures of the job: a node's, divided by the nodes.
+
+    **Assumes** that nodes fail independently, each as often whatever it has of accelerators: all sources have eight.
+    """
+    node_s = job.reliability.node_s_between_failures or assumed("node_days_between_failures") * _DAY_S
+    return node_s / job.nodes
+
+
+def restart_s(job: Job, layout: Layout) -> float:
+    """Seconds from a failure to the first step after it: the job's own, else the usual minutes, and reading."""
+    given = job.reliability.restart_s
+    if given is not None:
+        return given
+    reading = float(checkpoint_bytes(job, layout)) / storage_bytes_per_s(job)
+    return assumed("restart_minutes") * _MINUTE_S + reading
+
+
+def _exp(exponent: float) -> float:
+    return exp(min(exponent, _LARGEST_EXPONENT))

@@ -1,0 +1,133 @@
+"""`Run`: a whole run, from its length and the estimated step: saving, failures, restarts, time limit, energy, price."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from ..job.records import Job
+from .assumptions import assumed
+from .batch_ramp import ramp_steps
+from .evaluation import evaluation_s
+from .goodput import Saving, saving
+from .layout import Layout
+from .ledgers import StepTime
+from .step_time import step_time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """The whole run. What begins with `wall` has saving, failures, restarts and evaluation in it; the rest hasn't."""
+
+    tokens: float
+    samples: int  #: sequences
+    steps: int  #: with the batch ramp-up's
+    duration_s: float
+    gpu_hours: float
+    cost: float | None  #: in the currency of the cluster's price; `None` when that isn't known
+    ramp_s: float  #: by which the batch ramp-up makes it longer; in `duration_s`
+    evaluation_s: float
+    checkpoint_bytes: float
+    save_s: float
+    save_interval_steps: int
+    best_save_interval_steps: int
+    restart_s: float
+    failures: float  #: to expect
+    segments: int | None  #: jobs under the time limit that it takes; `None` when no job gets as far as a checkpoint
+    wall_s: float  #: without waiting in queues
+    wall_gpu_hours: float
+    wall_cost: float | None
+    energy_j: float | None  #: of the site; `None` when the accelerator's power isn't known
+    goodput_fraction: float  #: `duration_s` of `wall_s`
+
+
+def whole_run(job: Job, layout: Layout, times: StepTime) -> Run | None:
+    """How long a layout trains and what that takes; `None` when the job doesn't say how many tokens.
+
+    **Assumes** that a segment that ends at the time limit saves first.
+    """
+    training, step_s = job.training, float(times.total_s)
+    if training.duration_tokens is None:
+        return None
+    steps, samples, seconds = _steps(job, layout, step_s)
+    whole = training.duration_steps is not None and training.batch_ramp is None
+    saves = saving(job, layout, step_s)
+    evaluated_s = evaluation_s(job, layout, times, steps)
+    elapsed_s = saves.elapsed_s(seconds + evaluated_s)
+    segments = _segments(job, saves, elapsed_s)
+    wall_s = elapsed_s + ((segments or 1) - 1) * (saves.restart_s + saves.save_s)
+    return Run(
+        tokens=samples * training.sequence_length if whole else training.duration_tokens,
+        samples=samples,
+        steps=steps,
+        duration_s=seconds,
+        gpu_hours=_gpu_hours(job, seconds),
+        cost=_cost(job, seconds),
+        ramp_s=seconds - samples / layout.global_batch * step_s if training.batch_ramp else 0.0,
+        evaluation_s=evaluated_s,
+        checkpoint_bytes=saves.checkpoint_bytes,
+        save_s=saves.save_s,
+        save_interval_steps=saves.interval_steps,
+        best_save_interval_steps=saves.best_interval_steps,
+        restart_s=saves.restart_s,
+        failures=elapsed_s / saves.failure_s,
+        segments=segments,
+        wall_s=wall_s,
+        wall_gpu_hours=_gpu_hours(job, wall_s),
+        wall_cost=_cost(job, wall_s),
+        energy_j=energy_j(job, wall_s),
+        goodput_fraction=seconds / wall_s,
+    )
+
+
+def _steps(job: Job, layout: Layout, step_s: float) -> tuple[int, int, float]:
+    """Steps, sequences and seconds, without anything that isn't a step."""
+    training = job.training
+    tokens = training.duration_tokens or 0.0
+    if training.batch_ramp is None:
+        whole = -(-round(tokens) // (layout.global_batch * training.sequence_length))
+        steps = training.duration_steps or max(1, whole)
+        return steps, steps * layout.global_batch, steps * step_s
+    stages = ramp_steps(training.batch_ramp, layout.global_batch, max(1, round(tokens) // training.sequence_length))
+    batches, counts = (np.array(column) for column in zip(*stages, strict=True))
+    seconds = float(np.sum(counts * _step_s(job, layout, batches)))
+    return int(counts.sum()), int(np.sum(counts * batches)), seconds
+
+
+def _step_s(job: Job, layout: Layout, batches: Any) -> Any:
+    """Seconds of a step with each of these global batches: fewer micro-batches, of the same size."""
+    passes: Any = np.maximum(batches // (layout.micro_batch * layout.data), 1)
+    return step_time(job, replace(layout, gradient_accumulation=passes)).total_s
+
+
+def _segments(job: Job, saves: Saving, elapsed_s: float) -> int | None:
+    """Jobs that a run of `elapsed_s` seconds takes, each of which starts, trains and saves within the time limit."""
+    limit = job.launch.time_limit_s
+    if limit is None or elapsed_s <= limit:
+        return 1
+    useful_s = limit - saves.restart_s - saves.save_s
+    return ceil(elapsed_s / useful_s) if useful_s > saves.step_s else None
+
+
+def _gpu_hours(job: Job, seconds: float) -> float:
+    return seconds / 3600 * job.gpus
+
+
+def _cost(job: Job, seconds: float) -> float | None:
+    price = job.cluster.price_per_node_hour
+    return None if price is None else seconds / 3600 * price * job.nodes
+
+
+def energy_j(job: Job, seconds: float) -> float | None:
+    """Energy of the site in joules.
+
+    **Source**: Patterson et al., 2104.10350 sec 2.5: hours × processors × average power of the system × PUE.
+    **Symbols**: power of the system is the accelerator's TDP times `power_over_tdp`. **Assumes** that as much is drawn
+    while saving and restarting.
+    """
+    tdp = job.cluster.accelerator.tdp_watts
+    share = assumed("power_over_tdp") * assumed("power_usage_effectiveness")
+    return None if tdp is None else seconds * job.gpus * tdp * share
