@@ -76,7 +76,8 @@ def submit(request: Request, output: str | None, force: bool, bold: bool, yes: b
     said = _run(words, wait=scheduler.identity is None and not dry_run)
     found = re.search(scheduler.identity, said, re.MULTILINE) if scheduler.identity and not dry_run else None
     identity = found[1] if found else None
-    watch = [line.format(id=shlex.quote(identity)) for line in scheduler.watch] if identity else []
+    shown = {"id": shlex.quote(identity or ""), "file": shlex.quote(str(words[-1]))}
+    watch = [line.format(**shown) for line in scheduler.watch] if identity else []
     if form == "json":
         print_json({"command": words, "dry_run": dry_run, "id": identity, "watch": watch, "output": said})
         return

@@ -18,7 +18,7 @@ from ..frameworks.program import ConfigPath, Program, RenderedFile
 from ..job.records import Launch
 from ..search.plan import Plan
 from .call import environment, header, launch_options, processes_per_node
-from .launcher import Launcher
+from .launcher import Launcher, Scheduler
 from .yaml_text import yaml_text
 
 _CONFIG_FOLDER: Final = "/etc/dsgen"
@@ -291,5 +291,13 @@ LAUNCHER: Final = Launcher(
     }),
     files=launch_files,
     start="kubectl apply -f {}/job.yaml",
+    file="job.yaml",
+    scheduler=Scheduler(
+        submit=("kubectl", "apply", "-f", "{file}"),
+        trial=("kubectl", "apply", "--dry-run=server", "-f", "{file}"),
+        identity=r"^((?:pytorchjob|trainjob|jobset)\S*) \w+$",
+        watch=("kubectl get -f {file}", "kubectl describe -f {file}"),
+    ),
+    in_folder=False,
     before=_before,
 )  # fmt: skip

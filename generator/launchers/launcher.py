@@ -25,7 +25,7 @@ class Scheduler:
     trial: tuple[str, ...] | None  #: asks whether the job would be taken, and starts nothing; None where that can't be
     #: Of what `submit` prints; its group is the job's id. None: the command runs the job itself, until it ends.
     identity: str | None
-    watch: tuple[str, ...] = ()  #: commands for the job `{id}`
+    watch: tuple[str, ...] = ()  #: commands for the job `{id}` of `{file}`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,32 +14,28 @@ from ..frameworks.program import Program, RenderedFile
 from ..job.records import Launch
 from ..search.plan import Plan
 from .call import environment, fill, header, launch_options, processes_per_node
-from .launcher import Launcher
+from .launcher import Launcher, Scheduler, from_the_scripts_folder
 from .quoting import Raw
 from .yaml_text import yaml_text
 
 _PORT: Final = 29500
-_OWN_FOLDER: Final = "."  #: uploaded unless the spec names another
+_OWN_FOLDER: Final = "."  #: the one that it is launched from is uploaded unless the spec names another
 #: Clouds by the catalog's names of providers. Source: skypilot 0.14.1 sky/skylet/constants.py:885 (ALL_CLOUDS).
 _CLOUDS: Final = frozenset({"aws", "azure", "gcp", "lambda", "nebius", "oci"})
 #: Accelerators whose names SkyPilot doesn't make of their first part, by how they begin.
 #: Source: docs.skypilot.co, GPUs and Accelerators (sky show-gpus -a).
 _NAMES: Final = {"a100-80gb": "A100-80GB", "v100-32gb": "V100-32GB", "rtx-4090": "RTX4090", "rtx-a6000": "A6000"}
-_NOTES: Final = (
-    "For SkyPilot 0.14. Run sky launch in this folder: paths of this file are relative to the folder that it runs in.",
-)
 
 
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
-    """`task.yaml`, to be submitted with `sky launch task.yaml` from its folder."""
+    """`task.yaml`, to be submitted with `sky launch task.yaml` from the folder that holds the script."""
     top = "\n".join(line.text for line in header(plan, program, command, tuple(_notes(plan))))
     return (RenderedFile(path="task.yaml", text=f"{top}\n\n{yaml_text(_task(plan, program))}"),)
 
 
 def _task(plan: Plan, program: Program) -> dict[str, object]:
     options: Mapping[str, Any] = launch_options(plan)
-    mounts: dict[str, object] = {f"~/dsgen/{file.path}": f"./{file.path}" for file in program.files}
-    mounts |= {target: source for source, target in _pairs(options, "file_mounts")}
+    mounts = {target: source for source, target in _pairs(options, "file_mounts")}
     buckets = {target: {"source": source, "mode": "MOUNT"} for source, target in _pairs(options, "buckets")}
     entries: dict[str, object] = {
         "name": plan.job.name,
@@ -87,14 +83,24 @@ def _accelerator(name: str) -> str:
 def _script(plan: Plan, program: Program) -> str:
     """What bash runs on each node."""
     limit = plan.job.launch.time_limit_s
-    return fill("skypilot.sh.j2", plan, program, limit="" if limit is None else Raw(str(limit)), port=_PORT)
+    written = tuple((file.path, Raw(file.text), Raw(_end(file.text))) for file in program.files)
+    seconds = "" if limit is None else Raw(str(limit))
+    return fill("skypilot.sh.j2", plan, program, limit=seconds, port=_PORT, written=written)
+
+
+def _end(text: str) -> str:
+    """A line that a here-document doesn't have."""
+    lines, end = set(text.split("\n")), "END"
+    while end in lines:
+        end += "_"
+    return end
 
 
 def _notes(plan: Plan) -> Iterator[str]:
-    yield from _NOTES
     options, script = launch_options(plan), plan.job.launch.script
-    if options.get("workdir", _OWN_FOLDER) == _OWN_FOLDER:
-        yield f"`workdir` is this folder: put {script} and its modules here, or name another (launch.skypilot.workdir)."
+    yield "For SkyPilot 0.14. Its paths are relative to the folder that sky launch runs in, not to this file."
+    if "workdir" not in options:
+        yield f"`workdir` is that folder, which is uploaded and holds {script}; launch.skypilot.workdir names another."
     if options.get("passed_variables"):
         yield "The secrets are taken from where it is launched: sky launch --secret NAME for each."
 
@@ -102,8 +108,8 @@ def _notes(plan: Plan) -> Iterator[str]:
 def _before(launch: Launch, folder: Path) -> str:
     """What is uploaded, which has to hold the script."""
     if "workdir" in launch.options:
-        return f"Start the job, which uploads {folder / str(launch.options['workdir'])}:"
-    return f"Put {launch.script} and its modules into {folder}, which is uploaded, and start it:"
+        return f"Start the job, which uploads {launch.options['workdir']} with {launch.script}:"
+    return from_the_scripts_folder(launch, folder)
 
 
 LAUNCHER: Final = Launcher(
@@ -113,6 +119,14 @@ LAUNCHER: Final = Launcher(
         "passed_variables", "setup",
     }),
     files=launch_files,
-    start="cd {} && sky launch task.yaml",
+    start="sky launch {}/task.yaml",
+    file="task.yaml",
+    scheduler=Scheduler(
+        submit=("sky", "launch", "--yes", "--detach-run", "{file}"),
+        trial=("sky", "launch", "--yes", "--dryrun", "{file}"),
+        identity=r"sky logs ([\w.-]+)",  # the cluster's name
+        watch=("sky queue {id}", "sky logs {id}"),
+    ),
+    in_folder=False,  # or in another that is uploaded
     before=_before,
 )  # fmt: skip

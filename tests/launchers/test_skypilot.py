@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,7 +40,7 @@ def test_the_schema_accepts_the_task(options: dict[str, object], gpus: int) -> N
     )
 
 
-def test_the_script_is_data_to_bash() -> None:
+def test_the_script_is_data_to_bash(tmp_path: Path) -> None:
     """With SkyPilot's variables set, torchrun gets the nodes, its rank and every argument unchanged."""
     task = launch(environment={"B": HOSTILE[12]})
     show = 'torchrun() { printf "%s\\0" "$@"; }; timeout() { shift 2; "$@"; }\n'
@@ -47,33 +49,38 @@ def test_the_script_is_data_to_bash() -> None:
         "SKYPILOT_NUM_NODES": "128",
         "SKYPILOT_NUM_GPUS_PER_NODE": "8",
         "SKYPILOT_NODE_RANK": "1",
-        "HOME": "/home/me",
+        "HOME": str(tmp_path),
         "PATH": "/usr/bin:/bin",
     }
     result = subprocess.run(["bash", "-c", show + task["run"]], env=variables, capture_output=True, check=True)
+    config = tmp_path / "dsgen" / "ds_config.json"
     words = result.stdout.decode().split("\0")[:-1]
     assert words[:5] == [
         *("--nnodes=128", "--nproc-per-node=8", "--node-rank=1", "--master-addr=10.0.0.1", "--master-port=29500"),
     ]
-    assert words[5:] == ["train.py", *expected_arguments("/home/me/dsgen/ds_config.json")]
+    assert words[5:] == ["train.py", *expected_arguments(str(config))]
+    assert config.read_text() == "{}\n"
     assert task["envs"]["B"] == HOSTILE[12]
 
 
-def test_another_number_of_nodes_is_refused() -> None:
+def test_another_number_of_nodes_is_refused(tmp_path: Path) -> None:
     """A task that is launched on other nodes than planned ends before torchrun, with both numbers."""
-    variables = {"SKYPILOT_NODE_IPS": "a", "SKYPILOT_NUM_NODES": "2", "SKYPILOT_NUM_GPUS_PER_NODE": "8", "HOME": "/"}
-    result = subprocess.run(["bash", "-c", launch()["run"]], env=variables, capture_output=True, text=True)
+    variables = {
+        "SKYPILOT_NODE_IPS": "a",
+        "SKYPILOT_NUM_NODES": "2",
+        "SKYPILOT_NUM_GPUS_PER_NODE": "8",
+        "HOME": str(tmp_path),
+    }
+    result = subprocess.run(
+        ["bash", "-c", launch()["run"]], env={**os.environ, **variables}, capture_output=True, text=True
+    )
     assert (result.returncode, "planned for 128 nodes of 8 GPUs" in result.stderr) == (1, True)
 
 
-def test_files_are_where_the_script_looks_for_them() -> None:
-    """Configuration files are mounted, and so are the spec's own files and buckets."""
+def test_files_and_buckets_are_mounted() -> None:
+    """The spec's own files are copied, and its buckets mounted."""
     mounts = launch(options=OPTIONS[3])["file_mounts"]
-    assert mounts == {
-        "~/dsgen/ds_config.json": "./ds_config.json",
-        "/a": "~/a",
-        "/runs": {"source": "s3://b/c", "mode": "MOUNT"},
-    }
+    assert mounts == {"/a": "~/a", "/runs": {"source": "s3://b/c", "mode": "MOUNT"}}
 
 
 def test_a_secret_has_no_value() -> None:
