@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import accumulate
@@ -37,6 +38,8 @@ _TASK: Final = re.compile(r"\bSKYPILOT_|^\s+(?:accelerators|infra|instance_type|
 _SHELLS: Final = frozenset({"bash", "sh", "ash", "dash", "zsh"})
 _RUNS_TEXT: Final = re.compile(r"-[a-z]*c")
 _NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_CHARACTER: Final = re.compile(r"\$\$|.", re.DOTALL)
+_QUOTE: Final = "'\"'\"'"  # a quote within quotes
 _UNKNOWN: Final = '"$(:)"'
 _MASTER: Final = ("MASTER_ADDR", "MASTER_PORT", "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_NODE_RANK", "RANK")
 _TRAINER: Final = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT")
@@ -125,8 +128,30 @@ def _command(job: YamlDocument, text: Text, role: Role) -> list[Piece] | None:
         after = next((index + 1 for index, word in enumerate(texts) if _RUNS_TEXT.fullmatch(word)), len(texts))
         if after < len(texts):
             script, at = words[after]
-            return [(script, places(job.source, text, f"/{at}", script))] if script.strip() else None
-    return [(f"{_word(word)} ", _at(job.locate(at))) for word, at in words] or None
+            reduced, where = _reduced(script, places(job.source, text, f"/{at}", script))
+            if after + 1 == len(texts):
+                return [(reduced, where)] if script.strip() else None
+            before, behind = words[:after], words[after + 1 :]
+            return [*_words(job, before), _quoted(reduced, where), (" ", where), *_words(job, behind)]
+    return list(_words(job, words)) or None
+
+
+def _words(job: YamlDocument, words: Iterable[tuple[str, str]]) -> Iterator[Piece]:
+    """Words with their places, as words of bash."""
+    return ((f"{_word(word)} ", _at(job.locate(at))) for word, at in words)
+
+
+def _reduced(script: str, where: Callable[[int], Location]) -> Piece:
+    """A script as the shell gets it: Kubernetes makes `$` of `$$`."""
+    kept = [match.start() for match in _CHARACTER.finditer(script)]
+    return "".join(script[index] for index in kept), lambda offset: where(kept[min(offset, len(kept) - 1)])
+
+
+def _quoted(script: str, where: Callable[[int], Location]) -> Piece:
+    """A script as one word in single quotes."""
+    parts = ["'", *(_QUOTE if char == "'" else char for char in script), "'"]
+    ends = list(accumulate(map(len, parts)))
+    return "".join(parts), lambda offset: where(max(bisect_right(ends, offset) - 1, 0))
 
 
 def _word(text: str) -> str:

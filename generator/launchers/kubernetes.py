@@ -1,7 +1,8 @@
 """Kubernetes: a Kubeflow PyTorchJob, a TrainJob of Kubeflow Trainer 2, or a JobSet; a pod per node, torchrun in each.
 
 torchrun gets the number of nodes, its own and the master's address by PET_ variables: the PyTorchJob's and TrainJob's
-controllers set them, a JobSet has them here. What the container starts is a list of words, which no shell reads.
+controllers set them, a JobSet has them here. What the container starts is a list of words, which no shell reads,
+but for a program that has to be told of its last checkpoint.
 Source: kubeflow/trainer pkg/controller.v1/pytorch/envvar.go @ v1.9.4, pkg/runtime/framework/plugins/torch/torch.go
 @ v2.2.1; kubernetes-sigs/jobset pkg/webhooks/jobset_webhook.go @ v0.9.1.
 """
@@ -17,7 +18,7 @@ from typing import Any, Final
 from ..frameworks.program import ConfigPath, Program, RenderedFile
 from ..job.records import Launch
 from ..search.plan import Plan
-from .call import environment, header, launch_options, processes_per_node
+from .call import environment, fill, header, launch_options, processes_per_node
 from .launcher import Launcher, Scheduler
 from .yaml_text import yaml_text
 
@@ -88,8 +89,14 @@ class _Job:
         return str(self.options.get("image", _IMAGES[self.plan.job.cluster.accelerator.vendor]))
 
     def command(self) -> list[str]:
-        """torchrun and what it starts; Kubernetes expands `$(NAME)` in it, and `$$` to `$`."""
-        words = ("torchrun", self.program.script, *self.program.arguments)
+        """torchrun and what it starts; Kubernetes expands `$(NAME)` in it, and `$$` to `$`.
+
+        Where the script is told of its last checkpoint, bash looks for that first, with the other words as its own.
+        """
+        start: tuple[str, ...] = ("torchrun",)
+        if self.program.resume is not None:
+            start = ("bash", "-c", fill("kubernetes.sh.j2", self.plan, self.program), "bash")
+        words = (*start, self.program.script, *self.program.arguments)
         return [f"{_CONFIG_FOLDER}/{w.name}" if isinstance(w, ConfigPath) else _literal(w) for w in words]
 
     def environment(self) -> list[Entry]:

@@ -58,6 +58,7 @@ def test_a_job_among_other_resources_is_read_with_its_places(tmp_path: Path) -> 
         ("[/bin/bash, -c, 'cd /a && torchrun train.py --a \"b c\"']", ["--a", "b c"]),
         ("[sh, -ec]\n              args: [\"exec torchrun train.py --a 'b c'\"]", ["--a", "b c"]),
         ("[torchrun]\n              args: [train.py, '--a=$(DIR)/x']", ["--a=/data/x"]),
+        ("[bash, -c, 'N=$$((1)); exec torchrun \"$@\"', bash, train.py, --a, 'b; c']", ["--a", "b; c"]),
         ("[torchrun, train.py, '--a=$NODES']", [None]),
     ],
 )

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from dsgen.documents.published_schema import validator
+from dsgen.frameworks.program import Resume
 from dsgen.launchers import launch_files
 from tests.launchers.hand_built import HOSTILE, expected_arguments, plan, program, without_files
 
@@ -123,3 +128,25 @@ def test_names_are_labels(name: str) -> None:
     """Whatever the job's name, the resource's is a label as of DNS, short enough for the names of its pods."""
     made = launch(name=name)["PyTorchJob"]["metadata"]["name"]
     assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", made) and len(made) <= 45
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_last_checkpoint_is_found_when_the_job_starts(kind: str, tmp_path: Path) -> None:
+    """A script that has to be told of its last checkpoint gets the newest whole one, and its arguments unchanged."""
+    runs = tmp_path / "my $(runs)"
+    for step in (8, 20, 100):
+        (runs / f"checkpoint-{step}").mkdir(parents=True)
+    for step in (8, 20):
+        (runs / f"checkpoint-{step}" / "state.json").touch()
+    resume = Resume(option="--go-on", folder=str(runs), prefix="checkpoint-", complete="state.json")
+    (file,) = launch_files(plan("kubernetes", options={"kind": kind}), replace(program(), resume=resume))[:1]
+    torchrun = tmp_path / "torchrun"
+    torchrun.write_text("#!/bin/sh\nprintf '%s\\0' \"$@\"\n")
+    torchrun.chmod(0o755)
+    jobs = [part for part in yaml.safe_load_all(file.text) if part["kind"] == kind]
+    for found in containers(jobs):
+        words = [expanded(word, {"rm -rf ~": "owned", "runs": "owned"}) for word in found["command"]]
+        environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        said = subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout
+        expected = ["train.py", *expected_arguments("/etc/dsgen/ds_config.json")]
+        assert said.split("\0")[:-1] == [*expected, "--go-on", str(runs / "checkpoint-20")]
