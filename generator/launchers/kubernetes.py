@@ -18,7 +18,7 @@ from typing import Any, Final
 from ..frameworks.program import ConfigPath, Program, RenderedFile
 from ..job.records import Launch
 from ..search.plan import Plan
-from .call import environment, fill, header, launch_options, processes_per_node
+from .call import environment, fill, header, launch_options, not_kept, processes_per_node
 from .launcher import Launcher, Scheduler
 from .yaml_text import yaml_text
 
@@ -182,6 +182,7 @@ class _Job:
         )
         if not self.options.get("volumes"):
             yield "Nothing is mounted: launch.kubernetes.volumes names claims of volumes for data and checkpoints."
+        yield from not_kept(self.plan, (path for _, path, _ in self._claims()), "launch.kubernetes.volumes")
 
 
 def _literal(text: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from ..frameworks.program import Program, RenderedFile
 from ..job.records import Launch
 from ..search.plan import Plan
-from .call import environment, fill, header, launch_options, processes_per_node
+from .call import environment, fill, header, launch_options, not_kept, processes_per_node
 from .launcher import Launcher, Scheduler, from_the_scripts_folder
 from .quoting import Raw
 from .yaml_text import yaml_text
@@ -101,6 +101,8 @@ def _notes(plan: Plan) -> Iterator[str]:
     yield "For SkyPilot 0.14. Its paths are relative to the folder that sky launch runs in, not to this file."
     if "workdir" not in options:
         yield f"`workdir` is that folder, which is uploaded and holds {script}; launch.skypilot.workdir names another."
+    mounted = (target for key in ("buckets", "file_mounts") for _, target in _pairs(options, key))
+    yield from not_kept(plan, mounted, "launch.skypilot.buckets")
     if options.get("passed_variables"):
         yield "The secrets are taken from where it is launched: sky launch --secret NAME for each."
 

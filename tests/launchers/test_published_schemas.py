@@ -14,6 +14,7 @@ from benchmarks.round_trip import spec_of
 from dsgen.documents.published_schema import differences, validator
 from dsgen.findings import InvalidJob
 from dsgen.frameworks.program import RenderedFile
+from dsgen.job.records import Output
 from dsgen.launchers import launch_files
 from tests.examples import NAMES, plan_for_target
 from tests.launchers.hand_built import plan, program
@@ -59,3 +60,17 @@ def test_random_specs_pass() -> None:
         launched = replace(made.job, launch=job.launch)
         assert complaints(launch_files(replace(made, job=launched), built)) == [], spec["launch"]
         passed += 1
+
+
+@pytest.mark.parametrize(
+    ("target", "options"), [("kubernetes", {"volumes": ["a:/b"]}), ("skypilot", {"buckets": ["s3://a:/b"]})]
+)
+@pytest.mark.parametrize(("folder", "kept"), [("/b/runs", True), ("/b", True), ("/bc", False), ("/", False)])
+def test_a_folder_that_goes_with_the_machine_is_named(target: str, options: Any, folder: str, kept: bool) -> None:
+    """Checkpoints in nothing that is mounted are named in the file's header."""
+    made = plan(target, options=options)
+    saving = replace(made, job=replace(made.job, output=Output(checkpoints=folder)))
+    (file,) = launch_files(saving, program())[:1]
+    assert (
+        f"output.checkpoints {folder} is in nothing that is mounted" in " ".join(file.text.split(" # "))
+    ) is not kept
