@@ -24,6 +24,7 @@ from .rules import rules
 from .schema import schema
 from .submit import submit
 from .sweep import sweep
+from .tune import tune
 from .validate import validate
 
 
@@ -55,7 +56,7 @@ def commands() -> None:
     """
 
 
-for _command in (generate, plan, submit, sweep, estimate, validate, calibrate, rules, catalog, schema):
+for _command in (generate, plan, submit, tune, sweep, estimate, validate, calibrate, rules, catalog, schema):
     commands.add_command(_command)
 
 

@@ -27,7 +27,19 @@ from .findings_text import print_findings, stop
 from .options import DEFAULT_SPEC, Request
 from .printing import echo, print_json, print_parts
 
-_COMMANDS = ("calibrate", "catalog", "estimate", "generate", "plan", "rules", "schema", "submit", "sweep", "validate")
+_COMMANDS = (
+    "calibrate",
+    "catalog",
+    "estimate",
+    "generate",
+    "plan",
+    "rules",
+    "schema",
+    "submit",
+    "sweep",
+    "tune",
+    "validate",
+)
 
 
 class _BuiltIn(io.StringIO):

@@ -28,10 +28,9 @@ def run_lines(plan: Plan) -> Iterator[str]:
     if run is None:
         yield "set training.duration to estimate the duration of the run"
         return
-    yield (
-        f"{count(run.tokens)} tokens = {run.steps:,} steps = {long_time(run.duration_s)}; {long_time(run.wall_s)} with "
-        f"saving, failures and evaluation (goodput {percent(run.goodput_fraction)})"
-    )
+    passes = f" = {run.epochs:g} epochs" if run.epochs is not None else ""
+    work = f"{count(run.tokens)} tokens{passes} = {run.steps:,} steps = {long_time(run.duration_s)}"
+    yield f"{work}; {long_time(run.wall_s)} with saving, failures, evaluation (goodput {run.goodput_fraction:.0%})"
     yield _spent(plan, run)
     yield _saved(run, float(plan.step_time.total_s))
     yield _failed(plan, run)
@@ -74,10 +73,8 @@ def _saved(run: Run, step_s: float) -> str:
 def _failed(plan: Plan, run: Run) -> str:
     times = f"{run.failures:,.0f}" if run.failures >= 2 else f"{run.failures:.2g}"
     days = plan.saving.failure_s * plan.job.nodes / DAY
-    return (
-        f"{times} failures to expect (one a node in {days:,.0f} days), each costs {long_time(run.restart_s)} and the "
-        "steps since the last checkpoint"
-    )
+    each = f"{long_time(run.restart_s)} and the steps since the last checkpoint each"
+    return f"{times} failures expected (one a node in {days:,.0f} days): {each}"
 
 
 def factors(plan: Plan) -> RenderableType:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from .exits import ExitStatus
 from .options import Request, bold_option, form_option, job_options, output_option
+from .scheduling import ask_first, command_of, hand_over, refuse
 
 if TYPE_CHECKING:
     from ..launchers.launcher import Launcher
@@ -30,16 +27,6 @@ class Ready:
     folder: Path
     launcher: Launcher
     plan: Mapping[str, Any]  #: of plan.json
-
-    @property
-    def file(self) -> Path:
-        """What the scheduler is given."""
-        return self.folder / self.launcher.file
-
-    def words(self, command: tuple[str, ...]) -> list[str]:
-        """A command on these files. A relative path begins with a dot, so that it is no option and no name on PATH."""
-        path = str(self.file) if self.file.is_absolute() else f"./{self.file}"
-        return [word.format(file=path, name=self.plan["job"]["name"]) for word in command]
 
 
 @click.command(short_help="Submit a job to its scheduler.")
@@ -63,25 +50,18 @@ def submit(request: Request, output: str | None, force: bool, bold: bool, yes: b
         ready = _checked(Path(request.spec), request)
     else:
         ready = _written(request, form, bold, output, force)
-    scheduler = ready.launcher.scheduler
-    command = scheduler.trial if dry_run else scheduler.submit
-    if command is None:
-        _refuse(
-            f"{ready.launcher.name} has no dry run", f"check the files: dsgen validate {shlex.quote(str(ready.folder))}"
-        )
-    words = ready.words(command)
+    launcher = ready.launcher
+    words = command_of(launcher, ready.folder / launcher.file, ready.plan["job"]["name"], dry_run=dry_run)
     echo("\n".join(_shown(ready, words)), err=True)
     if not (yes or dry_run):
-        _ask()
-    said = _run(words, wait=scheduler.identity is None and not dry_run)
-    found = re.search(scheduler.identity, said, re.MULTILINE) if scheduler.identity and not dry_run else None
-    identity = found[1] if found else None
-    shown = {"id": shlex.quote(identity or ""), "file": shlex.quote(str(words[-1]))}
-    watch = [line.format(**shown) for line in scheduler.watch] if identity else []
+        ask_first()
+    handed = hand_over(launcher, words, dry_run=dry_run)
+    watch = handed.watch(launcher, ready.folder / launcher.file)
     if form == "json":
-        print_json({"command": words, "dry_run": dry_run, "id": identity, "watch": watch, "output": said})
+        answer = {"command": words, "dry_run": dry_run, "id": handed.identity, "watch": watch, "output": handed.said}
+        print_json(answer)
         return
-    echo(said.rstrip() if identity is None else f"submitted: {identity}")
+    echo(handed.said.rstrip() if handed.identity is None else f"submitted: {handed.identity}")
     if watch:
         echo("\n".join(("Watch it:", *(f"  {line}" for line in watch))))
 
@@ -115,7 +95,7 @@ def _checked(folder: Path, request: Request) -> Ready:
         launcher = LAUNCHERS[plan["job"]["target"]]
     except (OSError, ValueError, jsonschema.ValidationError) as problem:
         why = problem.message if isinstance(problem, jsonschema.ValidationError) else problem
-        _refuse(f"{folder / _PLAN} cannot be read: {why}", "write it anew with dsgen generate")
+        refuse(f"{folder / _PLAN} cannot be read: {why}", "write it anew with dsgen generate")
     findings = [finding for finding in validate(folder) if finding.severity.value != "note"]
     if any(finding.severity.value == "error" for finding in findings):
         stop(findings)
@@ -140,35 +120,3 @@ def _shown(ready: Ready, words: list[str]) -> Iterator[str]:
     if missing:
         yield f"Missing  {'; '.join(missing)}"
     yield f"Command  {shlex.join(words)}"
-
-
-def _ask() -> None:
-    """Go on where the user says yes."""
-    if not sys.stdin.isatty():
-        raise click.UsageError("there is no terminal to ask: give --yes to submit, or --dry-run")
-    if not click.confirm("Submit?", err=True):
-        raise click.exceptions.Exit(ExitStatus.FINDINGS)
-
-
-def _run(words: list[str], *, wait: bool) -> str:
-    """What the program prints; with `wait` it prints by itself. A failure is reported and ends the program."""
-    from .printing import echo  # here, to save start-up time
-
-    try:
-        done = subprocess.run(words, stdout=None if wait else subprocess.PIPE, text=True, errors="replace", check=False)
-    except OSError as problem:
-        _refuse(f"{words[0]} cannot be run: {problem.strerror}", "run dsgen submit where the scheduler's commands are")
-    if done.returncode:
-        if done.stdout:
-            echo(done.stdout.rstrip(), err=True)
-        _refuse(f"{words[0]} ended with status {done.returncode}", None)
-    return done.stdout or ""
-
-
-def _refuse(message: str, hint: str | None) -> NoReturn:
-    from .printing import echo  # here, to save start-up time
-
-    echo(f"dsgen: error: {message}", err=True)
-    if hint:
-        echo(f"hint: {hint}", err=True)
-    raise click.exceptions.Exit(ExitStatus.FINDINGS)

@@ -13,7 +13,7 @@ from ..job.pointer import whole_number
 from ..job.text import Text
 from .lines import Lines
 from .megatron_forks import A_FORK, fork_of
-from .megatron_options import Flavour, OptionTable, option_table
+from .megatron_options import REFUSED, Flavour, OptionTable, option_table
 from .megatron_words import GivenOption, ParsedWords, PlacedWord, Stray, parse_words, placeholder_around
 from .program_options import ProgramOptions, options_beside, program_path
 from .reader import Reader, ValueKind, kind_of_value
@@ -142,8 +142,19 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[MegatronArguments]:
         known = program in OWN_PROGRAMS["megatron-lm"]
         before = [launch.program] if launch.program is not None and _differs(launch.program) else []
         words = [_placed(launch.script, word) for word in (*before, *launch.arguments)]
-        if _signs_in(words) >= (1 if known else _ENOUGH_SIGNS):
+        enough = _signs_in(words) >= (1 if known else _ENOUGH_SIGNS)
+        if enough and not _is_of_others(launch, words, known=known):
             yield _arguments(launch.script.text.path, words, launch=launch, program=program)
+
+
+def _is_of_others(launch: Launch, words: Sequence[PlacedWord], *, known: bool) -> bool:
+    """Whether a program that nowhere names Megatron has the options; or they are of what began as Megatron-LM 1.0.
+
+    GLM, CPM and SwissArmyTransformer still have --batch-size and --model-parallel-size, which Megatron refuses.
+    """
+    names = _names(words)
+    old = not known and names & REFUSED and "--micro-batch-size" not in names
+    return bool(old) or not options_beside(program_path(launch), launch.script.text.path).of_megatron
 
 
 def _differs(program: Word) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Final
 
 from .shell.launch_line import Launch
@@ -40,6 +40,7 @@ class ProgramOptions:
 
     strings: frozenset[str] = frozenset()
     parser: str | None = None  #: the file of its Megatron's parser, where every option is written there or in it
+    of_megatron: bool = True  #: whether its text or its parser is Megatron's; True where it isn't there
 
     def reads(self, word: str) -> bool:
         """Whether an option, or a choice of one, is written in the program."""
@@ -68,10 +69,17 @@ def program_path(launch: Launch | None) -> str | None:
 
 
 def options_beside(program: str | None, holder: str) -> ProgramOptions:
-    """What the program reads that the file `holder` starts by the path `program`, whose folder may be a variable."""
-    if not program or not program.endswith(".py") or program.startswith("/"):
+    """What the program reads that the file `holder` starts by the path `program`, whose folder may be a variable.
+
+    An absolute path is another machine's: the program is looked for beside the file alone.
+    """
+    if not program or not program.endswith(".py"):
         return _NOTHING
-    found = _find(program.removeprefix("./"), Path(holder).parent)
+    beside = Path(holder).with_name(PurePath(program).name) if program.startswith("/") else None
+    if beside is not None:
+        found = beside if beside.is_file() else None
+    else:
+        found = _find(program.removeprefix("./"), Path(holder).parent)
     return _NOTHING if found is None else _read(found)
 
 
@@ -135,6 +143,7 @@ def _read(program: Path) -> ProgramOptions:
     return ProgramOptions(
         strings=frozenset(word for one in texts for word in _STRING.findall(one)),
         parser=parser.as_posix() if parser and whole else None,
+        of_megatron=parser is not None or any("megatron" in one.lower() for one in texts),
     )
 
 

@@ -31,7 +31,12 @@ OPTIONS: Final = {
 }
 NEEDS: Final = (
     Need(what="data", key="data.path", words=("data", "train_file", "corpus")),
-    Need(what="model or tokenizer", key="data.tokenizer", words=("model", "tokenizer")),
+    Need(
+        what="model or tokenizer",
+        key="data.tokenizer",
+        hint="set data.tokenizer.path, or add --model_name_or_path to launch.arguments",
+        words=("model", "tokenizer"),
+    ),
     Need(what="folder for checkpoints", key="output.checkpoints", words=("output", "save_dir", "checkpoint", "ckpt")),
 )
 _FILES: Final = (".csv", ".json", ".txt")  #: what --train_file takes (examples/pytorch/language-modeling/run_clm.py)
@@ -99,13 +104,13 @@ def _data_group(job: Job) -> ArgumentGroup:
 
 def _checkpoint_group(plan: Plan) -> ArgumentGroup:
     """Where and how often the Trainer saves."""
-    job, options = plan.job, dict[str, Value]()
-    if job.output.checkpoints is not None:
-        options = {
-            "--output_dir": job.output.checkpoints,
-            "--save_strategy": "steps",
-            "--save_steps": plan.saving.interval_steps,
-        }
+    job, output = plan.job, plan.job.output
+    saves = output.checkpoints is not None or output.save_interval is not None
+    options: dict[str, Value] = {
+        "--output_dir": output.checkpoints,
+        "--save_strategy": "steps" if saves else None,
+        "--save_steps": plan.saving.interval_steps if saves else None,
+    }
     left = {option: value for option, value in options.items() if not gives(job.launch.arguments, option)}
     return group("checkpoints", left)
 
@@ -222,6 +227,7 @@ FRAMEWORK: Final = Framework(
     script="train.py",
     only={"cross_entropy": "unfused"},
     options=OPTIONS,
+    in_environment=frozenset({"output.logs"}),
     needs=NEEDS,
     cross_entropy="unfused",
     loss_traffic_bytes={"unfused": 32},

@@ -155,7 +155,7 @@ def program(plan: Plan) -> Program:
         _memory_group(layout),
         megatron.optimizer_group(job),
         megatron.length_group(job),
-        megatron_run.data_group(job, "HFTokenizer"),
+        megatron_run.data_group(job),
         megatron_run.checkpoint_group(plan),
         _deepspeed_group(layout),
     )
@@ -174,7 +174,6 @@ FRAMEWORK: Final = Framework(
     options=megatron_run.OPTIONS,
     needs=megatron_run.NEEDS,
     data_paths="weighted",
-    ramps_batch=True,
     evaluation=megatron.EVALUATION,
     fused=True,
     packs_attention=True,

@@ -358,7 +358,7 @@ def program(plan: Plan) -> Program:
         _states_group(job, layout),
         megatron.optimizer_group(job),
         megatron.length_group(job),
-        megatron_run.data_group(job, "HuggingFaceTokenizer"),
+        megatron_run.data_group(job),
         megatron_run.checkpoint_group(plan),
     )
     return make_program(job, groups, environment=_environment(job, layout), notes=notes(job, layout))
@@ -373,7 +373,6 @@ FRAMEWORK: Final = Framework(
     options=megatron_run.OPTIONS,
     needs=megatron_run.NEEDS,
     data_paths="several",
-    ramps_batch=True,
     evaluation=megatron.EVALUATION,
     fused=True,
     packs_attention=True,

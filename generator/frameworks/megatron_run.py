@@ -12,6 +12,7 @@ from typing import Final
 from ..job.framework import Need
 from ..job.needs import spec_values
 from ..job.records import Job
+from ..rules.job.tokenizer import NULL, tokenizer_type
 from ..search.plan import Plan
 from .arguments import Value, gives, group
 from .program import ArgumentGroup
@@ -19,7 +20,6 @@ from .saving import exit_minutes
 
 EXIT_OPTION: Final = "--exit-signal-handler"  #: TERM
 _EXIT_MINUTES: Final = "--exit-duration-in-mins"
-_NULL: Final = "NullTokenizer"  #: whose vocabulary is `--vocab-size` and an end token
 
 OPTIONS: Final = {
     "data.path": ("--data-path",),
@@ -42,14 +42,19 @@ NEEDS: Final = (
     ),
     Need(what="tokenizer", key="data.tokenizer", options=("--tokenizer-type",)),
     Need(what="folder for checkpoints", key="output.checkpoints", options=("--save",)),
-    Need(what="resume", key="output.resume", options=("--load",)),
+    Need(
+        what="resume",
+        key="output.resume",
+        options=("--load",),
+        hint="add --load, or set output.checkpoints in place of --save",
+    ),
 )
 
 
-def data_group(job: Job, hugging_face: str) -> ArgumentGroup:
-    """Data and tokenizer; `hugging_face` is the tree's name for a tokenizer of transformers."""
+def data_group(job: Job) -> ArgumentGroup:
+    """Data and tokenizer."""
     own, values = job.launch.arguments, spec_values(job)
-    kind = tokenizer_type(job, hugging_face)
+    kind = tokenizer_type(job)
     if kind is not None:
         values["data.tokenizer.type"] = (kind,)
     options: dict[str, Value] = {
@@ -57,32 +62,24 @@ def data_group(job: Job, hugging_face: str) -> ArgumentGroup:
         for key, (option, *_) in OPTIONS.items()
         if key.startswith("data.") and key in values and not gives(own, option)
     }
-    if kind == _NULL and not gives(own, "--vocab-size"):
+    if kind == NULL and not gives(own, "--vocab-size"):
         options["--vocab-size"] = (str(job.model.vocab - 1),)
     return group(f"data and tokenizer, of {job.model.vocab} tokens as planned", options)
-
-
-def tokenizer_type(job: Job, hugging_face: str) -> str | None:
-    """The kind that the job names, else the one that reads what it gives."""
-    tokenizer = job.data.tokenizer
-    if tokenizer.type is not None or not tokenizer.given:
-        return tokenizer.type
-    if tokenizer.path is None:
-        return "GPT2BPETokenizer" if tokenizer.merges_file else "BertWordPieceCase"
-    return "GPTSentencePieceTokenizer" if tokenizer.path.endswith(".model") else hugging_face
 
 
 def checkpoint_group(plan: Plan) -> ArgumentGroup:
     """Where and how often the run saves, and what makes it save and exit."""
     job, output = plan.job, plan.job.output
-    options: dict[str, Value] = {}
-    if output.checkpoints is not None:
-        options["--save"] = output.checkpoints
-        options["--load"] = output.checkpoints if output.resume else None
-        options["--save-interval"] = plan.saving.interval_steps
-        options[EXIT_OPTION] = True
-        options[_EXIT_MINUTES] = exit_minutes(plan)
-    options["--tensorboard-dir"] = output.logs
+    folder = output.checkpoints
+    saves = folder is not None or output.save_interval is not None
+    options: dict[str, Value] = {
+        "--save": folder,
+        "--load": folder if output.resume else None,
+        "--save-interval": plan.saving.interval_steps if saves else None,
+        EXIT_OPTION: folder is not None,
+        _EXIT_MINUTES: exit_minutes(plan) if folder is not None else None,
+        "--tensorboard-dir": output.logs,
+    }
     left = {option: value for option, value in options.items() if not gives(job.launch.arguments, option)}
-    begin = "a start goes on from the last one; " if output.resume else ""
-    return group(f"checkpoints: {begin}on TERM the script saves one and exits", left)
+    begin = "; a start goes on from the last checkpoint" if folder is not None and output.resume else ""
+    return group(f"what is written{begin}", left)

@@ -10,6 +10,7 @@ from .framework import Need
 from .records import Job
 from .schema_check import load_schema
 
+_RESUME: Final = "output.resume"
 #: Endings of files that hold arguments: what is in them isn't known.
 _ARGUMENT_FILES: Final = (".json", ".yaml", ".yml", ".toml")
 #: When a target needs a key of its options: values of `neededToSubmit` in the schema of job specs.
@@ -74,9 +75,11 @@ def argument_values(arguments: Sequence[str], option: str) -> tuple[str, ...] | 
 
 def _of_program(job: Job) -> Iterator[Missing]:
     given = _given(job)
-    for need in job.framework.needs:
-        if need.key not in given and not _met(need, job.launch.arguments):
-            yield Missing(need.what, need.key, f"set {need.key}")
+    lacks = [n for n in job.framework.needs if n.key not in given and not _met(n, job.launch.arguments)]
+    keys = {need.key for need in lacks}
+    for need in lacks:
+        if need.key != _RESUME or "output.checkpoints" not in keys:  # nothing is saved that could be gone on from
+            yield Missing(need.what, need.key, need.hint or f"set {need.key}")
     yield from _other_folder(job)
 
 
@@ -88,7 +91,7 @@ def _other_folder(job: Job) -> Iterator[Missing]:
     loaded = argument_values(arguments, load)
     if load and saved and loaded and loaded != saved:
         where = f"{load} {' '.join(loaded)} is not {save} {' '.join(saved)}"
-        yield Missing("resume", "output.resume", f"{where}: every start begins there")
+        yield Missing("resume", _RESUME, f"{where}: every start begins there")
 
 
 def _given(job: Job) -> set[str]:
@@ -97,7 +100,7 @@ def _given(job: Job) -> set[str]:
     if job.data.tokenizer.given:
         given.add("data.tokenizer")
     if job.output.checkpoints is not None or not job.output.resume:
-        given.add("output.resume")
+        given.add(_RESUME)
     if job.training.duration_tokens is not None:
         given.add("training.duration")
     return given

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ..frameworks.program import Program, RenderedFile
 from ..search.plan import Plan
 from ..units import GIB
 from .call import cores_per_node, environment, fill, header, launch_options, processes_per_node
-from .launcher import Launcher, Scheduler
+from .launcher import TRIAL, TRIAL_LOG, Launcher, Scheduler
 from .quoting import Raw, plain_name, sbatch_word, shell_word
 
 _PASSED_ON = ("partition", "account", "qos", "constraint", "reservation")
@@ -133,6 +133,32 @@ def _torchrun(options: Mapping[str, Any]) -> Raw:
     return Raw("torchrun")
 
 
+def trials_file(plans: Sequence[Plan], programs: Sequence[Program], command: str) -> RenderedFile:
+    """`tune.sbatch`: an array, whose every task runs the launch script of one trial in an allocation of its own."""
+    options = launch_options(plans[0])
+    limit_s = max(plan.job.launch.time_limit_s or 0 for plan in plans)
+    directives = [(k, v) for k, v in _directives(plans[0], options) if k not in ("job-name", "time", "output")]
+    text = fill(
+        "tune.sbatch.j2",
+        plans[0],
+        programs[0],
+        directives=tuple(
+            _directive(*pair)
+            for pair in (
+                ("job-name", plain_name(f"{plans[0].job.name}-tune")),
+                *directives,
+                *((("time", slurm_time(limit_s)),) if limit_s else ()),
+                ("array", f"1-{len(plans)}%1"),
+                ("output", "%x-%A_%a.out"),
+            )
+        ),
+        header=header(plans[0], programs[0], command, (f"Trials of {len(plans)} plans, the first of which follows.",)),
+        mark=TRIAL,
+        log=TRIAL_LOG,
+    )
+    return RenderedFile(path="tune.sbatch", text=text)
+
+
 LAUNCHER: Final = Launcher(
     name="slurm",
     keys=frozenset({
@@ -143,10 +169,13 @@ LAUNCHER: Final = Launcher(
     files=launch_files,
     start="sbatch {}/launch.sbatch",
     file="launch.sbatch",
+    trials=trials_file,
+    for_whole_runs=frozenset({"requeue", "signal_seconds", "continue", "array", "dependency", "mail_user"}),
     scheduler=Scheduler(
         submit=("sbatch", "--parsable", "{file}"),
         trial=("sbatch", "--test-only", "{file}"),
         identity=r"^(\d+)(?:;.*)?$",  # with the cluster's name where there are several
         watch=("squeue --jobs={id}", "scontrol show job {id}"),
+        state=("squeue", "--noheader", "--format=%T", "--jobs={id}"),
     ),
 )  # fmt: skip

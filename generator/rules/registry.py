@@ -6,7 +6,7 @@ from typing import Final
 
 from ..rule import rules_in
 from . import fit, length
-from .job import adapters, batch, calibration, cluster, launch, model, parts, quantized, states
+from .job import adapters, batch, calibration, cluster, given, launch, model, parts, quantized, states, tokenizer
 from .layout import (
     adapted,
     context_heads,
@@ -23,7 +23,9 @@ from .layout import (
     zero,
 )
 
-JOB_RULES: Final = rules_in(calibration, cluster, launch, model, batch, parts, quantized, states, adapters)
+JOB_RULES: Final = rules_in(
+    calibration, cluster, launch, model, batch, parts, quantized, states, adapters, given, tokenizer
+)
 IDENTITY_RULES: Final = rules_in(identities)
 LAYOUT_RULES: Final = rules_in(
     tensor, sequence, context_heads, pipeline, expert, zero, sharding, offload, recompute, overlap, adapted, ramp

@@ -66,14 +66,14 @@ CALLS = {
 
 @pytest.mark.parametrize("target", CALLS)
 def test_the_scheduler_is_given_the_file_and_its_id_is_shown(workdir: Path, target: str) -> None:
-    """The files are written, the scheduler's own command is called with them; the id and ways to watch are shown."""
+    """The files are written, the scheduler's own command gets them, and the id and ways to watch are shown."""
     program, said, identity, words = CALLS[target]
     stand_in(workdir, program, said)
     done = submit(workdir, "job.yaml", "--target", target, "-o", "o", "--yes")
     assert done.returncode == 0, done.stderr
     assert (workdir / "calls").read_text().split() == words
     assert f"submitted: {identity}\nWatch it:\n" in done.stdout
-    assert {identity, words[-1]} & set(done.stdout.splitlines()[-1].split())
+    assert {identity, "o/job.yaml"} & set(done.stdout.splitlines()[-1].split())
     assert "8 GPUs on 1 × nvidia/dgx-h100" in done.stderr
 
 

@@ -21,6 +21,7 @@ if [ "$1" = convert ]; then cmd="$convert"; else cmd="$train"; fi
 $cmd{_RUN}
 """
 _MEGATRON: Final = f"#!/bin/bash\ndeepspeed pretrain_gpt.py --deepspeed --deepspeed_config ds.json{_RUN}\n"
+_T5: Final = f"#!/bin/bash\ndeepspeed pretrain_t5.py --deepspeed --max-position-embeddings 64{_RUN} {{}}\n"
 _PARSER: Final = "\n".join(
     f"group.add_argument('--{name}')"
     for name in ("num-layers", "hidden_size", "num-attention-heads", "seq-length", "micro-batch-size")
@@ -203,6 +204,9 @@ def severities(folder: Path, files: Mapping[str, str], rule: str) -> list[str]:
         pytest.param(
             "SLM065", "#!/bin/bash\n#SBATCH --exclusive\nsrun --nodes=2 python t.py\n", [], id="sbatch --nodes=2"
         ),
+        pytest.param("MDS029", _T5.format(""), ["error"], id="word pieces have no sentinels"),
+        pytest.param("MDS029", _T5.format("--vocab-extra-ids 100"), [], id="sentinels are added"),
+        pytest.param("MDS029", _T5.format("--tokenizer-type HFTokenizer"), [], id="a tokenizer with sentinels, maybe"),
         pytest.param("SLM065", f"{_JOB}srun --nodes=3 python t.py\n", ["error"], id="more nodes than the job's"),
         pytest.param("SLM013", f"{_JOB}srun bash -c 'apt-get update; load; ./all_reduce_perf'\n", [], id="a benchmark"),
         pytest.param("SLM013", f"{_JOB}srun bash -c 'apt-get update; torchrun t.py'\n", ["warning"], id="a training"),

@@ -10,7 +10,7 @@ from ....findings import ERROR, NOTE, Severity, Violation, Violations
 from ....job.wording import show
 from ...numbers import listed
 from ...sources import accelerate
-from ..violations import suggest, violation
+from ..violations import note_if_to_fill, suggest, violation
 from .accelerated import Accelerated, clusters
 
 #: Source: accelerate commands/config/config_args.py, BaseConfig and ClusterConfig @ 1.15.0; the last two are legacy.
@@ -121,6 +121,7 @@ def counts_are_integers(run: Accelerated) -> Violations:
         if type(value) is not int:
             message = f"{key} is {show(value)}, not an integer"
             severity = NOTE if value is None and not run.launches else None  # for a launch line to give
+            severity = severity if value in DISTRIBUTED_TYPES else note_if_to_fill(value, key, severity)
             yield violation(run.config, key, message, f"set {key} to {_integer_for(key, value)}", severity=severity)
         elif port and not 0 <= value <= _MAX_PORT:
             message = f"main_process_port is {value}, not a port number"

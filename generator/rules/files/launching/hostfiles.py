@@ -219,7 +219,7 @@ def several_nodes_have_a_hostfile(submission: Submission) -> Violations:
             message = f"the hostfile {place} does not exist: without it deepspeed trains on the local node only"
             severity = ERROR if several and not absolute else WARNING  # the job may run on another machine
             hint = "write it before the job starts: a line HOST slots=8 for each node"
-            yield hostfile.bad_value(message, hint, severity=note_if_to_fill(hostfile.value, "--hostfile", severity))
+            yield hostfile.bad_value(message, hint, severity=note_if_to_fill(hostfile.value, otherwise=severity))
 
 
 def _local(call: LauncherCall, nodes: int | None) -> tuple[str, str]:

@@ -31,9 +31,10 @@ _MISPLACED: Final = {
     ),
 }
 #: A line that ends in a backslash and blanks, with options on the next one.
-_OPTION: Final = re.compile(r"--[A-Za-z]")
-_ONLY_COMMENTS: Final = re.compile(r"[ \t]*(?:\\\n)?(?:[ \t]*(?:#[^\n]*)?\n)*[ \t]*")
 _BROKEN_LINE: Final = re.compile(r"^(?![ \t]*#)[^\n]*?(\\[ \t]+)\n[ \t]*(--?[A-Za-z][\w-]*)", re.MULTILINE)
+#: A long option, or what hydra's programs accept: `trainer.nodes=2`, `+model.fp8=true`.
+_ARGUMENT: Final = re.compile(r"--[A-Za-z][\w-]*|\+{0,2}[A-Za-z]\w*(?:\.\w[\w-]*)+=")
+_MOST_LINE: Final = 10_000  # characters before an option that are looked at
 _TABLES: Final = torch("distributed/run.py:406; DeepSpeed 0.19.8 launcher/runner.py:44; accelerate 1.15.0 launch.py")
 _PORT_SOURCE: Final = derived("TCP ports have sixteen bits, and those below 1024 are for root")
 
@@ -156,18 +157,21 @@ def _with_followers(call: LauncherCall) -> Iterator[tuple[Option, Word | None]]:
 
 
 def _cut_off(script: LaunchScript) -> Violations:
-    """The first line that is run as a command of its own, and meant for the launch line above it."""
-    shell, content = script.shell, script.shell.text.content
-    for command in {id(launch.calls[-1].command): launch.calls[-1].command for launch in script.launches}.values():
-        after = next(iter(shell.commands[command.index + 1 : command.index + 2]), None)
-        if after is None or not after.words or not command.words or command.shell is not None:
+    """Lines that are run as commands of their own, and meant for the one above; of several, the first."""
+    shell, before = script.shell, -1
+    for command in shell.commands:
+        word = command.words[0] if command.words else None
+        if word is None or word.offset != command.offset or command.shell or not _ARGUMENT.match(word.raw):
             continue
-        last, first = command.words[-1], after.words[0]
-        gap = last.offset + len(last.raw), first.offset
-        if _OPTION.match(first.raw) and last.raw.strip() != "\\" and _ONLY_COMMENTS.fullmatch(content, *gap):
-            message = f"the command ends above this line, so {first.raw} is run as a command of its own"
+        *above, own = shell.text.content[max(0, word.offset - _MOST_LINE) : word.offset].split("\n")
+        if own.strip() or not above or re.search(r"\\[ \t]+$", above[-1]):
+            continue  # within a line; or a blank follows the backslash above it
+        first, before = before != command.index - 1, command.index
+        if first:
+            name = word.raw.partition("=")[0]
+            message = f"the command ends above this line, so {name} is run as a command of its own"
             hint = "end every line but the last in a backslash, and move comments out of the command"
-            yield Violation(shell.locate(first), message, hint)
+            yield Violation(shell.locate(word), message, hint)
 
 
 @commands.rule("LNCH041", ERROR, "launcher", derived("bash(1), QUOTING: a backslash quotes the character after it"))

@@ -57,6 +57,7 @@ _POSITIVE: Final = (
     *("--hidden-size", "--ffn-hidden-size", "--seq-length", "--num-query-groups", "--num-key-value-heads"),
     "--kv-channels",
 )
+_SENTINELS: Final = "--vocab-extra-ids"  # megatron/data/t5_dataset.py:55 of Megatron-DeepSpeed @ 4efb479d asserts them
 _SLIP: Final = 0.8  # likeness of a value and a choice of which one is taken for the other
 _PROJECTS: Final[dict[Flavour, str]] = {"megatron-lm": "Megatron-LM", "megatron-deepspeed": "Megatron-DeepSpeed"}
 
@@ -259,6 +260,10 @@ def sizes_are_given(run: MegatronRun) -> Violations:
     for name in (*_REQUIRED, MICRO) if run.is_lm else _REQUIRED:
         if run.parser is None or name != "--max-position-embeddings":  # which forks have other positions for
             yield from _missing(run, name)
+    pieces = run.value("--tokenizer-type", "BertWordPieceLowerCase") in ("BertWordPieceLowerCase", "BertWordPieceCase")
+    if not run.is_lm and run.program == "pretrain_t5.py" and pieces and run.lacks(_SENTINELS):
+        message = f"{_SENTINELS} is not given: a vocabulary of word pieces has no tokens that stand for masked spans"
+        yield at(run, "", message, f"add {_SENTINELS} 100")
 
 
 @lm_started.rule(
