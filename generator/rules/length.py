@@ -10,6 +10,7 @@ from typing import Any, Final
 from ..estimate.layout import Layout
 from ..estimate.whole_run import Run
 from ..findings import NOTE, WARNING, Violation, Violations
+from ..job.needs import argument_values
 from ..job.records import Job
 from ..job.schema_check import load_schema
 from ..rule import Subject
@@ -17,7 +18,6 @@ from ..units import DAY, HOUR, clock, long_time
 from .planned import violation
 from .sources import slurm_manual
 
-_RESUMES: Final = ("--load", "--resume_from_checkpoint")
 _MOST_TIMES: Final = 4  #: as many GPUs, beyond which another layout says little of the speed
 _WHERE: Final = "/launch/time_limit"
 
@@ -35,15 +35,16 @@ class Timed:
     @property
     def saves(self) -> bool:
         """Whether a job goes on from the checkpoints of the one before, as far as spec and arguments say."""
-        given = {word.partition("=")[0] for word in self.job.launch.arguments}
-        kept = self.job.output.checkpoints is not None and self.job.output.resume
-        return kept or not given.isdisjoint(_RESUMES)
+        options = self.job.framework.options.get("output.resume", ())
+        given = any(argument_values(self.job.launch.arguments, option) for option in options)
+        return given or (self.job.output.checkpoints is not None and self.job.output.resume)
 
     @property
     def continues(self) -> bool:
         """Whether another job follows by itself: as asked for, else by requeueing where there is a folder for it."""
-        options, kept = self.job.launch.options, self.job.output.checkpoints is not None and self.job.output.resume
+        options, output = self.job.launch.options, self.job.output
         asked = bool(options.get("requeue") and options.get("signal_seconds"))
+        kept = output.checkpoints is not None and output.resume
         usual = self.can_continue and kept and bool(options.get("requeue", True))
         return options.get("continue", "requeue" if asked or usual else "none") != "none"
 

@@ -90,7 +90,8 @@ def test_llamas_failures_and_goodput() -> None:
     """With its own 419 failures in 54 days on 2,048 nodes, Llama 3.1 405B keeps the more than 90 % that it had."""
     days = 54 * 2048 / 419
     given = {"reliability.node_days_between_failures": days, "training.duration": {"steps": 54 * DAY // 6}}
-    known = dsgen.load_job(LLAMA, overrides={**given, "data.split": "1", "launch.time_limit": 1_000_000})
+    alone = {"launch.arguments": [], "data.split": "1", "launch.time_limit": 1_000_000}
+    known = dsgen.load_job(LLAMA, overrides={**given, **alone})
     found = dsgen.search(known).plans[0]
     assert found.run is not None
     assert found.run.failures == pytest.approx(419 * found.run.wall_s / (54 * DAY), rel=0.05)
@@ -208,3 +209,11 @@ def test_the_hinted_limit_passes() -> None:
     ((_, _, hint),) = limited()
     longer = hint.partition("time_limit: ")[2].partition(",")[0]
     assert limited(launch__time_limit=longer) == []
+
+
+def test_an_interval_among_the_scripts_arguments_counts() -> None:
+    """The script's own --save-interval is the run's interval: it wins on the command line too."""
+    length = {"steps": 1_000_000}
+    told = run(training__duration=length, launch__arguments=["--save", "/scratch", "--save-interval", "9"])
+    assert told.save_interval_steps == 9
+    assert run(training__duration=length).save_interval_steps == told.best_save_interval_steps
