@@ -33,7 +33,7 @@ from dsgen.write import write
 
 SPECS: Final = 3_000
 SEED: Final = 20261122
-TARGETS: Final = ("slurm", "azureml", "shell")
+TARGETS: Final = ("slurm", "azureml", "shell", "kubernetes", "skypilot")
 FRAMEWORKS: Final = ("deepspeed", "huggingface", "megatron-deepspeed", "megatron-lm")
 CLUSTERS: Final = ("azure/standard_nd96amsr_a100_v4", "nvidia/dgx-h100", "aws/p4d.24xlarge")
 _FOLDERS: Final = frozenset({"AML021"})  #: `launch.azureml.code` may be made after the files
