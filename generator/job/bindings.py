@@ -13,7 +13,7 @@ from .schema_check import load_schema
 #: What the target replaces with a path; the whole of it, and the section and the name.
 EXPRESSION: Final = re.compile(r"\$\{\{\s*(inputs|outputs)\.([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
 ASSET: Final = re.compile(r"azureml:(?![/\\])([^/:@]+(?:[:@][^/]+)?)(?:/(.+))?")  #: and a path within it
-_URI: Final = re.compile(r"(?:azureml|https?|wasbs?|abfss?|adl)://\S+|azureml:\S+", re.IGNORECASE)
+_URI: Final = re.compile(r"(?:azureml|https?|wasbs?|abfss?|adl)://\S.*|azureml:\S.*", re.IGNORECASE)
 _OWN_URI: Final = "azureml:"  #: that no program but the target can read
 _SUFFIX: Final = re.compile(r"\.[A-Za-z0-9]{1,8}$")
 _OUTPUTS: Final = ("output.checkpoints", "output.logs")
