@@ -48,7 +48,11 @@ def trial_files(plans: Sequence[Plan], steps: int, command: str) -> tuple[Render
     files = [launcher.trials(short, [program_for(plan) for plan in short], command)]
     for number, plan in enumerate(short, start=1):
         folder = PurePosixPath(trial_folder(number))
-        files += [replace(file, path=str(folder / file.path)) for file in render(plan, command=command)]
+        files += [
+            replace(file, path=str(folder / file.path))
+            for file in render(plan, command=command)
+            if launcher.trials_start_files or file.path != launcher.file
+        ]
     return tuple(sorted(files, key=lambda file: file.path))
 
 

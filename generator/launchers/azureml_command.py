@@ -29,6 +29,7 @@ class Command:
     plan: Plan
     program: Program
     bound: Bindings
+    apart: frozenset[str] = frozenset()  #: variables that are set in the command
     configs: Mapping[str, str]  #: what stands for the path of each configuration file, as a shell word
 
     @property
@@ -51,7 +52,7 @@ class Command:
         for name, value in environment(self.plan, self.program).items():
             if name not in own and EXPRESSION.search(self.bound.word(value)):
                 yield name, self._word(value)
-            elif "${{" in value:
+            elif "${{" in value or name in self.apart:
                 yield name, _data(value)
 
     def _word(self, value: str | ConfigPath) -> str:
