@@ -3,7 +3,7 @@
 A command is a list of words that no shell reads, or a shell with a script. What the container and the controllers set
 in its environment comes first, as exports.
 Source: kubeflow/trainer pkg/controller.v1/pytorch/envvar.go and elastic.go @ v1.9.4, pkg/runtime/framework/plugins/
-torch/torch.go @ v2.2.1; Kubernetes' Job controller (JOB_COMPLETION_INDEX of indexed jobs).
+torch/torch.go @ v2.3.0; Kubernetes' Job controller (JOB_COMPLETION_INDEX of indexed jobs).
 """
 
 from __future__ import annotations
