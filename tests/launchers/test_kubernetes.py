@@ -20,7 +20,7 @@ from tests.launchers.hand_built import HOSTILE, expected_arguments, plan, progra
 KINDS = ("PyTorchJob", "TrainJob", "JobSet")
 OPTIONS: tuple[dict[str, object], ...] = (
     {},
-    {"namespace": "training", "image": "ghcr.io/me/train:1", "image_pull_secrets": ["registry"], "queue": "team"},
+    {"namespace": "training", "image": "ghcr.io/me/train:1", "image_pull": ["registry"], "queue": "team"},
     {"resources": ["rdma/ib=8", "cpu=96", "memory=512Gi"], "gpu_resource": "nvidia.com/mig-1g.10gb", "restarts": 0},
     {"volumes": ["data:/data:ro", "runs:/runs"], "shm_size": "8Gi", "service_account": "trainer"},
     {"node_selector": ["a/b=c", "d="], "tolerations": ["k", "k=v:NoSchedule", "k:NoExecute"]},

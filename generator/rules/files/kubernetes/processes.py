@@ -15,7 +15,7 @@ from ..secrets import secrets_of
 from ..violations import violation
 from .jobs import jobs
 
-_ENVIRONMENT: Final = training_operator("controller.v1/pytorch/envvar.go:103")
+_ENVIRONMENT: Final = training_operator("controller.v1/pytorch/envvar.go:99")
 _PROCESSES: Final = {"PyTorchJob": "spec/nprocPerNode", "TrainJob": "spec/trainer/numProcPerNode"}
 _OTHERS: Final = derived("a JobSet sets no variable that a launcher reads; torch/distributed/run.py: --nnodes is 1:1")
 

@@ -55,7 +55,7 @@ def values_have_their_types(difference: Difference) -> Violations:
         yield difference.of_value()
 
 
-@tasks.rule("SKY003", ERROR, "submit", derived("a task runs on one node at least"))
+@tasks.rule("SKY003", ERROR, "submit", skypilot("task.py:1175"))
 def there_is_a_node(task: SkyPilotTask) -> Violations:
     """num_nodes is 1 or more.
 
