@@ -60,7 +60,7 @@ def trials_file(plans: Sequence[Plan], programs: Sequence[Program], command: str
         "limits": {
             "max_total_trials": len(plans),
             "max_concurrent_trials": 1,
-            **({"timeout": sum(limits), "trial_timeout": max(limits)} if limits else {}),
+            **({"trial_timeout": max(limits)} if limits else {}),
         },
         "tags": tags(plan),
     }

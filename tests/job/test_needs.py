@@ -71,7 +71,7 @@ def test_saving_without_loading_begins_again() -> None:
 
 
 def test_what_the_target_needs_is_named() -> None:
-    """AzureML needs an environment, and a compute outside Azure; ssh to several nodes their hosts; Slurm needs nothing."""
+    """AzureML needs an environment, and a compute outside Azure; ssh to several nodes their hosts; Slurm nothing."""
     assert keys(**READY, launch__target="slurm") == []
     own = ["launch.azureml.compute", "launch.azureml.environment"]
     assert keys(**READY, launch__target="azureml") == own

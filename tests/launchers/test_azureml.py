@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
-from dsgen.frameworks.program import Resume
+from dsgen.documents.runs.trial_logs import outcomes
+from dsgen.frameworks.program import Program, Resume
 from dsgen.job.records import Data, Output, Tokenizer
-from dsgen.launchers import launch_files
+from dsgen.launchers import LAUNCHERS, azureml_sweep, launch_files
+from dsgen.launchers.launcher import TRIAL
 from dsgen.search.plan import Plan
+from dsgen.trials import trial
 from tests.launchers.hand_built import HOSTILE, expected_arguments, plan, program
 from tests.launchers.places import put
 from tests.needs import needs_azure
@@ -184,3 +187,98 @@ def test_the_files_say_where_they_come_from(tmp_path: Path) -> None:
     text = (tmp_path / "job.yml").read_text()
     assert text.startswith("# Written by dsgen 0.1.0: dsgen generate\n")
     assert "\nrm -rf" not in text
+
+
+def tuned(options: dict[str, object]) -> tuple[list[Plan], list[Program], dict[str, Any], str]:
+    """Two trials with configurations, variables and arguments of their own; the sweep as data and as text."""
+    plans = [plan("azureml", options=options, time_limit_s=limit) for limit in (600, 900)]
+    programs = [
+        replace(program(hostile=(*HOSTILE, *LIVE, mark)), environment={"SAME": "1", "LOGS": mark})
+        for mark in ("first", "second's")
+    ]
+    file = azureml_sweep.trials_file(plans, programs, "dsgen tune")
+    assert file.path == azureml_sweep.FILE
+    return plans, programs, yaml.safe_load(file.text), file.text
+
+
+def test_a_sweep_runs_each_trial_with_its_own_arguments() -> None:
+    """With its number put in, the command says the trial's mark, and gives the script all of the trial's arguments."""
+    _, programs, sweep, _ = tuned({})
+    assert sweep["search_space"] == {"trial": {"type": "choice", "values": [1, 2]}}
+    assert sweep["trial"]["environment_variables"]["SAME"] == "1"
+    assert "LOGS" not in sweep["trial"]["environment_variables"]
+    for number, built in enumerate(programs, start=1):
+        places = {"inputs.trials": "/mnt/tri als", "search_space.trial": str(number)}
+        first, *rest = shown(served(sweep["trial"]["command"], places))
+        mark, _, logs = first.partition("\n")
+        assert mark == f"dsgen trial {number}"
+        config = f"/mnt/tri als/trial-{number}/ds_config.json"
+        assert [logs, *rest] == [
+            built.environment["LOGS"],
+            "train.py",
+            *expected_arguments(config, built.groups[-1].arguments[1:]),  # type: ignore[arg-type]
+        ]
+
+
+@needs_azure
+@pytest.mark.integration
+def test_azure_accepts_the_sweep(tmp_path: Path) -> None:
+    """azure-ai-ml loads the sweep, and makes a request of it with every trial once, one at a time."""
+    from azure.ai.ml import load_job
+
+    options = {"identity": "managed", "queue_settings": {"priority": "low"}, "compute": "gpus", "inputs": {"a": "b"}}
+    *_, text = tuned(options)
+    (tmp_path / "tune.yml").write_text(text)
+    sent = load_job(tmp_path / "tune.yml")._to_rest_object().as_dict()["properties"]
+    assert sent["samplingAlgorithm"]["samplingAlgorithmType"] == "Grid"
+    assert sent["searchSpace"] == {"trial": ["choice", [[1, 2]]]}
+    assert (sent["limits"]["maxTotalTrials"], sent["limits"]["maxConcurrentTrials"]) == (2, 1)
+    assert sent["limits"]["trialTimeout"] == "PT15M"
+    assert sent["trial"]["resources"]["instanceCount"] == 128
+    assert sent["trial"]["distribution"]["processCountPerInstance"] == 8
+
+
+def test_a_trial_keeps_the_names_of_folders() -> None:
+    """A trial saves nothing, and an argument that names the folder of checkpoints still means it."""
+    made = with_data(
+        arguments=("--data-cache-path", "${{outputs.checkpoints}}/cache"), options={"outputs": {"logs": {}}}
+    )
+    short = trial(made, 10)
+    assert short.job.output.checkpoints is None
+    file = azureml_sweep.trials_file([short], [program(hostile=short.job.launch.arguments)], "dsgen tune")
+    sweep = yaml.safe_load(file.text)
+    assert list(sweep["outputs"]) == ["checkpoints"]
+    assert '"${{outputs.checkpoints}}"/cache' in sweep["trial"]["command"]
+
+
+AZ = """#!/bin/bash
+echo "$*" >>"$CALLS"
+case "$2 $3" in
+  "job list") printf 'sweep_0\\nsweep_1\\n' ;;
+  "job download")
+    folder="${!#}"; mkdir -p "$folder"
+    printf 'dsgen trial %d\\n%s' $((${5##*_} + 1)) "$STEPS" >"$folder/a.txt" ;;
+esac
+"""
+
+
+def test_the_logs_of_a_sweep_are_those_of_its_trials(tmp_path: Path) -> None:
+    """The trials' logs are downloaded one by one, and known by their marks; only a sweep that has ended is read."""
+    scheduler = LAUNCHERS["azureml"].scheduler
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "az").write_text(AZ)
+    (tmp_path / "bin" / "az").chmod(0o755)
+    step = "iteration 1/ 10 | elapsed time per iteration (ms): 1500.0 | global batch size: 8 |\n"
+    environment = {
+        "PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin",
+        "CALLS": str(tmp_path / "calls"),
+        "STEPS": step * 5,
+    }
+    folder = tmp_path / "a folder"
+    words = [word.format(id="sweep", folder=folder) for word in scheduler.collect]
+    subprocess.run(words, env=environment, check=True)
+    found = outcomes(folder, TRIAL)
+    assert [found[number].run.step_time_s for number in (1, 2)] == [1.5, 1.5]  # type: ignore[union-attr]
+    assert "job list --parent-job-name sweep " in (tmp_path / "calls").read_text()
+    states = ("Completed\n", "Failed", "Canceled", "Running", "Queued\n", "NotStarted", "Finalizing")
+    assert [bool(re.search(scheduler.unfinished, state)) for state in states] == [False] * 3 + [True] * 4
