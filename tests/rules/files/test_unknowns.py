@@ -370,3 +370,12 @@ def test_placeholders_are_seen(text: str) -> None:
 def test_values_are_no_placeholders(text: str) -> None:
     """Values that Slurm and a shell read are none."""
     assert not is_placeholder(text)
+
+
+def test_a_template_may_lack_what_is_filled_in(tmp_path: Path) -> None:
+    """A config that nothing names draws a note for its missing batch in a folder of templates, an error elsewhere."""
+    for folder, severity in (("config_templates", "note"), ("configs", "error")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "zero0.json").write_text('{"zero_optimization": {"stage": 1}, "bf16": {"enabled": true}}')
+        found = [f for f in dsgen.validate(tmp_path / folder) if f.rule == "BATCH004"]
+        assert [f.severity.value for f in found] == [severity]

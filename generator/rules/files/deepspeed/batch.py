@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ....documents.deepspeed_config import BATCH_KEYS, Batch, Config, Number
+from ....documents.purpose import is_template
 from ....documents.submission import Submission
 from ....documents.world import world_of
 from ....findings import ERROR, NOTE, Severity, Violation, Violations
@@ -70,9 +71,10 @@ class _Batch(Batch):
 
     @property
     def certainty(self) -> Severity | None:
-        """A note where a script may set the batch in time: one of accelerate's, or one that isn't known."""
-        sure = self.config.consumer == "huggingface" and not self.config.guessed
-        return NOTE if self.config.filled and not sure else None
+        """A note where a program may set the batch in time: one of accelerate's, or one that isn't known."""
+        config = self.config
+        sure = config.consumer == "huggingface" and not config.guessed
+        return NOTE if (config.filled and not sure) or (config.guessed and is_template(config.path)) else None
 
     def violation(self, key: str, message: str, hint: str | None, severity: Severity | None = None) -> Violation:
         """A violation at a key."""
