@@ -379,3 +379,38 @@ def test_a_template_may_lack_what_is_filled_in(tmp_path: Path) -> None:
         (tmp_path / folder / "zero0.json").write_text('{"zero_optimization": {"stage": 1}, "bf16": {"enabled": true}}')
         found = [f for f in dsgen.validate(tmp_path / folder) if f.rule == "BATCH004"]
         assert [f.severity.value for f in found] == [severity]
+
+
+@pytest.mark.parametrize(
+    ("pin", "severity"),
+    [("deepspeed==0.9.5", "warning"), ("deepspeed>=0.9.5", "error"), ("deepspeed==0.19.8", "error")],
+)
+def test_a_key_that_the_pinned_release_knows_is_a_warning(tmp_path: Path, pin: str, severity: str) -> None:
+    """A removed key is an error, unless the requirements above the config pin a release that accepts it."""
+    (tmp_path / "requirements.txt").write_text(f"torch\n{pin}\n")
+    (tmp_path / "scripts").mkdir()
+    config = '{"train_batch_size": 8, "zero_optimization": {"stage": 3, "mics_shard_size": 8}}'
+    (tmp_path / "scripts" / "zero3.json").write_text(config)
+    (found,) = [f for f in dsgen.validate(tmp_path) if f.rule == "VER002"]
+    assert found.severity.value == severity
+    assert ("the repository pins 0.9.5" in found.message) == (severity == "warning")
+
+
+def test_the_first_address_may_come_from_the_launch_line(tmp_path: Path) -> None:
+    """An accelerate config for several machines, which no launch line names, draws a note for its missing address."""
+    (tmp_path / "multi_node.yaml").write_text(
+        "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_machines: 32\nnum_processes: 256\n"
+        "mixed_precision: bf16\nuse_cpu: false\n"
+    )
+    (found,) = [f for f in dsgen.validate(tmp_path) if f.rule == "ACC015"]
+    assert found.severity.value == "note"
+
+
+@pytest.mark.parametrize("name", ["configs/zero2.yaml", "zero2.conf", "./zero2"])
+def test_a_config_of_any_name_is_a_path(tmp_path: Path, name: str) -> None:
+    """accelerate reads JSON whatever the name of deepspeed_config_file is."""
+    (tmp_path / "accelerate.yaml").write_text(
+        "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\nnum_machines: 1\nnum_processes: 8\n"
+        f"deepspeed_config:\n  deepspeed_config_file: {name}\n"
+    )
+    assert [f for f in dsgen.validate(tmp_path) if f.rule == "ACC018"] == []

@@ -18,6 +18,7 @@ from ....documents.deepspeed_schema import (
     versions,
 )
 from ....documents.hjson.edits import move_member
+from ....documents.pins import pinned
 from ....findings import Severity, printable
 from .problem import Place, Problem, named
 
@@ -100,7 +101,17 @@ def _removed(place: Place, name: str) -> Problem:
     what = f"`{name}`" if not section else f"`{name}` in {named(section)}"
     message = f"DeepSpeed {_dots(version)} refuses {what}, whatever its value: it was removed{until}"
     hint = _AFTER_REMOVAL.get(name, "remove it").format(last=_dots(last))
-    return place.problem("VER002" if section else "VER001", message, hint, at_key=True, fix=place.removal)
+    pin = _pin_within(place, last)
+    severity = Severity.WARNING if pin else None
+    rule = "VER002" if section else "VER001"
+    return place.problem(rule, message + pin, hint, severity=severity, at_key=True, fix=place.removal)
+
+
+def _pin_within(place: Place, last: Version | None) -> str:
+    """That the repository pins a release which knows the key, in a message; else nothing."""
+    pin = pinned("deepspeed", place.config.path)
+    known = last is not None and pin is not None and pin <= last
+    return f"; the repository pins {_dots(pin)}" if known else ""
 
 
 def _rule(name: str, section: Section, schema: DeepSpeedSchema) -> str:
@@ -128,8 +139,9 @@ def _of_another_release(place: Place, name: str, refused: bool) -> Problem | Non
     message = f"DeepSpeed {_dots(version)} {'refuses' if refused else 'ignores'} `{printable(name)}`{where}: "
     message += f"it was added in {since}" if newer else f"{_dots(last)} was the last release to know it"
     hint = f"remove it, or use DeepSpeed {f'{since} or later' if newer else _dots(last)}"
-    severity = Severity.ERROR if refused else Severity.WARNING
-    return place.problem("VER004", message, hint, severity=severity, at_key=True)
+    pin = "" if newer else _pin_within(place, last)
+    severity = Severity.ERROR if refused and not pin else Severity.WARNING
+    return place.problem("VER004", message + pin, hint, severity=severity, at_key=True)
 
 
 def _meant(name: str, section: Section, schema: DeepSpeedSchema) -> tuple[str, str | None]:
