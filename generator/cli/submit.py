@@ -56,7 +56,7 @@ def submit(request: Request, output: str | None, force: bool, bold: bool, yes: b
     if not (yes or dry_run):
         ask_first()
     handed = hand_over(launcher, words, dry_run=dry_run)
-    watch = handed.watch(launcher)
+    watch = handed.watch(launcher, ready.folder / launcher.file)
     if form == "json":
         answer = {"command": words, "dry_run": dry_run, "id": handed.identity, "watch": watch, "output": handed.said}
         print_json(answer)

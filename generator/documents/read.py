@@ -22,6 +22,7 @@ from .folders import candidates, is_folder
 from .hjson.text import read_json
 from .hostfile import read_environment_file, read_hostfile
 from .kinds import MAPPINGS, YAML, is_candidate, is_evidence, kind_of, tells_by_name
+from .kubernetes import read_kubernetes, read_skypilot
 from .megatron_arguments import from_launches as megatron_from_launches
 from .megatron_arguments import read_argument_file
 from .other_programs import HANDS_ON, arguments_of_commands, config_from_yaml, handed_on, tuning_space
@@ -149,7 +150,9 @@ def _report_unknown(file: File, reading: Reading) -> None:
 
 def _read_kind(kind: Kind, file: File, name: str, reading: Reading) -> None:
     text, documents = file.text, reading.documents
-    if kind in ("AzureML job", "accelerate config") or (kind == "training arguments" and not file.is_json):
+    if kind in ("AzureML job", "accelerate config", "SkyPilot task") or (
+        kind == "training arguments" and not file.is_json
+    ):
         reading.findings += map(codes.from_spec, file.yaml().findings)
     match kind:
         case "job spec":
@@ -162,6 +165,16 @@ def _read_kind(kind: Kind, file: File, name: str, reading: Reading) -> None:
             for job in read_jobs(file.yaml(), text):
                 documents.append(job)
                 _read_launches(job.launches, reading)
+        case "Kubernetes job":
+            for source, found in read_kubernetes(text):
+                reading.findings += map(codes.from_spec, source.findings)
+                if found is not None:
+                    documents.append(found)
+                    _read_launches(found.launches, reading)
+        case "SkyPilot task":
+            task = read_skypilot(file.yaml(), text)
+            documents.append(task)
+            _read_launches(task.launches, reading)
         case "accelerate config":
             documents.append(AccelerateConfig(source=file.yaml()))
         case "training arguments":
