@@ -12,7 +12,7 @@ from typing import Final
 
 _NAMES: Final = (
     *("requirements*.txt", "pyproject.toml", "setup.py", "environment*.y*ml", "Dockerfile*", "*install*.sh"),
-    *("README*.md", "README*.rst", "readme*.md"),
+    *("README*.md", "README*.rst", "readme*.md", "docker/Dockerfile*", "requirements/*.txt"),
 )
 _MOST_ABOVE: Final = 6  # folders above the file
 _MOST_FILES: Final = 20  # of a folder

@@ -18,7 +18,6 @@ from ....documents.deepspeed_schema import (
     versions,
 )
 from ....documents.hjson.edits import move_member
-from ....documents.pins import deepspeed_of
 from ....findings import Severity, printable
 from .problem import Place, Problem, named
 
@@ -101,18 +100,7 @@ def _removed(place: Place, name: str) -> Problem:
     what = f"`{name}`" if not section else f"`{name}` in {named(section)}"
     message = f"DeepSpeed {_dots(version)} refuses {what}, whatever its value: it was removed{until}"
     hint = _AFTER_REMOVAL.get(name, "remove it").format(last=_dots(last))
-    pin = _accepted_by(place, last)
-    severity = Severity.WARNING if pin else None
-    rule = "VER002" if section else "VER001"
-    return place.problem(rule, message + pin, hint, severity=severity, at_key=True, fix=place.removal)
-
-
-def _accepted_by(place: Place, last: Version | None) -> str:
-    """That the repository names a DeepSpeed that may know the key, in a message; else nothing."""
-    release = deepspeed_of(place.config.path)
-    if release is None or last is None or (release.version is not None and release.version > last):
-        return ""
-    return f"; the repository asks for {release}"
+    return place.problem("VER002" if section else "VER001", message, hint, at_key=True, fix=place.removal)
 
 
 def _until(last: Version) -> str:
@@ -148,9 +136,8 @@ def _of_another_release(place: Place, name: str, refused: bool) -> Problem | Non
     message = f"DeepSpeed {_dots(version)} {'refuses' if refused else 'ignores'} `{printable(name)}`{where}: "
     message += f"it was added in {since}" if newer else _until(last)
     hint = f"remove it, or use DeepSpeed {f'{since} or later' if newer else _dots(last)}"
-    pin = "" if newer else _accepted_by(place, last)
-    severity = Severity.ERROR if refused and not pin else Severity.WARNING
-    return place.problem("VER004", message + pin, hint, severity=severity, at_key=True)
+    severity = Severity.ERROR if refused else Severity.WARNING
+    return place.problem("VER004", message, hint, severity=severity, at_key=True)
 
 
 def _meant(name: str, section: Section, schema: DeepSpeedSchema) -> tuple[str, str | None]:
