@@ -17,17 +17,29 @@ import types
 import zipfile
 from collections import Counter
 from contextlib import suppress
+from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
 FOLDER: Final = Path(__file__).parent.parent / "generator" / "documents"
+#: Repository, releases from the newest on, and file of each kind. What any of them has is known.
 CRDS: Final = {
-    "PyTorchJob": ("kubeflow/trainer", "v1.9.4", "manifests/base/crds/kubeflow.org_pytorchjobs.yaml"),
-    "TrainJob": ("kubeflow/trainer", "v2.2.1", "manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml"),
-    "JobSet": ("kubernetes-sigs/jobset", "v0.9.1", "config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml"),
+    "PyTorchJob": ("kubeflow/trainer", "v1.9.4 v1.7.0", "manifests/base/crds/kubeflow.org_pytorchjobs.yaml"),
+    "TrainJob": (
+        "kubeflow/trainer",
+        "v2.3.0 v2.2.1 v2.1.0 v2.0.0",
+        "manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml",
+    ),
+    "JobSet": (
+        "kubernetes-sigs/jobset",
+        "v0.12.0 v0.11.1 v0.9.1 v0.7.3",
+        "config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml",
+    ),
 }
+#: What a webhook fills in before the schema is asked: jobset pkg/webhooks/jobset_webhook.go (Default) @ v0.12.0.
+_FILLED_IN: Final = {"JobSet": ("failurePolicy", "rules", "name")}
 _KEPT: Final = ("type", "enum", "required", "maxLength", "maxItems", "minimum", "maximum", "minLength", "minItems")
 _LEAST: Final = 60  # characters of what is worth a name of its own
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -59,6 +71,10 @@ def reduced(schema: Any) -> Any:
     if schema.get("x-kubernetes-int-or-string"):
         return {"type": ["integer", "string"]}
     kept = {key: schema[key] for key in _KEPT if key in schema}
+    fields = schema.get("properties", {})
+    kept["required"] = [key for key in schema.get("required", ()) if "default" not in fields.get(key, {})]
+    if not kept["required"]:
+        del kept["required"]
     if "properties" in schema:
         kept["properties"] = {key: reduced(value) for key, value in schema["properties"].items()}
         kept["additionalProperties"] = False
@@ -66,6 +82,30 @@ def reduced(schema: Any) -> Any:
         if isinstance(schema.get(key), dict):
             kept[key] = reduced(schema[key])
     return kept
+
+
+def united(new: Any, old: Any) -> Any:
+    """What two releases of a schema have together; required is what both require."""
+    if not (isinstance(new, dict) and isinstance(old, dict)) or not new or not old:
+        return {} if {} in (new, old) else new
+    types = [name for part in (new, old) for name in _types(part)]
+    made = {**old, **new, "type": new.get("type")} if _types(new) == _types(old) else {"type": sorted(set(types))}
+    for key in ("properties", "items", "additionalProperties"):
+        if key in made and isinstance(old.get(key), dict) and isinstance(new.get(key), dict):
+            made[key] = _united_fields(new[key], old[key]) if key == "properties" else united(new[key], old[key])
+    made["required"] = [key for key in new.get("required", ()) if key in old.get("required", ())]
+    made["enum"] = [*new.get("enum", ()), *(value for value in old.get("enum", ()) if value not in new.get("enum", ()))]
+    return {key: value for key, value in made.items() if value not in (None, [])}
+
+
+def _united_fields(new: Any, old: Any) -> Any:
+    both = {key: united(new[key], old[key]) for key in new if key in old}
+    return {**old, **new, **both}
+
+
+def _types(schema: Any) -> list[str]:
+    types = schema.get("type", [])
+    return [types] if isinstance(types, str) else list(types)
 
 
 class Names:
@@ -104,9 +144,13 @@ class Names:
 def kubernetes(mirrors: Path) -> dict[str, Any]:
     """The schemas of all kinds, in one file."""
     kinds = {}
-    for kind, place in CRDS.items():
-        kinds[kind] = reduced(crd(*place, mirrors))
+    for kind, (name, releases, path) in CRDS.items():
+        every = [reduced(crd(name, release, path, mirrors)) for release in releases.split()]
+        kinds[kind] = reduce(united, every)
         kinds[kind]["properties"].pop("status", None)
+    outer, inner, key = _FILLED_IN["JobSet"]
+    rules = kinds["JobSet"]["properties"]["spec"]["properties"][outer]["properties"][inner]["items"]
+    rules["required"].remove(key)
     names = Names(kinds)
     kinds = {kind: names.shared(schema, kind, top=True) for kind, schema in kinds.items()}
     sources = "; ".join(f"{kind}: {name} {path} @ {revision}" for kind, (name, revision, path) in CRDS.items())

@@ -3,7 +3,7 @@
 A command is a list of words that no shell reads, or a shell with a script. What the container and the controllers set
 in its environment comes first, as exports.
 Source: kubeflow/trainer pkg/controller.v1/pytorch/envvar.go and elastic.go @ v1.9.4, pkg/runtime/framework/plugins/
-torch/torch.go @ v2.2.1; Kubernetes' Job controller (JOB_COMPLETION_INDEX of indexed jobs).
+torch/torch.go @ v2.3.0; Kubernetes' Job controller (JOB_COMPLETION_INDEX of indexed jobs).
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ _VERSION: Final = re.compile(rf"^[\"']?apiVersion[\"']?:[ \t]*[\"']?(?:{_VERSION
 #: Text that a program makes YAML of, such as Helm's: a value or a line that is one of its expressions.
 _TEMPLATE: Final = re.compile(r"^\s*(?:[\w.-]+:|-)?[ \t]*\{\{|\{%", re.MULTILINE)
 _TASK: Final = re.compile(r"\bSKYPILOT_|^\s+(?:accelerators|infra|instance_type|use_spot|image_id):", re.MULTILINE)
+_RUN: Final = re.compile(r"^run:", re.MULTILINE)
 _SHELLS: Final = frozenset({"bash", "sh", "ash", "dash", "zsh"})
 _RUNS_TEXT: Final = re.compile(r"-[a-z]*c")
 _NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -192,8 +193,15 @@ def _controllers(job: YamlDocument, kind: str, roles: tuple[Role, ...]) -> Itera
         yield _export(name, _UNKNOWN, where)
 
 
-def read_skypilot(source: Source, text: Text) -> SkyPilotTask:
-    """A task, its `run` read as a shell script."""
+def read_skypilot(text: Text) -> Iterator[tuple[Source, SkyPilotTask | None]]:
+    """The tasks of a file, of which a pipeline or a group has several; none where its text can't be read to its end."""
+    for part in _documents(text):
+        source = read_yaml(part) if _RUN.search(part.content) else None
+        if source is not None:
+            yield source, _task(source, part) if source.complete else None
+
+
+def _task(source: Source, text: Text) -> SkyPilotTask:
     view, run = YamlDocument(source=source), source.value("/run")
     script = None
     if isinstance(run, str) and run.strip():

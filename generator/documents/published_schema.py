@@ -27,6 +27,7 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
     "array": (list,),
     "null": (type(None),),
 }
+_SLIP: Final = 0.9  # of difflib's ratio: a letter of five, or two of twenty
 _ARTICLES: Final = {
     "string": "text",
     "integer": "an integer",
@@ -153,7 +154,8 @@ def _one_of(choices: list[object]) -> str:
     return "one of " + ", ".join(map(str, choices))
 
 
-def near(problem: Problem) -> str | None:
-    """The known key that an unknown one is a slip of."""
-    found = difflib.get_close_matches(problem.parts[-1], problem.choices, n=1, cutoff=0.75)
-    return found[0] if found else None
+def near(text: str, problem: Problem) -> str | None:
+    """The known name that an unknown one is a slip of: other releases have longer and shorter ones."""
+    same = {choice.lower(): choice for choice in problem.choices}.get(text.lower())
+    found = difflib.get_close_matches(text, problem.choices, n=1, cutoff=_SLIP)
+    return same or (found[0] if found else None)

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Final
 
 from ..findings import NOTE, Finding, Location, Severity
+from ..job.source import Source
 from ..job.text import Text, UnreadableText, read_content
 from ..rule import Rule
 from . import codes
 from .accelerate import AccelerateConfig
 from .azureml import read_jobs
-from .document import Document, DsConfig, JobSpec, Kind, LaunchScript
+from .document import Document, DsConfig, JobSpec, Kind, KubernetesJob, LaunchScript, SkyPilotTask
 from .file import File
 from .filled_templates import filled_templates
 from .folders import candidates, is_folder
@@ -150,9 +151,7 @@ def _report_unknown(file: File, reading: Reading) -> None:
 
 def _read_kind(kind: Kind, file: File, name: str, reading: Reading) -> None:
     text, documents = file.text, reading.documents
-    if kind in ("AzureML job", "accelerate config", "SkyPilot task") or (
-        kind == "training arguments" and not file.is_json
-    ):
+    if kind in ("AzureML job", "accelerate config") or (kind == "training arguments" and not file.is_json):
         reading.findings += map(codes.from_spec, file.yaml().findings)
     match kind:
         case "job spec":
@@ -166,15 +165,9 @@ def _read_kind(kind: Kind, file: File, name: str, reading: Reading) -> None:
                 documents.append(job)
                 _read_launches(job.launches, reading)
         case "Kubernetes job":
-            for source, found in read_kubernetes(text):
-                reading.findings += map(codes.from_spec, source.findings)
-                if found is not None:
-                    documents.append(found)
-                    _read_launches(found.launches, reading)
+            _read_parts(read_kubernetes(text), reading)
         case "SkyPilot task":
-            task = read_skypilot(file.yaml(), text)
-            documents.append(task)
-            _read_launches(task.launches, reading)
+            _read_parts(read_skypilot(text), reading)
         case "accelerate config":
             documents.append(AccelerateConfig(source=file.yaml()))
         case "training arguments":
@@ -185,6 +178,15 @@ def _read_kind(kind: Kind, file: File, name: str, reading: Reading) -> None:
             documents.append(read_hostfile(text))
         case "environment file":
             documents.append(read_environment_file(text))
+
+
+def _read_parts(parts: Iterable[tuple[Source, KubernetesJob | SkyPilotTask | None]], reading: Reading) -> None:
+    """The jobs of a file that may have several."""
+    for source, found in parts:
+        reading.findings += map(codes.from_spec, source.findings)
+        if found is not None:
+            reading.documents.append(found)
+            _read_launches(found.launches, reading)
 
 
 def _config(file: File) -> DsConfig:

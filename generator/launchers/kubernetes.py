@@ -4,7 +4,7 @@ torchrun gets the number of nodes, its own and the master's address by PET_ vari
 controllers set them, a JobSet has them here. What the container starts is a list of words, which no shell reads,
 but for a program that has to be told of its last checkpoint.
 Source: kubeflow/trainer pkg/controller.v1/pytorch/envvar.go @ v1.9.4, pkg/runtime/framework/plugins/torch/torch.go
-@ v2.2.1; kubernetes-sigs/jobset pkg/webhooks/jobset_webhook.go @ v0.9.1.
+@ v2.3.0; kubernetes-sigs/jobset pkg/webhooks/jobset_webhook.go @ v0.12.0.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final
 from ..frameworks.program import ConfigPath, Program, RenderedFile
 from ..job.records import Launch
 from ..search.plan import Plan
-from .call import environment, fill, header, launch_options, not_kept, processes_per_node
+from .call import fill, header, launch_options, not_kept, pod_environment, processes_per_node
 from .launcher import Launcher, Scheduler
 from .yaml_text import yaml_text
 
@@ -101,7 +101,7 @@ class _Job:
 
     def environment(self) -> list[Entry]:
         """The variables, and those that come from secrets."""
-        values = environment(self.plan, self.program).items()
+        values = pod_environment(self.plan, self.program).items()
         secrets = (text.rpartition(":") for text in self.options.get("variables_from", ()))
         return [
             *({"name": name, "value": _literal(value)} for name, value in values),
@@ -140,7 +140,7 @@ class _Job:
             "nodeSelector": selector,
             "tolerations": [_toleration(text) for text in self.options.get("tolerations", ())],
             "serviceAccountName": self.options.get("service_account"),
-            "imagePullSecrets": [{"name": name} for name in self.options.get("image_pull_secrets", ())],
+            "imagePullSecrets": [{"name": name} for name in self.options.get("image_pull", ())],
         }
         return {key: value for key, value in found.items() if value}
 
@@ -280,9 +280,9 @@ _KINDS: Final = {"PyTorchJob": _pytorch_job, "TrainJob": _train_job, "JobSet": _
 _WRITTEN_FOR: Final = {
     "PyTorchJob": "For Kubeflow's Training Operator 1.9, whose controller sets PET_NNODES, PET_NODE_RANK and "
     "PET_MASTER_ADDR for torchrun.",
-    "TrainJob": "For Kubeflow Trainer 2.2 and its runtime torch-distributed, which sets PET_NNODES, PET_NODE_RANK and "
+    "TrainJob": "For Kubeflow Trainer 2.3 and its runtime torch-distributed, which sets PET_NNODES, PET_NODE_RANK and "
     "PET_MASTER_ADDR for torchrun. How often a failed pod is started again is the runtime's to say.",
-    "JobSet": "For JobSet 0.9. When a pod fails, all are started again.",
+    "JobSet": "For JobSet 0.12. When a pod fails, all are started again.",
 }
 
 
@@ -294,7 +294,7 @@ def _before(launch: Launch, _: Path) -> str:
 LAUNCHER: Final = Launcher(
     name="kubernetes",
     keys=frozenset({
-        "kind", "runtime", "namespace", "image", "image_pull_secrets", "gpu_resource", "resources", "shm_size",
+        "kind", "runtime", "namespace", "image", "image_pull", "gpu_resource", "resources", "shm_size",
         "volumes", "variables_from", "node_selector", "tolerations", "service_account", "queue", "restarts",
     }),
     files=launch_files,

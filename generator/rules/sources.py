@@ -83,11 +83,6 @@ def training_operator(place: str) -> str:
     return f"kubeflow/trainer pkg/{place} @ v1.9.4"
 
 
-def jobset(place: str) -> str:
-    """A place in kubernetes-sigs/jobset 0.9.1."""
-    return f"kubernetes-sigs/jobset {place} @ v0.9.1"
-
-
 def kubernetes(place: str) -> str:
     """A place in Kubernetes."""
     return f"kubernetes/kubernetes pkg/apis/{place} @ v1.33"

@@ -108,3 +108,10 @@ def test_a_task_is_read_with_its_nodes(accelerators: str, gpus: int | None, tmp_
     (launch,) = task.launches
     assert (task.nodes, task.gpus, launch.script.locate(launch.calls[0].word).line) == (4, gpus, 11)
     assert {"NCCL_DEBUG", "SKYPILOT_NODE_RANK"} <= set(launch.environment)
+
+
+def test_every_task_of_a_pipeline_is_read(tmp_path: Path) -> None:
+    """A file of several tasks has them one by one; its header, which runs nothing, is no task."""
+    reading = read(tmp_path, f"name: all\nexecution: parallel\n---\n{TASK}---\n{TASK}")
+    assert [type(one) for one in reading.documents] == [SkyPilotTask, SkyPilotTask]
+    assert reading.findings == []

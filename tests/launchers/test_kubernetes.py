@@ -20,7 +20,7 @@ from tests.launchers.hand_built import HOSTILE, expected_arguments, plan, progra
 KINDS = ("PyTorchJob", "TrainJob", "JobSet")
 OPTIONS: tuple[dict[str, object], ...] = (
     {},
-    {"namespace": "training", "image": "ghcr.io/me/train:1", "image_pull_secrets": ["registry"], "queue": "team"},
+    {"namespace": "training", "image": "ghcr.io/me/train:1", "image_pull": ["registry"], "queue": "team"},
     {"resources": ["rdma/ib=8", "cpu=96", "memory=512Gi"], "gpu_resource": "nvidia.com/mig-1g.10gb", "restarts": 0},
     {"volumes": ["data:/data:ro", "runs:/runs"], "shm_size": "8Gi", "service_account": "trainer"},
     {"node_selector": ["a/b=c", "d="], "tolerations": ["k", "k=v:NoSchedule", "k:NoExecute"]},
@@ -121,6 +121,14 @@ def test_a_secret_is_named_and_never_written(kind: str) -> None:
     (found, *_) = containers(launch(kind, options=OPTIONS[5])[kind])
     (token,) = [entry for entry in found["env"] if entry["name"] == "HF_TOKEN"]
     assert token == {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf-secret", "key": "token"}}}
+
+
+def test_a_pod_is_not_told_of_the_hosts_interfaces() -> None:
+    """What names an interface of the node is left out, unless the spec says it; what is for its devices is there."""
+    names = [entry["name"] for entry in containers(launch()["PyTorchJob"])[0]["env"]]
+    assert "NCCL_SOCKET_IFNAME" not in names and "NCCL_IB_PCI_RELAXED_ORDERING" in names
+    stated = launch(environment={"NCCL_SOCKET_IFNAME": "net1"})["PyTorchJob"]
+    assert {"name": "NCCL_SOCKET_IFNAME", "value": "net1"} in containers(stated)[0]["env"]
 
 
 @pytest.mark.parametrize("name", ["gpt3-175b", "GPT 3 (175B)", "3b", "-", "é", "a" * 80, "a" * 39 + "-b"])

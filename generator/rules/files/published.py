@@ -12,7 +12,6 @@ from ...documents.published_schema import near
 from ...documents.shapes import Problem
 from ...findings import ERROR, WARNING, Violation
 from ...job.wording import dotted, show
-from .violations import suggest
 
 _SHOWN: Final = 8  # of many choices
 #: What a program fills in before the file is read: `$NODES`, `<image>`, `{{ nodes }}`.
@@ -51,9 +50,9 @@ class Difference:
     def of_key(self) -> Violation:
         """An unknown key: an error where it is a slip, a warning where another release may have it."""
         problem, parent = self.problem, self.problem.pointer.rpartition("/")[0]
-        meant, place = near(problem), f" in {dotted(parent)}" if parent else ""
+        meant, place = near(problem.parts[-1], problem), f" in {dotted(parent)}" if parent else ""
         message = f"unknown key {problem.parts[-1]}{place}: {self.what} has none, and {self.reader} refuses it"
-        hint = f"did you mean {meant}?" if meant else f"remove it, or use one of {problem.expected[:120]}"
+        hint = f"did you mean {meant}?" if meant else f"remove it, or use one of {', '.join(problem.choices[:_SHOWN])}"
         where = self.job.locate_key(problem.pointer[1:])
         return Violation(where, message, hint, severity=ERROR if meant else WARNING)
 
@@ -64,8 +63,10 @@ class Difference:
         if problem.kind == "missing":
             return Violation(self.job.locate(at), f"{name} is missing", f"add {problem.parts[-1]}, {problem.expected}")
         if problem.choices:
-            hint = suggest(str(self.value), problem.choices, f"use one of {', '.join(problem.choices[:_SHOWN])}")
-            return Violation(self.job.locate(at), f"{name} is {show(self.value)}, which is not known", hint)
+            meant = near(str(self.value), problem)
+            hint = f"did you mean {meant}?" if meant else f"use one of {', '.join(problem.choices[:_SHOWN])}"
+            message, severity = f"{name} is {show(self.value)}, which is not known", ERROR if meant else WARNING
+            return Violation(self.job.locate(at), message, hint, severity=severity)
         message = f"{name} is {show(self.value)}, not {problem.expected}"
         quoted = problem.expected.startswith("text") and isinstance(self.value, (bool, int, float))
         hint = "put it in quotes" if quoted else f"write {problem.expected}"

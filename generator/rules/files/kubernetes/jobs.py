@@ -12,12 +12,12 @@ from ....documents.submission import Submission
 from ....findings import ERROR, WARNING, Violation, Violations
 from ....job.wording import show
 from ...rule import subject
-from ...sources import derived, jobset, training_operator
+from ...sources import derived, training_operator
 from ..published import Difference, to_fill
 from ..violations import suggest, violation
 
 _SCHEMAS: Final = (
-    "kubeflow/trainer manifests/base/crds @ v1.9.4 and v2.2.1; kubernetes-sigs/jobset config/components/crd @ v0.9.1"
+    "kubeflow/trainer manifests/base/crds @ v1.9.4 and v2.3.0; kubernetes-sigs/jobset config/components/crd @ v0.12.0"
 )
 _ROLES: Final = ("Master", "Worker")
 _LABEL: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
@@ -43,7 +43,7 @@ def _differences(submission: Submission) -> Iterator[Difference]:
 def keys_are_known(difference: Difference) -> Violations:
     """Every key of a job is one that its kind has, at every level.
 
-    Prevents: strict decoding error: unknown field. A warning where another release of the kind may have the key.
+    Prevents: strict decoding error: unknown field. A warning where another release may have it.
     Fix: correct the key, or remove it"""
     if difference.is_key:
         yield difference.of_key()
@@ -53,13 +53,14 @@ def keys_are_known(difference: Difference) -> Violations:
 def values_have_their_types(difference: Difference) -> Violations:
     """Values have the types of the custom resource definition, and what it requires is there.
 
-    Prevents: Invalid value: "integer": spec.nprocPerNode in body must be of type string.
+    Prevents: Invalid value: "integer": spec.nprocPerNode in body must be of type string. A warning for a name that
+    another release may have.
     Fix: put numbers and truth values in quotes where text is expected"""
     if not difference.is_key:
         yield difference.of_value()
 
 
-@jobs.rule("KUB003", ERROR, "submit", training_operator("webhooks/pytorch/pytorchjob_webhook.go:73"))
+@jobs.rule("KUB003", ERROR, "submit", training_operator("webhooks/pytorch/pytorchjob_webhook.go:79"))
 def name_is_a_label(job: KubernetesJob) -> Violations:
     """A job's name is a label as of DNS: small letters, digits and dashes, a letter first, at most 63.
 
@@ -73,7 +74,7 @@ def name_is_a_label(job: KubernetesJob) -> Violations:
         yield violation(job, "metadata/name", message, f"set name to {plain}")
 
 
-@jobs.rule("KUB004", ERROR, "submit", training_operator("webhooks/pytorch/pytorchjob_webhook.go:118"))
+@jobs.rule("KUB004", ERROR, "submit", training_operator("webhooks/pytorch/pytorchjob_webhook.go:130"))
 def roles_are_known(job: KubernetesJob) -> Violations:
     """A PyTorchJob has one Master at most, and Workers.
 
@@ -111,7 +112,7 @@ def restart_policy_is_known(job: KubernetesJob) -> Violations:
             yield violation(job, at, message, suggest(value, known))
 
 
-@jobs.rule("KUB006", WARNING, "silent", training_operator("apis/kubeflow.org/v1/common_types.go:166"))
+@jobs.rule("KUB006", WARNING, "silent", training_operator("apis/kubeflow.org/v1/common_types.go:167"))
 def clean_pod_policy_is_known(job: KubernetesJob) -> Violations:
     """runPolicy.cleanPodPolicy is Running, All or None.
 
@@ -123,7 +124,7 @@ def clean_pod_policy_is_known(job: KubernetesJob) -> Violations:
         yield violation(job, "spec/runPolicy/cleanPodPolicy", message, suggest(value, ("Running", "All", "None")))
 
 
-@jobs.rule("KUB007", ERROR, "submit", jobset("pkg/webhooks/jobset_webhook.go:171"))
+@jobs.rule("KUB007", ERROR, "submit", training_operator("core/job.go:82 (PastActiveDeadline)"))
 def deadline_is_positive(job: KubernetesJob) -> Violations:
     """A deadline is a number of seconds above 0, and backoffLimit is not negative.
 

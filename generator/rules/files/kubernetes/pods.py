@@ -49,7 +49,7 @@ def _resources(submission: Submission) -> Iterator[tuple[KubernetesJob, str]]:
     yield from ((one.job, f"{one.at}/resources") for one in _containers(submission))
 
 
-@jobs.rule("KUB010", ERROR, "submit", training_operator("webhooks/pytorch/pytorchjob_webhook.go:128"))
+@jobs.rule("KUB010", ERROR, "submit", training_operator("webhooks/pytorch/pytorchjob_webhook.go:149"))
 def a_container_is_named_pytorch(job: KubernetesJob) -> Violations:
     """One container of each role of a PyTorchJob is named pytorch: the one that trains.
 
@@ -66,11 +66,13 @@ def a_container_is_named_pytorch(job: KubernetesJob) -> Violations:
 def containers_have_an_image(container: _Container) -> Violations:
     """Every container has an image.
 
-    Prevents: spec.containers[0].image: Required value.
+    Prevents: spec.containers[0].image: Required value. A note where the key is there, to be filled in.
     Fix: add image"""
-    if not container.job.value(f"{container.at}/image"):
+    job, at = container.job, f"{container.at}/image"
+    if not job.value(at):
         message = f"the container {show(container.name)} of {container.role.name} has no image"
-        yield violation(container.job, container.at, message, "add image: REGISTRY/NAME:TAG")
+        empty = job.has(at) and job.value(at) is None
+        yield violation(job, container.at, message, "add image: REGISTRY/NAME:TAG", severity=NOTE if empty else ERROR)
 
 
 @_resources.rule("KUB012", ERROR, "launcher", kubernetes("core/validation/validation.go (resources)"))
@@ -114,6 +116,8 @@ def mounts_name_volumes(container: _Container) -> Violations:
     Prevents: spec.containers[0].volumeMounts[0].name: Not found.
     Fix: add the volume, or correct the name"""
     job, pod = container.job, container.role.pod
+    if job.has("spec/volumeClaimPolicies"):  # of a JobSet, whose claims are volumes of its pods
+        return
     volumes, mounts = job.value(f"{pod}/volumes"), job.value(f"{container.at}/volumeMounts")
     names = [each.get("name") for each in volumes if isinstance(each, dict)] if isinstance(volumes, list) else []
     for index, mount in enumerate(mounts if isinstance(mounts, list) else ()):
@@ -149,7 +153,7 @@ _RESERVED: Final = frozenset(
 _OF_MASTER: Final = frozenset(["MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"])
 
 
-@jobs.rule("KUB015", ERROR, "submit", "kubeflow/trainer pkg/runtime/framework/plugins/torch/torch.go:66 @ v2.2.1")
+@jobs.rule("KUB015", ERROR, "submit", "kubeflow/trainer pkg/runtime/framework/plugins/torch/torch.go:76 @ v2.3.0")
 def ranks_are_the_controllers(job: KubernetesJob) -> Violations:
     """The variables of the rendezvous are left to the controller.
 
