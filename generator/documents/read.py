@@ -215,7 +215,7 @@ def _read_launches(launches: tuple[Launch, ...], reading: Reading) -> None:
         last = launches[-1]
         message = f"this is training program number {MOST_LAUNCHES}; none after it is checked"
         where = last.script.locate(last.calls[0].word) if last.calls else last.script.locate(0)
-        reading.report(codes.TOO_MUCH, where, message, "check the script of one job at a time")
+        reading.report(codes.TOO_MUCH, where, message, "check the script of one job at a time", NOTE)
 
 
 def _embedded_configs(shell: ShellScript) -> Iterator[DsConfig]:
