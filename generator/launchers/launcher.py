@@ -53,6 +53,7 @@ class Launcher:
     scheduler: Scheduler
     #: One file that runs trials of several plans, one after another, each in its `trial_folder`; and its name.
     trials: Callable[[Sequence[Plan], Sequence[Program], str], RenderedFile] | None = None
+    trials_start_files: bool = True  #: whether that file starts the launch files of the trials
     for_whole_runs: frozenset[str] = frozenset()  #: keys that a trial doesn't have
     in_folder: bool = True  #: whether the job runs in the folder that it is started from, which holds the script
     before: Callable[[Launch, Path], str] = from_the_scripts_folder  #: what to do first, said above that command
