@@ -100,6 +100,7 @@ TRAINING_KEYS: Final[Mapping[str, Draw]] = {
     "gradient_dtype": _one_of("fp32", "same"),
     "lora": _one_of({"rank": 16}, {"rank": 7, "alpha": 33, "modules": ["q_proj", "v_proj"]}, {"base": "4bit"}),
     "quantized_weights": _one_of(True, False),
+    "batch_ramp": _one_of({"start": 64, "increment": 64, "samples": 5000}, {"start": 8, "increment": 8, "samples": 1}),
     "learning_rate": _real(1e-7, 1e-1),
     "weight_decay": _real(1e-6, 1),
     "gradient_clipping": _real(1e-3, 100),
@@ -120,6 +121,20 @@ LAYOUT_KEYS: Final[Mapping[str, Draw]] = {
     "recompute_layers": _one_of(0, 1, 4),
     "offload_fraction": _real(0.01, 1),
     "zero_hpz": _one_of(1, 8),
+}
+#: Values of `data.path` and `data.tokenizer` that scripts of each framework take.
+PATHS: Final[Mapping[str, Draw]] = {
+    "deepspeed": _one_of("/data/a", ["/data/a b", "it's/b"], "data set"),
+    "huggingface": _one_of("/data/a.json", "wiki text", "/data/it's/set", "$x", "./-c"),
+    "megatron-deepspeed": _one_of("/data/a_document", ["/data/a"], [0.3, "/data/a", "0.7", "/data/it's b"]),
+    "megatron-lm": _one_of("/data/a_document", ["/a", "/b", "/c"], [1, "/data/a b"], [0.30, "/data/a", 7e-1, "/b"]),
+}
+_BPE: Final = {"vocab_file": "/data/vocab.json", "merges_file": "/data/my merges.txt"}
+TOKENIZERS: Final[Mapping[str, Draw]] = {
+    "deepspeed": _one_of({"path": "/data/tokenizer"}, {"type": "own", **_BPE}),
+    "huggingface": _one_of({"path": "/data/tokenizer"}, {"path": "org/name"}, {"type": "X"}),
+    "megatron-deepspeed": _one_of({"path": "/t"}, {"path": "/t.model"}, _BPE, {"type": "NullTokenizer"}, {"type": "X"}),
+    "megatron-lm": _one_of({"path": "/t"}, {"type": "TikTokenizer", "path": "/t"}, _BPE, {"type": "NullTokenizer"}),
 }
 
 
@@ -166,6 +181,8 @@ def _value(rng: random.Random, schema: dict[str, Any], odd: bool) -> Any:
     if kind == "integer":
         low, high = schema["minimum"], schema["maximum"]
         return rng.choice((low, high, rng.randint(low, high), *schema["examples"])) if odd else schema["examples"][0]
+    if kind == "number":
+        return schema["examples"][0] if not odd else rng.uniform(schema.get("minimum", 1e-9), schema["maximum"])
     if kind == "array" and not odd:
         return schema["examples"][0]
     if kind == "array":
@@ -197,17 +214,34 @@ def spec_of(rng: random.Random) -> dict[str, Any]:
         home[key] = _value(rng, part, index in strange)
     if "hosts" in section:
         section["hosts"] = [f"node-{n}" for n in range(nodes)] if "hosts" not in strange else section["hosts"]
+    framework = rng.choice(FRAMEWORKS)
     return {
         "name": _odd(rng).strip() or "job" if rng.random() < 0.3 else "job",
-        "framework": rng.choice(FRAMEWORKS),
+        "framework": framework,
         "model": "gpt3-1.3b" if rng.random() < 0.8 else {**MODEL, **_some(rng, MODEL_KEYS, 0.3)},
         "cluster": rng.choice(CLUSTERS) if rng.random() < 0.8 else {**CLUSTER, **_some(rng, CLUSTER_KEYS, 0.4)},
         **({"nodes": nodes} if nodes > 1 or rng.random() < 0.5 else {"gpus": rng.choice((1, 2, 4, 8))}),
         "training": {**TRAINING, **_some(rng, TRAINING_KEYS, 0.08)},
         "layout": _some(rng, LAYOUT_KEYS, 0.08),
         **({"memory": {"headroom": rng.random() / 3}} if rng.random() < 0.3 else {}),
+        **_run_keys(rng, framework),
         "launch": {**launch, **({target: section} if section else {})},
     }
+
+
+def _run_keys(rng: random.Random, framework: str) -> dict[str, Any]:
+    """`data`, `output` and `reliability`, with values that suit the framework, and a few odd ones."""
+    known = load_schema()["$defs"]
+    data = _some(rng, {"path": PATHS[framework], "tokenizer": TOKENIZERS[framework]}, 0.4)
+    if "megatron" in framework and rng.random() < 0.3:
+        data["split"] = rng.choice(("969,30,1", "98, 2", "100"))
+    if data and rng.random() < 0.1:
+        data["path"] = _odd(rng)
+    sections = {"data": data}
+    for name in ("output", "reliability"):
+        keys = {key: part for key, part in known[name]["properties"].items() if rng.random() < 0.4}
+        sections[name] = {key: _value(rng, part, rng.random() < 0.1) for key, part in keys.items()}
+    return {name: section for name, section in sections.items() if section}
 
 
 def _some(rng: random.Random, pool: Mapping[str, Callable[[random.Random], Any]], share: float) -> dict[str, Any]:

@@ -13,3 +13,21 @@ GB_PER_S = 1e9
 GBIT_PER_S = 1e9 / 8
 TFLOPS = 1e12
 MICROSECOND = 1e-6
+DAY, HOUR, MINUTE = 86400, 3600, 60  #: in seconds
+
+
+def long_time(duration_s: float) -> str:
+    """The length of a run: `32.1 days`, `5.2 hours`, `12 minutes`."""
+    if duration_s >= 2 * DAY:
+        return f"{duration_s / DAY:,.1f} days"
+    if duration_s >= 2 * HOUR:
+        return f"{duration_s / HOUR:.1f} hours"
+    return f"{duration_s / MINUTE:.0f} minutes" if duration_s >= 2 * MINUTE else f"{duration_s:.0f} s"
+
+
+def clock(duration: float) -> str:
+    """Seconds as `D-HH:MM:SS`, the form that has one meaning only."""
+    minutes, second = divmod(int(duration), 60)
+    hours, minute = divmod(minutes, 60)
+    day, hour = divmod(hours, 24)
+    return f"{day}-{hour:02}:{minute:02}:{second:02}"

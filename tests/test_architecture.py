@@ -31,6 +31,7 @@ ORDER = (
     {"frameworks"},
     {"launchers"},
     {"render", "write", "validate"},
+    {"trials"},
     {"cli"},
 )
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}

@@ -22,7 +22,9 @@ from .plan import plan
 from .printing import echo, shown_errors
 from .rules import rules
 from .schema import schema
+from .submit import submit
 from .sweep import sweep
+from .tune import tune
 from .validate import validate
 
 
@@ -54,7 +56,7 @@ def commands() -> None:
     """
 
 
-for _command in (generate, plan, sweep, estimate, validate, calibrate, rules, catalog, schema):
+for _command in (generate, plan, submit, tune, sweep, estimate, validate, calibrate, rules, catalog, schema):
     commands.add_command(_command)
 
 

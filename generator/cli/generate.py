@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from .options import Request, bold_option, form_option, job_options, top_option
+from .options import Request, bold_option, form_option, job_options, output_option, top_option
 
-_HINT = "use --diff to see the changes, --force to overwrite, or -o for another folder"
 _ACTIONS = {"create": "written", "identical": "unchanged", "conflict": "overwritten"}
 
 
 @click.command(short_help="Plan a job and write its files (the default).")
 @job_options
-@click.option("-o", "--output", metavar="DIR", help="Folder for the files.  [default: NAME-Ngpus]")
+@output_option
 @click.option("--force", is_flag=True, help="Overwrite files that differ.")
 @click.option("--diff", "show_diff", is_flag=True, help="Show the changes, write nothing.")
 @top_option(3, "Plans to compare.")
@@ -27,36 +24,31 @@ def generate(
 
     Without SPEC, read dsgen.yaml in this folder, else plan a built-in example: GPT-3 175B on Azure ND A100 v4.
     """
-    from ..launchers import LAUNCHERS  # here, to save start-up time
-    from ..render import render
-    from ..validate.rendered import check_rendered
-    from .findings_text import print_findings, stop
-    from .loading import searched
+    from ..job.needs import not_ready  # here, to save start-up time
+    from ..launchers import LAUNCHERS
+    from .loading import prepared
     from .printing import echo, print_json, print_parts
-    from .text import file_name
-    from .writing import print_diff, write_files
+    from .writing import OVERWRITE, print_diff, write_files
 
-    answer, findings = searched(request, form, top, bold)
-    best = answer.plans[0]
-    launch = best.job.launch
-    folder = Path(output) if output else Path(f"{file_name(best.job.name)}-{best.job.gpus}gpus")
-    files = render(best, command=request.command)
-    known = {finding.rule for finding in findings}
-    of_files = [finding for finding in check_rendered(files, best.job) if finding.rule not in known]
-    if any(finding.severity.value == "error" for finding in of_files):
-        stop(of_files)
-    print_findings([*(f for f in best.findings if f not in findings and f.severity.value != "note"), *of_files])
+    made = prepared(request, form, top, bold, output)
+    best, folder = made.answer.plans[0], made.folder
     if show_diff:
-        print_diff(files, folder)
+        print_diff(made.files, folder)
         return
-    changes = write_files(files, folder, force=force, hint=_HINT)
+    lacks = best.missing
+    if lacks:
+        echo(not_ready(lacks), err=True)
+    changes = write_files(made.files, folder, force=force, hint=OVERWRITE)
     if form == "json":
         written = [{"path": str(change.path), "action": change.action.value} for change in changes]
         print_json({**best.to_dict(), "files": written})
     else:
         from .answers import report
 
-        print_parts(*report(answer, top))
+        print_parts(*report(made.answer, top))
+        launch = best.job.launch
         launcher = LAUNCHERS[launch.target]
         lines = [f"  {change.path} ({_ACTIONS[change.action.value]})" for change in changes]
-        echo("\n".join(("Files", *lines, "", launcher.before(launch, folder), f"  {launcher.command(folder)}")))
+        ready = (f"{not_ready(lacks)}.",) if lacks else ()
+        start = (launcher.before(launch, folder), f"  {launcher.command(folder)}")
+        echo("\n".join(("Files", *lines, "", *start, *ready)))

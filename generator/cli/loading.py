@@ -7,6 +7,7 @@ import io
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import TextIO
@@ -16,6 +17,7 @@ import click
 from .. import InvalidJob, check_job
 from ..findings import Finding, Flag
 from ..frameworks import FRAMEWORKS
+from ..frameworks.program import RenderedFile
 from ..job import load as load_spec
 from ..job.records import Job
 from ..search import Infeasible, SearchResult, search
@@ -25,7 +27,19 @@ from .findings_text import print_findings, stop
 from .options import DEFAULT_SPEC, Request
 from .printing import echo, print_json, print_parts
 
-_COMMANDS = ("calibrate", "catalog", "estimate", "generate", "plan", "rules", "schema", "sweep", "validate")
+_COMMANDS = (
+    "calibrate",
+    "catalog",
+    "estimate",
+    "generate",
+    "plan",
+    "rules",
+    "schema",
+    "submit",
+    "sweep",
+    "tune",
+    "validate",
+)
 
 
 class _BuiltIn(io.StringIO):
@@ -89,6 +103,33 @@ def searched(request: Request, form: str, top: int, bold: bool) -> tuple[SearchR
 
         print_parts(obstacle(answer))
     raise click.exceptions.Exit(ExitStatus.INFEASIBLE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """What is about to be written: files of the best plan that no rule calls an error."""
+
+    answer: SearchResult
+    files: tuple[RenderedFile, ...]
+    folder: Path
+
+
+def prepared(request: Request, form: str, top: int, bold: bool, output: str | None) -> Prepared:
+    """The job asked for, planned, rendered and judged. Errors are printed and end the program."""
+    from ..render import render  # here, to save start-up time
+    from ..validate.rendered import check_rendered
+    from .text import file_name
+
+    answer, findings = searched(request, form, top, bold)
+    best = answer.plans[0]
+    files = render(best, command=request.command)
+    known = {finding.rule for finding in findings}
+    of_files = [finding for finding in check_rendered(files, best.job) if finding.rule not in known]
+    if any(finding.severity.value == "error" for finding in of_files):
+        stop(of_files)
+    print_findings([*(f for f in best.findings if f not in findings and f.severity.value != "note"), *of_files])
+    folder = Path(output) if output else Path(f"{file_name(best.job.name)}-{best.job.gpus}gpus")
+    return Prepared(answer=answer, files=files, folder=folder)
 
 
 def _source(request: Request) -> tuple[str | TextIO, Mapping[str, object]]:

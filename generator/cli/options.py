@@ -53,6 +53,11 @@ def top_option(default: int, text: str) -> Callable[[Command], Command]:
     return click.option("--top", type=click.IntRange(1, MOST_PLANS), default=default, show_default=True, help=text)
 
 
+def output_option(command: Command) -> Command:
+    """`--output`: where the files are written."""
+    return click.option("-o", "--output", metavar="DIR", help="Folder for the files.  [default: NAME-Ngpus]")(command)
+
+
 def bold_option(command: Command) -> Command:
     """`--bold`: rank by the middle of all estimates."""
     text = "Rank by the middle of every estimate, also where no measured run is like the layout."

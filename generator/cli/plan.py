@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 )
 @bold_option
 @click.option("--spares", is_flag=True, help="With how many nodes less the best plan keeps its batch and layout.")
+@click.option("--explain", is_flag=True, help="What the best plan's training time depends on, factor by factor.")
 @form_option("table", "json", "csv")
-def plan(request: Request, top: int, compared: tuple[Asked, ...], bold: bool, spares: bool, form: str) -> None:
+def plan(
+    request: Request, top: int, compared: tuple[Asked, ...], bold: bool, spares: bool, explain: bool, form: str
+) -> None:
     """Rank the layouts of the job in SPEC; write nothing."""
     from ..search import search  # here, to save start-up time
     from .loading import load, searched
@@ -52,6 +55,10 @@ def plan(request: Request, top: int, compared: tuple[Asked, ...], bold: bool, sp
         from .answers import ranking
 
         print_parts(*ranking(answer, top))
+        if explain:
+            from .run_text import factors
+
+            print_parts("", factors(answer.plans[0]))
 
 
 def _answer(

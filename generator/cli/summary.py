@@ -11,8 +11,9 @@ from rich.text import Text
 from ..estimate.model_size import parameter_count
 from ..search.plan import MFU_CONVENTION, Plan
 from .memory_bar import memory_bars
+from .run_text import run_lines
 from .tables import grid, labels
-from .text import band_note, choices, count, degrees, evidence_note, long_time, percent, seconds, seconds_with_band
+from .text import band_note, choices, count, degrees, evidence_note, percent, seconds, seconds_with_band
 
 _CAUSES = ["compute", "recompute", "tensor", "context", "expert", "pipeline", "bubble", "data", "optimizer", "offload"]
 
@@ -63,7 +64,8 @@ def _expectations(plan: Plan) -> Iterator[tuple[str, RenderableType]]:
         f"{count(rates.tokens_per_s)} tokens/s ({rates.tokens_per_s_per_gpu:,.0f} per GPU)",
     )
     yield "", Text(f"MFU: {MFU_CONVENTION}", style="dim")
-    yield "Run", _run(plan)
+    for index, line in enumerate(run_lines(plan)):
+        yield "" if index else "Run", line
 
 
 def _parts(plan: Plan) -> str:
@@ -72,15 +74,3 @@ def _parts(plan: Plan) -> str:
     parts = {name: float(getattr(plan.step_time, f"{name}_s")) for name in _CAUSES}
     shown = sorted(((name, s) for name, s in parts.items() if s >= 0.005 * total), key=lambda part: -part[1])
     return " + ".join(f"{name} {seconds(s)}" for name, s in shown)
-
-
-def _run(plan: Plan) -> str:
-    run = plan.run
-    if run is None:
-        return "set training.duration to estimate the duration of the run"
-    price = plan.job.cluster.price_per_node_hour
-    cost = "" if run.cost is None else f", cost {run.cost:,.0f} at {price:g} per node-hour"
-    return (
-        f"{count(run.tokens)} tokens = {run.steps:,} steps = {long_time(run.duration_s)}, "
-        f"{run.gpu_hours:,.0f} GPU-hours{cost}; without restarts or evaluation"
-    )

@@ -11,10 +11,11 @@ from rich.text import Text
 from ..estimate.layout import Layout
 from ..search.plan import Plan
 from ..search.sweep import Axis, Goal, Point, Sweep
+from ..units import long_time
 from .chart import chart
 from .known_rules import title_of
 from .tables import grid, headed, numbers, whole
-from .text import choices, count, degrees, long_time, percent, seconds
+from .text import choices, count, degrees, percent, seconds
 
 _DAY = 86400
 

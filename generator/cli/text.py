@@ -9,10 +9,9 @@ from typing import Any
 from ..estimate.evidence import Evidence
 from ..estimate.layout import Layout
 from ..estimate.uncertainty import Band, Uncertainty
-from ..units import GIB
+from ..units import DAY, GIB, HOUR, MINUTE, long_time
 
 _SCALES = ((1e15, "quadrillion"), (1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
-_DAY, _HOUR, _MINUTE = 86400, 3600, 60
 
 
 def gib(size_bytes: float) -> str:
@@ -30,6 +29,12 @@ def count(number: float) -> str:
     return f"{number:,.0f}"
 
 
+def sized(size_bytes: float) -> str:
+    """Bytes as of files and rates, decimal: `2.44 TB`, `285 kB`."""
+    number, _, letter = count(size_bytes).partition(" ")
+    return f"{number} {'G' if letter == 'B' else letter}B"
+
+
 def seconds(duration_s: float) -> str:
     """A short time: `18.2 s`, `350 ms`."""
     if duration_s >= 1000:
@@ -40,7 +45,7 @@ def seconds(duration_s: float) -> str:
 def seconds_with_band(duration_s: float, band_s: Band) -> str:
     """A short time with the band around it, in one unit: `18.2 s (16.9-20.1)`."""
     text = seconds(duration_s)
-    unit_s = {"ms": 1e-3, "s": 1.0, "minutes": _MINUTE, "hours": _HOUR, "days": _DAY}[text.split()[-1]]
+    unit_s = {"ms": 1e-3, "s": 1.0, "minutes": MINUTE, "hours": HOUR, "days": DAY}[text.split()[-1]]
     return f"{text} ({_three_digits(band_s.low / unit_s)}-{_three_digits(band_s.high / unit_s)})"
 
 
@@ -66,15 +71,6 @@ def evidence_note(known: Evidence) -> str:
 
 def _three_digits(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:#.3g}"
-
-
-def long_time(duration_s: float) -> str:
-    """The length of a run: `32.1 days`, `5.2 hours`, `12 minutes`."""
-    if duration_s >= 2 * _DAY:
-        return f"{duration_s / _DAY:,.1f} days"
-    if duration_s >= 2 * _HOUR:
-        return f"{duration_s / _HOUR:.1f} hours"
-    return f"{duration_s / _MINUTE:.0f} minutes" if duration_s >= 2 * _MINUTE else f"{duration_s:.0f} s"
 
 
 def file_name(text: str) -> str:

@@ -107,6 +107,13 @@ class Files:
         except (OSError, ValueError):  # a name too long, or not one for this system
             return False
 
+    def has_folder(self, path: str, holder: str) -> bool:
+        """Whether there is a folder that `holder` may mean by `path`."""
+        try:
+            return any(Path(place).is_dir() for place in self._places(path, holder, ()))
+        except (OSError, ValueError):  # a name too long, or not one for this system
+            return False
+
     def _ends(self, path: str, holder: str) -> list[str]:
         """The places that end as a path does, of which the folders above are others here; else beside the file."""
         end = place_of(path).lstrip("./")
@@ -125,11 +132,13 @@ class Files:
             if Path(path).is_relative_to(Path.cwd()):
                 yield place_of(str(Path(path).relative_to(Path.cwd())))
             return
-        for folder in dict.fromkeys((*starts, *self._where_started(holder))):
+        for folder in dict.fromkeys((*starts, *self.folders(holder))):
             yield place_of(join(folder, path))
 
-    def _where_started(self, holder: str) -> Iterator[str]:
-        """The folder of a file, those above it up to the highest path that was named, and the working directory."""
+    def folders(self, holder: str) -> Iterator[str]:
+        """Where what is in a file may be started: its folder, those above it up to the highest path that was named,
+        and the working directory.
+        """
         folders = list(_above(dirname(place_of(holder))))
         named = [number for number, folder in enumerate(folders) if (folder or ".") in self._roots]
         yield from folders[: max(named, default=0) + 1]

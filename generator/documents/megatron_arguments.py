@@ -13,9 +13,9 @@ from ..job.pointer import whole_number
 from ..job.text import Text
 from .lines import Lines
 from .megatron_forks import A_FORK, fork_of
-from .megatron_options import Flavour, OptionTable, option_table
+from .megatron_options import REFUSED, Flavour, OptionTable, option_table
 from .megatron_words import GivenOption, ParsedWords, PlacedWord, Stray, parse_words, placeholder_around
-from .program_options import ProgramOptions, options_beside
+from .program_options import ProgramOptions, options_beside, program_path
 from .reader import Reader, ValueKind, kind_of_value
 from .shell.launch_line import Launch
 from .shell.records import Word
@@ -62,6 +62,7 @@ class MegatronArguments(Reader):
     unsure: frozenset[str] = frozenset()  #: options that the script gives on a condition
     unfilled: tuple[Stray, ...] = ()  #: placeholders that somebody is to fill in
     fork: str = ""  #: whose options they are, where the project itself lacks some
+    lacking: Mapping[str, str | None] = field(default_factory=dict)  #: options that its parser lacks; what it has
     parser: str | None = None  #: the file of the program's own parser, where it is there and has every option
 
     @property
@@ -138,11 +139,22 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[MegatronArguments]:
     """The arguments on the launch lines of programs that take them."""
     for launch in launches:
         program = _program_name(launch)
-        known = program in OWN_PROGRAMS["megatron-lm"] or bool(program and program.startswith("pretrain_"))
+        known = program in OWN_PROGRAMS["megatron-lm"]
         before = [launch.program] if launch.program is not None and _differs(launch.program) else []
         words = [_placed(launch.script, word) for word in (*before, *launch.arguments)]
-        if _signs_in(words) >= (1 if known else _ENOUGH_SIGNS):
+        enough = _signs_in(words) >= (1 if known else _ENOUGH_SIGNS)
+        if enough and not _is_of_others(launch, words, known=known):
             yield _arguments(launch.script.text.path, words, launch=launch, program=program)
+
+
+def _is_of_others(launch: Launch, words: Sequence[PlacedWord], *, known: bool) -> bool:
+    """Whether a program that nowhere names Megatron has the options; or they are of what began as Megatron-LM 1.0.
+
+    GLM, CPM and SwissArmyTransformer still have --batch-size and --model-parallel-size, which Megatron refuses.
+    """
+    names = _names(words)
+    old = not known and names & REFUSED and "--micro-batch-size" not in names
+    return bool(old) or not options_beside(program_path(launch), launch.script.text.path).of_megatron
 
 
 def _differs(program: Word) -> bool:
@@ -209,7 +221,7 @@ def _flavour(names: set[str]) -> Flavour:
 def _arguments(
     path: str, words: Sequence[PlacedWord], *, launch: Launch | None = None, program: str | None = None
 ) -> MegatronArguments:
-    beside, lines = options_beside(_program_path(launch), path), launch.script.text.lines if launch else []
+    beside, lines = options_beside(program_path(launch), path), launch.script.text.lines if launch else []
     flavour = _flavour({name for name in _names(words) if not beside.reads(name)})
     if beside.parser is not None:
         flavour = "megatron-deepspeed" if _DEEPSPEED_SIGNS & beside.strings else "megatron-lm"
@@ -234,14 +246,8 @@ def _arguments(
         unfilled=parsed.unfilled,
         fork=fork,
         parser=beside.parser,
+        lacking={one.written: beside.near(one.written) for one in parsed.given if beside.lacks(one.written)},
     )
-
-
-def _program_path(launch: Launch | None) -> str | None:
-    """The training script's path from the folder that it is run from, or from one that a variable names."""
-    word = launch.program if launch is not None else None
-    last = word.parts[-1] if word is not None and word.parts else None
-    return last.lstrip("/") if word is not None and word.value is None and last else last
 
 
 def _less(parsed: ParsedWords, beside: ProgramOptions, lines: Sequence[str]) -> ParsedWords:

@@ -10,6 +10,7 @@ from typing import Final
 
 from ..findings import Location
 from .megatron_options import MegatronOption, OptionTable
+from .placeholders import IN_WORDS
 
 _NUMBER: Final = re.compile(r"-\d+$|-\d*\.\d+$")  # argparse reads such a word as a value
 _INTEGER: Final = re.compile(r"\s*[+-]?\d+(?:_\d+)*\s*", re.ASCII)
@@ -136,12 +137,17 @@ def _unfilled(words: Sequence[PlacedWord]) -> tuple[list[PlacedWord], list[Stray
         if _opens(word.begins):
             rest = range(index, min(index + _MOST_WORDS, len(words)))
             index = next((place + 1 for place in rest if ">" in words[place].begins), index)
-        text = " ".join(one.begins for one in words[start:index])
+        text = " ".join(_as_written(one) for one in words[start:index])
         if match := _PLACEHOLDER.search(text):
             found.append(Stray(word=match.group(), where=word.where))
             word = replace(word, value=None, begins=text[: match.start()])
         known.append(word)
     return known, found
+
+
+def _as_written(word: PlacedWord) -> str:
+    """What a word begins with; all of one that the shell's reader left as a placeholder, so that it isn't known."""
+    return word.written if word.value is None and not word.begins and IN_WORDS.match(word.written) else word.begins
 
 
 def placeholder_around(word: str, line: str) -> str | None:

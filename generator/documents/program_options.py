@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Final
+
+from .shell.launch_line import Launch
 
 #: Where Megatron's own parser is, from the folder that holds the package.
 _PARSERS: Final = ("megatron/training/arguments.py", "megatron/arguments.py")
@@ -17,6 +20,15 @@ _IMPORT: Final = re.compile(r"^\s*(?:from|import)\s+([A-Za-z_][\w.]*)", re.MULTI
 _SET: Final = re.compile(r"""\[["'](\w{1,80})["']\]\s*=(?!=)""")
 _LENIENT: Final = re.compile(r"ignore_unknown_args\s*=\s*True|parse_known_args\(")
 _MADE: Final = "ArgumentGroupFactory"  # makes options of the fields of classes, so that their names aren't written
+#: What deepspeed.add_config_arguments adds. Source: deepspeedai/DeepSpeed deepspeed/__init__.py @ 0.19.8
+_OF_DEEPSPEED: Final = frozenset(
+    {"--deepspeed", "--deepspeed_config", "--deepscale", "--deepscale_config", "--local_rank", "--local-rank"}
+)
+_SLIP: Final = 0.88  # likeness of names of which one is taken for the other
+#: A parser of transformers, and the classes that it is given; a class without a base has the fields written in it only.
+_HF_PARSER: Final = re.compile(r"\bHfArgumentParser\(\s*[(\[]?([^()\[\]]*)")
+_BASELESS: Final = re.compile(r"^class\s+(\w+)\s*(?:\(\s*(?:object\s*)?\))?\s*:", re.MULTILINE)
+_OWN_PARSER: Final = re.compile(r"\bArgumentParser\(")
 _MOST_FILES: Final = 60
 _MOST_BYTES: Final = 1_000_000
 _MOST_ABOVE: Final = 6  # folders above the program that are searched for its package
@@ -28,21 +40,66 @@ class ProgramOptions:
 
     strings: frozenset[str] = frozenset()
     parser: str | None = None  #: the file of its Megatron's parser, where every option is written there or in it
+    of_megatron: bool = True  #: whether its text or its parser is Megatron's; True where it isn't there
 
     def reads(self, word: str) -> bool:
         """Whether an option, or a choice of one, is written in the program."""
         return word in self.strings
 
+    def lacks(self, option: str) -> bool:
+        """Whether an option is surely none: its name, or one that it may be short for, is written nowhere."""
+        beginning = option.partition("=")[0]
+        longer = any(string.startswith(beginning) for string in self.strings)
+        return self.parser is not None and not longer and beginning not in _OF_DEEPSPEED
+
+    def near(self, option: str) -> str | None:
+        """The option of the program's that is spelt like this one."""
+        names = [string for string in self.strings if string.startswith("--")]
+        return next(iter(difflib.get_close_matches(option, names, n=1, cutoff=_SLIP)), None)
+
 
 _NOTHING: Final = ProgramOptions()
 
 
+def program_path(launch: Launch | None) -> str | None:
+    """The training script's path from the folder that it is run from, or from one that a variable names."""
+    word = launch.program if launch is not None else None
+    last = word.parts[-1] if word is not None and word.parts else None
+    return last.lstrip("/") if word is not None and word.value is None and last else last
+
+
 def options_beside(program: str | None, holder: str) -> ProgramOptions:
-    """What the program reads that the file `holder` starts by the path `program`, whose folder may be a variable."""
-    if not program or not program.endswith(".py") or program.startswith("/"):
+    """What the program reads that the file `holder` starts by the path `program`, whose folder may be a variable.
+
+    An absolute path is another machine's: the program is looked for beside the file alone.
+    """
+    if not program or not program.endswith(".py"):
         return _NOTHING
-    found = _find(program.removeprefix("./"), Path(holder).parent)
+    beside = Path(holder).with_name(PurePath(program).name) if program.startswith("/") else None
+    if beside is not None:
+        found = beside if beside.is_file() else None
+    else:
+        found = _find(program.removeprefix("./"), Path(holder).parent)
     return _NOTHING if found is None else _read(found)
+
+
+def declares_its_own(program: str | None, holder: str, names: frozenset[str]) -> bool:
+    """Whether a program that the file `holder` starts declares each of its options itself: one of `names` by argparse,
+    or all by classes that inherit from none."""
+    if not program or not program.endswith(".py") or program.startswith("/"):
+        return False
+    found = _find(program.removeprefix("./"), Path(holder).parent)
+    return found is not None and _declares(found.absolute(), names)
+
+
+@lru_cache(maxsize=64)
+def _declares(program: Path, names: frozenset[str]) -> bool:
+    text = _text(program)
+    given = [name for words in _HF_PARSER.findall(text) for name in re.findall(r"[\w.]+", words)]
+    if given or "HfArgumentParser" in text:
+        return bool(given) and set(given) <= set(_BASELESS.findall(text))
+    written = {word.lstrip("-").replace("-", "_") for word in _STRING.findall(text) if word.startswith("--")}
+    return _OWN_PARSER.search(text) is not None and not names.isdisjoint(written)
 
 
 def sets_key(key: str, holder: str) -> bool:
@@ -86,6 +143,7 @@ def _read(program: Path) -> ProgramOptions:
     return ProgramOptions(
         strings=frozenset(word for one in texts for word in _STRING.findall(one)),
         parser=parser.as_posix() if parser and whole else None,
+        of_megatron=parser is not None or any("megatron" in one.lower() for one in texts),
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from ..findings import Finding, Location
+from ..findings import NOTE, Finding, Location, Severity
 from ..job.text import Text, UnreadableText, read_content
 from ..rule import Rule
 from . import codes
@@ -47,9 +47,11 @@ class Reading:
     instead: Mapping[str, str] = field(default_factory=dict)  #: contents that count instead of a file's own, by path
     left_alone: Counter[str] = field(default_factory=Counter)  #: files of other programs, by program; "" not known
 
-    def report(self, rule: Rule, where: Location, message: str, hint: str | None = None) -> None:
-        """Add an error on a document as text."""
-        self.findings.append(rule.at(where, message, hint))
+    def report(
+        self, rule: Rule, where: Location, message: str, hint: str | None = None, severity: Severity | None = None
+    ) -> None:
+        """Add a finding on a document as text."""
+        self.findings.append(rule.at(where, message, hint, severity))
 
 
 def read_documents(
@@ -95,7 +97,8 @@ def _read_folder(folder: Path, reading: Reading, consumer: str | None) -> None:
             _read_file(str(path), reading, consumer, named=False, in_folder=True)
     if len(reading.documents) + len(reading.findings) == before:
         hint = f"name a folder with {_KINDS}"
-        reading.report(codes.UNKNOWN_KIND, where, "nothing in this folder is a document that dsgen checks", hint)
+        message = "nothing in this folder is a document that dsgen checks"
+        reading.report(codes.UNKNOWN_KIND, where, message, hint, NOTE)
 
 
 def _read_file(name: str, reading: Reading, consumer: str | None, *, named: bool, in_folder: bool = False) -> None:

@@ -68,14 +68,6 @@ def time_fields(text: str) -> tuple[int | None, ...]:
     return tuple(int(part) if part else None for part in match.groups()) if match else (None,) * 4
 
 
-def clock(duration: float) -> str:
-    """Seconds as `D-HH:MM:SS`, the form that has one meaning only."""
-    minutes, second = divmod(int(duration), 60)
-    hours, minute = divmod(minutes, 60)
-    day, hour = divmod(hours, 24)
-    return f"{day}-{hour:02}:{minute:02}:{second:02}"
-
-
 def mebibytes(text: str) -> float | None:
     """Memory in MiB; a number without unit is MiB."""
     match = _MEMORY.fullmatch(text)

@@ -13,6 +13,7 @@ from ..findings import Location
 from ..job.pointer import whole_number
 from ..job.source import Source, escape
 from .hjson.text import JsonText
+from .program_options import declares_its_own, program_path
 from .reader import Reader
 from .shell.launch_line import Launch
 from .shell.records import Word
@@ -170,7 +171,8 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
         names = {name for name, _, _ in found}
         # `--deepspeed FILE` is the Trainer's; of other programs `--deepspeed` is a switch
         config = any(name == "deepspeed" and value is not True for name, _, value in found)
-        if (names & _TELLING or config) and names & _COMMON and not names & _FOREIGN:
+        theirs = (names & _TELLING or config) and names & _COMMON and not names & _FOREIGN
+        if theirs and not _is_of_its_own(launch):
             values: dict[str, object] = {}
             places: dict[str, Location] = {}
             for name, word, value in found:
@@ -185,6 +187,11 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
                 launch=launch,
                 complete=not _may_hide(launch.arguments),
             )
+
+
+def _is_of_its_own(launch: Launch) -> bool:
+    """Whether the program is there, and has options of the same names but no TrainingArguments."""
+    return declares_its_own(program_path(launch), launch.script.text.path, _TELLING | _COMMON)
 
 
 def _may_hide(words: tuple[Word, ...]) -> bool:

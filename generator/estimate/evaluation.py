@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
+from ..job.needs import argument_values
 from ..job.records import Job
 from .layout import Layout
 from .ledgers import StepTime
@@ -37,7 +36,6 @@ def _no_validation(job: Job) -> bool:
 
 
 def _argument(job: Job, option: str, default: int) -> int:
-    """The whole number that the job's own arguments give an option, last one first."""
-    words = [part for word in job.launch.arguments for part in word.split("=", 1)]
-    values = [value for name, value in pairwise(words) if name == option and value.isdigit()]
-    return int(values[-1]) if values else default
+    """The whole number that the job's own arguments give an option."""
+    words = argument_values(job.launch.arguments, option)
+    return int(words[0]) if words and words[0].isdigit() else default

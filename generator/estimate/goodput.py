@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import exp, sqrt
 
+from ..job.needs import argument_values
 from ..job.records import Job
 from .assumptions import assumed
 from .checkpoint import checkpoint_bytes, save_s, storage_bytes_per_s
 from .layout import Layout
 
+_INTERVAL = "output.save_interval"
 _DAY_S = 86400
 _MINUTE_S = 60
 _LARGEST_EXPONENT = 700.0  #: of e in a float
@@ -54,8 +56,15 @@ def saving(job: Job, layout: Layout, step_s: float) -> Saving:
         failure_s=between_s,
         step_s=step_s,
         best_interval_steps=best,
-        interval_steps=job.output.save_interval or best,
+        interval_steps=_given_interval(job) or best,
     )
+
+
+def _given_interval(job: Job) -> int | None:
+    """The steps between checkpoints that the spec or the script's own arguments say."""
+    said = (argument_values(job.launch.arguments, option) for option in job.framework.options.get(_INTERVAL, ()))
+    numbers = [int(words[0]) for words in said if words and words[0].isdigit() and int(words[0])]
+    return numbers[0] if numbers else job.output.save_interval
 
 
 def best_interval_s(save_s: float, failure_s: float) -> float:

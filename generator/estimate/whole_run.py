@@ -24,6 +24,7 @@ class Run:
 
     tokens: float
     samples: int  #: sequences
+    epochs: float | None  #: passes over the data; `None` where the job doesn't say how many
     steps: int  #: with the batch ramp-up's
     duration_s: float
     gpu_hours: float
@@ -62,6 +63,7 @@ def whole_run(job: Job, layout: Layout, times: StepTime) -> Run | None:
     return Run(
         tokens=samples * training.sequence_length if whole else training.duration_tokens,
         samples=samples,
+        epochs=training.duration_epochs,
         steps=steps,
         duration_s=seconds,
         gpu_hours=_gpu_hours(job, seconds),

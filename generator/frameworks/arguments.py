@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ..job.records import Job, Training
-from .program import ArgumentGroup, ConfigPath, Program, RenderedFile
+from .program import ArgumentGroup, ConfigPath, Program, RenderedFile, Resume
 
 Value = str | int | float | bool | ConfigPath | tuple[int, ...] | tuple[str, ...] | None
 
@@ -53,6 +53,7 @@ def make_program(
     environment: Mapping[str, str] | None = None,
     files: tuple[RenderedFile, ...] = (),
     notes: tuple[str, ...] = (),
+    resume: Resume | None = None,
 ) -> Program:
     """The job's script with the groups that hold any argument.
 
@@ -60,12 +61,24 @@ def make_program(
     """
     own = ArgumentGroup(comment="from the job's launch.arguments", arguments=job.launch.arguments)
     filled = tuple(g for g in (*groups, own) if g.arguments)
-    return Program(script=job.launch.script, groups=filled, environment=environment or {}, files=files, notes=notes)
+    return Program(
+        script=job.launch.script,
+        groups=filled,
+        environment=environment or {},
+        files=files,
+        notes=notes,
+        resume=resume,
+    )
 
 
 def gives(arguments: Iterable[str], *options: str) -> bool:
     """Whether any of `options` is among `arguments`, as `--option value` or `--option=value`."""
     return any(a.partition("=")[0] in options for a in arguments)
+
+
+def holds(arguments: Iterable[str], value: object) -> bool:
+    """Whether a value is among `arguments`, after whatever option: the script's own names aren't known."""
+    return any(value in (a, a.partition("=")[2]) for a in arguments)
 
 
 def training_steps(training: Training) -> int | None:

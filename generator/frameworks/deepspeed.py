@@ -5,12 +5,33 @@ from __future__ import annotations
 from typing import Final
 
 from ..estimate.layout import Layout, Recompute
-from ..job.framework import Framework
+from ..job.framework import Framework, Need
+from ..job.needs import spec_values
 from ..job.records import Job
 from ..search.plan import Plan
 from . import ds_config
-from .arguments import Value, group, make_program, training_steps
-from .program import ConfigPath, Program
+from .arguments import Value, gives, group, holds, make_program, training_steps
+from .program import ArgumentGroup, ConfigPath, Program
+
+#: What the script is given of `data` and `output`, named after the parameters of engine.save_checkpoint and
+#: load_checkpoint (deepspeed/runtime/engine.py @ 0.19.8). A script with other names gets the values by them.
+OPTIONS: Final = {
+    "data.path": ("--data_path",),
+    "data.split": ("--data_split",),
+    "data.tokenizer.type": ("--tokenizer_type",),
+    "data.tokenizer.path": ("--tokenizer",),
+    "data.tokenizer.vocab_file": ("--vocab_file",),
+    "data.tokenizer.merges_file": ("--merges_file",),
+    "output.checkpoints": ("--save_dir",),
+    "output.save_interval": ("--save_interval",),
+    "output.resume": ("--load_dir",),
+    "output.logs": ("--log_dir",),
+}
+_FOLDERS: Final = ("data.path", "data.tokenizer.path", "output.checkpoints", "output.logs")
+NEEDS: Final = (
+    Need(what="data", key="data.path", words=("data", "train_file", "corpus")),
+    Need(what="folder for checkpoints", key="output.checkpoints", words=("output", "save", "checkpoint", "ckpt")),
+)
 
 
 def config(job: Job, layout: Layout) -> ds_config.Config:
@@ -49,15 +70,47 @@ def notes(job: Job, layout: Layout) -> tuple[str, ...]:
     return tuple(texts)
 
 
+def _run_group(plan: Plan) -> ArgumentGroup:
+    """Data and checkpoints, but for what the job's own arguments hold."""
+    job, values = plan.job, spec_values(plan.job)
+    if job.output.checkpoints is not None:
+        values["output.save_interval"] = (str(plan.saving.interval_steps),)
+        if job.output.resume:
+            values["output.resume"] = (job.output.checkpoints,)
+    own = job.launch.arguments
+    named: set[str] = {key for key in _FOLDERS if key in values and all(holds(own, word) for word in values[key])}
+    if "output.checkpoints" in named:  # the script has its own options for all that concerns them
+        named |= {"output.save_interval", "output.resume"}
+    left: dict[str, Value] = {
+        option: values[key]
+        for key, (option, *_) in OPTIONS.items()
+        if key in values and key not in named and not gives(own, option)
+    }
+    return group("data and checkpoints: the script must take these; see above", left)
+
+
+def run_notes(plan: Plan) -> tuple[str, ...]:
+    """What the script must do with its checkpoints: DeepSpeed saves and loads none by itself."""
+    if plan.job.output.checkpoints is None:
+        return ()
+    steps = plan.saving.interval_steps
+    load = " before the first step engine.load_checkpoint(load_dir), which returns (None, {}) where there is none, and"
+    return (
+        f"Checkpoints are the script's to write and read: on every rank it must call"
+        f"{load if plan.job.output.resume else ''} every {steps} steps engine.save_checkpoint(save_dir, "
+        "client_state={'step': step}).",
+    )
+
+
 def program(plan: Plan) -> Program:
     """The user's script with `--deepspeed_config`, as `deepspeed.add_config_arguments` defines it."""
     job, layout = plan.job, plan.layout
     reads: dict[str, Value] = {"--deepspeed": True, "--deepspeed_config": ConfigPath(ds_config.FILE_NAME)}
     return make_program(
         job,
-        (group("batch, precision, optimizer and ZeRO are in the JSON", reads),),
+        (group("batch, precision, optimizer and ZeRO are in the JSON", reads), _run_group(plan)),
         files=(ds_config.rendered(config(job, layout)),),
-        notes=notes(job, layout),
+        notes=(*notes(job, layout), *run_notes(plan)),
     )
 
 
@@ -66,6 +119,9 @@ FRAMEWORK: Final = Framework(
     software=frozenset({"own script", "AutoTP", "DeepSpeed engine"}),
     script="train.py",
     only={"cross_entropy": "unfused"},
+    options=OPTIONS,
+    needs=NEEDS,
+    data_paths="several",
     cross_entropy="unfused",
     loss_traffic_bytes={"unfused": 32},
     kernels_per_layer=40,

@@ -14,12 +14,32 @@ from typing import Final
 
 from ..estimate.adapters import ALL_LINEAR, adapter_parameters, module_names
 from ..estimate.layout import Layout, Recompute
-from ..job.framework import Framework
+from ..job.framework import Framework, Need
 from ..job.records import Job
 from ..search.plan import Plan
 from . import ds_config
-from .arguments import BETA1, EPSILON, beta2, group, make_program, training_steps
-from .program import ArgumentGroup, ConfigPath, Program
+from .arguments import BETA1, EPSILON, Value, beta2, gives, group, holds, make_program, training_steps
+from .program import ArgumentGroup, ConfigPath, Program, Resume
+
+#: Of TrainingArguments, and of the example scripts of transformers and trl.
+OPTIONS: Final = {
+    "data.path": ("--dataset_name", "--train_file"),
+    "data.tokenizer.path": ("--tokenizer_name",),
+    "output.checkpoints": ("--output_dir",),
+    "output.save_interval": ("--save_steps",),
+    "output.resume": ("--resume_from_checkpoint",),
+}
+NEEDS: Final = (
+    Need(what="data", key="data.path", words=("data", "train_file", "corpus")),
+    Need(
+        what="model or tokenizer",
+        key="data.tokenizer",
+        hint="set data.tokenizer.path, or add --model_name_or_path to launch.arguments",
+        words=("model", "tokenizer"),
+    ),
+    Need(what="folder for checkpoints", key="output.checkpoints", words=("output", "save_dir", "checkpoint", "ckpt")),
+)
+_FILES: Final = (".csv", ".json", ".txt")  #: what --train_file takes (examples/pytorch/language-modeling/run_clm.py)
 
 
 def config(job: Job, layout: Layout) -> ds_config.Config:
@@ -70,15 +90,67 @@ def _groups(job: Job, layout: Layout) -> tuple[ArgumentGroup, ...]:
     )
 
 
+def _data_group(job: Job) -> ArgumentGroup:
+    """Data and tokenizer, for scripts with the options of transformers' and trl's."""
+    own, data = job.launch.arguments, job.data
+    options: dict[str, Value] = {}
+    for path in data.path[:1]:
+        options["--train_file" if path.endswith(_FILES) else "--dataset_name"] = path
+    if data.tokenizer.path is not None:
+        options["--tokenizer_name"] = data.tokenizer.path
+    left = {option: value for option, value in options.items() if not gives(own, option) and not holds(own, value)}
+    return group("data and tokenizer, by the options of the example scripts of transformers", left)
+
+
+def _checkpoint_group(plan: Plan) -> ArgumentGroup:
+    """Where and how often the Trainer saves."""
+    job, output = plan.job, plan.job.output
+    saves = output.checkpoints is not None or output.save_interval is not None
+    options: dict[str, Value] = {
+        "--output_dir": output.checkpoints,
+        "--save_strategy": "steps" if saves else None,
+        "--save_steps": plan.saving.interval_steps if saves else None,
+    }
+    left = {option: value for option, value in options.items() if not gives(job.launch.arguments, option)}
+    return group("checkpoints", left)
+
+
+def _resume(job: Job) -> Resume | None:
+    """The last checkpoint is found when the job starts: TrainingArguments carry its path, and nothing looks for it.
+
+    **Source**: transformers 5.23, training_args.py, resume_from_checkpoint ("not directly used by Trainer"), and
+    examples/pytorch/language-modeling/run_clm.py, which hands it to train; trainer.py, _save_checkpoint, writes
+    trainer_state.json after model and optimizer.
+    """
+    folder, option = job.output.checkpoints, "--resume_from_checkpoint"
+    if folder is None or not job.output.resume or gives(job.launch.arguments, option, "--output_dir"):
+        return None
+    return Resume(option=option, folder=folder, prefix="checkpoint-", complete="trainer_state.json")
+
+
+def _run_notes(job: Job) -> Iterator[str]:
+    """What the script has to do with checkpoints and logs."""
+    if _resume(job) is not None:
+        yield (
+            "To go on, the script must call trainer.train(resume_from_checkpoint=PATH): with --resume_from_checkpoint, "
+            "which launch.sbatch and launch.sh set to the last whole checkpoint, or with what "
+            "transformers.trainer_utils.get_last_checkpoint finds in output_dir."
+        )
+    if job.output.logs is not None:
+        yield "TENSORBOARD_LOGGING_DIR is read with --report_to tensorboard, which needs tensorboard."
+
+
 def _environment(job: Job, layout: Layout) -> Mapping[str, str]:
     """Ulysses is accelerate's to set up, which reads its size from these variables.
 
     A replica's size is left at 1: accelerate leaves the world's division to DeepSpeed when Ulysses is on.
     """
+    logs = {"TENSORBOARD_LOGGING_DIR": job.output.logs} if job.output.logs is not None else {}
     if layout.context == 1:
-        return {}
+        return logs
     attention = "flash_attention_2" if job.training.attention == "flash" else "sdpa"
     return {
+        **logs,
         "ACCELERATE_USE_PARALLELISM_CONFIG": "true",
         "PARALLELISM_CONFIG_SP_BACKEND": "deepspeed",
         "PARALLELISM_CONFIG_SP_SIZE": str(layout.context),
@@ -101,7 +173,7 @@ def notes(job: Job, layout: Layout) -> tuple[str, ...]:
             f"train_batch_size is left out: DeepSpeed derives {layout.global_batch * layout.tensor}, while the Trainer "
             f"would insist on {layout.context} times that, since it counts every rank of a Ulysses group."
         )
-    texts += _adapter_notes(job, layout)
+    texts += [*_adapter_notes(job, layout), *_run_notes(job)]
     if job.training.precision == "fp8":
         texts.append("fp8: DeepSpeed runs in bf16; the model's own layers (Transformer Engine) must compute in fp8.")
     return tuple(texts)
@@ -141,10 +213,11 @@ def program(plan: Plan) -> Program:
     job, layout = plan.job, plan.layout
     return make_program(
         job,
-        _groups(job, layout),
+        (*_groups(job, layout), _data_group(job), _checkpoint_group(plan)),
         environment=_environment(job, layout),
         files=(ds_config.rendered(config(job, layout)),),
         notes=notes(job, layout),
+        resume=_resume(job),
     )
 
 
@@ -153,6 +226,9 @@ FRAMEWORK: Final = Framework(
     software=frozenset({"Trainer", "AutoTP", "DeepSpeed engine"}),
     script="train.py",
     only={"cross_entropy": "unfused"},
+    options=OPTIONS,
+    in_environment=frozenset({"output.logs"}),
+    needs=NEEDS,
     cross_entropy="unfused",
     loss_traffic_bytes={"unfused": 32},
     kernels_per_layer=40,

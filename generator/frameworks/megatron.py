@@ -13,7 +13,6 @@ from .program import ArgumentGroup
 
 WARMUP_FRACTION = 0.01
 MIN_LR_FRACTION = 0.1
-EXIT_OPTION = "--exit-signal-handler"
 #: Steps between evaluations and global batches of one. Source: the defaults of Megatron-DeepSpeed, and of Megatron-LM
 #: up to core_v0.15. Since core_v0.16 the interval has none, and training/training.py,
 #: get_train_valid_test_num_samples, divides by it: without one the run dies on its first line of data.
@@ -28,6 +27,7 @@ Options = dict[str, Value]
 
 def batch_group(job: Job, layout: Layout) -> ArgumentGroup:
     """Sequences, and the batch whose quotient is the accumulation."""
+    ramp = job.training.batch_ramp
     identity = (
         f"batch: {layout.global_batch} = {layout.micro_batch} micro × {layout.gradient_accumulation} accumulated × "
         f"{layout.data} replicas"
@@ -39,6 +39,7 @@ def batch_group(job: Job, layout: Layout) -> ArgumentGroup:
             "--max-position-embeddings": max(job.model.max_positions, job.training.sequence_length),
             "--micro-batch-size": layout.micro_batch,
             "--global-batch-size": layout.global_batch,
+            "--rampup-batch-size": None if ramp is None else (ramp.start, ramp.increment, ramp.samples),
         },
     )
 
@@ -48,7 +49,7 @@ def length_group(job: Job) -> ArgumentGroup:
     own = job.launch.arguments
     options: Options = {}
     if not gives(own, *_LENGTH_OPTIONS):
-        options["--train-iters"] = training_steps(job.training) or DEFAULT_STEPS
+        options |= _length(job)
     if not gives(own, "--eval-interval"):
         options["--eval-interval"] = EVALUATION[0]
     options["--lr"] = job.training.learning_rate
@@ -57,6 +58,15 @@ def length_group(job: Job) -> ArgumentGroup:
     if not gives(own, *_WARMUP_OPTIONS):
         options["--lr-warmup-fraction"] = WARMUP_FRACTION
     return group("length, evaluation and schedule: cosine to a tenth after 1% of warm-up", options)
+
+
+def _length(job: Job) -> Options:
+    """Steps; or sequences, over which alone the batch ramps up (megatron/training/arguments.py:765 @ core_v0.16.1)."""
+    training, ramp = job.training, job.training.batch_ramp
+    if ramp is None:
+        return {"--train-iters": training_steps(training) or DEFAULT_STEPS}
+    tokens = training.duration_tokens or DEFAULT_STEPS * training.tokens_per_step
+    return {"--train-samples": max(1, -int(-tokens // training.sequence_length))}
 
 
 def optimizer_group(job: Job) -> ArgumentGroup:
@@ -116,9 +126,7 @@ def block_options(job: Job) -> Options:
 
 def common_notes(job: Job, name: str) -> list[str]:
     """What the user has to supply, and what neither tree can do; `name` is the tree's."""
-    texts = [
-        f"Tokenizer and data options come from launch.arguments; the plan counts a vocabulary of {job.model.vocab}."
-    ]
+    texts = [f"The plan counts a vocabulary of {job.model.vocab}: the tokenizer's, before Megatron pads it."]
     own_length = gives(job.launch.arguments, *_LENGTH_OPTIONS)
     if job.training.duration_tokens is None and not own_length:
         texts.append(f"The job gives no training.duration and the script requires one: {DEFAULT_STEPS} steps.")

@@ -15,7 +15,7 @@ from ..estimate.layout import Layout, Offload, Recompute
 from ..job.framework import Framework
 from ..job.records import Job
 from ..search.plan import Plan
-from . import ds_config, megatron
+from . import ds_config, megatron, megatron_run
 from .arguments import group, make_program
 from .program import ArgumentGroup, ConfigPath, Program
 
@@ -155,6 +155,8 @@ def program(plan: Plan) -> Program:
         _memory_group(layout),
         megatron.optimizer_group(job),
         megatron.length_group(job),
+        megatron_run.data_group(job),
+        megatron_run.checkpoint_group(plan),
         _deepspeed_group(layout),
     )
     # The script refuses sequence parallelism without it: one queue keeps communication ahead of the GEMM it feeds.
@@ -168,7 +170,10 @@ FRAMEWORK: Final = Framework(
     software=frozenset({"Megatron-DeepSpeed", "Megatron layers", "DeepSpeed engine"}),
     script="pretrain_gpt.py",
     only={"kernels": "fused", "cross_entropy": "unfused"},
-    exit_option=megatron.EXIT_OPTION,
+    exit_option=megatron_run.EXIT_OPTION,
+    options=megatron_run.OPTIONS,
+    needs=megatron_run.NEEDS,
+    data_paths="weighted",
     evaluation=megatron.EVALUATION,
     fused=True,
     packs_attention=True,

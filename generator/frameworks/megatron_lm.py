@@ -18,7 +18,7 @@ from ..estimate.states import is_precision_aware
 from ..job.framework import Framework
 from ..job.records import Job
 from ..search.plan import Plan
-from . import megatron
+from . import megatron, megatron_run
 from .arguments import Value, group, make_program
 from .program import ArgumentGroup, Program
 
@@ -358,6 +358,8 @@ def program(plan: Plan) -> Program:
         _states_group(job, layout),
         megatron.optimizer_group(job),
         megatron.length_group(job),
+        megatron_run.data_group(job),
+        megatron_run.checkpoint_group(plan),
     )
     return make_program(job, groups, environment=_environment(job, layout), notes=notes(job, layout))
 
@@ -367,7 +369,10 @@ FRAMEWORK: Final = Framework(
     software=frozenset({"Megatron-LM", "Megatron layers"}),
     script="pretrain_gpt.py",
     only={"kernels": "fused"},
-    exit_option=megatron.EXIT_OPTION,
+    exit_option=megatron_run.EXIT_OPTION,
+    options=megatron_run.OPTIONS,
+    needs=megatron_run.NEEDS,
+    data_paths="several",
     evaluation=megatron.EVALUATION,
     fused=True,
     packs_attention=True,

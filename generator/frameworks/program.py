@@ -31,6 +31,16 @@ class ArgumentGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Resume:
+    """An argument that a start adds by itself: the last whole checkpoint, if there is one."""
+
+    option: str
+    folder: str  #: that holds the checkpoints, as the program sees it
+    prefix: str  #: of a checkpoint's name; the step follows
+    complete: str  #: a file of the checkpoint that is written last
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
     """What every process of the job runs, independent of who starts it."""
 
@@ -39,6 +49,7 @@ class Program:
     environment: Mapping[str, str]  #: what the framework needs; the user's own variables come on top
     files: tuple[RenderedFile, ...]  #: configuration files, e.g. ds_config.json
     notes: tuple[str, ...] = ()  #: choices a reader would question, for the launch script's header
+    resume: Resume | None = None  #: None: the program finds its last checkpoint itself, or doesn't go on
 
     @property
     def arguments(self) -> tuple[str | ConfigPath, ...]:

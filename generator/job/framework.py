@@ -13,6 +13,17 @@ Software = Literal[
 ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """Something that a submission needs."""
+
+    what: str  #: data
+    key: str  #: of the spec, which gives it
+    options: tuple[str, ...] = ()  #: of the script, each of which gives it as well
+    hint: str = ""  #: what to do; where it is left out, to set the key
+    words: tuple[str, ...] = ()  #: in names of options that give it, where the script's options aren't known
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Framework:
     """One framework: its traits, and the function that writes for it. A trait that is left out is plain PyTorch's."""
@@ -22,6 +33,11 @@ class Framework:
     script: str  #: the training script that a job starts by default
     only: Mapping[str, str]  #: keys of `training` that have one value here, with the value
     exit_option: str | None = None  #: the script's argument that makes workers save and exit on TERM
+    #: The script's options that say keys of the spec's `data` and `output`, by key; a key without any can't be said.
+    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    in_environment: frozenset[str] = frozenset()  #: such keys that variables say
+    needs: tuple[Need, ...] = ()  #: what a submission needs
+    data_paths: Literal["one", "weighted", "several"] = "one"  #: in `data.path`: of several, each with a weight or any
     #: Steps between evaluations, and global batches of one, where the job says nothing; None: it doesn't evaluate.
     evaluation: tuple[int, int] | None = None
 

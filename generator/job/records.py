@@ -117,6 +117,7 @@ class Training:
     quantized_weights: bool = False  #: ZeRO++: parameters are gathered in 8 bits (qwZ)
     quantized_gradients: bool = False  #: ZeRO++: gradients are reduced in 4 bits (qgZ)
     duration_steps: int | None = None  #: where the spec gives the duration so
+    duration_epochs: float | None = None  #: passes over the data, where the spec gives the duration so
     batch_ramp: BatchRamp | None = None  #: the global batch grows to its size; None: it has it from the start
 
     @property

@@ -169,6 +169,7 @@ def _training(training: Data, model: Model, accelerator: Accelerator) -> Trainin
         attention=training.get("attention", "unfused" if accelerator.generation == "volta" else "flash"),
         duration_tokens=_duration_tokens(training.get("duration", {}), length, sequences),
         duration_steps=whole(training.get("duration", {}).get("steps")),
+        duration_epochs=training.get("duration", {}).get("epochs"),
         learning_rate=float(training.get("learning_rate", 1e-4)),
         weight_decay=float(training.get("weight_decay", 0.1)),
         gradient_clipping=float(training.get("gradient_clipping", 1.0)),

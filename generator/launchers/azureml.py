@@ -14,7 +14,7 @@ from ..job.records import Launch
 from ..search.plan import Plan
 from ..version import __version__
 from .call import environment, header, launch_options, processes_per_node
-from .launcher import Launcher
+from .launcher import Launcher, Scheduler
 from .quoting import shell_word
 
 _SCHEMA = "https://azuremlschemas.azureedge.net/latest/commandJob.schema.json"
@@ -148,5 +148,13 @@ LAUNCHER: Final = Launcher(
     keys=frozenset({"compute", "environment", "experiment_name", "display_name", "code", "shm_size", "tags"}),
     files=launch_files,
     start="az ml job create --file {}/job.yml",
+    file="job.yml",
+    scheduler=Scheduler(
+        submit=("az", "ml", "job", "create", "--file", "{file}", "--query", "name", "--output", "tsv"),
+        trial=None,  # `az ml job validate` takes pipelines only
+        identity=r"^(\S+)$",
+        watch=("az ml job stream --name {id}", "az ml job show --name {id} --web"),
+    ),
+    in_folder=False,
     before=_before,
 )

@@ -9,6 +9,7 @@ from importlib.resources import files
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from ..frameworks.program import Program, RenderedFile
+from ..job.versions import listed_versions
 from ..search.plan import Plan
 from ..version import __version__
 from .quoting import Raw, comment, option_lines, shell_word
@@ -54,6 +55,7 @@ def header(plan: Plan, program: Program, command: str, notes: tuple[str, ...] = 
         f"offload {layout.offload.label}.",
         f"{layout.global_batch} sequences a step = {layout.micro_batch} micro batch × "
         f"{layout.gradient_accumulation} accumulated × {layout.data} data. plan.json has the estimates and reasons.",
+        f"Written for {listed_versions(job)}.",
         *notes,
         *program.notes,
     )
@@ -109,5 +111,6 @@ def fill(name: str, plan: Plan, program: Program, **values: object) -> str:
         "config_files": tuple(file.path for file in program.files),
         "script": program.script,
         "arguments": argument_lines(program, indent="  "),
+        "resume": program.resume,
     }
     return _templates().get_template(name).render(**common, **values)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from ..frameworks.program import Program, RenderedFile
 from ..search.plan import Plan
 from .call import environment, fill, header, launch_options, processes_per_node
-from .launcher import Launcher
+from .launcher import TRIAL, TRIAL_LOG, Launcher, Scheduler
 
 
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
@@ -36,9 +36,27 @@ def _hostfile(hosts: Sequence[str], slots: int) -> str:
     return "".join(f"{host} slots={slots}\n" for host in hosts)
 
 
+def trials_file(plans: Sequence[Plan], programs: Sequence[Program], command: str) -> RenderedFile:
+    """`tune.sh`: the launch scripts of the trials, one after another."""
+    note = f"Trials of {len(plans)} plans, the first of which follows."
+    text = fill(
+        "tune.sh.j2",
+        plans[0],
+        programs[0],
+        header=header(plans[0], programs[0], command, (note,)),
+        trials=len(plans),
+        mark=TRIAL,
+        log=TRIAL_LOG,
+    )
+    return RenderedFile(path="tune.sh", text=text, executable=True)
+
+
 LAUNCHER: Final = Launcher(
     name="shell",
     keys=frozenset({"hosts", "launcher", "ssh_port", "master_port"}),
     files=launch_files,
     start="{}/launch.sh",
+    file="launch.sh",
+    trials=trials_file,
+    scheduler=Scheduler(submit=("{file}",), trial=None, identity=None),
 )

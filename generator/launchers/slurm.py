@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ..frameworks.program import Program, RenderedFile
 from ..search.plan import Plan
 from ..units import GIB
 from .call import cores_per_node, environment, fill, header, launch_options, processes_per_node
-from .launcher import Launcher
+from .launcher import TRIAL, TRIAL_LOG, Launcher, Scheduler
 from .quoting import Raw, plain_name, sbatch_word, shell_word
 
 _PASSED_ON = ("partition", "account", "qos", "constraint", "reservation")
@@ -27,7 +27,7 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
         plan,
         program,
         directives=tuple(_directive(*pair) for pair in _directives(plan, options)),
-        header=header(plan, program, command, tuple(_notes(plan, options))),
+        header=header(plan, program, command, tuple(_notes(plan, program, options))),
         modules=tuple(options.get("modules", ())),
         virtual_environment="" if "container_image" in options else options.get("virtual_environment", ""),
         torchrun=_torchrun(options),
@@ -36,7 +36,7 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
         image=options.get("container_image", ""),
         mounts=tuple(options.get("container_mounts", ())),
         signal=signal_s > 0,
-        worker_signal=Raw("TERM" if _saves_on_term(plan) else "USR1"),
+        worker_signal=Raw("TERM" if _saves_on_term(plan, program) else "USR1"),
         grace_s=max(signal_s - _SECONDS_TO_STOP, signal_s // 2),
         requeue=bool(options.get("requeue", False)),
     )
@@ -84,20 +84,21 @@ def _directives(plan: Plan, options: Mapping[str, Any]) -> Iterator[tuple[str, o
         yield "mail-type", "END,FAIL"
 
 
-def _notes(plan: Plan, options: Mapping[str, Any]) -> Iterator[str]:
+def _notes(plan: Plan, program: Program, options: Mapping[str, Any]) -> Iterator[str]:
     if not _takes_nodes(plan, options) and "memory" not in options and _shared_memory(plan) is None:
         yield "The node's memory is unknown, so Slurm's default limit applies: launch.slurm.memory sets another."
     framework = plan.job.framework
-    if options.get("signal_seconds") and framework.exit_option is not None and not _saves_on_term(plan):
+    if options.get("signal_seconds") and framework.exit_option is not None and not _saves_on_term(plan, program):
         yield (
             f"{framework} does not handle USR1: with {framework.exit_option} in launch.arguments the workers get TERM "
             "instead, save and exit."
         )
 
 
-def _saves_on_term(plan: Plan) -> bool:
+def _saves_on_term(plan: Plan, program: Program) -> bool:
     """Whether the script is asked to save and exit when it gets TERM."""
-    return (plan.job.framework.exit_option or _USUAL_EXIT_OPTION) in plan.job.launch.arguments
+    option = plan.job.framework.exit_option or _USUAL_EXIT_OPTION
+    return option in (*program.arguments, *plan.job.launch.arguments)
 
 
 def _takes_nodes(plan: Plan, options: Mapping[str, Any]) -> bool:
@@ -132,6 +133,32 @@ def _torchrun(options: Mapping[str, Any]) -> Raw:
     return Raw("torchrun")
 
 
+def trials_file(plans: Sequence[Plan], programs: Sequence[Program], command: str) -> RenderedFile:
+    """`tune.sbatch`: an array, whose every task runs the launch script of one trial in an allocation of its own."""
+    options = launch_options(plans[0])
+    limit_s = max(plan.job.launch.time_limit_s or 0 for plan in plans)
+    directives = [(k, v) for k, v in _directives(plans[0], options) if k not in ("job-name", "time", "output")]
+    text = fill(
+        "tune.sbatch.j2",
+        plans[0],
+        programs[0],
+        directives=tuple(
+            _directive(*pair)
+            for pair in (
+                ("job-name", plain_name(f"{plans[0].job.name}-tune")),
+                *directives,
+                *((("time", slurm_time(limit_s)),) if limit_s else ()),
+                ("array", f"1-{len(plans)}%1"),
+                ("output", "%x-%A_%a.out"),
+            )
+        ),
+        header=header(plans[0], programs[0], command, (f"Trials of {len(plans)} plans, the first of which follows.",)),
+        mark=TRIAL,
+        log=TRIAL_LOG,
+    )
+    return RenderedFile(path="tune.sbatch", text=text)
+
+
 LAUNCHER: Final = Launcher(
     name="slurm",
     keys=frozenset({
@@ -141,4 +168,14 @@ LAUNCHER: Final = Launcher(
     }),
     files=launch_files,
     start="sbatch {}/launch.sbatch",
+    file="launch.sbatch",
+    trials=trials_file,
+    for_whole_runs=frozenset({"requeue", "signal_seconds", "continue", "array", "dependency", "mail_user"}),
+    scheduler=Scheduler(
+        submit=("sbatch", "--parsable", "{file}"),
+        trial=("sbatch", "--test-only", "{file}"),
+        identity=r"^(\d+)(?:;.*)?$",  # with the cluster's name where there are several
+        watch=("squeue --jobs={id}", "scontrol show job {id}"),
+        state=("squeue", "--noheader", "--format=%T", "--jobs={id}"),
+    ),
 )  # fmt: skip

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from ..rule import rules_in
-from . import fit
-from .job import adapters, batch, calibration, cluster, launch, model, parts, quantized, states
+from . import fit, length
+from .job import adapters, batch, calibration, cluster, given, launch, model, parts, quantized, states, tokenizer
 from .layout import (
     adapted,
     context_heads,
@@ -15,6 +15,7 @@ from .layout import (
     offload,
     overlap,
     pipeline,
+    ramp,
     recompute,
     sequence,
     sharding,
@@ -22,12 +23,15 @@ from .layout import (
     zero,
 )
 
-JOB_RULES: Final = rules_in(calibration, cluster, launch, model, batch, parts, quantized, states, adapters)
+JOB_RULES: Final = rules_in(
+    calibration, cluster, launch, model, batch, parts, quantized, states, adapters, given, tokenizer
+)
 IDENTITY_RULES: Final = rules_in(identities)
 LAYOUT_RULES: Final = rules_in(
-    tensor, sequence, context_heads, pipeline, expert, zero, sharding, offload, recompute, overlap, adapted
+    tensor, sequence, context_heads, pipeline, expert, zero, sharding, offload, recompute, overlap, adapted, ramp
 )
 FIT_RULES: Final = rules_in(fit)
+LENGTH_RULES: Final = rules_in(length)
 
 #: Everything but the rules on files, and those on the text of specs and files.
-PLANNING_RULES: Final = (*JOB_RULES, *IDENTITY_RULES, *LAYOUT_RULES, *FIT_RULES)
+PLANNING_RULES: Final = (*JOB_RULES, *IDENTITY_RULES, *LAYOUT_RULES, *FIT_RULES, *LENGTH_RULES)

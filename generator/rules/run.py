@@ -8,12 +8,13 @@ from typing import Any
 from ..estimate.layout import Layout
 from ..estimate.ledgers import Memory
 from ..estimate.memory import memory
+from ..estimate.whole_run import Run
 from ..findings import Finding, in_file_order
 from ..job.records import Job
 from ..rule import Rule, findings_of
 from .layout.identities import BATCH_RULES, WORLD_RULES, batch_product, world_product
 from .layout.pins import known_values, layout_of, pinned_values, whole_layout
-from .registry import FIT_RULES, IDENTITY_RULES, JOB_RULES, LAYOUT_RULES
+from .registry import FIT_RULES, IDENTITY_RULES, JOB_RULES, LAYOUT_RULES, LENGTH_RULES
 
 
 def binding_rules(job: Job, rules: Iterable[Rule] = LAYOUT_RULES) -> tuple[Rule, ...]:
@@ -47,6 +48,11 @@ def check_layout(job: Job, layout: Layout, ledger: Memory | None = None) -> tupl
 def check_fit(job: Job, layout: Layout, ledger: Memory) -> tuple[Finding, ...]:
     """Every capacity that one layout's ledger exceeds."""
     return in_file_order(findings_of(FIT_RULES, (job, layout, ledger)))
+
+
+def check_length(job: Job, layout: Layout, run: Run | None, fastest_fraction: float) -> tuple[Finding, ...]:
+    """Whether a run of one layout fits in its time limit, or goes on after it."""
+    return in_file_order(findings_of(LENGTH_RULES, (job, layout, run, fastest_fraction)))
 
 
 def check_pinned_fit(job: Job) -> tuple[Finding, ...]:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import asdict, fields
 from pathlib import PurePath
+from typing import Final
 
 from ..estimate.model_size import parameter_count
 from ..findings import Finding
 from ..job.records import Calibration, Cluster, Job
+
+#: The run has these in its own terms.
+_NOT_SHOWN: Final = ("duration_steps", "duration_epochs")
 
 
 def job_document(job: Job) -> dict[str, object]:
@@ -20,6 +24,7 @@ def job_document(job: Job) -> dict[str, object]:
         "gpus": job.gpus,
         "nodes": job.nodes,
         "target": job.launch.target,
+        "script": job.launch.script,
         "model": {
             "name": job.model.name,
             "family": job.model.family,
@@ -31,7 +36,7 @@ def job_document(job: Job) -> dict[str, object]:
         },
         "cluster": _cluster(job.cluster),
         "training": {
-            **{f.name: getattr(training, f.name) for f in fields(training) if f.name != "duration_steps"},
+            **{f.name: getattr(training, f.name) for f in fields(training) if f.name not in _NOT_SHOWN},
             "lora": asdict(training.lora) if training.lora else None,
             "batch_ramp": asdict(training.batch_ramp) if training.batch_ramp else None,
         },

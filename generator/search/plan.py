@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
+from ..estimate.assumptions import assumptions
 from ..estimate.goodput import Saving, saving
+from ..estimate.input_rate import input_bytes_per_s
 from ..estimate.layout import Layout
 from ..estimate.ledgers import Memory, StepTime, Throughput
 from ..estimate.uncertainty import Uncertainty
 from ..estimate.whole_run import Run, whole_run
 from ..findings import Finding
+from ..job.needs import Missing, missing
 from ..job.records import Job
+from ..job.versions import written_for
 from ..version import __version__
 from .job_document import calibration_document, finding_document, job_document
+from .precisions import other_precisions
 
 MFU_CONVENTION = "model FLOPs count causal attention as half and no recomputation; over the dense datasheet peak"
 
@@ -31,9 +36,8 @@ class Plan:
     reasons: tuple[str, ...] = ()  #: why this plan, one sentence each
     findings: tuple[Finding, ...] = ()
 
-    def to_dict(self) -> dict[str, object]:
-        """The form of `plan.json`, described by `schemas/plan.schema.json`."""
-        run = self.run
+    def to_dict(self, *, compared: bool = True) -> dict[str, object]:
+        """The form of `plan.json`, described by `schemas/plan.schema.json`; `compared` with other number formats."""
         return {
             "dsgen_version": __version__,
             "job": job_document(self.job),
@@ -44,10 +48,17 @@ class Plan:
             "uncertainty": self.uncertainty.to_dict(),
             "calibration": calibration_document(self.job.calibration),
             "throughput": {**self.throughput.to_dict(), "mfu_convention": MFU_CONVENTION},
-            "run": None if run is None else asdict(run),
+            "run": self._run(compared),
+            "missing": [asdict(lack) for lack in self.missing],
+            "written_for": written_for(self.job),
             "reasons": list(self.reasons),
             "findings": [finding_document(finding) for finding in self.findings],
         }
+
+    @property
+    def missing(self) -> tuple[Missing, ...]:
+        """What the job still lacks before it can be submitted."""
+        return missing(self.job)
 
     @property
     def run(self) -> Run | None:
@@ -58,6 +69,23 @@ class Plan:
     def saving(self) -> Saving:
         """Its checkpoints, and how often failures have it save them; known without the run's length."""
         return saving(self.job, self.layout, float(self.step_time.total_s))
+
+    @property
+    def other_precisions(self) -> Mapping[str, float]:
+        """Seconds of a step of the same layout in other number formats that the hardware has."""
+        return other_precisions(self.job, self.layout)
+
+    def _run(self, compared: bool) -> dict[str, object] | None:
+        """The whole run, what storage must deliver, and what is assumed."""
+        run = self.run
+        if run is None:
+            return None
+        return {
+            **asdict(run),
+            "input_bytes_per_s": input_bytes_per_s(self.job, self.throughput.tokens_per_s),
+            **({"other_precisions_step_s": self.other_precisions} if compared else {}),
+            "assumed": {name: assumption.value for name, assumption in assumptions().items()},
+        }
 
     @property
     def tokens_per_step(self) -> int:
@@ -96,8 +124,8 @@ class SearchResult:
             "considered": self.considered,
             "rejected_by": by_count(self.rejected_by),
             "feasible": self.feasible,
-            "plans": [plan.to_dict() for plan in self.plans],
-            "alternatives": {name: plan.to_dict() for name, plan in self.alternatives.items()},
+            "plans": [plan.to_dict(compared=not index) for index, plan in enumerate(self.plans)],
+            "alternatives": {name: plan.to_dict(compared=False) for name, plan in self.alternatives.items()},
         }
 
 

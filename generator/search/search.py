@@ -14,6 +14,7 @@ from ..estimate.layout import Layout
 from ..job.records import Job
 from ..rules.layout.context_heads import exchanges_heads_only
 from ..rules.layout.pins import pinned_values
+from ..rules.run import check_length
 from .feasible import Feasible, feasible_layouts, make_plan, make_plans
 from .infeasible import explain_infeasible
 from .plan import Infeasible, Plan, SearchResult
@@ -39,7 +40,7 @@ def search(job: Job, *, top: int = 10, bold: bool = False) -> SearchResult | Inf
     plans = _plans(job, found, [*dict.fromkeys([*rows, *labels])], bold=bold)
     return SearchResult(
         job=job,
-        plans=tuple(plans[row] for row in rows),
+        plans=tuple(_timed(plans[row]) if row == rows[0] else plans[row] for row in rows),
         alternatives={label: plans[row] for row, label in reversed(labels.items())},
         considered=found.considered,
         feasible=found.fitting,
@@ -87,6 +88,13 @@ def estimate(job: Job) -> Plan:
     derived = 1 if accumulation is None or batch % (data * accumulation) else batch // (data * accumulation)
     micro = pins.get("micro_batch", derived)
     accumulation = accumulation or max(batch // (data * micro), 1)
-    return make_plan(
-        job, Layout.of({**pins, "data": data, "micro_batch": micro, "gradient_accumulation": accumulation})
+    return _timed(
+        make_plan(job, Layout.of({**pins, "data": data, "micro_batch": micro, "gradient_accumulation": accumulation}))
     )
+
+
+def _timed(plan: Plan) -> Plan:
+    """The plan with what its time limit breaks."""
+    fastest = float(plan.uncertainty.step_time.low) / float(plan.step_time.total_s)
+    found = check_length(plan.job, plan.layout, plan.run, fastest)
+    return replace(plan, findings=(*plan.findings, *found))

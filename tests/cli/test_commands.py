@@ -196,6 +196,17 @@ def test_json_is_all_of_stdout(workdir: Path) -> None:
         json.loads(run(*arguments).stdout)
 
 
+def test_plan_explains_the_training_time(workdir: Path) -> None:
+    """`plan --explain` has a line for every factor that training times are known to depend on."""
+    (workdir / "job.yaml").write_text(SMALL)
+    shown = run("plan", "job.yaml", "--explain").stdout
+    table = shown[shown.index("What the training time depends on") :]
+    factors = ("model", "data", "convergence", "batch", "GPUs", "memory", "data type", "input", "network")
+    for factor in (*factors, "saving", "failures", "restarts", "evaluation", "energy", "waiting"):
+        assert f"\n{factor} " in table
+    assert "210 days (assumed: 102 to 431 days published)" in " ".join(table.split())
+
+
 def test_plan_as_csv(workdir: Path) -> None:
     """`plan --format csv` has one line per plan, in rank order, with the layout's keys."""
     (workdir / "job.yaml").write_text(SMALL)

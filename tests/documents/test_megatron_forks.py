@@ -63,7 +63,7 @@ def test_a_program_beside_the_script_knows_its_options(tmp_path: Path) -> None:
     """Options and choices written in the program's folder, or in a module that it imports, are no strays."""
     folder, package = tmp_path / "tasks", tmp_path / "ours"
     folder.mkdir(), package.mkdir()
-    (folder / "train.py").write_text("from ours.extra import add\n")
+    (folder / "train.py").write_text("import megatron\nfrom ours.extra import add\n")
     (folder / "more.py").write_text("parser.add_argument('--prompt-format')\n")
     (package / "extra.py").write_text('group.add_argument("--our-norm",\n  choices=["OurTokenizer"])\n')
     words = "--prompt-format chat --our-norm --tokenizer-type OurTokenizer --unheard-of"
@@ -92,6 +92,35 @@ def test_a_parser_beside_the_program_says_whose_options_they_are(tmp_path: Path)
     (tmp_path / "pretrain_gpt.py").write_text("pretrain()\n")
     assert arguments_of("--lr 1e-4").flavour == "megatron-lm"
     assert arguments_of("--lr 1e-4", path=str(tmp_path / "launch.sh")).flavour == "megatron-deepspeed"
+
+
+@pytest.mark.parametrize(
+    ("program", "words", "read"),
+    [
+        ("pretrain_ours.py", "--train-iters 9 --save out", 0),  # one sign, as a program of any kind may have
+        ("pretrain_ours.py", f"{SHAPE} --micro-batch-size 1", 1),
+        ("finetune_ours.py", f"{SHAPE} --batch-size 4 --model-parallel-size 1", 0),  # what began as Megatron-LM 1.0
+        ("finetune_ours.py", f"{SHAPE} --batch-size 4 --micro-batch-size 1", 1),
+        ("pretrain_gpt.py", f"{SHAPE} --batch-size 4", 1),
+    ],
+)
+def test_programs_of_others_are_none_of_megatrons(program: str, words: str, read: int) -> None:
+    """Three options that Megatron has show it, unless there is one that it refuses; its own programs need none."""
+    text = text_of(f"torchrun {program} {words}\n", "launch.sh")
+    assert len(list(from_launches(launches(read_script(text))))) == read
+
+
+@pytest.mark.parametrize(
+    ("content", "read"), [("import bmtrain\n", 0), ("from megatron.training import pretrain\n", 1)]
+)
+@pytest.mark.parametrize("place", ["", "/home/them/project/"])
+def test_a_program_beside_the_script_shows_if_it_is_megatrons(
+    content: str, read: int, place: str, tmp_path: Path
+) -> None:
+    """A program that is there and nowhere names Megatron has options of its own, also by another machine's path."""
+    (tmp_path / "pretrain_gpt.py").write_text(content)
+    text = text_of(f"torchrun {place}pretrain_gpt.py {SHAPE}\n", str(tmp_path / "launch.sh"))
+    assert len(list(from_launches(launches(read_script(text))))) == read
 
 
 def test_a_value_that_vanishes_is_not_missing() -> None:

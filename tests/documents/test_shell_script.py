@@ -186,6 +186,21 @@ def test_most_values_of_random_scripts_are_known() -> None:
     assert known > total * 2 / 5
 
 
+def test_a_placeholder_is_a_word_that_is_not_known() -> None:
+    """`<path to data>` is one unknown word wherever it is; redirections, with blanks or without, are none."""
+    content = """A="<two words>"
+show <path to> --p=<a b>/c $A x
+eval "show --q $A <d e>,f"
+show y <in >out
+show z <in>out
+show v <in 2> err
+"""
+    words = [[word.value for word in command.words[1:]] for command in _read(content).commands]
+    assert words[0] == [None, None, None, "x"]
+    assert words[2] == ["--q", None, None]
+    assert words[3:] == [["y"], ["z"], ["v"]]
+
+
 def test_a_words_raw_text_stands_at_its_offset() -> None:
     """Every word, also of an array or a string defined elsewhere, is found in the text where it says."""
     content = _PRELUDE + "\n".join(f"show {word}" for word in _WORDS) + "\nbash -c \"show \\$ONE $OPTIONS\" x 'y z'\n"

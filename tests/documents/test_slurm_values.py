@@ -8,6 +8,7 @@ import pytest
 
 from dsgen.documents import slurm_values as values
 from dsgen.documents.slurm_values import Gres, Signal
+from dsgen.units import clock
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ def test_times(text: str, seconds: float | None) -> None:
 @pytest.mark.parametrize("seconds", [0, 59, 3600, 86_399, 86_400, 10_000_000])
 def test_a_clock_is_read_back(seconds: int) -> None:
     """The form that hints recommend means the seconds that it was made from."""
-    assert values.seconds(values.clock(seconds)) == seconds
+    assert values.seconds(clock(seconds)) == seconds
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 from dsgen.catalog.records import Accelerator, Model
 from dsgen.findings import Location
 from dsgen.frameworks import FRAMEWORKS
-from dsgen.job.records import Calibration, Cluster, Job, Launch, Origin, Pins, Training
+from dsgen.job.records import Calibration, Cluster, Data, Job, Launch, Origin, Output, Pins, Training
 from dsgen.units import GB, GIB
 
 Changes = Mapping[str, Any]
@@ -87,6 +87,8 @@ def job(
     accelerator: Changes | None = None,
     pins: Changes | None = None,
     launch: Changes | None = None,
+    data: Data | None = None,
+    output: Output | None = None,
     factors: Mapping[str, float] | None = None,
     deepspeed_version: tuple[int, ...] = (0, 19, 8),
 ) -> Job:
@@ -104,6 +106,8 @@ def job(
         headroom=0.08,
         launch=replace(LAUNCH, **(launch or {})),
         origin=Origin(path="job.yaml", locations=_locations(pinned)),
+        data=data or Data(),
+        output=output or Output(),
         calibration=Calibration(factors=tuple((factors or {}).items()), source="calibration.json"),
     )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dsgen.estimate.layout import Layout, Modules, Offload, Recompute
-from dsgen.job.records import Job, Lora
+from dsgen.job.records import BatchRamp, Job, Lora
 from tests.rules.jobs import MOE, job
 
 MDS = "megatron-deepspeed"
@@ -108,6 +108,13 @@ PIPELINE = {
         {"pipeline": 4, "gradient_accumulation": 1},
         "accumulation: 1",
         "75%",
+    ),
+    "BATCH025": case(
+        job(training={"batch_ramp": BatchRamp(start=96, increment=48, samples=10**6)}),
+        {"micro_batch": 2, "data": 8, "pipeline": 3, "virtual_pipeline": 2},
+        {"micro_batch": 2, "data": 16, "pipeline": 3, "virtual_pipeline": 1},
+        "144",
+        "micro_batch: 2 × data: 16 = 32",
     ),
     "PIPE014": case(job("deepspeed"), {"pipeline": 1}, {"pipeline": 2}, "pipeline: 2"),
     "HF020": case(job("huggingface"), {"pipeline": 1}, {"pipeline": 2}, "pipeline: 2"),

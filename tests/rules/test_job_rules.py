@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dsgen.job.records import Job, Lora
+from dsgen.job.records import BatchRamp, Data, Job, Lora, Output, Tokenizer
 from dsgen.rules.registry import JOB_RULES
 from dsgen.rules.run import check_job
 from tests.rules.jobs import MOE, job
@@ -29,19 +29,64 @@ def adapted(lora: dict[str, Any] | None = None, model: dict[str, Any] = LLAMA, p
     return job("huggingface", model=model, training=training, accelerator=fp8)
 
 
+def ramped(start: int, increment: int, framework: str = "megatron-lm") -> Job:
+    """A batch that grows to 1,536."""
+    return job(framework, training={"batch_ramp": BatchRamp(start=start, increment=increment, samples=10**6)})
+
+
 def hosts(*names: str) -> dict[str, Any]:
     """A launch over ssh to these hosts."""
     return {"target": "shell", "options": {"hosts": list(names)}}
 
 
+def tokenized(framework: str = "megatron-lm", **tokenizer: str) -> Job:
+    """A job with a tokenizer."""
+    return job(framework, data=Data(tokenizer=Tokenizer(**tokenizer)))
+
+
 #: Rule id: a job that passes, one that breaks the rule, where, what the message and the hint say.
 CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
+    "ARG001": (
+        job(data=Data(split="9,1")),
+        job("huggingface", data=Data(split="9,1")),
+        "/data/split",
+        ("data.split", "framework: huggingface"),
+        "launch.arguments",
+    ),
+    "ARG002": (
+        job(output=Output(save_interval=500), launch={"arguments": ("--save-interval=500",)}),
+        job(output=Output(save_interval=500), launch={"arguments": ("--save-interval=100",)}),
+        "/output/save_interval",
+        ("output.save_interval is 500", "--save-interval 100"),
+        "keep one",
+    ),
     "BATCH023": (
         job(training={"global_batch": 45_360}),
         job(training={"global_batch": 50_400}),
         "/training/global_batch",
         ("50,400", "108 divisors", "100 smallest"),
         "layout.micro_batch",
+    ),
+    "BATCH024": (
+        ramped(96, 48),
+        ramped(96, 50),
+        "/training/batch_ramp/increment",
+        ("increment: 50", "1536 - 96 = 1440"),
+        "increment: 45 or 48",
+    ),
+    "BATCH026": (
+        ramped(96, 48),
+        ramped(96, 48, "deepspeed"),
+        "/training/batch_ramp",
+        ("framework: deepspeed",),
+        "framework: megatron-lm",
+    ),
+    "DATA009": (
+        job(data=Data(path=("0.3", "/a", "7e-1", "/b"))),
+        job(data=Data(path=("0.3", "/a", "/b"))),
+        "/data/path",
+        ("1 weight and 2 paths",),
+        "[0.3, /data/a, 0.7, /data/b]",
     ),
     "LORA001": (
         adapted(),
@@ -248,6 +293,34 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         ("precision: bf16", "DeepSpeed 0.19.5"),
         "precision: fp16",
     ),
+    "TOK001": (
+        tokenized(type="HuggingFaceTokenizer", path="/t"),
+        tokenized(type="HFTokenizer", path="/t"),
+        "/data/tokenizer/type",
+        ("HFTokenizer", "megatron-lm"),
+        "type: HuggingFaceTokenizer",
+    ),
+    "TOK002": (
+        tokenized(path="/t"),
+        tokenized(type="GPT2BPETokenizer", vocab_file="/v"),
+        "/data/tokenizer",
+        ("GPT2BPETokenizer", "merges_file is missing"),
+        "merges_file: /data/merges.txt",
+    ),
+    "TOK003": (
+        tokenized(MDS, type="HFTokenizer", path="/t"),
+        tokenized(MDS, type="HuggingFaceTokenizer", path="/t"),
+        "/data/tokenizer/type",
+        ("HuggingFaceTokenizer", "megatron-deepspeed"),
+        "type: HFTokenizer",
+    ),
+    "TOK004": (
+        tokenized(MDS, vocab_file="/v", merges_file="/m"),
+        tokenized(MDS, vocab_file="/v"),
+        "/data/tokenizer",
+        ("a vocabulary alone",),
+        "merges_file",
+    ),
 }
 
 
@@ -273,6 +346,26 @@ def test_sound_job_has_no_findings() -> None:
     """The default job of these tests breaks no job rule in any framework."""
     for framework in ("deepspeed", "huggingface", "megatron-deepspeed", "megatron-lm"):
         assert check_job(job(framework)) == ()
+
+
+@pytest.mark.parametrize(("framework", "path"), [("huggingface", ("/a", "/b")), (MDS, ("/a", "/b"))])
+def test_several_paths_suit_only_who_takes_them(framework: str, path: tuple[str, ...]) -> None:
+    """The Trainer's scripts take one path, Megatron-DeepSpeed several with weights, the others any."""
+    (finding,) = check_job(job(framework, data=Data(path=path)))
+    assert finding.rule == "DATA009"
+    assert check_job(job("megatron-lm", data=Data(path=path))) == ()
+    assert check_job(job("deepspeed", data=Data(path=path))) == ()
+
+
+def test_what_arguments_give_a_tokenizer_need_not() -> None:
+    """A file of the tokenizer may come from launch.arguments, and tiktoken's pattern has to."""
+    merges = {"arguments": ("--merge-file", "/m")}
+    known = Data(tokenizer=Tokenizer(type="GPT2BPETokenizer", vocab_file="/v"))
+    assert check_job(job(data=known, launch=merges)) == ()
+    tik = Data(tokenizer=Tokenizer(type="TikTokenizer", path="/t"))
+    (finding,) = check_job(job(data=tik))
+    assert "--tiktoken-pattern" in finding.message
+    assert check_job(job(data=tik, launch={"arguments": ("--tiktoken-pattern", "v2")})) == ()
 
 
 def test_part_of_a_node_is_enough() -> None:

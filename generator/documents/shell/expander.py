@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from ..placeholders import IN_WORDS
 from .arithmetic import evaluate
 from .fields import GLOB, Field, Fields
 from .parameters import Parameters
@@ -90,6 +91,9 @@ class Expander:
             if not text.startswith("\\\n", position) and position + 1 < end:
                 self._out.literal(text[position + 1], position, position + 2)
             return position + 2
+        if character == "<" and (placeholder := IN_WORDS.match(text, position, end)):
+            self._out.unknown(position, placeholder.end())
+            return placeholder.end()
         if character == "'":
             close = text.find("'", position + 1, end)
             close = end if close < 0 else close

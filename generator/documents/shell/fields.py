@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ..placeholders import IN_WORDS
 from .pieces import Element, Piece, Source, at_site
 from .state import Budget, blanks
 
@@ -136,8 +137,9 @@ class Fields:
                     self.end_field()
                 else:
                     cut = piece.cut(start, end)
-                    globs = GLOB.search(piece.text, start, end) is not None
-                    self._extend(Piece(None, cut.start, cut.end, cut.names) if globs else cut, elsewhere)
+                    text = piece.text[start:end]
+                    unknown = GLOB.search(text) or ("<" in text and IN_WORDS.search(text))
+                    self._extend(Piece(None, cut.start, cut.end, cut.names) if unknown else cut, elsewhere)
 
     def _extend(self, piece: Piece, elsewhere: bool) -> None:
         fresh = self.current is None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from ..placeholders import IN_WORDS
+
 COMMENT_TEXT: Final = re.compile(r"#[^\n]*")
 _ANSI: Final = re.compile(r"(?:[^'\\]|\\.)*'", re.DOTALL)
 #: By what is open, the characters that mean nothing there. What is open is named by the character that closes it;
@@ -68,6 +70,8 @@ def scan(text: str, position: int, closers: tuple[str, ...] = ()) -> tuple[int, 
         elif character in '"`':
             stack.append(character)
             position += 1
+        elif not context and character == "<" and (placeholder := IN_WORDS.match(text, position)):
+            position = placeholder.end()
         elif not context:
             return position, True
         elif context == ")" and character == "#" and text[position - 1] in " \t\n;":

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from ..placeholders import IN_WORDS
 from .pieces import Element, Piece, Value, region_of, text_of_pieces
 
 #: A value may cost this much (pieces, or 64 characters each), and a whole script that much: a text that doubles itself
@@ -17,7 +18,7 @@ _DEEPEST: Final = 30  # blocks in blocks; what is set deeper is unknown, or each
 _MOST_MERGED: Final = 100_000  # branches times variables of one `if` or `case`
 
 _GUARDS: Final = frozenset({"if", "loop", "case", "function"})
-_RUNS: Final = re.compile(r"[ \t\n]+|[^ \t\n]+")
+_RUNS: Final = re.compile(rf"[ \t\n]+|(?:[^ \t\n<]+|{IN_WORDS.pattern}|<)+")
 
 UNKNOWN: Final = Value(pieces=(Piece(None, 0, 0),))
 

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from ..placeholders import IN_WORDS
 from .pieces import HOLE
 from .scan import COMMENT_TEXT, EASY, scan, word_end
 
@@ -108,7 +109,8 @@ class Tokens:
 
     def _unusual(self, position: int) -> int:
         plain = _PLAIN_WORD.match(self._text, position)
-        if plain is None or (plain[0].isdigit() and self._text[plain.end() : plain.end() + 1] in ("<", ">")):
+        after = "" if plain is None else self._text[plain.end() : plain.end() + 1]
+        if plain is None or (after in ("<", ">") and (plain[0].isdigit() or IN_WORDS.match(self._text, plain.end()))):
             return self._other(position)
         return self._word(position, plain.end(), plain[0])
 
@@ -119,7 +121,7 @@ class Tokens:
     def _other(self, position: int) -> int:
         text = self._text
         redirect = _REDIRECT.match(text, position)
-        if redirect:
+        if redirect and not IN_WORDS.match(text, position):
             return self._redirect(redirect)
         if text.startswith("((", position) and self._begins_command():
             end = self._word_end(position + 2, (")", ")"))

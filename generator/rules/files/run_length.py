@@ -11,10 +11,10 @@ from ...catalog import load_catalog
 from ...documents.inferred_run import InferredRun, inferred_runs
 from ...documents.megatron_run import MegatronRun
 from ...documents.slurm_request import Request
-from ...documents.slurm_values import clock
 from ...documents.submission import Submission
 from ...estimate.flops import model_flops_per_step
 from ...findings import NOTE, WARNING, Violation, Violations
+from ...units import clock
 from ..rule import subject
 from ..sources import derived, slurm_manual
 from .subjects import blocks

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 
 from ...documents.deepspeed_config import Config
 from ...documents.document import EnvironmentFile, LaunchScript
-from ...documents.hostfile import Hostfile
 from ...documents.launcher_call import LauncherCall
 from ...documents.shell.launch_line import Launch
 from ...documents.slurm_request import LAUNCHERS, Request, Step, steps_of
@@ -37,12 +36,6 @@ def commands(submission: Submission) -> Iterable[LaunchScript]:
 def training_arguments(submission: Submission) -> Iterable[TrainingArguments]:
     """TrainingArguments, from files and from launch lines."""
     return submission.training_arguments
-
-
-@subject("hostfile")
-def hostfiles(submission: Submission) -> Iterable[Hostfile]:
-    """Hostfiles."""
-    return submission.hostfiles
 
 
 @subject("environment file")

@@ -6,7 +6,8 @@ import difflib
 from collections.abc import Iterable
 from typing import Protocol
 
-from ...findings import Edit, Location, Severity, Violation
+from ...documents.placeholders import is_to_fill
+from ...findings import NOTE, Edit, Location, Severity, Violation
 from ..numbers import listed
 
 
@@ -28,6 +29,11 @@ def violation(
 ) -> Violation:
     """A violation at the value of this name."""
     return Violation(document.locate(name), message, hint, severity=severity, edits=edits)
+
+
+def note_if_to_fill(text: object, name: str = "", otherwise: Severity | None = None) -> Severity | None:
+    """The severity of what is wrong with the value of `name`: a note where the reader is to write another."""
+    return NOTE if isinstance(text, str) and is_to_fill(text, name) else otherwise
 
 
 def suggest(text: str, choices: Iterable[str], otherwise: str | None = None) -> str:

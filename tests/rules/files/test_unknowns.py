@@ -20,17 +20,34 @@ train="torchrun pretrain_gpt.py --load out"
 if [ "$1" = convert ]; then cmd="$convert"; else cmd="$train"; fi
 $cmd{_RUN}
 """
+_MEGATRON: Final = f"#!/bin/bash\ndeepspeed pretrain_gpt.py --deepspeed --deepspeed_config ds.json{_RUN}\n"
+_T5: Final = f"#!/bin/bash\ndeepspeed pretrain_t5.py --deepspeed --max-position-embeddings 64{_RUN} {{}}\n"
+_PARSER: Final = "\n".join(
+    f"group.add_argument('--{name}')"
+    for name in ("num-layers", "hidden_size", "num-attention-heads", "seq-length", "micro-batch-size")
+)
 _STAGE: Final = '{"train_batch_size": 8, "zero_optimization": {"stage": 1}}'
 _AUTO: Final = '{"train_batch_size": "auto", "zero_optimization": {"stage": 1}}'
 _ADDS: Final = 'ds_config["gradient_clipping"] {} args.clip_grad\n'
 _EVALUATES: Final = "#!/bin/bash\npython run.py --output_dir out --do_train --evaluation_strategy steps\n"
 _ARGUMENTS: Final = "output_dir: out\nper_device_train_batch_size: 1\nnum_train_epochs: 1\nsave_steps: 5\n"
 _LOGS: Final = "#!/bin/bash\n#SBATCH --output=logs/%j.out\n"
+_TASKS: Final = "#!/bin/bash\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-task=8\n"
+_FILLED_IN: Final = """#!/bin/bash
+address=  # of the first node
+command="torchrun --nnodes=1 --nproc_per_node=8 --master_addr=${address} --rdzv_endpoint=${address}:10086 run.py"
+$command
+"""
 _VISIBLE: Final = "#!/bin/bash\nexport CUDA_VISIBLE_DEVICES={}\ndeepspeed --num_gpus 2 train.py\n"
 _LAUNCHER: Final = """LAUNCHER="accelerate launch --num_processes 16 --num_machines 2 --rdzv_backend {backend} \\
   --main_process_ip $HEAD --main_process_port 29500 --machine_rank $SLURM_PROCID"
 export CMD="$LAUNCHER train.py"
 srun $CMD
+"""
+_EVALUATED: Final = """#!/bin/bash
+ARGS="evaluate.py --mode inference"
+run="deepspeed --hostfile {} $ARGS"
+eval $run
 """
 _LIGHTNING: Final = """#!/bin/bash
 #SBATCH --nodes=1
@@ -125,6 +142,10 @@ def severities(folder: Path, files: Mapping[str, str], rule: str) -> list[str]:
         pytest.param(
             "SLM020", f"{_LOGS}# mkdir -p out\nsrun hostname\n", ["warning"], id="told to make another folder"
         ),
+        pytest.param("LNCH040", _FILLED_IN, [], id="a value of variables, one to be filled in"),
+        pytest.param("LNCH040", "#!/bin/bash\ntorchrun --nnodes= 1 train.py\n", ["error"], id="a value after a blank"),
+        pytest.param("SLM044", f"{_TASKS}#SBATCH --nodes=$N\nsrun hostname\n", [], id="nodes that SLM031 refuses"),
+        pytest.param("SLM044", f"{_TASKS}#SBATCH --nodes=1-2\nsrun hostname\n", ["error"], id="a range of nodes"),
         pytest.param("LNCH006", "#!/bin/bash\ndeepspeed --num_nodes 2 train.py\n", ["note"], id="/job/hostfile"),
         pytest.param(
             "LNCH030",
@@ -161,6 +182,36 @@ def severities(folder: Path, files: Mapping[str, str], rule: str) -> list[str]:
         pytest.param("LNCH024", _VISIBLE.format("1,0"), ["warning"], id="in another order"),
         pytest.param("LNCH024", _VISIBLE.format("0"), ["warning"], id="fewer than are taken"),
         pytest.param("MDS026", _BRANCHES, [], id="a value of an option of one branch, DeepSpeed"),
+        pytest.param("LNCH025", _EVALUATED.format("<your hosts>"), [], id="a placeholder, no redirections"),
+        pytest.param("LNCH025", _EVALUATED.format("hosts >log --quux"), ["note"], id="a redirection"),
+        pytest.param("LNCH031", "#!/bin/bash\ntorchrun --nnodes NUM_NODES train.py\n", ["note"], id="a number to come"),
+        pytest.param("LNCH031", "#!/bin/bash\ntorchrun --nnodes two train.py\n", ["error"], id="no number"),
+        pytest.param("LNCH035", "#!/bin/bash\nexport MASTER_PORT=xxxx\npython t.py\n", ["note"], id="a port to come"),
+        pytest.param("SLM034", "#!/bin/bash\n#SBATCH --cpus-per-task=N\nsrun hostname\n", ["note"], id="cores to come"),
+        pytest.param("SLM034", "#!/bin/bash\n#SBATCH --cpus-per-task=four\nsrun hostname\n", ["error"], id="no cores"),
+        pytest.param("SLM010", "#!/bin/bash\n#SBATCH --time=HH:MM:SS\nsrun hostname\n", ["note"], id="a time to come"),
+        pytest.param("SLM025", "#!/bin/bash\n#SBATCH --mem=XXG\nsrun hostname\n", ["note"], id="memory to come"),
+        pytest.param(
+            "MLM048", f"#!/bin/bash\npython pretrain_gpt.py{_RUN} --lr LR\n", ["note"], id="a rate to be filled in"
+        ),
+        pytest.param("MLM048", f"#!/bin/bash\npython pretrain_gpt.py{_RUN} --lr big\n", ["error"], id="no rate"),
+        pytest.param(
+            "HF025",
+            "#!/bin/bash\npython t.py --output_dir out --do_train --learning_rate {lr} --num_train_epochs N\n",
+            ["note", "note"],
+            id="arguments to be filled in",
+        ),
+        pytest.param(
+            "SLM065", "#!/bin/bash\n#SBATCH --exclusive\nsrun --nodes=2 python t.py\n", [], id="sbatch --nodes=2"
+        ),
+        pytest.param("MDS029", _T5.format(""), ["error"], id="word pieces have no sentinels"),
+        pytest.param("MDS029", _T5.format("--vocab-extra-ids 100"), [], id="sentinels are added"),
+        pytest.param("MDS029", _T5.format("--tokenizer-type HFTokenizer"), [], id="a tokenizer with sentinels, maybe"),
+        pytest.param("SLM065", f"{_JOB}srun --nodes=3 python t.py\n", ["error"], id="more nodes than the job's"),
+        pytest.param("SLM013", f"{_JOB}srun bash -c 'apt-get update; load; ./all_reduce_perf'\n", [], id="a benchmark"),
+        pytest.param("SLM013", f"{_JOB}srun bash -c 'apt-get update; torchrun t.py'\n", ["warning"], id="a training"),
+        pytest.param("SLM013", f"{_JOB}srun bash setup.sh\n", [], id="a machine's setup"),
+        pytest.param("NCCL006", "#!/bin/bash\nexport NCCL_SHARP_DISABLE=1\n", [], id="the SHARP plug-in's"),
         pytest.param("MLM048", _BRANCHES, [], id="a value of an option of one branch"),
     ],
 )
@@ -241,12 +292,51 @@ def test_a_job_is_judged_by_what_is_known(
             "OPT003", {"configs/ds.json": _STAGE, "train.py": _ADDS.format("==")}, ["warning"], id="asks for it"
         ),
         pytest.param("OPT003", {"ds.json": _AUTO, "train.py": _ADDS.format("=")}, ["warning"], id="a Trainer's config"),
+        pytest.param("OPT003", {"ds_config_eval.json": _STAGE}, ["note"], id="a config to evaluate with"),
+        pytest.param("OPT003", {"retrieval.json": _STAGE}, ["warning"], id="a config to train a retriever with"),
+        pytest.param(
+            "MDS014",
+            {"ds.json": _STAGE.replace("1}", "0}"), "job.sh": _MEGATRON},
+            ["note"],
+            id="a default that does the same",
+        ),
+        pytest.param(
+            "MDS014",
+            {"ds.json": _STAGE.replace("1}", "3}"), "job.sh": _MEGATRON},
+            ["error"],
+            id="a default that does something else",
+        ),
+        pytest.param(
+            "MLM047",
+            {"pretrain_gpt.py": "", "megatron/arguments.py": _PARSER, "job.sh": f"python pretrain_gpt.py{_RUN}\n"},
+            ["error"],
+            id="an option that a fork's parser has in another spelling",
+        ),
+        pytest.param("MLM047", {"job.sh": f"python pretrain_gpt.py{_RUN}\n"}, [], id="the project's own parser"),
         pytest.param("HF023", {"examples/run.sh": _EVALUATES}, ["warning"], id="an installed transformers"),
         pytest.param(
             "HF023",
             {"examples/run.sh": _EVALUATES, "src/transformers/training_args.py": ""},
             ["note"],
             id="an example of the transformers around it",
+        ),
+        pytest.param("HF034", {"train.yaml": f"{_ARGUMENTS}max_steps: 10\nwarmup_steps: 10\n"}, ["note"], id="a trial"),
+        pytest.param(
+            "HF034", {"train.yaml": f"{_ARGUMENTS}max_steps: 900\nwarmup_steps: 900\n"}, ["warning"], id="all"
+        ),
+        pytest.param("LNCH002", {"hostfile": "x.x.x.x slots=8\nx.x.x.x slots=8\n"}, ["note"], id="an address to come"),
+        pytest.param("LNCH002", {"hostfile": "main_node_ip slots=8\nworker slots=N\n"}, ["note"], id="slots to come"),
+        pytest.param("LNCH002", {"hostfile": "ip-10-0-0-1 slots=8\nip-10-0-0-1 slots=8\n"}, ["error"], id="a name"),
+        pytest.param("LNCH002", {"hostfile": "gpu1\ngpu2\n"}, ["note"], id="another launcher's hosts"),
+        pytest.param(
+            "LNCH002",
+            {"hostfile": "gpu1\ngpu2\n", "run.sh": "#!/bin/bash\ndeepspeed --hostfile hostfile train.py\n"},
+            ["error"],
+            id="hosts that DeepSpeed reads",
+        ),
+        pytest.param("SLM020", {"slurm/job.sbatch": f"{_LOGS}srun hostname\n"}, ["warning"], id="no folder"),
+        pytest.param(
+            "SLM020", {"slurm/job.sbatch": f"{_LOGS}srun hostname\n", "logs/.gitkeep": ""}, [], id="beside the scripts"
         ),
         pytest.param("NCCL005", {".deepspeed_env": 'NCCL_DEBUG=""\n'}, [], id="no messages on purpose"),
         pytest.param("NCCL005", {".deepspeed_env": "NCCL_DEBUG=1\n"}, ["warning"], id="no level"),

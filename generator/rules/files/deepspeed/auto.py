@@ -70,7 +70,7 @@ def fillers_know_the_key(config: Config) -> Violations:
         message = f'{named(pointer)} is "auto", which {_NAMES[config.consumer]} does not fill in here'
         severity = Severity.NOTE if config.guessed else None
         if key in _BY_TRANSFORMERS:  # `accelerate launch` may start a script with a Trainer, which has filled it in
-            severity, message = Severity.WARNING, f"{message}, unless Transformers' Trainer runs"
+            severity, message = Severity.NOTE, f"{message}, unless Transformers' Trainer runs"
         where, hint = config.locate(pointer), "write a value, or remove the key"
         yield Violation(where, message, hint, severity=severity)
 

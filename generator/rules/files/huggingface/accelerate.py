@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from ....documents.accelerate import AccelerateConfig, is_digits
-from ....findings import ERROR, Severity, Violation, Violations
+from ....findings import ERROR, NOTE, Severity, Violation, Violations
 from ....job.wording import show
 from ...numbers import listed
 from ...sources import accelerate
-from ..violations import suggest, violation
+from ..violations import note_if_to_fill, suggest, violation
 from .accelerated import Accelerated, clusters
 
 #: Source: accelerate commands/config/config_args.py, BaseConfig and ClusterConfig @ 1.15.0; the last two are legacy.
@@ -120,7 +120,9 @@ def counts_are_integers(run: Accelerated) -> Violations:
             continue
         if type(value) is not int:
             message = f"{key} is {show(value)}, not an integer"
-            yield violation(run.config, key, message, f"set {key} to {_integer_for(key, value)}")
+            severity = NOTE if value is None and not run.launches else None  # for a launch line to give
+            severity = severity if value in DISTRIBUTED_TYPES else note_if_to_fill(value, key, severity)
+            yield violation(run.config, key, message, f"set {key} to {_integer_for(key, value)}", severity=severity)
         elif port and not 0 <= value <= _MAX_PORT:
             message = f"main_process_port is {value}, not a port number"
             yield violation(run.config, key, message, f"use a port from 1024 to {_MAX_PORT}")
@@ -147,7 +149,7 @@ def processes_are_counted(run: Accelerated) -> Violations:
         absent = not config.has("num_processes")
         message = "num_processes is missing" if absent else f"num_processes is {value}"
         hint = "set num_processes to the GPUs of all nodes together, or add --num_processes to the launch line"
-        severity = None if run.launches else Severity.NOTE  # a launch line may give it
+        severity = None if run.launches else NOTE  # a launch line may give it
         yield violation(config, "" if absent else "num_processes", message, hint, severity=severity)
 
 

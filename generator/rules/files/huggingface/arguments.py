@@ -7,13 +7,14 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from ....documents.placeholders import is_left_open
 from ....documents.program_options import is_above
 from ....documents.training_arguments import TrainingArguments, gone_arguments, known_arguments
-from ....findings import ERROR, NOTE, WARNING, Severity, Violations
+from ....findings import ERROR, NOTE, WARNING, Violations
 from ....job.wording import show
 from ...sources import derived, transformers
 from ..subjects import training_arguments
-from ..violations import suggest, violation
+from ..violations import note_if_to_fill, suggest, violation
 
 _PARSER: Final = "src/transformers/hf_argparser.py"
 _ARGUMENTS: Final = "src/transformers/training_args.py"
@@ -36,7 +37,7 @@ def names_are_current(arguments: TrainingArguments) -> Violations:
         last, instead = gone_arguments()[name]["last"], gone_arguments()[name]["instead"]
         message = f"transformers 5.23 has no argument {name}; the last release seen with it is {last}"
         own = is_above(_ARGUMENTS, arguments.path)  # an example of the transformers that is around it
-        severity = None if last in _SURE and not own else Severity.NOTE
+        severity = None if last in _SURE and not own else NOTE
         hint = instead if instead.startswith("remove") else f"use {instead}"
         yield violation(arguments, name, message, hint, severity=severity)
 
@@ -80,7 +81,8 @@ def _not_a_choice(arguments: TrainingArguments, name: str, value: object, entry:
     close = difflib.get_close_matches(str(value).lower(), choices, n=1, cutoff=0.6)
     hint = f"did you mean {close[0]}?" if close else suggest("", choices[:12])
     hint = "write 'no', in quotes" if value is False and "no" in choices else hint
-    severity = Severity.NOTE if name == "optim" else None  # trainers of others have more
+    to_fill = isinstance(value, str) and is_left_open(value, name)
+    severity = NOTE if name == "optim" or to_fill else None  # trainers of others have more
     yield violation(arguments, name, message, hint, severity=severity)
 
 
@@ -93,7 +95,8 @@ def _not_of_the_type(arguments: TrainingArguments, name: str, value: object, kin
         hint = f"write {name}: {match[1]}.0e{match[2]}"
     elif isinstance(value, str) and len(value) < 40 and (number := _float(value)) is not None:
         hint = f"write {name}: {number:g}"
-    severity = Severity.WARNING if arguments.launch is None and kind != "int" else None
+    severity = WARNING if arguments.launch is None and kind != "int" else None
+    severity = note_if_to_fill(value, name, severity) if kind in ("int", "float") else severity
     yield violation(arguments, name, message, hint, severity=severity)
 
 

@@ -13,6 +13,7 @@ from ..violations import violation
 
 _CHECKED: Final = transformers("src/transformers/training_args.py (TrainingArguments._validate_args)")
 _SCALE: Final = 1_000_000  # transformers compares fractions of the run as whole millionths
+_TRIAL: Final = 100  # steps: fewer try whether a program runs, whatever their learning rate
 
 
 _OLD: Final = "evaluation_strategy"  # up to 4.46
@@ -118,8 +119,8 @@ def warmup_is_not_negative(arguments: TrainingArguments) -> Violations:
         yield violation(arguments, "warmup_steps", message, "set warmup_steps to 0")
     elif warmup is not None and 0 < total <= warmup:
         message = f"warmup_steps {warmup:g} is all of max_steps {total}: the learning rate never decays"
-        hint = f"set warmup_steps to {total // 20}"
-        yield violation(arguments, "warmup_steps", message, hint, severity=Severity.WARNING)
+        hint, severity = f"set warmup_steps to {total // 20}", Severity.NOTE if total < _TRIAL else Severity.WARNING
+        yield violation(arguments, "warmup_steps", message, hint, severity=severity)
 
 
 @training_arguments.rule("HF035", ERROR, "init", _CHECKED)

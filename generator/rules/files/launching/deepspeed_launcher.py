@@ -167,6 +167,8 @@ def visible_devices_are_kept(call: LauncherCall) -> Violations:
     number = call.options.integer("--num_gpus")
     listed = (devices.value or "").split(",")
     same = number == len(listed) and listed == [*map(str, range(len(listed)))]
+    included = call.options.text("--include") or ""
+    same = same or ("@" not in included and sorted(included.partition(":")[2].split(",")) == sorted(listed))
     if number != -1 and not same:
         name = chosen.option.name
         message = f"CUDA_VISIBLE_DEVICES={devices.raw} is ignored and deleted, as deepspeed is given {name}"

@@ -8,6 +8,7 @@ from typing import Final
 from ....documents.document import LaunchScript
 from ....documents.launcher_call import LauncherCall
 from ....documents.shell.launch_line import Launch
+from ....documents.shell.records import Command
 from ....documents.submission import Submission
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...rule import submissions
@@ -28,6 +29,7 @@ _READ: Final = re.compile(
     r"(?:WANDB|HF|TRANSFORMERS|HUGGINGFACE|TORCH|PYTORCH|CUDA|CUBLAS|NVTE|OMP|MKL|TOKENIZERS|DS|DEEPSPEED|TRITON|GLOO|"
     r"FI|LD|XLA|TE|FLASH|NVIDIA)_\w+"
 )
+_BAD_NAME: Final = re.compile(r"(?![A-Za-z_]\w*\+?=)(\w[\w-]*)=(?!=)")
 _BLOCKING: Final = derived("CUDA C++ Programming Guide, CUDA_LAUNCH_BLOCKING")
 _EXPORTS: Final = deepspeed_now("launcher/runner.py:37 and 598, main; accelerator/cuda_accelerator.py:412")
 
@@ -69,11 +71,12 @@ def variables_are_exported(script: LaunchScript) -> Violations:
 
 @commands.rule("ENV002", ERROR, "launcher", derived("bash(1), PARAMETERS: name=[value]"))
 def assignments_have_no_spaces(script: LaunchScript) -> Violations:
-    """An assignment has no spaces around its equals sign.
+    """An assignment has no spaces around its equals sign, and a name of letters, digits and underscores.
 
-    Prevents: export: `=': not a valid identifier; the variable is empty.
-    Fix: remove the spaces"""
+    Prevents: export: `=': not a valid identifier; MODEL-DIR=/data: command not found; the variable is empty.
+    Fix: remove the spaces; write the name with underscores"""
     for command in script.shell.commands:
+        yield from _bad_name(script, command)
         words = command.words[1:] if command.words and command.words[0].value == "export" else command.words
         if len(words) < 2 or words[1].value != "=" or len(command.words) < 3:
             continue
@@ -81,6 +84,17 @@ def assignments_have_no_spaces(script: LaunchScript) -> Violations:
         if words is not command.words or re.fullmatch(r"[A-Z][A-Z0-9_]*", name or ""):
             message = f"{name} = {value}: bash accepts no spaces around the equals sign, so nothing is set"
             yield Violation(script.shell.locate(command), message, f"export {name}={value}")
+
+
+def _bad_name(script: LaunchScript, command: Command) -> Violations:
+    """An assignment whose name bash doesn't take for one."""
+    exports = bool(command.words) and command.words[0].value == "export"
+    for word in command.words[1:] if exports else command.words[:1]:
+        match = _BAD_NAME.match(word.raw)
+        if match and (exports or word.offset == command.offset):
+            instead = re.sub(r"\W", "_", match[1])
+            message = f"{match[1]} is no name of a variable: bash takes the assignment for a command, and sets nothing"
+            yield Violation(script.shell.locate(word), message, f"write {instead}=...")
 
 
 @launches.rule("ENV003", ERROR, "init", derived("each rank takes the GPU of its LOCAL_RANK"))

@@ -9,8 +9,9 @@ from typing import Final
 from ....catalog.loader import closest
 from ....documents.command_line import Argument
 from ....documents.document import EnvironmentFile
-from ....documents.hostfile import Hostfile
+from ....documents.hostfile import HostEntry, Hostfile
 from ....documents.launcher_call import ON_EVERY_NODE, LauncherCall
+from ....documents.placeholders import is_left_open, is_placeholder
 from ....documents.submission import Submission
 from ....documents.world import FLAGS, world_of
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
@@ -18,11 +19,19 @@ from ....job.wording import counted, show
 from ...numbers import listed
 from ...rule import submissions
 from ...sources import deepspeed_now
-from ..subjects import deepspeed_calls, deepspeed_calls_with_hostfiles, environment_files, hostfiles
+from ..subjects import deepspeed_calls, deepspeed_calls_with_hostfiles, environment_files
+from ..violations import note_if_to_fill
 
 _EVEN: Final = ("mpich", "impi", "mvapich", "slurm")
 _DEFAULT: Final = "/job/hostfile"  # deepspeed/launcher/runner.py, DLTS_HOSTFILE @ 0.19.8: the cluster puts it there
 _MOST_HOSTFILES: Final = 20  # that are looked for; a submission has one
+_PARSED: Final = "launcher/runner.py:229, _parse_hostfile"
+#: A host that is named for what it is, or slots that are no number: to be filled in.
+_TO_FILL: Final = re.compile(
+    r"^(?:x{1,3}\.){3}x{1,3}\b|^(?:\S{0,99}[_-])?(?:ip|addr|address|hostname|host_name|node_name)(?:[_-]?\d+|_\S*)?(?=[\s:]|$)"
+    r"|\sslots=[^\s\d-]",
+    re.IGNORECASE,
+)
 _EVEN_RUNNERS: Final = deepspeed_now("launcher/multinode_runner.py:222, 294, 381 and 482")
 _FILTER: Final = deepspeed_now("launcher/runner.py:327 to 345, parse_resource_filter")
 _NUMBERS: Final = "launcher/runner.py:395, apply_num_nodes_and_gpus: nothing is reported when there are fewer"
@@ -30,25 +39,44 @@ _SLOTS: Final = "launcher/runner.py:400, apply_num_nodes_and_gpus: not compared 
 _FETCH: Final = "launcher/runner.py:214, fetch_hostfile: a warning, and training on the local node"
 
 
-@hostfiles.rule("LNCH002", ERROR, "launcher", deepspeed_now("launcher/runner.py:229, _parse_hostfile"))
-def lines_are_hosts_with_slots(hostfile: Hostfile) -> Violations:
+@submissions.rule("LNCH002", ERROR, "launcher", deepspeed_now(_PARSED), reads=("hostfile",))
+def lines_are_hosts_with_slots(submission: Submission) -> Violations:
     """Every line of a hostfile is HOST slots=N, and every host has one line.
 
-    Prevents: ValueError: Hostfile contains a bad entry, or multiple entries for a host, or is empty.
+    Prevents: ValueError: Hostfile contains a bad entry, or multiple entries for a host, or is empty. A note for
+    placeholders, and for a list of hosts that may be another launcher's.
     Fix: write worker-0 slots=8"""
+    for hostfile in submission.hostfiles:
+        if not hostfile.entries:
+            yield Violation(hostfile.locate(0), "the hostfile names no host", "write a line such as worker-0 slots=8")
+        if left := next(filter(_is_to_fill, hostfile.entries), None):
+            message = f"{show(left.raw)} is a placeholder, which DeepSpeed's launcher takes for a host"
+            yield Violation(hostfile.locate(left), message, "write a line HOST slots=N for each node", severity=NOTE)
+        yield from _bad_lines(hostfile, submission)
+
+
+def _bad_lines(hostfile: Hostfile, submission: Submission) -> Violations:
+    """Lines that DeepSpeed's launcher refuses, placeholders left out."""
     refuses, seen = "DeepSpeed's launcher refuses the hostfile", set[str]()
-    if not hostfile.entries:
-        yield Violation(hostfile.locate(0), "the hostfile names no host", "write a line such as worker-0 slots=8")
-    bad = [entry for entry in hostfile.entries if entry.slots is None]
+    entries = [entry for entry in hostfile.entries if not _is_to_fill(entry)]
+    bad = [entry for entry in entries if entry.slots is None]
     if bad:
+        used = any(call.hostfile is hostfile for call in deepspeed_calls(submission))
+        anothers = not used and not any("slots" in entry.raw for entry in hostfile.entries)
         more = f", and {len(bad) - 1:,} more lines are not" if len(bad) > 1 else ""
-        message = f"{show(bad[0].raw)} is not HOST slots=N{more}: {refuses}"
-        yield Violation(hostfile.locate(bad[0]), message, f"write {bad[0].host.partition(':')[0]} slots=8")
-    for entry in hostfile.entries:
+        message, hint = f"{show(bad[0].raw)} is not HOST slots=N{more}", f"{bad[0].host.partition(':')[0]} slots=8"
+        severity = NOTE if anothers else None  # mpirun, colossalai and loops over ssh read hosts alone
+        yield Violation(hostfile.locate(bad[0]), f"{message}: {refuses}", f"write {hint}", severity=severity)
+    for entry in entries:
         if entry.host in seen:
             message, hint = f"{entry.host} has two lines: {refuses}", "write one line per host, with all its slots"
             yield Violation(hostfile.locate(entry), message, hint)
         seen.add(entry.host)
+
+
+def _is_to_fill(entry: HostEntry) -> bool:
+    """Whether somebody is to fill in the host or its slots: `node_ip slots=8`, `x.x.x.x`, `slots=num_gpus`."""
+    return bool(is_placeholder(entry.raw) or is_left_open(entry.host) or _TO_FILL.search(entry.raw))
 
 
 @submissions.rule("LNCH013", ERROR, "launcher", _EVEN_RUNNERS, reads=("hostfile", "launch script"))
@@ -191,7 +219,7 @@ def several_nodes_have_a_hostfile(submission: Submission) -> Violations:
             message = f"the hostfile {place} does not exist: without it deepspeed trains on the local node only"
             severity = ERROR if several and not absolute else WARNING  # the job may run on another machine
             hint = "write it before the job starts: a line HOST slots=8 for each node"
-            yield hostfile.bad_value(message, hint, severity=severity)
+            yield hostfile.bad_value(message, hint, severity=note_if_to_fill(hostfile.value, otherwise=severity))
 
 
 def _local(call: LauncherCall, nodes: int | None) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from ....documents.world import world_of
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...sources import accelerate, derived, torch
 from ..subjects import accelerate_calls, commands, launcher_calls, launches
+from ..violations import note_if_to_fill
 
 _MOST_PORT: Final = 65_535  # sixteen bits of TCP
 _PRIVILEGED: Final = 1_024  # ports below are for root
@@ -31,6 +32,9 @@ _MISPLACED: Final = {
 }
 #: A line that ends in a backslash and blanks, with options on the next one.
 _BROKEN_LINE: Final = re.compile(r"^(?![ \t]*#)[^\n]*?(\\[ \t]+)\n[ \t]*(--?[A-Za-z][\w-]*)", re.MULTILINE)
+#: A long option, or what hydra's programs accept: `trainer.nodes=2`, `+model.fp8=true`.
+_ARGUMENT: Final = re.compile(r"--[A-Za-z][\w-]*|\+{0,2}[A-Za-z]\w*(?:\.\w[\w-]*)+=")
+_MOST_LINE: Final = 10_000  # characters before an option that are looked at
 _TABLES: Final = torch("distributed/run.py:406; DeepSpeed 0.19.8 launcher/runner.py:44; accelerate 1.15.0 launch.py")
 _PORT_SOURCE: Final = derived("TCP ports have sixteen bits, and those below 1024 are for root")
 
@@ -85,11 +89,13 @@ def ports_exist(launch: Launch) -> Violations:
     for port in (line.text(PORTS[line.program]) for line in lines if line.program in PORTS):
         if port is not None and not _is_port(port.value):
             hint = f"write {port.option.name} 29500, from 1024 to 65535"
-            yield port.bad_value(f"{port} is not a port that a job can open", hint)
+            message = f"{port} is not a port that a job can open"
+            yield port.bad_value(message, hint, severity=note_if_to_fill(port.value, port.option.name))
     variable = launch.environment.get("MASTER_PORT")
     if variable is not None and variable.value is not None and not _is_port(variable.value):
         message = f"MASTER_PORT={variable.raw} is not a port that a job can open"
-        yield Violation(launch.script.locate(variable), message, "write 1024 to 65535")
+        less = note_if_to_fill(variable.value, "MASTER_PORT")
+        yield Violation(launch.script.locate(variable), message, "write 1024 to 65535", severity=less)
 
 
 def _is_port(text: str) -> bool:
@@ -136,7 +142,8 @@ def values_follow_the_equals_sign(call: LauncherCall) -> Violations:
     Prevents: An empty value, and the value taken for the script: can't open file 'hostfile'.
     Fix: remove the blank"""
     for option, after in _with_followers(call):
-        if option.written.raw.endswith("=") and after is not None and not after.raw.startswith(("-", '"', "'")):
+        empty = option.written.raw.endswith("=") and all(word.value == "" for word in option.values)
+        if empty and not option.written.variables and after is not None and not after.raw.startswith(("-", '"', "'")):
             name, value = option.written.raw, after.raw
             message = f"{call.program} {name} has no value, and {value} is taken for the script"
             yield Violation(call.shell.locate(option.written), message, f"write {name}{value}")
@@ -149,15 +156,34 @@ def _with_followers(call: LauncherCall) -> Iterator[tuple[Option, Word | None]]:
     return ((option, after.get(id(option.written))) for option in call.options.entries)
 
 
+def _cut_off(script: LaunchScript) -> Violations:
+    """Lines that are run as commands of their own, and meant for the one above; of several, the first."""
+    shell, before = script.shell, -1
+    for command in shell.commands:
+        word = command.words[0] if command.words else None
+        if word is None or word.offset != command.offset or command.shell or not _ARGUMENT.match(word.raw):
+            continue
+        *above, own = shell.text.content[max(0, word.offset - _MOST_LINE) : word.offset].split("\n")
+        if own.strip() or not above or re.search(r"\\[ \t]+$", above[-1]):
+            continue  # within a line; or a blank follows the backslash above it
+        first, before = before != command.index - 1, command.index
+        if first:
+            name = word.raw.partition("=")[0]
+            message = f"the command ends above this line, so {name} is run as a command of its own"
+            hint = "end every line but the last in a backslash, and move comments out of the command"
+            yield Violation(shell.locate(word), message, hint)
+
+
 @commands.rule("LNCH041", ERROR, "launcher", derived("bash(1), QUOTING: a backslash quotes the character after it"))
 def lines_go_on_after_a_backslash(script: LaunchScript) -> Violations:
-    """A backslash that continues a line is its last character: no blank follows it.
+    """Each line of a command but the last ends in a backslash: no blank follows it, and no comment is in between.
 
     Prevents: --nproc-per-node: command not found; or a lone backslash among the arguments. A warning in quotes.
-    Fix: remove the blanks"""
+    Fix: remove the blanks, or the comment"""
     shell = script.shell
     if shell.place is not None or shell.unterminated is not None:
         return
+    yield from _cut_off(script)
     starts = [(word.offset, word.offset + len(word.raw)) for command in shell.commands for word in command.words]
     spans = [*starts, *((a.value_offset, a.value_offset + len(a.raw)) for a in shell.assignments)]
     for match in _BROKEN_LINE.finditer(shell.text.content):

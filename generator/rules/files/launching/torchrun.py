@@ -11,6 +11,7 @@ from ....findings import ERROR, WARNING, Violation, Violations
 from ....job.wording import show
 from ...sources import torch
 from ..subjects import blocks, launcher_calls, torchrun_calls
+from ..violations import note_if_to_fill
 
 _PROCESSES: Final = ("auto", "cpu", "gpu", "xpu")
 _LOOPBACK: Final = re.compile(r"(?:localhost|127\.0\.0\.1|\[?::1\]?)(?::\d+)?")
@@ -116,12 +117,13 @@ def counts_can_be_read(call: LauncherCall) -> Violations:
         message = f"{nodes}: {show(nodes.value)} is neither a number nor MIN:MAX"
         range_meant = re.fullmatch(r"\d+-\d+", nodes.value)
         hint = f"write --nnodes={nodes.value.replace('-', ':') if range_meant else '2, or MIN:MAX'}"
-        yield nodes.bad_value(message, hint)
+        yield nodes.bad_value(message, hint, severity=note_if_to_fill(nodes.value))
     if each is None or each.value in _PROCESSES:
         return
     if not re.fullmatch(r"\s*\+?\d{1,9}\s*", each.value) or int(each.value) == 0:
         message = f"{each}: {show(each.value)} is not a number of processes"
-        yield each.bad_value(message, "write a number, or gpu for all of the node's GPUs")
+        hint, less = "write a number, or gpu for all of the node's GPUs", note_if_to_fill(each.value)
+        yield each.bad_value(message, hint, severity=less)
 
 
 @torchrun_calls.rule("LNCH032", ERROR, "training", torch("distributed/run.py, --rdzv-id: the same on every node"))

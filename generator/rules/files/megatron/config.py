@@ -8,7 +8,7 @@ from typing import Final
 from ....documents.deepspeed_config import Config
 from ....documents.megatron_run import GLOBAL, MICRO, MegatronRun
 from ....documents.submission import Submission
-from ....findings import ERROR, WARNING, Severity, Violation, Violations
+from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...rule import subject
 from ...sources import deepspeed_now, megatron_deepspeed
 from .rule import READS, at, mds_runs
@@ -38,7 +38,7 @@ def stage_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
         return
     given = f"{_STAGE} {ours}" if run.has(_STAGE) else f"{_STAGE} is {ours} by default"
     decides = run.has(_STAGE) or 3 in (ours, theirs)  # a default of 1 does what any stage but 3 does
-    severity = None if decides else Severity.WARNING
+    severity = None if decides else NOTE
     yield at(
         run, _STAGE, f"{given}, but zero_optimization.stage is {theirs}", f"use {_STAGE} {theirs}", severity=severity
     )

@@ -9,7 +9,7 @@ from typing import Final
 from ....documents.megatron_run import CONTEXT, TENSOR, MegatronRun
 from ....documents.shell.launch_line import Launch
 from ....documents.submission import Submission
-from ....findings import ERROR, Location, Severity, Violation, Violations
+from ....findings import ERROR, NOTE, Location, Severity, Violation, Violations
 from ...sources import megatron_deepspeed, megatron_lm
 from .rule import at, lm_runs, mds_runs
 
@@ -79,7 +79,8 @@ def one_queue_before_blackwell(run: MegatronRun) -> Violations:
     if name is None or older is False or run.has_any(*_FSDP, "--overlap-moe-expert-parallel-comm"):
         return
     accelerators = "before Blackwell" if older else "on every GPU before Blackwell"
-    yield from _one_queue(run, f"{run.shown(name)} requires 1 {accelerators}", None if older else Severity.WARNING)
+    severity = NOTE if run.fork or run.parser else None if older else Severity.WARNING  # forks ask for it or don't
+    yield from _one_queue(run, f"{run.shown(name)} requires 1 {accelerators}", severity)
 
 
 def _one_queue(run: MegatronRun, why: str, severity: Severity | None = None) -> Violations:

@@ -26,6 +26,7 @@ from ....documents.megatron_run import (
     MegatronRun,
 )
 from ....documents.megatron_words import GivenOption, Stray
+from ....documents.placeholders import is_to_fill
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ...sources import megatron_deepspeed, megatron_lm
 from .rule import at, lm_arguments, lm_parsed, lm_runs, lm_started, mds_arguments, mds_parsed, mds_runs, mds_started
@@ -56,6 +57,7 @@ _POSITIVE: Final = (
     *("--hidden-size", "--ffn-hidden-size", "--seq-length", "--num-query-groups", "--num-key-value-heads"),
     "--kv-channels",
 )
+_SENTINELS: Final = "--vocab-extra-ids"  # megatron/data/t5_dataset.py:55 of Megatron-DeepSpeed @ 4efb479d asserts them
 _SLIP: Final = 0.8  # likeness of a value and a choice of which one is taken for the other
 _PROJECTS: Final[dict[Flavour, str]] = {"megatron-lm": "Megatron-LM", "megatron-deepspeed": "Megatron-DeepSpeed"}
 
@@ -74,6 +76,7 @@ def options_are_known(run: MegatronRun) -> Violations:
     if len(unknown) > MOST_STRAYS:
         message = f"{len(unknown):,} options are unknown; from here on they are not compared with the known ones"
         yield Violation(unknown[MOST_STRAYS].where, message, "give the training program its own options only")
+    yield from _lacking(run)
     for stray in unknown[:MOST_STRAYS]:
         other = next(flavour for flavour in _PROJECTS if flavour != run.flavour)
         foreign = option_table(other).has(stray.word)
@@ -86,6 +89,16 @@ def options_are_known(run: MegatronRun) -> Violations:
         message += f": it is one of {_PROJECTS[other]}" if foreign else ""
         remove = "remove it" if foreign or run.parser else "remove it, unless the script is a fork's"
         yield Violation(stray.where, message, f"did you mean {near}?" if near else remove, severity=severity)
+
+
+def _lacking(run: MegatronRun) -> Violations:
+    """Options of the project that the parser beside the program, of another version or a fork, has none of."""
+    for option in run.given:
+        if option.written in run.lacking:
+            near = run.lacking[option.written]
+            hint = f"did you mean {near}?" if near else "remove it"
+            message = f"unknown option {option.written} in {run.parser}"
+            yield Violation(option.where, message, hint, severity=_certainty(run, option.written, foreign=False))
 
 
 def _certainty(run: MegatronRun, name: str, *, foreign: bool) -> Severity | None:
@@ -155,8 +168,9 @@ def values_are_of_their_type(run: MegatronRun) -> Violations:
             hint = _passing(option.text, known.choices if known else ())
             extended = run.is_anothers or (option.name in open_choices() and hint is None)
             may_be = option.is_choice and extended and run.parser is None
+            to_fill = not option.is_choice and is_to_fill(option.text, option.name)
             message = f"{given}{option.written} {option.problem}"
-            yield Violation(option.where, message, hint, severity=NOTE if may_be else None)
+            yield Violation(option.where, message, hint, severity=NOTE if may_be or to_fill else None)
 
 
 def _passing(text: str, choices: tuple[object, ...]) -> str | None:
@@ -246,6 +260,10 @@ def sizes_are_given(run: MegatronRun) -> Violations:
     for name in (*_REQUIRED, MICRO) if run.is_lm else _REQUIRED:
         if run.parser is None or name != "--max-position-embeddings":  # which forks have other positions for
             yield from _missing(run, name)
+    pieces = run.value("--tokenizer-type", "BertWordPieceLowerCase") in ("BertWordPieceLowerCase", "BertWordPieceCase")
+    if not run.is_lm and run.program == "pretrain_t5.py" and pieces and run.lacks(_SENTINELS):
+        message = f"{_SENTINELS} is not given: a vocabulary of word pieces has no tokens that stand for masked spans"
+        yield at(run, "", message, f"add {_SENTINELS} 100")
 
 
 @lm_started.rule(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Final
 
 from ....documents.shell.script import Assignment, ShellScript
@@ -25,7 +24,6 @@ _CHOOSES: Final = re.compile(r"\b(?:head|tail|awk|cut|getent|grep|sed|tr|python3
 _MEET: Final = ("--rdzv-endpoint", "--master-addr", "--master_addr", "--main_process_ip")
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})
 _PYXIS: Final = "NVIDIA/pyxis args.c:384 and 394, add_mount; pyxis_slurmstepd.c, enroot_container_create @ 10751994"
-_FAILED_JOB: Final = slurm_manual("seen in a real job: state FAILED, exit code 0:53, and no line of the script run")
 
 
 @blocks.rule("SLM008", ERROR, "init", ml_engineering("orchestration/slurm/users.md:256"))
@@ -117,42 +115,6 @@ def offload_has_the_memory(submission: Submission) -> Violations:
             message = f"{offloaded} to the node's memory, and the script asks for none: Slurm's default limit holds"
             where, hint = request.shell.locate(request.shell.directives[0]), "add #SBATCH --mem=0: all of the node's"
             yield Violation(where, message, hint)
-
-
-@blocks.rule("SLM020", WARNING, "launcher", _FAILED_JOB)
-def log_folder_exists(request: Request) -> Violations:
-    """The folder of the job's log exists before the job starts.
-
-    Prevents: A job that fails at once, without a log that says why.
-    Fix: run mkdir -p for the folder before sbatch"""
-    commands, seen = request.shell.commands, set[str]()
-    for found in request.texts("--output", "--error"):
-        folder = found.value.rpartition("/")[0].removeprefix("./").strip(".")
-        elsewhere = found.value.startswith(("/", "~")) or _is_there(request.shell.text.folder, folder)
-        if not folder or folder in seen or elsewhere:
-            continue
-        seen.add(folder)
-        made = [word for command in commands if command.words[0].value == "mkdir" for word in command.words[1:]]
-        late = any((word.value or "").rstrip("/").endswith(folder) for word in made)
-        tail = "the script's mkdir comes too late" if late else "sbatch doesn't create it"
-        message = f"{found}: without the folder {folder} the job fails at its start, with no log; {tail}"
-        less = NOTE if any(_tells_to_make(folder, line) for line in request.shell.text.lines) else None
-        yield found.bad_value(message, f"run mkdir -p {folder} before sbatch", severity=less)
-
-
-def _tells_to_make(folder: str, line: str) -> bool:
-    """Whether a line is a comment that tells whoever submits the script to make the folder."""
-    before, _, names = line.partition("mkdir ")
-    return before.lstrip()[:1] == "#" and any(
-        name.removeprefix("./").rstrip("/") == folder for name in re.split(r"[\s;&|`'\"()]", names)
-    )
-
-
-def _is_there(here: Path | None, folder: str) -> bool:
-    try:
-        return here is not None and (here / folder).is_dir()
-    except (OSError, ValueError):
-        return False
 
 
 @requests.rule("SLM021", ERROR, "launcher", _PYXIS)

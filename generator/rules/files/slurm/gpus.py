@@ -103,7 +103,7 @@ def _has_tasks(request: Request, by_node: bool) -> bool:
     """Whether sbatch knows the tasks, so that it can count their GPUs; seen with sbatch --test-only."""
     if request.has("--gpus", "--ntasks"):
         return True
-    exact = request.nodes is not None
+    exact = request.nodes is not None or (request.has("--nodes") and request.node_range is None)  # in words: SLM031
     if request.has("--ntasks-per-node"):
         return exact or not request.has("--nodes")
     return exact and not by_node and not request.has("--cpus-per-task")

@@ -9,8 +9,10 @@ from ....documents import slurm_values
 from ....documents.slurm_request import Request
 from ....findings import ERROR, NOTE, WARNING, Violations
 from ....job.wording import show
+from ....units import clock
 from ...sources import slurm, slurm_manual
 from ..subjects import requests
+from ..violations import note_if_to_fill
 
 _COUNTS: Final = (
     *("--cores-per-socket", "--cpus-per-gpu", "--cpus-per-task", "--mincpus", "--ntasks", "--ntasks-per-core"),
@@ -36,14 +38,15 @@ def time_limit_is_read(request: Request) -> Violations:
             meant = _time_meant(limit.value)
             message = f"{limit}: {show(limit.value)} is not a time that Slurm reads"
             hint = f"write {limit.name}={meant or '1-00:00:00, days first'}"
-            yield limit.bad_value(message, hint, edits=request.edit(limit.option.values[0], meant))
+            edits = request.edit(limit.option.values[0], meant)
+            yield limit.bad_value(message, hint, severity=note_if_to_fill(limit.value, limit.name), edits=edits)
 
 
 def _time_meant(text: str) -> str | None:
     """What a time like `24h` or `1:00:00:00` stands for, as Slurm reads it."""
     match = _UNITS_OF_TIME.fullmatch(text)
     if match:
-        return slurm_values.clock(int(match[1]) * _SECONDS_IN[match[2][0].lower()])
+        return clock(int(match[1]) * _SECONDS_IN[match[2][0].lower()])
     parts = [part for part in re.split(r"[:\-]", text) if part]
     if len(parts) == 4 and all(part.isascii() and part.isdigit() for part in parts):
         return f"{parts[0]}-{':'.join(parts[1:])}"
@@ -61,7 +64,7 @@ def time_limit_means_hours(request: Request) -> Violations:
         if duration is None or duration in (0, float("inf")):
             continue
         days, first, second, third = slurm_values.time_fields(limit.value)
-        meaning = slurm_values.clock(duration)
+        meaning = clock(duration)
         if days is None and second is not None and third is None:
             if (first or 0) <= _HOURS_OF_A_DAY or (first or 0) >= 2 * _HOURS_OF_A_DAY:
                 hint = f"write {limit.name}={first}:{second:02}:00 if hours and minutes are meant, else {meaning}"
@@ -84,7 +87,8 @@ def memory_is_read(request: Request) -> Violations:
             meant = _memory_meant(memory.value)
             message = f"{memory}: {show(memory.value)} is not an amount of memory that Slurm reads"
             hint = f"write {memory.name}={meant}" if meant else f"write an integer with a unit: {memory.name}=64G"
-            yield memory.bad_value(message, hint, edits=request.edit(memory.option.values[0], meant))
+            edits = request.edit(memory.option.values[0], meant)
+            yield memory.bad_value(message, hint, severity=note_if_to_fill(memory.value, memory.name), edits=edits)
 
 
 def _memory_meant(text: str) -> str | None:
@@ -160,12 +164,14 @@ def counts_are_positive(request: Request) -> Violations:
     for count in request.texts(*_COUNTS):
         if not slurm_values.number(count.value):
             message = f"{count}: {show(count.value)} is not a positive integer"
-            yield count.bad_value(message, f"write a number, such as {count.name}=8")
+            less = note_if_to_fill(count.value, count.name)
+            yield count.bad_value(message, f"write a number, such as {count.name}=8", severity=less)
     for count in request.texts(*_GPU_COUNTS, last=True):
         found = slurm_values.gpus(count.value)
         if found is None:
             message = f"{count}: {show(count.value)} is neither a number of GPUs nor TYPE:NUMBER"
-            yield count.bad_value(message, f"write a number, such as {count.name}=8")
+            less = note_if_to_fill(count.value, count.name)
+            yield count.bad_value(message, f"write a number, such as {count.name}=8", severity=less)
         elif found[0] in ("gpu", "gpus", "gres"):
             message = f"{count} asks for GPUs of a type called {found[0]}"
             yield count.bad_value(message, f"write {count.name}={found[1]}, or --gres=gpu:{found[1]}")

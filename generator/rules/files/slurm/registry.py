@@ -10,6 +10,7 @@ from . import (
     directives,
     files,
     gpus,
+    logs,
     nodes,
     options,
     requeue,
@@ -21,6 +22,6 @@ from . import (
 )
 
 MODULES: Final = (
-    *(options, choices, sharing, directives, files, gpus, devices, nodes, resources, steps, text, variables),
+    *(options, choices, sharing, directives, files, logs, gpus, devices, nodes, resources, steps, text, variables),
     requeue,
 )

@@ -9,8 +9,8 @@ from typing import Final
 from ....documents.command_line import Argument
 from ....documents.launcher_call import ON_EVERY_NODE, Port, fixed_port
 from ....documents.shell.launch_line import Launch
-from ....documents.shell.script import Word
-from ....documents.slurm_request import Request
+from ....documents.shell.script import ShellScript, Word
+from ....documents.slurm_request import LAUNCHERS, Request
 from ....documents.submission import Submission
 from ....documents.world import FLAGS, world_of
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
@@ -25,6 +25,12 @@ _FOLDERS: Final = frozenset(
     | {"--ckpt_dir", "--ckpt-dir", "--checkpoints_path", "--save_path", "--save-path", "--out_dir", "--output"}
 )
 _OWN: Final = ("SLURM_ARRAY_TASK_ID", "SLURM_JOB_ID", "SLURM_JOBID")
+#: An option for a part of the data: `--shard-name`, `--start_index`.
+_PIECE: Final = re.compile(
+    r"--?(?:\w+[-_])?(?:shard|split|part|partition|chunk|slice|piece|block|file|input|subset|index|idx|start|end|offset)s?"
+    r"(?:[-_](?:name|path|file|id|idx|index|num|number))?(?:=.*)?",
+    re.IGNORECASE,
+)
 _USUAL_GPUS: Final = 8  # of a node; a job that asks for less may share one, where nothing says how many there are
 _SOURCE: Final = deepspeed_now("launcher/runner.py:98: the default is 29500")
 
@@ -52,14 +58,27 @@ def tasks_of_an_array_differ(request: Request) -> Violations:
 
 def _shared(request: Request, array: Argument[str], launch: Launch) -> Violations:
     """Folders and a port that are literal in a launch line, and so the same in every job."""
+    apart = _has_own_piece(request.shell, launch)  # whose outputs may have names of their own in the folder
     for name, word, value in _folders(launch):
         message = f"{name} {value} is one folder for all jobs of {array}"
         hint = f'write {name} "{value.rstrip("/")}/$SLURM_ARRAY_TASK_ID"'
-        yield Violation(launch.script.locate(word), message, hint)
+        yield Violation(launch.script.locate(word), message, hint, severity=NOTE if apart else None)
     port = None if request.has("--exclusive") else fixed_port(launch)
     if port is not None:
         message = f"{port.text}, for all jobs of {array}, which may run on one node"
         yield Violation(port.where, message, f"write {port.instead(f'$(({port.number} + SLURM_ARRAY_TASK_ID))')}")
+
+
+def _has_own_piece(shell: ShellScript, launch: Launch) -> bool:
+    """Whether a program, started without a launcher, is given another piece of data by each job of an array."""
+    own, size = {_OWN[0]}, 0
+    while len(own) > size:
+        size, uses = len(own), re.compile(rf"\b(?:{'|'.join(map(re.escape, own))})\b")
+        own |= {assignment.name for assignment in shell.assignments if uses.search(assignment.raw)}
+    pairs = zip((None, *launch.arguments), launch.arguments, strict=False)
+    named = ((word if "=" in word.raw or before is None else before, word) for before, word in pairs)
+    pieces = any(own & set(word.variables) and _PIECE.fullmatch(option.prefix) for option, word in named)
+    return pieces and not any(call.program in LAUNCHERS for call in launch.calls)
 
 
 def _folders(launch: Launch) -> Iterator[tuple[str, Word, str]]:

@@ -6,10 +6,11 @@ import re
 from pathlib import PurePosixPath
 from typing import Final
 
+from ....documents import purpose
 from ....documents.launcher_call import program_text
 from ....documents.shell.launch_line import Launch
 from ....documents.shell.script import Command, ShellScript
-from ....documents.slurm_request import Request, Step
+from ....documents.slurm_request import LAUNCHERS, Request, Step
 from ....documents.submission import Submission
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...rule import submissions
@@ -26,12 +27,7 @@ _ELSEWHERE: Final = frozenset({"srun", "ssh", "pdsh", "mpirun", "sbatch"})
 _REDIRECTION: Final = re.compile(r"\d*[<>]&\d*-?|&>>?")  # an ampersand that puts nothing into the background
 _END: Final = re.compile(r"&&|\|\||[&;|\n]")
 _LONGEST: Final = 2_000  # characters of redirections behind a command
-#: Names of programs that prepare data, convert, measure or use a model; and of those that train.
-_NO_TRAINING: Final = re.compile(
-    r"infer|generat|convert|preprocess|prepare|tokeni[sz]e|download|eval|serv(?:e|ing)|export|_perf\b|nccl[-_]test",
-    re.IGNORECASE,
-)
-_TRAINING: Final = re.compile(r"train|tun(?:e|ing)|sft|dpo|grpo|ppo|distill", re.IGNORECASE)
+_STARTERS: Final = (*sorted(LAUNCHERS), "python")
 _NTASKS: Final = slurm_manual("srun(1), --ntasks: also SLURM_NTASKS, which sbatch sets; seen in a real job")
 _CPUS: Final = slurm("srun/libsrun/opt.c:542; RELEASE_NOTES of 22.05, and of 23.11, which takes it back")
 _OVERLAP: Final = slurm_manual("srun(1), --overlap: steps share nothing by default since 20.11")
@@ -42,11 +38,17 @@ def trains_nothing(launch: Launch) -> bool:
     """Whether a program, or the script that starts it, is named after something else than training."""
     words = [word for call in launch.calls for word in (call.word, *call.options.rest[:1])]
     names = [PurePosixPath(word.value or word.raw).name for word in (*words, launch.program) if word is not None]
-    return any(map(_trains_nothing, (PurePosixPath(launch.script.text.path).name, *names)))
+    script = PurePosixPath(launch.script.text.path).name
+    return any(map(purpose.trains_nothing, (script, *names))) or any(map(purpose.prepares, names))
 
 
-def _trains_nothing(name: str) -> bool:
-    return _NO_TRAINING.search(name) is not None and _TRAINING.search(name) is None
+def _measures_or_prepares(step: Step) -> bool:
+    """Whether one of the commands that the step hands to a shell trains nothing, and none starts a program that may."""
+    srun = step.launch.call("srun")
+    started = [one for one in step.block.launches if srun and any(call.command is srun.command for call in one.calls)]
+    return trains_nothing(step.launch) or (
+        any(map(trains_nothing, started)) and not any(one.call(name) for one in started for name in _STARTERS)
+    )
 
 
 def in_background(shell: ShellScript, command: Command) -> bool:
@@ -127,7 +129,7 @@ def step_ends_with_its_first_failure(step: Step) -> Violations:
     Fix: write srun --kill-on-bad-exit=1 --wait=60"""
     several = (step.nodes or 1) > 1 or (step.tasks or 1) > 1
     ends = step.srun.has("--kill-on-bad-exit") or "SLURM_KILL_BAD_EXIT" in step.variables
-    if several and not ends and not step.srun.options.opaque and not trains_nothing(step.launch):
+    if several and not ends and not step.srun.options.opaque and not _measures_or_prepares(step):
         message = "srun without --kill-on-bad-exit=1: when one task fails, the others wait for it until the time limit"
         yield Violation(step.where, message, "write srun --kill-on-bad-exit=1 --wait=60")
 
@@ -142,10 +144,10 @@ def tasks_are_counted_anew(step: Step) -> Violations:
     given, before = own.count("--ntasks-per-node"), block.count("--ntasks-per-node")
     if given is None or before is None or own.options.opaque or own.has("--ntasks") or block.has("--ntasks"):
         return
-    each, nodes = given.value, block.nodes if block.has("--nodes") else 1
+    each, nodes = given.value, block.nodes if block.has("--nodes") else None
     if before.value != each:
-        total = f"{nodes * before.value} tasks" if nodes else f"{before.value} tasks per node"
-        message = f"{given} is ignored: srun uses the job's {total}, {before.value} per node"
+        total = f"{nodes * before.value} tasks, {before.value} per node" if nodes else f"{before.value} tasks per node"
+        message = f"{given} is ignored: srun uses the job's {total}"
         right = nodes * each if nodes else "..."
         hint = f"write srun --ntasks={right} --ntasks-per-node={each}, or #SBATCH --ntasks-per-node={each}"
         yield given.bad_value(message, hint)
@@ -158,8 +160,7 @@ def step_has_its_nodes(step: Step) -> Violations:
     Prevents: srun: error: Only allocated 2 nodes asked for 3; or fewer nodes than asked for.
     Fix: ask for no more nodes than the job's"""
     own, block, asked = step.srun, step.block, step.srun.nodes or 0
-    given, has = own.argument("--nodes"), (block.most_nodes if block.has("--nodes") else 1)
-    has = has if block.options.entries else None  # of another job nothing is known
+    given, has = own.argument("--nodes"), block.most_nodes if block.has("--nodes") else None  # else sbatch --nodes=N
     if given is not None and has is not None and asked > has and not block.has("--ntasks", "--gpus", "--nodelist"):
         message = f"{given}, and the job has {has} node{'s' * (has > 1)}"
         yield given.bad_value(message, f"write --nodes={has}, or #SBATCH --nodes={asked}")

@@ -92,7 +92,7 @@ def _early_numbers(step: Step) -> Iterator[tuple[str, int, str]]:
         match = next((m for m in found if not _within(assignment.value_offset + m.start(), unread)), None)
         inner = _command_of(shell, assignment) if match else None
         if match and (inner is None or inner.shell is None):
-            if any(assignment.name in word.variables for word in unread) and _uses(shell, assignment.name) == 1:
+            if _gives_ranks(step) and not _is_used(shell, assignment.name, unread):
                 continue
             yield match[1], assignment.value_offset + match.start(), f"in the batch script, for {assignment.name}"
 
@@ -106,19 +106,27 @@ def _within(offset: int, words: list[Word]) -> bool:
     return any(word.offset <= offset < word.offset + len(word.raw) for word in words)
 
 
-def _uses(shell: ShellScript, name: str) -> int:
-    """How often a script expands a variable."""
-    return len(re.findall(rf"\$\{{?{name}\b", shell.text.content))
+def _is_used(shell: ShellScript, name: str, unread: list[Word]) -> bool:
+    """Whether a script expands a variable for more than to show it, and in other words than those that are unread."""
+    commands = (command for command in shell.commands if command.words and command.words[0].value not in _ASKING)
+    words = (word for command in commands for word in command.words if not _within(word.offset, unread))
+    uses = re.compile(rf"\$\{{?{re.escape(name)}\b")
+    return any(name in word.variables for word in words) or any(uses.search(one.raw) for one in shell.assignments)
+
+
+def _gives_ranks(step: Step) -> bool:
+    """Whether a launcher asks its rendezvous for the ranks of nodes, whatever it is told."""
+    calls = ((step.launch.call(program), rendezvous) for program, _, rendezvous in _RANKS)
+    return any(call is not None and call.options.text(name) not in (None, "static") for call, name in calls)
 
 
 def _unread_ranks(step: Step) -> list[Word]:
     """The words of the node's rank that a launcher ignores: it reads them with the static rendezvous only."""
-    for program, rank, rendezvous in _RANKS:
+    for program, rank, _ in _RANKS:
         call = step.launch.call(program)
         if call is not None:
             option = call.options.get(rank)
-            static = call.options.text(rendezvous) in (None, "static")
-            return [] if option is None or static else [option.written, *option.values]
+            return [] if option is None or not _gives_ranks(step) else [option.written, *option.values]
     return []
 
 

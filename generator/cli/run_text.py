@@ -1,0 +1,177 @@
+"""The whole run as text: a few lines under a plan, and every factor of the training time with what it assumes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import log
+
+from rich.console import Group, RenderableType
+from rich.table import Column
+from rich.text import Text
+
+from ..estimate.assumptions import Assumption, assumptions
+from ..estimate.input_rate import input_bytes_per_s, token_bytes
+from ..estimate.model_size import active_parameter_count, parameter_count
+from ..estimate.whole_run import Run
+from ..search.plan import Plan
+from ..units import DAY, GB_PER_S, GIB, KB, TFLOPS, clock, long_time
+from .tables import headed, whole
+from .text import count, percent, seconds, sized
+
+_JOULES_A_KWH = 3.6e6
+_WORTH_SAYING = 0.1  #: difference of two times' logarithms
+
+
+def run_lines(plan: Plan) -> Iterator[str]:
+    """Length, cost, checkpoints, failures, jobs, and the same plan in other number formats."""
+    run = plan.run
+    if run is None:
+        yield "set training.duration to estimate the duration of the run"
+        return
+    passes = f" = {run.epochs:g} epochs" if run.epochs is not None else ""
+    work = f"{count(run.tokens)} tokens{passes} = {run.steps:,} steps = {long_time(run.duration_s)}"
+    yield f"{work}; {long_time(run.wall_s)} with saving, failures, evaluation (goodput {run.goodput_fraction:.0%})"
+    yield _spent(plan, run)
+    yield _saved(run, float(plan.step_time.total_s))
+    yield _failed(plan, run)
+    if plan.job.launch.time_limit_s is not None and run.segments != 1:
+        jobs = "no job saves" if run.segments is None else f"{run.segments:,} jobs"
+        yield f"{jobs} within the time limit of {clock(plan.job.launch.time_limit_s)}"
+    others = [
+        f"{name}: {long_time(run.duration_s * step_s / float(plan.step_time.total_s))}"
+        for name, step_s in plan.other_precisions.items()
+        if abs(log(step_s / float(plan.step_time.total_s))) > _WORTH_SAYING
+    ]
+    if others:
+        yield f"the same plan in {', in '.join(others)}"
+
+
+def _spent(plan: Plan, run: Run) -> str:
+    price = plan.job.cluster.price_per_node_hour
+    parts = [f"{run.wall_gpu_hours:,.0f} GPU-hours"]
+    if run.energy_j is not None:
+        parts.append(_energy(run.energy_j))
+    if run.wall_cost is not None:
+        parts.append(f"cost {run.wall_cost:,.0f} at {price:g} per node-hour")
+    return ", ".join(parts)
+
+
+def _energy(joules: float) -> str:
+    kwh = joules / _JOULES_A_KWH
+    return f"{kwh / KB:,.0f} MWh" if kwh >= 10 * KB else f"{kwh:,.3g} kWh"
+
+
+def _saved(run: Run, step_s: float) -> str:
+    best = run.best_save_interval_steps
+    asked = "" if run.save_interval_steps == best else f"; {best:,} steps would lose least"
+    return (
+        f"checkpoints of {sized(run.checkpoint_bytes)}, saved in {seconds(run.save_s)} every "
+        f"{run.save_interval_steps:,} steps ({long_time(run.save_interval_steps * step_s)}){asked}"
+    )
+
+
+def _failed(plan: Plan, run: Run) -> str:
+    times = f"{run.failures:,.0f}" if run.failures >= 2 else f"{run.failures:.2g}"
+    days = plan.saving.failure_s * plan.job.nodes / DAY
+    each = f"{long_time(run.restart_s)} and the steps since the last checkpoint each"
+    return f"{times} failures expected (one a node in {days:,.0f} days): {each}"
+
+
+def factors(plan: Plan) -> RenderableType:
+    """What the training time depends on: one line a factor, with its value and what is assumed of it."""
+    table = headed(whole("factor"), Column("value", ratio=1), Column("assumes", ratio=1))
+    for name, value, assumes in _factors(plan):
+        table.add_row(name, Text(value), Text(assumes))
+    return Group(Text("What the training time depends on", style="bold"), table)
+
+
+def _factors(plan: Plan) -> Iterator[tuple[str, str, str]]:
+    yield from _work(plan)
+    yield from _machines(plan)
+    yield from _losses(plan)
+
+
+def _work(plan: Plan) -> Iterator[tuple[str, str, str]]:
+    job, layout, training = plan.job, plan.layout, plan.job.training
+    active = active_parameter_count(job.model)
+    met = f", {count(active)} met by a token" if active < parameter_count(job.model) else ""
+    flops = plan.throughput.model_flops_per_step / plan.tokens_per_step
+    yield "model", f"{count(parameter_count(job.model))} parameters{met}", f"{count(flops)} FLOPs a token"
+    tokens = "not given" if training.duration_tokens is None else f"{count(training.duration_tokens)} tokens"
+    yield "data", tokens, "set by the job: how many are enough is not estimated"
+    yield (
+        "convergence",
+        "as many steps as the data makes",
+        f"the optimizer ({training.optimizer}) needs no more steps with a batch of {layout.global_batch:,}",
+    )
+    ramp = training.batch_ramp
+    grown = "the same from the first step" if ramp is None else f"grows from {ramp.start:,} over {ramp.samples:,}"
+    yield "batch", f"{layout.global_batch:,} sequences, {layout.gradient_accumulation} passes a replica", grown
+
+
+def _machines(plan: Plan) -> Iterator[tuple[str, str, str]]:
+    job, rates = plan.job, plan.throughput
+    device = job.cluster.accelerator
+    yield (
+        "GPUs",
+        f"{job.gpus:,} × {device.name}, {rates.model_tflops_per_gpu:,.0f} TFLOP/s each",
+        "all as fast as the others: the slowest sets the pace",
+    )
+    used = float(plan.memory.required_bytes) / GIB
+    yield "memory", f"{used:,.1f} of {float(plan.memory.capacity_bytes) / GIB:,.1f} GiB", "what fits decides the layout"
+    peak = device.flops_per_s[job.training.precision if device.supports(job.training.precision) else "fp16"]
+    yield (
+        "data type",
+        f"{job.training.precision}, {peak / TFLOPS:,.0f} TFLOP/s at its peak",
+        "products only; sums in fp32",
+    )
+    need = input_bytes_per_s(job, rates.tokens_per_s)
+    yield (
+        "input",
+        f"{count(rates.tokens_per_s)} tokens/s = {sized(need)}/s",
+        f"{token_bytes(job)} bytes a token; storage and loader deliver it in time",
+    )
+    parts = plan.step_time
+    sent = float(parts.tensor_s + parts.context_s + parts.expert_s + parts.pipeline_s + parts.data_s)
+    rate = job.cluster.network_bytes_per_s_per_node
+    yield (
+        "network",
+        f"{percent(sent / float(parts.total_s))} of a step waits for it",
+        f"{sized(rate)}/s a node ({job.cluster.network}), not shared with other jobs",
+    )
+
+
+def _losses(plan: Plan) -> Iterator[tuple[str, str, str]]:
+    job, run, saving = plan.job, plan.run, plan.saving
+    given, known = job.reliability, assumptions()
+    rate = known["storage_gbytes_per_s_per_node"]
+    written = saving.checkpoint_bytes / saving.save_s / GB_PER_S
+    yield (
+        "saving",
+        f"{sized(saving.checkpoint_bytes)} in {seconds(saving.save_s)} every {saving.interval_steps:,} steps",
+        f"{written:,.0f} GB/s{_assumed(given.storage_bytes_per_s, rate, 'GB/s a node')}; training waits",
+    )
+    days = saving.failure_s * job.nodes / DAY
+    assumed = _assumed(given.node_s_between_failures, known["node_days_between_failures"], "days")
+    yield "failures", f"one in {long_time(saving.failure_s)}", f"a node fails once in {days:,.0f} days{assumed}"
+    again = _assumed(given.restart_s, known["restart_minutes"], "minutes, and reading")
+    yield "restarts", f"{long_time(saving.restart_s)} each", f"a spare node is there{again}"
+    if run is None:
+        return
+    evaluated = long_time(run.evaluation_s) if run.evaluation_s else "none that is known"
+    yield "evaluation", evaluated, "a third of a step each, by the program's defaults or launch.arguments"
+    if run.energy_j is not None:
+        power, pue = known["power_over_tdp"].value, known["power_usage_effectiveness"].value
+        tdp = job.cluster.accelerator.tdp_watts
+        yield "energy", _energy(run.energy_j), f"{tdp:g} W a GPU × {power:g} for its host and network × PUE {pue:g}"
+    yield "waiting", "not counted", "jobs start at once, one after another"
+
+
+def _assumed(given: float | None, assumption: Assumption, unit: str) -> str:
+    """The range of an assumption that the job doesn't replace."""
+    low, high = assumption.range
+    return "" if given is not None else f" (assumed: {_digits(low)} to {_digits(high)} {unit} published)"
+
+
+def _digits(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"

@@ -1,0 +1,122 @@
+"""`dsgen submit`: hand the files of a job to its scheduler, after showing and checking what will run."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from .options import Request, bold_option, form_option, job_options, output_option
+from .scheduling import ask_first, command_of, hand_over, refuse
+
+if TYPE_CHECKING:
+    from ..launchers.launcher import Launcher
+
+_PLAN: Final = "plan.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """Files on the disk that launch a job."""
+
+    folder: Path
+    launcher: Launcher
+    plan: Mapping[str, Any]  #: of plan.json
+
+
+@click.command(short_help="Submit a job to its scheduler.")
+@job_options
+@output_option
+@click.option("--force", is_flag=True, help="Overwrite files that differ.")
+@bold_option
+@click.option("--yes", is_flag=True, help="Don't ask.")
+@click.option("--dry-run", is_flag=True, help="Ask the scheduler whether it would take the job; start nothing.")
+@form_option("text", "json")
+def submit(request: Request, output: str | None, force: bool, bold: bool, yes: bool, dry_run: bool, form: str) -> None:
+    """Write the files of the job in SPEC, as `dsgen generate` does, show what will run, and submit it.
+
+    SPEC may also be a folder with such files, perhaps edited: they are checked as they are.
+
+    The job's working folder is the current one, as with the scheduler's own command.
+    """
+    from .printing import echo, print_json  # here, to save start-up time
+
+    if request.spec is not None and Path(request.spec).is_dir() and (Path(request.spec) / _PLAN).exists():
+        ready = _checked(Path(request.spec), request)
+    else:
+        ready = _written(request, form, bold, output, force)
+    launcher = ready.launcher
+    words = command_of(launcher, ready.folder / launcher.file, ready.plan["job"]["name"], dry_run=dry_run)
+    echo("\n".join(_shown(ready, words)), err=True)
+    if not (yes or dry_run):
+        ask_first()
+    handed = hand_over(launcher, words, dry_run=dry_run)
+    watch = handed.watch(launcher)
+    if form == "json":
+        answer = {"command": words, "dry_run": dry_run, "id": handed.identity, "watch": watch, "output": handed.said}
+        print_json(answer)
+        return
+    echo(handed.said.rstrip() if handed.identity is None else f"submitted: {handed.identity}")
+    if watch:
+        echo("\n".join(("Watch it:", *(f"  {line}" for line in watch))))
+
+
+def _written(request: Request, form: str, bold: bool, output: str | None, force: bool) -> Ready:
+    """The files of the job asked for, written."""
+    from ..launchers import LAUNCHERS  # here, to save start-up time
+    from .loading import prepared
+    from .writing import OVERWRITE, write_files
+
+    made = prepared(request, form, 1, bold, output)
+    best = made.answer.plans[0]
+    write_files(made.files, made.folder, force=force, hint=OVERWRITE)
+    return Ready(folder=made.folder, launcher=LAUNCHERS[best.job.launch.target], plan=best.to_dict())
+
+
+def _checked(folder: Path, request: Request) -> Ready:
+    """The files in `folder`. What is an error to `dsgen validate` is printed and ends the program."""
+    import jsonschema  # here, to save start-up time
+
+    from .. import validate
+    from ..job.schema_check import load_schema
+    from ..launchers import LAUNCHERS
+    from .findings_text import print_findings, stop
+
+    if request.overrides:
+        raise click.UsageError(f"{folder} is planned already: {next(iter(request.flags.values()))} goes with a SPEC")
+    try:
+        plan = json.loads((folder / _PLAN).read_text(encoding="utf-8"))
+        jsonschema.validate(plan, load_schema("plan"))
+        launcher = LAUNCHERS[plan["job"]["target"]]
+    except (OSError, ValueError, jsonschema.ValidationError) as problem:
+        why = problem.message if isinstance(problem, jsonschema.ValidationError) else problem
+        refuse(f"{folder / _PLAN} cannot be read: {why}", "write it anew with dsgen generate")
+    findings = [finding for finding in validate(folder) if finding.severity.value != "note"]
+    if any(finding.severity.value == "error" for finding in findings):
+        stop(findings)
+    print_findings(findings)
+    return Ready(folder=folder, launcher=launcher, plan=plan)
+
+
+def _shown(ready: Ready, words: list[str]) -> Iterator[str]:
+    """What will run, and what is known to be missing."""
+    from ..units import long_time  # here, to save start-up time
+
+    job, run = ready.plan["job"], ready.plan.get("run") or {}
+    machines = f"{job['gpus']:,} GPUs on {job['nodes']:,} × {job['cluster']['name']}"
+    yield f"Job      {job['name']}: {machines}, {job['target']}"
+    if run.get("duration_s"):
+        cost = f", price {run['cost']:,.0f}" if run.get("cost") else ""
+        hours = f"{run['gpu_hours']:,.0f} GPU-hours"
+        yield f"Run      {run['steps']:,} steps in {long_time(run['duration_s'])}, {hours}{cost}"
+    missing = [f"{lack['what']} ({lack['hint']})" for lack in ready.plan.get("missing", ())]
+    if ready.launcher.in_folder and not Path(job["script"]).exists():
+        missing.append(f"{job['script']} is not in this folder")
+    if missing:
+        yield f"Missing  {'; '.join(missing)}"
+    yield f"Command  {shlex.join(words)}"

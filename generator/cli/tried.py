@@ -1,0 +1,90 @@
+"""Plans that were tried: what was measured, as a table of runs and as a calibration."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..documents.runs.trial_logs import Outcome
+from ..estimate.calibration import MeasuredRun, NoUsableRuns, fit_calibration
+from ..frameworks.program import RenderedFile
+from ..job.records import Calibration
+from ..search.plan import Plan
+from ..units import GIB
+from .measured_jobs import rendered
+from .printing import echo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """A plan, and what its trial came to; None where there is no log of it."""
+
+    number: int
+    plan: Plan
+    outcome: Outcome | None
+
+    @property
+    def step_time_s(self) -> float | None:
+        """Seconds of a step, as measured."""
+        return self.outcome.run.step_time_s if self.outcome and self.outcome.run else None
+
+    @property
+    def peak_bytes(self) -> float | None:
+        """The memory that the framework's allocator reports, if it does."""
+        return self.outcome.run.peak_bytes if self.outcome and self.outcome.run else None
+
+    @property
+    def state(self) -> str:
+        """In words: measured, or why not."""
+        if self.outcome is None:
+            return "no log"
+        return "measured" if self.outcome.run else self.outcome.problem
+
+    def to_dict(self) -> dict[str, object]:
+        """The form of `dsgen tune --format json`."""
+        return {
+            "trial": self.number,
+            "layout": self.plan.layout.to_dict(),
+            "estimated_step_time_s": float(self.plan.step_time.total_s),
+            "measured_step_time_s": self.step_time_s,
+            "peak_memory_bytes": self.peak_bytes,
+            "out_of_memory": bool(self.outcome and self.outcome.out_of_memory),
+            "state": self.state,
+            "log": str(self.outcome.log) if self.outcome else None,
+        }
+
+
+def rows_of(measured: Sequence[Tried]) -> str:
+    """A table of runs that `dsgen calibrate` reads, with the job's spec for the rest."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    keys = [key for key, value in measured[0].plan.layout.to_dict().items() if not isinstance(value, list)]
+    writer.writerow(("name", "gpus", "step_time_s", "peak_memory_gib", *keys))
+    for one in measured:
+        layout, peak = one.plan.layout.to_dict(), one.peak_bytes
+        cells = [str(layout[key]).lower() if isinstance(layout[key], bool) else layout[key] for key in keys]
+        peak_gib = "" if peak is None else round(peak / GIB, 3)
+        writer.writerow((f"trial-{one.number}", one.plan.job.gpus, one.step_time_s, peak_gib, *cells))
+    return text.getvalue()
+
+
+def calibration_of(measured: Sequence[Tried]) -> RenderedFile | None:
+    """The fit to what was measured; None, and why, where nothing is near enough to its estimate."""
+    runs = [
+        MeasuredRun(
+            name=f"trial-{one.number}",
+            job=replace(one.plan.job, calibration=Calibration()),
+            layout=one.plan.layout,
+            step_time_s=one.step_time_s,
+            peak_bytes=one.peak_bytes,
+        )
+        for one in measured
+        if one.step_time_s is not None
+    ]
+    try:
+        return rendered(fit_calibration(runs), "calibration.json") if runs else None
+    except NoUsableRuns as problem:
+        echo(f"no calibration: {problem}", err=True)
+        return None

@@ -1,0 +1,183 @@
+"""`dsgen tune`: run the best plans as short trials, and rank them by what was measured."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from .exits import ExitStatus
+from .options import Request, bold_option, form_option, job_options, top_option
+from .scheduling import ask_first, command_of, hand_over, refuse, run, wait_for
+
+if TYPE_CHECKING:
+    from ..job.records import Job
+    from ..launchers.launcher import Launcher
+    from ..search.plan import Plan
+    from .tried import Tried
+
+_MOST_TRIALS: Final = 50
+
+
+@click.command(short_help="Run the best plans as short trials, and rank them by measured time.")
+@job_options
+@click.option("-o", "--output", metavar="DIR", help="Folder for the trials.  [default: NAME-Ngpus-tune]")
+@top_option(5, "Plans to try.")
+@click.option("--steps", type=click.IntRange(3, 10_000), default=30, show_default=True, help="Steps of a trial.")
+@bold_option
+@click.option("--force", is_flag=True, help="Overwrite files that differ.")
+@click.option("--yes", is_flag=True, help="Don't ask.")
+@click.option("--dry-run", is_flag=True, help="Ask the scheduler whether it would take the job; start nothing.")
+@click.option("--no-wait", is_flag=True, help="Submit, and don't wait for the end; --read reads the logs later.")
+@click.option("--read", "only_read", is_flag=True, help="Submit nothing: read the logs of trials that ran in DIR.")
+@form_option("text", "json")
+def tune(
+    request: Request,
+    output: str | None,
+    top: int,
+    steps: int,
+    bold: bool,
+    force: bool,
+    yes: bool,
+    dry_run: bool,
+    no_wait: bool,
+    only_read: bool,
+    form: str,
+) -> None:
+    """Run the best plans of the job in SPEC as short trials, one after another, and rank them by measured time.
+
+    A trial has the plan's own files, but saves and loads nothing. The trials are an array on Slurm, a sweep on AzureML,
+    and a loop on plain machines. DIR gets the measured runs as runs.csv, and calibration.json, which `dsgen plan
+    --calibration` takes.
+    """
+    from .loading import load  # here, to save start-up time
+
+    if top > _MOST_TRIALS:
+        raise click.UsageError(f"--top {top} is more than {_MOST_TRIALS} trials")
+    if only_read:
+        job, _ = load(request, check_pins=False)
+        folder = _folder(job, output)
+    else:
+        from .loading import searched
+
+        answer, _ = searched(request, form, top, bold)
+        plans = answer.plans[:top]
+        folder = _folder(plans[0].job, output)
+        launcher = _written(plans, steps, folder, request, force)
+        _started(launcher, plans, folder, yes=yes, dry_run=dry_run, wait=not no_wait)
+        if dry_run or no_wait:
+            return
+    _report(request, folder, form)
+
+
+def _folder(job: Job, output: str | None) -> Path:
+    from .text import file_name  # here, to save start-up time
+
+    return Path(output or f"{file_name(job.name)}-{job.gpus}gpus-tune")
+
+
+def _written(plans: Sequence[Plan], steps: int, folder: Path, request: Request, force: bool) -> Launcher:
+    """Write the files of the trials, which no rule calls an error."""
+    from ..launchers import LAUNCHERS  # here, to save start-up time
+    from ..trials import trial_files
+    from .writing import OVERWRITE, write_files
+
+    launcher = LAUNCHERS[plans[0].job.launch.target]
+    try:
+        files = trial_files(plans, steps, request.command)
+    except LookupError:
+        able = ", ".join(name for name, one in LAUNCHERS.items() if one.trials)
+        raise click.UsageError(f"trials cannot be run with target {launcher.name}; use one of {able}") from None
+    write_files(files, folder, force=force, hint=OVERWRITE)
+    return launcher
+
+
+def _started(launcher: Launcher, plans: Sequence[Plan], folder: Path, *, yes: bool, dry_run: bool, wait: bool) -> None:
+    """Submit the trials, and wait for their end."""
+    from .printing import echo  # here, to save start-up time
+    from .text import seconds
+
+    job = plans[0].job
+    file = next(path for path in folder.iterdir() if path.is_file() and path.stem == "tune")
+    words = command_of(launcher, file, job.name, dry_run=dry_run)
+    machines = f"{job.gpus:,} GPUs on {job.nodes:,} × {job.cluster.name}"
+    times = ", ".join(seconds(float(plan.step_time.total_s)) for plan in plans)
+    lines = (
+        f"Trials   {len(plans)} of {job.name}: {machines}, {launcher.name}",
+        f"Steps    estimated at {times}",
+        f"Command  {shlex.join(words)}",
+    )
+    echo("\n".join(lines), err=True)
+    if not (yes or dry_run):
+        ask_first()
+    handed = hand_over(launcher, words, dry_run=dry_run)
+    if handed.identity is None:
+        if handed.said:
+            echo(handed.said.rstrip(), err=True)
+        return
+    watch = [f"Watch them: {line}" for line in handed.watch(launcher)]
+    echo("\n".join((f"submitted: {handed.identity}", *watch)), err=True)
+    later = f"read the logs with --read -o {shlex.quote(str(folder))}"
+    if not wait:
+        echo(later, err=True)
+        return
+    try:
+        wait_for(launcher, handed.identity)
+    except KeyboardInterrupt:
+        echo(f"\nthe trials go on; {later}", err=True)
+        raise click.exceptions.Exit(ExitStatus.FINDINGS) from None
+    if launcher.scheduler.collect:
+        run([word.format(id=handed.identity, folder=folder) for word in launcher.scheduler.collect])
+
+
+def _tried(request: Request, folder: Path) -> list[Tried]:
+    """The plans in the folders of trials, the fastest measured first, those that weren't measured last."""
+    from .. import estimate  # here, to save start-up time
+    from ..documents.runs.trial_logs import outcomes
+    from ..launchers.launcher import TRIAL, trial_folder
+    from .loading import JobLoader
+    from .tried import Tried
+
+    loader, found = JobLoader(request), outcomes(folder, TRIAL)
+    tried: list[Tried] = []
+    for number in range(1, _MOST_TRIALS + 1):
+        path = folder / trial_folder(number) / "plan.json"
+        if not path.exists():
+            break
+        try:
+            layout: Mapping[str, object] = json.loads(path.read_text(encoding="utf-8"))["layout"]
+        except (OSError, ValueError, KeyError, TypeError) as problem:
+            refuse(f"{path} cannot be read: {problem}", "run the trials again")
+        job = loader.unchecked({f"layout.{key}": value for key, value in layout.items()})
+        tried.append(Tried(number=number, plan=estimate(job), outcome=found.get(number)))
+    if not tried:
+        refuse(f"{folder} has no trials", "name the folder with -o, or run them: dsgen tune without --read")
+    return sorted(tried, key=lambda one: (one.step_time_s is None, one.step_time_s, one.number))
+
+
+def _report(request: Request, folder: Path, form: str) -> None:
+    """Rank the trials, and hand what was measured to the calibration."""
+    from ..frameworks.program import RenderedFile  # here, to save start-up time
+    from .printing import echo, print_json, print_parts
+    from .tried import calibration_of, rows_of
+    from .tune_text import table_of
+    from .writing import write_files
+
+    tried = _tried(request, folder)
+    measured = [one for one in tried if one.step_time_s is not None]
+    files = [RenderedFile(path="runs.csv", text=rows_of(measured))] if measured else []
+    calibration = calibration_of(measured)
+    files += [calibration] if calibration else []
+    write_files(files, folder, force=True, hint="")
+    if form == "json":
+        paths = [str(folder / file.path) for file in files]
+        print_json({"trials": [one.to_dict() for one in tried], "files": paths})
+    else:
+        print_parts(table_of(tried))
+        echo("".join(f"\n{folder / file.path} written" for file in files))
+    if not measured:
+        refuse("no trial was measured", "look at the logs in the folders of the trials")

@@ -1,0 +1,134 @@
+"""What a job still lacks before it can be submitted: data, tokenizer, checkpoints, and what its target asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from .framework import Need
+from .records import Job
+from .schema_check import load_schema
+
+_RESUME: Final = "output.resume"
+#: Endings of files that hold arguments: what is in them isn't known.
+_ARGUMENT_FILES: Final = (".json", ".yaml", ".yml", ".toml")
+#: When a target needs a key of its options: values of `neededToSubmit` in the schema of job specs.
+_WHEN: Final[Mapping[str, Callable[[Job], bool]]] = {
+    "always": lambda job: True,
+    "several nodes": lambda job: job.nodes > 1,
+    "outside Azure": lambda job: job.cluster.provider != "azure",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Something that a submission needs and the job doesn't give."""
+
+    what: str  #: data
+    key: str  #: of the spec: data.path
+    hint: str  #: set data.path
+
+    def __str__(self) -> str:
+        return f"no {self.what} ({self.hint})"
+
+
+def missing(job: Job) -> tuple[Missing, ...]:
+    """Everything that the job still needs, in the order of the spec's keys."""
+    return (*_of_program(job), *_of_target(job))
+
+
+def not_ready(lacks: Sequence[Missing]) -> str:
+    """`Not ready to submit: no data (set data.path), no tokenizer (set data.tokenizer)`."""
+    return f"Not ready to submit: {', '.join(map(str, lacks))}"
+
+
+def spec_values(job: Job) -> dict[str, tuple[str, ...]]:
+    """The keys of `data` and `output` that the job gives a value, with the words of it."""
+    data, tokenizer, output = job.data, job.data.tokenizer, job.output
+    single = {
+        "data.split": data.split,
+        "data.tokenizer.type": tokenizer.type,
+        "data.tokenizer.path": tokenizer.path,
+        "data.tokenizer.vocab_file": tokenizer.vocab_file,
+        "data.tokenizer.merges_file": tokenizer.merges_file,
+        "output.checkpoints": output.checkpoints,
+        "output.save_interval": output.save_interval,
+        "output.logs": output.logs,
+    }
+    given: dict[str, tuple[str, ...]] = {"data.path": data.path} if data.path else {}
+    return given | {key: (str(value),) for key, value in single.items() if value is not None}
+
+
+def argument_values(arguments: Sequence[str], option: str) -> tuple[str, ...] | None:
+    """The words after `option`, up to the next option; `None` where it is not given. The last one wins."""
+    found: tuple[str, ...] | None = None
+    for index, word in enumerate(arguments):
+        name, equals, value = word.partition("=")
+        if name != option:
+            continue
+        rest = arguments[index + 1 :]
+        end = next((at for at, other in enumerate(rest) if other.startswith("--")), len(rest))
+        found = (value,) if equals else tuple(rest[:end])
+    return found
+
+
+def _of_program(job: Job) -> Iterator[Missing]:
+    given = _given(job)
+    lacks = [n for n in job.framework.needs if n.key not in given and not _met(n, job.launch.arguments)]
+    keys = {need.key for need in lacks}
+    for need in lacks:
+        if need.key != _RESUME or "output.checkpoints" not in keys:  # nothing is saved that could be gone on from
+            yield Missing(need.what, need.key, need.hint or f"set {need.key}")
+    yield from _other_folder(job)
+
+
+def _other_folder(job: Job) -> Iterator[Missing]:
+    """A start that never goes on from what was saved: the script's own arguments name two folders."""
+    save, load = (job.framework.options.get(f"output.{key}", ("",))[0] for key in ("checkpoints", "resume"))
+    arguments = job.launch.arguments
+    saved = argument_values(arguments, save) or spec_values(job).get("output.checkpoints")
+    loaded = argument_values(arguments, load)
+    if load and saved and loaded and loaded != saved:
+        where = f"{load} {' '.join(loaded)} is not {save} {' '.join(saved)}"
+        yield Missing("resume", _RESUME, f"{where}: every start begins there")
+
+
+def _given(job: Job) -> set[str]:
+    """The needs that the spec's own keys meet."""
+    given = set(spec_values(job))
+    if job.data.tokenizer.given:
+        given.add("data.tokenizer")
+    if job.output.checkpoints is not None or not job.output.resume:
+        given.add(_RESUME)
+    if job.training.duration_tokens is not None:
+        given.add("training.duration")
+    return given
+
+
+def _met(need: Need, arguments: Sequence[str]) -> bool:
+    """Whether the script's own arguments give it, or may: a script of unknown options can read a file of them."""
+    names = [word.partition("=")[0] for word in arguments if word.startswith("-")]
+    if any(name in need.options for name in names):
+        return True
+    if not need.words:
+        return False
+    return _reads_a_file(arguments) or any(word in name.lower() for name in names for word in need.words)
+
+
+def _reads_a_file(arguments: Sequence[str]) -> bool:
+    """Whether arguments come from a file too: `--config run.yaml`."""
+    following = zip(arguments, [*arguments, ""][1:], strict=True)
+    pairs = [word.partition("=")[::2] if "=" in word else (word, after) for word, after in following]
+    return any("config" in name.lower() and value.lower().endswith(_ARGUMENT_FILES) for name, value in pairs)
+
+
+def _of_target(job: Job) -> Iterator[Missing]:
+    """What the target's own options lack: keys that the schema marks as needed."""
+    target = job.launch.target
+    section: Mapping[str, Any] = load_schema()["$defs"]["launch"]["properties"].get(target, {})
+    for key, schema in section.get("properties", {}).items():
+        when = schema.get("neededToSubmit")
+        if when is not None and job.launch.options.get(key) is None and _WHEN[when](job):
+            place = f"launch.{target}.{key}"
+            yield Missing(key.replace("_", " "), place, f"set {place}")

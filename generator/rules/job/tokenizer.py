@@ -1,0 +1,103 @@
+"""The kind of a tokenizer, and what it reads, for the Megatrons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ...catalog import closest
+from ...documents.megatron_options import Flavour, option_table
+from ...findings import ERROR, Violations
+from ...job.needs import argument_values
+from ...job.records import Job
+from ..planned import lm_jobs, mds_jobs, violation
+from ..sources import megatron_deepspeed, megatron_lm
+
+NULL: Final = "NullTokenizer"  #: whose vocabulary is `--vocab-size` and an end token
+_OF_TRANSFORMERS: Final = ("HuggingFaceTokenizer", "HFTokenizer")  #: Megatron-LM's name, Megatron-DeepSpeed's
+_TIK, _PATTERN = "TikTokenizer", "--tiktoken-pattern"
+_PATH, _TYPE = ("path",), "--tokenizer-type"
+#: Keys of `data.tokenizer` that a kind reads, where these are known.
+_READS: Final = {
+    "BertWordPieceLowerCase": ("vocab_file",),
+    "BertWordPieceCase": ("vocab_file",),
+    "GPT2BPETokenizer": ("vocab_file", "merges_file"),
+    "SentencePieceTokenizer": _PATH,
+    "GPTSentencePieceTokenizer": _PATH,
+    "HuggingFaceTokenizer": _PATH,
+    "HFTokenizer": _PATH,
+    "Llama2Tokenizer": _PATH,
+    _TIK: _PATH,
+}
+
+
+def tokenizer_type(job: Job) -> str | None:
+    """The kind that the job names, else the one that reads what it gives; `None` where that may be several."""
+    tokenizer = job.data.tokenizer
+    if tokenizer.type is not None or not tokenizer.given:
+        return tokenizer.type
+    if tokenizer.path is not None and tokenizer.path.endswith(".model"):
+        return "GPTSentencePieceTokenizer"
+    if tokenizer.path is not None:
+        return _of_any_model(job)
+    return "GPT2BPETokenizer" if tokenizer.merges_file is not None else None
+
+
+def _of_any_model(job: Job) -> str:
+    """The program's name for a tokenizer of transformers."""
+    return _OF_TRANSFORMERS[0 if job.framework.runs("Megatron-LM") else 1]
+
+
+def _kinds(job: Job) -> tuple[str, ...]:
+    flavour: Flavour = "megatron-lm" if job.framework.runs("Megatron-LM") else "megatron-deepspeed"
+    option = option_table(flavour).get(_TYPE)
+    return tuple(map(str, option.choices)) if option else ()
+
+
+@lm_jobs.rule("TOK001", ERROR, "init", megatron_lm("training/arguments.py (--tokenizer-type)"))
+@mds_jobs.rule("TOK003", ERROR, "init", megatron_deepspeed("megatron/arguments.py (--tokenizer-type)"))
+def tokenizer_kind_is_known(job: Job) -> Violations:
+    """The kind of a tokenizer is one that the program has.
+
+    Prevents: error: argument --tokenizer-type: invalid choice
+    Fix: set data.tokenizer.type to one of the program's kinds"""
+    kind, where = job.data.tokenizer.type, "/data/tokenizer/type"
+    known = _kinds(job) if kind is not None else ()
+    if kind is not None and kind not in known:
+        likely = None if kind in _OF_TRANSFORMERS else closest(kind, known)
+        hint = f"use type: {likely or _of_any_model(job)}, or another of {', '.join(known)}"
+        yield violation(job, where, f"`type: {kind}` is no tokenizer of {job.framework}", hint)
+
+
+@lm_jobs.rule("TOK002", ERROR, "init", "NVIDIA/Megatron-LM megatron/training/tokenizer/tokenizer.py:21 @ core_v0.16.1")
+@mds_jobs.rule("TOK004", ERROR, "init", megatron_deepspeed("megatron/tokenizer/tokenizer.py:14"))
+def tokenizer_has_its_files(job: Job) -> Violations:
+    """A tokenizer comes with what its kind reads: a path, or a vocabulary and merges.
+
+    Prevents: AssertionError: args.vocab_file is not None
+    Fix: set data.tokenizer.path, or vocab_file and merges_file"""
+    if not job.data.tokenizer.given or argument_values(job.launch.arguments, _TYPE) is not None:
+        return
+    kind, place = tokenizer_type(job), "/data/tokenizer"
+    if kind is None:
+        message = "a vocabulary alone doesn't say which kind of tokenizer reads it"
+        yield violation(job, place, message, "add type: BertWordPieceCase, or merges_file for GPT2BPETokenizer")
+        return
+    lacking = list(_lacking(job, kind))
+    own = argument_values(job.launch.arguments, _PATTERN)
+    if kind == _TIK and job.framework.runs("Megatron-LM") and own is None:
+        hint = f"add {_PATTERN} v2 to launch.arguments"
+        yield violation(job, place, f"{_TIK} reads {_PATTERN}, which is missing", hint)
+    if lacking:
+        examples = {"path": "path: /data/tokenizer", "vocab_file": "vocab_file: /data/vocab.json"}
+        added = ", ".join(examples.get(key, "merges_file: /data/merges.txt") for key in lacking)
+        message = f"{kind} reads {' and '.join(_READS[kind])}; {' and '.join(lacking)} is missing"
+        yield violation(job, place, message, f"add {added}")
+
+
+def _lacking(job: Job, kind: str) -> Iterator[str]:
+    """Keys that the kind reads and neither the spec nor the script's own arguments give."""
+    for key in _READS.get(kind, ()):
+        option = job.framework.options[f"data.tokenizer.{key}"][0]
+        if getattr(job.data.tokenizer, key) is None and argument_values(job.launch.arguments, option) is None:
+            yield key

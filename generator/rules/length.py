@@ -1,0 +1,128 @@
+"""How long a run is, against the time limit of its jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+from typing import Any, Final
+
+from ..estimate.layout import Layout
+from ..estimate.whole_run import Run
+from ..findings import NOTE, WARNING, Violation, Violations
+from ..job.needs import argument_values
+from ..job.records import Job
+from ..job.schema_check import load_schema
+from ..rule import Subject
+from ..units import DAY, HOUR, clock, long_time
+from .planned import violation
+from .sources import slurm_manual
+
+_MOST_TIMES: Final = 4  #: as many GPUs, beyond which another layout says little of the speed
+_WHERE: Final = "/launch/time_limit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """A run of a layout with a time limit that its estimate exceeds."""
+
+    job: Job
+    layout: Layout
+    run: Run
+    limit_s: int
+    fastest_fraction: float  #: of the estimate: the lower end of the step time's band
+
+    @property
+    def saves(self) -> bool:
+        """Whether a job goes on from the checkpoints of the one before, as far as spec and arguments say."""
+        options = self.job.framework.options.get("output.resume", ())
+        given = any(argument_values(self.job.launch.arguments, option) for option in options)
+        return given or (self.job.output.checkpoints is not None and self.job.output.resume)
+
+    @property
+    def continues(self) -> bool:
+        """Whether another job follows by itself: as asked for, else by requeueing where there is a folder for it."""
+        options, output = self.job.launch.options, self.job.output
+        asked = bool(options.get("requeue") and options.get("signal_seconds"))
+        kept = output.checkpoints is not None and output.resume
+        usual = self.can_continue and kept and bool(options.get("requeue", True))
+        return options.get("continue", "requeue" if asked or usual else "none") != "none"
+
+    @property
+    def can_continue(self) -> bool:
+        """Whether the target has another job follow by itself."""
+        targets: dict[str, Any] = load_schema()["$defs"]["launch"]["properties"]
+        return "continue" in targets.get(self.job.launch.target, {}).get("properties", {})
+
+    @property
+    def takes(self) -> str:
+        """Both numbers."""
+        return f"the run takes about {long_time(self.run.wall_s)}; time_limit is {clock(self.limit_s)}"
+
+
+def timed_run(job: Job, layout: Layout, run: Run | None, fastest_fraction: float) -> Iterator[Timed]:
+    """The run, where it is longer than its limit."""
+    limit = job.launch.time_limit_s
+    if run is not None and limit is not None and run.segments != 1:
+        yield Timed(job=job, layout=layout, run=run, limit_s=limit, fastest_fraction=fastest_fraction)
+
+
+timed: Final[Subject[Timed]] = Subject((), lambda planned: timed_run(*planned), "fit")
+
+
+@timed.rule("TIME001", WARNING, "training", slurm_manual("sbatch(1), --time"))
+def long_runs_go_on(run: Timed) -> Violations:
+    """A run that is longer than its time limit is continued by further jobs.
+
+    Prevents: The scheduler ends the job at its limit. What was not saved is lost, and nothing goes on with the rest.
+    Fix: set output.checkpoints and launch.slurm.continue, or a longer time_limit, or use more GPUs"""
+    count = run.run.segments
+    if count is None:
+        return
+    if run.saves and run.continues:
+        message = f"{run.takes}: {count} jobs, one after another"
+        yield _at(run, message, f"for a single job, {_alone(run)}", note=True)
+        return
+    lacks = "nothing continues it" if run.saves else "it does not go on from a checkpoint"
+    yield _at(run, f"{run.takes}, and {lacks}", f"{_continued(run, count)}, or {_alone(run)}")
+
+
+@timed.rule("TIME002", WARNING, "silent", slurm_manual("sbatch(1), --time"))
+def limits_allow_a_checkpoint(run: Timed) -> Violations:
+    """A time limit allows for the start, a step and a checkpoint.
+
+    Prevents: No error: each job is ended before it has saved anything new, for ever.
+    Fix: set a longer launch.time_limit, or use faster storage"""
+    if run.run.segments is None:
+        start, save = long_time(run.run.restart_s), long_time(run.run.save_s)
+        message = f"starting takes about {start} and a checkpoint {save}; time_limit is {clock(run.limit_s)}"
+        yield _at(run, f"{message}: no job gets as far as a checkpoint", f"use {_alone(run)}")
+
+
+def _at(run: Timed, message: str, hint: str, *, note: bool = False) -> Violation:
+    """A note where the run goes on, or where it may be faster than its estimate by so much that it fits."""
+    may_fit = run.run.wall_s * run.fastest_fraction <= run.limit_s
+    found = violation(run.job, _WHERE, message, hint)
+    return Violation(found.where, message, hint, severity=NOTE if note or may_fit else None)
+
+
+def _continued(run: Timed, count: int) -> str:
+    """What has further jobs go on with it."""
+    output = run.job.output
+    if output.checkpoints is not None and not output.resume:
+        return f"set output.resume: true for {count} jobs"
+    if not run.saves:
+        return f"set output.checkpoints for {count} jobs that go on from one another"
+    if run.can_continue:
+        return f"set launch.{run.job.launch.target}.continue: requeue for {count} jobs"
+    return f"start it again for {count} jobs"
+
+
+def _alone(run: Timed) -> str:
+    """What has one job do it all: a longer limit, or a few times the GPUs as long as there are sequences for them."""
+    whole = -(-ceil(run.run.wall_s) // HOUR) * HOUR
+    longer = f"use time_limit: {whole // DAY}-{whole % DAY // HOUR:02}:00:00"
+    node, times = run.job.cluster.accelerators_per_node, run.run.wall_s / run.limit_s
+    if times > min(run.layout.gradient_accumulation, _MOST_TIMES):
+        return longer
+    return f"{longer}, or at least {run.job.says('gpus', -(-ceil(run.job.gpus * times) // node) * node)}"

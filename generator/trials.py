@@ -1,0 +1,69 @@
+"""Short runs of the best plans: the files of each, and one that starts them all, one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import Final
+
+from .frameworks import program_for
+from .frameworks.program import RenderedFile
+from .job.records import Job, Output
+from .launchers import LAUNCHERS
+from .launchers.launcher import trial_folder
+from .render import render
+from .search.plan import Plan
+
+_STARTING_S: Final = 900  # containers, imports, the first collectives: assumed
+_SLACK: Final = 3  # times the slow end of the estimate, for the first steps and kernels that are compiled: assumed
+
+
+def trial(plan: Plan, steps: int) -> Plan:
+    """The plan as a run of that many steps, which saves and loads nothing, and ends at its time limit."""
+    job, training = plan.job, plan.job.training
+    limit_s = 60 * -(-int(_STARTING_S + _SLACK * steps * plan.uncertainty.step_time.high) // 60)
+    given = job.launch.time_limit_s
+    for_whole_runs = LAUNCHERS[job.launch.target].for_whole_runs
+    launch = replace(
+        job.launch,
+        arguments=tuple(_without(job.launch.arguments, _saving_options(job))),
+        time_limit_s=limit_s if given is None else min(limit_s, given),
+        options={key: value for key, value in job.launch.options.items() if key not in for_whole_runs},
+    )
+    tokens = float(steps * training.tokens_per_step)
+    short = replace(training, duration_steps=steps, duration_tokens=tokens, batch_ramp=None)
+    return replace(plan, job=replace(job, training=short, output=Output(), launch=launch))
+
+
+def trial_files(plans: Sequence[Plan], steps: int, command: str) -> tuple[RenderedFile, ...]:
+    """A folder of files for each plan, and the file that starts them all.
+
+    Raises `LookupError` where the target has no such file.
+    """
+    launcher = LAUNCHERS[plans[0].job.launch.target]
+    if launcher.trials is None:
+        raise LookupError(launcher.name)
+    short = [trial(plan, steps) for plan in plans]
+    files = [launcher.trials(short, [program_for(plan) for plan in short], command)]
+    for number, plan in enumerate(short, start=1):
+        folder = PurePosixPath(trial_folder(number))
+        files += [replace(file, path=str(folder / file.path)) for file in render(plan, command=command)]
+    return tuple(sorted(files, key=lambda file: file.path))
+
+
+def _saving_options(job: Job) -> frozenset[str]:
+    """The script's options that save or load checkpoints."""
+    return frozenset(
+        name for key, names in job.framework.options.items() if key.startswith("output.") for name in names
+    )
+
+
+def _without(arguments: Iterable[str], options: frozenset[str]) -> Iterator[str]:
+    """The arguments but for these options and their values."""
+    left_out = False
+    for word in arguments:
+        if word.startswith("--"):
+            left_out = word.partition("=")[0] in options
+        if not left_out:
+            yield word

@@ -1,0 +1,152 @@
+"""`dsgen submit`: what is shown, asked and called, with programs that stand in for schedulers and with a real Slurm."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dsgen.launchers import LAUNCHERS
+from tests.needs import needs_slurm
+from tests.slurm_cluster import running_slurm
+
+SPEC: dict[str, Any] = {
+    "name": "tiny",
+    "framework": "deepspeed",
+    "model": "gpt3-1.3b",
+    "cluster": "nvidia/dgx-h100",
+    "gpus": 8,
+    "training": {"global_batch": 256, "sequence_length": 2048},
+    "launch": {"script": "train.py"},
+}
+
+
+@pytest.fixture
+def workdir(tmp_path: Path) -> Path:
+    """A folder with a spec and a training script."""
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(SPEC))
+    return tmp_path
+
+
+def stand_in(folder: Path, program: str, said: str, status: int = 0) -> None:
+    """A program of that name which notes its arguments in `calls`, says something and ends."""
+    (folder / "bin").mkdir(exist_ok=True)
+    script = folder / "bin" / program
+    script.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" >{folder}/calls\nprintf '%s\\n' '{said}'\nexit {status}\n")
+    script.chmod(0o755)
+
+
+def submit(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`dsgen submit` in a folder, with its `bin` first on PATH and no terminal."""
+    path = f"{folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    command = (sys.executable, "-m", "dsgen", "submit", *arguments)
+    return subprocess.run(
+        command, cwd=folder, env={**os.environ, "PATH": path, **environment}, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+CALLS = {
+    "slurm": ("sbatch", "123;main", "123", ["--parsable", "./o/launch.sbatch"]),
+    "azureml": ("az", "brave_fig_1", "brave_fig_1",
+                ["ml", "job", "create", "--file", "./o/job.yml", "--query", "name", "--output", "tsv"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", CALLS)
+def test_the_scheduler_is_given_the_file_and_its_id_is_shown(workdir: Path, target: str) -> None:
+    """The files are written, the scheduler's own command gets them, and the id and ways to watch are shown."""
+    program, said, identity, words = CALLS[target]
+    stand_in(workdir, program, said)
+    done = submit(workdir, "job.yaml", "--target", target, "-o", "o", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert (workdir / "calls").read_text().split() == words
+    assert f"submitted: {identity}\nWatch it:\n" in done.stdout
+    assert f"{identity}" in done.stdout.splitlines()[-1]
+    assert "8 GPUs on 1 × nvidia/dgx-h100" in done.stderr
+
+
+def test_nothing_is_submitted_without_a_yes(workdir: Path) -> None:
+    """Without a terminal and without --yes, what would run is shown and nothing is called."""
+    stand_in(workdir, "sbatch", "1")
+    done = submit(workdir, "job.yaml", "-o", "o")
+    assert done.returncode == 2
+    assert "sbatch --parsable ./o/launch.sbatch" in done.stderr
+    assert not (workdir / "calls").exists()
+
+
+def test_a_folder_is_checked_and_submitted_as_it_is(workdir: Path) -> None:
+    """Files written before are submitted unchanged; an error in them keeps the job from being submitted."""
+    stand_in(workdir, "sbatch", "7")
+    assert submit(workdir, "job.yaml", "-o", "o", "--yes").returncode == 0
+    config = workdir / "o" / "ds_config.json"
+    config.write_text(config.read_text().replace('"train_batch_size": 256', '"train_batch_size": 255'))
+    (workdir / "calls").unlink()
+    done = submit(workdir, "o", "--yes")
+    assert done.returncode == 1
+    assert "BATCH001" in done.stderr
+    assert not (workdir / "calls").exists()
+    config.write_text(config.read_text().replace('"train_batch_size": 255', '"train_batch_size": 256'))
+    assert "submitted: 7" in submit(workdir, "o", "--yes").stdout
+
+
+def test_a_refusal_of_the_scheduler_is_passed_on(workdir: Path) -> None:
+    """What the scheduler says and its status are shown, and the exit status is 1; so where it isn't installed."""
+    stand_in(workdir, "sbatch", "sbatch: error: invalid partition", status=1)
+    done = submit(workdir, "job.yaml", "-o", "o", "--yes")
+    assert done.returncode == 1
+    assert "invalid partition" in done.stderr
+    assert "sbatch ended with status 1" in done.stderr
+    done = submit(workdir, "job.yaml", "-o", "o", "--yes", PATH=str(workdir))
+    assert done.returncode == 1
+    assert "sbatch cannot be run: No such file or directory" in done.stderr
+
+
+def test_json_has_the_command_and_the_id(workdir: Path) -> None:
+    """`--format json` prints the words of the command, the id and the commands that watch the job, and nothing else."""
+    stand_in(workdir, "sbatch", "42")
+    answer = json.loads(submit(workdir, "job.yaml", "-o", "o", "--yes", "--format", "json").stdout)
+    assert answer["command"] == ["sbatch", "--parsable", "./o/launch.sbatch"]
+    assert answer["id"] == "42"
+    assert answer["watch"][0] == "squeue --jobs=42"
+
+
+def test_a_script_that_is_not_here_is_named(workdir: Path) -> None:
+    """A job whose working folder lacks the training script is shown as incomplete."""
+    stand_in(workdir, "sbatch", "1")
+    (workdir / "train.py").unlink()
+    assert "train.py is not in this folder" in submit(workdir, "job.yaml", "-o", "o", "--yes").stderr
+
+
+@pytest.mark.parametrize("target", LAUNCHERS)
+def test_every_launcher_writes_the_file_that_it_submits(workdir: Path, target: str) -> None:
+    """The file that a launcher's commands name is among those that it writes."""
+    stand_in(workdir, LAUNCHERS[target].scheduler.submit[0], "1")
+    submit(workdir, "job.yaml", "--target", target, "-o", "o")
+    assert (workdir / "o" / LAUNCHERS[target].file).is_file()
+
+
+@pytest.mark.integration
+@needs_slurm
+def test_a_real_slurm_is_asked_and_runs_the_job(workdir: Path) -> None:
+    """`--dry-run` asks sbatch, which names when the job would start; submitted, it runs to its end."""
+    (workdir / "train.py").write_text("import os\nopen('ran', 'a').write(os.environ['RANK'])\n")
+    machines = {"accelerator": "h100-80gb-sxm", "accelerators_per_node": 2, "network_gbits_per_s_per_node": 100}
+    spec = {**SPEC, "cluster": {**machines, "cpu_cores": 2}, "gpus": 2}
+    (workdir / "job.yaml").write_text(yaml.safe_dump(spec))
+    with running_slurm(nodes=1, gpus=2) as slurm:
+        asked = submit(workdir, "job.yaml", "-o", "o", "--dry-run", **slurm.environment)
+        assert asked.returncode == 0, asked.stderr
+        assert "to start at" in asked.stderr
+        done = submit(workdir, "job.yaml", "-o", "o", "--yes", **slurm.environment)
+        assert done.returncode == 0, done.stderr
+        job = done.stdout.split()[1]
+        assert slurm.finished(job)["JobState"] == "COMPLETED"
+    assert sorted((workdir / "ran").read_text()) == ["0", "1"]

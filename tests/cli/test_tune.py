@@ -1,0 +1,169 @@
+"""`dsgen tune`: trials of the best plans on a real Slurm, ranked by what their logs say."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import dsgen
+from dsgen.documents.runs.trial_logs import outcomes
+from dsgen.launchers.launcher import TRIAL
+from dsgen.trials import trial, trial_files
+from tests.launchers.places import scripts_clean
+from tests.needs import needs_shellcheck, needs_slurm
+from tests.slurm_cluster import running_slurm
+
+SPEC: dict[str, Any] = {
+    "name": "tiny",
+    "framework": "megatron-lm",
+    "model": "gpt3-1.3b",
+    "cluster": {
+        "accelerator": "a100-80gb-sxm", "accelerators_per_node": 2, "network_gbits_per_s_per_node": 100, "cpu_cores": 2,
+    },
+    "gpus": 2,
+    "training": {"global_batch": 64, "sequence_length": 2048},
+    "launch": {"arguments": ["--save", "kept", "--load", "kept", "--save-interval", 5, "--mock-data"]},
+}  # fmt: skip
+
+#: Prints what Megatron-LM prints, at a time per step that its arguments decide; with one layout memory runs out.
+SCRIPT = """
+import json, os, sys
+words = sys.argv
+def value(name):
+    return words[words.index(name) + 1] if name in words else "1"
+assert "--save" not in words and "--load" not in words, words
+tensor, pipeline, micro = (int(value(f"--{name}")) for name in
+    ("tensor-model-parallel-size", "pipeline-model-parallel-size", "micro-batch-size"))
+table = json.load(open("times.json"))
+seconds = table[f"{tensor},{pipeline},{micro},{'--sequence-parallel' in words}"]
+if os.environ["RANK"] != os.environ["WORLD_SIZE"][:0] + str(int(os.environ["WORLD_SIZE"]) - 1):
+    sys.exit(0)
+if seconds is None:
+    raise RuntimeError("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")
+print("------------------------ arguments ------------------------")
+print("  world_size ...................................... 2")
+print("-------------------- end of arguments ---------------------")
+for step in range(1, int(value("--train-iters")) + 1):
+    print(f" iteration {step:8d}/      10 | elapsed time per iteration (ms): {seconds * 1000:.1f} |"
+          f" learning rate: 1.0E-4 | global batch size:    64 | lm loss: 1.0E+01 |")
+"""
+
+
+def key_of(layout: dsgen.Layout) -> str:
+    """How the script tells a layout."""
+    return f"{layout.tensor},{layout.pipeline},{layout.micro_batch},{layout.sequence_parallel}"
+
+
+@pytest.fixture
+def workdir(tmp_path: Path) -> Path:
+    """A folder with a spec and the script."""
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(SPEC))
+    (tmp_path / "pretrain_gpt.py").write_text(SCRIPT)
+    return tmp_path
+
+
+def tune(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`dsgen tune` in a folder, without a terminal."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    command = (sys.executable, "-m", "dsgen", "tune", "job.yaml", "-o", "t", *arguments)
+    return subprocess.run(
+        command, cwd=folder, env={**os.environ, **environment, "PATH": path}, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def distinct_plans(count: int) -> list[dsgen.Plan]:
+    """The best plans that the script can tell apart, and how `--top` finds them."""
+    answer = dsgen.search(dsgen.load_job(SPEC), top=count)
+    assert isinstance(answer, dsgen.SearchResult)
+    return list(answer.plans)
+
+
+@pytest.mark.integration
+@needs_slurm
+def test_trials_are_ranked_by_what_was_measured(workdir: Path) -> None:
+    """Of an array of trials, one of which runs out of memory, the ranking is that of the times that the script printed.
+
+    The measured runs are rows that `dsgen calibrate` reads, and their calibration is written.
+    """
+    plans = distinct_plans(4)
+    keys = [key_of(plan.layout) for plan in plans]
+    times: dict[str, float | None] = {}
+    for number, key in enumerate(dict.fromkeys(keys)):
+        times[key] = (
+            None if number == 1 else round(float(plans[keys.index(key)].step_time.total_s) * (1.5 - number / 5), 4)
+        )
+    (workdir / "times.json").write_text(json.dumps(times))
+    with running_slurm(nodes=1, gpus=2) as slurm:
+        done = tune(workdir, "--top", "4", "--steps", "8", "--yes", "--format", "json", **slurm.environment)
+        assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)["trials"]
+    measured = [one["measured_step_time_s"] for one in told if one["measured_step_time_s"] is not None]
+    assert measured == sorted(measured)
+    by_number = {one["trial"]: one for one in told}
+    for number, key in enumerate(keys, start=1):
+        expected = times[key]
+        assert by_number[number]["out_of_memory"] is (expected is None)
+        if expected is not None:
+            assert by_number[number]["measured_step_time_s"] == pytest.approx(expected, abs=1e-4), by_number[number]
+    rows = list(csv.DictReader((workdir / "t" / "runs.csv").open()))
+    assert [float(row["step_time_s"]) for row in rows] == measured
+    fitted = subprocess.run(
+        (sys.executable, "-m", "dsgen", "calibrate", "t/runs.csv", "--job", "job.yaml"),
+        cwd=workdir, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert fitted.returncode == 0, fitted.stderr
+    assert json.loads((workdir / "t" / "calibration.json").read_text())["factors"]
+    again = tune(workdir, "--read", "--format", "json")
+    assert json.loads(again.stdout)["trials"] == told
+
+
+def test_logs_are_recognised_by_their_first_line(tmp_path: Path) -> None:
+    """Wherever logs lie, a trial's is known by its mark; of several, that of the rank that says most counts."""
+    step = "iteration 1/ 10 | elapsed time per iteration (ms): 1500.0 | global batch size: 8 |\n"
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "std_log_process_0.txt").write_text(f"{TRIAL} 2\nnothing here\n")
+    (tmp_path / "a" / "std_log_process_7.txt").write_text(f"{TRIAL} 2\n{step * 5}")
+    (tmp_path / "b.log").write_text(f"{TRIAL} 1\nValueError: bad option\n")
+    (tmp_path / "c.out").write_text(f"{TRIAL} 3\n{step}torch.OutOfMemoryError: CUDA out of memory.\n")
+    (tmp_path / "other.log").write_text(step)
+    found = outcomes(tmp_path, TRIAL)
+    assert sorted(found) == [1, 2, 3]
+    assert found[2].run is not None
+    assert found[2].run.step_time_s == 1.5
+    assert found[1].problem == "ValueError: bad option"
+    assert found[3].out_of_memory
+
+
+def test_a_trial_saves_nothing_and_ends_soon() -> None:
+    """The trial of a plan has its layout, as many steps as asked for, a short limit, and no folder of checkpoints."""
+    (plan, *_) = distinct_plans(1)
+    short = trial(plan, 12)
+    assert short.layout == plan.layout
+    assert short.job.training.duration_steps == 12
+    assert short.job.launch.arguments == ("--mock-data",)
+    text = "".join(file.text for file in trial_files([plan], 12, "dsgen tune"))
+    assert "--train-iters 12\n" in text
+    assert "--save" not in text
+
+
+@needs_shellcheck
+@pytest.mark.parametrize("target", ["slurm", "shell"])
+def test_the_files_of_trials_are_clean(workdir: Path, target: str) -> None:
+    """shellcheck and validate find nothing in the files of trials."""
+    job = dsgen.load_job({**SPEC, "launch": {**SPEC["launch"], "target": target}})
+    answer = dsgen.search(job, top=2)
+    assert isinstance(answer, dsgen.SearchResult)
+    for file in trial_files(answer.plans, 10, "dsgen tune"):
+        (workdir / "t" / file.path).parent.mkdir(parents=True, exist_ok=True)
+        (workdir / "t" / file.path).write_text(file.text)
+    scripts_clean(next((workdir / "t").glob("tune.*")))
+    assert [f for f in dsgen.validate(workdir / "t") if f.severity is dsgen.Severity.ERROR] == []

@@ -1,0 +1,25 @@
+"""Values that are left to the reader, and those that look like them."""
+
+from __future__ import annotations
+
+import pytest
+
+from generator.documents.placeholders import is_left_open
+
+
+@pytest.mark.parametrize("text", ["x.x.x.x", "10.0.0.x", "192.168.1.*", "...", "xx", "node_ip", "<host>", "your_ip"])
+def test_a_value_that_somebody_is_to_fill_in_is_left_open(text: str) -> None:
+    """Dots, crosses in an address and words for what belongs there are placeholders."""
+    assert is_left_open(text)
+
+
+@pytest.mark.parametrize("text", ["10.0.0.1", "localhost", "worker-0", "node1", "GPU001", "master", "29500", "steps"])
+def test_a_value_that_may_be_meant_is_not_left_open(text: str) -> None:
+    """Addresses, names with a number and the names that machines have are values."""
+    assert not is_left_open(text)
+
+
+def test_an_options_own_name_is_a_placeholder_of_it_alone() -> None:
+    """`--master_port=master_port` is to be filled in; another option's value of that text is judged by itself."""
+    assert is_left_open("max_steps", "--max-steps")
+    assert not is_left_open("max_steps", "--save-strategy")

@@ -1,0 +1,123 @@
+"""Bytes of a checkpoint, against what DeepSpeed's engine writes and what others report of theirs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+import dsgen
+from dsgen.estimate.adapters import adapter_parameters
+from dsgen.estimate.checkpoint import checkpoint_bytes, save_s
+from dsgen.estimate.layout import Layout
+from dsgen.estimate.model_size import parameter_count
+from dsgen.frameworks.ds_config import common_config
+from dsgen.job.records import Job
+from tests.jobs import job
+from tests.needs import needs_deepspeed, needs_transformers
+
+WORKER = Path(__file__).with_name("checkpoint_worker.py")
+SHAPE = {
+    "hidden_size": 256,
+    "intermediate_size": 704,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 8,
+    "vocab_size": 1024,
+    "max_position_embeddings": 128,
+    "tie_word_embeddings": False,
+}
+Run = tuple[str, int, str]  #: framework, ZeRO stage, precision
+RUNS: list[Run] = list(product(("deepspeed", "huggingface"), range(4), ("bf16", "fp16", "fp32")))
+
+
+def planned(run: Run) -> tuple[Job, Layout]:
+    """The same run as a job and a layout."""
+    framework, stage, precision = run
+    whole = job(
+        framework=framework,
+        model=SHAPE,
+        gpus=1,
+        training__precision=precision,
+        training__sequence_length=4,
+        training__global_batch=1,
+    )
+    return whole, Layout(data=1, zero_stage=stage)
+
+
+@cache
+def counted() -> dict[Run, Any]:
+    """What the engine writes in every run."""
+    asked = []
+    for run in RUNS:
+        config = {**common_config(*planned(run)), "zero_allow_untested_optimizer": True}
+        if run[2] == "fp16":
+            config["fp16"] = {"enabled": True, "loss_scale": 1}
+        asked.append({"config": config, "model": SHAPE, "weights_too": run[0] == "huggingface"})
+    with TemporaryDirectory() as folder:
+        paths = [Path(folder) / name for name in ("runs.json", "results.json")]
+        paths[0].write_text(json.dumps(asked))
+        environment = {**os.environ, "PYTHONPATH": str(WORKER.parent), "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
+        command = [sys.executable, WORKER, *paths]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+        if done.returncode:
+            return dict.fromkeys(RUNS, f"failed: {done.stderr[-2000:]}")  # once, not once a test
+        return dict(zip(RUNS, json.loads(paths[1].read_text()), strict=True))
+
+
+@pytest.mark.integration
+@pytest.mark.xdist_group("engine checkpoints")
+@needs_deepspeed
+@needs_transformers
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: "-".join(map(str, run)))
+def test_engine_writes_as_much(run: Run) -> None:
+    """What DeepSpeed's engine, and with it the Trainer, writes is the estimate's to 1 %."""
+    assert counted()[run] == pytest.approx(float(checkpoint_bytes(*planned(run))), rel=0.01)
+
+
+def test_blooms_checkpoint() -> None:
+    """BLOOM's checkpoint is of 2.3 TiB, 329 GiB of which are its bf16 weights (bigscience, train/tr11-176B-ml)."""
+    bloom = dsgen.load_job("examples/bloom-176b.yaml")
+    size = float(checkpoint_bytes(bloom, Layout(data=8, tensor=4, pipeline=12, zero_stage=1)))
+    assert size == pytest.approx(2.3 * 2**40, rel=0.03)
+    assert size * 2 / 14 == pytest.approx(329 * 2**30, rel=0.01)
+
+
+def test_blooms_checkpoint_takes_as_long() -> None:
+    """At the rate that is assumed, BLOOM's checkpoint takes the 40 s it took, within a factor of 1.5."""
+    bloom = dsgen.load_job("examples/bloom-176b.yaml")
+    assert 40 / 1.5 < save_s(bloom, Layout(data=8, tensor=4, pipeline=12, zero_stage=1)) < 40 * 1.5
+    known = dsgen.load_job("examples/bloom-176b.yaml", overrides={"reliability.storage_gbytes_per_s": 57.5})
+    assert save_s(known, Layout(data=8, tensor=4, pipeline=12, zero_stage=1)) == pytest.approx(40, rel=0.1)
+
+
+def test_adapters_alone_are_saved() -> None:
+    """Of a model with adapters nothing frozen is saved."""
+    tuned = dsgen.load_job("examples/llama-3-8b-lora.yaml")
+    size = float(checkpoint_bytes(tuned, Layout(data=8)))
+    assert size < 20 * adapter_parameters(tuned) < 0.01 * 16 * parameter_count(tuned.model)
+
+
+def test_megatrons_states() -> None:
+    """Megatron-LM saves 14 bytes a parameter in bf16; in fp32 12, and 4 more with the distributed optimizer."""
+    vocabulary = {"model__vocab_size": 32768}  # nothing to pad
+    bytes_of = [
+        float(checkpoint_bytes(whole, Layout(data=8, zero_stage=stage))) / parameter_count(whole.model)
+        for precision, stage in (("bf16", 0), ("bf16", 1), ("fp32", 0), ("fp32", 1))
+        for whole in [job(training__precision=precision, **vocabulary)]
+    ]
+    assert bytes_of == pytest.approx([14, 14, 12, 16])
+
+
+def test_remainders_are_saved_as_they_are() -> None:
+    """Megatron-LM's precision-aware optimizer saves 16 bits of what bf16 weights lack, and moments in fp32."""
+    aware = job(model__vocab_size=32768, training__moment_dtype="bf16")
+    assert float(checkpoint_bytes(aware, Layout(data=8, zero_stage=1))) / parameter_count(aware.model) == 2 + 2 + 8

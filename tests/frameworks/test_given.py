@@ -1,0 +1,172 @@
+"""Data, tokenizer and checkpoints of a spec: what each framework's script is told, and what is left to its user."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dsgen
+from dsgen.documents.megatron_options import Flavour
+from dsgen.frameworks import Program, program_for
+from dsgen.launchers import launch_files
+from dsgen.search.plan import Plan
+from tests.frameworks.plans import words
+from tests.frameworks.test_megatron import TREES, parsed
+from tests.jobs import job
+
+HOSTILE = '/data/it\'s `touch x`; x "q" é'
+BPE = {"type": "GPT2BPETokenizer", "vocab_file": "/v", "merges_file": "/m"}
+OUTPUT = {"checkpoints": "/c", "logs": "/l", "save_interval": 7}
+
+
+def planned(framework: str, **spec: Any) -> Plan:
+    """The estimate of the small job, for which no search is needed."""
+    model = {"framework": framework, "layout__tensor": 1, "layout__pipeline": 1}
+    return dsgen.estimate(job(**model, **spec))
+
+
+def after(program: Program, option: str) -> str | None:
+    """The word after an option; `None` where it isn't given."""
+    given = words(program)
+    return given[given.index(option) + 1] if option in given else None
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_the_trees_read_data_tokenizer_and_checkpoints(tree: Flavour) -> None:
+    """The tree's own options take everything, and every value arrives as it was written."""
+    ramp = {"start": 16, "increment": 16, "samples": 1000}
+    plan = planned(
+        tree,
+        data={"path": [0.30, "/data/a", 0.7, HOSTILE], "split": "969,30,1", "tokenizer": BPE},
+        output=OUTPUT,
+        training__batch_ramp=ramp,
+        training__duration={"samples": 5000},
+        launch__time_limit="2:00:00",
+    )
+    read = parsed(program_for(plan), tree)
+    assert read["--data-path"] == ["0.3", "/data/a", "0.7", HOSTILE]
+    assert [read[f"--{key}"] for key in ("split", "vocab-file", "merge-file")] == ["969,30,1", "/v", "/m"]
+    assert [read[f"--{key}"] for key in ("save", "load", "save-interval")] == ["/c", "/c", 7]
+    assert read["--tensorboard-dir"] == "/l"
+    assert read["--exit-signal-handler"] is True
+    assert [int(size) for size in read["--rampup-batch-size"]] == [16, 16, 1000]
+    assert read["--train-samples"] == 5000
+    assert "--train-iters" not in read
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_own_arguments_win(tree: Flavour) -> None:
+    """An option that launch.arguments give is not given twice, whatever its form."""
+    own = ["--save=/c", "--save-interval", "7", "--data-path", "/d", "--exit-signal-handler"]
+    program = program_for(planned(tree, data={"path": "/d"}, output=OUTPUT, launch__arguments=own))
+    given = words(program)
+    assert sum(word.startswith(("--save", "--data-path", "--exit-signal-handler")) for word in given) == 4
+    assert after(program, "--load") == "/c"
+
+
+def test_a_run_that_does_not_resume_loads_nothing() -> None:
+    """`resume: false` saves without --load."""
+    program = program_for(planned("megatron-lm", output={**OUTPUT, "resume": False}))
+    assert after(program, "--save") == "/c"
+    assert after(program, "--load") is None
+
+
+@pytest.mark.parametrize(
+    ("slurm", "minutes"),
+    [({}, "110"), ({"continue": "chain"}, "110"), ({"continue": "requeue"}, None), ({"signal_seconds": 300}, None)],
+)
+def test_the_program_ends_before_the_limit_where_no_signal_ends_it(slurm: dict[str, Any], minutes: str | None) -> None:
+    """Of two hours, ten minutes are kept to save in; a job that a signal ends doesn't exit by itself."""
+    plan = planned("megatron-lm", output=OUTPUT, launch__time_limit="2:00:00", launch__slurm=slurm)
+    assert after(program_for(plan), "--exit-duration-in-mins") == minutes
+
+
+@pytest.mark.parametrize("tree", TREES)
+@pytest.mark.parametrize(
+    ("tokenizer", "kind"),
+    [
+        ({"path": "/t"}, {"megatron-lm": "HuggingFaceTokenizer", "megatron-deepspeed": "HFTokenizer"}),
+        ({"path": "/t/x.model"}, dict.fromkeys(TREES, "GPTSentencePieceTokenizer")),
+        ({"vocab_file": "/v", "merges_file": "/m"}, dict.fromkeys(TREES, "GPT2BPETokenizer")),
+    ],
+)
+def test_the_kind_of_a_tokenizer_follows_from_its_files(
+    tree: Flavour, tokenizer: dict[str, str], kind: dict[str, str]
+) -> None:
+    """A folder is a tokenizer of transformers by the tree's own name, a .model SentencePiece's, merges GPT-2's."""
+    program = program_for(planned(tree, data={"tokenizer": tokenizer}))
+    assert after(program, "--tokenizer-type") == kind[tree]
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_a_null_tokenizer_has_the_models_vocabulary(tree: Flavour) -> None:
+    """Its vocabulary is --vocab-size and an end token: 32,000 tokens are 31,999 and one."""
+    program = program_for(planned(tree, data={"tokenizer": {"type": "NullTokenizer"}}))
+    assert after(program, "--vocab-size") == "31999"
+
+
+def test_the_trainer_is_told_in_its_own_terms() -> None:
+    """A file is --train_file, a data set --dataset_name; the Trainer saves where and when the spec says."""
+    program = program_for(
+        planned("huggingface", data={"path": "/d/a.json", "tokenizer": {"path": "/t"}}, output=OUTPUT)
+    )
+    pairs = {"--train_file": "/d/a.json", "--tokenizer_name": "/t", "--output_dir": "/c", "--save_steps": "7"}
+    assert {option: after(program, option) for option in pairs} == pairs
+    assert program.environment["TENSORBOARD_LOGGING_DIR"] == "/l"
+    assert after(program_for(planned("huggingface", data={"path": "/d/a"})), "--dataset_name") == "/d/a"
+
+
+def test_a_script_of_ones_own_is_told_once_what_to_do() -> None:
+    """Plain DeepSpeed saves and loads nothing: the script gets folder and interval, and a note says which calls."""
+    plan = planned("deepspeed", data={"path": ["/a", "/b"]}, output=OUTPUT)
+    program = program_for(plan)
+    given = words(program)
+    assert given[given.index("--data_path") :][:3] == ["--data_path", "/a", "/b"]
+    assert [after(program, f"--{key}") for key in ("save_dir", "load_dir", "save_interval")] == ["/c", "/c", "7"]
+    (note,) = (note for note in program.notes if "save_checkpoint" in note)
+    assert "load_checkpoint" in note
+    assert "every 7 steps" in note
+
+
+def test_a_scripts_own_names_for_folders_are_left_alone() -> None:
+    """Where launch.arguments hold a folder under the script's own option, nothing of it is given again."""
+    own = ["--ckpt", "/c", "--every", "7", "--corpus=/a"]
+    program = program_for(planned("deepspeed", data={"path": "/a"}, output=OUTPUT, launch__arguments=own))
+    assert not {"--data_path", "--save_dir", "--load_dir", "--save_interval"} & set(words(program))
+
+
+@pytest.mark.parametrize(
+    ("whole", "broken", "last"), [((), (), None), ((5, 100, 20), (), 100), ((5, 8), (300,), 8), ((), (10,), None)]
+)
+def test_the_trainer_goes_on_from_its_last_whole_checkpoint(
+    tmp_path: Path, whole: tuple[int, ...], broken: tuple[int, ...], last: int | None
+) -> None:
+    """The launch script finds the checkpoint of most steps that has its last file, and none in an empty folder."""
+    folder = tmp_path / "it's a run"
+    for step in (*whole, *broken):
+        (folder / f"checkpoint-{step}").mkdir(parents=True)
+    for step in whole:
+        (folder / f"checkpoint-{step}" / "trainer_state.json").write_text("{}")
+    plan = planned("huggingface", gpus=8, output={"checkpoints": str(folder)}, launch={"target": "shell"})
+    program = program_for(plan)
+    for file in (*program.files, *launch_files(plan, program)):
+        (tmp_path / file.path).write_text(file.text)
+    torchrun = tmp_path / "torchrun"
+    torchrun.write_text('#!/bin/bash\nprintf "%s\\n" "$@"\n')
+    torchrun.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "launch.sh"],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    given = done.stdout.splitlines()
+    found = given[given.index("--resume_from_checkpoint") + 1] if "--resume_from_checkpoint" in given else None
+    assert found == (None if last is None else str(folder / f"checkpoint-{last}"))

@@ -1,0 +1,108 @@
+"""What a submission still lacks: named by its key, and never where the script's own arguments give it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsgen.frameworks import FRAMEWORKS
+from dsgen.job.needs import missing, not_ready
+from dsgen.job.versions import written_for
+from tests.jobs import job
+
+DATA = {"path": "/d", "tokenizer": {"path": "/t"}}
+READY: dict[str, Any] = {"data": DATA, "output": {"checkpoints": "/c"}, "training__duration": {"steps": 10}}
+
+
+def keys(**spec: Any) -> list[str]:
+    """The keys that a small job still needs."""
+    return [lack.key for lack in missing(job(**spec))]
+
+
+@pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
+def test_a_job_with_data_tokenizer_and_output_is_ready(framework: str) -> None:
+    """With data, tokenizer, checkpoints and a length, nothing is missing in any framework."""
+    assert keys(framework=framework, **READY) == []
+
+
+@pytest.mark.parametrize(
+    ("framework", "expected"),
+    [
+        ("megatron-lm", ["training.duration", "data.path", "data.tokenizer", "output.checkpoints"]),
+        ("megatron-deepspeed", ["training.duration", "data.path", "data.tokenizer", "output.checkpoints"]),
+        ("huggingface", ["data.path", "data.tokenizer", "output.checkpoints"]),
+        ("deepspeed", ["data.path", "output.checkpoints"]),
+    ],
+)
+def test_a_bare_job_lacks_all_that_its_script_needs(framework: str, expected: list[str]) -> None:
+    """Without any of it, each need is named once; what isn't saved can't be resumed, so resume isn't named too."""
+    assert keys(framework=framework) == expected
+
+
+@pytest.mark.parametrize(
+    ("framework", "arguments"),
+    [
+        ("megatron-lm", "--mock-data --tokenizer-type NullTokenizer --save c --load c --train-iters 5"),
+        ("megatron-lm", "--data-path=/d --tokenizer-type=X --save=c --load=c --train-samples=5"),
+        ("megatron-deepspeed", "--train-data-path /d --tokenizer-type X --save c --load c --train-tokens 5"),
+        ("huggingface", "--dataset_name x --model_name_or_path m --output_dir o"),
+        ("huggingface", "--my_training_data x --base-model m --save_dir o"),
+        ("huggingface", "--config run.yaml"),
+        ("deepspeed", "--corpus x --ckpt-folder o"),
+    ],
+)
+def test_arguments_that_give_it_are_enough(framework: str, arguments: str) -> None:
+    """Data, tokenizer, folders and length may come from launch.arguments, or from a file that these name."""
+    assert keys(framework=framework, launch__arguments=arguments.split()) == []
+
+
+def test_saving_without_loading_begins_again() -> None:
+    """--save without --load, and --load from another folder, leave every start at step 0."""
+    bare = {**READY, "output": {}}
+    assert keys(**bare, launch__arguments=["--save", "c"]) == ["output.resume"]
+    (lack,) = missing(job(**READY, launch__arguments=["--load", "/old"]))
+    assert str(lack) == "no resume (--load /old is not --save /c: every start begins there)"
+
+
+def test_what_the_target_needs_is_named() -> None:
+    """AzureML needs a compute outside Azure, ssh to several nodes their hosts; Slurm needs nothing."""
+    assert keys(**READY, launch__target="slurm") == []
+    assert keys(**READY, launch__target="azureml") == ["launch.azureml.compute"]
+    azure = "azure/standard_nd96amsr_a100_v4"
+    assert keys(**READY, launch__target="azureml", cluster=azure) == []
+    assert keys(**READY, launch__target="shell") == ["launch.shell.hosts"]
+    assert keys(**READY, launch__target="shell", gpus=8) == []
+
+
+def test_the_line_names_each_with_what_to_do() -> None:
+    """One line says all of it."""
+    expected = "Not ready to submit: no data (set data.path), no tokenizer (set data.tokenizer)"
+    assert not_ready(missing(job(**{**READY, "data": {}}))) == expected
+
+
+def test_generate_says_it_before_and_after_the_files(tmp_path: Path) -> None:
+    """What is missing is on standard error first, at the end of the output, and in plan.json; the status stays 0."""
+    spec = {"model": "gpt2", "cluster": "dgx-a100-80gb", "gpus": 8, "training": {"global_batch": 8}}
+    (tmp_path / "job.yaml").write_text(json.dumps(spec | {"framework": "deepspeed", "launch": {"script": "x.py"}}))
+    command = [sys.executable, "-m", "dsgen", "job.yaml", "-o", "out"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    expected = "Not ready to submit: no data (set data.path), no folder for checkpoints (set output.checkpoints)"
+    assert done.stdout.splitlines()[-1] == f"{expected}."
+    assert expected in done.stderr.splitlines()
+    plan = json.loads((tmp_path / "out" / "plan.json").read_text())
+    assert [lack["key"] for lack in plan["missing"]] == ["data.path", "output.checkpoints"]
+    assert "Written for torch >=2.0.0, DeepSpeed 0.19.8." in (tmp_path / "out" / "launch.sbatch").read_text()
+
+
+@pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
+def test_files_say_what_they_are_written_for(framework: str) -> None:
+    """Every framework's plan names a version of its own program, and DeepSpeed's is the job's."""
+    versions = written_for(job(framework=framework, deepspeed_version="0.16.9"))
+    own = {"megatron-lm": "Megatron-LM", "megatron-deepspeed": "Megatron-DeepSpeed", "huggingface": "transformers"}
+    assert own.get(framework, "DeepSpeed") in versions
+    assert versions.get("DeepSpeed", "0.16.9") == "0.16.9"
