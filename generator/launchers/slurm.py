@@ -8,7 +8,7 @@ from typing import Any, Final
 from ..frameworks.program import Program, RenderedFile
 from ..search.plan import Plan
 from ..units import GIB
-from .call import cores_per_node, environment, fill, header, launch_options, processes_per_node
+from .call import cores_per_node, environment, fill, fill_pick, header, launch_options, processes_per_node
 from .launcher import TRIAL, TRIAL_LOG, Launcher, Scheduler
 from .quoting import Raw, plain_name, sbatch_word, shell_word
 
@@ -133,6 +133,20 @@ def _torchrun(options: Mapping[str, Any]) -> Raw:
     return Raw("torchrun")
 
 
+def pick_file(plans: Sequence[Plan], largest: RenderedFile, command: str) -> tuple[RenderedFile, ...]:
+    """`launch.sbatch` of an elastic job: it asks for as many nodes as there are, and runs the plan for those it got."""
+    lines = largest.text.splitlines()[1:]
+    directives = lines[: next(at for at, line in enumerate(lines) if not line.startswith("#SBATCH "))]
+    asked, nodes = f"#SBATCH --nodes={plans[0].job.nodes}", f"{plans[-1].job.nodes}-{plans[0].job.nodes}"
+    text = fill_pick(
+        "slurm_pick.sbatch.j2",
+        plans,
+        command,
+        directives=tuple(Raw(f"#SBATCH --nodes={nodes}" if line == asked else line) for line in directives),
+    )
+    return (RenderedFile(path="launch.sbatch", text=text),)
+
+
 def trials_file(plans: Sequence[Plan], programs: Sequence[Program], command: str) -> RenderedFile:
     """`tune.sbatch`: an array, whose every task runs the launch script of one trial in an allocation of its own."""
     options = launch_options(plans[0])
@@ -170,6 +184,7 @@ LAUNCHER: Final = Launcher(
     start="sbatch {}/launch.sbatch",
     file="launch.sbatch",
     trials=trials_file,
+    pick=pick_file,
     for_whole_runs=frozenset({"requeue", "signal_seconds", "continue", "array", "dependency", "mail_user"}),
     scheduler=Scheduler(
         submit=("sbatch", "--parsable", "{file}"),

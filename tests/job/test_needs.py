@@ -70,13 +70,13 @@ def test_saving_without_loading_begins_again() -> None:
 
 
 def test_what_the_target_needs_is_named() -> None:
-    """AzureML needs a compute outside Azure, ssh to several nodes their hosts; Slurm needs nothing."""
+    """AzureML needs a compute outside Azure; Slurm and plain machines, whose hosts are named, need nothing."""
     assert keys(**READY, launch__target="slurm") == []
     assert keys(**READY, launch__target="azureml") == ["launch.azureml.compute"]
     azure = "azure/standard_nd96amsr_a100_v4"
     assert keys(**READY, launch__target="azureml", cluster=azure) == []
-    assert keys(**READY, launch__target="shell") == ["launch.shell.hosts"]
     assert keys(**READY, launch__target="shell", gpus=8) == []
+    assert keys(**READY, launch={**READY.get("launch", {}), "target": "shell", "shell": {"hostfile": "x"}}) == []
 
 
 def test_the_line_names_each_with_what_to_do() -> None:
