@@ -136,14 +136,11 @@ def _torchrun(options: Mapping[str, Any]) -> Raw:
 def pick_file(plans: Sequence[Plan], largest: RenderedFile, command: str) -> tuple[RenderedFile, ...]:
     """`launch.sbatch` of an elastic job: it asks for as many nodes as there are, and runs the plan for those it got."""
     lines = largest.text.splitlines()[1:]
-    directives = lines[: next(at for at, line in enumerate(lines) if not line.startswith("#SBATCH "))]
-    asked, nodes = f"#SBATCH --nodes={plans[0].job.nodes}", f"{plans[-1].job.nodes}-{plans[0].job.nodes}"
-    text = fill_pick(
-        "slurm_pick.sbatch.j2",
-        plans,
-        command,
-        directives=tuple(Raw(f"#SBATCH --nodes={nodes}" if line == asked else line) for line in directives),
-    )
+    asked = lines[: next(at for at, line in enumerate(lines) if not line.startswith("#SBATCH "))]
+    nodes = Raw(f"#SBATCH --nodes={plans[-1].job.nodes}-{plans[0].job.nodes}")
+    # With --ntasks-per-node, Slurm 22.05 counts the tasks of the fewest nodes, and allocates no more than these.
+    kept = (Raw(line) for line in asked if not line.startswith(("#SBATCH --nodes=", "#SBATCH --ntasks-per-node=")))
+    text = fill_pick("slurm_pick.sbatch.j2", plans, command, directives=(nodes, *kept))
     return (RenderedFile(path="launch.sbatch", text=text),)
 
 
