@@ -71,7 +71,9 @@ def slurm_for(*, cpus: int, gpus: int, memory_mib: int, nodes: int, partition: s
 
 
 @contextmanager
-def running_slurm(*, nodes: int, gpus: int, cpus: int = 8, partition: str = "main") -> Iterator[SlurmCluster]:
+def running_slurm(
+    *, nodes: int, gpus: int, cpus: int = 8, partition: str = "main", settings: tuple[str, ...] = ()
+) -> Iterator[SlurmCluster]:
     """A cluster of `nodes` slurmd on this machine, each under its own host name, that really runs jobs."""
     names = tuple(f"dsgen-node{i}" for i in range(1, nodes + 1))
     with _folder() as folder, _host_names(names), _daemons() as daemons:
@@ -83,7 +85,7 @@ def running_slurm(*, nodes: int, gpus: int, cpus: int = 8, partition: str = "mai
         gres = f"NodeName={','.join(names)} Name=gpu File={folder}/gpu[0-{gpus - 1}]\n" if gpus else ""
         for index in range(gpus):
             os.mknod(folder / f"gpu{index}", 0o020666, os.makedev(1, 3))  # as good as /dev/null, which it is
-        _write_configuration(folder, lines, partition, gres)
+        _write_configuration(folder, [*settings, *lines], partition, gres)
         cluster = SlurmCluster(folder=folder, node_names=names)
         daemons.append(_start(cluster, "slurmctld", "-D"))
         _wait_for(cluster, ("scontrol", "ping"), "is UP")

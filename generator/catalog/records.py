@@ -39,7 +39,7 @@ class NodeType:
     accelerators_per_node: int
     intra_node: str  #: nvswitch | mesh | pcie
     link_domain: int  #: accelerators joined by the fast fabric; more than a node's in rack-scale systems
-    network: str  #: infiniband | roce | efa | omni-path | ethernet | none
+    network: str  #: infiniband | roce | efa | slingshot | omni-path | ethernet | none
     network_bytes_per_s_per_node: float  #: all NICs of the node together, one direction
     nic_count: int
     host_memory_bytes: float | None

@@ -14,7 +14,7 @@ from typing import Final
 
 from ..estimate.adapters import ALL_LINEAR, adapter_parameters, module_names
 from ..estimate.layout import Layout, Recompute
-from ..job.framework import Framework, Need
+from ..job.framework import Checkpoints, Framework, Need
 from ..job.records import Job
 from ..search.plan import Plan
 from . import ds_config
@@ -232,5 +232,6 @@ FRAMEWORK: Final = Framework(
     cross_entropy="unfused",
     loss_traffic_bytes={"unfused": 32},
     kernels_per_layer=40,
+    checkpoints=Checkpoints(folder="checkpoint-"),
     program=program,
 )

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..estimate.layout import Layout, Offload, Recompute
-from ..job.framework import Framework
+from ..job.framework import Checkpoints, Framework
 from ..job.records import Job
 from ..search.plan import Plan
 from . import ds_config, megatron, megatron_run
@@ -183,5 +183,6 @@ FRAMEWORK: Final = Framework(
     shards_vocabulary=True,
     vocabulary_multiple=128,
     passes_mpu=True,
+    checkpoints=Checkpoints(folder="global_step", tracker="latest_checkpointed_iteration.txt"),
     program=program,
 )

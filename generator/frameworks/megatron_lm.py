@@ -15,7 +15,7 @@ from ..estimate.communication import sends_tokens_once_per_node
 from ..estimate.layout import Layout, Modules, Offload, Recompute
 from ..estimate.split import Split, chunk_sizes, layers_of, split
 from ..estimate.states import is_precision_aware
-from ..job.framework import Framework
+from ..job.framework import Checkpoints, Framework
 from ..job.records import Job
 from ..search.plan import Plan
 from . import megatron, megatron_run
@@ -386,5 +386,6 @@ FRAMEWORK: Final = Framework(
     rings_context=True,
     routes_cut_sequences=True,
     dispatches_by_node=True,
+    checkpoints=Checkpoints(folder="iter_", tracker="latest_checkpointed_iteration.txt"),
     program=program,
 )

@@ -14,6 +14,15 @@ Software = Literal[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoints:
+    """How a folder of checkpoints says which one is the newest that is whole."""
+
+    folder: str  #: what the name of a checkpoint begins with; its step follows
+    tracker: str | None = None  #: the file that is written after each; None: trainer_state.json in its own folder
+    names_folder: bool = False  #: the tracker has the name of the checkpoint, not its step alone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
     """Something that a submission needs."""
 
@@ -40,6 +49,9 @@ class Framework:
     data_paths: Literal["one", "weighted", "several"] = "one"  #: in `data.path`: of several, each with a weight or any
     #: Steps between evaluations, and global batches of one, where the job says nothing; None: it doesn't evaluate.
     evaluation: tuple[int, int] | None = None
+
+    #: Source: deepspeed/runtime/engine.py, save_checkpoint @ 0.19.8; megatron/training/checkpointing.py @ core 0.16.1.
+    checkpoints: Checkpoints = Checkpoints(folder="global_step", tracker="latest", names_folder=True)
 
     fused: bool = False  #: fused normalisation, activation and softmax kernels; eager PyTorch otherwise
     #: Queries, keys and values come from one product and stay in its memory. Source: Megatron's linear_qkv.

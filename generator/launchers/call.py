@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
+from pathlib import PurePosixPath
+from typing import Final
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
@@ -12,14 +14,18 @@ from ..frameworks.program import Program, RenderedFile
 from ..job.versions import listed_versions
 from ..search.plan import Plan
 from ..version import __version__
+from . import fabric
 from .quoting import Raw, comment, option_lines, shell_word
+
+THREADS: Final = "OMP_NUM_THREADS"
 
 
 def environment(plan: Plan, program: Program) -> dict[str, str]:
-    """Variables of every process: the launcher's, then the framework's, then the user's, which win."""
+    """Variables of every process: the launcher's, the network's, the framework's, then the user's, which win."""
     cores = cores_per_node(plan)
-    threads = {"OMP_NUM_THREADS": str(max(1, cores // processes_per_node(plan)))} if cores else {}
-    return {**threads, **program.environment, **plan.job.launch.environment}
+    threads = {THREADS: str(max(1, cores // processes_per_node(plan)))} if cores else {}
+    network = {**fabric.variables(plan.job), **fabric.allocator(plan, program)}
+    return {**threads, **network, **program.environment, **plan.job.launch.environment}
 
 
 def cores_per_node(plan: Plan) -> int | None:
@@ -33,10 +39,9 @@ def cores_per_node(plan: Plan) -> int | None:
     return max(1, cluster.cpu_cores * processes_per_node(plan) // cluster.accelerators_per_node)
 
 
-def _shares_cores(plan: Plan, program: Program) -> bool:
+def own_threads(plan: Plan, program: Program) -> bool:
     """Whether OMP_NUM_THREADS is the launcher's own: a process's share of the node's cores."""
-    named = {*program.environment, *plan.job.launch.environment}
-    return cores_per_node(plan) is not None and "OMP_NUM_THREADS" not in named
+    return THREADS not in {*program.environment, *plan.job.launch.environment}
 
 
 def processes_per_node(plan: Plan) -> int:
@@ -69,6 +74,14 @@ def argument_lines(program: Program, indent: str = "") -> tuple[Raw, ...]:
         lines.append(comment(group.comment, indent=indent))
         lines += [Raw(indent + " ".join(map(shell_word, words))) for words in option_lines(group.arguments)]
     return tuple(lines)
+
+
+def not_kept(plan: Plan, mounted: Iterable[str], key: str) -> Iterator[str]:
+    """A note for each folder of `output` that is in none of those mounted, and goes with the machine; `key` mounts."""
+    folders = [PurePosixPath(path) for path in mounted]
+    for name, path in (("checkpoints", plan.job.output.checkpoints), ("logs", plan.job.output.logs)):
+        if path is not None and not any(PurePosixPath(path).is_relative_to(folder) for folder in folders):
+            yield f"output.{name} {path} is in nothing that is mounted, and gone when the machine is: see {key}."
 
 
 def launch_options(plan: Plan) -> Mapping[str, object]:
@@ -134,10 +147,10 @@ def fill(name: str, plan: Plan, program: Program, **values: object) -> str:
     common: dict[str, object] = {
         "nodes": plan.job.nodes,
         "processes": processes_per_node(plan),
-        "shares_cores": _shares_cores(plan, program),
+        "shares_cores": cores_per_node(plan) is not None and own_threads(plan, program),
         "config_files": tuple(file.path for file in program.files),
         "script": program.script,
         "arguments": argument_lines(program, indent="  "),
         "resume": program.resume,
     }
-    return _templates().get_template(name).render(**common, **values)
+    return _templates().get_template(name).render({**common, **values})

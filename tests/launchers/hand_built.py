@@ -10,7 +10,7 @@ from dsgen.estimate.layout import Layout
 from dsgen.estimate.ledgers import Memory, StepTime, Throughput
 from dsgen.frameworks import FRAMEWORKS
 from dsgen.frameworks.program import ArgumentGroup, ConfigPath, Program, RenderedFile
-from dsgen.job.records import Cluster, Job, Launch, Origin, Pins, Training
+from dsgen.job.records import Cluster, Job, Launch, Origin, Output, Pins, Training
 from dsgen.search.plan import Plan
 from tests.jobs import NO_UNCERTAINTY
 
@@ -46,12 +46,12 @@ A100 = Accelerator(
 )
 
 
-def cluster(*, gpus_per_node: int = 8, cpu_cores: int | None = 96) -> Cluster:
+def cluster(*, gpus_per_node: int = 8, cpu_cores: int | None = 96, vendor: str = "nvidia") -> Cluster:
     """An Azure ND A100 v4 cluster, or one of its shape."""
     return Cluster(
         name="azure/standard_nd96amsr_a100_v4",
         provider="azure",
-        accelerator=A100,
+        accelerator=replace(A100, vendor=vendor),
         accelerators_per_node=gpus_per_node,
         intra_node="nvswitch",
         link_domain=8,
@@ -97,14 +97,18 @@ def plan(
     time_limit_s: int | None = 48 * 3600,
     options: Mapping[str, object] | None = None,
     arguments: tuple[str, ...] = (),
+    framework: str = "deepspeed",
+    steps: int | None = None,
+    output: Output | None = None,
+    vendor: str = "nvidia",
 ) -> Plan:
-    """A plan whose figures are zero: launchers read the job and the layout only."""
+    """A plan whose figures are zero, and its times a second: launchers read the job and the layout only."""
     job = Job(
         name=name,
-        framework=FRAMEWORKS["deepspeed"],
+        framework=FRAMEWORKS[framework],
         deepspeed_version=(0, 19, 8),
         model=model(),
-        cluster=cluster(gpus_per_node=gpus_per_node, cpu_cores=cpu_cores),
+        cluster=cluster(gpus_per_node=gpus_per_node, cpu_cores=cpu_cores, vendor=vendor),
         gpus=gpus,
         training=Training(
             sequence_length=128,
@@ -112,7 +116,7 @@ def plan(
             precision="bf16",
             optimizer="adamw",
             attention="flash",
-            duration_tokens=None,
+            duration_tokens=None if steps is None else float(steps * gpus * 128),
             learning_rate=1e-4,
             weight_decay=0.1,
             gradient_clipping=1.0,
@@ -128,12 +132,13 @@ def plan(
             options=options or {},
         ),
         origin=Origin(path="dsgen.yaml"),
+        output=output or Output(),
     )
     return Plan(
         job=job,
         layout=Layout(data=gpus),
         memory=Memory(**dict.fromkeys(Memory.__dataclass_fields__, 0)),
-        step_time=StepTime(**dict.fromkeys(StepTime.__dataclass_fields__, 0.0)),
+        step_time=StepTime(**dict.fromkeys(StepTime.__dataclass_fields__, 1.0)),
         throughput=Throughput(**dict.fromkeys(Throughput.__dataclass_fields__, 0.0)),
         uncertainty=NO_UNCERTAINTY,
     )

@@ -41,7 +41,7 @@ def test_arguments_file_is_what_the_script_is_called_with() -> None:
 def test_the_users_environment_wins() -> None:
     """A variable of the spec replaces the framework's and the launcher's of the same name."""
     chosen = environment(plan("slurm", environment={"OMP_NUM_THREADS": "3", "X": "1"}), program())
-    assert chosen == {"OMP_NUM_THREADS": "3", "CUDA_DEVICE_MAX_CONNECTIONS": "1", "X": "1"}
+    assert chosen.items() >= {"OMP_NUM_THREADS": "3", "CUDA_DEVICE_MAX_CONNECTIONS": "1", "X": "1"}.items()
 
 
 def test_threads_share_the_node() -> None:

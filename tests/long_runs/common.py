@@ -1,0 +1,49 @@
+"""What the training scripts of these tests share: steps of a known length, accidents, and the losses that they note.
+
+A step takes STEP_SECONDS. After A_START steps of one start, the next lasts until the process is told to stop or ended:
+a time limit that allows so many. At the step DIES_AT the last rank kills itself, once; with DIES_AGAIN each time.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+LOSSES = Path(os.environ["LOSSES"])
+MARK = LOSSES.with_suffix(".died")
+LONGEST_S = 300
+told = False
+done = 0  # steps of this start
+
+
+def listen() -> None:
+    """Note USR1; the step in flight ends first."""
+    signal.signal(signal.SIGUSR1, tell)
+
+
+def tell(*_: object) -> None:
+    """Note that the time limit is near."""
+    global told
+    told = True
+
+
+def spend(step: int) -> None:
+    """Take the time of a step, and have its accident."""
+    global done
+    done += 1
+    time.sleep(float(os.environ["STEP_SECONDS"]))
+    last = int(os.environ["RANK"]) == int(os.environ["WORLD_SIZE"]) - 1
+    if last and step == int(os.environ.get("DIES_AT", "-1")) and ("DIES_AGAIN" in os.environ or not MARK.exists()):
+        MARK.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    end = time.monotonic() + (LONGEST_S if done > int(os.environ.get("A_START", "1000")) else 0)
+    while not told and time.monotonic() < end:
+        time.sleep(0.1)
+
+
+def note(step: int, loss: float) -> None:
+    """Add a step's loss to the curve."""
+    with LOSSES.open("a") as stream:
+        stream.write(f"{step} {loss:.6f}\n")
