@@ -27,4 +27,4 @@ def plan_for_target(name: str, target: str | None = None) -> Plan:
     if target is None:
         return best_plan(name)
     cleared = {f"launch.{key}": {} for key in LAUNCHERS}
-    return best_plan(name, {**cleared, "launch.target": target})
+    return best_plan(name, {**cleared, "launch.shell": {"hostfile": "hosts"}, "launch.target": target})

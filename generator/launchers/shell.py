@@ -24,10 +24,16 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
         pdsh=options.get("launcher", "ssh") == "pdsh",
         ssh_port=int(options.get("ssh_port", 22)),
         master_port=int(options.get("master_port", 29500)),
-        hostfile=options.get("hostfile", Raw('"$CONFIG_DIR"/hostfile')),
+        hostfile=_default_hostfile(options),
     )
     script = RenderedFile(path="launch.sh", text=text, executable=True)
     return (script, *_hostfiles(options, plan.job.nodes, processes_per_node(plan)))
+
+
+def _default_hostfile(options: Mapping[str, Any]) -> object:
+    """What the script reads when it is given no other: beside it, where the hosts are named, else as the spec says."""
+    beside = Raw('"$CONFIG_DIR"/hostfile')
+    return beside if "hosts" in options else options.get("hostfile", beside)
 
 
 def _hostfiles(options: Mapping[str, Any], nodes: int, slots: int) -> tuple[RenderedFile, ...]:
@@ -40,8 +46,7 @@ def _hostfiles(options: Mapping[str, Any], nodes: int, slots: int) -> tuple[Rend
 def pick_file(plans: Sequence[Plan], _: RenderedFile, command: str) -> tuple[RenderedFile, ...]:
     """`launch.sh` of an elastic job, which runs the plan for as many hosts as the hostfile names, and that file."""
     options: Mapping[str, Any] = launch_options(plans[0])
-    hostfile = options.get("hostfile", Raw('"$CONFIG_DIR"/hostfile'))
-    text = fill_pick("shell_pick.sh.j2", plans, command, hostfile=hostfile)
+    text = fill_pick("shell_pick.sh.j2", plans, command, hostfile=_default_hostfile(options))
     script = RenderedFile(path="launch.sh", text=text, executable=True)
     return (script, *_hostfiles(options, plans[0].job.nodes, processes_per_node(plans[0])))
 

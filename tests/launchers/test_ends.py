@@ -53,6 +53,7 @@ def started(
         yield job
     finally:
         job.kill()
+        job.wait()
         for each in left(folder):
             with suppress(ProcessLookupError):
                 os.kill(each, signal.SIGKILL)
@@ -85,6 +86,12 @@ def every_rank_runs(folder: Path) -> bool:
     return len(list((folder / "said").glob("[0-3]"))) == 4
 
 
+def wait_for_ranks(folder: Path, job: subprocess.Popen[bytes]) -> None:
+    """Every rank runs before the job ends."""
+    wait_until(lambda: every_rank_runs(folder) or job.poll() is not None, folder, 180)
+    assert every_rank_runs(folder), (folder / "out").read_text()
+
+
 def check_nothing_left(folder: Path, within_s: float = WITHIN_S) -> None:
     """No process of the job is left soon."""
     wait_until(lambda: not left(folder), folder, within_s)
@@ -98,7 +105,7 @@ def test_a_rank_that_dies_ends_every_rank(
 ) -> None:
     """A rank that exits with 13 ends the job with 13 on both hosts, within seconds, even where ranks ignore TERM."""
     with started(tmp_path, servers, launcher, **variables) as job:
-        wait_until(lambda: every_rank_runs(tmp_path), tmp_path, 180)
+        wait_for_ranks(tmp_path, job)
         (tmp_path / "said" / "dies").write_text(rank)
         took = wait_until(lambda: job.poll() is not None and not left(tmp_path), tmp_path, 60)
         assert job.returncode == 13, (tmp_path / "out").read_text()
@@ -112,7 +119,7 @@ def test_a_signal_to_the_script_ends_every_rank(
 ) -> None:
     """When launch.sh gets a signal, or is killed, the ranks on both hosts end."""
     with started(tmp_path, servers, launcher, DEAF="1") as job:
-        wait_until(lambda: every_rank_runs(tmp_path), tmp_path, 180)
+        wait_for_ranks(tmp_path, job)
         job.send_signal(told)
         job.wait(timeout=60)
         check_nothing_left(tmp_path)
@@ -132,7 +139,7 @@ def test_a_host_out_of_reach_ends_the_job(tmp_path: Path, servers: SshServers, l
 def test_a_closed_connection_ends_the_job(tmp_path: Path, servers: SshServers, launcher: str) -> None:
     """A connection that is closed ends the job on both hosts, with ssh's status."""
     with started(tmp_path, servers, launcher) as job:
-        wait_until(lambda: every_rank_runs(tmp_path), tmp_path, 180)
+        wait_for_ranks(tmp_path, job)
         (session,) = servers.sessions("127.0.0.2")
         os.kill(session, signal.SIGKILL)
         wait_until(lambda: job.poll() is not None, tmp_path, WITHIN_S)
@@ -143,6 +150,6 @@ def test_a_closed_connection_ends_the_job(tmp_path: Path, servers: SshServers, l
 def test_a_host_that_hears_nothing_ends_its_ranks(tmp_path: Path, servers: SshServers) -> None:
     """Over ssh, a host from which the rest is cut off ends its ranks: nothing has come for 30 s."""
     with started(tmp_path, servers, "ssh") as job:
-        wait_until(lambda: every_rank_runs(tmp_path), tmp_path, 180)
+        wait_for_ranks(tmp_path, job)
         job.send_signal(signal.SIGSTOP)  # no word to either host, and no connection closed
         check_nothing_left(tmp_path, 45)
