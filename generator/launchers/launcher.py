@@ -58,6 +58,7 @@ class Launcher:
     scheduler: Scheduler
     #: One file that runs trials of several plans, one after another, each in its `trial_folder`; and its name.
     trials: Callable[[Sequence[Plan], Sequence[Program], str], RenderedFile] | None = None
+    trials_start_files: bool = True  #: whether that file starts the launch files of the trials
     #: What starts an elastic job on the nodes that it got; of its plans, largest first, and that one's launch file.
     pick: Callable[[Sequence[Plan], RenderedFile, str], tuple[RenderedFile, ...]] | None = None
     for_whole_runs: frozenset[str] = frozenset()  #: keys that a trial doesn't have

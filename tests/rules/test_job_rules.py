@@ -11,6 +11,7 @@ from dsgen.job.records import BatchRamp, Data, Job, Lora, Output, Tokenizer
 from dsgen.rules.registry import JOB_RULES
 from dsgen.rules.run import check_job
 from tests.rules.jobs import MOE, job
+from tests.rules.mount_cases import MOUNTS
 
 MDS = "megatron-deepspeed"
 V100 = {"name": "v100", "generation": "volta", "flops_per_s": {"fp32": 15.7e12, "fp16": 125e12}}
@@ -328,6 +329,7 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         ("a vocabulary alone",),
         "merges_file",
     ),
+    **MOUNTS,
 }
 
 
