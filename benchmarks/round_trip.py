@@ -219,6 +219,8 @@ def spec_of(rng: random.Random) -> dict[str, Any]:
         home[key] = _value(rng, part, index in strange)
     if "hosts" in section:
         section["hosts"] = [f"node-{n}" for n in range(nodes)] if "hosts" not in strange else section["hosts"]
+    elif target == "shell" and nodes > 1:
+        section.setdefault("hostfile", "hosts")
     framework = rng.choice(FRAMEWORKS)
     return {
         "name": _odd(rng).strip() or "job" if rng.random() < 0.3 else "job",

@@ -30,4 +30,4 @@ def plan_for_target(name: str, target: str | None = None) -> Plan:
     cleared: dict[str, object] = {f"launch.{key}": {} for key in LAUNCHERS}
     if any(only_mounted(path) for *_, path in bound_values(best_plan(name).job)):
         cleared |= {"data": {}, "output": {}, "launch.arguments": []}
-    return best_plan(name, {**cleared, "launch.target": target})
+    return best_plan(name, {**cleared, "launch.shell": {"hostfile": "hosts"}, "launch.target": target})

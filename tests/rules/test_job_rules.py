@@ -89,6 +89,13 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         ("1 weight and 2 paths",),
         "[0.3, /data/a, 0.7, /data/b]",
     ),
+    "HOST002": (
+        job(gpus=16, launch={"target": "shell", "options": {"hostfile": "hosts"}}),
+        job(gpus=16, launch={"target": "shell"}),
+        "/launch/target",
+        ("16 GPUs", "2 nodes"),
+        "launch.shell.hostfile=FILE",
+    ),
     "LORA001": (
         adapted(),
         job("deepspeed", model=LLAMA, training={"lora": LORA}),
