@@ -6,7 +6,20 @@ from typing import Final
 
 from ..rule import rules_in
 from . import fit, length
-from .job import adapters, batch, calibration, cluster, given, launch, model, parts, quantized, states, tokenizer
+from .job import (
+    adapters,
+    batch,
+    batch_job,
+    calibration,
+    cluster,
+    given,
+    launch,
+    model,
+    parts,
+    quantized,
+    states,
+    tokenizer,
+)
 from .layout import (
     adapted,
     context_heads,
@@ -24,7 +37,7 @@ from .layout import (
 )
 
 JOB_RULES: Final = rules_in(
-    calibration, cluster, launch, model, batch, parts, quantized, states, adapters, given, tokenizer
+    calibration, cluster, launch, batch_job, model, batch, parts, quantized, states, adapters, given, tokenizer
 )
 IDENTITY_RULES: Final = rules_in(identities)
 LAYOUT_RULES: Final = rules_in(
