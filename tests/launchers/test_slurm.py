@@ -92,7 +92,9 @@ def test_slurm_accepts_the_plain_script(tmp_path: Path, big: SlurmCluster, gpus:
 
 @needs_slurm
 @pytest.mark.integration
-@pytest.mark.parametrize("options", OPTIONS[1:5], ids=lambda options: "+".join(options))
+@pytest.mark.parametrize(
+    "options", [o for o in OPTIONS[1:] if "container_image" not in o], ids=lambda options: "+".join(options)
+)
 def test_slurm_accepts_the_options(tmp_path: Path, big: SlurmCluster, options: dict[str, object]) -> None:
     """A real Slurm accepts the options that the spec offers."""
     result = sbatch_test_only(launch(tmp_path, options=options), big)
@@ -201,6 +203,53 @@ def test_part_of_a_node_leaves_the_rest(tmp_path: Path) -> None:
     whole = launch(tmp_path, gpus=2, options={"exclusive": True}).read_text()
     assert "#SBATCH --exclusive\n#SBATCH --mem=0\n" in whole
     assert "--cpus-per-task=9" not in whole  # the node may have others than the catalog says
+
+
+def test_each_node_gives_its_share_of_memory(tmp_path: Path) -> None:
+    """--mem counts for each node: of two whole nodes that others may use it is nine tenths of one, not of both."""
+    shared = launch(tmp_path, gpus=16, options={"exclusive": False}).read_text()
+    assert f"#SBATCH --mem={int(1900 * 0.9)}G\n" in shared
+
+
+@pytest.mark.parametrize(
+    ("image", "runtime", "pulled", "file"),
+    [
+        ("nvcr.io#nvidia/pytorch:25.06-py3", "pyxis", "docker://nvcr.io#nvidia/pytorch:25.06-py3", ".sqsh"),
+        ("nvcr.io/nvidia/pytorch:25.06-py3", "pyxis", "docker://nvcr.io#nvidia/pytorch:25.06-py3", ".sqsh"),
+        ("me@reg:5000/a/b", "pyxis", "docker://me@reg:5000#a/b", ".sqsh"),
+        ("rocm/megatron-lm:v25.5", "pyxis", "docker://rocm/megatron-lm:v25.5", ".sqsh"),
+        ("nvcr.io#nvidia/pytorch:25.06-py3", "apptainer", "docker://nvcr.io/nvidia/pytorch:25.06-py3", ".sif"),
+        ("oras://a/b:1", "apptainer", "oras://a/b:1", ".sif"),
+        ("/images/a b.sqsh", "pyxis", "", ""),
+        ("./a.sif", "apptainer", "", ""),
+    ],
+)
+def test_images_are_named_as_the_runtime_has_them(
+    tmp_path: Path, image: str, runtime: str, pulled: str, file: str
+) -> None:
+    """enroot parts the registry by #, apptainer by /; an image of a registry is pulled, a file is used as it is."""
+    script = launch(tmp_path, options={"container_image": image, "container_runtime": runtime}).read_text()
+    found = re.search(r"^  (?:enroot import --output|apptainer pull) \S+ (\S+)$", script, re.MULTILINE)
+    assert (found[1].strip("'") if found else "") == pulled
+    assert re.search(rf"^IMAGE=.*{re.escape(file or image[-5:])}'?$", script, re.MULTILINE)
+
+
+def test_containers_get_mounts_flags_and_variables(tmp_path: Path) -> None:
+    """Mount flags, GPUs' flags and forced variables are the runtime's; a mounted folder is found by its host's name."""
+    options = {
+        "container_image": "a/b",
+        "container_mounts": ["/data:/data:ro,rprivate", f"/lustre:{tmp_path}/it's a run %j"],
+    }
+    script = launch(tmp_path / "1", options=options, environment={"X": "1"}).read_text()
+    assert "MOUNTS+=,/data:/data:ro+rprivate" in script
+    assert 'PASSED="MASTER_ADDR,MASTER_PORT,' in script
+    assert re.search(r'^PASSED=".*,X"$', script, re.MULTILINE)
+    other = {"container_image": "a/b", "container_runtime": "apptainer", "container_mounts": ["/lustre:/scratch"]}
+    output = Output(checkpoints="/scratch/run")
+    script = launch(tmp_path / "2", options=other, vendor="amd", output=output, steps=4).read_text()
+    assert "apptainer exec --no-eval --rocm\n" in script
+    assert "CHECKPOINTS=/lustre/run\n" in script
+    assert "/scratch/run:/scratch/run" not in script
 
 
 def submit(cluster: SlurmCluster, script: Path, *options: str) -> str:
