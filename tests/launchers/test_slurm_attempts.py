@@ -32,7 +32,7 @@ def run(folder: Path, step: str, framework: str = "deepspeed", **slurm: object) 
         "slurm", gpus=1, gpus_per_node=1, steps=40, framework=framework, options={"signal_seconds": 9, **slurm},
         output=Output(checkpoints=str(folder / "c"), save_interval=4),
     )  # fmt: skip
-    put(launch_files(made, program_for(made) if framework == "huggingface" else program()), folder)
+    put(launch_files(made, program() if framework == "deepspeed" else program_for(made)), folder)
     (folder / "ds_config.json").write_text("{}")
     (folder / "step").write_text(step)
     for name, text in STAND_INS.items():
@@ -125,3 +125,13 @@ def test_the_fewest_cores_of_unlike_nodes_are_asked_for(tmp_path: Path) -> None:
     """Of an allocation of nodes with 4 and with 2 cores, each task gets 2, whatever the catalog says."""
     run(tmp_path, "exit 1")
     assert "--cpus-per-task=2" in (tmp_path / "words").read_text().splitlines()
+
+
+def test_megatron_is_finished_at_its_last_step_only(tmp_path: Path) -> None:
+    """Megatron exits with status 0 when its time is up: that is no end before the last step."""
+    save = "printf {} >latest_checkpointed_iteration.txt"
+    status, said = run(tmp_path, save.format(12), "megatron-lm")
+    assert (status, asked(tmp_path)) == (0, ["requeue 1"]), said
+    status, said = run(tmp_path, save.format(40), "megatron-lm")
+    assert "the run is finished: step 40 is saved" in said
+    assert (status, asked(tmp_path)) == (0, []), said
