@@ -43,6 +43,15 @@ TRAINING: Final[tuple[tuple[dict[str, Any], ...], ...]] = (
     ({}, {}, {"moment_dtype": "bf16"}, {"moment_dtype": "fp8", "master_dtype": "fp16"}),
     ({}, {}, {"lora": {"rank": 16}}, {"quantized_weights": True, "quantized_gradients": True}),
 )
+#: The same of what a Megatron is told of its data, tokenizer, checkpoints and batch ramp-up.
+_BPE: Final = {"vocab_file": "v.json", "merges_file": "m.txt"}
+_OUTPUT: Final = {"checkpoints": "/c", "logs": "/l"}
+GIVEN: Final[tuple[tuple[dict[str, Any], ...], ...]] = (
+    ({}, {"data.path": "/d"}, {"data.path": [0.3, "/d", 0.7, "/e"], "data.split": "969,30,1"}),
+    ({}, {"data.tokenizer": {"path": "/t"}}, {"data.tokenizer": _BPE}, {"data.tokenizer": {"type": "NullTokenizer"}}),
+    ({}, {"output": _OUTPUT}, {"output": {**_OUTPUT, "resume": False}, "launch.time_limit": "2-00:00:00"}),
+    ({}, {}, {"training.batch_ramp": {"start": 768, "increment": 384, "samples": 10**6}}),
+)
 _JOBS: Final = (
     ("megatron-lm", ("llama-3.1-8b", "llama-3.1-405b", "gpt3-175b", "mixtral-8x7b", "deepseek-v3", "gpt-oss-20b")),
     ("megatron-deepspeed", ("gpt3-175b", "llama-3.1-8b", "mixtral-8x7b")),
@@ -124,8 +133,10 @@ def jobs(count: int, chance: random.Random, frameworks: tuple[str, ...]) -> Iter
         for drawn in TRAINING:
             training |= chance.choice(drawn)
         spec = {"name": "job", "framework": framework, "model": model, "gpus": gpus, "training": training}
+        spec["cluster"] = chance.choice(("nvidia/dgx-h100", "nvidia/dgx-a100-80gb"))
+        given = {key: value for drawn in GIVEN for key, value in chance.choice(drawn).items()}
         with contextlib.suppress(InvalidJob):
-            yield dsgen.load_job({**spec, "cluster": chance.choice(("nvidia/dgx-h100", "nvidia/dgx-a100-80gb"))})
+            yield dsgen.load_job(spec, overrides=given if "megatron" in framework else {})
 
 
 def plans(count: int, frameworks: tuple[str, ...]) -> Iterator[Plan]:

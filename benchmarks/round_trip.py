@@ -33,7 +33,7 @@ from dsgen.write import write
 
 SPECS: Final = 3_000
 SEED: Final = 20261122
-TARGETS: Final = ("slurm", "azureml", "shell")
+TARGETS: Final = ("slurm", "azureml", "shell", "kubernetes", "skypilot")
 FRAMEWORKS: Final = ("deepspeed", "huggingface", "megatron-deepspeed", "megatron-lm")
 CLUSTERS: Final = ("azure/standard_nd96amsr_a100_v4", "nvidia/dgx-h100", "aws/p4d.24xlarge")
 _FOLDERS: Final = frozenset({"AML021"})  #: `launch.azureml.code` may be made after the files
@@ -100,7 +100,6 @@ TRAINING_KEYS: Final[Mapping[str, Draw]] = {
     "gradient_dtype": _one_of("fp32", "same"),
     "lora": _one_of({"rank": 16}, {"rank": 7, "alpha": 33, "modules": ["q_proj", "v_proj"]}, {"base": "4bit"}),
     "quantized_weights": _one_of(True, False),
-    "batch_ramp": _one_of({"start": 64, "increment": 64, "samples": 5000}, {"start": 8, "increment": 8, "samples": 1}),
     "learning_rate": _real(1e-7, 1e-1),
     "weight_decay": _real(1e-6, 1),
     "gradient_clipping": _real(1e-3, 100),
@@ -122,19 +121,22 @@ LAYOUT_KEYS: Final[Mapping[str, Draw]] = {
     "offload_fraction": _real(0.01, 1),
     "zero_hpz": _one_of(1, 8),
 }
+MEGATRON_KEYS: Final[Mapping[str, Draw]] = {
+    "batch_ramp": _one_of({"start": 64, "increment": 64, "samples": 5000}, {"start": 8, "increment": 8, "samples": 1}),
+}
 #: Values of `data.path` and `data.tokenizer` that scripts of each framework take.
 PATHS: Final[Mapping[str, Draw]] = {
     "deepspeed": _one_of("/data/a", ["/data/a b", "it's/b"], "data set"),
-    "huggingface": _one_of("/data/a.json", "wiki text", "/data/it's/set", "$x", "./-c"),
+    "huggingface": _one_of("/data/a.json", "wiki text", "/data/it's/set", "./-c"),
     "megatron-deepspeed": _one_of("/data/a_document", ["/data/a"], [0.3, "/data/a", "0.7", "/data/it's b"]),
     "megatron-lm": _one_of("/data/a_document", ["/a", "/b", "/c"], [1, "/data/a b"], [0.30, "/data/a", 7e-1, "/b"]),
 }
 _BPE: Final = {"vocab_file": "/data/vocab.json", "merges_file": "/data/my merges.txt"}
 TOKENIZERS: Final[Mapping[str, Draw]] = {
     "deepspeed": _one_of({"path": "/data/tokenizer"}, {"type": "own", **_BPE}),
-    "huggingface": _one_of({"path": "/data/tokenizer"}, {"path": "org/name"}, {"type": "X"}),
-    "megatron-deepspeed": _one_of({"path": "/t"}, {"path": "/t.model"}, _BPE, {"type": "NullTokenizer"}, {"type": "X"}),
-    "megatron-lm": _one_of({"path": "/t"}, {"type": "TikTokenizer", "path": "/t"}, _BPE, {"type": "NullTokenizer"}),
+    "huggingface": _one_of({"path": "/data/tokenizer"}, {"path": "org/name"}),
+    "megatron-deepspeed": _one_of({"path": "/t"}, {"path": "/t.model"}, _BPE, {"type": "NullTokenizer"}),
+    "megatron-lm": _one_of({"path": "/t"}, {"type": "Llama2Tokenizer", "path": "/t"}, _BPE, {"type": "NullTokenizer"}),
 }
 
 
@@ -219,26 +221,34 @@ def spec_of(rng: random.Random) -> dict[str, Any]:
         "model": "gpt3-1.3b" if rng.random() < 0.8 else {**MODEL, **_some(rng, MODEL_KEYS, 0.3)},
         "cluster": rng.choice(CLUSTERS) if rng.random() < 0.8 else {**CLUSTER, **_some(rng, CLUSTER_KEYS, 0.4)},
         **({"nodes": nodes} if nodes > 1 or rng.random() < 0.5 else {"gpus": rng.choice((1, 2, 4, 8))}),
-        "training": {**TRAINING, **_some(rng, TRAINING_KEYS, 0.08)},
+        "training": {
+            **TRAINING,
+            **_some(rng, TRAINING_KEYS, 0.08),
+            **(_some(rng, MEGATRON_KEYS, 0.15) if "megatron" in framework else {}),
+        },
         "layout": _some(rng, LAYOUT_KEYS, 0.08),
         **({"memory": {"headroom": rng.random() / 3}} if rng.random() < 0.3 else {}),
-        **_run_keys(rng, framework),
+        **_run_keys(rng, framework, "--data-path" in launch.get("arguments", ())),
         "launch": {**launch, **({target: section} if section else {})},
     }
 
 
-def _run_keys(rng: random.Random, framework: str) -> dict[str, Any]:
+def _run_keys(rng: random.Random, framework: str, has_data: bool) -> dict[str, Any]:
     """`data`, `output` and `reliability`, with values that suit the framework, and a few odd ones."""
     known = load_schema()["$defs"]
+    if rng.random() < 0.3:
+        return {}
     data = _some(rng, {"path": PATHS[framework], "tokenizer": TOKENIZERS[framework]}, 0.4)
     if "megatron" in framework and rng.random() < 0.3:
         data["split"] = rng.choice(("969,30,1", "98, 2", "100"))
-    if data and rng.random() < 0.1:
+    if has_data and rng.random() < 0.9:
+        data.pop("path", None)  # which would say otherwise than launch.arguments
+    if data and rng.random() < 0.05:
         data["path"] = _odd(rng)
     sections = {"data": data}
     for name in ("output", "reliability"):
         keys = {key: part for key, part in known[name]["properties"].items() if rng.random() < 0.4}
-        sections[name] = {key: _value(rng, part, rng.random() < 0.1) for key, part in keys.items()}
+        sections[name] = {key: _value(rng, part, rng.random() < 0.05) for key, part in keys.items()}
     return {name: section for name, section in sections.items() if section}
 
 

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import dsgen
+from dsgen.launchers import LAUNCHERS
 from dsgen.search.plan import Infeasible, Plan
 
 FOLDER = Path(__file__).parent.parent / "examples"
@@ -25,5 +26,5 @@ def plan_for_target(name: str, target: str | None = None) -> Plan:
     """The example's plan; with `target`, launched that way, without the options of the example's own target."""
     if target is None:
         return best_plan(name)
-    cleared = {key: {} for key in ("launch.slurm", "launch.azureml", "launch.shell")}
+    cleared = {f"launch.{key}": {} for key in LAUNCHERS}
     return best_plan(name, {**cleared, "launch.target": target})

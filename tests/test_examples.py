@@ -40,7 +40,7 @@ def test_plan_is_sound(name: str) -> None:
     assert plan.uncertainty.required.high <= plan.memory.capacity_bytes * (1 - plan.job.headroom)
 
 
-@pytest.mark.parametrize("target", [None, "slurm", "azureml", "shell"])
+@pytest.mark.parametrize("target", [None, *LAUNCHERS])
 @pytest.mark.parametrize("name", NAMES)
 def test_files_validate_clean(name: str, target: str | None, tmp_path: Path) -> None:
     """`dsgen validate` has nothing against the files of any example, launched its own way or any other."""

@@ -137,7 +137,7 @@ _FLAG_OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--cluster", metavar="NAME", help="Node type from the catalog."),
     click.option("--framework", metavar="NAME", help="deepspeed, huggingface, megatron-deepspeed or megatron-lm."),
     click.option("--calibration", metavar="FILE", help="Calibration file, written by `dsgen calibrate`."),
-    click.option("--target", metavar="NAME", help="slurm, azureml or shell."),
+    click.option("--target", metavar="NAME", help="slurm, azureml, shell, kubernetes or skypilot."),
     click.option("--global-batch", type=click.IntRange(min=1), help="Sequences per optimizer step."),
     click.option("--sequence-length", type=click.IntRange(min=1), help="Tokens per sequence."),
     set_option("Set any key of the spec, such as layout.tensor=8; VALUE is YAML. Repeatable."),

@@ -29,13 +29,14 @@ class Handed:
     said: str  #: as it printed it
     identity: str | None  #: None where it only was asked, or has run the job
 
-    def watch(self, launcher: Launcher) -> list[str]:
+    def watch(self, launcher: Launcher, file: Path) -> list[str]:
         """Commands that show how the job goes on."""
         import shlex  # here, to save start-up time
 
         if self.identity is None:
             return []
-        return [line.format(id=shlex.quote(self.identity)) for line in launcher.scheduler.watch]
+        names = {"id": shlex.quote(self.identity), "file": shlex.quote(str(file))}
+        return [line.format(**names) for line in launcher.scheduler.watch]
 
 
 def command_of(launcher: Launcher, file: Path, name: str, *, dry_run: bool) -> list[str]:

@@ -56,7 +56,7 @@ def submit(request: Request, output: str | None, force: bool, bold: bool, yes: b
     if not (yes or dry_run):
         ask_first()
     handed = hand_over(launcher, words, dry_run=dry_run)
-    watch = handed.watch(launcher)
+    watch = handed.watch(launcher, ready.folder / launcher.file)
     if form == "json":
         answer = {"command": words, "dry_run": dry_run, "id": handed.identity, "watch": watch, "output": handed.said}
         print_json(answer)
@@ -110,10 +110,10 @@ def _shown(ready: Ready, words: list[str]) -> Iterator[str]:
     job, run = ready.plan["job"], ready.plan.get("run") or {}
     machines = f"{job['gpus']:,} GPUs on {job['nodes']:,} × {job['cluster']['name']}"
     yield f"Job      {job['name']}: {machines}, {job['target']}"
-    if run.get("duration_s"):
-        cost = f", price {run['cost']:,.0f}" if run.get("cost") else ""
-        hours = f"{run['gpu_hours']:,.0f} GPU-hours"
-        yield f"Run      {run['steps']:,} steps in {long_time(run['duration_s'])}, {hours}{cost}"
+    if run.get("wall_s"):
+        cost = f", price {run['wall_cost']:,.0f}" if run.get("wall_cost") else ""
+        hours = f"{run['wall_gpu_hours']:,.0f} GPU-hours"
+        yield f"Run      {run['steps']:,} steps in {long_time(run['wall_s'])}, {hours}{cost}"
     missing = [f"{lack['what']} ({lack['hint']})" for lack in ready.plan.get("missing", ())]
     if ready.launcher.in_folder and not Path(job["script"]).exists():
         missing.append(f"{job['script']} is not in this folder")

@@ -41,7 +41,7 @@ def _table(found: Sweep) -> Table:
     runs = [point.plan.run for point in found.points if point.plan and point.plan.run]
     columns = [("step", _step), ("MFU", _mfu), ("tokens/s", _speed)]
     columns += [("time", _time), ("GPU-hours", _gpu_hours)] if runs else []
-    columns += [("price", _price)] if any(run.cost is not None for run in runs) else []
+    columns += [("price", _price)] if any(run.wall_cost is not None for run in runs) else []
     names = [axis.path.rpartition(".")[2] for axis in found.axes]
     table = headed(*map(numbers, names), Column("layout", ratio=1), *(numbers(name) for name, _ in columns))
     for point in found.points:
@@ -77,15 +77,15 @@ def _speed(plan: Plan) -> str:
 
 
 def _time(plan: Plan) -> str:
-    return long_time(plan.run.duration_s) if plan.run else ""
+    return long_time(plan.run.wall_s) if plan.run else ""
 
 
 def _gpu_hours(plan: Plan) -> str:
-    return f"{plan.run.gpu_hours:,.0f}" if plan.run else ""
+    return f"{plan.run.wall_gpu_hours:,.0f}" if plan.run else ""
 
 
 def _price(plan: Plan) -> str:
-    return f"{plan.run.cost:,.0f}" if plan.run and plan.run.cost is not None else ""
+    return f"{plan.run.wall_cost:,.0f}" if plan.run and plan.run.wall_cost is not None else ""
 
 
 def _curve(found: Sweep) -> list[str]:
@@ -128,7 +128,7 @@ def _height(name: str, plan: Plan | None) -> float | None:
     run = plan.run if plan else None
     if plan is not None and name == "tokens/s":
         return float(plan.throughput.tokens_per_s)
-    return None if run is None else run.cost if name == "price" else run.duration_s / _DAY
+    return None if run is None else run.wall_cost if name == "price" else run.wall_s / _DAY
 
 
 def _answer(found: Sweep, goal: Goal) -> Iterator[RenderableType]:
@@ -162,6 +162,6 @@ def _named(point: Point) -> str:
     if plan is None or plan.run is None:
         return values
     band, total = plan.uncertainty.step_time, float(plan.step_time.total_s)
-    slow, fast = (long_time(plan.run.duration_s * float(end) / total) for end in (band.high, band.low))
-    price = f", price {plan.run.cost:,.0f}" if plan.run.cost is not None else ""
-    return f"{values}: {long_time(plan.run.duration_s)} ({fast} to {slow}){price}"
+    slow, fast = (long_time(plan.run.wall_s * float(end) / total) for end in (band.high, band.low))
+    price = f", price {plan.run.wall_cost:,.0f}" if plan.run.wall_cost is not None else ""
+    return f"{values}: {long_time(plan.run.wall_s)} ({fast} to {slow}){price}"

@@ -119,7 +119,7 @@ def _started(launcher: Launcher, plans: Sequence[Plan], folder: Path, *, yes: bo
         if handed.said:
             echo(handed.said.rstrip(), err=True)
         return
-    watch = [f"Watch them: {line}" for line in handed.watch(launcher)]
+    watch = [f"Watch them: {line}" for line in handed.watch(launcher, file)]
     echo("\n".join((f"submitted: {handed.identity}", *watch)), err=True)
     later = f"read the logs with --read -o {shlex.quote(str(folder))}"
     if not wait:

@@ -47,7 +47,7 @@ def read_azureml(source: Source, text: Text) -> AzureMLJob:
     """A job, its command read as a shell script."""
     command, script = source.value("/command"), None
     if isinstance(command, str) and command.strip():
-        shell = read_command_text(command, _places(source, text, command), text.path)
+        shell = read_command_text(command, places(source, text, "/command", command), text.path)
         script = LaunchScript.of(shell)
     return AzureMLJob(source=source, script=script)
 
@@ -88,11 +88,11 @@ def _is_parameter(value: object) -> bool:
     return isinstance(value, dict) and (value.get("type") in _PARAMETERS or "default" in value or "optional" in value)
 
 
-def _places(source: Source, text: Text, command: str) -> Callable[[int], Location]:
-    """The place in the file of each character of the command; of the key where they can't be matched."""
-    pointer = source.locate("/command").pointer
-    key = replace(source.locate_key("/command"), pointer=pointer)
-    lines, where = Lines(text), source.locate("/command")
+def places(source: Source, text: Text, at: str, command: str) -> Callable[[int], Location]:
+    """The place in the file of each character of the text at a pointer; of its key where they can't be matched."""
+    pointer = source.locate(at).pointer
+    key = replace(source.locate_key(at), pointer=pointer)
+    lines, where = Lines(text), source.locate(at)
     line = where.line if where.line and where.line <= len(lines.starts) else 0
     offsets = _aligned(command, text.content, lines.starts[line - 1] + (where.column or 1) - 1 if line else 0)
 

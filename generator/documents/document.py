@@ -15,6 +15,7 @@ from .hjson.text import JsonText
 from .hostfile import EnvironmentFile as EnvironmentFile
 from .hostfile import Hostfile
 from .megatron_arguments import MegatronArguments
+from .pods import Role, trainers_of
 from .reader import Reader
 from .shell.launch_line import Launch, Options, launches, sbatch_options
 from .shell.script import ShellScript
@@ -31,6 +32,8 @@ Kind = Literal[
     "Megatron arguments",
     "hostfile",
     "environment file",
+    "Kubernetes job",
+    "SkyPilot task",
 ]
 _INTEGER: Final = re.compile(r"\s*[+-]?\d{1,11}\s*")  # that Python's int() reads
 
@@ -107,10 +110,24 @@ class LaunchScript:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AzureMLJob(YamlDocument):
-    """An AzureML command job as azure-ai-ml loads it; its command is read as a shell script."""
+class CommandDocument(YamlDocument):
+    """YAML with a command that a service or a controller starts on its nodes, read as a shell script."""
 
     script: LaunchScript | None
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """The training programs that the command starts."""
+        return self.script.launches if self.script is not None else ()
+
+    def runs(self, *programs: str) -> bool:
+        """Whether the command calls one of these programs."""
+        return any(call.program in programs for launch in self.launches for call in launch.calls)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AzureMLJob(CommandDocument):
+    """An AzureML command job as azure-ai-ml loads it."""
 
     @property
     def is_command(self) -> bool:
@@ -128,11 +145,6 @@ class AzureMLJob(YamlDocument):
         return self.text("command") or ""
 
     @property
-    def launches(self) -> tuple[Launch, ...]:
-        """The training programs that the command starts."""
-        return self.script.launches if self.script is not None else ()
-
-    @property
     def distribution(self) -> str | None:
         """Who starts the processes, in small letters, as azure-ai-ml compares it."""
         kind = self.text("distribution/type")
@@ -148,13 +160,59 @@ class AzureMLJob(YamlDocument):
         text = self.text(name)
         return int(text) if text is not None and _INTEGER.fullmatch(text) else self.integer(name)
 
-    def runs(self, *programs: str) -> bool:
-        """Whether the command calls one of these programs."""
-        return any(call.program in programs for launch in self.launches for call in launch.calls)
-
     def place_in_command(self, offset: int) -> Location:
         """The place of a character of the command."""
         return self.script.shell.locate(offset) if self.script is not None else self.locate("command")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesJob(CommandDocument):
+    """A PyTorchJob, TrainJob or JobSet; the command is that of its first pod that trains."""
+
+    kind_of_job: str
+    roles: tuple[Role, ...]  #: the pods
+
+    @property
+    def nodes(self) -> int | None:
+        """The pods that train; None where their number can't be known, or may change."""
+        elastic = self.block("spec/elasticPolicy")
+        if elastic.get("minReplicas") != elastic.get("maxReplicas"):
+            return None
+        counts = [role.count for role in self.trainers]
+        return sum(count for count in counts if count is not None) if counts and None not in counts else None
+
+    @property
+    def gpus(self) -> int | None:
+        """The accelerators of each pod; None where they differ, or are not written."""
+        found = {role.gpus for role in self.trainers}
+        return found.pop() if len(found) == 1 else None
+
+    @property
+    def trainers(self) -> tuple[Role, ...]:
+        """The pods that are one training; of a JobSet, whose jobs may do different things, those with most GPUs."""
+        return trainers_of(self.roles, self.kind_of_job)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkyPilotTask(CommandDocument):
+    """A task of SkyPilot's; the command is its `run`."""
+
+    @property
+    def nodes(self) -> int | None:
+        """The nodes, one where nothing is written; None where it is no number."""
+        return self.integer("num_nodes") if self.value("num_nodes") is not None else 1
+
+    @property
+    def gpus(self) -> int | None:
+        """The accelerators of each node; None where there is a choice of them."""
+        written = self.value("resources/accelerators")
+        if isinstance(written, dict) and len(written) == 1:
+            (count,) = written.values()
+            return count if isinstance(count, int) else 1 if count is None else None
+        name, _, number = written.partition(":") if isinstance(written, str) else ("", "", "")
+        if not name or {"{", ","} & set(name):
+            return None
+        return int(number) if _INTEGER.fullmatch(number) else None if number else 1
 
 
 Document = (
@@ -167,4 +225,6 @@ Document = (
     | MegatronArguments
     | Hostfile
     | EnvironmentFile
+    | KubernetesJob
+    | SkyPilotTask
 )

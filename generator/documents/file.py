@@ -13,6 +13,7 @@ from .document import Kind
 from .hjson.text import JsonText, read_json
 from .keys import is_flow, json_keys, loose_keys, yaml_keys
 from .kinds import MAPPINGS, YAML, is_script, kind_of, may_be_hjson
+from .kubernetes import is_task, is_training_job
 from .other_programs import program_of
 from .yaml_document import read_yaml
 
@@ -53,9 +54,13 @@ class File:
             return frozenset()
         return _keys_of(self.yaml().data) | yaml_keys(content) if is_flow(content) else yaml_keys(content)
 
-    @cached_property
+    @property
     def program(self) -> str | None:
         """The program other than those that dsgen checks that reads it."""
+        return None if self._on_clusters else self._program
+
+    @cached_property
+    def _program(self) -> str | None:
         mapping = self.path.suffix.lower() in MAPPINGS
         return program_of(self.keys, self.content, is_json=self.is_json) if mapping else None
 
@@ -66,6 +71,13 @@ class File:
             return "prompt flow"
         return other_than_command(self.yaml()) if self._kind == "AzureML job" else None
 
+    @cached_property
+    def _on_clusters(self) -> Kind | None:
+        """Whether it is a file of Kubernetes' or SkyPilot's that is read."""
+        if self._program == "Kubernetes" and self.is_yaml and is_training_job(self.content):
+            return "Kubernetes job"
+        return "SkyPilot task" if self._program == "SkyPilot" and self.is_yaml and is_task(self.content) else None
+
     @property
     def belongs_to(self) -> str | None:
         """Whose file it is, where it is none that is checked."""
@@ -74,7 +86,7 @@ class File:
     @property
     def kind(self) -> Kind | None:
         """The kind by its name and keys."""
-        return None if self.belongs_to else self._kind
+        return self._on_clusters or (None if self.belongs_to else self._kind)
 
     @cached_property
     def _kind(self) -> Kind | None:

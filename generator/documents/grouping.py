@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from posixpath import dirname
 from typing import Final
 
-from .document import AzureMLJob, Document, Kind, LaunchScript
+from .document import CommandDocument, Document, Kind, LaunchScript
 from .lookup import Files, is_written, place_of
 from .references import CLASSES, references_of, templates_of
 from .shell.launch_line import Launch
@@ -23,7 +23,7 @@ _USED: Final[tuple[Kind, ...]] = (
     "hostfile",
     "environment file",
 )
-_JOBS: Final = (LaunchScript, AzureMLJob)
+_JOBS: Final = (LaunchScript, CommandDocument)
 #: Options of launchers without which they read no file of these kinds; its value may not be known.
 _OPTIONS: Final[dict[Kind, tuple[str, ...]]] = {
     "accelerate config": ("--config_file",),
@@ -48,7 +48,7 @@ def _units(documents: Iterable[Document]) -> Iterator[Unit]:
     unit: Unit = []
     for document in documents:
         other = document.path != unit[0].path and not is_written(document) if unit else False
-        if other or (unit and isinstance(document, AzureMLJob)):
+        if other or (unit and isinstance(document, CommandDocument)):
             yield unit
             unit = []
         unit.append(document)

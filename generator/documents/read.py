@@ -10,18 +10,20 @@ from pathlib import Path
 from typing import Final
 
 from ..findings import NOTE, Finding, Location, Severity
+from ..job.source import Source
 from ..job.text import Text, UnreadableText, read_content
 from ..rule import Rule
 from . import codes
 from .accelerate import AccelerateConfig
 from .azureml import read_jobs
-from .document import Document, DsConfig, JobSpec, Kind, LaunchScript
+from .document import Document, DsConfig, JobSpec, Kind, KubernetesJob, LaunchScript, SkyPilotTask
 from .file import File
 from .filled_templates import filled_templates
 from .folders import candidates, is_folder
 from .hjson.text import read_json
 from .hostfile import read_environment_file, read_hostfile
 from .kinds import MAPPINGS, YAML, is_candidate, is_evidence, kind_of, tells_by_name
+from .kubernetes import read_kubernetes, read_skypilot
 from .megatron_arguments import from_launches as megatron_from_launches
 from .megatron_arguments import read_argument_file
 from .other_programs import HANDS_ON, arguments_of_commands, config_from_yaml, handed_on, tuning_space
@@ -162,6 +164,10 @@ def _read_kind(kind: Kind, file: File, name: str, reading: Reading) -> None:
             for job in read_jobs(file.yaml(), text):
                 documents.append(job)
                 _read_launches(job.launches, reading)
+        case "Kubernetes job":
+            _read_parts(read_kubernetes(text), reading)
+        case "SkyPilot task":
+            _read_parts(read_skypilot(text), reading)
         case "accelerate config":
             documents.append(AccelerateConfig(source=file.yaml()))
         case "training arguments":
@@ -172,6 +178,15 @@ def _read_kind(kind: Kind, file: File, name: str, reading: Reading) -> None:
             documents.append(read_hostfile(text))
         case "environment file":
             documents.append(read_environment_file(text))
+
+
+def _read_parts(parts: Iterable[tuple[Source, KubernetesJob | SkyPilotTask | None]], reading: Reading) -> None:
+    """The jobs of a file that may have several."""
+    for source, found in parts:
+        reading.findings += map(codes.from_spec, source.findings)
+        if found is not None:
+            reading.documents.append(found)
+            _read_launches(found.launches, reading)
 
 
 def _config(file: File) -> DsConfig:

@@ -14,7 +14,18 @@ from typing import Final
 
 from ..findings import Location
 from .accelerate import AccelerateConfig
-from .document import AzureMLJob, Document, DsConfig, EnvironmentFile, JobSpec, Kind, LaunchScript
+from .document import (
+    AzureMLJob,
+    CommandDocument,
+    Document,
+    DsConfig,
+    EnvironmentFile,
+    JobSpec,
+    Kind,
+    KubernetesJob,
+    LaunchScript,
+    SkyPilotTask,
+)
 from .hostfile import Hostfile
 from .lookup import Files, is_written, place_of
 from .megatron_arguments import MegatronArguments
@@ -77,7 +88,7 @@ def references_of(documents: Iterable[Document], files: Files) -> Iterator[Refer
     every = tuple(documents)
     readers = {id(one.launch): reader for one in every if (reader := _reader_of(one)) is not None}  # type: ignore[union-attr]
     for document in every:
-        if isinstance(document, LaunchScript | AzureMLJob):
+        if isinstance(document, LaunchScript | CommandDocument):
             yield from _Lines(document, files, readers).references()
         elif isinstance(document, AccelerateConfig) and document.config_file:
             where = document.locate("deepspeed_config/deepspeed_config_file")
@@ -133,12 +144,16 @@ def _reference(
 class _Lines:
     """The launch lines of a script, or of the command of an AzureML job."""
 
-    holder: LaunchScript | AzureMLJob
+    holder: LaunchScript | CommandDocument
     files: Files
     readers: dict[int, str]  #: of the DeepSpeed config, by launch line
 
     def references(self) -> Iterator[Reference]:
-        """What the lines name."""
+        """What the lines name. A path of an image's or a volume's names the file beside the job, or none."""
+        found, elsewhere = self._references(), isinstance(self.holder, KubernetesJob | SkyPilotTask)
+        yield from (link for link in found if link.exists) if elsewhere else found
+
+    def _references(self) -> Iterator[Reference]:
         starts = _starts(self.holder)
         for launch in self.holder.launches:
             stated = [*self._by_program(launch, starts), *self._by_launchers(launch, starts)]
@@ -166,6 +181,8 @@ class _Lines:
             where, reader = launch.script.locate(value), self._reader(launch, name, switch=switch)
             path = _path_of(value)
             path = path.partition("=")[2] if path and path.startswith(f"{option}=") else path
+            if path and isinstance(self.holder, KubernetesJob | SkyPilotTask):
+                path = PurePath(path).name
             if path and path.endswith(_DATA):
                 yield _reference("DeepSpeed config", path, where, self.files, starts=starts, reader=reader)
             elif path is None:
@@ -236,7 +253,7 @@ class _Lines:
                     yield _reference("DeepSpeed config", path, where, self.files, starts=starts, reader=reader)
 
 
-def _starts(holder: LaunchScript | AzureMLJob) -> tuple[str, ...]:
+def _starts(holder: LaunchScript | CommandDocument) -> tuple[str, ...]:
     """The folders in which the lines are run, where the document has them: `code: src`, `cd training`."""
     here = dirname(place_of(holder.path))
     if isinstance(holder, AzureMLJob):
@@ -249,8 +266,8 @@ def _starts(holder: LaunchScript | AzureMLJob) -> tuple[str, ...]:
     return (*moved, here)
 
 
-def _script_of(holder: LaunchScript | AzureMLJob) -> LaunchScript | None:
-    return holder.script if isinstance(holder, AzureMLJob) else holder
+def _script_of(holder: LaunchScript | CommandDocument) -> LaunchScript | None:
+    return holder.script if isinstance(holder, CommandDocument) else holder
 
 
 def _path_of(word: Word) -> str | None:

@@ -15,7 +15,16 @@ from ..job.text import Text
 from .accelerate import AccelerateConfig
 from .deepspeed_config import FILLERS as FILLERS
 from .deepspeed_config import Config, has_auto
-from .document import AzureMLJob, Document, DsConfig, EnvironmentFile, LaunchScript
+from .document import (
+    AzureMLJob,
+    CommandDocument,
+    Document,
+    DsConfig,
+    EnvironmentFile,
+    KubernetesJob,
+    LaunchScript,
+    SkyPilotTask,
+)
 from .hostfile import Hostfile
 from .lookup import Files
 from .megatron_arguments import MegatronArguments
@@ -60,8 +69,10 @@ class Submission:
     jobs: tuple[Job, ...] = ()  #: of the job specs among the documents that could be resolved
     around: Files | None = None  #: all files that were read, of other submissions too
 
-    scripts = _documents_of(LaunchScript)  #: those that are files, not the commands of AzureML jobs
+    scripts = _documents_of(LaunchScript)  #: those that are files, not the commands of other documents
     azureml_jobs = _documents_of(AzureMLJob)
+    kubernetes_jobs = _documents_of(KubernetesJob)
+    skypilot_tasks = _documents_of(SkyPilotTask)
     accelerate_configs = _documents_of(AccelerateConfig)
     training_arguments = _documents_of(TrainingArguments)  #: from files and from launch lines
     megatron = _documents_of(MegatronArguments)  #: from launch lines and files of arguments
@@ -100,8 +111,14 @@ class Submission:
 
     @cached_property
     def commands(self) -> tuple[LaunchScript, ...]:
-        """Every shell text of the submission: scripts, and the commands of AzureML jobs."""
-        return (*self.scripts, *(job.script for job in self.azureml_jobs if job.script is not None))
+        """Every shell text of the submission: scripts, and the commands of AzureML jobs, pods and tasks."""
+        jobs = (one.script for one in self.documents if isinstance(one, CommandDocument))
+        return (*self.scripts, *(script for script in jobs if script is not None))
+
+    @cached_property
+    def on_clusters(self) -> tuple[KubernetesJob | SkyPilotTask, ...]:
+        """The jobs that are replicated on nodes, and that a launcher in them has to know of."""
+        return (*self.kubernetes_jobs, *self.skypilot_tasks)
 
     @cached_property
     def launches(self) -> tuple[Launch, ...]:

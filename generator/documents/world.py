@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from ..findings import Location
 from ..job.wording import counted
-from .document import AzureMLJob, LaunchScript
+from .document import AzureMLJob, KubernetesJob, LaunchScript, SkyPilotTask
 from .launcher_call import NODES, PER_NODE, LauncherCall
 from .links import used_accelerate_config, used_config
 from .shell.launch_line import Launch
@@ -105,6 +105,8 @@ def _claims(submission: Submission) -> Iterator[Claim]:
         yield from _sbatch_claims(script)
     for job in submission.azureml_jobs:
         yield from _azureml_claims(job)
+    for one in submission.on_clusters:
+        yield from _cluster_claims(one)
     for hostfile in submission.hostfiles:
         slots = [entry.slots for entry in hostfile.entries if entry.slots is not None]
         if slots and len(slots) == len(hostfile.entries):
@@ -113,7 +115,7 @@ def _claims(submission: Submission) -> Iterator[Claim]:
             yield Claim("GPUs", sum(slots), where, counted(sum(slots), "slot"))
     for launch in (launch for script in submission.scripts for launch in script.launches):
         yield from _launch_claims(launch, submission, alone=not submission.hostfiles)
-    for launch in (launch for job in submission.azureml_jobs for launch in job.launches):
+    for launch in (launch for job in (*submission.azureml_jobs, *submission.on_clusters) for launch in job.launches):
         yield from _launch_claims(launch, submission, alone=False)
     yield from _accelerate_claims(submission)
 
@@ -160,6 +162,20 @@ def _azureml_claims(job: AzureMLJob) -> Iterator[Claim]:
         if processes is not None and not (processes == 1 and job.runs("torchrun", "deepspeed", "accelerate")):
             text = f"instance_count: {nodes} × process_count_per_instance: {processes}"
             yield Claim("processes", nodes * processes, job.locate("distribution/process_count_per_instance"), text)
+
+
+def _cluster_claims(job: KubernetesJob | SkyPilotTask) -> Iterator[Claim]:
+    """The nodes and GPUs that a job asks a cluster for."""
+    nodes_at, gpus_at = ("num_nodes", "resources/accelerators")
+    if isinstance(job, KubernetesJob):
+        nodes_at, gpus_at = next(((role.count_at, role.resources) for role in job.trainers), ("spec", "spec"))
+    if job.nodes:
+        yield Claim("nodes", job.nodes, job.locate(nodes_at), counted(job.nodes, "node"))
+    if job.gpus:
+        yield Claim("GPUs per node", job.gpus, job.locate(gpus_at), f"{counted(job.gpus, 'GPU')} a node")
+        if job.nodes:
+            text = f"{counted(job.nodes, 'node')} × {counted(job.gpus, 'GPU')}"
+            yield Claim("GPUs", job.nodes * job.gpus, job.locate(gpus_at), text)
 
 
 def _launch_claims(launch: Launch, submission: Submission, *, alone: bool) -> Iterator[Claim]:

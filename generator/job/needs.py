@@ -13,8 +13,8 @@ from .schema_check import load_schema
 _RESUME: Final = "output.resume"
 #: Endings of files that hold arguments: what is in them isn't known.
 _ARGUMENT_FILES: Final = (".json", ".yaml", ".yml", ".toml")
-#: When a target needs a key of its options: values of `neededToSubmit` in the schema of job specs.
-_WHEN: Final[Mapping[str, Callable[[Job], bool]]] = {
+#: When a submission needs a key of its options: values of `neededToSubmit` in the schema of job specs.
+CONDITIONS: Final[Mapping[str, Callable[[Job], bool]]] = {
     "always": lambda job: True,
     "several nodes": lambda job: job.nodes > 1,
     "outside Azure": lambda job: job.cluster.provider != "azure",
@@ -129,6 +129,6 @@ def _of_target(job: Job) -> Iterator[Missing]:
     section: Mapping[str, Any] = load_schema()["$defs"]["launch"]["properties"].get(target, {})
     for key, schema in section.get("properties", {}).items():
         when = schema.get("neededToSubmit")
-        if when is not None and job.launch.options.get(key) is None and _WHEN[when](job):
+        if when is not None and job.launch.options.get(key) is None and CONDITIONS[when](job):
             place = f"launch.{target}.{key}"
             yield Missing(key.replace("_", " "), place, f"set {place}")

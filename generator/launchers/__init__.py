@@ -7,13 +7,13 @@ from typing import Final
 
 from ..frameworks.program import Program, RenderedFile
 from ..search.plan import Plan
-from . import azureml, shell, slurm
+from . import azureml, kubernetes, shell, skypilot, slurm
 from .call import arguments_file
 from .launcher import Launcher
 
 DEFAULT_COMMAND: Final = "dsgen generate"
 
-_MODULES: Final = (slurm, azureml, shell)
+_MODULES: Final = (slurm, azureml, shell, kubernetes, skypilot)
 LAUNCHERS: Final[Mapping[str, Launcher]] = {module.LAUNCHER.name: module.LAUNCHER for module in _MODULES}
 
 

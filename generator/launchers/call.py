@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
+from pathlib import PurePosixPath
 from typing import Final
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
@@ -73,6 +74,14 @@ def argument_lines(program: Program, indent: str = "") -> tuple[Raw, ...]:
         lines.append(comment(group.comment, indent=indent))
         lines += [Raw(indent + " ".join(map(shell_word, words))) for words in option_lines(group.arguments)]
     return tuple(lines)
+
+
+def not_kept(plan: Plan, mounted: Iterable[str], key: str) -> Iterator[str]:
+    """A note for each folder of `output` that is in none of those mounted, and goes with the machine; `key` mounts."""
+    folders = [PurePosixPath(path) for path in mounted]
+    for name, path in (("checkpoints", plan.job.output.checkpoints), ("logs", plan.job.output.logs)):
+        if path is not None and not any(PurePosixPath(path).is_relative_to(folder) for folder in folders):
+            yield f"output.{name} {path} is in nothing that is mounted, and gone when the machine is: see {key}."
 
 
 def launch_options(plan: Plan) -> Mapping[str, object]:

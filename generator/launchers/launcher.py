@@ -35,7 +35,7 @@ class Scheduler:
     trial: tuple[str, ...] | None  #: asks whether the job would be taken, and starts nothing; None where that can't be
     #: Of what `submit` prints; its group is the job's id. None: the command runs the job itself, until it ends.
     identity: str | None
-    watch: tuple[str, ...] = ()  #: commands for the job `{id}`
+    watch: tuple[str, ...] = ()  #: commands for the job `{id}` of `{file}`
     state: tuple[str, ...] = ()  #: prints the state of `{id}`; how a run ends that is waited for
     unfinished: str = r"\S"  #: of a state before the end
     collect: tuple[str, ...] = ()  #: brings the logs of `{id}` into `{folder}`, where they aren't in the job's folder

@@ -76,3 +76,18 @@ def ml_engineering(place: str) -> str:
 def transformer_engine(place: str) -> str:
     """A place in NVIDIA/TransformerEngine."""
     return f"NVIDIA/TransformerEngine transformer_engine/pytorch/{place} @ d0067d0d"
+
+
+def training_operator(place: str) -> str:
+    """A place in kubeflow/trainer 1.9.4, the Training Operator."""
+    return f"kubeflow/trainer pkg/{place} @ v1.9.4"
+
+
+def kubernetes(place: str) -> str:
+    """A place in Kubernetes."""
+    return f"kubernetes/kubernetes pkg/apis/{place} @ v1.33"
+
+
+def skypilot(place: str) -> str:
+    """A place in the skypilot package."""
+    return f"skypilot sky/{place} @ 0.14.1"

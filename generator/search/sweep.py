@@ -49,9 +49,9 @@ class Goal:
         if run is None:
             return float("inf")
         band = float(plan.uncertainty.step_time.high) / float(plan.step_time.total_s) if slow else 1.0
-        shares = [] if self.within_s is None else [run.duration_s / self.within_s]
+        shares = [] if self.within_s is None else [run.wall_s / self.within_s]
         if self.at_most is not None:
-            shares.append(float("inf") if run.cost is None else run.cost / self.at_most)
+            shares.append(float("inf") if run.wall_cost is None else run.wall_cost / self.at_most)
         return band * max(shares)
 
 

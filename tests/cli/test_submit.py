@@ -57,6 +57,10 @@ CALLS = {
     "slurm": ("sbatch", "123;main", "123", ["--parsable", "./o/launch.sbatch"]),
     "azureml": ("az", "brave_fig_1", "brave_fig_1",
                 ["ml", "job", "create", "--file", "./o/job.yml", "--query", "name", "--output", "tsv"]),
+    "kubernetes": ("kubectl", "configmap/tiny-config created\npytorchjob.kubeflow.org/tiny created",
+                   "pytorchjob.kubeflow.org/tiny", ["apply", "-f", "./o/job.yaml"]),
+    "skypilot": ("sky", "Job ID: 1\nTo stream job logs: sky logs sky-1a2b-me 1", "sky-1a2b-me",
+                 ["launch", "--yes", "--detach-run", "./o/task.yaml"]),
 }  # fmt: skip
 
 
@@ -69,7 +73,7 @@ def test_the_scheduler_is_given_the_file_and_its_id_is_shown(workdir: Path, targ
     assert done.returncode == 0, done.stderr
     assert (workdir / "calls").read_text().split() == words
     assert f"submitted: {identity}\nWatch it:\n" in done.stdout
-    assert f"{identity}" in done.stdout.splitlines()[-1]
+    assert {identity, "o/job.yaml"} & set(done.stdout.splitlines()[-1].split())
     assert "8 GPUs on 1 × nvidia/dgx-h100" in done.stderr
 
 

@@ -84,11 +84,11 @@ FOREIGN = {
         "Megatron-Bridge",
     ),
     "cli.yaml": ("seed_everything: 1\ntrainer:\n  strategy: deepspeed_stage_3\nmodel: {}\n", "Lightning"),
-    "pytorchjob.yaml": (
-        "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata: {}\nspec: {}\ncluster: a\ngpus: 8\n",
+    "rayjob.yaml": (
+        "apiVersion: ray.io/v1\nkind: RayJob\nmetadata: {}\nspec: {}\ncluster: a\ngpus: 8\n",
         "Kubernetes",
     ),
-    "sky.yaml": ("resources:\n  accelerators: A100:8\nnum_nodes: 2\nsetup: pip\nrun: torchrun\n", "SkyPilot"),
+    "steps.yaml": ("resources:\n  cpu: 8\nenvs: {}\nsetup: pip\nrun: torchrun\n", "SkyPilot"),
 }
 #: Files that dsgen checks, and their kind; None: of no kind that it knows.
 KINDS: dict[str, tuple[str, Kind | None]] = {
@@ -115,6 +115,11 @@ KINDS: dict[str, tuple[str, Kind | None]] = {
     "optim.yaml": ("lr: 1\nlr_scheduler_type: cosine\nweight_decay: 0\nbetas: []\n", None),
     "aml.yml": ("command: python a.py\nenvironment: azureml:e@latest\ncompute: c\ncode: src\n", "AzureML job"),
     "compose.yml": ("command: run\nservices: {}\nports: []\n", None),
+    "pytorchjob.yaml": (
+        "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata: {}\nspec: {}\ncluster: a\ngpus: 8\n",
+        "Kubernetes job",
+    ),
+    "sky.yaml": ("resources:\n  accelerators: A100:8\nnum_nodes: 2\nsetup: pip\nrun: torchrun\n", "SkyPilot task"),
     "hostfile": ("worker-0 8\n", "hostfile"),
     "hostfile.16": ("worker-0 slots=8\n", "hostfile"),
     "hostfile.txt": ("# hosts\nworker-0 slots=8\nworker-1 slots=8\n", "hostfile"),

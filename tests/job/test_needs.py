@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from dsgen.frameworks import FRAMEWORKS
-from dsgen.job.needs import missing, not_ready
+from dsgen.job.needs import CONDITIONS, missing, not_ready
+from dsgen.job.schema_check import load_schema
 from dsgen.job.versions import written_for
 from tests.jobs import job
 
@@ -77,6 +78,15 @@ def test_what_the_target_needs_is_named() -> None:
     assert keys(**READY, launch__target="azureml", cluster=azure) == []
     assert keys(**READY, launch__target="shell") == ["launch.shell.hosts"]
     assert keys(**READY, launch__target="shell", gpus=8) == []
+
+
+def test_every_condition_of_the_schema_is_known() -> None:
+    """What the schema says of keys that a submission needs is a condition that is looked at."""
+    targets = load_schema()["$defs"]["launch"]["properties"].values()
+    keys_of = [key for target in targets for key in target.get("properties", {}).values()]
+    said = {key["neededToSubmit"] for key in keys_of if "neededToSubmit" in key}
+    assert said
+    assert said <= set(CONDITIONS)
 
 
 def test_the_line_names_each_with_what_to_do() -> None:

@@ -39,7 +39,7 @@ def swept(goal: Goal | None = None, *, between: bool = False) -> Sweep:
 def days(found: Sweep) -> dict[int, float]:
     """GPU count to days of the run."""
     runs = {point.values["gpus"]: point.plan.run for point in found.points if point.plan is not None}
-    return {int(str(gpus)): run.duration_s / 86400 for gpus, run in runs.items() if run is not None}
+    return {int(str(gpus)): run.wall_s / 86400 for gpus, run in runs.items() if run is not None}
 
 
 def test_points_are_what_the_search_chooses() -> None:
@@ -108,7 +108,7 @@ def test_the_slow_end_asks_for_more() -> None:
     assert smallest is not None and surely is not None and surely.plan is not None and surely.plan.run is not None
     assert int(str(surely.values["gpus"])) > int(str(smallest.values["gpus"]))
     band = float(surely.plan.uncertainty.step_time.high) / float(surely.plan.step_time.total_s)
-    assert surely.plan.run.duration_s * band <= limit
+    assert surely.plan.run.wall_s * band <= limit
 
 
 def test_without_a_point_that_does_the_nearest_is_named() -> None:
@@ -117,7 +117,9 @@ def test_without_a_point_that_does_the_nearest_is_named() -> None:
     assert found.smallest() is None
     assert found.nearest is not None and found.nearest.values == {"gpus": 128}
     cheap = swept(Goal(at_most=1))
-    costs = {p.values["gpus"]: p.plan.run.cost for p in cheap.points if p.plan is not None and p.plan.run is not None}
+    costs = {
+        p.values["gpus"]: p.plan.run.wall_cost for p in cheap.points if p.plan is not None and p.plan.run is not None
+    }
     assert cheap.smallest() is None and cheap.nearest is not None
     assert cheap.nearest.values["gpus"] == min(costs, key=lambda gpus: float(costs[gpus] or 0))
 

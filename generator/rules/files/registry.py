@@ -10,8 +10,10 @@ from . import against_job, consistency, memory_places, secrets, sizes
 from .azureml import registry as azureml
 from .deepspeed import registry as deepspeed
 from .huggingface import registry as huggingface
+from .kubernetes import registry as kubernetes
 from .launching import registry as launching
 from .megatron import registry as megatron
+from .skypilot import registry as skypilot
 from .slurm import registry as slurm
 
 MODULES: Final = (
@@ -19,6 +21,8 @@ MODULES: Final = (
     *launching.MODULES,
     *slurm.MODULES,
     *azureml.MODULES,
+    *kubernetes.MODULES,
+    *skypilot.MODULES,
     *huggingface.MODULES,
     *megatron.MODULES,
     memory_places,

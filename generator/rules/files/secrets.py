@@ -26,10 +26,10 @@ def scripts_hold_none(submission: Submission) -> Violations:
     Fix: export it where you submit, or read it from a private file"""
     hint = "export it where you submit the job, or read it from a private file: TOKEN=$(< ~/.token)"
     reader = "whoever may read the script, or scontrol's copy, has it"
-    yield from _secrets(submission, {script.path for script in submission.scripts}, reader, hint)
+    yield from secrets_of(submission, {script.path for script in submission.scripts}, reader, hint)
     everywhere = "deepspeed puts it on the command line of every node"
     files = {file.path for file in submission.environment_files}
-    yield from _secrets(submission, files, everywhere, "let the script read it from a private file")
+    yield from secrets_of(submission, files, everywhere, "let the script read it from a private file")
 
 
 @submissions.rule("AML042", WARNING, "silent", _SHOWN, reads=("AzureML job",))
@@ -40,7 +40,7 @@ def jobs_hold_none(submission: Submission) -> Violations:
     Fix: use a key vault, which the script reads with the compute's managed identity"""
     hint = "keep it in a key vault, which the script reads with azure.keyvault.secrets.SecretClient"
     paths = {job.path for job in submission.azureml_jobs}
-    yield from _secrets(submission, paths, "everybody who can see the job has it", hint)
+    yield from secrets_of(submission, paths, "everybody who can see the job has it", hint)
 
 
 @submissions.rule("MON007", WARNING, "silent", _LOGGED, reads=("DeepSpeed config",))
@@ -51,7 +51,7 @@ def configs_hold_none(submission: Submission) -> Violations:
     Fix: set them in the environment"""
     paths = {config.path for config in submission.configs if not config.embedded}
     hint = "set it in the environment: COMET_API_KEY, WANDB_API_KEY"
-    yield from _secrets(submission, paths, "the file is shared, logged and checkpointed", hint)
+    yield from secrets_of(submission, paths, "the file is shared, logged and checkpointed", hint)
 
 
 @submissions.rule("SUB014", WARNING, "silent", _SHARED, reads=_OTHERS)
@@ -64,10 +64,10 @@ def other_files_hold_none(submission: Submission) -> Violations:
     paths |= {file.path for file in submission.training_arguments if file.launch is None}
     paths |= {file.path for file in submission.megatron if file.launch is None}
     hint = "set it in the environment where you submit the job, or let the script read it from a private file"
-    yield from _secrets(submission, paths, "whoever gets the file has it", hint)
+    yield from secrets_of(submission, paths, "whoever gets the file has it", hint)
 
 
-def _secrets(submission: Submission, paths: Iterable[str], reader: str, hint: str) -> Iterator[Violation]:
+def secrets_of(submission: Submission, paths: Iterable[str], reader: str, hint: str) -> Iterator[Violation]:
     """A violation for each secret of these files: an error where its form tells, a warning where its name does."""
     for path in sorted(paths):
         text = submission.texts.get(path)

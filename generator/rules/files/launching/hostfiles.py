@@ -241,7 +241,7 @@ def _nodes_by_gpus(call: LauncherCall) -> int | None:
     """The nodes of a script without a #SBATCH block, where the command line or the job spec has them."""
     submission = call.submission
     elsewhere = any(outer.program in ON_EVERY_NODE for outer in call.launch.calls)
-    if submission.azureml_jobs or elsewhere or not _in_a_file(call):
+    if submission.azureml_jobs or submission.on_clusters or elsewhere or not _in_a_file(call):
         return None
     context, cluster, job = submission.context, submission.cluster, submission.job
     each = context.gpus_per_node or (cluster.accelerators_per_node if cluster else None)

@@ -179,7 +179,7 @@ def _starts_scripts(submission: Submission) -> bool:
     """Whether anything here may start another script, or start ranks otherwise than by its own launch lines."""
     others = any(launch.program and launch.program.raw.endswith(".sh") for launch in submission.launches)
     ranks = any(call.program != "python" for launch in submission.launches for call in launch.calls)
-    return bool(submission.azureml_jobs) or others or ranks
+    return bool(submission.azureml_jobs or submission.on_clusters) or others or ranks
 
 
 @_ranks.rule("LNCH014", ERROR, "init", deepspeed_now(f"{_INIT}: else the ranks are asked of mpi4py"))

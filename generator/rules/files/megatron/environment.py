@@ -37,7 +37,7 @@ def _variable(run: MegatronRun, name: str) -> tuple[object, Location]:
         return _UNKNOWN, where
     if (assignment := launch.environment.get(name)) is not None:
         return (_UNKNOWN if assignment.value is None else assignment.value), launch.script.locate(assignment)
-    if name in _named(launch.script.text.content) or _has_image(launch):
+    if name in _named(launch.script.text.content) or _has_image(launch) or _in_pods(run, launch):
         return _UNKNOWN, where  # named in a way that isn't followed, or set by an image
     for job in run.submission.azureml_jobs:
         name_in_job = f"environment_variables/{name}"
@@ -52,6 +52,11 @@ def _variable(run: MegatronRun, name: str) -> tuple[object, Location]:
 def _named(content: str) -> str:
     """A script less what names variables without setting them; the runs of one script follow each other."""
     return _NOT_SET.sub("", content)
+
+
+def _in_pods(run: MegatronRun, launch: Launch) -> bool:
+    """Whether the run starts on a cluster, whose images may set variables."""
+    return any(one.script is not None and one.script.shell is launch.script for one in run.submission.on_clusters)
 
 
 def _has_image(launch: Launch) -> bool:

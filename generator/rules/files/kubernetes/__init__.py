@@ -1,0 +1,1 @@
+"""Rules on Kubernetes jobs: PyTorchJob, TrainJob, JobSet."""

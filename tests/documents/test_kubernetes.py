@@ -1,0 +1,117 @@
+"""Kubernetes jobs and SkyPilot tasks: which files are read, and the command of their nodes with places in the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dsgen.documents.document import KubernetesJob, SkyPilotTask
+from dsgen.documents.read import Reading, read_documents
+from tests.case import BASES
+
+JOB = (BASES / "pytorchjob.yaml").read_text()
+TASK = (BASES / "skypilot.yaml").read_text()
+OTHERS = {
+    "a deployment": "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\nspec: {replicas: 2}\n",
+    "a RayJob": "apiVersion: ray.io/v1\nkind: RayJob\nmetadata: {name: a}\nspec: {entrypoint: python train.py}\n",
+    "a Volcano job": "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata: {name: a}\nspec: {}\n",
+    "Helm's template": JOB.replace("name: train", "name: {{ .Values.name }}"),
+    "Helm's block": JOB.replace("  nprocPerNode", "  {{- if .Values.n }}\n  nprocPerNode"),
+    "another version": JOB.replace("kubeflow.org/v1", "kubeflow.org/v1beta2"),
+    "steps of another service": "resources: {cpu: 2}\nsetup: pip install x\nrun: python a.py\n",
+}
+
+
+def read(folder: Path, content: str) -> Reading:
+    """What is read of a folder with this YAML file."""
+    (folder / "job.yaml").write_text(content)
+    return read_documents([folder])
+
+
+def job_of(folder: Path, content: str) -> KubernetesJob:
+    """The only job of a text."""
+    (job,) = [one for one in read(folder, content).documents if isinstance(one, KubernetesJob)]
+    return job
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_what_is_no_training_job_is_left_alone(what: str, tmp_path: Path) -> None:
+    """Other resources, other versions and texts that a program makes YAML of are no documents."""
+    assert read(tmp_path, OTHERS[what]).documents == []
+
+
+def test_a_job_among_other_resources_is_read_with_its_places(tmp_path: Path) -> None:
+    """Of several documents in a file the job is read, and its lines count as the file's do."""
+    before = OTHERS["a deployment"] + "---  # the job\n"
+    job = job_of(tmp_path, before + JOB + "---\nkind: Service\n")
+    (launch,) = job.launches
+    line = launch.script.locate(launch.calls[0].word).line
+    assert (before + JOB).splitlines()[(line or 0) - 1].strip().startswith("command: [torchrun")
+    assert (job.nodes, job.gpus) == (4, 8)
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        ('[torchrun, train.py, --a, "b c", "; x"]', ["--a", "b c", "; x"]),
+        ("[/bin/bash, -c, 'cd /a && torchrun train.py --a \"b c\"']", ["--a", "b c"]),
+        ("[sh, -ec]\n              args: [\"exec torchrun train.py --a 'b c'\"]", ["--a", "b c"]),
+        ("[torchrun]\n              args: [train.py, '--a=$(DIR)/x']", ["--a=/data/x"]),
+        ("[bash, -c, 'N=$$((1)); exec torchrun \"$@\"', bash, train.py, --a, 'b; c']", ["--a", "b; c"]),
+        ("[torchrun, train.py, '--a=$NODES']", [None]),
+    ],
+)
+def test_the_command_is_what_the_container_starts(command: str, arguments: list[str | None], tmp_path: Path) -> None:
+    """Words are words, a shell's script is a script; variables of the container are known, others are not."""
+    content = JOB.replace('[torchrun, train.py, --epochs, "3"]', command)
+    content = content.replace(
+        "- name: NCCL_DEBUG\n                  value: WARN", "- name: DIR\n                  value: /data"
+    )
+    (launch,) = job_of(tmp_path, content).launches
+    assert launch.program is not None and launch.program.value == "train.py"
+    assert [word.value for word in launch.arguments] == arguments
+
+
+def test_the_environment_is_the_containers_and_the_controllers(tmp_path: Path) -> None:
+    """Literal values are known; what the controller sets, or a secret has, is set to what can't be known."""
+    secret = "- {name: KEY, valueFrom: {secretKeyRef: {name: a, key: b}}}\n                - name: NCCL_DEBUG"
+    (launch,) = job_of(tmp_path, JOB.replace("- name: NCCL_DEBUG", secret)).launches
+    values = {name: assignment.value for name, assignment in launch.environment.items()}
+    assert (values["NCCL_DEBUG"], values["KEY"], values["PET_NNODES"], values["MASTER_ADDR"]) == ("WARN", *[None] * 3)
+    workers = JOB.partition("    Worker:")[0].replace("    Master:", "    Worker:")
+    (launch,) = job_of(tmp_path, workers).launches
+    assert "PET_NNODES" in launch.environment and "PET_MASTER_ADDR" not in launch.environment
+
+
+def test_pods_that_may_change_in_number_are_not_counted(tmp_path: Path) -> None:
+    """An elastic job with two bounds has a number of nodes that can't be known."""
+    elastic = "  elasticPolicy: {minReplicas: 1, maxReplicas: 8}\n  nprocPerNode"
+    assert job_of(tmp_path, JOB.replace("  nprocPerNode", elastic)).nodes is None
+
+
+@pytest.mark.parametrize(
+    ("accelerators", "gpus"),
+    [
+        ("H100:8", 8),
+        ("A100", 1),
+        ("{H100: 4}", 4),
+        ("{V100:1, A100:1}", None),
+        ("[H100:8, A100:8]", None),
+        ("$GPU:8", 8),
+    ],
+)
+def test_a_task_is_read_with_its_nodes(accelerators: str, gpus: int | None, tmp_path: Path) -> None:
+    """A task has its nodes, and the GPUs of each where there is no choice of them."""
+    reading = read(tmp_path, TASK.replace("H100:8", accelerators))
+    (task,) = [one for one in reading.documents if isinstance(one, SkyPilotTask)]
+    (launch,) = task.launches
+    assert (task.nodes, task.gpus, launch.script.locate(launch.calls[0].word).line) == (4, gpus, 11)
+    assert {"NCCL_DEBUG", "SKYPILOT_NODE_RANK"} <= set(launch.environment)
+
+
+def test_every_task_of_a_pipeline_is_read(tmp_path: Path) -> None:
+    """A file of several tasks has them one by one; its header, which runs nothing, is no task."""
+    reading = read(tmp_path, f"name: all\nexecution: parallel\n---\n{TASK}---\n{TASK}")
+    assert [type(one) for one in reading.documents] == [SkyPilotTask, SkyPilotTask]
+    assert reading.findings == []

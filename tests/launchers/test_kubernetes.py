@@ -1,0 +1,152 @@
+"""The Kubernetes launcher, against the schemas that the controllers' projects publish."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dsgen.documents.published_schema import validator
+from dsgen.frameworks.program import Resume
+from dsgen.launchers import launch_files
+from tests.launchers.hand_built import HOSTILE, expected_arguments, plan, program, without_files
+
+KINDS = ("PyTorchJob", "TrainJob", "JobSet")
+OPTIONS: tuple[dict[str, object], ...] = (
+    {},
+    {"namespace": "training", "image": "ghcr.io/me/train:1", "image_pull": ["registry"], "queue": "team"},
+    {"resources": ["rdma/ib=8", "cpu=96", "memory=512Gi"], "gpu_resource": "nvidia.com/mig-1g.10gb", "restarts": 0},
+    {"volumes": ["data:/data:ro", "runs:/runs"], "shm_size": "8Gi", "service_account": "trainer"},
+    {"node_selector": ["a/b=c", "d="], "tolerations": ["k", "k=v:NoSchedule", "k:NoExecute"]},
+    {"variables_from": ["hf-secret/token:HF_TOKEN"]},
+)
+
+
+def launch(kind: str = "PyTorchJob", **job: Any) -> dict[str, dict[str, Any]]:
+    """The documents of the `job.yaml` of a hand-built plan, by kind."""
+    options = {"kind": kind, **job.pop("options", {})}
+    (file,) = launch_files(plan("kubernetes", options=options, **job), program())[:1]
+    return {part["kind"]: part for part in yaml.safe_load_all(file.text)}
+
+
+def containers(job: Any) -> list[dict[str, Any]]:
+    """What has the command: a TrainJob's trainer, or the containers of the pods."""
+    if isinstance(job, dict):
+        here = [job] if "command" in job else []
+        return here + [found for value in job.values() for found in containers(value)]
+    return [found for item in job for found in containers(item)] if isinstance(job, list) else []
+
+
+def pods(job: Any) -> list[dict[str, Any]]:
+    """Every specification of pods, also where it is a patch."""
+    if isinstance(job, dict):
+        here = [job] if "containers" in job else []
+        return here + [found for value in job.values() for found in pods(value)]
+    return [found for item in job for found in pods(item)] if isinstance(job, list) else []
+
+
+def expanded(text: str, variables: dict[str, str]) -> str:
+    """What Kubernetes makes of a word: `$(NAME)` is a variable's value where it is one, `$$` is `$`."""
+    return re.sub(
+        r"\$(?:\$|\(([^)]*)\))", lambda m: "$" if m[0] == "$$" else variables.get(m[1], m[0]), text, flags=re.DOTALL
+    )
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "+".join(options) or "plain")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("gpus", [4, 8, 1024])
+def test_the_published_schema_accepts_the_job(kind: str, options: dict[str, object], gpus: int) -> None:
+    """The custom resource definition has every key, with its type, whatever the options."""
+    job = launch(kind, options=options, environment={"A": HOSTILE[2]}, gpus=gpus)[kind]
+    assert [error.message for error in validator("kubernetes", kind).iter_errors(job)] == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_command_arrives_unchanged(kind: str) -> None:
+    """After Kubernetes has expanded variables in words, the script gets every argument; so do variables their value."""
+    for found in containers(launch(kind, environment={"B": HOSTILE[0], "C": "$$(B)$"})[kind]):
+        words = [expanded(word, {"rm -rf ~": "owned", "B": "owned"}) for word in found["command"]]
+        assert words == ["torchrun", "train.py", *expected_arguments("/etc/dsgen/ds_config.json")]
+        values = {entry["name"]: entry.get("value", "") for entry in found["env"]}
+        assert expanded(values["B"], {"rm -rf ~": "owned"}) == HOSTILE[0]
+        assert expanded(values["C"], {"B": "owned"}) == "$$(B)$"
+
+
+@pytest.mark.parametrize(
+    "word", ["1e-5", "y", "No", "0o7", "1_000", "0x1f", "12:30", ".inf", "-1", "~", "null", "=", "<<"]
+)
+def test_text_is_text_to_every_parser(word: str) -> None:
+    """What a YAML parser in Go takes for a number or a truth value is in quotes."""
+    (file,) = launch_files(plan("kubernetes"), program(hostile=(word,)))[:1]
+    assert f"- '{word}'\n" in file.text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_volume_that_is_mounted_is_there(kind: str) -> None:
+    """Mounts name volumes of their pod, the configuration files among them; without files there is no ConfigMap."""
+    parts = launch(kind, options=OPTIONS[3])
+    assert parts["ConfigMap"]["data"] == {"ds_config.json": "{}\n"}
+    for pod in pods(parts[kind]):
+        named = {volume["name"]: volume for volume in pod["volumes"]}
+        mounts = {mount["mountPath"]: mount for mount in pod["containers"][0]["volumeMounts"]}
+        assert {mount["name"] for mount in mounts.values()} == set(named)
+        assert named["config"]["configMap"]["name"] == parts["ConfigMap"]["metadata"]["name"]
+        assert mounts["/data"]["readOnly"] and "readOnly" not in mounts["/runs"]
+        assert named["shm"]["emptyDir"] == {"medium": "Memory", "sizeLimit": "8Gi"}
+    (file,) = launch_files(plan("kubernetes", options={"kind": kind}), without_files(program()))[:1]
+    assert [part["kind"] for part in yaml.safe_load_all(file.text)] == [kind]
+
+
+def test_every_node_has_a_pod() -> None:
+    """A master and its workers, the nodes of a TrainJob, or the pods of an indexed job are as many as the nodes."""
+    specs = launch()["PyTorchJob"]["spec"]
+    assert [role["replicas"] for role in specs["pytorchReplicaSpecs"].values()] == [1, 127]
+    assert (specs["nprocPerNode"], specs["runPolicy"]["activeDeadlineSeconds"]) == ("8", 172800)
+    assert [role["replicas"] for role in launch(gpus=8)["PyTorchJob"]["spec"]["pytorchReplicaSpecs"].values()] == [1]
+    trainer = launch("TrainJob")["TrainJob"]["spec"]["trainer"]
+    assert (trainer["numNodes"], trainer["numProcPerNode"]) == (128, 8)
+    (job,) = launch("JobSet")["JobSet"]["spec"]["replicatedJobs"]
+    assert (job["template"]["spec"]["parallelism"], job["template"]["spec"]["completions"]) == (128, 128)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_secret_is_named_and_never_written(kind: str) -> None:
+    """A variable of a secret has a reference to its key in place of a value."""
+    (found, *_) = containers(launch(kind, options=OPTIONS[5])[kind])
+    (token,) = [entry for entry in found["env"] if entry["name"] == "HF_TOKEN"]
+    assert token == {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf-secret", "key": "token"}}}
+
+
+@pytest.mark.parametrize("name", ["gpt3-175b", "GPT 3 (175B)", "3b", "-", "é", "a" * 80, "a" * 39 + "-b"])
+def test_names_are_labels(name: str) -> None:
+    """Whatever the job's name, the resource's is a label as of DNS, short enough for the names of its pods."""
+    made = launch(name=name)["PyTorchJob"]["metadata"]["name"]
+    assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", made) and len(made) <= 45
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_last_checkpoint_is_found_when_the_job_starts(kind: str, tmp_path: Path) -> None:
+    """A script that has to be told of its last checkpoint gets the newest whole one, and its arguments unchanged."""
+    runs = tmp_path / "my $(runs)"
+    for step in (8, 20, 100):
+        (runs / f"checkpoint-{step}").mkdir(parents=True)
+    for step in (8, 20):
+        (runs / f"checkpoint-{step}" / "state.json").touch()
+    resume = Resume(option="--go-on", folder=str(runs), prefix="checkpoint-", complete="state.json")
+    (file,) = launch_files(plan("kubernetes", options={"kind": kind}), replace(program(), resume=resume))[:1]
+    torchrun = tmp_path / "torchrun"
+    torchrun.write_text("#!/bin/sh\nprintf '%s\\0' \"$@\"\n")
+    torchrun.chmod(0o755)
+    jobs = [part for part in yaml.safe_load_all(file.text) if part["kind"] == kind]
+    for found in containers(jobs):
+        words = [expanded(word, {"rm -rf ~": "owned", "runs": "owned"}) for word in found["command"]]
+        environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        said = subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout
+        expected = ["train.py", *expected_arguments("/etc/dsgen/ds_config.json")]
+        assert said.split("\0")[:-1] == [*expected, "--go-on", str(runs / "checkpoint-20")]
