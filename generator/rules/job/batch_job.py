@@ -35,8 +35,9 @@ _PLANNED: Final = {
 }
 
 
-def _slurm(job: Job) -> Mapping[str, Any]:
-    return job.launch.options if job.launch.target == "slurm" else {}
+def _options(job: Job) -> Mapping[str, Any]:
+    """What the target's own keys say; those that are read here are Slurm's alone."""
+    return job.launch.options
 
 
 @jobs.rule("SLM072", ERROR, "silent", derived("attempts are compared by the newest checkpoint in output.checkpoints"))
@@ -45,7 +46,7 @@ def runs_go_on_from_checkpoints(job: Job) -> Violations:
 
     Prevents: No error: each job begins at step 0, and nothing tells that none gets further.
     Fix: set output.checkpoints, and leave output.resume at true; or set launch.slurm.continue to none"""
-    way, output = _slurm(job).get("continue", "none"), job.output
+    way, output = _options(job).get("continue", "none"), job.output
     if way != "none" and (output.checkpoints is None or not output.resume):
         lacks = "output.checkpoints is not set" if output.checkpoints is None else "output.resume is false"
         message = f"continue: {way}, but {lacks}: every job would begin at step 0"
@@ -60,7 +61,7 @@ def directives_are_options_of_sbatch(job: Job) -> Violations:
     Prevents: sbatch: unrecognized option; or two lines of which the last counts, against the plan.
     Fix: use the long name of an option of sbatch, and the key of the spec where there is one"""
     known = TABLES["sbatch"].options
-    for name, value in _slurm(job).get("directives", {}).items():
+    for name, value in _options(job).get("directives", {}).items():
         where, option = f"{_WHERE}/directives/{name}", known.get(f"--{name}")
         if name in _WRITTEN or name in _PLANNED:
             key = _PLANNED.get(name) or f"launch.slurm.{_WRITTEN[name]}"
@@ -81,7 +82,7 @@ def arrays_share_no_checkpoints(job: Job) -> Violations:
 
     Prevents: Checkpoints of several runs over one another.
     Fix: end launch.slurm.array with %1, or leave out output.checkpoints"""
-    array = _slurm(job).get("array")
+    array = _options(job).get("array")
     if array is not None and job.output.checkpoints is not None and not array.endswith("%1") and _several(array):
         message = f"array: {array} runs several tasks at once, and each saves to {job.output.checkpoints}"
         hint = f"use array: {array.partition('%')[0]}%1, or leave out output.checkpoints"
@@ -98,7 +99,8 @@ def setup_commands_are_whole(job: Job) -> Violations:
 
     Prevents: A script that bash cannot read, or whose next lines are part of a text.
     Fix: close it, or keep commands of several lines in a script and source that"""
-    for index, command in enumerate(_slurm(job).get("setup", ())):
+    commands = _options(job).get("setup", ())
+    for index, command in enumerate(commands if isinstance(commands, (list, tuple)) else ()):
         unterminated = Tokens(f"{command}\n").unterminated
         if unterminated is not None:
             message = f"`{command[unterminated:]}` opens a quote or bracket that nothing closes in this command"
@@ -111,7 +113,7 @@ def mounts_have_flags_of_the_runtime(job: Job) -> Violations:
 
     Prevents: FATAL: while parsing bind path: not a valid bind option.
     Fix: use ro or rw"""
-    options = _slurm(job)
+    options = _options(job)
     for index, mount in enumerate(options.get("container_mounts", ())):
         flags = mount.split(":")[2:]
         if options.get("container_runtime") == "apptainer" and flags not in ([], ["ro"], ["rw"]):
