@@ -104,9 +104,16 @@ def _work(plan: Plan) -> Iterator[tuple[str, str, str]]:
         "as many steps as the data makes",
         f"the optimizer ({training.optimizer}) needs no more steps with a batch of {layout.global_batch:,}",
     )
-    ramp = training.batch_ramp
-    grown = "the same from the first step" if ramp is None else f"grows from {ramp.start:,} over {ramp.samples:,}"
-    yield "batch", f"{layout.global_batch:,} sequences, {layout.gradient_accumulation} passes a replica", grown
+    yield "batch", f"{layout.global_batch:,} sequences, {layout.gradient_accumulation} passes a replica", _grown(plan)
+
+
+def _grown(plan: Plan) -> str:
+    """How the batch comes to its size, and what that costs."""
+    ramp, run = plan.job.training.batch_ramp, plan.run
+    if ramp is None:
+        return "the same from the first step"
+    longer = "" if run is None else f", which takes {long_time(run.ramp_s)} more"
+    return f"grows from {ramp.start:,} by {ramp.increment:,} over {count(ramp.samples)} sequences{longer}"
 
 
 def _machines(plan: Plan) -> Iterator[tuple[str, str, str]]:

@@ -14,7 +14,8 @@ from .layout import Layout
 _INTERVAL = "output.save_interval"
 _DAY_S = 86400
 _MINUTE_S = 60
-_LARGEST_EXPONENT = 700.0  #: of e in a float
+_LARGEST_EXPONENT = 300.0  #: of e, so that products of two fit in a float
+_MOST_TIMES = 1e6  #: as long as without failures: a run that hardly ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,7 @@ class Saving:
             return work_s
         mean = self.failure_s
         lost = _exp(self.restart_s / mean) * (_exp((tau + self.save_s) / mean) - 1)
-        return mean * lost * work_s / tau
+        return min(mean * lost / tau, _MOST_TIMES) * work_s
 
 
 def saving(job: Job, layout: Layout, step_s: float) -> Saving:

@@ -18,6 +18,7 @@ from . import fabric
 from .quoting import Raw, comment, option_lines, shell_word
 
 THREADS: Final = "OMP_NUM_THREADS"
+_OF_INTERFACES: Final = frozenset({"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"})
 
 
 def environment(plan: Plan, program: Program) -> dict[str, str]:
@@ -26,6 +27,13 @@ def environment(plan: Plan, program: Program) -> dict[str, str]:
     threads = {THREADS: str(max(1, cores // processes_per_node(plan)))} if cores else {}
     network = {**fabric.variables(plan.job), **fabric.allocator(plan, program)}
     return {**threads, **network, **program.environment, **plan.job.launch.environment}
+
+
+def pod_environment(plan: Plan, program: Program) -> dict[str, str]:
+    """`environment` of a pod, whose network interfaces are not the host's: NCCL finds them where nobody names one."""
+    stated = {*program.environment, *plan.job.launch.environment}
+    values = environment(plan, program)
+    return {name: value for name, value in values.items() if name in stated or name not in _OF_INTERFACES}
 
 
 def cores_per_node(plan: Plan) -> int | None:

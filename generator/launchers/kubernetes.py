@@ -18,7 +18,7 @@ from typing import Any, Final
 from ..frameworks.program import ConfigPath, Program, RenderedFile
 from ..job.records import Launch
 from ..search.plan import Plan
-from .call import environment, fill, header, launch_options, not_kept, processes_per_node
+from .call import fill, header, launch_options, not_kept, pod_environment, processes_per_node
 from .launcher import Launcher, Scheduler
 from .yaml_text import yaml_text
 
@@ -101,7 +101,7 @@ class _Job:
 
     def environment(self) -> list[Entry]:
         """The variables, and those that come from secrets."""
-        values = environment(self.plan, self.program).items()
+        values = pod_environment(self.plan, self.program).items()
         secrets = (text.rpartition(":") for text in self.options.get("variables_from", ()))
         return [
             *({"name": name, "value": _literal(value)} for name, value in values),

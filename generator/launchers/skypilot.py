@@ -13,7 +13,7 @@ from typing import Any, Final
 from ..frameworks.program import Program, RenderedFile
 from ..job.records import Launch
 from ..search.plan import Plan
-from .call import environment, fill, header, launch_options, not_kept, processes_per_node
+from .call import environment, fill, header, launch_options, not_kept, pod_environment, processes_per_node
 from .launcher import Launcher, Scheduler, from_the_scripts_folder
 from .quoting import Raw
 from .yaml_text import yaml_text
@@ -35,6 +35,7 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
 
 def _task(plan: Plan, program: Program) -> dict[str, object]:
     options: Mapping[str, Any] = launch_options(plan)
+    in_pods = str(options.get("infra", "")).lower().startswith(("k8s", "kubernetes"))
     mounts = {target: source for source, target in _pairs(options, "file_mounts")}
     buckets = {target: {"source": source, "mode": "MOUNT"} for source, target in _pairs(options, "buckets")}
     entries: dict[str, object] = {
@@ -43,7 +44,7 @@ def _task(plan: Plan, program: Program) -> dict[str, object]:
         "num_nodes": plan.job.nodes,
         "workdir": str(options.get("workdir", _OWN_FOLDER)),
         "file_mounts": {**mounts, **buckets},
-        "envs": environment(plan, program),
+        "envs": (pod_environment if in_pods else environment)(plan, program),
         "secrets": dict.fromkeys(options.get("passed_variables", ())),
         "setup": options.get("setup"),
         "run": _script(plan, program),

@@ -12,12 +12,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import pytest
 
 import dsgen
 from dsgen.estimate.adapters import adapter_parameters
 from dsgen.estimate.checkpoint import checkpoint_bytes, save_s
-from dsgen.estimate.layout import Layout
+from dsgen.estimate.layout import FIELDS, Layout, Layouts
 from dsgen.estimate.model_size import parameter_count
 from dsgen.frameworks.ds_config import common_config
 from dsgen.job.records import Job
@@ -121,3 +122,13 @@ def test_remainders_are_saved_as_they_are() -> None:
     """Megatron-LM's precision-aware optimizer saves 16 bits of what bf16 weights lack, and moments in fp32."""
     aware = job(model__vocab_size=32768, training__moment_dtype="bf16")
     assert float(checkpoint_bytes(aware, Layout(data=8, zero_stage=1))) / parameter_count(aware.model) == 2 + 2 + 8
+
+
+def test_columns_are_as_rows() -> None:
+    """Of columns of layouts, each row is what the layout alone gives."""
+    layouts = [Layout(data=2, tensor=tensor, zero_stage=stage) for tensor, stage in product((1, 8), range(4))]
+    columns = Layouts(**{name: np.array([getattr(one, name) for one in layouts]) for name in FIELDS})
+    for name in ("deepspeed", "huggingface", "megatron-lm"):
+        whole = job(framework=name)
+        alone = [float(checkpoint_bytes(whole, layout)) for layout in layouts]
+        assert np.broadcast_to(checkpoint_bytes(whole, columns), len(alone)).tolist() == pytest.approx(alone)

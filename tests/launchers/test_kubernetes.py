@@ -123,6 +123,14 @@ def test_a_secret_is_named_and_never_written(kind: str) -> None:
     assert token == {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf-secret", "key": "token"}}}
 
 
+def test_a_pod_is_not_told_of_the_hosts_interfaces() -> None:
+    """What names an interface of the node is left out, unless the spec says it; what is for its devices is there."""
+    names = [entry["name"] for entry in containers(launch()["PyTorchJob"])[0]["env"]]
+    assert "NCCL_SOCKET_IFNAME" not in names and "NCCL_IB_PCI_RELAXED_ORDERING" in names
+    stated = launch(environment={"NCCL_SOCKET_IFNAME": "net1"})["PyTorchJob"]
+    assert {"name": "NCCL_SOCKET_IFNAME", "value": "net1"} in containers(stated)[0]["env"]
+
+
 @pytest.mark.parametrize("name", ["gpt3-175b", "GPT 3 (175B)", "3b", "-", "é", "a" * 80, "a" * 39 + "-b"])
 def test_names_are_labels(name: str) -> None:
     """Whatever the job's name, the resource's is a label as of DNS, short enough for the names of its pods."""

@@ -381,3 +381,12 @@ def test_estimate_counts_the_batch_that_it_trains(duration: dict[str, int], step
     assert plan.run is not None
     assert (plan.run.steps, plan.run.tokens) == (steps, tokens)
     assert plan.throughput.tokens_per_s == pytest.approx(35 * 2048 / plan.step_time.total_s)
+
+
+def test_every_batch_of_a_ramp_up_divides() -> None:
+    """Under a batch ramp-up the search keeps to layouts whose micro_batch × data divides all batches on the way."""
+    ramp = {"start": 6, "increment": 6, "samples": 10_000}
+    free, ramped = (dsgen.search(job(**keys), top=50) for keys in ({}, {"training__batch_ramp": ramp}))
+    assert any(6 % (plan.layout.micro_batch * plan.layout.data) for plan in free.plans)
+    assert ramped.plans
+    assert all(6 % (plan.layout.micro_batch * plan.layout.data) == 0 for plan in ramped.plans)

@@ -10,6 +10,7 @@ from ...documents.document import KubernetesJob, SkyPilotTask
 from ...documents.shell.launch_line import Call, Launch
 from ...findings import ERROR, WARNING, Violation, Violations
 from ...job.wording import counted
+from .launching.ranks import TRAINING
 
 #: The option by which each launcher learns of the other nodes, and what it could be.
 _OPTIONS: Final = {
@@ -36,6 +37,17 @@ def replicated(jobs: Iterable[KubernetesJob | SkyPilotTask]) -> Iterator[Replica
             for call in launch.calls:
                 if call.program in _OPTIONS and not call.options.opaque and not call.command.guarded:
                     yield Replicated(job, job.nodes or 1, launch, call)
+
+
+def one_process(job: KubernetesJob | SkyPilotTask) -> Violations:
+    """A training with DeepSpeed or Megatron that python alone starts, where there are several GPUs."""
+    for launch in job.launches if (job.gpus or 1) > 1 else ():
+        asked = {word.prefix.partition("=")[0] for word in launch.arguments} & TRAINING
+        start = launch.calls[0] if [call.program for call in launch.calls] == ["python"] else None
+        if start is not None and asked and start.command.shell is None and not start.command.guarded:
+            message = f"python starts one process, and there are {job.gpus} GPUs"
+            hint = f"write torchrun --nproc-per-node={job.gpus} in place of python"
+            yield Violation(launch.script.locate(start.word), message, hint)
 
 
 def without_the_other_nodes(started: Replicated, hint: str) -> Violations:

@@ -66,11 +66,13 @@ def a_container_is_named_pytorch(job: KubernetesJob) -> Violations:
 def containers_have_an_image(container: _Container) -> Violations:
     """Every container has an image.
 
-    Prevents: spec.containers[0].image: Required value.
+    Prevents: spec.containers[0].image: Required value. A note where the key is there, to be filled in.
     Fix: add image"""
-    if not container.job.value(f"{container.at}/image"):
+    job, at = container.job, f"{container.at}/image"
+    if not job.value(at):
         message = f"the container {show(container.name)} of {container.role.name} has no image"
-        yield violation(container.job, container.at, message, "add image: REGISTRY/NAME:TAG")
+        empty = job.has(at) and job.value(at) is None
+        yield violation(job, container.at, message, "add image: REGISTRY/NAME:TAG", severity=NOTE if empty else ERROR)
 
 
 @_resources.rule("KUB012", ERROR, "launcher", kubernetes("core/validation/validation.go (resources)"))

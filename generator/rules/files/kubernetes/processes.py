@@ -10,7 +10,7 @@ from ....documents.submission import Submission
 from ....findings import ERROR, WARNING, Violations
 from ...rule import subject
 from ...sources import derived, training_operator
-from ..replicated import Replicated, replicated, without_the_other_nodes
+from ..replicated import Replicated, one_process, replicated, without_the_other_nodes
 from ..secrets import secrets_of
 from ..violations import violation
 from .jobs import jobs
@@ -55,6 +55,15 @@ def launchers_know_the_other_pods(started: Replicated) -> Violations:
     yield from without_the_other_nodes(
         started, hint if job_set else "start torchrun, which the controller's variables tell"
     )
+
+
+@jobs.rule("KUB023", WARNING, "silent", derived("DeepSpeed and Megatron take one GPU for each process"))
+def every_gpu_has_a_process(job: KubernetesJob) -> Violations:
+    """A training with DeepSpeed or Megatron in a pod of several GPUs is started by torchrun.
+
+    Prevents: No error: one busy GPU in each pod.
+    Fix: start it by torchrun"""
+    yield from one_process(job)
 
 
 @subject("Kubernetes job")

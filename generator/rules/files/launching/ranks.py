@@ -34,7 +34,7 @@ _TOTAL: Final = {"srun": "--ntasks", "mpirun": "--np"}
 _PER_NODE: Final = {"srun": ("--ntasks-per-node",), "mpirun": ("--npernode", "--ppn")}
 _RANKS: Final = {"torchrun": "--nproc-per-node", "deepspeed": "--num_gpus", "accelerate": "--num_processes"}
 #: Arguments of a training program that say that DeepSpeed or Megatron trains.
-_TRAINING: Final = {"--deepspeed", "--deepspeed_config", "--deepspeed-config", "--tensor-model-parallel-size"}
+TRAINING: Final = {"--deepspeed", "--deepspeed_config", "--deepspeed-config", "--tensor-model-parallel-size"}
 _NEEDED: Final = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _FROM: Final = {
     "RANK": "RANK=$SLURM_PROCID",
@@ -167,7 +167,7 @@ def _bare(submission: Submission) -> Iterator[tuple[Launch, Call]]:
 
 def _training_arguments(launch: Launch) -> set[str]:
     """The training program's own arguments that ask for DeepSpeed or Megatron."""
-    return {word.prefix.partition("=")[0] for word in launch.arguments} & _TRAINING
+    return {word.prefix.partition("=")[0] for word in launch.arguments} & TRAINING
 
 
 def _finds_out_itself(launch: Launch) -> bool:

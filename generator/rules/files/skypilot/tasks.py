@@ -12,7 +12,7 @@ from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...rule import subject
 from ...sources import derived, skypilot
 from ..published import Difference
-from ..replicated import Replicated, replicated, without_the_other_nodes
+from ..replicated import Replicated, one_process, replicated, without_the_other_nodes
 from ..secrets import secrets_of
 
 _SCHEMA: Final = skypilot("utils/schemas.py:1180 (get_task_schema)")
@@ -97,6 +97,15 @@ def variables_have_a_value(task: SkyPilotTask) -> Violations:
         if value is None:
             hint = f"write a value, launch with --env {name}=..., or move it to secrets"
             yield Violation(task.locate_key(at), f"{name} has no value: sky launch stops unless --env gives it", hint)
+
+
+@tasks.rule("SKY007", WARNING, "silent", derived("DeepSpeed and Megatron take one GPU for each process"))
+def every_gpu_has_a_process(task: SkyPilotTask) -> Violations:
+    """A training with DeepSpeed or Megatron on nodes of several GPUs is started by torchrun.
+
+    Prevents: No error: one busy GPU on each node.
+    Fix: start it by torchrun"""
+    yield from one_process(task)
 
 
 @subject("SkyPilot task")
