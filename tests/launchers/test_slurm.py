@@ -166,11 +166,18 @@ def test_signals_reach_the_workers_through_the_task(tmp_path: Path, told: signal
     """Where Slurm signals the task alone, as proctrack/cgroup does, the workers get USR1, and TERM ends torchrun."""
     (tmp_path / "saves.py").write_text(SAVES)
     options = {"requeue": True, "signal_seconds": 50}
-    script = launch(tmp_path, gpus=1, gpus_per_node=1, cpu_cores=4, script="saves.py", options=options)
+    script = launch(tmp_path, gpus=1, gpus_per_node=1, cpu_cores=4, script="saves.py", options=options, output=Output())
     for name, text in (("srun", TASK_ONLY), ("scontrol", CONTROL)):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
-    slurm = {"JOB_NUM_NODES": "1", "JOB_ID": "1", "JOB_NODELIST": "a", "NODEID": "0", "CPUS_ON_NODE": "4"}
+    slurm = {
+        "JOB_NUM_NODES": "1",
+        "JOB_ID": "1",
+        "JOB_NODELIST": "a",
+        "NODEID": "0",
+        "CPUS_ON_NODE": "4",
+        "JOB_NAME": "j",
+    }
     environment = {
         **os.environ,
         **{f"SLURM_{name}": value for name, value in slurm.items()},
@@ -284,6 +291,7 @@ def test_four_nodes_start_every_rank_right(tmp_path: Path) -> None:
         script=str(STAND_IN),
         environment={"STAND_IN_FOLDER": str(reports), "HOSTILE": HOSTILE[2]},
         time_limit_s=600,
+        output=Output(logs=f"{tmp_path}/l ogs 100%"),
     )
     with running_slurm(nodes=4, gpus=2) as cluster:
         submitted = cluster.run(
