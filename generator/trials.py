@@ -9,6 +9,7 @@ from typing import Final
 
 from .frameworks import program_for
 from .frameworks.program import RenderedFile
+from .job.bindings import bindings, binds
 from .job.records import Job, Output
 from .launchers import LAUNCHERS
 from .launchers.launcher import trial_folder
@@ -25,11 +26,13 @@ def trial(plan: Plan, steps: int) -> Plan:
     limit_s = 60 * -(-int(_STARTING_S + _SLACK * steps * plan.uncertainty.step_time.high) // 60)
     given = job.launch.time_limit_s
     for_whole_runs = LAUNCHERS[job.launch.target].for_whole_runs
+    bound = bindings(job)  # before the folders of checkpoints go, whose names the script's arguments may have
+    kept = {key: value for key, value in job.launch.options.items() if key not in for_whole_runs}
     launch = replace(
         job.launch,
         arguments=tuple(_without(job.launch.arguments, _saving_options(job))),
         time_limit_s=limit_s if given is None else min(limit_s, given),
-        options={key: value for key, value in job.launch.options.items() if key not in for_whole_runs},
+        options={**kept, **({"inputs": bound.inputs, "outputs": bound.outputs} if binds(job) else {})},
     )
     tokens = float(steps * training.tokens_per_step)
     short = replace(training, duration_steps=steps, duration_tokens=tokens, batch_ramp=None)
@@ -48,7 +51,11 @@ def trial_files(plans: Sequence[Plan], steps: int, command: str) -> tuple[Render
     files = [launcher.trials(short, [program_for(plan) for plan in short], command)]
     for number, plan in enumerate(short, start=1):
         folder = PurePosixPath(trial_folder(number))
-        files += [replace(file, path=str(folder / file.path)) for file in render(plan, command=command)]
+        files += [
+            replace(file, path=str(folder / file.path))
+            for file in render(plan, command=command)
+            if launcher.trials_start_files or file.path != launcher.file
+        ]
     return tuple(sorted(files, key=lambda file: file.path))
 
 

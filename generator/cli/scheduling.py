@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -71,7 +70,9 @@ def hand_over(launcher: Launcher, words: Sequence[str], *, dry_run: bool) -> Han
 
 def run(words: Sequence[str], *, prints: bool = False) -> str:
     """What a program prints; nothing where it `prints` by itself. A failure is reported and ends the program."""
-    from .printing import echo  # here, to save start-up time
+    import subprocess  # here, to save start-up time
+
+    from .printing import echo
 
     try:
         done = subprocess.run(
@@ -89,6 +90,8 @@ def run(words: Sequence[str], *, prints: bool = False) -> str:
 
 def wait_for(launcher: Launcher, identity: str) -> None:
     """Return when a job has ended, or when its scheduler has not known it several times in a row."""
+    import subprocess  # here, to save start-up time
+
     words = [word.format(id=identity) for word in launcher.scheduler.state]
     unknown = 0
     while unknown < _TRIES:

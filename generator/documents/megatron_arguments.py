@@ -63,6 +63,7 @@ class MegatronArguments(Reader):
     unfilled: tuple[Stray, ...] = ()  #: placeholders that somebody is to fill in
     fork: str = ""  #: whose options they are, where the project itself lacks some
     lacking: Mapping[str, str | None] = field(default_factory=dict)  #: options that its parser lacks; what it has
+    beside: ProgramOptions = field(default_factory=ProgramOptions, repr=False)  #: what the program's own Python reads
     parser: str | None = None  #: the file of the program's own parser, where it is there and has every option
 
     @property
@@ -245,6 +246,7 @@ def _arguments(
         unsure=parsed.unsure - {option.name for option in parsed.given},
         unfilled=parsed.unfilled,
         fork=fork,
+        beside=beside,
         parser=beside.parser,
         lacking={one.written: beside.near(one.written) for one in parsed.given if beside.lacks(one.written)},
     )
@@ -255,7 +257,7 @@ def _less(parsed: ParsedWords, beside: ProgramOptions, lines: Sequence[str]) -> 
     if not parsed.strays and not any(option.problem for option in parsed.given):
         return parsed
     given = (
-        replace(one, problem=None) if one.problem and (beside.reads(one.text) or _vanishes(one, lines)) else one
+        replace(one, problem=None) if one.problem and (_is_taken(one, beside) or _vanishes(one, lines)) else one
         for one in parsed.given
     )
     strays, unfilled = list[Stray](), list(parsed.unfilled)
@@ -266,6 +268,12 @@ def _less(parsed: ParsedWords, beside: ProgramOptions, lines: Sequence[str]) -> 
         elif not beside.reads(stray.word):
             strays.append(stray)
     return replace(parsed, given=tuple(given), strays=tuple(strays), unfilled=tuple(unfilled))
+
+
+def _is_taken(option: GivenOption, beside: ProgramOptions) -> bool:
+    """Whether the program's own parser has another choice or type than the project's, which takes the value."""
+    integer = (option.problem or "").startswith("requires an integer")
+    return beside.reads(option.text) or (integer and beside.types.get(option.written, "int") != "int")
 
 
 def _vanishes(option: GivenOption, lines: Sequence[str]) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path, PurePath
@@ -18,6 +18,7 @@ _PARSERS: Final = ("megatron/training/arguments.py", "megatron/arguments.py")
 _STRING: Final = re.compile(r"""["']([^"'\\\s]{1,80})["']""")
 _IMPORT: Final = re.compile(r"^\s*(?:from|import)\s+([A-Za-z_][\w.]*)", re.MULTILINE)
 _SET: Final = re.compile(r"""\[["'](\w{1,80})["']\]\s*=(?!=)""")
+_TYPED: Final = re.compile(r"""["'](--[\w-]{1,80})["'],(?:\s*dest=["']\w+["'],)?\s*type=(\w+)""")
 _LENIENT: Final = re.compile(r"ignore_unknown_args\s*=\s*True|parse_known_args\(")
 _MADE: Final = "ArgumentGroupFactory"  # makes options of the fields of classes, so that their names aren't written
 #: What deepspeed.add_config_arguments adds. Source: deepspeedai/DeepSpeed deepspeed/__init__.py @ 0.19.8
@@ -40,6 +41,8 @@ class ProgramOptions:
 
     strings: frozenset[str] = frozenset()
     parser: str | None = None  #: the file of its Megatron's parser, where every option is written there or in it
+    types: Mapping[str, str] = field(default_factory=dict)  #: by option of its Megatron's parser: `int`, `float`, ...
+    refuses_removed: bool = True  #: whether that parser says of options that they are gone; True where it isn't there
     of_megatron: bool = True  #: whether its text or its parser is Megatron's; True where it isn't there
 
     def reads(self, word: str) -> bool:
@@ -143,6 +146,8 @@ def _read(program: Path) -> ProgramOptions:
     return ProgramOptions(
         strings=frozenset(word for one in texts for word in _STRING.findall(one)),
         parser=parser.as_posix() if parser and whole else None,
+        types=dict(_TYPED.findall(rules)),
+        refuses_removed=not rules or "no longer valid" in rules,
         of_megatron=parser is not None or any("megatron" in one.lower() for one in texts),
     )
 

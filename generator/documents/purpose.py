@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import PurePosixPath
 from typing import Final
 
 #: Names of what prepares data, converts, measures or uses a model; and of what trains one. Retrieval is no evaluation.
@@ -18,6 +19,11 @@ _PREPARES: Final = re.compile(r"setup|install|health|clean|^apt(?:-get)?$", re.I
 def trains_nothing(name: str) -> bool:
     """Whether a file is named after something else than training."""
     return _OTHER.search(name) is not None and _TRAINING.search(name) is None
+
+
+def is_template(path: str) -> bool:
+    """Whether a file, or the folder that it is in, is named as something to be completed."""
+    return any("template" in part.lower() for part in PurePosixPath(path).parts[-2:])
 
 
 def prepares(name: str) -> bool:

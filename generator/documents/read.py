@@ -100,7 +100,12 @@ def _read_folder(folder: Path, reading: Reading, consumer: str | None) -> None:
     if len(reading.documents) + len(reading.findings) == before:
         hint = f"name a folder with {_KINDS}"
         message = "nothing in this folder is a document that dsgen checks"
-        reading.report(codes.UNKNOWN_KIND, where, message, hint, NOTE)
+        reading.report(codes.UNKNOWN_KIND, where, message, hint, NOTE if _is_project(folder) else None)
+
+
+def _is_project(folder: Path) -> bool:
+    """Whether a folder is a whole project's, which may have no job: a mistaken path rarely is."""
+    return any(next(folder.glob(name), None) for name in ("README*", "LICENSE*", "pyproject.toml", ".git"))
 
 
 def _read_file(name: str, reading: Reading, consumer: str | None, *, named: bool, in_folder: bool = False) -> None:
@@ -215,7 +220,7 @@ def _read_launches(launches: tuple[Launch, ...], reading: Reading) -> None:
         last = launches[-1]
         message = f"this is training program number {MOST_LAUNCHES}; none after it is checked"
         where = last.script.locate(last.calls[0].word) if last.calls else last.script.locate(0)
-        reading.report(codes.TOO_MUCH, where, message, "check the script of one job at a time")
+        reading.report(codes.TOO_MUCH, where, message, "check the script of one job at a time", NOTE)
 
 
 def _embedded_configs(shell: ShellScript) -> Iterator[DsConfig]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from math import exp
+from typing import NamedTuple
 
 from ..catalog.loader import read_yaml
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assumption:
+class Assumption(NamedTuple):
     """One figure with where it comes from."""
 
     value: float

@@ -10,7 +10,6 @@ import numpy as np
 
 from ..job.records import Job
 from .assumptions import assumed
-from .batch_ramp import ramp_steps
 from .evaluation import evaluation_s
 from .goodput import Saving, saving
 from .layout import Layout
@@ -93,6 +92,8 @@ def _steps(job: Job, layout: Layout, step_s: float) -> tuple[int, int, float]:
         whole = -(-round(tokens) // (layout.global_batch * training.sequence_length))
         steps = training.duration_steps or max(1, whole)
         return steps, steps * layout.global_batch, steps * step_s
+    from .batch_ramp import ramp_steps  # here, to save start-up time
+
     stages = ramp_steps(training.batch_ramp, layout.global_batch, max(1, round(tokens) // training.sequence_length))
     batches, counts = (np.array(column) for column in zip(*stages, strict=True))
     seconds = float(np.sum(counts * _step_s(job, layout, batches)))

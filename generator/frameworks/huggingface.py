@@ -133,7 +133,7 @@ def _run_notes(job: Job) -> Iterator[str]:
     if _resume(job) is not None:
         yield (
             "To go on, the script must call trainer.train(resume_from_checkpoint=PATH): with --resume_from_checkpoint, "
-            "which launch.sbatch and launch.sh set to the last whole checkpoint, or with what "
+            "which the launch file sets to the last whole checkpoint, or with what "
             "transformers.trainer_utils.get_last_checkpoint finds in output_dir."
         )
     if job.output.logs is not None:

@@ -174,6 +174,7 @@ FRAMEWORK: Final = Framework(
     options=megatron_run.OPTIONS,
     needs=megatron_run.NEEDS,
     data_paths="weighted",
+    data_prefix=True,
     evaluation=megatron.EVALUATION,
     fused=True,
     packs_attention=True,

@@ -47,6 +47,7 @@ class Framework:
     in_environment: frozenset[str] = frozenset()  #: such keys that variables say
     needs: tuple[Need, ...] = ()  #: what a submission needs
     data_paths: Literal["one", "weighted", "several"] = "one"  #: in `data.path`: of several, each with a weight or any
+    data_prefix: bool = False  #: `data.path` is the beginning of the names of several files, which lie in one folder
     #: Steps between evaluations, and global batches of one, where the job says nothing; None: it doesn't evaluate.
     evaluation: tuple[int, int] | None = None
 

@@ -3,120 +3,83 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-import yaml
-
-from ..frameworks.program import ConfigPath, Program, RenderedFile
+from ..frameworks.program import Program, RenderedFile
+from ..job.bindings import bindings
 from ..job.records import Launch
 from ..search.plan import Plan
-from ..version import __version__
-from .call import environment, header, launch_options, processes_per_node
+from . import azureml_sweep, fabric
+from .azureml_command import command_of, expression
+from .azureml_job import CURATED, OWN_FOLDER, TAGGED_DEEPSPEED, around, described, document, running, tags
+from .call import header, launch_options
 from .launcher import Launcher, Scheduler
-from .quoting import shell_word
 
 _SCHEMA = "https://azuremlschemas.azureedge.net/latest/commandJob.schema.json"
-_ENVIRONMENT = "azureml://registries/azureml/environments/acpt-pytorch-2.2-cuda12.1/labels/latest"
 _NOTES = (
     "The service starts one process per GPU and sets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT: "
     "a launcher inside the command would start them twice.",
     "Configuration files travel as inputs, so they arrive whatever folder `code` is. "
     "Paths here are relative to this file.",
 )
-_EXPRESSION = "${{"  #: starts what the service replaces
-_OWN_FOLDER = "."  #: uploaded unless the spec names another: what lies above it may be anything
 
 
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
     """`job.yml`, to be submitted with `az ml job create --file job.yml`."""
-    top = "\n".join(line.text for line in header(plan, program, command, tuple(_notes(plan))))
-    body = yaml.dump(
-        _job(plan, program), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=False
-    )
-    return (RenderedFile(path="job.yml", text=f"{top}\n\n{body}"),)
+    top = header(plan, program, command, tuple(_notes(plan)))
+    return (RenderedFile(path="job.yml", text=document(top, _job(plan, program))),)
 
 
 def _job(plan: Plan, program: Program) -> dict[str, object]:
     options: Mapping[str, Any] = launch_options(plan)
-    job = plan.job
-    variables, compute = environment(plan, program), str(options.get("compute", ""))
-    entries: dict[str, object] = {
+    job, bound = plan.job, bindings(plan.job)
+    names = {file.path: _input(file.path, bound.inputs) for file in program.files}
+    made = command_of(plan, program, {path: expression("inputs", name) for path, name in names.items()})
+    limit_s = job.launch.time_limit_s
+    return {
         "$schema": _SCHEMA,
         "type": "command",
-        "display_name": str(options.get("display_name", job.name)),
-        "experiment_name": _experiment(str(options.get("experiment_name", job.name))),
-        "code": str(options.get("code", _OWN_FOLDER)),
-        "command": _Folded(_command(program, variables)),
-        "inputs": {_input(file.path): {"type": "uri_file", "path": f"./{file.path}"} for file in program.files},
-        "environment": _environment_reference(str(options.get("environment", _ENVIRONMENT))),
-        "environment_variables": {k: v for k, v in variables.items() if _EXPRESSION not in v},
-        "compute": f"azureml:{compute.removeprefix('azureml:')}" if compute else None,
-        "distribution": {"type": "pytorch", "process_count_per_instance": processes_per_node(plan)},
-        "resources": _resources(plan, options),
-        "limits": {"timeout": job.launch.time_limit_s} if job.launch.time_limit_s is not None else None,
-        "tags": {**{k: str(v) for k, v in options.get("tags", {}).items()}, "dsgen": __version__},
+        **described(plan, job.name),
+        **running(plan, made.text, made.variables),
+        "inputs": {**{name: {"type": "uri_file", "path": f"./{path}"} for path, name in names.items()}, **bound.inputs},
+        "outputs": bound.outputs,
+        **around(plan),
+        "services": options.get("services"),
+        "limits": {"timeout": limit_s} if limit_s is not None else None,
+        "tags": tags(plan),
     }
-    return {key: value for key, value in entries.items() if value not in (None, {})}
 
 
-def _command(program: Program, variables: Mapping[str, str]) -> str:
-    """The command, which a shell on each node runs after the service has replaced its own `${{...}}` in it."""
-    held_back = [f"{name}={value}" for name, value in variables.items() if _EXPRESSION in value]
-    prefix = ["env", *held_back] if held_back else []
-    return " ".join(map(_word, (*prefix, "python", program.script, *program.arguments)))
-
-
-def _word(value: str | ConfigPath) -> str:
-    if isinstance(value, ConfigPath):
-        return f"${{{{inputs.{_input(value.name)}}}}}"
-    return shell_word(value).replace(_EXPRESSION, "$''{{")  # the same word to the shell, no expression to the service
-
-
-def _input(path: str) -> str:
+def _input(path: str, taken: Collection[str]) -> str:
     """Name of the input that carries a file: `ds_config.json` is `ds_config`."""
-    return re.sub(r"[^A-Za-z0-9_]", "_", PurePosixPath(path).stem)
-
-
-def _experiment(name: str) -> str:
-    """The service takes letters, digits, `_` and `-`, and a letter or digit first."""
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-_")[:255] or "job"
-
-
-def _environment_reference(name: str) -> str | dict[str, str]:
-    """A name gets `azureml:`, and `@latest` unless it says its version (AML003, AML004); an image has a slash."""
-    if name.startswith("azureml://"):
-        return name
-    if "/" in name and not name.startswith("azureml:"):
-        return {"image": name}
-    bare = name.removeprefix("azureml:")
-    return f"azureml:{bare}" if ":" in bare or "@" in bare else f"azureml:{bare}@latest"
-
-
-def _resources(plan: Plan, options: Mapping[str, Any]) -> dict[str, object]:
-    """Without a compute the job is serverless, and the instance type says what to run on."""
-    provider, _, size = plan.job.cluster.name.partition("/")
-    serverless = "compute" not in options and provider == "azure"
-    return {
-        "instance_count": plan.job.nodes,
-        **({"instance_type": size} if serverless else {}),
-        "shm_size": str(options.get("shm_size", "64g")),
-    }
+    name = re.sub(r"[^A-Za-z0-9_]", "_", PurePosixPath(path).stem)
+    return f"{name}_file" if name in taken else name
 
 
 def _notes(plan: Plan) -> Iterator[str]:
+    """What a reader would ask: processes, paths, the environment, and what happens when the job starts again."""
     yield from _NOTES
-    code, script = launch_options(plan).get("code", _OWN_FOLDER), plan.job.launch.script
-    if code == _OWN_FOLDER:
+    if "environment" not in launch_options(plan):
+        yield (
+            f"`environment` stands in for yours: {CURATED} pins no DeepSpeed (its tag says {TAGGED_DEEPSPEED}). Name "
+            "one with the versions above in launch.azureml.environment."
+        )
+    outputs = bindings(plan.job).outputs
+    if outputs:
+        named = ", ".join(name for name, entry in outputs.items() if "path" not in entry)
+        yield (
+            "A job that is preempted starts again with the same outputs."
+            + (f" A new submission gets new folders for {named}: they have no path." if named else "")
+        )
+    code, script = launch_options(plan).get("code", OWN_FOLDER), plan.job.launch.script
+    if code == OWN_FOLDER:
         yield f"`code` is this folder and all that is uploaded: put {script} and its modules here, or name another."
     else:
         yield f"`code` is all that is uploaded: it holds {script} and its modules."
-    if plan.job.cluster.name == "azure/standard_nd96amsr_a100_v4" and plan.job.nodes > 1:
-        yield (
-            "ND A100 v4 images set NCCL_TOPO_FILE; in an image of your own, set it and "
-            "NCCL_IB_PCI_RELAXED_ORDERING=1, or all-reduce is slow."
-        )
+    for name, path in fabric.host_files(plan.job).items():
+        yield f"Azure's images set {name} to {path}; an image without that file needs a copy, or all-reduce is slow."
 
 
 def _before(launch: Launch, folder: Path) -> str:
@@ -127,34 +90,30 @@ def _before(launch: Launch, folder: Path) -> str:
     return f"Put {launch.script} and its modules into {uploaded}, and start it:"
 
 
-class _Folded(str):
-    """Text that is dumped over several lines where YAML can fold it without changing it."""
-
-
-class _Dumper(yaml.SafeDumper):
-    """The safe dumper, and `_Folded`."""
-
-
-def _represent_folded(dumper: yaml.SafeDumper, text: _Folded) -> yaml.ScalarNode:
-    foldable = text.isprintable() and "  " not in text and text == text.strip()
-    return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style=">" if foldable else '"')
-
-
-_Dumper.add_representer(_Folded, _represent_folded)
-
-
 LAUNCHER: Final = Launcher(
     name="azureml",
-    keys=frozenset({"compute", "environment", "experiment_name", "display_name", "code", "shm_size", "tags"}),
+    keys=frozenset(
+        {
+            *("compute", "environment", "experiment_name", "display_name", "code", "shm_size", "tags"),
+            *("inputs", "outputs", "identity", "services", "queue_settings"),
+        }
+    ),
     files=launch_files,
     start="az ml job create --file {}/job.yml",
     file="job.yml",
+    trials=azureml_sweep.trials_file,
+    trials_start_files=False,
     scheduler=Scheduler(
         submit=("az", "ml", "job", "create", "--file", "{file}", "--query", "name", "--output", "tsv"),
         trial=None,  # `az ml job validate` takes pipelines only
         identity=r"^(\S+)$",
         watch=("az ml job stream --name {id}", "az ml job show --name {id} --web"),
+        state=("az", "ml", "job", "show", "--name", "{id}", "--query", "status", "--output", "tsv"),
+        # Source: azure-ai-ml azure/ai/ml/operations/_run_history_constants.py:76-82 (TERMINAL_STATUSES) @ 1.35.2
+        unfinished=r"^(?!(?:Completed|Failed|Canceled|NotResponding|Paused)\s*$)",
+        collect=azureml_sweep.COLLECT,
     ),
+    for_whole_runs=frozenset({"services"}),
     in_folder=False,
     before=_before,
 )

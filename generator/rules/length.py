@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import ceil
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ..estimate.layout import Layout
 from ..estimate.whole_run import Run
@@ -22,8 +21,7 @@ _MOST_TIMES: Final = 4  #: as many GPUs, beyond which another layout says little
 _WHERE: Final = "/launch/time_limit"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timed:
+class Timed(NamedTuple):
     """A run of a layout with a time limit that its estimate exceeds."""
 
     job: Job

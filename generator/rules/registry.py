@@ -15,6 +15,7 @@ from .job import (
     given,
     launch,
     model,
+    mounts,
     parts,
     quantized,
     states,
@@ -37,7 +38,19 @@ from .layout import (
 )
 
 JOB_RULES: Final = rules_in(
-    calibration, cluster, launch, batch_job, model, batch, parts, quantized, states, adapters, given, tokenizer
+    calibration,
+    cluster,
+    launch,
+    batch_job,
+    mounts,
+    model,
+    batch,
+    parts,
+    quantized,
+    states,
+    adapters,
+    given,
+    tokenizer,
 )
 IDENTITY_RULES: Final = rules_in(identities)
 LAYOUT_RULES: Final = rules_in(

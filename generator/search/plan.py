@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 
 from ..estimate.assumptions import assumptions
 from ..estimate.goodput import Saving, saving
-from ..estimate.input_rate import input_bytes_per_s
 from ..estimate.layout import Layout
 from ..estimate.ledgers import Memory, StepTime, Throughput
 from ..estimate.uncertainty import Uncertainty
@@ -18,7 +17,6 @@ from ..job.records import Job
 from ..job.versions import written_for
 from ..version import __version__
 from .job_document import calibration_document, finding_document, job_document
-from .precisions import other_precisions
 
 MFU_CONVENTION = "model FLOPs count causal attention as half and no recomputation; over the dense datasheet peak"
 
@@ -73,10 +71,14 @@ class Plan:
     @property
     def other_precisions(self) -> Mapping[str, float]:
         """Seconds of a step of the same layout in other number formats that the hardware has."""
+        from .precisions import other_precisions  # here, to save start-up time
+
         return other_precisions(self.job, self.layout)
 
     def _run(self, compared: bool) -> dict[str, object] | None:
         """The whole run, what storage must deliver, and what is assumed."""
+        from ..estimate.input_rate import input_bytes_per_s  # here, to save start-up time
+
         run = self.run
         if run is None:
             return None

@@ -167,3 +167,19 @@ def test_the_files_of_trials_are_clean(workdir: Path, target: str) -> None:
         (workdir / "t" / file.path).write_text(file.text)
     scripts_clean(next((workdir / "t").glob("tune.*")))
     assert [f for f in dsgen.validate(workdir / "t") if f.severity is dsgen.Severity.ERROR] == []
+
+
+def test_the_files_of_a_sweep_are_clean(workdir: Path) -> None:
+    """validate finds no error in the files of trials on AzureML, whose sweep has all their commands."""
+    launch = {"target": "azureml", "arguments": ["--mock-data"], "azureml": {"compute": "gpus", "code": "./src"}}
+    answer = dsgen.search(dsgen.load_job({**SPEC, "launch": launch}), top=3)
+    assert isinstance(answer, dsgen.SearchResult)
+    files = {file.path: file.text for file in trial_files(answer.plans[:3], 10, "dsgen tune")}
+    assert sorted(path for path in files if path.endswith(".yml")) == ["tune.yml"]
+    for path, text in files.items():
+        (workdir / "t" / path).parent.mkdir(parents=True, exist_ok=True)
+        (workdir / "t" / path).write_text(text)
+    (workdir / "t" / "src").mkdir()
+    assert [f for f in dsgen.validate(workdir / "t") if f.severity is dsgen.Severity.ERROR] == []
+    command = yaml.safe_load(files["tune.yml"])["trial"]["command"]
+    assert command.count("python pretrain_gpt.py") == 3

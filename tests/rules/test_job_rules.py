@@ -11,6 +11,7 @@ from dsgen.job.records import BatchRamp, Data, Job, Lora, Output, Tokenizer
 from dsgen.rules.registry import JOB_RULES
 from dsgen.rules.run import check_job
 from tests.rules.jobs import MOE, job
+from tests.rules.mount_cases import MOUNTS
 
 MDS = "megatron-deepspeed"
 V100 = {"name": "v100", "generation": "volta", "flops_per_s": {"fp32": 15.7e12, "fp16": 125e12}}
@@ -87,6 +88,13 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         "/data/path",
         ("1 weight and 2 paths",),
         "[0.3, /data/a, 0.7, /data/b]",
+    ),
+    "HOST002": (
+        job(gpus=16, launch={"target": "shell", "options": {"hostfile": "hosts"}}),
+        job(gpus=16, launch={"target": "shell"}),
+        "/launch/target",
+        ("16 GPUs", "2 nodes"),
+        "launch.shell.hostfile=FILE",
     ),
     "LORA001": (
         adapted(),
@@ -356,6 +364,7 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         ("a vocabulary alone",),
         "merges_file",
     ),
+    **MOUNTS,
 }
 
 

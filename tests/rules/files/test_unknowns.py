@@ -370,3 +370,54 @@ def test_placeholders_are_seen(text: str) -> None:
 def test_values_are_no_placeholders(text: str) -> None:
     """Values that Slurm and a shell read are none."""
     assert not is_placeholder(text)
+
+
+def test_a_template_may_lack_what_is_filled_in(tmp_path: Path) -> None:
+    """A config that nothing names draws a note for its missing batch in a folder of templates, a warning elsewhere."""
+    for folder, severity in (("config_templates", "note"), ("configs", "warning")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "zero0.json").write_text('{"zero_optimization": {"stage": 1}, "bf16": {"enabled": true}}')
+        found = [f for f in dsgen.validate(tmp_path / folder) if f.rule == "BATCH004"]
+        assert [f.severity.value for f in found] == [severity]
+    (found,) = [f for f in dsgen.validate(tmp_path / "configs" / "zero0.json") if f.rule == "BATCH004"]
+    assert found.severity.value == "error"
+
+
+@pytest.mark.parametrize(
+    ("pin", "severity"),
+    [
+        ("deepspeed==0.9.5", "warning"),
+        ("git+https://github.com/HabanaAI/DeepSpeed.git@1.19.0", "warning"),
+        ("deepspeed>=0.9.5", "error"),
+        ("deepspeed==0.19.8", "error"),
+    ],
+)
+def test_a_key_that_the_pinned_release_knows_is_a_warning(tmp_path: Path, pin: str, severity: str) -> None:
+    """A removed key is an error, unless the requirements above the config pin a release that accepts it."""
+    (tmp_path / "requirements.txt").write_text(f"torch\n{pin}\n")
+    (tmp_path / "scripts").mkdir()
+    config = '{"train_batch_size": 8, "zero_optimization": {"stage": 3, "mics_shard_size": 8}}'
+    (tmp_path / "scripts" / "zero3.json").write_text(config)
+    (found,) = [f for f in dsgen.validate(tmp_path) if f.rule == "VER002"]
+    assert found.severity.value == severity
+    assert ("the repository asks for" in found.message) == (severity == "warning")
+
+
+def test_the_first_address_may_come_from_the_launch_line(tmp_path: Path) -> None:
+    """An accelerate config for several machines, which no launch line names, draws a note for its missing address."""
+    (tmp_path / "multi_node.yaml").write_text(
+        "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_machines: 32\nnum_processes: 256\n"
+        "mixed_precision: bf16\nuse_cpu: false\n"
+    )
+    (found,) = [f for f in dsgen.validate(tmp_path) if f.rule == "ACC015"]
+    assert found.severity.value == "note"
+
+
+@pytest.mark.parametrize("name", ["configs/zero2.yaml", "zero2.conf", "./zero2"])
+def test_a_config_of_any_name_is_a_path(tmp_path: Path, name: str) -> None:
+    """accelerate reads JSON whatever the name of deepspeed_config_file is."""
+    (tmp_path / "accelerate.yaml").write_text(
+        "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\nnum_machines: 1\nnum_processes: 8\n"
+        f"deepspeed_config:\n  deepspeed_config_file: {name}\n"
+    )
+    assert [f for f in dsgen.validate(tmp_path) if f.rule == "ACC018"] == []

@@ -40,7 +40,7 @@ def contiguous_checkpoints_are_partitioned(run: Run) -> Violations:
         yield violation(run.config, _CONTIGUOUS, message, "enable both, or neither")
 
 
-@_contiguous.rule("ACT002", WARNING, "init", deepspeed(f"{_DEEPSPEEDS}:1241"))
+@_contiguous.rule("ACT002", NOTE, "init", deepspeed(f"{_DEEPSPEEDS}:1241"))
 def contiguous_checkpoints_are_counted(run: Run) -> Violations:
     """contiguous_memory_optimization is used with number_checkpoints.
 

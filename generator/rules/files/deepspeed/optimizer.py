@@ -8,6 +8,7 @@ from typing import Final
 from ....documents.deepspeed_config import Config, has_auto
 from ....documents.hjson.edits import move_member, rename_key
 from ....documents.program_options import sets_key
+from ....documents.purpose import is_template
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ...sources import deepspeed_now
 from ..violations import violation
@@ -85,7 +86,8 @@ def clipping_is_written(config: Config) -> Violations:
         message = f"gradient_clipping is not set: the default is {default} in this release, and {other}"
         trains = has_auto(config) or any(config.has(pointer) for pointer in _OF_TRAINING)
         added = not has_auto(config) and sets_key("gradient_clipping", config.path)
-        less = None if trains and not added and not config.may_infer else NOTE
+        made = added or (config.guessed and is_template(config.path))
+        less = None if trains and not made and not config.may_infer else NOTE
         yield violation(config, "", message, 'add "gradient_clipping": 1.0, or 0 for no clipping', severity=less)
 
 

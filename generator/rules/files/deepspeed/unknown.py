@@ -96,11 +96,19 @@ def _is_for_others(place: Place, name: str, refused: bool) -> bool:
 def _removed(place: Place, name: str) -> Problem:
     section, version = place.section.pointer, place.config.version
     last = last_version_of(section, name)
-    until = f"; {_dots(last)} is the last release that accepts it" if last else ""
+    until = f"; {_until(last)}" if last else ""
     what = f"`{name}`" if not section else f"`{name}` in {named(section)}"
     message = f"DeepSpeed {_dots(version)} refuses {what}, whatever its value: it was removed{until}"
     hint = _AFTER_REMOVAL.get(name, "remove it").format(last=_dots(last))
     return place.problem("VER002" if section else "VER001", message, hint, at_key=True, fix=place.removal)
+
+
+def _until(last: Version) -> str:
+    """When a key went, as far as the tables tell: they skip releases."""
+    after = next((known for known in versions() if known > last), None)
+    if after is None or after == (*last[:-1], last[-1] + 1):
+        return f"{_dots(last)} is the last release that accepts it"
+    return f"{_dots(last)} accepts it, and {_dots(after)} doesn't"
 
 
 def _rule(name: str, section: Section, schema: DeepSpeedSchema) -> str:
@@ -126,7 +134,7 @@ def _of_another_release(place: Place, name: str, refused: bool) -> Problem | Non
     since = f"0.{first[1]}" if before[:2] != first[:2] else _dots(first)
     where = f" in {named(section)}" if section else ""
     message = f"DeepSpeed {_dots(version)} {'refuses' if refused else 'ignores'} `{printable(name)}`{where}: "
-    message += f"it was added in {since}" if newer else f"{_dots(last)} was the last release to know it"
+    message += f"it was added in {since}" if newer else _until(last)
     hint = f"remove it, or use DeepSpeed {f'{since} or later' if newer else _dots(last)}"
     severity = Severity.ERROR if refused else Severity.WARNING
     return place.problem("VER004", message, hint, severity=severity, at_key=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial, wraps
 from typing import Any
 
@@ -10,6 +11,7 @@ from ....documents.deepspeed_config import Config
 from ....documents.deepspeed_schema import Deprecation, Key, Section
 from ....documents.hjson.edits import rename_key, replace_value
 from ....documents.hjson.text import JsonText
+from ....documents.pins import deepspeed_of
 from ....documents.submission import Submission
 from ....findings import Edit, Severity, Version, Violation, Violations, When, printable
 from ....job.pointer import escape
@@ -30,7 +32,9 @@ def reported(
     @subject("DeepSpeed config")
     def violations(submission: Submission) -> Violations:
         for config in submission.configs:
-            yield from (problem.violation for problem in problems_of(config) if problem.rule == id)
+            for problem in problems_of(config):
+                if problem.rule == id:
+                    yield _as_sure(problem.violation, severity, config)
 
     def made(requirement: Callable[[], None]) -> Rule:
         @wraps(requirement)
@@ -40,6 +44,15 @@ def reported(
         return violations.rule(id, severity, when, source, since=since)(check)
 
     return made
+
+
+def _as_sure(violation: Violation, severity: Severity, config: Config) -> Violation:
+    """An error by this release is a warning where the repository asks for an older one, or a fork."""
+    release = deepspeed_of(config.path) if (violation.severity or severity) is Severity.ERROR else None
+    if release is None or (release.version is not None and release.version >= config.version):
+        return violation
+    message = f"{violation.message}; the repository asks for DeepSpeed {release}"
+    return replace(violation, message=message, severity=Severity.WARNING)
 
 
 def problems_of(config: Config) -> tuple[Problem, ...]:

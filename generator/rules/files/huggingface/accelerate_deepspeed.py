@@ -211,7 +211,7 @@ def config_file_is_a_path(run: Accelerated) -> Violations:
     if value is None or run.overridden("--deepspeed_config_file"):
         return
     path = isinstance(value, str) and not value.isdecimal()
-    named = path and (str(value).endswith((".json", ".hjson")) or len(str(value)) >= _SHORT or value == "none")
+    named = path and (len(str(value)) >= _SHORT or value == "none" or any(sign in str(value) for sign in "./"))
     if not named:
         message = f"deepspeed_config_file is {show(value)}, not the path of a JSON file"
         severity = Severity.WARNING if path else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ....findings import ERROR, WARNING, Violations
+from ....findings import ERROR, NOTE, WARNING, Violations
 from ....job.wording import show
 from ...numbers import listed
 from ...sources import accelerate
@@ -77,7 +77,8 @@ def machines_have_an_address(run: Accelerated) -> Violations:
     if standard and not config.value("main_process_ip") and not run.overridden("--main_process_ip"):
         message = f"num_machines {config.machines} and no main_process_ip: the rendezvous is at None"
         hint = "set main_process_ip to the first node's address, or add --main_process_ip to the launch line"
-        yield violation(config, "num_machines", message, hint)
+        severity = None if run.launches else NOTE  # a launch line may give it
+        yield violation(config, "num_machines", message, hint, severity=severity)
 
 
 @clusters.rule("ACC016", ERROR, "launcher", _LAUNCH)

@@ -229,9 +229,9 @@ def removed_options_are_gone(run: MegatronRun) -> Violations:
 
 
 def _removed(run: MegatronRun) -> Violations:
-    """What the parser still knows and then refuses."""
+    """What the parser still knows and then refuses; one of an older version may take it."""
     for name, now in _REMOVED.items():
-        if run.has(name):
+        if run.has(name) and run.beside.refuses_removed:
             yield at(run, name, f"{name} is no longer valid", f"use {now} instead")
 
 
@@ -246,7 +246,7 @@ def micro_batch_is_given(run: MegatronRun) -> Violations:
 
 
 def _missing(run: MegatronRun, name: str) -> Violations:
-    if run.is_own_program and run.lacks_all(name, _SAME.get(name, name), *_SHAPE_FROM):
+    if run.is_own_program and not run.beside.lacks(name) and run.lacks_all(name, _SAME.get(name, name), *_SHAPE_FROM):
         yield at(run, "", f"{name} is not given, and has no default", f"add {name} N")
 
 
