@@ -29,8 +29,7 @@ def on(network: str, node: str, **changes: str) -> Plan:
         ("infiniband", "azure/standard_nd96isr_h100_v5", {"NCCL_IB_PCI_RELAXED_ORDERING": "1"}),
         ("infiniband", "nvidia/dgx-h100", {}),
         ("roce", "mine", {}),
-        ("efa", "aws/p5.48xlarge", {"FI_EFA_USE_HUGE_PAGE": "0", "NCCL_SOCKET_IFNAME": "en"}),
-        ("efa", "aws/g6e.48xlarge", {"FI_EFA_USE_HUGE_PAGE": "0"}),
+        ("efa", "aws/p5.48xlarge", {"FI_EFA_USE_HUGE_PAGE": "0"}),
         ("slingshot", "mine", {"NCCL_NET": "AWS Libfabric", "FI_MR_CACHE_MONITOR": "userfaultfd"}),
     ],
 )

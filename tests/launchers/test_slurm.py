@@ -60,7 +60,8 @@ OPTIONS: tuple[dict[str, object], ...] = (
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "+".join(options) or "plain")
 def test_every_variant_is_clean_shell(tmp_path: Path, options: dict[str, object]) -> None:
     """Whatever the options and however hostile the arguments, bash -n and shellcheck have nothing to say."""
-    scripts_clean(launch(tmp_path, options=options))
+    script = launch(tmp_path, options=options)
+    scripts_clean(script, *script.parent.glob("submit.sh"))
 
 
 def test_directives_come_first(tmp_path: Path) -> None:
