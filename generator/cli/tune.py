@@ -102,6 +102,10 @@ def _started(launcher: Launcher, plans: Sequence[Plan], folder: Path, *, yes: bo
     from .text import seconds
 
     job = plans[0].job
+    uploaded = launcher.uploaded(job.launch, folder)
+    if uploaded is not None and not (uploaded / job.launch.script).exists():
+        hint = f"put it there, or set launch.{launcher.name}.code, relative to {folder}"
+        refuse(f"{uploaded} is uploaded, and has no {job.launch.script}", hint)
     file = next(path for path in folder.iterdir() if path.is_file() and path.stem == "tune")
     words = command_of(launcher, file, job.name, dry_run=dry_run)
     machines = f"{job.gpus:,} GPUs on {job.nodes:,} × {job.cluster.name}"
