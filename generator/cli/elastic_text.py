@@ -8,6 +8,7 @@ from rich.console import RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
+from ..job.wording import counted
 from ..launchers.call import across_counts
 from ..search.elastic import Elastic
 from .tables import headed, numbers
@@ -20,7 +21,10 @@ def counts_report(elastic: Elastic) -> Iterator[RenderableType]:
     """One row per count, then the others with why they are left out, those of one reason together."""
     first = elastic.plans[0]
     batch = f"{first.layout.global_batch:,} sequences a step"
-    yield Text(f"{len(elastic.plans)} counts, {batch} on each (planned in {seconds(elastic.took_s)}):", style="bold")
+    yield Text(
+        f"{counted(len(elastic.plans), 'count')}, {batch} on each (planned in {seconds(elastic.took_s)}):",
+        style="bold",
+    )
     yield _table(elastic)
     reasons = dict.fromkeys(each.why for each in elastic.left_out)
     for why in [*reasons][:_SHOWN]:
@@ -28,6 +32,10 @@ def counts_report(elastic: Elastic) -> Iterator[RenderableType]:
         yield Text(f"  left out: {counts}: {why}", style="dim")
     if len(reasons) > _SHOWN:
         yield Text(f"  left out for {len(reasons) - _SHOWN} other reasons (--format json has all)", style="dim")
+    better = elastic.better_batch
+    if better is not None:
+        counts = ", ".join(f"{gpus:,}" for gpus in better[1])
+        yield f"  a global batch of {better[0]:,} is whole on {len(better[1])} of the counts: {counts}"
     yield across_counts(first)
 
 

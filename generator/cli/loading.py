@@ -95,6 +95,9 @@ class JobLoader:
 def searched(request: Request, form: str, top: int, bold: bool) -> tuple[SearchResult, tuple[Finding, ...]]:
     """The plans of the job asked for, and the job's findings. When nothing fits, prints why and exits."""
     job, findings = load(request)
+    if job.elastic:
+        counts = f"{len(job.elastic)} counts from {job.elastic[0]:,}: `dsgen generate` plans them all"
+        echo(f"planned on {job.gpus:,} GPUs, the most of {counts}", err=True)
     return _or_exit(search(job, top=top, bold=bold), form), findings
 
 

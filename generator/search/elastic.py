@@ -11,6 +11,7 @@ runtime/engine.py:4750 @ 0.19.8).
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -31,6 +32,8 @@ _CUT_BY_TOO: Final = ("expert_tensor", "first_stage_layers", "last_stage_layers"
 _CANDIDATES: Final = 60  #: of the best plans on the most GPUs
 #: How much slower than the best, on the most GPUs, a plan may be that works on more counts.
 _SLOWER: Final = 1.1
+#: How far another batch is looked for that suits more counts, as a share of the batch.
+_NEARBY: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,18 @@ class Elastic:
     plans: tuple[Plan, ...]
     left_out: tuple[LeftOut, ...]
     took_s: float
+
+    @property
+    def better_batch(self) -> tuple[int, tuple[int, ...]] | None:
+        """The batch nearby that is divided on the most counts, and these, where they are more; they need not fit."""
+        batch, layout = self.plans[0].job.training.global_batch, self.plans[0].layout
+        replica = layout.world // layout.data
+        every = (*(plan.job.gpus for plan in self.plans), *(each.gpus for each in self.left_out))
+        whole = sorted((gpus for gpus in every if gpus % replica == 0), reverse=True)
+        near = range(math.ceil(batch * (1 - _NEARBY)), int(batch * (1 + _NEARBY)) + 1)
+        suited = {b: tuple(gpus for gpus in whole if b % (gpus // replica) == 0) for b in near}
+        best = max(suited, key=lambda b: (len(suited[b]), -abs(b - batch), b))
+        return (best, suited[best]) if len(suited[best]) > len(suited[batch]) else None
 
     def to_dict(self) -> dict[str, object]:
         """A part of `dsgen generate --format json`."""

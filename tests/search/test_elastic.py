@@ -60,6 +60,18 @@ def test_replicas_that_do_not_divide_are_named() -> None:
     assert why[56] == "7 replicas do not divide the global batch of 64"
 
 
+def test_a_batch_for_more_counts_is_named() -> None:
+    """Where a batch nearby is divided on more counts, it is named with them, and they all divide it."""
+    found = planned(layout={"tensor": 8}, training={"global_batch": 64})
+    assert found.better_batch is not None
+    batch, counts = found.better_batch
+    replica = found.plans[0].layout.world // found.plans[0].layout.data
+    assert abs(batch - 64) <= 16
+    assert len(counts) > len(found.plans)
+    assert all(batch % (gpus // replica) == 0 for gpus in counts)
+    assert planned(layout={"tensor": 8, "pipeline": 1}, training={"global_batch": 840}).better_batch is None
+
+
 def test_without_any_plan_the_answer_says_why() -> None:
     """A job that fits on no count is infeasible on the most GPUs."""
     found = plan_counts(load_job({**SPEC, "model": "llama-3.1-405b", "gpus": "8..16"}))
