@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ..frameworks.program import Program, RenderedFile
+from ..job.continuation import continuation
 from ..search.plan import Plan
 from . import fabric, slurm_attempts, slurm_container
 from .call import THREADS, environment, fill, header, launch_options, own_threads
@@ -17,7 +18,7 @@ from .slurm_directives import PASSED_ON, block, shared_memory, slurm_time, takes
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
     """`launch.sbatch`, to be submitted from the folder that holds the script, and `submit.sh` for a chain of jobs."""
     options: Mapping[str, Any] = launch_options(plan)
-    way = slurm_attempts.way_of(plan, options)
+    way = continuation(plan.job)
     signal_s = slurm_attempts.signal_s(plan, options, way)
     variables = environment(plan, program)
     # The catalog's cores are a guess where the job has the whole node.
