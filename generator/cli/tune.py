@@ -105,6 +105,10 @@ def _started(launcher: Launcher, plans: Sequence[Plan], file: Path, *, yes: bool
     from .text import seconds
 
     job, folder = plans[0].job, file.parent
+    uploaded = launcher.uploaded(job.launch, folder)
+    if uploaded is not None and not (uploaded / job.launch.script).exists():
+        hint = f"put it there, or set launch.{launcher.name}.code, relative to {folder}"
+        refuse(f"{uploaded} is uploaded, and has no {job.launch.script}", hint)
     words = command_of(launcher, file, job.name, dry_run=dry_run)
     machines = f"{job.gpus:,} GPUs on {job.nodes:,} × {job.cluster.name}"
     times = ", ".join(seconds(float(plan.step_time.total_s)) for plan in plans)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..job.continuation import continuation
 from ..search.plan import Plan
 
 _STARTING_S: Final = 300  # before the program's own clock starts: containers, imports, the rendezvous
@@ -14,11 +13,11 @@ _LEAST_MARGIN_S: Final = 600
 def exit_minutes(plan: Plan) -> int | None:
     """Minutes after which a program that checks after each step has to save and exit; `None` where others end it.
 
-    A signal before the limit does so on Slurm, where another job then goes on: a program that has exited by itself
-    would look as if it had finished.
+    A signal before the limit does so on Slurm, where the job's script then queues it again: a program that has exited
+    by itself would look as if it had finished.
     """
     launch = plan.job.launch
-    signalled = launch.options.get("signal_seconds") or continuation(plan.job) != "none"
+    signalled = launch.options.get("signal_seconds") or launch.options.get("continue") == "requeue"
     if launch.time_limit_s is None or signalled:
         return None
     needed_s = _STARTING_S + 2 * (plan.saving.step_s + plan.saving.save_s)

@@ -14,7 +14,7 @@ from ..search.plan import Plan
 _USUAL_EXIT_OPTION: Final = "--exit-signal-handler"  # Megatron's, which other scripts have taken over
 _LEAVES_EARLY: Final = ("--exit-duration-in-mins", "--exit-interval")  # Megatron's, which save and end with status 0
 _STEPS: Final = ("--train-iters", "--max_steps")  # of Megatron, of the Trainer
-_NO_STEPS: Final = ("--train-samples", "--train-tokens")  # of the Megatrons: how many steps that is, only they know
+_NO_STEPS: Final = ("--train-samples", "--train-tokens")  # of the Megatrons
 _SECONDS_TO_STOP: Final = 30  # what scontrol requeue and the epilogue need before the time limit
 #: Slurm may send a signal up to a minute early. Source: sbatch(1), --signal.
 _MOST_EARLY_S: Final = 60
@@ -49,12 +49,20 @@ def saves_on_term(plan: Plan, program: Program) -> bool:
 
 
 def last_step(plan: Plan, program: Program) -> int:
-    """The step that the run ends with: what the program is told, else the job's duration; 0 if neither says."""
+    """The step that the run ends with: what the program is told, else the job's duration; 0 if that can't be known.
+
+    Sequences and tokens are no steps: where Megatron counts those, the batch may grow.
+    """
     words = [word for word in program.arguments if isinstance(word, str)]
     told = [values for option in _STEPS if (values := argument_values(words, option))]
     if told:
         return int(told[0][0]) if told[0][0].isdecimal() else 0
     return 0 if gives(words, *_NO_STEPS) else training_steps(plan.job.training) or 0
+
+
+def leaves_early(plan: Plan, program: Program) -> bool:
+    """Whether the program ends with status 0 before its last step: at a time of its own, or when it gets TERM."""
+    return saves_on_term(plan, program) or any(map(program.arguments.__contains__, _LEAVES_EARLY))
 
 
 def values(plan: Plan, program: Program, way: str, options: Mapping[str, Any]) -> dict[str, object]:
@@ -64,9 +72,9 @@ def values(plan: Plan, program: Program, way: str, options: Mapping[str, Any]) -
         "way": way,
         "tracked": tracked(plan, way),
         "last_step": last_step(plan, program),
+        "leaves_early": leaves_early(plan, program),
         "attempts": options.get("attempts", _ATTEMPTS),
         "tracker": form.tracker,
         "folder": form.folder,
         "names_folder": form.names_folder,
-        "leaves_early": saves_on_term(plan, program) or any(map(program.arguments.__contains__, _LEAVES_EARLY)),
     }

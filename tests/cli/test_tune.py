@@ -188,7 +188,7 @@ def test_the_files_of_trials_are_clean(workdir: Path, target: str) -> None:
         (workdir / "t" / file.path).parent.mkdir(parents=True, exist_ok=True)
         (workdir / "t" / file.path).write_text(file.text)
     scripts_clean(next((workdir / "t").glob("tune.*")))
-    assert [f for f in dsgen.validate(workdir / "t") if f.severity is dsgen.Severity.ERROR] == []
+    assert [f for f in dsgen.validate(workdir / "t") if f.severity.value == "error"] == []
 
 
 def test_the_files_of_a_sweep_are_clean(workdir: Path) -> None:
@@ -202,6 +202,17 @@ def test_the_files_of_a_sweep_are_clean(workdir: Path) -> None:
         (workdir / "t" / path).parent.mkdir(parents=True, exist_ok=True)
         (workdir / "t" / path).write_text(text)
     (workdir / "t" / "src").mkdir()
-    assert [f for f in dsgen.validate(workdir / "t") if f.severity is dsgen.Severity.ERROR] == []
+    assert [f for f in dsgen.validate(workdir / "t") if f.severity.value == "error"] == []
     command = yaml.safe_load(files["tune.yml"])["trial"]["command"]
     assert command.count("python pretrain_gpt.py") == 3
+
+
+def test_a_sweep_uploads_the_script(workdir: Path) -> None:
+    """Where only a folder is uploaded, trials aren't submitted without the script in it."""
+    (workdir / "job.yaml").write_text(yaml.safe_dump({**SPEC, "launch": {**SPEC["launch"], "target": "azureml"}}))
+    refused = tune(workdir, "--top", "1", "--yes")
+    assert refused.returncode == 1
+    assert "t is uploaded, and has no pretrain_gpt.py" in refused.stderr
+    assert "launch.azureml.code" in refused.stderr
+    (workdir / "t" / "pretrain_gpt.py").touch()
+    assert "no dry run" in tune(workdir, "--top", "1", "--dry-run").stderr
