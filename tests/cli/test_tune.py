@@ -155,6 +155,28 @@ def test_a_trial_saves_nothing_and_ends_soon() -> None:
     assert "--save" not in text
 
 
+def test_a_trial_of_the_trainer_saves_nothing_either() -> None:
+    """The Trainer saves after its last step unless it is told not to, whatever the job's own arguments say."""
+    launch = {"script": "train.py", "arguments": ["--save_strategy", "epoch", "--output_dir", "/o", "--model", "m"]}
+    job = dsgen.load_job({**SPEC, "framework": "huggingface", "launch": launch})
+    answer = dsgen.search(job, top=1)
+    assert isinstance(answer, dsgen.SearchResult)
+    arguments = trial(answer.plans[0], 12).job.launch.arguments
+    assert arguments[-2:] == ("--save_strategy", "no")
+    assert "--output_dir" not in arguments
+
+
+def test_the_file_of_the_target_is_submitted(workdir: Path) -> None:
+    """Where a folder has the files of another target too, that of the job's target is submitted."""
+    (workdir / "job.yaml").write_text(yaml.safe_dump(SPEC))
+    (workdir / "t").mkdir()
+    for other in ("tune.yml", "tune.sh", "tune.old"):
+        (workdir / "t" / other).write_text("")
+    assert "--test-only ./t/tune.sbatch" in tune(workdir, "--top", "2", "--dry-run").stderr
+    again = tune(workdir, "--top", "1", "--dry-run")
+    assert (again.returncode, "t has more trials, of an earlier run" in again.stderr) == (1, True)
+
+
 @needs_shellcheck
 @pytest.mark.parametrize("target", ["slurm", "shell"])
 def test_the_files_of_trials_are_clean(workdir: Path, target: str) -> None:

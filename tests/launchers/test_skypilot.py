@@ -86,3 +86,11 @@ def test_files_and_buckets_are_mounted() -> None:
 def test_a_secret_has_no_value() -> None:
     """A secret variable is named, and its value comes from where the task is launched."""
     assert launch(options=OPTIONS[3])["secrets"] == {"HF_TOKEN": None}
+
+
+@pytest.mark.parametrize(
+    ("name", "task"), [("GPT-3 175B", "GPT-3-175B"), ("_a---b.", "a-b"), ("q_2", "q_2"), ("é", "job")]
+)
+def test_the_name_is_one_that_skypilot_takes(name: str, task: str) -> None:
+    """SkyPilot refuses names with blanks, three dashes in a row, or a sign at an end."""
+    assert launch(name=name)["name"] == task
