@@ -107,7 +107,7 @@ def _expert(name: str, row: Mapping[str, Any]) -> Expert:
         "cluster": data["clusters"][row["cluster"]],
         "gpus": row["gpus"],
         "training": row["training"],
-        "launch": {"target": "shell", "script": "train.py"},
+        "launch": {"target": "slurm", "script": "train.py"},
     }
     said = row["layout"]
     return Expert(

@@ -185,7 +185,7 @@ def _value(rng: random.Random, schema: dict[str, Any], odd: bool) -> Any:
         return rng.choice((low, high, rng.randint(low, high), *schema["examples"])) if odd else schema["examples"][0]
     if kind == "number":
         return schema["examples"][0] if not odd else rng.uniform(schema.get("minimum", 1e-9), schema["maximum"])
-    if kind == "array" and not odd:
+    if kind in ("array", "object") and not odd:
         return schema["examples"][0]
     if kind == "array":
         return [_value(rng, schema["items"], odd) for _ in range(rng.randint(1, 3))]
@@ -193,9 +193,7 @@ def _value(rng: random.Random, schema: dict[str, Any], odd: bool) -> Any:
         parts, needed = schema["properties"], schema.get("required", ())
         return {key: _value(rng, part, odd) for key, part in parts.items() if key in needed or rng.random() < 0.4}
     if kind == "object":
-        names = (
-            ("NCCL_DEBUG", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", _odd(rng)) if odd else ("OMP_NUM_THREADS", "B")
-        )
+        names = ("NCCL_DEBUG", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", _odd(rng))
         rest = schema["additionalProperties"]
         return {rng.choice(names): _value(rng, rest, odd) for _ in range(rng.randint(1, 3))}
     if odd:
@@ -219,6 +217,8 @@ def spec_of(rng: random.Random) -> dict[str, Any]:
         home[key] = _value(rng, part, index in strange)
     if "hosts" in section:
         section["hosts"] = [f"node-{n}" for n in range(nodes)] if "hosts" not in strange else section["hosts"]
+    elif target == "shell" and nodes > 1:
+        section.setdefault("hostfile", "hosts")
     framework = rng.choice(FRAMEWORKS)
     return {
         "name": _odd(rng).strip() or "job" if rng.random() < 0.3 else "job",

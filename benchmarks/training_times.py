@@ -71,7 +71,7 @@ def read(names: Iterable[str] = ()) -> list[Published]:
 
 def _plan(spec: Mapping[str, Any]) -> Plan:
     """The best completion of a phase's layout, without a margin of memory; without one that fits, as it is."""
-    known = {"name": "published", "launch": {"target": "shell", "script": "train.py"}, "memory": {"headroom": 0}}
+    known = {"name": "published", "launch": {"script": "train.py"}, "memory": {"headroom": 0}}
     job = dsgen.load_job({**known, **spec})
     found = dsgen.search(job, top=1)
     return found.plans[0] if found.plans else dsgen.estimate(job)

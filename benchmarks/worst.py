@@ -46,7 +46,7 @@ def random_spec(dice: random.Random) -> dict[str, Any]:
             "global_batch": dice.choice((gpus, 2 * gpus, *_COUNTS, *_LARGE, 720720)),
         },
         "layout": pins,
-        "launch": {"target": "shell", "script": "train.py"},
+        "launch": {"target": "slurm", "script": "train.py"},
     }
 
 

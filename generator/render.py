@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from .frameworks import program_for
 from .frameworks.program import RenderedFile
-from .launchers import DEFAULT_COMMAND, launch_files
+from .launchers import DEFAULT_COMMAND, LAUNCHERS, launch_files
+from .launchers.launcher import count_folder
+from .search.elastic import Elastic
 from .search.plan import Plan
 
 
@@ -23,3 +26,21 @@ def render(plan: Plan, *, command: str = DEFAULT_COMMAND) -> tuple[RenderedFile,
         RenderedFile(path="plan.json", text=f"{document}\n"),
     )
     return tuple(sorted(files, key=lambda file: file.path))
+
+
+def render_counts(elastic: Elastic, *, command: str = DEFAULT_COMMAND) -> tuple[RenderedFile, ...]:
+    """The files of each plan, in a folder for its count of GPUs, and the launch file that picks one.
+
+    Raises `ValueError` for a target whose jobs have one number of nodes.
+    """
+    launcher = LAUNCHERS[elastic.plans[0].job.launch.target]
+    if launcher.pick is None:
+        raise ValueError(f"jobs of {launcher.name} have one number of nodes")
+    rendered = [render(plan, command=command) for plan in elastic.plans]
+    (largest,) = (file for file in rendered[0] if file.path == launcher.file)
+    inner = [
+        replace(file, path=f"{count_folder(plan.job.gpus)}/{file.path}")
+        for plan, files in zip(elastic.plans, rendered, strict=True)
+        for file in files
+    ]
+    return (*launcher.pick(elastic.plans, largest, command), *sorted(inner, key=lambda file: file.path))

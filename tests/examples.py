@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import dsgen
+from dsgen.job.bindings import bound_values, only_mounted
 from dsgen.launchers import LAUNCHERS
 from dsgen.search.plan import Infeasible, Plan
 
@@ -23,8 +24,10 @@ def best_plan(name: str, overrides: Mapping[str, object] | None = None) -> Plan:
 
 @cache
 def plan_for_target(name: str, target: str | None = None) -> Plan:
-    """The example's plan; with `target`, launched that way, without the options of the example's own target."""
+    """The example's plan; with `target`, launched that way, without what only the example's own target can do."""
     if target is None:
         return best_plan(name)
-    cleared = {f"launch.{key}": {} for key in LAUNCHERS}
-    return best_plan(name, {**cleared, "launch.target": target})
+    cleared: dict[str, object] = {f"launch.{key}": {} for key in LAUNCHERS}
+    if any(only_mounted(path) for *_, path in bound_values(best_plan(name).job)):
+        cleared |= {"data": {}, "output": {}, "launch.arguments": []}
+    return best_plan(name, {**cleared, "launch.shell": {"hostfile": "hosts"}, "launch.target": target})

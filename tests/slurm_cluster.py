@@ -41,13 +41,13 @@ class SlurmCluster:
 
     def finished(self, job: str, timeout_s: float = 120) -> dict[str, str]:
         """The fields of `scontrol show job` once `job` has ended."""
-        deadline = time.monotonic() + timeout_s
+        deadline, fields = time.monotonic() + timeout_s, dict[str, str]()
         while time.monotonic() < deadline:
             fields = dict(re.findall(r"(\w+)=(\S*)", self.run("scontrol", "show", "job", job).stdout))
             if fields.get("JobState") not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING"):
                 return fields
             time.sleep(0.2)
-        raise TimeoutError(f"job {job} did not end within {timeout_s} s")
+        raise TimeoutError(f"job {job} did not end within {timeout_s} s: {fields}")
 
 
 def sbatch_test_only(script: Path, cluster: SlurmCluster) -> subprocess.CompletedProcess[str]:

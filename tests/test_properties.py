@@ -47,7 +47,7 @@ def specs(draw: st.DrawFn) -> dict[str, Any]:
             "precision": draw(st.sampled_from(["fp16", "bf16", "fp32"])),
             "optimizer": draw(st.sampled_from(["adamw", "adam", "sgd"])),
         },
-        "launch": {"target": draw(st.sampled_from(["slurm", "azureml", "shell"]))},
+        "launch": {"target": draw(st.sampled_from(["slurm", "azureml", "shell"])), "shell": {"hostfile": "hosts"}},
     }
     layout = {
         "tensor": st.sampled_from([1, 2, 4]),

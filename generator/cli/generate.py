@@ -41,11 +41,15 @@ def generate(
     changes = write_files(made.files, folder, force=force, hint=OVERWRITE)
     if form == "json":
         written = [{"path": str(change.path), "action": change.action.value} for change in changes]
-        print_json({**best.to_dict(), "files": written})
+        counts = {"elastic": made.elastic.to_dict()} if made.elastic else {}
+        print_json({**best.to_dict(), **counts, "files": written})
     else:
         from .answers import report
+        from .elastic_text import counts_report
 
         print_parts(*report(made.answer, top))
+        if made.elastic:
+            print_parts(*counts_report(made.elastic), "")
         launch = best.job.launch
         launcher = LAUNCHERS[launch.target]
         lines = [f"  {change.path} ({_ACTIONS[change.action.value]})" for change in changes]

@@ -19,8 +19,10 @@ from ..findings import Finding, Flag
 from ..frameworks import FRAMEWORKS
 from ..frameworks.program import RenderedFile
 from ..job import load as load_spec
+from ..job.codes import WRONG_VALUE, error
 from ..job.records import Job
 from ..search import Infeasible, SearchResult, search
+from ..search.elastic import Elastic, plan_counts
 from .example import fitted_example
 from .exits import ExitStatus
 from .findings_text import print_findings, stop
@@ -93,9 +95,16 @@ class JobLoader:
 def searched(request: Request, form: str, top: int, bold: bool) -> tuple[SearchResult, tuple[Finding, ...]]:
     """The plans of the job asked for, and the job's findings. When nothing fits, prints why and exits."""
     job, findings = load(request)
-    answer = search(job, top=top, bold=bold)
+    if job.elastic:
+        counts = f"{len(job.elastic)} counts from {job.elastic[0]:,}: `dsgen generate` plans them all"
+        echo(f"planned on {job.gpus:,} GPUs, the most of {counts}", err=True)
+    return _or_exit(search(job, top=top, bold=bold), form), findings
+
+
+def _or_exit(answer: SearchResult | Infeasible, form: str) -> SearchResult:
+    """The answer; when nothing fits, prints why and exits."""
     if not isinstance(answer, Infeasible):
-        return answer, findings
+        return answer
     if form == "json":
         print_json(answer.to_dict())
     else:
@@ -112,24 +121,45 @@ class Prepared:
     answer: SearchResult
     files: tuple[RenderedFile, ...]
     folder: Path
+    elastic: Elastic | None = None  #: the plans of the job's counts, where it has several
 
 
 def prepared(request: Request, form: str, top: int, bold: bool, output: str | None) -> Prepared:
     """The job asked for, planned, rendered and judged. Errors are printed and end the program."""
-    from ..render import render  # here, to save start-up time
+    from ..render import render, render_counts  # here, to save start-up time
     from ..validate.rendered import check_rendered
     from .text import file_name
 
-    answer, findings = searched(request, form, top, bold)
+    job, findings = load(request)
+    if job.elastic:
+        _check_target(job)
+    found = plan_counts(job, top=top, bold=bold) if job.elastic else search(job, top=top, bold=bold)
+    elastic = found if isinstance(found, Elastic) else None
+    answer = _or_exit(found.answer if isinstance(found, Elastic) else found, form)
     best = answer.plans[0]
-    files = render(best, command=request.command)
+    files = render_counts(elastic, command=request.command) if elastic else render(best, command=request.command)
     known = {finding.rule for finding in findings}
-    of_files = [finding for finding in check_rendered(files, best.job) if finding.rule not in known]
+    judged = [render(plan) for plan in elastic.plans] if elastic else [files]
+    plans = elastic.plans if elastic else (best,)
+    found_in = [one for each, plan in zip(judged, plans, strict=True) for one in check_rendered(each, plan.job)]
+    of_files = [finding for finding in dict.fromkeys(found_in) if finding.rule not in known]
     if any(finding.severity.value == "error" for finding in of_files):
         stop(of_files)
     print_findings([*(f for f in best.findings if f not in findings and f.severity.value != "note"), *of_files])
-    folder = Path(output) if output else Path(f"{file_name(best.job.name)}-{best.job.gpus}gpus")
-    return Prepared(answer=answer, files=files, folder=folder)
+    counts = f"{elastic.plans[-1].job.gpus}-{best.job.gpus}" if elastic else f"{best.job.gpus}"
+    folder = Path(output) if output else Path(f"{file_name(best.job.name)}-{counts}gpus")
+    return Prepared(answer=answer, files=files, folder=folder, elastic=elastic)
+
+
+def _check_target(job: Job) -> None:
+    """A range of counts is for targets whose scripts can pick a plan."""
+    from ..launchers import LAUNCHERS  # here, to save start-up time
+
+    if LAUNCHERS[job.launch.target].pick is None:
+        able = " or ".join(name for name, launcher in LAUNCHERS.items() if launcher.pick is not None)
+        key = "gpus" if "/gpus" in job.origin.locations else "nodes"
+        message = f"`{key}` is a range, but a job of `target: {job.launch.target}` has one number of nodes"
+        stop((error(WRONG_VALUE, job.origin.locate(f"/{key}"), message, f"use target: {able}, or `gpus: {job.gpus}`"),))
 
 
 def _source(request: Request) -> tuple[str | TextIO, Mapping[str, object]]:

@@ -129,10 +129,19 @@ def _read_assignments(_: click.Context, __: click.Parameter, values: tuple[str, 
     return tuple((path.strip(), text) for path, _equals, text in pairs)
 
 
+class _Counts(click.IntRange):
+    """A number, or a range such as `960..1024` or `960..1024:32`, which the spec's reader checks."""
+
+    name = "integer or range"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if isinstance(value, str) and ".." in value else super().convert(value, param, ctx)
+
+
 _SPEC = click.argument("spec", required=False, metavar="[SPEC]")
 _FLAG_OPTIONS: tuple[Callable[[Any], Any], ...] = (
-    click.option("--gpus", type=click.IntRange(min=1), help="Number of GPUs."),
-    click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes, instead of --gpus."),
+    click.option("--gpus", type=_Counts(min=1), help="Number of GPUs, or a range (960..1024): a plan for each count."),
+    click.option("--nodes", type=_Counts(min=1), help="Number of nodes, or a range, instead of --gpus."),
     click.option("--model", metavar="NAME|PATH", help="Model preset, or path of a Hugging Face config.json."),
     click.option("--cluster", metavar="NAME", help="Node type from the catalog."),
     click.option("--framework", metavar="NAME", help="deepspeed, huggingface, megatron-deepspeed or megatron-lm."),

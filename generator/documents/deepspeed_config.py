@@ -72,6 +72,9 @@ class Config(DsConfig):
 
     consumer: str  #: one of `CONSUMERS`
     guessed: bool = False  #: whether nothing names the consumer: an "auto" tells it, or it is DeepSpeed by default
+    unclaimed: bool = (
+        False  #: whether it was found in a folder, where nothing names it: what its program does is unknown
+    )
     version: Version  #: of DeepSpeed
     _held: dict[str, object] = field(default_factory=dict, init=False, repr=False, compare=False)
 

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from posixpath import dirname
 from typing import Final, TypeVar
 
 from ..catalog import Model
@@ -26,7 +27,7 @@ from .document import (
     SkyPilotTask,
 )
 from .hostfile import Hostfile
-from .lookup import Files
+from .lookup import Files, place_of
 from .megatron_arguments import MegatronArguments
 from .references import Reference, configures_lightning, references_of
 from .shell.launch_line import Launch
@@ -106,8 +107,15 @@ class Submission:
 
     def _config(self, config: DsConfig) -> Config:
         consumer, guessed = self._consumer(config)
-        version = self.deepspeed_version
-        return Config(json=config.json, target=config.target, consumer=consumer, guessed=guessed, version=version)
+        found = not config.embedded and any(self.files.roots_of(dirname(place_of(config.path))))
+        return Config(
+            json=config.json,
+            target=config.target,
+            consumer=consumer,
+            guessed=guessed,
+            unclaimed=guessed and found,
+            version=self.deepspeed_version,
+        )
 
     @cached_property
     def commands(self) -> tuple[LaunchScript, ...]:

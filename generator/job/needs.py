@@ -16,7 +16,6 @@ _ARGUMENT_FILES: Final = (".json", ".yaml", ".yml", ".toml")
 #: When a submission needs a key of its options: values of `neededToSubmit` in the schema of job specs.
 CONDITIONS: Final[Mapping[str, Callable[[Job], bool]]] = {
     "always": lambda job: True,
-    "several nodes": lambda job: job.nodes > 1,
     "outside Azure": lambda job: job.cluster.provider != "azure",
 }
 
@@ -123,11 +122,17 @@ def _reads_a_file(arguments: Sequence[str]) -> bool:
     return any("config" in name.lower() and value.lower().endswith(_ARGUMENT_FILES) for name, value in pairs)
 
 
+def target_options(job: Job) -> Mapping[str, Any]:
+    """The schemas of the keys that the target's own options may have."""
+    section: Mapping[str, Any] = load_schema()["$defs"]["launch"]["properties"].get(job.launch.target, {})
+    options: Mapping[str, Any] = section.get("properties", {})
+    return options
+
+
 def _of_target(job: Job) -> Iterator[Missing]:
     """What the target's own options lack: keys that the schema marks as needed."""
     target = job.launch.target
-    section: Mapping[str, Any] = load_schema()["$defs"]["launch"]["properties"].get(target, {})
-    for key, schema in section.get("properties", {}).items():
+    for key, schema in target_options(job).items():
         when = schema.get("neededToSubmit")
         if when is not None and job.launch.options.get(key) is None and CONDITIONS[when](job):
             place = f"launch.{target}.{key}"

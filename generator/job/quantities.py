@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Final
 
+MOST_COUNTS: Final = 200  #: of an elastic job
 _SUFFIXES: Final = "kmbt"  #: the first to the fourth power
 
 
@@ -34,6 +35,26 @@ def _number(value: int | float | str, thousand: int) -> Fraction:
     text = value.strip().lower()
     factor: int = thousand ** (_SUFFIXES.find(text[-1:]) + 1)
     return Fraction(text.rstrip(_SUFFIXES).strip()) * factor
+
+
+def read_counts(value: int | float | str, unit: int) -> tuple[int, ...]:
+    """The counts of `1024`, `960..1024` or `960..1024:32`; without a step, the multiples of `unit` in the range.
+
+    Raises `ValueError` for a range that has none, or more than `MOST_COUNTS`.
+    """
+    if not isinstance(value, str):
+        return (int(value),)
+    bounds, _, step = value.partition(":")
+    low, high = map(int, bounds.split(".."))
+    if low > high or (step and int(step) < 1):
+        raise ValueError(f"{value} is an empty range")
+    first = low if step else -(-low // unit) * unit
+    counts = range(first, high + 1, int(step or unit))
+    if not counts or low < 1:
+        raise ValueError(f"{value} has no multiple of {unit}, the accelerators of a node")
+    if len(counts) > MOST_COUNTS:
+        raise ValueError(f"{value} is {len(counts)} counts; at most {MOST_COUNTS} are planned")
+    return tuple(counts)
 
 
 def read_time_limit(value: int | float | str) -> int:

@@ -205,13 +205,14 @@ class Job:
     deepspeed_version: tuple[int, ...]
     model: Model
     cluster: Cluster
-    gpus: int
+    gpus: int  #: the most, of an elastic job
     training: Training
     pins: Pins
     headroom: float  #: share of usable device memory kept free
     launch: Launch
     origin: Origin
     calibration: Calibration = Calibration()
+    elastic: tuple[int, ...] = ()  #: the counts of GPUs that an elastic job may get, ascending
     data: Data = Data()
     output: Output = Output()
     reliability: Reliability = Reliability()

@@ -10,7 +10,7 @@ from ..catalog import Accelerator, Model
 from ..findings import Finding, Location, Severity
 from .codes import MISSING_KEY, PARTIAL_SEQUENCES, WRONG_VALUE, error
 from .framework import Framework, Frameworks
-from .quantities import read_batch_tokens, read_time_limit, read_tokens
+from .quantities import read_batch_tokens, read_counts, read_time_limit, read_tokens
 from .records import BatchRamp, Calibration, Cluster, Job, Launch, Lora, Origin, Pins, Training
 from .resolve_calibration import resolve_calibration
 from .resolve_cluster import resolve_cluster
@@ -50,6 +50,7 @@ def resolve(source: Source, broken: Iterable[str], frameworks: Frameworks) -> tu
     findings.extend(_check_training(source, data, model, pointers))
     findings.extend(_check_choices(source, data, pointers, frameworks))
     findings.extend(_check_time_limit(source, pointers))
+    findings.extend(_check_counts(source, data, cluster, pointers))
     calibration: Calibration | None = Calibration()
     if "calibration" in data and cluster is not None:
         framework = data.get("framework", DEFAULT_FRAMEWORK) if _sound("/framework", pointers) else None
@@ -134,9 +135,28 @@ def _check_time_limit(source: Source, broken: tuple[str, ...]) -> Iterator[Findi
         yield error(WRONG_VALUE, source.locate("/launch/time_limit"), f"`launch.time_limit`: {problem}", hint)
 
 
+def _check_counts(source: Source, data: Data, cluster: Cluster | None, broken: tuple[str, ...]) -> Iterator[Finding]:
+    """The ranges of an elastic job have counts, and not too many."""
+    for key in ("gpus", "nodes"):
+        if key in data and _sound(f"/{key}", broken) and cluster is not None:
+            try:
+                _counts(data, cluster)
+            except ValueError as problem:
+                hint = f"write a range of whole nodes, such as `{key}: {'120..128' if key == 'nodes' else '960..1024'}`"
+                yield error(WRONG_VALUE, source.locate(f"/{key}"), f"`{key}`: {problem}", hint)
+
+
+def _counts(data: Data, cluster: Cluster) -> tuple[int, ...]:
+    """The counts of GPUs that the job may have, ascending."""
+    node = cluster.accelerators_per_node
+    if "gpus" in data:
+        return read_counts(data["gpus"], node)
+    return tuple(nodes * node for nodes in read_counts(data["nodes"], 1))
+
+
 def _job(source: Source, data: Data, model: Model, cluster: Cluster, frameworks: Frameworks) -> Job:
     framework = frameworks[data.get("framework", DEFAULT_FRAMEWORK)]
-    gpus = int(data["gpus"]) if "gpus" in data else int(data["nodes"]) * cluster.accelerators_per_node
+    counts = _counts(data, cluster)
     version = data.get("deepspeed_version", "0.19.8")
     return Job(
         name=data.get("name", model.name),
@@ -144,7 +164,8 @@ def _job(source: Source, data: Data, model: Model, cluster: Cluster, frameworks:
         deepspeed_version=tuple(int(part) for part in version.split(".")),
         model=model,
         cluster=cluster,
-        gpus=gpus,
+        gpus=counts[-1],
+        elastic=counts if len(counts) > 1 else (),
         training=_training(data.get("training", {}), model, cluster.accelerator),
         pins=Pins(**{key: pinned_value(value) for key, value in data.get("layout", {}).items()}),
         headroom=float(data.get("memory", {}).get("headroom", DEFAULT_HEADROOM)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import PurePosixPath
@@ -120,6 +120,33 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+    )
+
+
+def fill_pick(name: str, plans: Sequence[Plan], command: str, **values: object) -> str:
+    """The text of template `name`, which picks one of an elastic job's plans; the largest is first."""
+    job, layout = plans[0].job, plans[0].layout
+    replica = f"{layout.tensor} tensor × {layout.pipeline} pipeline × {layout.context} context"
+    lines = (
+        f"Written by dsgen {__version__}: {command}",
+        f"Job {job.name}: {job.framework} trains {job.model.name} on {plans[-1].job.nodes} to {job.nodes} × "
+        f"{job.cluster.name}, {layout.global_batch} sequences a step on each count.",
+        f"Replicas are {replica} everywhere, ZeRO {layout.zero_stage}. {across_counts(plans[0])}",
+    )
+    counts = tuple((plan.job.nodes, plan.job.gpus) for plan in plans)
+    header = tuple(comment(line) for line in lines)
+    return _templates().get_template(name).render(header=header, counts=counts, **values)
+
+
+def across_counts(plan: Plan) -> str:
+    """Which checkpoints of an elastic job go on with another number of replicas."""
+    if plan.job.framework.runs("Megatron-LM"):
+        return "Distributed checkpoints (--ckpt-format torch_dist) go on with any number of replicas."
+    if plan.layout.zero_stage == 0:
+        return "A checkpoint has the whole optimizer state, and goes on with any number of replicas."
+    return (
+        "DeepSpeed refuses ZeRO's states with another number of replicas: convert the checkpoint with "
+        'ds_to_universal.py, and load it with "checkpoint": {"load_universal": true}, when the count changes.'
     )
 
 

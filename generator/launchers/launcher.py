@@ -22,6 +22,11 @@ def trial_folder(number: int) -> str:
     return f"trial-{number}"
 
 
+def count_folder(gpus: int) -> str:
+    """The folder of the files for one count of GPUs of an elastic job."""
+    return f"{gpus}gpus"
+
+
 def from_the_scripts_folder(launch: Launch, _: Path) -> str:
     """Where the job is started when its processes run in the current folder."""
     return f"Start the job from the folder that holds {launch.script}:"
@@ -54,6 +59,8 @@ class Launcher:
     #: One file that runs trials of several plans, one after another, each in its `trial_folder`; and its name.
     trials: Callable[[Sequence[Plan], Sequence[Program], str], RenderedFile] | None = None
     trials_start_files: bool = True  #: whether that file starts the launch files of the trials
+    #: What starts an elastic job on the nodes that it got; of its plans, largest first, and that one's launch file.
+    pick: Callable[[Sequence[Plan], RenderedFile, str], tuple[RenderedFile, ...]] | None = None
     for_whole_runs: frozenset[str] = frozenset()  #: keys that a trial doesn't have
     in_folder: bool = True  #: whether the job runs in the folder that it is started from, which holds the script
     before: Callable[[Launch, Path], str] = from_the_scripts_folder  #: what to do first, said above that command

@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from ..frameworks.program import Program, RenderedFile
 from ..search.plan import Plan
-from .call import environment, fill, header, launch_options, processes_per_node
+from .call import environment, fill, fill_pick, header, launch_options, processes_per_node
 from .launcher import TRIAL, TRIAL_LOG, Launcher, Scheduler
+from .quoting import Raw
 
 
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
@@ -23,17 +24,32 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
         pdsh=options.get("launcher", "ssh") == "pdsh",
         ssh_port=int(options.get("ssh_port", 22)),
         master_port=int(options.get("master_port", 29500)),
+        hostfile=_default_hostfile(options),
+        named="hosts" not in options and "hostfile" in options,
     )
     script = RenderedFile(path="launch.sh", text=text, executable=True)
-    hosts: Sequence[str] = options.get("hosts", ())
-    if plan.job.nodes == 1 or not hosts:
-        return (script,)
-    return (script, RenderedFile(path="hostfile", text=_hostfile(hosts, processes_per_node(plan))))
+    return (script, *_hostfiles(options, plan.job.nodes, processes_per_node(plan)))
 
 
-def _hostfile(hosts: Sequence[str], slots: int) -> str:
+def _default_hostfile(options: Mapping[str, Any]) -> object:
+    """What the script reads when it is given no other: beside it, where the hosts are named, else as the spec says."""
+    beside = Raw('"$CONFIG_DIR"/hostfile')
+    return beside if "hosts" in options else options.get("hostfile", beside)
+
+
+def _hostfiles(options: Mapping[str, Any], nodes: int, slots: int) -> tuple[RenderedFile, ...]:
     """DeepSpeed's form, one `host slots=N` a line; the first host is the master."""
-    return "".join(f"{host} slots={slots}\n" for host in hosts)
+    hosts: Sequence[str] = options.get("hosts", ()) if nodes > 1 else ()
+    text = "".join(f"{host} slots={slots}\n" for host in hosts[:nodes])
+    return (RenderedFile(path="hostfile", text=text),) if hosts else ()
+
+
+def pick_file(plans: Sequence[Plan], _: RenderedFile, command: str) -> tuple[RenderedFile, ...]:
+    """`launch.sh` of an elastic job, which runs the plan for as many hosts as the hostfile names, and that file."""
+    options: Mapping[str, Any] = launch_options(plans[0])
+    text = fill_pick("shell_pick.sh.j2", plans, command, hostfile=_default_hostfile(options))
+    script = RenderedFile(path="launch.sh", text=text, executable=True)
+    return (script, *_hostfiles(options, plans[0].job.nodes, processes_per_node(plans[0])))
 
 
 def trials_file(plans: Sequence[Plan], programs: Sequence[Program], command: str) -> RenderedFile:
@@ -53,10 +69,11 @@ def trials_file(plans: Sequence[Plan], programs: Sequence[Program], command: str
 
 LAUNCHER: Final = Launcher(
     name="shell",
-    keys=frozenset({"hosts", "launcher", "ssh_port", "master_port"}),
+    keys=frozenset({"hosts", "hostfile", "launcher", "ssh_port", "master_port"}),
     files=launch_files,
     start="{}/launch.sh",
     file="launch.sh",
     trials=trials_file,
+    pick=pick_file,
     scheduler=Scheduler(submit=("{file}",), trial=None, identity=None),
 )

@@ -8,7 +8,7 @@ from typing import Any, Final
 from ..frameworks.program import Program, RenderedFile
 from ..search.plan import Plan
 from . import fabric, slurm_attempts, slurm_container
-from .call import THREADS, environment, fill, header, launch_options, own_threads
+from .call import THREADS, environment, fill, fill_pick, header, launch_options, own_threads
 from .launcher import TRIAL, TRIAL_LOG, Launcher, Scheduler
 from .quoting import Raw, plain_name
 from .slurm_directives import PASSED_ON, block, shared_memory, slurm_time, takes_nodes
@@ -77,6 +77,17 @@ def _notes(plan: Plan, program: Program, options: Mapping[str, Any], signal_s: i
         )
 
 
+def pick_file(plans: Sequence[Plan], largest: RenderedFile, command: str) -> tuple[RenderedFile, ...]:
+    """`launch.sbatch` of an elastic job: it asks for as many nodes as there are, and runs the plan for those it got."""
+    lines = largest.text.splitlines()[1:]
+    asked = lines[: next(at for at, line in enumerate(lines) if not line.startswith("#SBATCH "))]
+    nodes = Raw(f"#SBATCH --nodes={plans[-1].job.nodes}-{plans[0].job.nodes}")
+    # With --ntasks-per-node, Slurm 22.05 counts the tasks of the fewest nodes, and allocates no more than these.
+    kept = (Raw(line) for line in asked if not line.startswith(("#SBATCH --nodes=", "#SBATCH --ntasks-per-node=")))
+    text = fill_pick("slurm_pick.sbatch.j2", plans, command, directives=(nodes, *kept))
+    return (RenderedFile(path="launch.sbatch", text=text),)
+
+
 def trials_file(plans: Sequence[Plan], programs: Sequence[Program], command: str) -> RenderedFile:
     """`tune.sbatch`: an array, whose every task runs the launch script of one trial in an allocation of its own."""
     options = launch_options(plans[0])
@@ -110,6 +121,7 @@ LAUNCHER: Final = Launcher(
     start="sbatch {}/launch.sbatch",
     file="launch.sbatch",
     trials=trials_file,
+    pick=pick_file,
     for_whole_runs=frozenset({"requeue", "signal_seconds", "continue", "array", "dependency", "mail_user"}),
     scheduler=Scheduler(
         submit=("sbatch", "--parsable", "{file}"),

@@ -13,6 +13,7 @@ from ..search.plan import Plan
 _USUAL_EXIT_OPTION: Final = "--exit-signal-handler"  # Megatron's, which other scripts have taken over
 _LEAVES_EARLY: Final = ("--exit-duration-in-mins", "--exit-interval")  # Megatron's, which save and end with status 0
 _STEPS: Final = ("--train-iters", "--max_steps")  # of Megatron, of the Trainer
+_SAMPLES: Final = "--train-samples"
 _SECONDS_TO_STOP: Final = 30  # what scontrol requeue and the epilogue need before the time limit
 #: Slurm may send a signal up to a minute early. Source: sbatch(1), --signal.
 _MOST_EARLY_S: Final = 60
@@ -59,10 +60,20 @@ def saves_on_term(plan: Plan, program: Program) -> bool:
 
 
 def last_step(plan: Plan, program: Program) -> int:
-    """The step that the run ends with: what the program is told, else the job's duration; 0 if neither says."""
-    told = [program.arguments[i + 1] for i, a in enumerate(program.arguments[:-1]) if a in _STEPS]
-    known = [int(text) for text in told if isinstance(text, str) and text.isdecimal()]
-    return known[-1] if known else training_steps(plan.job.training) or 0
+    """The step that the run ends with: what the program is told, else the job's duration; 0 if that can't be known.
+
+    Sequences are no steps: where Megatron counts those, the batch may grow.
+    """
+    words = [word for word in program.arguments if isinstance(word, str)]
+    told = [words[i + 1] for i, word in enumerate(words[:-1]) if word in _STEPS and words[i + 1].isdecimal()]
+    if _SAMPLES in words:
+        return 0
+    return int(told[-1]) if told else training_steps(plan.job.training) or 0
+
+
+def leaves_early(plan: Plan, program: Program) -> bool:
+    """Whether the program ends with status 0 before its last step: at a time of its own, or when it gets TERM."""
+    return saves_on_term(plan, program) or any(map(program.arguments.__contains__, _LEAVES_EARLY))
 
 
 def values(plan: Plan, program: Program, way: str, options: Mapping[str, Any]) -> dict[str, object]:
@@ -72,9 +83,9 @@ def values(plan: Plan, program: Program, way: str, options: Mapping[str, Any]) -
         "way": way,
         "tracked": tracked(plan, way),
         "last_step": last_step(plan, program),
+        "leaves_early": leaves_early(plan, program),
         "attempts": options.get("attempts", _ATTEMPTS),
         "tracker": form.tracker,
         "folder": form.folder,
         "names_folder": form.names_folder,
-        "leaves_early": saves_on_term(plan, program) or any(map(program.arguments.__contains__, _LEAVES_EARLY)),
     }

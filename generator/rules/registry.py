@@ -9,6 +9,7 @@ from . import fit, length
 from .job import (
     adapters,
     batch,
+    batch_job,
     calibration,
     cluster,
     given,
@@ -37,7 +38,19 @@ from .layout import (
 )
 
 JOB_RULES: Final = rules_in(
-    calibration, cluster, launch, mounts, model, batch, parts, quantized, states, adapters, given, tokenizer
+    calibration,
+    cluster,
+    launch,
+    batch_job,
+    mounts,
+    model,
+    batch,
+    parts,
+    quantized,
+    states,
+    adapters,
+    given,
+    tokenizer,
 )
 IDENTITY_RULES: Final = rules_in(identities)
 LAYOUT_RULES: Final = rules_in(

@@ -52,7 +52,11 @@ CASES: dict[str, tuple[str | bytes, ExitStatus, tuple[str, ...]]] = {
     "wrong type": (
         GOOD.replace("1024", "many").replace("1536", "'12'"),
         ExitStatus.FINDINGS,
-        ("job.yaml:3:7: error: `gpus` is 'many'; expected an integer", "job.yaml:5:17: ", "`global_batch: 12`"),
+        (
+            "job.yaml:3:7: error: `gpus` is 'many'; expected a number, or a range such as 960..1024",
+            "job.yaml:5:17: ",
+            "`global_batch: 12`",
+        ),
     ),
     "unknown model and cluster": (
         GOOD.replace("gpt3-175b", "gpt3-175").replace("amsr", "amrs"),

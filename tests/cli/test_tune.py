@@ -166,7 +166,7 @@ def test_the_files_of_trials_are_clean(workdir: Path, target: str) -> None:
         (workdir / "t" / file.path).parent.mkdir(parents=True, exist_ok=True)
         (workdir / "t" / file.path).write_text(file.text)
     scripts_clean(next((workdir / "t").glob("tune.*")))
-    assert [f for f in dsgen.validate(workdir / "t") if f.severity is dsgen.Severity.ERROR] == []
+    assert [f for f in dsgen.validate(workdir / "t") if f.severity.value == "error"] == []
 
 
 def test_the_files_of_a_sweep_are_clean(workdir: Path) -> None:
@@ -180,6 +180,6 @@ def test_the_files_of_a_sweep_are_clean(workdir: Path) -> None:
         (workdir / "t" / path).parent.mkdir(parents=True, exist_ok=True)
         (workdir / "t" / path).write_text(text)
     (workdir / "t" / "src").mkdir()
-    assert [f for f in dsgen.validate(workdir / "t") if f.severity is dsgen.Severity.ERROR] == []
+    assert [f for f in dsgen.validate(workdir / "t") if f.severity.value == "error"] == []
     command = yaml.safe_load(files["tune.yml"])["trial"]["command"]
     assert command.count("python pretrain_gpt.py") == 3

@@ -71,14 +71,14 @@ def test_saving_without_loading_begins_again() -> None:
 
 
 def test_what_the_target_needs_is_named() -> None:
-    """AzureML needs an environment, and a compute outside Azure; ssh to several nodes their hosts; Slurm nothing."""
+    """AzureML needs an environment, outside Azure a compute; Slurm and plain machines with hosts need nothing."""
     assert keys(**READY, launch__target="slurm") == []
     own = ["launch.azureml.compute", "launch.azureml.environment"]
     assert keys(**READY, launch__target="azureml") == own
     azure = "azure/standard_nd96amsr_a100_v4"
     assert keys(**READY, launch__target="azureml", cluster=azure) == own[1:]
-    assert keys(**READY, launch__target="shell") == ["launch.shell.hosts"]
     assert keys(**READY, launch__target="shell", gpus=8) == []
+    assert keys(**READY, launch__target="shell", launch__shell={"hostfile": "x"}) == []
 
 
 def test_every_condition_of_the_schema_is_known() -> None:

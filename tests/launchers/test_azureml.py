@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import subprocess
 from dataclasses import replace
@@ -282,3 +283,32 @@ def test_the_logs_of_a_sweep_are_those_of_its_trials(tmp_path: Path) -> None:
     assert "job list --parent-job-name sweep " in (tmp_path / "calls").read_text()
     states = ("Completed\n", "Failed", "Canceled", "Running", "Queued\n", "NotStarted", "Finalizing")
     assert [bool(re.search(scheduler.unfinished, state)) for state in states] == [False] * 3 + [True] * 4
+
+
+def test_random_words_arrive() -> None:
+    """Of 1,500 random words of what a shell, azure-ai-ml or the service reads, each arrives as it is meant."""
+    rng = random.Random(13)
+    pieces = (
+        *HOSTILE[:-1],
+        *LIVE,
+        "${{inputs.own}}",
+        "${{ outputs.out }}",
+        "$",
+        "{",
+        "}",
+        "'",
+        '"',
+        "\\",
+        "inputs.own",
+        "\t",
+    )
+    places = {name: f"/mnt/it's {name}" for name in ("inputs.ds_config", "inputs.own", "outputs.out")}
+    made = plan("azureml", options={"inputs": {"own": "azureml:own:1"}, "outputs": {"out": {}}})
+    for _ in range(30):
+        words = tuple("".join(rng.choices(pieces, k=rng.randint(1, 5))) for _ in range(50))
+        (file,) = launch_files(made, program(hostile=words))[:1]
+        got = shown(served(yaml.safe_load(file.text)["command"], places))
+        meant = [
+            re.sub(r"\$\{\{ ?(inputs\.own|outputs\.out) ?\}\}", lambda match: places[match[1]], word) for word in words
+        ]
+        assert got[1:] == ["train.py", *expected_arguments(places["inputs.ds_config"], tuple(meant))]

@@ -60,7 +60,8 @@ OPTIONS: tuple[dict[str, object], ...] = (
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "+".join(options) or "plain")
 def test_every_variant_is_clean_shell(tmp_path: Path, options: dict[str, object]) -> None:
     """Whatever the options and however hostile the arguments, bash -n and shellcheck have nothing to say."""
-    scripts_clean(launch(tmp_path, options=options))
+    script = launch(tmp_path, options=options)
+    scripts_clean(script, *script.parent.glob("submit.sh"))
 
 
 def test_directives_come_first(tmp_path: Path) -> None:
@@ -92,7 +93,9 @@ def test_slurm_accepts_the_plain_script(tmp_path: Path, big: SlurmCluster, gpus:
 
 @needs_slurm
 @pytest.mark.integration
-@pytest.mark.parametrize("options", OPTIONS[1:5], ids=lambda options: "+".join(options))
+@pytest.mark.parametrize(
+    "options", [o for o in OPTIONS[1:] if "container_image" not in o], ids=lambda options: "+".join(options)
+)
 def test_slurm_accepts_the_options(tmp_path: Path, big: SlurmCluster, options: dict[str, object]) -> None:
     """A real Slurm accepts the options that the spec offers."""
     result = sbatch_test_only(launch(tmp_path, options=options), big)
@@ -164,11 +167,18 @@ def test_signals_reach_the_workers_through_the_task(tmp_path: Path, told: signal
     """Where Slurm signals the task alone, as proctrack/cgroup does, the workers get USR1, and TERM ends torchrun."""
     (tmp_path / "saves.py").write_text(SAVES)
     options = {"requeue": True, "signal_seconds": 50}
-    script = launch(tmp_path, gpus=1, gpus_per_node=1, cpu_cores=4, script="saves.py", options=options)
+    script = launch(tmp_path, gpus=1, gpus_per_node=1, cpu_cores=4, script="saves.py", options=options, output=Output())
     for name, text in (("srun", TASK_ONLY), ("scontrol", CONTROL)):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
-    slurm = {"JOB_NUM_NODES": "1", "JOB_ID": "1", "JOB_NODELIST": "a", "NODEID": "0", "CPUS_ON_NODE": "4"}
+    slurm = {
+        "JOB_NUM_NODES": "1",
+        "JOB_ID": "1",
+        "JOB_NODELIST": "a",
+        "NODEID": "0",
+        "CPUS_ON_NODE": "4",
+        "JOB_NAME": "j",
+    }
     environment = {
         **os.environ,
         **{f"SLURM_{name}": value for name, value in slurm.items()},
@@ -203,6 +213,53 @@ def test_part_of_a_node_leaves_the_rest(tmp_path: Path) -> None:
     assert "--cpus-per-task=9" not in whole  # the node may have others than the catalog says
 
 
+def test_each_node_gives_its_share_of_memory(tmp_path: Path) -> None:
+    """--mem counts for each node: of two whole nodes that others may use it is nine tenths of one, not of both."""
+    shared = launch(tmp_path, gpus=16, options={"exclusive": False}).read_text()
+    assert f"#SBATCH --mem={int(1900 * 0.9)}G\n" in shared
+
+
+@pytest.mark.parametrize(
+    ("image", "runtime", "pulled", "file"),
+    [
+        ("nvcr.io#nvidia/pytorch:25.06-py3", "pyxis", "docker://nvcr.io#nvidia/pytorch:25.06-py3", ".sqsh"),
+        ("nvcr.io/nvidia/pytorch:25.06-py3", "pyxis", "docker://nvcr.io#nvidia/pytorch:25.06-py3", ".sqsh"),
+        ("me@reg:5000/a/b", "pyxis", "docker://me@reg:5000#a/b", ".sqsh"),
+        ("rocm/megatron-lm:v25.5", "pyxis", "docker://rocm/megatron-lm:v25.5", ".sqsh"),
+        ("nvcr.io#nvidia/pytorch:25.06-py3", "apptainer", "docker://nvcr.io/nvidia/pytorch:25.06-py3", ".sif"),
+        ("oras://a/b:1", "apptainer", "oras://a/b:1", ".sif"),
+        ("/images/a b.sqsh", "pyxis", "", ""),
+        ("./a.sif", "apptainer", "", ""),
+    ],
+)
+def test_images_are_named_as_the_runtime_has_them(
+    tmp_path: Path, image: str, runtime: str, pulled: str, file: str
+) -> None:
+    """enroot parts the registry by #, apptainer by /; an image of a registry is pulled, a file is used as it is."""
+    script = launch(tmp_path, options={"container_image": image, "container_runtime": runtime}).read_text()
+    found = re.search(r"^  (?:enroot import --output|apptainer pull) \S+ (\S+)$", script, re.MULTILINE)
+    assert (found[1].strip("'") if found else "") == pulled
+    assert re.search(rf"^IMAGE=.*{re.escape(file or image[-5:])}'?$", script, re.MULTILINE)
+
+
+def test_containers_get_mounts_flags_and_variables(tmp_path: Path) -> None:
+    """Mount flags, GPUs' flags and forced variables are the runtime's; a mounted folder is found by its host's name."""
+    options = {
+        "container_image": "a/b",
+        "container_mounts": ["/data:/data:ro,rprivate", f"/lustre:{tmp_path}/it's a run %j"],
+    }
+    script = launch(tmp_path / "1", options=options, environment={"X": "1"}).read_text()
+    assert "MOUNTS+=,/data:/data:ro+rprivate" in script
+    assert 'PASSED="MASTER_ADDR,MASTER_PORT,' in script
+    assert re.search(r'^PASSED=".*,X"$', script, re.MULTILINE)
+    other = {"container_image": "a/b", "container_runtime": "apptainer", "container_mounts": ["/lustre:/scratch"]}
+    output = Output(checkpoints="/scratch/run")
+    script = launch(tmp_path / "2", options=other, vendor="amd", output=output, steps=4).read_text()
+    assert "apptainer exec --no-eval --rocm\n" in script
+    assert "CHECKPOINTS=/lustre/run\n" in script
+    assert "/scratch/run:/scratch/run" not in script
+
+
 def submit(cluster: SlurmCluster, script: Path, *options: str) -> str:
     """Submit `script` from its folder, with this interpreter's torchrun on PATH; the job's number."""
     path = f"PATH={Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -235,6 +292,7 @@ def test_four_nodes_start_every_rank_right(tmp_path: Path) -> None:
         script=str(STAND_IN),
         environment={"STAND_IN_FOLDER": str(reports), "HOSTILE": HOSTILE[2]},
         time_limit_s=600,
+        output=Output(logs=f"{tmp_path}/l ogs 100%"),
     )
     with running_slurm(nodes=4, gpus=2) as cluster:
         submitted = cluster.run(

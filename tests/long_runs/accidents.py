@@ -137,7 +137,7 @@ def fill(path: Path) -> None:
 CALM = {"STEP_SECONDS": "0.5"}
 DOZEN = {"A_START": "12", "LIMIT_MINUTES": "1"}
 KILLED, DEAD = {"DIES_AT": "14"}, {"DIES_AT": "2", "DIES_AGAIN": "1"}
-PATIENT, ONE, TWO = {"attempts": 5}, {"attempts": 1}, {"attempts": 2}
+PATIENT, ONE, TWO, ALONE = {"attempts": 10}, {"attempts": 1}, {"attempts": 2}, {"exclusive": True}
 ENGINE, TRAINER, OWN = "DeepSpeed", "Trainer", "a script's own"
 LIMIT, FULL, DOWN, CANCEL = "the time limit", "the disk full while saving", "a node set down", "scancel"
 ACCIDENTS = (
@@ -149,8 +149,8 @@ ACCIDENTS = (
     Accident(what="a rank killed", program=OWN, way="requeue", happens=rank_killed, environment=KILLED),
     Accident(what="a rank killed", program=OWN, way="chain", happens=rank_killed, environment=KILLED),
     Accident(what="dies before it saves", program=OWN, way="requeue", happens=in_vain, slurm=TWO, environment=DEAD),
-    Accident(what=DOWN, program=OWN, way="requeue", happens=node_down),
-    Accident(what=DOWN, program=OWN, way="chain", happens=node_down),
+    Accident(what=DOWN, program=OWN, way="requeue", happens=node_down, slurm=ALONE),
+    Accident(what=DOWN, program=OWN, way="chain", happens=node_down, slurm=ALONE),
     Accident(what=CANCEL, program=OWN, way="requeue", happens=cancelled),
     Accident(what=CANCEL, program=OWN, way="chain", happens=cancelled),
 )

@@ -52,7 +52,7 @@ def spec(folder: Path, program: str, slurm: Mapping[str, object], environment: M
             "arguments": arguments,
             "environment": own,
             "time_limit": environment.get("LIMIT_MINUTES", 30),
-            "slurm": {"signal_seconds": 10, **slurm},
+            "slurm": {"signal_seconds": 10, "exclusive": False, "memory": "1G", **slurm},
         },
     }
 
@@ -108,7 +108,8 @@ class Watched:
 
     def said(self) -> str:
         """What the batch scripts and the ranks wrote."""
-        logs = [*sorted(self.folder.glob("*.out")), *sorted((self.folder / "logs").glob("*.log"))]
+        scripts = sorted(self.folder.glob("*.out"), key=lambda path: path.stat().st_mtime)
+        logs = [*scripts, *sorted((self.folder / "logs").glob("*.log"))]
         return "\n".join(path.read_text(errors="replace") for path in logs)
 
     def losses(self) -> list[tuple[int, float]]:

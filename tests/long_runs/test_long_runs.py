@@ -22,8 +22,8 @@ FAST = ("AuthInfo=cred_expire=5", "KillWait=5")
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[SlurmCluster]:
-    """Four nodes with a GPU each: two runs at once."""
-    with running_slurm(nodes=4, gpus=1, cpus=2, settings=FAST) as running:
+    """Four nodes with two GPUs each, of which a run takes one on two nodes."""
+    with running_slurm(nodes=4, gpus=2, cpus=4, settings=FAST) as running:
         yield running
 
 
@@ -33,7 +33,7 @@ def cluster() -> Iterator[SlurmCluster]:
 def test_runs_go_on_whatever_happens(tmp_path: Path, cluster: SlurmCluster, update_golden: bool) -> None:
     """Whatever happens to it, a run does exactly its steps on one curve, or stops and says so; the table is true."""
     losses = {name: reference(tmp_path / f"reference-{number}", name) for number, name in enumerate(PROGRAMS)}
-    with ThreadPoolExecutor(max_workers=2) as pool:
+    with ThreadPoolExecutor(max_workers=3) as pool:
         rows = [
             pool.submit(accident.row, cluster, tmp_path / f"run-{number}", losses[accident.program])
             for number, accident in enumerate(ACCIDENTS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from ...findings import ERROR, Violations
+from ...job.needs import target_options
 from ...job.records import Job
 from ..planned import jobs, violation
 from ..sources import derived
@@ -20,7 +21,7 @@ def hosts_are_the_nodes(job: Job) -> Violations:
     """As many hosts are named as the job has nodes, each once.
 
     Prevents: The launch script stops, or starts more ranks on a host than it has GPUs.
-    Fix: name as many different hosts as nodes, or none: the hostfile can be written later"""
+    Fix: name as many different hosts as nodes, or set launch.shell.hostfile to a file that is written later"""
     hosts, where = job.launch.options.get("hosts"), f"/launch/{job.launch.target}/hosts"
     if not isinstance(hosts, (list, tuple)):
         return
@@ -28,10 +29,29 @@ def hosts_are_the_nodes(job: Job) -> Violations:
     if twice:
         message = f"{twice[0]} is named {hosts.count(twice[0])} times in {len(hosts)} hosts"
         yield violation(job, where, message, f"name {job.nodes} different hosts")
-    elif len(hosts) != job.nodes:
+    elif len(hosts) != job.nodes and len(hosts) * job.cluster.accelerators_per_node not in _elastic_hosts(job):
         message = f"{len(hosts)} hosts are named, but {job.gpus} GPUs are {job.nodes} nodes of {job.cluster.name}"
         gpus = job.says("gpus", len(hosts) * job.cluster.accelerators_per_node)
-        yield violation(job, where, message, f"name {job.nodes}, or none and write the hostfile later, or use {gpus}")
+        yield violation(job, where, message, f"name {job.nodes}, or use {gpus}")
+
+
+def _elastic_hosts(job: Job) -> range:
+    """The GPUs of the hosts that an elastic job may be given: any that one of its counts fits in."""
+    return range(job.elastic[0], job.elastic[-1] + 1) if job.elastic else range(0)
+
+
+@jobs.rule("HOST002", ERROR, "launcher", derived("ssh and pdsh are told the hosts; no scheduler gives them"))
+def several_nodes_have_hosts(job: Job) -> Violations:
+    """On plain machines, the hosts of a job on several nodes are named, or the file that will name them.
+
+    Prevents: The launch script stops at once: it has no hosts to connect to.
+    Fix: set launch.shell.hosts, or launch.shell.hostfile to a file that is written later"""
+    options, where = job.launch.options, f"launch.{job.launch.target}"
+    named = options.get("hosts") or options.get("hostfile")
+    if job.nodes > 1 and not named and "hosts" in target_options(job):
+        message = f"no hosts are named, but {job.gpus} GPUs are {job.nodes} nodes of {job.cluster.name}"
+        hint = f"use --set '{where}.hosts=[node-0, node-1, ...]' with {job.nodes} hosts, or --set {where}.hostfile=FILE"
+        yield violation(job, "/launch/target", message, f"{hint} for a file that launch.sh reads when it starts")
 
 
 @jobs.rule("SLM016", ERROR, "submit", derived("sbatch(1): the node configuration is not available"))

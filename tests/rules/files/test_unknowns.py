@@ -386,7 +386,7 @@ def test_a_template_may_lack_what_is_filled_in(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pin", "severity"),
     [
-        ("deepspeed==0.9.5", "warning"),
+        ("deepspeed==0.9.5", "note"),
         ("git+https://github.com/HabanaAI/DeepSpeed.git@1.19.0", "warning"),
         ("deepspeed>=0.9.5", "error"),
         ("deepspeed==0.19.8", "error"),
@@ -400,7 +400,7 @@ def test_a_key_that_the_pinned_release_knows_is_a_warning(tmp_path: Path, pin: s
     (tmp_path / "scripts" / "zero3.json").write_text(config)
     (found,) = [f for f in dsgen.validate(tmp_path) if f.rule == "VER002"]
     assert found.severity.value == severity
-    assert ("the repository asks for" in found.message) == (severity == "warning")
+    assert ("the repository asks for" in found.message) == (severity != "error")
 
 
 def test_the_first_address_may_come_from_the_launch_line(tmp_path: Path) -> None:
@@ -413,7 +413,7 @@ def test_the_first_address_may_come_from_the_launch_line(tmp_path: Path) -> None
     assert found.severity.value == "note"
 
 
-@pytest.mark.parametrize("name", ["configs/zero2.yaml", "zero2.conf", "./zero2"])
+@pytest.mark.parametrize("name", ["configs/zero2.yaml", "zero2.conf"])
 def test_a_config_of_any_name_is_a_path(tmp_path: Path, name: str) -> None:
     """accelerate reads JSON whatever the name of deepspeed_config_file is."""
     (tmp_path / "accelerate.yaml").write_text(

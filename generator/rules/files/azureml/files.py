@@ -16,7 +16,7 @@ from ....job.wording import show
 from ...rule import subject
 from ...sources import azureml
 from ..violations import violation
-from .jobs import jobs
+from .jobs import is_to_fill, jobs
 
 _URL: Final = re.compile(r"(?:https?|ftps?)://[^\s/.]+(?:\.[^\s/.]+)+\S*", re.IGNORECASE)
 _REMOTE_INPUT: Final = re.compile(r"(?:azureml|https?|wasbs?|abfss?|adl|s3|gs):|\$\{\{", re.IGNORECASE)
@@ -76,7 +76,12 @@ def inputs_are_there(job: AzureMLJob) -> Violations:
     Fix: write a path relative to the job's file, or a registered asset"""
     for name, at, _ in job.entries("inputs"):
         value = job.text(f"{at}/path")
-        if value and not _REMOTE_INPUT.match(value) and _is_missing(job, value.removeprefix("file:")):
+        if (
+            value
+            and not is_to_fill(value)
+            and not _REMOTE_INPUT.match(value)
+            and _is_missing(job, value.removeprefix("file:"))
+        ):
             message = f"the input {name} is {show(value)}, and there is no such file relative to {Path(job.path).name}"
             hint = "write a path relative to this file, azureml:NAME:VERSION, or a URL"
             yield violation(job, f"{at}/path", message, hint)
@@ -89,7 +94,7 @@ def inputs_have_paths(job: AzureMLJob) -> Violations:
     Prevents: azure-ai-ml accepts it; the submission fails: Input path can't be empty for jobs.
     Fix: add a path, with a version where it is a registered asset"""
     for name, at, value in job.entries("inputs"):
-        if not isinstance(value, dict) or "value" in value:
+        if not isinstance(value, dict) or "value" in value or is_to_fill(value.get("path")):
             continue
         path = value.get("path")
         if path in (None, "") and not value.get("path_on_compute"):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
 from ....documents.azureml_schema import COMMAND_JOB
 from ....documents.document import AzureMLJob
@@ -20,6 +22,25 @@ from ..violations import suggest, violation
 def jobs(submission: Submission) -> Iterator[AzureMLJob]:
     """The command jobs of a submission whose YAML could be read to its end."""
     return (job for job in submission.azureml_jobs if job.is_command)
+
+
+#: What names an asset, a machine or a number, where text such as `<cluster>` is one that the reader is to write.
+_NAMED: Final = (
+    *("compute", "environment", "environment/image", "resources/instance_count", "resources/instance_type"),
+    *("resources/shm_size", "distribution/process_count_per_instance", "limits/timeout"),
+)
+_TO_FILL: Final = re.compile(r"<[^<>]+>|(?<!\$)\{\{|\b(?:CHANGE|REPLACE)[_-]?ME\b", re.IGNORECASE)
+
+
+def left_to_fill(job: AzureMLJob) -> tuple[str, ...]:
+    """The places of placeholders in a job's names, sizes and paths, which AML052 reports together."""
+    paths = (f"{at}/path" for section in ("inputs", "outputs") for _, at, _ in job.entries(section))
+    return tuple(at for at in (*_NAMED, *paths) if is_to_fill(job.value(at)))
+
+
+def is_to_fill(value: object) -> bool:
+    """Whether a name, size or path is a placeholder."""
+    return isinstance(value, str) and _TO_FILL.search(value) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +94,8 @@ class Difference:
 def differences(submission: Submission) -> tuple[Difference, ...]:
     """Every difference of the command jobs from what azure-ai-ml loads."""
     whole = (job for job in jobs(submission) if job.is_whole)  # steps and trials have schemas of their own
-    return tuple(Difference(job, problem) for job in whole for problem in problems(job.source, COMMAND_JOB))
+    found = ((job, left_to_fill(job), problem) for job in whole for problem in problems(job.source, COMMAND_JOB))
+    return tuple(Difference(job, problem) for job, left, problem in found if problem.pointer[1:] not in left)
 
 
 def _written(value: object) -> str:

@@ -8,10 +8,9 @@ from typing import Final
 from ....documents.azureml import OTHER_TYPES
 from ....documents.azureml_schema import COMMAND_JOB, DISTRIBUTION_KEYS, DISTRIBUTIONS, INPUT_MODES, OUTPUT_MODES
 from ....documents.document import AzureMLJob
-from ....documents.placeholders import is_placeholder
 from ....documents.shapes import Fields, Problem
 from ....documents.submission import Submission
-from ....findings import ERROR, NOTE, Violation, Violations
+from ....findings import ERROR, Violation, Violations
 from ....job.wording import show
 from ....rule import Rule
 from ...numbers import listed
@@ -87,9 +86,7 @@ def environment_is_a_reference(difference: Difference) -> Violations:
     Fix: write azureml:NAME:VERSION, azureml:NAME@latest, or a mapping with image"""
     value = difference.value
     message = f"environment is {show(value)}, which names no environment of a workspace or registry"
-    to_fill = isinstance(value, str) and is_placeholder(value)
-    hint, severity = ("fill it in", NOTE) if to_fill else (_environment_hint(value), ERROR)
-    yield Violation(difference.job.locate("environment"), message, hint, severity=severity)
+    yield Violation(difference.job.locate("environment"), message, _environment_hint(value))
 
 
 def _environment_hint(value: object) -> str:

@@ -7,12 +7,11 @@ from typing import Final
 
 from ....documents.azureml_schema import FILE_PREFIX, SERVICE_TYPES, environment_fits
 from ....documents.document import AzureMLJob
-from ....documents.placeholders import is_placeholder
 from ....findings import ERROR, NOTE, WARNING, Severity, Violations
-from ....job.wording import show
+from ....job.wording import counted, show
 from ...sources import azureml, derived
 from ..violations import suggest, violation
-from .jobs import jobs
+from .jobs import is_to_fill, jobs, left_to_fill
 
 _SHM_SIZE: Final = re.compile(r"0*[1-9][0-9]*[bkmg]", re.IGNORECASE | re.ASCII)
 _JOB_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,254}", re.ASCII)
@@ -27,7 +26,7 @@ def environment_has_a_version(job: AzureMLJob) -> Violations:
     Fix: write azureml:NAME:VERSION or azureml:NAME@latest"""
     name = job.text("environment")
     known = name is not None and environment_fits(name) and not name.startswith(FILE_PREFIX)
-    if known and name is not None and not _is_versioned(name):
+    if known and name is not None and not _is_versioned(name) and not is_to_fill(name):
         message = f"environment is {show(name)}, without a version or a label such as latest"
         registered = "//registries/" in name
         hint = f"write {name}/versions/1 or {name}/labels/latest" if registered else f"write {name}:1 or {name}@latest"
@@ -49,16 +48,28 @@ def compute_is_a_name(job: AzureMLJob) -> Violations:
     """compute names a cluster.
 
     Prevents: azure-ai-ml accepts it; only the service finds that there is no such compute. A name without azureml:
-    is fine. A note where it is a placeholder.
+    is fine.
     Fix: name a cluster of the workspace"""
     value = job.text("compute")
-    if value is None or "${{" in value:
+    if value is None or "${{" in value or is_to_fill(value):
         return
     name = value.removeprefix("azureml:")
     if not (_COMPUTE.fullmatch(name) or name.startswith(("/subscriptions/", "virtualClusters/", "virtualclusters/"))):
         message = f"compute is {show(value)}, not the name of a cluster"
-        severity = NOTE if is_placeholder(value) else ERROR
-        yield violation(job, "compute", message, "set compute to azureml:NAME of the cluster", severity=severity)
+        yield violation(job, "compute", message, "set compute to azureml:NAME of the cluster")
+
+
+@jobs.rule("AML052", NOTE, "submit", derived("the service knows no such name, and no program reads it as a number"))
+def placeholders_are_filled_in(job: AzureMLJob) -> Violations:
+    """Names, sizes and paths of a job are written out.
+
+    Prevents: azure-ai-ml or the service refuses the job.
+    Fix: write the names and numbers of your workspace"""
+    left = left_to_fill(job)
+    if left:
+        shown = ", ".join(f"{at.replace('/', '.')} {show(job.value(at))}" for at in left)
+        message = f"{counted(len(left), 'placeholder')} to fill in: {shown}"
+        yield violation(job, left[0], message, "write the names and numbers of your workspace")
 
 
 @jobs.rule("AML006", ERROR, "submit", azureml("_schema/core/resource_configuration.py:13 (fields.Int)"))
@@ -96,6 +107,8 @@ def shm_size_has_a_unit(job: AzureMLJob) -> Violations:
     Prevents: azure-ai-ml accepts it; the container's start fails. (A number is refused at once.)
     Fix: write a size such as 64g"""
     value = job.value("resources/shm_size")
+    if is_to_fill(value):
+        return
     if isinstance(value, str):
         if not _SHM_SIZE.fullmatch(value):
             match = re.match(r"\s*(\d{1,6})\s*([bkmg])", value, re.IGNORECASE)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from posixpath import dirname
 from typing import Final
 
 from ....documents.deepspeed_config import BATCH_KEYS, Batch, Config, Number
-from ....documents.lookup import place_of
 from ....documents.purpose import is_template
 from ....documents.submission import Submission
 from ....documents.world import world_of
@@ -54,7 +52,6 @@ class _Batch(Batch):
 
     config: Config
     replicas: Number | None
-    found: bool  #: whether the config lies in a folder that is checked, and wasn't named itself
 
     @property
     def factors(self) -> list[str]:
@@ -79,7 +76,7 @@ class _Batch(Batch):
         sure = config.consumer == "huggingface" and not config.guessed
         if (config.filled and not sure) or (config.guessed and is_template(config.path)):
             return NOTE
-        return WARNING if config.guessed and self.found else None
+        return WARNING if config.unclaimed else None
 
     def violation(self, key: str, message: str, hint: str | None, severity: Severity | None = None) -> Violation:
         """A violation at a key."""
@@ -93,9 +90,7 @@ def _batches(submission: Submission) -> Iterator[_Batch]:
         batch, written = config.batch, [key for key in BATCH_KEYS if config.value(f"/{key}") is not None]
         if not config.is_elastic and list(batch.given) == written:
             replicas = replicas_of(config, submission)
-            found = not config.embedded and any(submission.files.roots_of(dirname(place_of(config.path))))
-            numbers = {"train": batch.train, "micro": batch.micro, "steps": batch.steps}
-            yield _Batch(**numbers, config=config, replicas=replicas, found=found)
+            yield _Batch(train=batch.train, micro=batch.micro, steps=batch.steps, config=config, replicas=replicas)
 
 
 @_batches.rule("BATCH002", ERROR, "parse", deepspeed("runtime/config.py:931-935"))

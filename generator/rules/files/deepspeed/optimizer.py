@@ -55,7 +55,10 @@ def norm_is_no_parameter(config: Config) -> Violations:
         edits = () if config.embedded else move_member(config.json, pointer, "", "gradient_clipping")
         edits = removed(config, pointer) if config.has(_CLIPPING) else edits
         where, hint = config.locate_key(pointer), "use the top-level gradient_clipping"
-        yield Violation(where, message, hint, edits=edits)
+        severity = (
+            WARNING if config.unclaimed else None
+        )  # a program that passes its own optimizer has no use for the block
+        yield Violation(where, message, hint, edits=edits, severity=severity)
 
 
 @configs.rule("OPT002", WARNING, "silent", deepspeed_now("runtime/config.py:264"))

@@ -11,7 +11,7 @@ from ....documents.deepspeed_config import Config
 from ....documents.deepspeed_schema import Section
 from ....documents.hjson.edits import remove_member
 from ....documents.hjson.text import JsonText
-from ....findings import Edit, Severity, Violation
+from ....findings import Edit, Severity, Version, Violation
 from ....job.wording import dotted
 from .values import shown as shown
 
@@ -27,6 +27,7 @@ class Problem:
 
     rule: str
     violation: Violation
+    until: Version | None = None  #: the last release that accepts what is written, where that is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +63,13 @@ class Place:
         severity: Severity | None = None,
         fix: Fix | None = None,
         at_key: bool = False,
+        until: Version | None = None,
     ) -> Problem:
         """What is wrong with the value, or with the key itself."""
         where = self.config.locate_key(self.pointer) if at_key else self.config.locate(self.pointer)
         edits = edits_of(self.config, fix)
         violation = Violation(where, message, hint, severity=severity, edits=edits)
-        return Problem(rule=rule, violation=violation)
+        return Problem(rule=rule, violation=violation, until=until)
 
 
 def edits_of(config: Config, fix: Fix | None) -> tuple[Edit, ...]:

@@ -100,7 +100,8 @@ def _removed(place: Place, name: str) -> Problem:
     what = f"`{name}`" if not section else f"`{name}` in {named(section)}"
     message = f"DeepSpeed {_dots(version)} refuses {what}, whatever its value: it was removed{until}"
     hint = _AFTER_REMOVAL.get(name, "remove it").format(last=_dots(last))
-    return place.problem("VER002" if section else "VER001", message, hint, at_key=True, fix=place.removal)
+    rule = "VER002" if section else "VER001"
+    return place.problem(rule, message, hint, at_key=True, fix=place.removal, until=last)
 
 
 def _until(last: Version) -> str:
@@ -137,7 +138,7 @@ def _of_another_release(place: Place, name: str, refused: bool) -> Problem | Non
     message += f"it was added in {since}" if newer else _until(last)
     hint = f"remove it, or use DeepSpeed {f'{since} or later' if newer else _dots(last)}"
     severity = Severity.ERROR if refused else Severity.WARNING
-    return place.problem("VER004", message, hint, severity=severity, at_key=True)
+    return place.problem("VER004", message, hint, severity=severity, at_key=True, until=None if newer else last)
 
 
 def _meant(name: str, section: Section, schema: DeepSpeedSchema) -> tuple[str, str | None]:

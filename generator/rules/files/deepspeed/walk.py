@@ -34,7 +34,7 @@ def reported(
         for config in submission.configs:
             for problem in problems_of(config):
                 if problem.rule == id:
-                    yield _as_sure(problem.violation, severity, config)
+                    yield _as_sure(problem, severity, config)
 
     def made(requirement: Callable[[], None]) -> Rule:
         @wraps(requirement)
@@ -46,13 +46,21 @@ def reported(
     return made
 
 
-def _as_sure(violation: Violation, severity: Severity, config: Config) -> Violation:
-    """An error by this release is a warning where the repository asks for an older one, or a fork."""
-    release = deepspeed_of(config.path) if (violation.severity or severity) is Severity.ERROR else None
+def _as_sure(problem: Problem, severity: Severity, config: Config) -> Violation:
+    """An error by this release is a warning where the repository asks for an older one, or a fork.
+
+    It is a note where that one is known to accept what is written.
+    """
+    violation, until = problem.violation, problem.until
+    is_error = (violation.severity or severity) is Severity.ERROR
+    release = deepspeed_of(config.path) if is_error or until else None
     if release is None or (release.version is not None and release.version >= config.version):
         return violation
+    accepted = until is not None and release.version is not None and release.version <= until
+    if not (is_error or accepted):
+        return violation
     message = f"{violation.message}; the repository asks for DeepSpeed {release}"
-    return replace(violation, message=message, severity=Severity.WARNING)
+    return replace(violation, message=message, severity=Severity.NOTE if accepted else Severity.WARNING)
 
 
 def problems_of(config: Config) -> tuple[Problem, ...]:

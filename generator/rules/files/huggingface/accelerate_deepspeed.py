@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import PurePosixPath
 from typing import Final
 
 from ....documents.accelerate import FALSE, STAGES, TRUE, AccelerateConfig, is_true
@@ -211,7 +212,7 @@ def config_file_is_a_path(run: Accelerated) -> Violations:
     if value is None or run.overridden("--deepspeed_config_file"):
         return
     path = isinstance(value, str) and not value.isdecimal()
-    named = path and (len(str(value)) >= _SHORT or value == "none" or any(sign in str(value) for sign in "./"))
+    named = path and (len(str(value)) >= _SHORT or value == "none" or PurePosixPath(str(value)).suffix)
     if not named:
         message = f"deepspeed_config_file is {show(value)}, not the path of a JSON file"
         severity = Severity.WARNING if path else None

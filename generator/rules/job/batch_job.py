@@ -1,0 +1,121 @@
+"""A Slurm job's own options: what goes on after it, and the lines that it adds."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ...documents.shell.launcher_options import TABLES
+from ...documents.shell.tokens import Tokens
+from ...findings import ERROR, Violations
+from ...job.records import Job
+from ..planned import jobs, violation
+from ..sources import derived, slurm_manual
+
+_WHERE: Final = "/launch/slurm"
+#: Options of sbatch that other keys write, by their names.
+_WRITTEN: Final = {
+    **{name: name for name in ("account", "array", "constraint", "dependency", "exclude", "exclusive", "output")},
+    **{name: name for name in ("partition", "qos", "requeue", "reservation")},
+    **dict.fromkeys(("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"), "gpu_request"),
+    **dict.fromkeys(("mem", "mem-per-cpu", "mem-per-gpu"), "memory"),
+    "cpus-per-task": "cpus_per_task",
+    "cpus-per-gpu": "cpus_per_task",
+    "signal": "signal_seconds",
+    "mail-user": "mail_user",
+    "no-requeue": "continue",
+    "open-mode": "continue",
+}
+#: Those that the plan decides.
+_PLANNED: Final = {
+    **dict.fromkeys(("nodes", "ntasks", "ntasks-per-node", "tasks-per-node", "ntasks-per-gpu"), "gpus"),
+    "time": "launch.time_limit",
+    "job-name": "name",
+}
+
+
+def _options(job: Job) -> Mapping[str, Any]:
+    """What the target's own keys say; those that are read here are Slurm's alone."""
+    return job.launch.options
+
+
+@jobs.rule("SLM072", ERROR, "silent", derived("attempts are compared by the newest checkpoint in output.checkpoints"))
+def runs_go_on_from_checkpoints(job: Job) -> Violations:
+    """A run that goes on in further jobs has a folder of checkpoints and resumes from it.
+
+    Prevents: No error: each job begins at step 0, and nothing tells that none gets further.
+    Fix: set output.checkpoints, and leave output.resume at true; or set launch.slurm.continue to none"""
+    way, output = _options(job).get("continue", "none"), job.output
+    if way != "none" and (output.checkpoints is None or not output.resume):
+        lacks = "output.checkpoints is not set" if output.checkpoints is None else "output.resume is false"
+        message = f"continue: {way}, but {lacks}: every job would begin at step 0"
+        hint = "set output.checkpoints" if output.checkpoints is None else "use resume: true, or continue: none"
+        yield violation(job, f"{_WHERE}/continue", message, hint)
+
+
+@jobs.rule("SLM073", ERROR, "submit", slurm_manual("sbatch(1), OPTIONS"))
+def directives_are_options_of_sbatch(job: Job) -> Violations:
+    """launch.slurm.directives has options of sbatch that no other key writes.
+
+    Prevents: sbatch: unrecognized option; or two lines of which the last counts, against the plan.
+    Fix: use the long name of an option of sbatch, and the key of the spec where there is one"""
+    known = TABLES["sbatch"].options
+    for name, value in _options(job).get("directives", {}).items():
+        where, option = f"{_WHERE}/directives/{name}", known.get(f"--{name}")
+        if name in _WRITTEN or name in _PLANNED:
+            key = _PLANNED.get(name) or f"launch.slurm.{_WRITTEN[name]}"
+            yield violation(job, where, f"--{name} is written from {key}", f"use {key}")
+        elif option is None:
+            near = difflib.get_close_matches(f"--{name}", known, n=1)
+            hint = f"write {near[0].lstrip('-')}" if near else "use a long name of sbatch(1)"
+            yield violation(job, where, f"sbatch has no option --{name}", hint)
+        elif option.values and isinstance(value, bool):
+            yield violation(job, where, f"--{name} takes a value, and {str(value).lower()} is none", "give its value")
+        elif not option.values and not option.optional and not isinstance(value, bool):
+            yield violation(job, where, f"--{name} takes no value, and {value!r} is given", "use true")
+
+
+@jobs.rule("SLM074", ERROR, "silent", derived("the tasks of an array run this script side by side"))
+def arrays_share_no_checkpoints(job: Job) -> Violations:
+    """The tasks of an array that save run one after another, as they save to the same folder.
+
+    Prevents: Checkpoints of several runs over one another.
+    Fix: end launch.slurm.array with %1, or leave out output.checkpoints"""
+    array = _options(job).get("array")
+    if array is not None and job.output.checkpoints is not None and not array.endswith("%1") and _several(array):
+        message = f"array: {array} runs several tasks at once, and each saves to {job.output.checkpoints}"
+        hint = f"use array: {array.partition('%')[0]}%1, or leave out output.checkpoints"
+        yield violation(job, f"{_WHERE}/array", message, hint)
+
+
+def _several(array: str) -> bool:
+    return any(character in array for character in "-,")
+
+
+@jobs.rule("SLM075", ERROR, "submit", derived("bash(1): a quote that nothing closes takes in the lines below"))
+def setup_commands_are_whole(job: Job) -> Violations:
+    """Each command of launch.slurm.setup closes the quotes and brackets that it opens.
+
+    Prevents: A script that bash cannot read, or whose next lines are part of a text.
+    Fix: close it, or keep commands of several lines in a script and source that"""
+    commands = _options(job).get("setup", ())
+    for index, command in enumerate(commands if isinstance(commands, (list, tuple)) else ()):
+        unterminated = Tokens(f"{command}\n").unterminated
+        if unterminated is not None:
+            message = f"`{command[unterminated:]}` opens a quote or bracket that nothing closes in this command"
+            yield violation(job, f"{_WHERE}/setup/{index}", message, "close it, or source a script that has it")
+
+
+@jobs.rule("SLM076", ERROR, "launcher", derived("apptainer(1), --bind src[:dest[:opts]]: opts are ro or rw"))
+def mounts_have_flags_of_the_runtime(job: Job) -> Violations:
+    """A mount of apptainer is read-only, or for reading and writing; pyxis knows more flags.
+
+    Prevents: FATAL: while parsing bind path: not a valid bind option.
+    Fix: use ro or rw"""
+    options = _options(job)
+    for index, mount in enumerate(options.get("container_mounts", ())):
+        flags = mount.split(":")[2:]
+        if options.get("container_runtime") == "apptainer" and flags not in ([], ["ro"], ["rw"]):
+            message = f"apptainer mounts with ro or rw, and this mount has {flags[0]}"
+            yield violation(job, f"{_WHERE}/container_mounts/{index}", message, "use ro, rw, or no flags")

@@ -1,0 +1,162 @@
+"""An elastic job: one plan for each count of GPUs that it may get, with the same batch and the same checkpoint.
+
+Tensor, pipeline, context and expert parallelism, the ZeRO stage and what else a checkpoint is cut by are those of one
+plan; only the replicas, the micro batch, the accumulation and what is recomputed change from count to count.
+
+**Source**: Megatron-LM's distributed checkpoints keep model parallelism unless saved with
+`--dist-ckpt-optim-fully-reshardable`, and take any number of replicas (docs/api-guide/core/dist_checkpointing.md @
+core_v0.16.1); ZeRO's are refused by another number of replicas unless made universal (DeepSpeed,
+runtime/engine.py:4750 @ 0.19.8).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ..estimate.layout import Layout
+from ..job.records import Job, Pins
+from .feasible import feasible_layouts
+from .infeasible import binding_rule
+from .plan import Infeasible, Plan, SearchResult
+from .rank import ranking
+from .refine import refined
+from .search import search
+
+#: What the files of a checkpoint are cut by; the second part only where the plan uses it.
+_CUT_BY: Final = ("tensor", "pipeline", "virtual_pipeline", "context", "expert", "zero_stage")
+_CUT_BY_TOO: Final = ("expert_tensor", "first_stage_layers", "last_stage_layers", "zero_copies", "zero_hpz")
+_CANDIDATES: Final = 60  #: of the best plans on the most GPUs
+#: How much slower than the best, on the most GPUs, a plan may be that works on more counts.
+_SLOWER: Final = 1.1
+#: How far another batch is looked for that suits more counts, as a share of the batch.
+_NEARBY: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A count of GPUs without a plan, and why."""
+
+    gpus: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elastic:
+    """The plans of an elastic job, most GPUs first, and the counts that have none."""
+
+    answer: SearchResult  #: on the most GPUs
+    plans: tuple[Plan, ...]
+    left_out: tuple[LeftOut, ...]
+    took_s: float
+
+    @property
+    def better_batch(self) -> tuple[int, tuple[int, ...]] | None:
+        """The batch nearby that is divided on the most counts, and these, where they are more; they need not fit."""
+        batch, layout = self.plans[0].job.training.global_batch, self.plans[0].layout
+        replica = layout.world // layout.data
+        every = (*(plan.job.gpus for plan in self.plans), *(each.gpus for each in self.left_out))
+        whole = sorted((gpus for gpus in every if gpus % replica == 0), reverse=True)
+        near = range(math.ceil(batch * (1 - _NEARBY)), int(batch * (1 + _NEARBY)) + 1)
+        suited = {b: tuple(gpus for gpus in whole if b % (gpus // replica) == 0) for b in near}
+        best = max(suited, key=lambda b: (len(suited[b]), -abs(b - batch), b))
+        return (best, suited[best]) if len(suited[best]) > len(suited[batch]) else None
+
+    def to_dict(self) -> dict[str, object]:
+        """A part of `dsgen generate --format json`."""
+        return {
+            "gpus": [plan.job.gpus for plan in self.plans],
+            "left_out": [{"gpus": each.gpus, "why": each.why} for each in self.left_out],
+        }
+
+
+def plan_counts(job: Job, *, top: int = 10, bold: bool = False) -> Elastic | Infeasible:
+    """The plans of an elastic job; of `Infeasible` the one on the most GPUs, when no count has a plan."""
+    started = time.perf_counter()
+    left_out: list[LeftOut] = []
+    for gpus in reversed(job.elastic):
+        most = replace(job, gpus=gpus, elastic=())
+        layout = _shared_layout(most, job.elastic, bold)
+        if layout is not None:
+            break
+        left_out.append(LeftOut(gpus=gpus, why=_obstacle(most)))
+    else:
+        return _infeasible(job, bold)
+    shared = replace(most, pins=_pinned(job.pins, layout))
+    answer = search(shared, top=top, bold=bold)
+    if isinstance(answer, Infeasible):
+        return answer
+    smaller = tuple(_smaller(shared, job.elastic, bold))
+    return Elastic(
+        answer=answer,
+        plans=(answer.plans[0], *(each for each in smaller if isinstance(each, Plan))),
+        left_out=(*left_out, *(each for each in smaller if isinstance(each, LeftOut))),
+        took_s=time.perf_counter() - started,
+    )
+
+
+def _infeasible(job: Job, bold: bool) -> Infeasible:
+    answer = search(replace(job, elastic=()), top=1, bold=bold)
+    if isinstance(answer, Infeasible):
+        return answer
+    raise AssertionError("a count without a layout has a plan")
+
+
+def _shared_layout(job: Job, counts: tuple[int, ...], bold: bool) -> Layout | None:
+    """Of the plans that are hardly slower than the best, the one whose replicas and batch suit the most counts."""
+    found = refined(job, feasible_layouts(job), bold=bold)
+    if not len(found.layouts):
+        return None
+    rows = ranking(job, found.layouts, found.total_s, found.required_bytes, _CANDIDATES, bold=bold)
+    near = [row for row in rows if found.total_s[row] <= _SLOWER * found.total_s[rows[0]]]
+    layouts = [found.layouts[row] for row in near]
+    return max(layouts, key=lambda each: sum(_unsuited(job, each, gpus) is None for gpus in counts))
+
+
+def _pinned(pins: Pins, layout: Layout) -> Pins:
+    cut = {name: getattr(layout, name) for name in _CUT_BY}
+    standard = Layout(data=1)
+    cut |= {n: getattr(layout, n) for n in _CUT_BY_TOO if getattr(layout, n) != getattr(standard, n)}
+    return replace(pins, data=None, **cut, offload=layout.offload.label)
+
+
+def _unsuited(job: Job, layout: Layout, gpus: int) -> str | None:
+    """Why the replicas of `layout` can't be on `gpus`, with the batch."""
+    replica, batch = layout.world // layout.data, job.training.global_batch
+    if gpus % replica:
+        return f"not whole replicas of {replica} GPUs"
+    if batch % (gpus // replica):
+        return f"{gpus // replica} replicas do not divide the global batch of {batch}"
+    return None
+
+
+def _smaller(shared: Job, counts: tuple[int, ...], bold: bool) -> Iterator[Plan | LeftOut]:
+    pins = shared.pins
+    layout = Layout(data=1, tensor=pins.tensor or 1, pipeline=pins.pipeline or 1, context=pins.context or 1)
+    for gpus in reversed(counts):
+        if gpus >= shared.gpus:
+            continue
+        job = replace(shared, gpus=gpus)
+        why = _unsuited(job, layout, gpus)
+        if why is None and (answer := _searched(job, bold)) is not None:
+            yield answer.plans[0]
+        else:
+            yield LeftOut(gpus=gpus, why=why or _obstacle(job))
+
+
+def _searched(job: Job, bold: bool) -> SearchResult | None:
+    """The best plan, without the cost of explaining why there is none."""
+    if not len(feasible_layouts(job).layouts):
+        return None
+    answer = search(job, top=1, bold=bold)
+    return None if isinstance(answer, Infeasible) else answer
+
+
+def _obstacle(job: Job) -> str:
+    """The rule that leaves no plan, with its numbers where it names one layout."""
+    rule, nearest = binding_rule(job, feasible_layouts(job))
+    said = next((f.message for f in nearest.findings if f.rule == rule), None) if nearest else None
+    return rule if said is None else f"{said} [{rule}]"

@@ -1,0 +1,104 @@
+"""Elastic jobs: the launch file picks the plan for the nodes that there are, on a real Slurm and with a hostfile."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dsgen.launchers import LAUNCHERS, launch_files
+from dsgen.launchers.launcher import count_folder
+from tests.launchers.hand_built import plan, program
+from tests.launchers.places import put, scripts_clean
+from tests.needs import needs_shellcheck, needs_slurm
+from tests.slurm_cluster import running_slurm
+
+STAND_IN = Path(__file__).parent / "stand_in.py"
+
+
+def write(folder: Path, target: str, counts: tuple[int, ...], **job: object) -> Path:
+    """The files of hand-built plans on `counts` of GPUs, two a node, most first; the launch file that picks one."""
+    plans = [plan(target, gpus=gpus, gpus_per_node=2, cpu_cores=8, **job) for gpus in counts]  # type: ignore[arg-type]
+    built, launcher = program(str(job.get("script", "train.py")), hostile=()), LAUNCHERS[target]
+    for each in plans:
+        put((*built.files, *launch_files(each, built)), folder / count_folder(each.job.gpus))
+    (largest,) = (file for file in launch_files(plans[0], built) if file.path == launcher.file)
+    assert launcher.pick is not None
+    put(launcher.pick(plans, largest, "dsgen --gpus 4..8"), folder)
+    return folder / launcher.file
+
+
+@needs_shellcheck
+@pytest.mark.parametrize("target", ["slurm", "shell"])
+def test_the_picking_script_is_clean(tmp_path: Path, target: str) -> None:
+    """bash -n and shellcheck have nothing to say, and how it was made is in it."""
+    script = write(tmp_path, target, (8, 4))
+    scripts_clean(script)
+    assert "# Written by dsgen 0.1.0: dsgen --gpus 4..8\n" in script.read_text()
+
+
+def test_slurm_is_asked_for_any_count_in_between(tmp_path: Path) -> None:
+    """The directives are those of the largest plan, but for a range of nodes, of which Slurm gives all it has."""
+    largest = (write(tmp_path, "slurm", (8, 6, 4)).parent / "8gpus" / "launch.sbatch").read_text()
+    asked = [line for line in largest.splitlines() if line.startswith("#SBATCH ")]
+    picking = [line for line in (tmp_path / "launch.sbatch").read_text().splitlines() if line.startswith("#SBATCH ")]
+    assert set(picking) - set(asked) == {"#SBATCH --nodes=2-4"}
+    assert set(asked) - set(picking) == {"#SBATCH --nodes=4", "#SBATCH --ntasks-per-node=1"}
+
+
+@pytest.mark.parametrize(
+    ("hosts", "picked", "said"),
+    [
+        (4, "8gpus a b c d", ""),
+        (3, "4gpus a b", "no plan for 3 hosts: running on the first 2"),
+        (2, "4gpus a b", ""),
+        (1, None, "the smallest plan is for 2 nodes, but"),
+    ],
+)
+def test_the_hostfile_picks_the_plan(tmp_path: Path, hosts: int, picked: str | None, said: str) -> None:
+    """launch.sh starts the largest plan that the hostfile has hosts for, on the first of them."""
+    script = write(tmp_path, "shell", (8, 4), options={"hostfile": "hosts"})
+    for folder in ("8gpus", "4gpus"):
+        names = '$(cut -d" " -f1 "$1" | paste -sd" ")'
+        (tmp_path / folder / "launch.sh").write_text(f'#!/bin/bash\necho "{folder} {names}"\n')
+    (tmp_path / "hosts").write_text("# ours\n" + "".join(f"{name} slots=2\n" for name in "abcd"[:hosts]))
+    done = subprocess.run([script], cwd=tmp_path, text=True, capture_output=True, check=False)
+    assert done.stdout.strip() == (picked or "")
+    assert (done.returncode == 0) == (picked is not None)
+    assert said in done.stderr
+
+
+def test_named_hosts_are_in_the_hostfiles(tmp_path: Path) -> None:
+    """Named hosts are all in the hostfile of launch.sh, and as many as are needed in that of each plan."""
+    write(tmp_path, "shell", (8, 4), options={"hosts": ["a", "b", "c", "d"]})
+    assert (tmp_path / "hostfile").read_text() == "".join(f"{name} slots=2\n" for name in "abcd")
+    assert (tmp_path / "4gpus" / "hostfile").read_text() == "a slots=2\nb slots=2\n"
+
+
+@needs_slurm
+@pytest.mark.integration
+@pytest.mark.parametrize(("counts", "world"), [((8, 6), 6), ((8, 4), 4)], ids=["same nodes", "one idle"])
+def test_a_job_starts_without_the_node_that_is_down(tmp_path: Path, counts: tuple[int, ...], world: int) -> None:
+    """With one of four nodes down, the job starts on three and runs the plan for them, or for two with one idle."""
+    (tmp_path / "reports").mkdir()
+    environment = {"STAND_IN_FOLDER": str(tmp_path / "reports")}
+    script = write(tmp_path / "el", "slurm", counts, script=str(STAND_IN), environment=environment, time_limit_s=600)
+    with running_slurm(nodes=4, gpus=2) as cluster:
+        cluster.run("scontrol", "update", "NodeName=dsgen-node1", "State=DOWN", "Reason=test")
+        submitted = cluster.run(
+            "env", f"PATH={Path(sys.executable).parent}:{os.environ['PATH']}",
+            "sbatch", "--parsable", "--output=out.txt", str(script), cwd=tmp_path,
+        )  # fmt: skip
+        assert submitted.returncode == 0, submitted.stderr
+        ended = cluster.finished(submitted.stdout.strip(), timeout_s=240)
+        output = (tmp_path / "out.txt").read_text()
+    assert ended["JobState"] == "COMPLETED", output
+    assert ended["NumNodes"] == "3"
+    seen = [json.loads(path.read_text()) for path in sorted((tmp_path / "reports").glob("*.json"))]
+    assert {each["WORLD_SIZE"] for each in seen} == {str(world)}
+    assert len(seen) == world
+    assert {each["arguments"][1] for each in seen} == {str(tmp_path / "el" / f"{world}gpus" / "ds_config.json")}

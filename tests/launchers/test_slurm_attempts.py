@@ -1,0 +1,137 @@
+"""What the batch script of a long run decides, with a stand-in for the step: when it goes on, stops, and from where."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dsgen.frameworks import program_for
+from dsgen.job.records import Output
+from dsgen.launchers import launch_files
+from tests.launchers.hand_built import plan, program
+from tests.launchers.places import put
+
+#: What is called in the script's place: `step` is the step, and `calls` has what was asked of Slurm.
+STAND_INS = {
+    "srun": 'printf "%s\\n" "$@" >"$FOLDER/words"; cd "$FOLDER/c"; source "$FOLDER/step"',
+    "scontrol": 'echo "$*" >>"$FOLDER/calls"; case "$*" in show\\ job*) echo "   Command=$FOLDER/launch.sbatch";; esac',
+    "sbatch": 'echo "sbatch $*" >>"$FOLDER/calls"; echo Submitted batch job 2',
+    "squeue": '[[ ! -e "$FOLDER/waiting" ]] || cat "$FOLDER/waiting"',
+    "scancel": 'echo "scancel $*" >>"$FOLDER/calls"',
+}
+SLURM = {"JOB_NUM_NODES": "1", "JOB_ID": "1", "JOB_NODELIST": "a", "CPUS_ON_NODE": "4", "JOB_NAME": "j"}
+
+
+def run(folder: Path, step: str, framework: str = "deepspeed", **slurm: object) -> tuple[int, str]:
+    """The status and the output of one attempt at 40 steps, whose step does `step` in the folder of checkpoints."""
+    (folder / "c").mkdir(exist_ok=True)
+    made = plan(
+        "slurm", gpus=1, gpus_per_node=1, steps=40, framework=framework, options={"signal_seconds": 9, **slurm},
+        output=Output(checkpoints=str(folder / "c"), save_interval=4),
+    )  # fmt: skip
+    put(launch_files(made, program() if framework == "deepspeed" else program_for(made)), folder)
+    (folder / "ds_config.json").write_text("{}")
+    (folder / "step").write_text(step)
+    for name, text in STAND_INS.items():
+        (folder / name).write_text(f"#!/bin/bash\n{text}\n")
+        (folder / name).chmod(0o755)
+    own = {**{f"SLURM_{key}": value for key, value in SLURM.items()}, "FOLDER": str(folder)}
+    environment = {**os.environ, **own, "SLURM_JOB_CPUS_PER_NODE": "4(x2),2", "PATH": f"{folder}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "launch.sbatch"], cwd=folder, env=environment, text=True, capture_output=True, check=False, timeout=30
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def asked(folder: Path) -> list[str]:
+    """What was asked of Slurm that changes anything; since the last time."""
+    calls = (folder / "calls").read_text().splitlines()
+    (folder / "calls").write_text("")
+    return [call for call in calls if not call.startswith("show")]
+
+
+def test_a_failed_attempt_that_saved_goes_on(tmp_path: Path) -> None:
+    """After a failure behind a newer checkpoint the job queues again, and says from where it goes on."""
+    status, said = run(tmp_path, "printf global_step8 >latest; exit 3")
+    assert (status, asked(tmp_path)) == (3, ["requeue 1"]), said
+    status, said = run(tmp_path, "printf global_step40 >latest; exit 1")
+    assert "attempt 2: from step 8 of 40" in said
+    assert "the run is finished: step 40 is saved" in said
+    assert (status, asked(tmp_path)) == (0, []), said
+
+
+def test_a_finished_run_is_not_started_again(tmp_path: Path) -> None:
+    """A job of a run whose last step is saved, or that ended by itself, starts nothing."""
+    assert run(tmp_path, "exit 0")[0] == 0
+    status, said = run(tmp_path, "touch started")
+    assert (status, (tmp_path / "c" / "started").exists()) == (0, False), said
+
+
+@pytest.mark.parametrize("attempts", [1, 3])
+def test_attempts_in_vain_end(tmp_path: Path, attempts: int) -> None:
+    """So many attempts in a row without a newer checkpoint stop the run; a job submitted later begins anew."""
+    for number in range(1, attempts + 1):
+        status, said = run(tmp_path, "exit 5", attempts=attempts)
+        assert asked(tmp_path) == ([] if number == attempts else ["requeue 1"])
+    assert (status, f"{attempts} attempts in a row saved nothing newer than step 0" in said) == (1, True), said
+    assert f"attempt {attempts + 1}: from step 0" in run(tmp_path, "exit 5", attempts=attempts)[1]
+
+
+def test_a_node_failure_counts_as_well(tmp_path: Path) -> None:
+    """Attempts that end without a word, as with their node, are counted when the next begins."""
+    for _ in range(2):
+        run(tmp_path, "kill -KILL $PPID", attempts=2)
+    status, said = run(tmp_path, "touch started", attempts=2)
+    assert (status, (tmp_path / "c" / "started").exists()) == (1, False), said
+    assert asked(tmp_path) == []
+
+
+def test_an_empty_tracker_is_written_anew(tmp_path: Path) -> None:
+    """Where a full disk left `latest` empty, it names the newest checkpoint again."""
+    for name in ("global_step8", "global_step16"):
+        (tmp_path / "c" / name).mkdir(parents=True)
+    (tmp_path / "c" / "latest").touch()
+    assert "attempt 1: from step 16 of 40" in run(tmp_path, "exit 1")[1]
+    assert (tmp_path / "c" / "latest").read_text() == "global_step16\n"
+
+
+def test_the_trainer_goes_on_from_a_whole_checkpoint(tmp_path: Path) -> None:
+    """A checkpoint whose trainer_state.json is cut off is put aside, and the one before is handed to the script."""
+    for step, text in ((8, '{"global_step": 8}\n'), (12, '{"global')):
+        (tmp_path / "c" / f"checkpoint-{step}").mkdir(parents=True)
+        (tmp_path / "c" / f"checkpoint-{step}" / "trainer_state.json").write_text(text)
+    said = run(tmp_path, "exit 1", "huggingface")[1]
+    assert "attempt 1: from step 8 of 40" in said
+    words = (tmp_path / "words").read_text().splitlines()
+    assert words[words.index("--resume_from_checkpoint") + 1] == f"{tmp_path}/c/checkpoint-8"
+    assert [path.name.split("-1-")[0] for path in (tmp_path / "c").glob("incomplete*")] == ["incomplete-checkpoint-12"]
+
+
+def test_a_chain_has_one_job_waiting(tmp_path: Path) -> None:
+    """A job of a chain submits the next unless one waits, never queues itself, and cancels it when it finishes."""
+    way = {"continue": "chain"}
+    script = tmp_path / "launch.sbatch"
+    status, said = run(tmp_path, "printf global_step8 >latest; exit 3", **way)
+    assert (status, asked(tmp_path)) == (3, [f"sbatch --dependency=singleton {script}"]), said
+    (tmp_path / "waiting").write_text(f"2 {script}\n7 /another/launch.sbatch\n")
+    status, said = run(tmp_path, "printf global_step40 >latest", **way)
+    assert (status, asked(tmp_path)) == (0, ["scancel 2"]), said
+
+
+def test_the_fewest_cores_of_unlike_nodes_are_asked_for(tmp_path: Path) -> None:
+    """Of an allocation of nodes with 4 and with 2 cores, each task gets 2, whatever the catalog says."""
+    run(tmp_path, "exit 1")
+    assert "--cpus-per-task=2" in (tmp_path / "words").read_text().splitlines()
+
+
+def test_megatron_is_finished_at_its_last_step_only(tmp_path: Path) -> None:
+    """Megatron exits with status 0 when its time is up: that is no end before the last step."""
+    save = "printf {} >latest_checkpointed_iteration.txt"
+    status, said = run(tmp_path, save.format(12), "megatron-lm")
+    assert (status, asked(tmp_path)) == (0, ["requeue 1"]), said
+    status, said = run(tmp_path, save.format(40), "megatron-lm")
+    assert "the run is finished: step 40 is saved" in said
+    assert (status, asked(tmp_path)) == (0, []), said
