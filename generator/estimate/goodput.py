@@ -48,7 +48,6 @@ class Saving:
         lost = _exp(self.restart_s / mean) * (_exp((tau + self.save_s) / mean) - 1)
         return min(mean * lost / tau, _MOST_TIMES) * work_s
 
-
     def segment_s(self, limit_s: float) -> float | None:
         """What a job of `limit_s` seconds gets done, saving included; `None` where it saves nothing.
 

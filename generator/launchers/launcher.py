@@ -64,8 +64,10 @@ class Launcher:
     for_whole_runs: frozenset[str] = frozenset()  #: keys that a trial doesn't have
     in_folder: bool = True  #: whether the job runs in the folder that it is started from, which holds the script
     before: Callable[[Launch, Path], str] = from_the_scripts_folder  #: what to do first, said above that command
+    more: Callable[[Path], tuple[str, ...]] = lambda _: ()  #: words that its commands need for what is in that file
 
     def command(self, folder: Path) -> str:
         """The command that starts the job whose files are in `folder`."""
         name = str(folder)
-        return self.start.format(shlex.quote(f"./{name}" if name.startswith("-") else name))
+        start = self.start.format(shlex.quote(f"./{name}" if name.startswith("-") else name))
+        return " ".join((start, *map(shlex.quote, self.more(folder / self.file))))

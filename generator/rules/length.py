@@ -96,8 +96,9 @@ def limits_allow_a_checkpoint(run: Timed) -> Violations:
     if whole.segments is None:
         step_s, best = whole.duration_s / whole.steps, whole.best_save_interval_steps
         steps = 1 if saves_at_limit(run.job) else whole.save_interval_steps
-        first = f"{steps:,} step{'s' * (steps > 1)} {long_time(steps * step_s)} and a checkpoint {long_time(whole.save_s)}"
-        message = f"starting takes about {long_time(whole.restart_s)}, {first}; time_limit is {clock(run.limit_s)}"
+        first = f"{steps:,} step{'s' * (steps > 1)} {long_time(steps * step_s)}"
+        takes = f"starting takes about {long_time(whole.restart_s)}, {first} and a checkpoint {long_time(whole.save_s)}"
+        message = f"{takes}; time_limit is {clock(run.limit_s)}"
         fits = best < steps and whole.restart_s + best * step_s + whole.save_s <= run.limit_s
         oftener = f"save every {best:,} steps, or " if fits else ""
         yield _at(run, f"{message}: no job gets as far as a checkpoint", f"{oftener}{_alone(run)}")
