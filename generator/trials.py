@@ -30,7 +30,7 @@ def trial(plan: Plan, steps: int) -> Plan:
     kept = {key: value for key, value in job.launch.options.items() if key not in for_whole_runs}
     launch = replace(
         job.launch,
-        arguments=tuple(_without(job.launch.arguments, _saving_options(job))),
+        arguments=(*_without(job.launch.arguments, _saving_options(job)), *job.framework.saves_nothing),
         time_limit_s=limit_s if given is None else min(limit_s, given),
         options={**kept, **({"inputs": bound.inputs, "outputs": bound.outputs} if binds(job) else {})},
     )

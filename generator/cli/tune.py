@@ -67,8 +67,8 @@ def tune(
         answer, _ = searched(request, form, top, bold)
         plans = answer.plans[:top]
         folder = _folder(plans[0].job, output)
-        launcher = _written(plans, steps, folder, request, force)
-        _started(launcher, plans, folder, yes=yes, dry_run=dry_run, wait=not no_wait)
+        launcher, file = _written(plans, steps, folder, request, force)
+        _started(launcher, plans, file, yes=yes, dry_run=dry_run, wait=not no_wait)
         if dry_run or no_wait:
             return
     _report(request, folder, form)
@@ -80,12 +80,15 @@ def _folder(job: Job, output: str | None) -> Path:
     return Path(output or f"{file_name(job.name)}-{job.gpus}gpus-tune")
 
 
-def _written(plans: Sequence[Plan], steps: int, folder: Path, request: Request, force: bool) -> Launcher:
-    """Write the files of the trials, which no rule calls an error."""
+def _written(plans: Sequence[Plan], steps: int, folder: Path, request: Request, force: bool) -> tuple[Launcher, Path]:
+    """Write the files of the trials, which no rule calls an error. Returns what starts them too."""
     from ..launchers import LAUNCHERS  # here, to save start-up time
+    from ..launchers.launcher import trial_folder
     from ..trials import trial_files
     from .writing import OVERWRITE, write_files
 
+    if (folder / trial_folder(len(plans) + 1)).exists():
+        refuse(f"{folder} has more trials, of an earlier run", "name another folder with -o, or remove that one")
     launcher = LAUNCHERS[plans[0].job.launch.target]
     try:
         files = trial_files(plans, steps, request.command)
@@ -93,16 +96,19 @@ def _written(plans: Sequence[Plan], steps: int, folder: Path, request: Request, 
         able = ", ".join(name for name, one in LAUNCHERS.items() if one.trials)
         raise click.UsageError(f"trials cannot be run with target {launcher.name}; use one of {able}") from None
     write_files(files, folder, force=force, hint=OVERWRITE)
-    return launcher
+    return launcher, folder / next(file.path for file in files if "/" not in file.path)
 
 
-def _started(launcher: Launcher, plans: Sequence[Plan], folder: Path, *, yes: bool, dry_run: bool, wait: bool) -> None:
-    """Submit the trials, and wait for their end."""
+def _started(launcher: Launcher, plans: Sequence[Plan], file: Path, *, yes: bool, dry_run: bool, wait: bool) -> None:
+    """Submit the file of the trials, and wait for their end."""
     from .printing import echo  # here, to save start-up time
     from .text import seconds
 
-    job = plans[0].job
-    file = next(path for path in folder.iterdir() if path.is_file() and path.stem == "tune")
+    job, folder = plans[0].job, file.parent
+    uploaded = launcher.uploaded(job.launch, folder)
+    if uploaded is not None and not (uploaded / job.launch.script).exists():
+        hint = f"put it there, or set launch.{launcher.name}.code, relative to {folder}"
+        refuse(f"{uploaded} is uploaded, and has no {job.launch.script}", hint)
     words = command_of(launcher, file, job.name, dry_run=dry_run)
     machines = f"{job.gpus:,} GPUs on {job.nodes:,} × {job.cluster.name}"
     times = ", ".join(seconds(float(plan.step_time.total_s)) for plan in plans)

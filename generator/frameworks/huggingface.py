@@ -237,6 +237,9 @@ FRAMEWORK: Final = Framework(
     software=frozenset({"Trainer", "AutoTP", "DeepSpeed engine"}),
     script="train.py",
     only={"cross_entropy": "unfused"},
+    # Source: transformers 5.23, training_args.py, save_strategy (steps by default); trainer_callback.py,
+    # DefaultFlowCallback, which then saves after the last step as well.
+    saves_nothing=("--save_strategy", "no"),
     options=OPTIONS,
     in_environment=frozenset({"output.logs"}),
     needs=NEEDS,

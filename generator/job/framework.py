@@ -42,6 +42,7 @@ class Framework:
     script: str  #: the training script that a job starts by default
     only: Mapping[str, str]  #: keys of `training` that have one value here, with the value
     exit_option: str | None = None  #: the script's argument that makes workers save and exit on TERM
+    saves_nothing: tuple[str, ...] = ()  #: the script's arguments without which it saves checkpoints anywhere
     #: The script's options that say keys of the spec's `data` and `output`, by key; a key without any can't be said.
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     in_environment: frozenset[str] = frozenset()  #: such keys that variables say

@@ -82,6 +82,12 @@ def _notes(plan: Plan) -> Iterator[str]:
         yield f"Azure's images set {name} to {path}; an image without that file needs a copy, or all-reduce is slow."
 
 
+def _uploaded(launch: Launch, folder: Path) -> Path | None:
+    """The folder on this machine that is `code`; None where it is a registered asset or a repository."""
+    code = str(launch.options.get("code", OWN_FOLDER))
+    return None if ":" in code else folder / code
+
+
 def _before(launch: Launch, folder: Path) -> str:
     """What is uploaded, which has to hold the script."""
     if "code" in launch.options:
@@ -115,5 +121,6 @@ LAUNCHER: Final = Launcher(
     ),
     for_whole_runs=frozenset({"services"}),
     in_folder=False,
+    uploaded=_uploaded,
     before=_before,
 )

@@ -303,7 +303,7 @@ LAUNCHER: Final = Launcher(
     scheduler=Scheduler(
         submit=("kubectl", "apply", "-f", "{file}"),
         trial=("kubectl", "apply", "--dry-run=server", "-f", "{file}"),
-        identity=r"^((?:pytorchjob|trainjob|jobset)\S*) \S+$",
+        identity=r"^((?:pytorchjob|trainjob|jobset)\S*) (?!unchanged)\S+$",  # which starts nothing
         watch=("kubectl get -f {file}", "kubectl describe -f {file}"),
     ),
     in_folder=False,

@@ -32,6 +32,11 @@ def from_the_scripts_folder(launch: Launch, _: Path) -> str:
     return f"Start the job from the folder that holds {launch.script}:"
 
 
+def nothing_is_uploaded(_: Launch, __: Path) -> Path | None:
+    """No folder, where the nodes have the script."""
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduler:
     """The program that takes the job, as the words of its commands: `{file}` is the launch file, `{name}` the job's."""
@@ -63,6 +68,7 @@ class Launcher:
     pick: Callable[[Sequence[Plan], RenderedFile, str], tuple[RenderedFile, ...]] | None = None
     for_whole_runs: frozenset[str] = frozenset()  #: keys that a trial doesn't have
     in_folder: bool = True  #: whether the job runs in the folder that it is started from, which holds the script
+    uploaded: Callable[[Launch, Path], Path | None] = nothing_is_uploaded  #: the folder that has to hold the script
     before: Callable[[Launch, Path], str] = from_the_scripts_folder  #: what to do first, said above that command
     more: Callable[[Path], tuple[str, ...]] = lambda _: ()  #: words that its commands need for what is in that file
 

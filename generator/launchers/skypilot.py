@@ -22,6 +22,8 @@ from .yaml_text import yaml_text
 _PORT: Final = 29500
 _SECRETS: Final = re.compile(r"^secrets:\n((?: .*\n)+)", re.MULTILINE)
 _EMPTY: Final = re.compile(r"^ +(\w+):(?: null| ~)? *$", re.MULTILINE)  # of secrets: without a value
+#: What a task's name may be. Source: skypilot 0.14.1 sky/task.py:46 (_VALID_NAME_REGEX).
+_NAME: Final = re.compile(r"[a-zA-Z0-9]+(?:[._-]{1,2}[a-zA-Z0-9]+)*")
 _OWN_FOLDER: Final = "."  #: the one that it is launched from is uploaded unless the spec names another
 #: Clouds by the catalog's names of providers. Source: skypilot 0.14.1 sky/skylet/constants.py:885 (ALL_CLOUDS).
 _CLOUDS: Final = frozenset({"aws", "azure", "gcp", "lambda", "nebius", "oci"})
@@ -42,7 +44,7 @@ def _task(plan: Plan, program: Program) -> dict[str, object]:
     mounts = {target: source for source, target in _pairs(options, "file_mounts")}
     buckets = {target: {"source": source, "mode": "MOUNT"} for source, target in _pairs(options, "buckets")}
     entries: dict[str, object] = {
-        "name": plan.job.name,
+        "name": "-".join(_NAME.findall(plan.job.name)) or "job",
         "resources": _resources(plan, options),
         "num_nodes": plan.job.nodes,
         "workdir": str(options.get("workdir", _OWN_FOLDER)),

@@ -6,18 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ..frameworks.program import Program, RenderedFile
+from ..job.continuation import continuation
 from ..search.plan import Plan
+from ..units import clock
 from . import fabric, slurm_attempts, slurm_container
 from .call import THREADS, environment, fill, fill_pick, header, launch_options, own_threads
 from .launcher import TRIAL, TRIAL_LOG, Launcher, Scheduler
 from .quoting import Raw, plain_name
-from .slurm_directives import PASSED_ON, block, shared_memory, slurm_time, takes_nodes
+from .slurm_directives import PASSED_ON, block, shared_memory, takes_nodes
 
 
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
     """`launch.sbatch`, to be submitted from the folder that holds the script, and `submit.sh` for a chain of jobs."""
     options: Mapping[str, Any] = launch_options(plan)
-    way = slurm_attempts.way_of(plan, options)
+    way = continuation(plan.job)
     signal_s = slurm_attempts.signal_s(plan, options, way)
     variables = environment(plan, program)
     # The catalog's cores are a guess where the job has the whole node.
@@ -94,7 +96,7 @@ def trials_file(plans: Sequence[Plan], programs: Sequence[Program], command: str
     limit_s = max(plan.job.launch.time_limit_s or 0 for plan in plans)
     own = {
         "job-name": plain_name(f"{plans[0].job.name}-tune"),
-        **({"time": slurm_time(limit_s)} if limit_s else {}),
+        **({"time": clock(limit_s)} if limit_s else {}),
         "array": f"1-{len(plans)}%1",
         "output": "%x-%A_%a.out",
     }

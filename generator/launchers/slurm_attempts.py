@@ -6,31 +6,20 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ..estimate.checkpoint import save_s
-from ..frameworks.arguments import training_steps
+from ..frameworks.arguments import gives, training_steps
 from ..frameworks.program import Program
+from ..job.needs import argument_values
 from ..search.plan import Plan
 
 _USUAL_EXIT_OPTION: Final = "--exit-signal-handler"  # Megatron's, which other scripts have taken over
 _LEAVES_EARLY: Final = ("--exit-duration-in-mins", "--exit-interval")  # Megatron's, which save and end with status 0
 _STEPS: Final = ("--train-iters", "--max_steps")  # of Megatron, of the Trainer
-_SAMPLES: Final = "--train-samples"
+_NO_STEPS: Final = ("--train-samples", "--train-tokens")  # of the Megatrons
 _SECONDS_TO_STOP: Final = 30  # what scontrol requeue and the epilogue need before the time limit
 #: Slurm may send a signal up to a minute early. Source: sbatch(1), --signal.
 _MOST_EARLY_S: Final = 60
 _TIMES_ESTIMATED: Final = 3  # what a step and a checkpoint may take, in their estimates: storage is shared
 _ATTEMPTS: Final = 3  # in a row without a newer checkpoint: as many nodes don't fail at once, a wrong file does
-
-
-def way_of(plan: Plan, options: Mapping[str, Any]) -> str:
-    """What happens at the time limit: requeue | chain | none.
-
-    By default a run that has a folder of checkpoints to go on from queues again: the job keeps its number, needs no
-    second one in the queue, and Slurm does the same after a node's failure or a preemption.
-    """
-    known = plan.job.output.checkpoints is not None and plan.job.output.resume
-    told = bool(options.get("requeue") and options.get("signal_seconds"))
-    kept = known and options.get("requeue", True)
-    return str(options.get("continue", "requeue" if told or kept else "none"))
 
 
 def tracked(plan: Plan, way: str) -> bool:
@@ -62,13 +51,13 @@ def saves_on_term(plan: Plan, program: Program) -> bool:
 def last_step(plan: Plan, program: Program) -> int:
     """The step that the run ends with: what the program is told, else the job's duration; 0 if that can't be known.
 
-    Sequences are no steps: where Megatron counts those, the batch may grow.
+    Sequences and tokens are no steps: where Megatron counts those, the batch may grow.
     """
     words = [word for word in program.arguments if isinstance(word, str)]
-    told = [words[i + 1] for i, word in enumerate(words[:-1]) if word in _STEPS and words[i + 1].isdecimal()]
-    if _SAMPLES in words:
-        return 0
-    return int(told[-1]) if told else training_steps(plan.job.training) or 0
+    told = [values for option in _STEPS if (values := argument_values(words, option))]
+    if told:
+        return int(told[0][0]) if told[0][0].isdecimal() else 0
+    return 0 if gives(words, *_NO_STEPS) else training_steps(plan.job.training) or 0
 
 
 def leaves_early(plan: Plan, program: Program) -> bool:

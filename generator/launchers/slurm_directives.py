@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from ..search.plan import Plan
-from ..units import GIB
+from ..units import GIB, clock
 from .call import cores_per_node, processes_per_node
 from .quoting import Raw, plain_name, sbatch_word
 
@@ -56,15 +56,7 @@ def _resources(plan: Plan, options: Mapping[str, Any]) -> Iterator[tuple[str, ob
     if memory is not None:
         yield "mem", memory
     if plan.job.launch.time_limit_s is not None:
-        yield "time", slurm_time(plan.job.launch.time_limit_s)
-
-
-def slurm_time(seconds: int) -> str:
-    """`D-HH:MM:SS`, the one form of --time that can't be read as minutes (SLM010)."""
-    minutes, second = divmod(seconds, 60)
-    hours, minute = divmod(minutes, 60)
-    day, hour = divmod(hours, 24)
-    return f"{day}-{hour:02}:{minute:02}:{second:02}"
+        yield "time", clock(plan.job.launch.time_limit_s)  # in the form that can't be read as minutes (SLM010)
 
 
 def takes_nodes(plan: Plan, options: Mapping[str, Any]) -> bool:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import ceil
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ..estimate.goodput import saves_at_limit
 from ..estimate.layout import Layout
 from ..estimate.whole_run import Run
 from ..findings import NOTE, WARNING, Violation, Violations
+from ..job.continuation import can_continue, continuation
 from ..job.needs import argument_values
 from ..job.records import Job
-from ..job.schema_check import load_schema
 from ..rule import Subject
 from ..units import DAY, HOUR, clock, long_time
 from .planned import violation
@@ -41,17 +41,7 @@ class Timed(NamedTuple):
     @property
     def continues(self) -> bool:
         """Whether another job follows by itself: as asked for, else by requeueing where there is a folder for it."""
-        options, output = self.job.launch.options, self.job.output
-        asked = bool(options.get("requeue") and options.get("signal_seconds"))
-        kept = output.checkpoints is not None and output.resume
-        usual = self.can_continue and kept and bool(options.get("requeue", True))
-        return options.get("continue", "requeue" if asked or usual else "none") != "none"
-
-    @property
-    def can_continue(self) -> bool:
-        """Whether the target has another job follow by itself."""
-        targets: dict[str, Any] = load_schema()["$defs"]["launch"]["properties"]
-        return "continue" in targets.get(self.job.launch.target, {}).get("properties", {})
+        return continuation(self.job) != "none"
 
     @property
     def takes(self) -> str:
@@ -118,7 +108,7 @@ def _continued(run: Timed, count: int) -> str:
         return f"set output.resume: true for {count} jobs"
     if not run.saves:
         return f"set output.checkpoints for {count} jobs that go on from one another"
-    if run.can_continue:
+    if can_continue(run.job):
         return f"set launch.{run.job.launch.target}.continue: requeue for {count} jobs"
     return f"start it again for {count} jobs"
 

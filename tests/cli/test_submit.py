@@ -113,6 +113,14 @@ def test_a_refusal_of_the_scheduler_is_passed_on(workdir: Path) -> None:
     assert "sbatch cannot be run: No such file or directory" in done.stderr
 
 
+def test_a_job_that_kubernetes_has_already_is_not_submitted(workdir: Path) -> None:
+    """Where kubectl finds the job there as it is, nothing starts, and that is an error."""
+    stand_in(workdir, "kubectl", "pytorchjob.kubeflow.org/tiny unchanged")
+    done = submit(workdir, "job.yaml", "--target", "kubernetes", "-o", "o", "--yes")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "pytorchjob.kubeflow.org/tiny unchanged" in done.stderr
+
+
 def test_json_has_the_command_and_the_id(workdir: Path) -> None:
     """`--format json` prints the words of the command, the id and the commands that watch the job, and nothing else."""
     stand_in(workdir, "sbatch", "42")

@@ -155,6 +155,28 @@ def test_a_trial_saves_nothing_and_ends_soon() -> None:
     assert "--save" not in text
 
 
+def test_a_trial_of_the_trainer_saves_nothing_either() -> None:
+    """The Trainer saves after its last step unless it is told not to, whatever the job's own arguments say."""
+    launch = {"script": "train.py", "arguments": ["--save_strategy", "epoch", "--output_dir", "/o", "--model", "m"]}
+    job = dsgen.load_job({**SPEC, "framework": "huggingface", "launch": launch})
+    answer = dsgen.search(job, top=1)
+    assert isinstance(answer, dsgen.SearchResult)
+    arguments = trial(answer.plans[0], 12).job.launch.arguments
+    assert arguments[-2:] == ("--save_strategy", "no")
+    assert "--output_dir" not in arguments
+
+
+def test_the_file_of_the_target_is_submitted(workdir: Path) -> None:
+    """Where a folder has the files of another target too, that of the job's target is submitted."""
+    (workdir / "job.yaml").write_text(yaml.safe_dump(SPEC))
+    (workdir / "t").mkdir()
+    for other in ("tune.yml", "tune.sh", "tune.old"):
+        (workdir / "t" / other).write_text("")
+    assert "--test-only ./t/tune.sbatch" in tune(workdir, "--top", "2", "--dry-run").stderr
+    again = tune(workdir, "--top", "1", "--dry-run")
+    assert (again.returncode, "t has more trials, of an earlier run" in again.stderr) == (1, True)
+
+
 @needs_shellcheck
 @pytest.mark.parametrize("target", ["slurm", "shell"])
 def test_the_files_of_trials_are_clean(workdir: Path, target: str) -> None:
@@ -183,3 +205,14 @@ def test_the_files_of_a_sweep_are_clean(workdir: Path) -> None:
     assert [f for f in dsgen.validate(workdir / "t") if f.severity.value == "error"] == []
     command = yaml.safe_load(files["tune.yml"])["trial"]["command"]
     assert command.count("python pretrain_gpt.py") == 3
+
+
+def test_a_sweep_uploads_the_script(workdir: Path) -> None:
+    """Where only a folder is uploaded, trials aren't submitted without the script in it."""
+    (workdir / "job.yaml").write_text(yaml.safe_dump({**SPEC, "launch": {**SPEC["launch"], "target": "azureml"}}))
+    refused = tune(workdir, "--top", "1", "--yes")
+    assert refused.returncode == 1
+    assert "t is uploaded, and has no pretrain_gpt.py" in refused.stderr
+    assert "launch.azureml.code" in refused.stderr
+    (workdir / "t" / "pretrain_gpt.py").touch()
+    assert "no dry run" in tune(workdir, "--top", "1", "--dry-run").stderr

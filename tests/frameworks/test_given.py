@@ -13,6 +13,7 @@ import dsgen
 from dsgen.documents.megatron_options import Flavour
 from dsgen.frameworks import Program, program_for
 from dsgen.launchers import launch_files
+from dsgen.launchers.slurm_attempts import last_step
 from dsgen.search.plan import Plan
 from tests.frameworks.plans import words
 from tests.frameworks.test_megatron import TREES, parsed
@@ -83,6 +84,21 @@ def test_the_program_ends_before_the_limit_where_no_signal_ends_it(slurm: dict[s
     """Of two hours, ten minutes are kept to save in; a job that a signal ends doesn't exit by itself."""
     plan = planned("megatron-lm", output=OUTPUT, launch__time_limit="2:00:00", launch__slurm=slurm)
     assert after(program_for(plan), "--exit-duration-in-mins") == minutes
+
+
+@pytest.mark.parametrize(
+    ("spec", "step"),
+    [
+        ({"training__batch_ramp": {"start": 16, "increment": 16, "samples": 1000}}, 0),
+        ({"launch__arguments": ["--train-samples", "4096"]}, 0),
+        ({"launch__arguments": ["--train-iters=70"]}, 70),
+        ({}, 100),
+    ],
+)
+def test_no_step_is_the_last_of_a_run_over_samples(spec: dict[str, Any], step: int) -> None:
+    """Of a run that is given samples, whose batch may grow, the job's script takes no step for the last one."""
+    plan = planned("megatron-lm", output=OUTPUT, training__duration={"steps": 100}, **spec)
+    assert last_step(plan, program_for(plan)) == step
 
 
 @pytest.mark.parametrize("tree", TREES)

@@ -96,3 +96,11 @@ def test_the_command_gives_every_secret_its_value(tmp_path: Path) -> None:
     assert LAUNCHERS["skypilot"].command(tmp_path) == f"sky launch {tmp_path}/task.yaml {secrets}"
     (tmp_path / "task.yaml").write_text(launch_files(plan("skypilot"), program())[0].text)
     assert LAUNCHERS["skypilot"].command(tmp_path) == f"sky launch {tmp_path}/task.yaml"
+
+
+@pytest.mark.parametrize(
+    ("name", "task"), [("GPT-3 175B", "GPT-3-175B"), ("_a---b.", "a-b"), ("q_2", "q_2"), ("é", "job")]
+)
+def test_the_name_is_one_that_skypilot_takes(name: str, task: str) -> None:
+    """SkyPilot refuses names with blanks, three dashes in a row, or a sign at an end."""
+    assert launch(name=name)["name"] == task

@@ -16,7 +16,7 @@ import pytest
 
 from dsgen.job.records import Output
 from dsgen.launchers import launch_files
-from dsgen.launchers.slurm_directives import slurm_time
+from dsgen.units import clock
 from tests.launchers.hand_built import HOSTILE, expected_arguments, plan, program
 from tests.launchers.places import put, scripts_clean
 from tests.needs import needs_shellcheck, needs_slurm
@@ -73,7 +73,7 @@ def test_directives_come_first(tmp_path: Path) -> None:
 
 def test_time_says_its_unit() -> None:
     """A time limit is written in days, hours, minutes and seconds."""
-    assert [slurm_time(s) for s in (60, 3600, 172800, 90061)] == [
+    assert [clock(s) for s in (60, 3600, 172800, 90061)] == [
         "0-00:01:00",
         "0-01:00:00",
         "2-00:00:00",

@@ -3,8 +3,12 @@
 # Job gpt-neox-20b: deepspeed trains gpt-neox-20b on 4 × gcp/a3-highgpu-8g.
 # 32 GPUs = 32 data × 1 tensor × 1 pipeline × 1 context; ZeRO 2, recompute full, offload none.
 # 1024 sequences a step = 8 micro batch × 4 accumulated × 32 data. plan.json has the estimates and reasons.
+# Written for torch >=2.0.0, DeepSpeed 0.19.8.
 # recompute full: the script must checkpoint every layer itself.
 # training.duration is 4769 optimizer steps: the script must stop there.
+# Checkpoints are the script's to write and read: on every rank it must call before the first step
+# engine.load_checkpoint(load_dir), which returns (None, {}) where there is none, and every 1210 steps
+# engine.save_checkpoint(save_dir, client_state={'step': step}).
 #
 # Run on any machine that reaches every host by ssh without a password, in the folder that holds the training
 # script; that folder and this one must have the same path on every host. Usage: launch.sh [HOSTFILE]
@@ -27,6 +31,7 @@ done
 
 # Passed to every process on its command line: ssh forwards no environment.
 ENVIRONMENT=(
+  PYTHONUNBUFFERED=1 # what a rank prints is seen at once
   # A process's share of the node's cores; torchrun would set OMP_NUM_THREADS to 1.
   OMP_NUM_THREADS=26
 )
@@ -36,9 +41,16 @@ ARGUMENTS=(
   # batch, precision, optimizer and ZeRO are in the JSON
   --deepspeed
   --deepspeed_config "$CONFIG_DIR"/ds_config.json
+  # data and checkpoints: the script must take these; see above
+  --data_path /mnt/data/pile
+  --tokenizer /mnt/data/20B_tokenizer.json
+  --save_dir /mnt/checkpoints/gpt-neox-20b
+  --save_interval 1210
+  --load_dir /mnt/checkpoints/gpt-neox-20b
 )
 
-HOSTFILE="${1:-$CONFIG_DIR/hostfile}"
+HOSTFILE="$CONFIG_DIR"/hostfile
+HOSTFILE="${1:-$HOSTFILE}"
 if [[ ! -r "$HOSTFILE" ]]; then
   echo "cannot read $HOSTFILE: write one line \"HOST slots=$PROCESSES_PER_NODE\" for each of the $NODES nodes" >&2
   exit 1
@@ -69,25 +81,109 @@ quoted() {
   done
 }
 
-torchrun_on() { # the words of one host's command; $1 is its node rank
-  COMMAND=(
-    env "${ENVIRONMENT[@]}" torchrun --nnodes="$NODES" --nproc-per-node="$PROCESSES_PER_NODE" --node-rank="$1"
-    --master-addr="${HOSTS[0]}" --master-port=29500 "$SCRIPT" "${ARGUMENTS[@]}"
-  )
+# The words of a host's command; the host puts its rank in.
+COMMAND=(
+  env "${ENVIRONMENT[@]}" torchrun --nnodes="$NODES" --nproc-per-node="$PROCESSES_PER_NODE"
+  --node-rank=RANK_OF_THIS_HOST --master-addr="${HOSTS[0]}" --master-port=29500 "$SCRIPT" "${ARGUMENTS[@]}"
+)
+
+# What a host runs, as RUN WAIT HOST HOSTS FOLDER WORDS...: the command, at the rank that is HOST's place in HOSTS. When it
+# ends, when the connection does, or when nothing has come over it for WAIT seconds (0: however long), what is left of the
+# run on that host is ended: the processes with its name in their environment. torchrun gives the processes of a node 30 s
+# to end when one of them has failed, which it announces; they get 5 s here, and its status is what torchrun says it was.
+ON_HOST='run=$1 wait=$2 host=$3 hosts=$4 folder=$5; shift 5
+rank=0
+for each in $hosts; do [ "$each" = "$host" ] && break; rank=$((rank + 1)); done
+cd -- "$folder" || exit 1
+for word in "$@"; do
+  shift
+  [ "$word" = --node-rank=RANK_OF_THIS_HOST ] && word=--node-rank=$rank
+  set -- "$@" "$word"
+done
+environments() { grep -lsz -- "^DSGEN_RUN=$run[.]$rank\$" /proc/[0-9]*/environ; }
+kill_all() { processes=$("$@" | cut -d/ -f3); [ -z "$processes" ] || kill -KILL $processes 2>/dev/null; }
+workers() { grep -lsz "^LOCAL_RANK=" $(environments); }
+listen() {
+  closing=0
+  grep --line-buffered -oE "closing signal SIG|failed \(exitcode: [0-9]+" | while read -r first _ status; do
+    if [ "$first" = failed ]; then
+      echo "$status" >&9
+    elif [ "$closing" = 0 ]; then
+      closing=1
+      { sleep 5; kill_all workers; } &
+    fi
+  done
+}
+exec 9<> <(:)
+DSGEN_RUN="$run.$rank" "$@" </dev/null 2> >(exec tee >(listen) >&2) &
+command=$!
+end_all() {
+  kill -TERM "$command" 2>/dev/null
+  for _ in 1 2 3 4 5 6; do kill -0 "$command" 2>/dev/null || break; sleep 0.5; done
+  kill_all environments
+}
+watch() {
+  trap "" HUP INT TERM PIPE
+  while if [ "$wait" = 0 ]; then read -r _; else read -r -t "$wait" _; fi; do :; done
+  end_all
+}
+watch <&0 >/dev/null 2>&1 &
+watch=$!
+trap "end_all; kill -KILL $watch 2>/dev/null" EXIT
+trap "exit 143" HUP INT TERM
+wait "$command"
+status=$?
+[ "$status" = 0 ] || { read -r -t 1 -u 9 own && status=$own; }
+exit "$status"'
+remote() { # the command line for host $2, from which nothing is heard for $1 seconds at most
+  echo "bash -c $(quoted "$ON_HOST" dsgen-run "$$-$RANDOM-$(date +%s)" "$1")$2 $(quoted "${HOSTS[*]}" "$PWD" "${COMMAND[@]}")"
 }
 
-SESSIONS=()
-stop_all() {
+# A host that can't be reached fails after 10 s, a connection that is lost after 15 s.
+SSH_OPTIONS=(-p 22 -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=3)
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+SESSIONS=() # the process id of each host's ssh, by rank
+LINKS=()    # the file descriptor that is its standard input: a line every second says that this script is alive
+end_all() {
+  local waited link
+  trap '' HUP INT TERM
+  for link in "${LINKS[@]}"; do
+    exec {link}>&-
+  done
+  for ((waited = 0; waited < 10; waited++)); do # hosts need about 4 s where a process ignores TERM
+    kill -0 "${SESSIONS[@]}" 2>/dev/null || break
+    sleep 1
+  done
   kill "${SESSIONS[@]}" 2>/dev/null || true
 }
-trap stop_all EXIT
+trap end_all EXIT
+trap '' PIPE
 for rank in "${!HOSTS[@]}"; do
-  torchrun_on "$rank"
-  # -tt: a closed connection ends the processes on that host. No input, so the terminal here stays as it is.
-  ssh -tt -p 22 -o BatchMode=yes -- "${HOSTS[rank]}" \
-    "cd -- $(quoted "$PWD") && exec $(quoted "${COMMAND[@]}")" </dev/null &
-  SESSIONS+=("$!")
+  exec {LINK}> >(
+    for link in "${LINKS[@]}"; do
+      exec {link}>&-
+    done
+    exec ssh "${SSH_OPTIONS[@]}" -- "${HOSTS[rank]}" "$(remote 30 "$(quoted "${HOSTS[rank]}")")"
+  )
+  SESSIONS[rank]="$!"
+  LINKS[rank]="$LINK"
 done
-for _ in "${SESSIONS[@]}"; do
-  wait -n # the first host that fails ends the others, which would hang without it
+while ((${#SESSIONS[@]})); do
+  for rank in "${!SESSIONS[@]}"; do
+    if kill -0 "${SESSIONS[rank]}" 2>/dev/null; then
+      echo >&"${LINKS[rank]}" || true
+      continue
+    fi
+    STATUS=0
+    wait "${SESSIONS[rank]}" || STATUS="$?"
+    unset "SESSIONS[rank]"
+    if ((STATUS)); then # the others would hang without it
+      echo "${HOSTS[rank]} ended with status $STATUS; ending the job on every host" >&2
+      exit "$STATUS"
+    fi
+  done
+  sleep 1
 done

@@ -3,6 +3,7 @@
 # Job llama-3-8b-lora: huggingface trains llama-3.1-8b on 1 × aws/g5.48xlarge.
 # 8 GPUs = 8 data × 1 tensor × 1 pipeline × 1 context; ZeRO 1, recompute full, offload none.
 # 64 sequences a step = 1 micro batch × 8 accumulated × 8 data. plan.json has the estimates and reasons.
+# Written for transformers 5.23.0, accelerate 1.15.0, torch >=2.6, peft 0.21, DeepSpeed 0.19.8.
 # The plan counts on sequences of 4096 tokens and attn_implementation=flash_attention_2: both are the script's
 # to set, TrainingArguments has neither.
 # LoRA: the script must wrap the model by peft's get_peft_model with LoraConfig(r=16, lora_alpha=32,
@@ -13,6 +14,9 @@
 # QLoRA: the script must load the model with BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type='nf4',
 # bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.bfloat16, bnb_4bit_quant_storage=torch.bfloat16);
 # ZeRO-3 can shard no other storage type.
+# To go on, the script must call trainer.train(resume_from_checkpoint=PATH): with --resume_from_checkpoint,
+# which the launch file sets to the last whole checkpoint, or with what
+# transformers.trainer_utils.get_last_checkpoint finds in output_dir.
 #
 # Run in the folder that holds the training script.
 
@@ -36,6 +40,7 @@ done
 ENVIRONMENT=(
   # A process's share of the node's cores; torchrun would set OMP_NUM_THREADS to 1.
   OMP_NUM_THREADS=24
+  PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 )
 
 SCRIPT=run_sft.py
@@ -58,10 +63,27 @@ ARGUMENTS=(
   --max_grad_norm 1
   # duration
   --max_steps 625
+  # data and tokenizer, by the options of the example scripts of transformers
+  --train_file /data/sft.json
+  # checkpoints
+  --output_dir out
+  --save_strategy steps
+  --save_steps 92
   # from the job's launch.arguments
   --model_name_or_path meta-llama/Llama-3.1-8B
-  --output_dir out
 )
+
+# The last whole checkpoint, by the file that is written last: the script is told to go on from it.
+LAST_STEP=-1
+for file in out/checkpoint-*/trainer_state.json; do
+  step="${file%/*}" && step="${step##*-}"
+  if [[ -f "$file" && "$step" =~ ^[0-9]+$ ]] && ((10#$step > LAST_STEP)); then
+    LAST_STEP="$((10#$step))"
+  fi
+done
+if ((LAST_STEP >= 0)); then
+  ARGUMENTS+=(--resume_from_checkpoint out/checkpoint-"$LAST_STEP")
+fi
 
 # One node needs no rendezvous with others; --standalone takes a free port.
 exec env "${ENVIRONMENT[@]}" torchrun --standalone --nnodes="$NODES" --nproc-per-node="$PROCESSES_PER_NODE" \

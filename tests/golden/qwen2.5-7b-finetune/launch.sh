@@ -3,8 +3,12 @@
 # Job qwen2.5-7b-sft: huggingface trains qwen2.5-7b on 1 × aws/p4de.24xlarge.
 # 8 GPUs = 8 data × 1 tensor × 1 pipeline × 1 context; ZeRO 2, recompute none, offload none.
 # 128 sequences a step = 2 micro batch × 8 accumulated × 8 data. plan.json has the estimates and reasons.
+# Written for transformers 5.23.0, accelerate 1.15.0, torch >=2.6, DeepSpeed 0.19.8.
 # The plan counts on sequences of 2048 tokens and attn_implementation=flash_attention_2: both are the script's
 # to set, TrainingArguments has neither.
+# To go on, the script must call trainer.train(resume_from_checkpoint=PATH): with --resume_from_checkpoint,
+# which the launch file sets to the last whole checkpoint, or with what
+# transformers.trainer_utils.get_last_checkpoint finds in output_dir.
 #
 # Run in the folder that holds the training script.
 
@@ -28,6 +32,7 @@ done
 ENVIRONMENT=(
   # A process's share of the node's cores; torchrun would set OMP_NUM_THREADS to 1.
   OMP_NUM_THREADS=12
+  PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 )
 
 SCRIPT=run_sft.py
@@ -49,11 +54,27 @@ ARGUMENTS=(
   --max_grad_norm 1
   # duration
   --max_steps 1172
+  # data and tokenizer, by the options of the example scripts of transformers
+  --dataset_name 'my data/sft set'
+  # checkpoints
+  --output_dir out
+  --save_strategy steps
+  --save_steps 8869
   # from the job's launch.arguments
   --model_name_or_path Qwen/Qwen2.5-7B
-  --output_dir out
-  --dataset_name 'my data/sft set'
 )
+
+# The last whole checkpoint, by the file that is written last: the script is told to go on from it.
+LAST_STEP=-1
+for file in out/checkpoint-*/trainer_state.json; do
+  step="${file%/*}" && step="${step##*-}"
+  if [[ -f "$file" && "$step" =~ ^[0-9]+$ ]] && ((10#$step > LAST_STEP)); then
+    LAST_STEP="$((10#$step))"
+  fi
+done
+if ((LAST_STEP >= 0)); then
+  ARGUMENTS+=(--resume_from_checkpoint out/checkpoint-"$LAST_STEP")
+fi
 
 # One node needs no rendezvous with others; --standalone takes a free port.
 exec env "${ENVIRONMENT[@]}" torchrun --standalone --nnodes="$NODES" --nproc-per-node="$PROCESSES_PER_NODE" \
