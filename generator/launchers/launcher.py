@@ -70,8 +70,10 @@ class Launcher:
     in_folder: bool = True  #: whether the job runs in the folder that it is started from, which holds the script
     uploaded: Callable[[Launch, Path], Path | None] = nothing_is_uploaded  #: the folder that has to hold the script
     before: Callable[[Launch, Path], str] = from_the_scripts_folder  #: what to do first, said above that command
+    more: Callable[[Path], tuple[str, ...]] = lambda _: ()  #: words that its commands need for what is in that file
 
     def command(self, folder: Path) -> str:
         """The command that starts the job whose files are in `folder`."""
         name = str(folder)
-        return self.start.format(shlex.quote(f"./{name}" if name.startswith("-") else name))
+        start = self.start.format(shlex.quote(f"./{name}" if name.startswith("-") else name))
+        return " ".join((start, *map(shlex.quote, self.more(folder / self.file))))

@@ -20,6 +20,8 @@ from .quoting import Raw
 from .yaml_text import yaml_text
 
 _PORT: Final = 29500
+_SECRETS: Final = re.compile(r"^secrets:\n((?: .*\n)+)", re.MULTILINE)
+_EMPTY: Final = re.compile(r"^ +(\w+):(?: null| ~)? *$", re.MULTILINE)  # of secrets: without a value
 #: What a task's name may be. Source: skypilot 0.14.1 sky/task.py:46 (_VALID_NAME_REGEX).
 _NAME: Final = re.compile(r"[a-zA-Z0-9]+(?:[._-]{1,2}[a-zA-Z0-9]+)*")
 _OWN_FOLDER: Final = "."  #: the one that it is launched from is uploaded unless the spec names another
@@ -111,6 +113,13 @@ def _notes(plan: Plan) -> Iterator[str]:
         yield "The secrets are taken from where it is launched: sky launch --secret NAME for each."
 
 
+def _secrets(file: Path) -> tuple[str, ...]:
+    """Options that give the task's secrets their values, which are not in the file."""
+    block = _SECRETS.search(file.read_text(encoding="utf-8")) if file.is_file() else None
+    names = _EMPTY.findall(block[1]) if block else ()
+    return tuple(word for name in names for word in ("--secret", name))
+
+
 def _before(launch: Launch, folder: Path) -> str:
     """What is uploaded, which has to hold the script."""
     if "workdir" in launch.options:
@@ -127,6 +136,7 @@ LAUNCHER: Final = Launcher(
     files=launch_files,
     start="sky launch {}/task.yaml",
     file="task.yaml",
+    more=_secrets,
     scheduler=Scheduler(
         submit=("sky", "launch", "--yes", "--detach-run", "{file}"),
         trial=("sky", "launch", "--yes", "--dryrun", "{file}"),

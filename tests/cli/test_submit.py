@@ -162,3 +162,13 @@ def test_a_real_slurm_is_asked_and_runs_the_job(workdir: Path) -> None:
         job = done.stdout.split()[1]
         assert slurm.finished(job)["JobState"] == "COMPLETED"
     assert sorted((workdir / "ran").read_text()) == ["0", "1"]
+
+
+def test_files_in_the_way_are_told_with_options_that_submit_has(workdir: Path) -> None:
+    """Where other files are, the hint names --force and -o, and not the --diff of generate."""
+    (workdir / "o").mkdir()
+    (workdir / "o" / "plan.json").write_text("mine")
+    result = submit(workdir, "job.yaml", "-o", "o", "--yes")
+    assert result.returncode == 4
+    assert "use --force to overwrite, or -o for another folder" in result.stderr
+    assert "--diff" not in result.stderr
