@@ -46,7 +46,7 @@ def submit(request: Request, output: str | None, force: bool, bold: bool, yes: b
     """
     from .printing import echo, print_json  # here, to save start-up time
 
-    if request.spec is not None and Path(request.spec).is_dir() and (Path(request.spec) / _PLAN).exists():
+    if request.spec is not None and Path(request.spec).is_dir():
         ready = _checked(Path(request.spec), request)
     else:
         ready = _written(request, form, bold, output, force)
@@ -87,6 +87,10 @@ def _checked(folder: Path, request: Request) -> Ready:
     from ..launchers import LAUNCHERS
     from .findings_text import print_findings, stop
 
+    if not (folder / _PLAN).exists():
+        refuse(
+            f"{folder} has no {_PLAN}", "give a job spec, or a folder that dsgen generate wrote for one count of GPUs"
+        )
     if request.overrides:
         raise click.UsageError(f"{folder} is planned already: {next(iter(request.flags.values()))} goes with a SPEC")
     try:
