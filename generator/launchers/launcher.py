@@ -42,6 +42,8 @@ class Scheduler:
     """The program that takes the job, as the words of its commands: `{file}` is the launch file, `{name}` the job's."""
 
     submit: tuple[str, ...]
+    #: What both commands also need of a launch file.
+    more_of: Callable[[Path], Sequence[str]] | None = None
     trial: tuple[str, ...] | None  #: asks whether the job would be taken, and starts nothing; None where that can't be
     #: Of what `submit` prints; its group is the job's id. None: the command runs the job itself, until it ends.
     identity: str | None

@@ -6,10 +6,13 @@ SKYPILOT_NUM_GPUS_PER_NODE set. Source: skypilot 0.14.1 sky/skylet/constants.py:
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
+
+import yaml
 
 from ..frameworks.program import Program, RenderedFile
 from ..job.records import Launch
@@ -118,6 +121,20 @@ def _before(launch: Launch, folder: Path) -> str:
     return from_the_scripts_folder(launch, folder)
 
 
+def _passed(file: Path) -> Iterator[str]:
+    """What hands a task the secrets that it names without a value and that are set here; others may be managed ones.
+
+    Source: skypilot 0.14.1 sky/task.py:721-725, 781-804.
+    """
+    try:
+        secrets = yaml.safe_load(file.read_text(encoding="utf-8")).get("secrets") or {}
+    except (OSError, ValueError, AttributeError, yaml.YAMLError):
+        return  # sky says what is wrong with it
+    for name, value in secrets.items():
+        if value is None and name in os.environ:
+            yield from ("--secret", str(name))
+
+
 LAUNCHER: Final = Launcher(
     name="skypilot",
     keys=frozenset({
@@ -130,6 +147,7 @@ LAUNCHER: Final = Launcher(
     scheduler=Scheduler(
         submit=("sky", "launch", "--yes", "--detach-run", "{file}"),
         trial=("sky", "launch", "--yes", "--dryrun", "{file}"),
+        more_of=_passed,
         identity=r"sky logs ([\w.-]+)",  # the cluster's name
         watch=("sky queue {id}", "sky logs {id}"),
     ),
