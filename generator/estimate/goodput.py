@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp, sqrt
+from math import exp, inf, sqrt
 
 from ..job.needs import argument_values
 from ..job.records import Job
@@ -47,18 +47,35 @@ class Saving:
 
 
 def saving(job: Job, layout: Layout, step_s: float) -> Saving:
-    """Checkpoints and failures of a layout whose step takes `step_s` seconds."""
+    """Checkpoints and failures of a layout whose step takes `step_s` seconds.
+
+    **Assumes** that a time limit costs as much as failures that come as often, where the program doesn't save before.
+    """
     write_s, between_s = float(save_s(job, layout)), failure_s(job)
-    best = max(1, round(best_interval_s(write_s, between_s) / step_s))
+    best = round(best_interval_s(write_s, between_s) / step_s)
+    limit_s = job.launch.time_limit_s
+    if limit_s is not None and not saves_at_limit(job) and _work_s(job, step_s) > limit_s:
+        fits = int((limit_s - restart_s(job, layout) - write_s) / step_s)
+        best = min(round(best_interval_s(write_s, 1 / (1 / between_s + 1 / limit_s)) / step_s), fits)
     return Saving(
         checkpoint_bytes=float(checkpoint_bytes(job, layout)),
         save_s=write_s,
         restart_s=restart_s(job, layout),
         failure_s=between_s,
         step_s=step_s,
-        best_interval_steps=best,
-        interval_steps=_given_interval(job) or best,
+        best_interval_steps=max(1, best),
+        interval_steps=_given_interval(job) or max(1, best),
     )
+
+
+def saves_at_limit(job: Job) -> bool:
+    """Whether the program saves before its job's time limit; another loses there what it loses by a failure."""
+    return job.framework.exit_option is not None
+
+
+def _work_s(job: Job, step_s: float) -> float:
+    tokens = job.training.duration_tokens
+    return inf if tokens is None else tokens / job.training.tokens_per_step * step_s
 
 
 def _given_interval(job: Job) -> int | None:

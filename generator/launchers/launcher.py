@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -43,7 +43,7 @@ class Scheduler:
 
     submit: tuple[str, ...]
     #: What both commands also need of a launch file.
-    more_of: Callable[[Path], Sequence[str]] | None = None
+    more_of: Callable[[Path], Iterable[str]] | None = None
     trial: tuple[str, ...] | None  #: asks whether the job would be taken, and starts nothing; None where that can't be
     #: Of what `submit` prints; its group is the job's id. None: the command runs the job itself, until it ends.
     identity: str | None

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from math import ceil
 from typing import Final, NamedTuple
 
+from ..estimate.goodput import saves_at_limit
 from ..estimate.layout import Layout
 from ..estimate.whole_run import Run
 from ..findings import NOTE, WARNING, Violation, Violations
@@ -83,7 +84,8 @@ def limits_allow_a_checkpoint(run: Timed) -> Violations:
     Fix: set a longer launch.time_limit, or use faster storage"""
     if run.run.segments is None:
         start, save = long_time(run.run.restart_s), long_time(run.run.save_s)
-        message = f"starting takes about {start} and a checkpoint {save}; time_limit is {clock(run.limit_s)}"
+        every = "" if saves_at_limit(run.job) else f", one every {run.run.save_interval_steps:,} steps"
+        message = f"starting takes about {start} and a checkpoint {save}{every}; time_limit is {clock(run.limit_s)}"
         yield _at(run, f"{message}: no job gets as far as a checkpoint", f"use {_alone(run)}")
 
 

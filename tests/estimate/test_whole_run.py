@@ -47,6 +47,20 @@ def saving(interval: int = 60, *, save: float = 30.0, restart: float = 600.0, fa
     )
 
 
+@pytest.mark.parametrize(("framework", "saves"), [("huggingface", True), ("deepspeed", True), ("megatron-lm", False)])
+def test_a_program_that_does_not_save_at_the_limit_saves_before(framework: str, saves: bool) -> None:
+    """The interval of a run of several jobs is well within a job, unless the program saves when its job ends."""
+    spec = {"framework": framework, "training__duration": {"steps": 10_000_000}, "layout__tensor": 1}
+    alone, limited = plan(**spec), plan(**spec, launch__time_limit="1:00:00")
+    within = limited.saving.interval_steps * limited.saving.step_s < 1800
+    assert within is saves or alone.saving.interval_steps == limited.saving.interval_steps
+    assert limited.run is not None
+    assert limited.run.segments is not None
+    rare = plan(**spec, launch__time_limit="1:00:00", output={"save_interval": 1_000_000}).run
+    assert rare is not None
+    assert (rare.segments is None) is saves
+
+
 def simulated(run: Saving, work_s: float, seed: int) -> float:
     """Seconds that a run takes with failures drawn one after another."""
     draw, clock, done = random.Random(seed), 0.0, 0.0
