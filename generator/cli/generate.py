@@ -38,7 +38,7 @@ def generate(
     lacks = best.missing
     if lacks:
         echo(not_ready(lacks), err=True)
-    changes = write_files(made.files, folder, force=force, hint=OVERWRITE)
+    changes = write_files(made.files, folder, force=force, hint=f"use --diff to see the changes, or {OVERWRITE}")
     if form == "json":
         written = [{"path": str(change.path), "action": change.action.value} for change in changes]
         counts = {"elastic": made.elastic.to_dict()} if made.elastic else {}

@@ -58,7 +58,7 @@ def _spent(plan: Plan, run: Run) -> str:
 
 def _energy(joules: float) -> str:
     kwh = joules / _JOULES_A_KWH
-    return f"{kwh / KB:,.0f} MWh" if kwh >= 10 * KB else f"{kwh:,.3g} kWh"
+    return f"{kwh / KB:,.0f} MWh" if kwh >= 10 * KB else f"{kwh:,.0f} kWh" if kwh >= 100 else f"{kwh:.3g} kWh"
 
 
 def _saved(run: Run, step_s: float) -> str:

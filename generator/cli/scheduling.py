@@ -47,8 +47,7 @@ def command_of(launcher: Launcher, file: Path, name: str, *, dry_run: bool) -> l
     if command is None:
         refuse(f"{launcher.name} has no dry run", f"check the files: dsgen validate {file.parent}")
     path = str(file) if file.is_absolute() else f"./{file}"
-    more = launcher.scheduler.more_of(file) if launcher.scheduler.more_of else ()
-    return [*(word.format(file=path, name=name) for word in command), *more]
+    return [*(word.format(file=path, name=name) for word in command), *launcher.more(file)]
 
 
 def ask_first() -> None:

@@ -13,7 +13,7 @@ from ..write import CannotWrite, Change, WouldOverwrite, compare, diff, leftover
 from .exits import ExitStatus
 from .printing import echo, echo_diff
 
-OVERWRITE = "use --diff to see the changes, --force to overwrite, or -o for another folder"
+OVERWRITE = "use --force to overwrite, or -o for another folder"
 
 
 def write_files(files: Sequence[RenderedFile], folder: Path, *, force: bool, hint: str) -> tuple[Change, ...]:

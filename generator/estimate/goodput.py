@@ -1,9 +1,9 @@
-"""Failures: how many to expect, how often to save, and what share of the time is left for training."""
+"""Failures and time limits: how often to save against them, and what share of the time is left for training."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp, inf, sqrt
+from math import exp, sqrt
 
 from ..job.needs import argument_values
 from ..job.records import Job
@@ -12,6 +12,8 @@ from .checkpoint import checkpoint_bytes, save_s, storage_bytes_per_s
 from .layout import Layout
 
 _INTERVAL = "output.save_interval"
+#: Arguments with which Megatron, and scripts that took them over, save before they are ended.
+_SAVES_AT_END = ("--exit-signal-handler", "--exit-duration-in-mins")
 _DAY_S = 86400
 _MINUTE_S = 60
 _LARGEST_EXPONENT = 300.0  #: of e, so that products of two fit in a float
@@ -29,6 +31,7 @@ class Saving:
     step_s: float  #: of the steps between checkpoints
     best_interval_steps: int  #: by Daly's estimate
     interval_steps: int  #: the job's own, else the best
+    saves_at_limit: bool  #: whether the program saves by itself before its time limit
 
     def elapsed_s(self, work_s: float) -> float:
         """What `work_s` seconds of training take, with saving, failures, restarts and steps done again.
@@ -45,37 +48,46 @@ class Saving:
         lost = _exp(self.restart_s / mean) * (_exp((tau + self.save_s) / mean) - 1)
         return min(mean * lost / tau, _MOST_TIMES) * work_s
 
+    def segment_s(self, limit_s: float) -> float | None:
+        """What a job of `limit_s` seconds gets done, saving included; `None` where it saves nothing.
+
+        A program that doesn't save at its limit loses the steps since its last checkpoint: whole intervals count.
+        """
+        if self.saves_at_limit:
+            useful_s = limit_s - self.restart_s - self.save_s
+            return useful_s if useful_s > self.step_s else None
+        cycle_s = self.interval_steps * self.step_s + self.save_s
+        return (limit_s - self.restart_s) // cycle_s * cycle_s if limit_s - self.restart_s >= cycle_s else None
+
 
 def saving(job: Job, layout: Layout, step_s: float) -> Saving:
     """Checkpoints and failures of a layout whose step takes `step_s` seconds.
 
-    **Assumes** that a time limit costs as much as failures that come as often, where the program doesn't save before.
+    **Assumes** that a time limit at which nothing is saved loses as much as a failure: half an interval.
     """
-    write_s, between_s = float(save_s(job, layout)), failure_s(job)
-    best = round(best_interval_s(write_s, between_s) / step_s)
-    limit_s = job.launch.time_limit_s
-    if limit_s is not None and not saves_at_limit(job) and _work_s(job, step_s) > limit_s:
-        fits = int((limit_s - restart_s(job, layout) - write_s) / step_s)
-        best = min(round(best_interval_s(write_s, 1 / (1 / between_s + 1 / limit_s)) / step_s), fits)
+    write_s, between_s, limit_s = float(save_s(job, layout)), failure_s(job), job.launch.time_limit_s
+    at_limit = saves_at_limit(job)
+    ends_s = between_s if at_limit or limit_s is None else 1 / (1 / between_s + 1 / limit_s)
+    best = max(1, round(best_interval_s(write_s, ends_s) / step_s))
     return Saving(
         checkpoint_bytes=float(checkpoint_bytes(job, layout)),
         save_s=write_s,
         restart_s=restart_s(job, layout),
         failure_s=between_s,
         step_s=step_s,
-        best_interval_steps=max(1, best),
-        interval_steps=_given_interval(job) or max(1, best),
+        best_interval_steps=best,
+        interval_steps=_given_interval(job) or best,
+        saves_at_limit=at_limit,
     )
 
 
 def saves_at_limit(job: Job) -> bool:
-    """Whether the program saves before its job's time limit; another loses there what it loses by a failure."""
-    return job.framework.exit_option is not None
+    """Whether the program is told to save before it is ended: by dsgen with a folder for checkpoints, or by arguments.
 
-
-def _work_s(job: Job, step_s: float) -> float:
-    tokens = job.training.duration_tokens
-    return inf if tokens is None else tokens / job.training.tokens_per_step * step_s
+    The Trainer and scripts with DeepSpeed save after every so many steps, and at no signal.
+    """
+    told = job.framework.exit_option is not None and job.output.checkpoints is not None
+    return told or any(argument_values(job.launch.arguments, option) is not None for option in _SAVES_AT_END)
 
 
 def _given_interval(job: Job) -> int | None:

@@ -11,7 +11,7 @@ import numpy as np
 from ..job.records import Job
 from .assumptions import assumed
 from .evaluation import evaluation_s
-from .goodput import Saving, saves_at_limit, saving
+from .goodput import Saving, saving
 from .layout import Layout
 from .ledgers import StepTime
 from .step_time import step_time
@@ -47,7 +47,7 @@ class Run:
 def whole_run(job: Job, layout: Layout, times: StepTime) -> Run | None:
     """How long a layout trains and what that takes; `None` when the job doesn't say how many tokens.
 
-    **Assumes** that a segment that ends at the time limit saves first, or loses half of what lies between checkpoints.
+    **Assumes** that a program that saves at its time limit loses nothing by it but a start and a save.
     """
     training, step_s = job.training, float(times.total_s)
     if training.duration_tokens is None:
@@ -57,8 +57,8 @@ def whole_run(job: Job, layout: Layout, times: StepTime) -> Run | None:
     saves = saving(job, layout, step_s)
     evaluated_s = evaluation_s(job, layout, times, steps)
     elapsed_s = saves.elapsed_s(seconds + evaluated_s)
-    segments = _segments(job, saves, elapsed_s)
-    wall_s = elapsed_s + ((segments or 1) - 1) * (saves.restart_s + _at_limit_s(job, saves))
+    segments, lost_s = _segments(job, saves, elapsed_s)
+    wall_s = elapsed_s + ((segments or 1) - 1) * lost_s
     return Run(
         tokens=samples * training.sequence_length if whole else training.duration_tokens,
         samples=samples,
@@ -106,19 +106,13 @@ def _step_s(job: Job, layout: Layout, batches: Any) -> Any:
     return step_time(job, replace(layout, gradient_accumulation=passes)).total_s
 
 
-def _segments(job: Job, saves: Saving, elapsed_s: float) -> int | None:
-    """Jobs that a run of `elapsed_s` seconds takes, each of which starts, trains and saves within the time limit."""
+def _segments(job: Job, saves: Saving, elapsed_s: float) -> tuple[int | None, float]:
+    """Jobs that a run of `elapsed_s` seconds takes within the time limit, and the seconds that each end costs."""
     limit = job.launch.time_limit_s
     if limit is None or elapsed_s <= limit:
-        return 1
-    trains_s = limit - saves.restart_s
-    first_s = saves.save_s + saves.step_s * (1 if saves_at_limit(job) else saves.interval_steps)
-    return ceil(elapsed_s / (trains_s - _at_limit_s(job, saves))) if trains_s > first_s else None
-
-
-def _at_limit_s(job: Job, saves: Saving) -> float:
-    """Seconds that the end of a job at its time limit costs: a checkpoint, or the steps since the last one."""
-    return saves.save_s if saves_at_limit(job) else saves.interval_steps * saves.step_s / 2
+        return 1, 0.0
+    useful_s = saves.segment_s(limit)
+    return (None, 0.0) if useful_s is None else (ceil(elapsed_s / useful_s), limit - useful_s)
 
 
 def _gpu_hours(job: Job, seconds: float) -> float:

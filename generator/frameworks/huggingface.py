@@ -102,6 +102,17 @@ def _data_group(job: Job) -> ArgumentGroup:
     return group("data and tokenizer, by the options of the example scripts of transformers", left)
 
 
+def _training_group(job: Job) -> ArgumentGroup:
+    """What the example scripts ask for before they train; the Trainer itself doesn't read it.
+
+    **Source**: transformers 5.23, training_args.py, do_train; examples/pytorch/language-modeling/run_clm.py.
+    """
+    left = not gives(job.launch.arguments, "--do_train", "--do-train")
+    return group(
+        "without it the example scripts of transformers train nothing", {"--do_train": "true" if left else None}
+    )
+
+
 def _checkpoint_group(plan: Plan) -> ArgumentGroup:
     """Where and how often the Trainer saves."""
     job, output = plan.job, plan.job.output
@@ -213,7 +224,7 @@ def program(plan: Plan) -> Program:
     job, layout = plan.job, plan.layout
     return make_program(
         job,
-        (*_groups(job, layout), _data_group(job), _checkpoint_group(plan)),
+        (*_groups(job, layout), _training_group(job), _data_group(job), _checkpoint_group(plan)),
         environment=_environment(job, layout),
         files=(ds_config.rendered(config(job, layout)),),
         notes=notes(job, layout),

@@ -128,5 +128,5 @@ def _free(key: str, entries: Mapping[str, Entry]) -> str:
     """A name for the input or output of a key: `data`, `tokenizer`, `checkpoints`, and `data_2` where it is taken."""
     words = key.split(".")
     base = words[-2] if words[-1] == "path" else words[-1]
-    return next(name for number in range(1, len(entries) + 2) if (name := f"{base}_{number}" if number > 1 else base)
-                not in entries)  # fmt: skip
+    numbered = (f"{base}_{number}" for number in range(2, len(entries) + 3))
+    return next(name for name in (base, *numbered) if name not in entries)

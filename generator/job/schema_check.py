@@ -57,14 +57,17 @@ def violations(source: Source, name: str = "job") -> Iterator[tuple[str, Any]]:
 
 
 def takes_text(path: tuple[str, ...]) -> bool:
-    """Whether the key at `path` accepts any text, or text and numbers alike, so that text needs no reading as YAML."""
+    """Whether the key at `path` accepts any text, or text and numbers alike, so that text needs no reading as YAML.
+
+    Not where it may be a list: `[0.3, /data/a, 0.7, /data/b]` is not one path.
+    """
     node = load_schema()
     for part in path:
         node = load_schema()["$defs"][node["$ref"].rpartition("/")[2]] if "$ref" in node else node
         rest = node.get("additionalProperties")
         node = node.get("properties", {}).get(part, rest if isinstance(rest, dict) else {})
     types = node.get("type", ())
-    return types == "string" or ("string" in types and not {"object", "integer"}.intersection(types))
+    return types == "string" or ("string" in types and not {"object", "integer", "array"}.intersection(types))
 
 
 def check_schema(source: Source) -> tuple[Finding, ...]:

@@ -29,7 +29,7 @@ _RESTARTS: Final = 3
 #: What a node of each vendor is asked for, and an image with PyTorch for it.
 _RESOURCES: Final = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu", "intel": "habana.ai/gaudi"}
 _IMAGES: Final = {
-    "nvidia": "nvcr.io/nvidia/pytorch:25.06-py3",
+    "nvidia": "nvcr.io/nvidia/pytorch:25.11-py3",
     "amd": "rocm/pytorch:latest",
     "intel": "vault.habana.ai/gaudi-docker/1.21.0/ubuntu22.04/habanalabs/pytorch-installer-2.6.0:latest",
 }

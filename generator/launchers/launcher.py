@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -42,8 +42,6 @@ class Scheduler:
     """The program that takes the job, as the words of its commands: `{file}` is the launch file, `{name}` the job's."""
 
     submit: tuple[str, ...]
-    #: What both commands also need of a launch file.
-    more_of: Callable[[Path], Iterable[str]] | None = None
     trial: tuple[str, ...] | None  #: asks whether the job would be taken, and starts nothing; None where that can't be
     #: Of what `submit` prints; its group is the job's id. None: the command runs the job itself, until it ends.
     identity: str | None
@@ -72,8 +70,10 @@ class Launcher:
     in_folder: bool = True  #: whether the job runs in the folder that it is started from, which holds the script
     uploaded: Callable[[Launch, Path], Path | None] = nothing_is_uploaded  #: the folder that has to hold the script
     before: Callable[[Launch, Path], str] = from_the_scripts_folder  #: what to do first, said above that command
+    more: Callable[[Path], tuple[str, ...]] = lambda _: ()  #: words that its commands need for what is in that file
 
     def command(self, folder: Path) -> str:
         """The command that starts the job whose files are in `folder`."""
         name = str(folder)
-        return self.start.format(shlex.quote(f"./{name}" if name.startswith("-") else name))
+        start = self.start.format(shlex.quote(f"./{name}" if name.startswith("-") else name))
+        return " ".join((start, *map(shlex.quote, self.more(folder / self.file))))

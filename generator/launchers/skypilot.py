@@ -6,13 +6,10 @@ SKYPILOT_NUM_GPUS_PER_NODE set. Source: skypilot 0.14.1 sky/skylet/constants.py:
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
-
-import yaml
 
 from ..frameworks.program import Program, RenderedFile
 from ..job.records import Launch
@@ -23,6 +20,8 @@ from .quoting import Raw
 from .yaml_text import yaml_text
 
 _PORT: Final = 29500
+_SECRETS: Final = re.compile(r"^secrets:\n((?: .*\n)+)", re.MULTILINE)
+_EMPTY: Final = re.compile(r"^ +(\w+):(?: null| ~)? *$", re.MULTILINE)  # of secrets: without a value
 #: What a task's name may be. Source: skypilot 0.14.1 sky/task.py:46 (_VALID_NAME_REGEX).
 _NAME: Final = re.compile(r"[a-zA-Z0-9]+(?:[._-]{1,2}[a-zA-Z0-9]+)*")
 _OWN_FOLDER: Final = "."  #: the one that it is launched from is uploaded unless the spec names another
@@ -114,25 +113,18 @@ def _notes(plan: Plan) -> Iterator[str]:
         yield "The secrets are taken from where it is launched: sky launch --secret NAME for each."
 
 
+def _secrets(file: Path) -> tuple[str, ...]:
+    """Options that give the task's secrets their values, which are not in the file."""
+    block = _SECRETS.search(file.read_text(encoding="utf-8")) if file.is_file() else None
+    names = _EMPTY.findall(block[1]) if block else ()
+    return tuple(word for name in names for word in ("--secret", name))
+
+
 def _before(launch: Launch, folder: Path) -> str:
     """What is uploaded, which has to hold the script."""
     if "workdir" in launch.options:
         return f"Start the job, which uploads {launch.options['workdir']} with {launch.script}:"
     return from_the_scripts_folder(launch, folder)
-
-
-def _passed(file: Path) -> Iterator[str]:
-    """What hands a task the secrets that it names without a value and that are set here; others may be managed ones.
-
-    Source: skypilot 0.14.1 sky/task.py:721-725, 781-804.
-    """
-    try:
-        secrets = yaml.safe_load(file.read_text(encoding="utf-8")).get("secrets") or {}
-    except (OSError, ValueError, AttributeError, yaml.YAMLError):
-        return  # sky says what is wrong with it
-    for name, value in secrets.items():
-        if value is None and name in os.environ:
-            yield from ("--secret", str(name))
 
 
 LAUNCHER: Final = Launcher(
@@ -144,10 +136,10 @@ LAUNCHER: Final = Launcher(
     files=launch_files,
     start="sky launch {}/task.yaml",
     file="task.yaml",
+    more=_secrets,
     scheduler=Scheduler(
         submit=("sky", "launch", "--yes", "--detach-run", "{file}"),
         trial=("sky", "launch", "--yes", "--dryrun", "{file}"),
-        more_of=_passed,
         identity=r"sky logs ([\w.-]+)",  # the cluster's name
         watch=("sky queue {id}", "sky logs {id}"),
     ),

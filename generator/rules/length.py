@@ -78,15 +78,20 @@ def long_runs_go_on(run: Timed) -> Violations:
 
 @timed.rule("TIME002", WARNING, "silent", slurm_manual("sbatch(1), --time"))
 def limits_allow_a_checkpoint(run: Timed) -> Violations:
-    """A time limit allows for the start, a step and a checkpoint.
+    """A time limit allows for the start and the steps up to the first checkpoint.
 
     Prevents: No error: each job is ended before it has saved anything new, for ever.
-    Fix: set a longer launch.time_limit, or use faster storage"""
-    if run.run.segments is None:
-        start, save = long_time(run.run.restart_s), long_time(run.run.save_s)
-        every = "" if saves_at_limit(run.job) else f", one every {run.run.save_interval_steps:,} steps"
-        message = f"starting takes about {start} and a checkpoint {save}{every}; time_limit is {clock(run.limit_s)}"
-        yield _at(run, f"{message}: no job gets as far as a checkpoint", f"use {_alone(run)}")
+    Fix: set a longer launch.time_limit, save more often, or use faster storage"""
+    whole = run.run
+    if whole.segments is None:
+        step_s, best = whole.duration_s / whole.steps, whole.best_save_interval_steps
+        steps = 1 if saves_at_limit(run.job) else whole.save_interval_steps
+        first = f"{steps:,} step{'s' * (steps > 1)} {long_time(steps * step_s)}"
+        takes = f"starting takes about {long_time(whole.restart_s)}, {first} and a checkpoint {long_time(whole.save_s)}"
+        message = f"{takes}; time_limit is {clock(run.limit_s)}"
+        fits = best < steps and whole.restart_s + best * step_s + whole.save_s <= run.limit_s
+        oftener = f"save every {best:,} steps, or " if fits else ""
+        yield _at(run, f"{message}: no job gets as far as a checkpoint", f"{oftener}{_alone(run)}")
 
 
 def _at(run: Timed, message: str, hint: str, *, note: bool = False) -> Violation:

@@ -77,16 +77,6 @@ def test_the_scheduler_is_given_the_file_and_its_id_is_shown(workdir: Path, targ
     assert "8 GPUs on 1 × nvidia/dgx-h100" in done.stderr
 
 
-def test_skypilot_is_handed_the_secrets_that_a_task_names(workdir: Path) -> None:
-    """Each variable of launch.skypilot.passed_variables that is set is an option of sky launch."""
-    stand_in(workdir, "sky", CALLS["skypilot"][1])
-    launch = {"target": "skypilot", "skypilot": {"passed_variables": ["HF_TOKEN", "KEY", "MANAGED_ONE"]}}
-    (workdir / "job.yaml").write_text(yaml.safe_dump({**SPEC, "launch": {**SPEC["launch"], **launch}}))
-    done = submit(workdir, "job.yaml", "-o", "o", "--yes", HF_TOKEN="a", KEY="b")
-    assert done.returncode == 0, done.stderr
-    assert (workdir / "calls").read_text().split()[-4:] == ["--secret", "HF_TOKEN", "--secret", "KEY"]
-
-
 def test_nothing_is_submitted_without_a_yes(workdir: Path) -> None:
     """Without a terminal and without --yes, what would run is shown and nothing is called."""
     stand_in(workdir, "sbatch", "1")
@@ -183,3 +173,13 @@ def test_a_real_slurm_is_asked_and_runs_the_job(workdir: Path) -> None:
         job = done.stdout.split()[1]
         assert slurm.finished(job)["JobState"] == "COMPLETED"
     assert sorted((workdir / "ran").read_text()) == ["0", "1"]
+
+
+def test_files_in_the_way_are_told_with_options_that_submit_has(workdir: Path) -> None:
+    """Where other files are, the hint names --force and -o, and not the --diff of generate."""
+    (workdir / "o").mkdir()
+    (workdir / "o" / "plan.json").write_text("mine")
+    result = submit(workdir, "job.yaml", "-o", "o", "--yes")
+    assert result.returncode == 4
+    assert "use --force to overwrite, or -o for another folder" in result.stderr
+    assert "--diff" not in result.stderr

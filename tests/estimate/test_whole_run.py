@@ -44,21 +44,8 @@ def saving(interval: int = 60, *, save: float = 30.0, restart: float = 600.0, fa
         step_s=1.0,
         best_interval_steps=1,
         interval_steps=interval,
+        saves_at_limit=True,
     )
-
-
-@pytest.mark.parametrize(("framework", "saves"), [("huggingface", True), ("deepspeed", True), ("megatron-lm", False)])
-def test_a_program_that_does_not_save_at_the_limit_saves_before(framework: str, saves: bool) -> None:
-    """The interval of a run of several jobs is well within a job, unless the program saves when its job ends."""
-    spec = {"framework": framework, "training__duration": {"steps": 10_000_000}, "layout__tensor": 1}
-    alone, limited = plan(**spec), plan(**spec, launch__time_limit="1:00:00")
-    within = limited.saving.interval_steps * limited.saving.step_s < 1800
-    assert within is saves or alone.saving.interval_steps == limited.saving.interval_steps
-    assert limited.run is not None
-    assert limited.run.segments is not None
-    rare = plan(**spec, launch__time_limit="1:00:00", output={"save_interval": 1_000_000}).run
-    assert rare is not None
-    assert (rare.segments is None) is saves
 
 
 def simulated(run: Saving, work_s: float, seed: int) -> float:
@@ -134,13 +121,41 @@ def test_a_given_interval_is_kept_and_the_best_shown_beside() -> None:
 
 
 def test_segments_start_and_save_each() -> None:
-    """A run under a limit takes as many jobs as its time makes, each less its start and its checkpoint."""
-    whole = run(training__duration={"steps": 100_000})
+    """A run that saves at its limit takes as many jobs as its time makes, each less its start and its checkpoint."""
+    known = {"training__duration": {"steps": 100_000}, "output__checkpoints": "/scratch/run"}
+    whole = run(**known)
     assert whole.segments == 1
-    limited = run(training__duration={"steps": 100_000}, launch__time_limit="04:00:00")
+    limited = run(**known, launch__time_limit="04:00:00")
     useful = 4 * 3600 - whole.restart_s - whole.save_s
     assert limited.segments == -(-whole.wall_s // useful)
     assert limited.wall_s - whole.wall_s == pytest.approx((limited.segments - 1) * (whole.restart_s + whole.save_s))
+
+
+@pytest.mark.parametrize("framework", ["huggingface", "deepspeed"])
+def test_programs_that_save_nothing_at_their_limit_save_often_enough(framework: str) -> None:
+    """The Trainer and own scripts save several times within a limit, and what a job does after that is lost."""
+    known = {"framework": framework, "training__duration": {"steps": 1_000_000}, "output__checkpoints": "/scratch/run"}
+    free, limited = run(**known), run(**known, launch__time_limit="01:00:00")
+    step_s = limited.duration_s / limited.steps
+    assert free.save_interval_steps * step_s > 3600 > 4 * limited.save_interval_steps * step_s
+    cycle_s = limited.save_interval_steps * step_s + limited.save_s
+    useful_s = (3600 - limited.restart_s) // cycle_s * cycle_s
+    assert limited.segments is not None
+    assert limited.wall_s / limited.segments == pytest.approx(3600, rel=0.05)
+    assert limited.segments * useful_s >= limited.duration_s
+
+
+def test_an_interval_beyond_the_limit_is_told() -> None:
+    """A Trainer's interval that no job gets to is a warning, and the interval of its hint gets there."""
+    known = {"framework": "huggingface", "training__duration": {"steps": 1_000_000}, "launch__time_limit": "04:00:00"}
+    late = plan(**known, output__checkpoints="/scratch/run", output__save_interval=900_000)
+    told = next(finding for finding in late.findings if finding.rule == "TIME002")
+    assert "900,000 steps" in told.message
+    assert late.run is not None
+    assert told.hint is not None
+    assert told.hint.startswith(f"save every {late.run.best_save_interval_steps:,} steps, or use time_limit: ")
+    soon = run(**known, output__checkpoints="/scratch/run", output__save_interval=late.run.best_save_interval_steps)
+    assert soon.segments is not None
 
 
 def test_a_limit_that_no_checkpoint_is_reached_in() -> None:

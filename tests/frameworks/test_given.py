@@ -136,6 +136,13 @@ def test_the_trainer_is_told_in_its_own_terms() -> None:
     assert after(program_for(planned("huggingface", data={"path": "/d/a"})), "--dataset_name") == "/d/a"
 
 
+def test_the_trainers_examples_are_told_to_train() -> None:
+    """run_clm.py trains with --do_train only: it is given once, also where launch.arguments have it."""
+    assert after(program_for(planned("huggingface")), "--do_train") == "true"
+    program = program_for(planned("huggingface", launch__arguments=["--do_train"]))
+    assert [word for word in words(program) if word.startswith("--do_train")] == ["--do_train"]
+
+
 def test_a_script_of_ones_own_is_told_once_what_to_do() -> None:
     """Plain DeepSpeed saves and loads nothing: the script gets folder and interval, and a note says which calls."""
     plan = planned("deepspeed", data={"path": ["/a", "/b"]}, output=OUTPUT)

@@ -96,3 +96,9 @@ def test_other_places_stay() -> None:
 def test_values_are_read_as_yaml(text: str, value: object) -> None:
     """What is YAML is read, what is not is text."""
     assert parse_value(text) == ("" if value is None else value)
+
+
+def test_a_key_that_may_be_a_list_reads_one() -> None:
+    """`--set data.path=[...]` is a list of weights and paths, and a path alone is text."""
+    assert job(data__path="[0.3, /data/a, 0.7, /data/b]").data.path == ("0.3", "/data/a", "0.7", "/data/b")
+    assert job(data__path="/data/a b").data.path == ("/data/a b",)

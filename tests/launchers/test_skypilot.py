@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from dsgen.documents.published_schema import validator
-from dsgen.launchers import launch_files
+from dsgen.launchers import LAUNCHERS, launch_files
 from tests.launchers.hand_built import HOSTILE, expected_arguments, plan, program
 
 OPTIONS: tuple[dict[str, object], ...] = (
@@ -86,6 +86,16 @@ def test_files_and_buckets_are_mounted() -> None:
 def test_a_secret_has_no_value() -> None:
     """A secret variable is named, and its value comes from where the task is launched."""
     assert launch(options=OPTIONS[3])["secrets"] == {"HF_TOKEN": None}
+
+
+def test_the_command_gives_every_secret_its_value(tmp_path: Path) -> None:
+    """`sky launch` refuses a secret without a value: the command names each that the file leaves empty."""
+    known = {"passed_variables": ["HF_TOKEN", "WANDB_API_KEY"]}
+    (tmp_path / "task.yaml").write_text(launch_files(plan("skypilot", options=known), program())[0].text)
+    secrets = "--secret HF_TOKEN --secret WANDB_API_KEY"
+    assert LAUNCHERS["skypilot"].command(tmp_path) == f"sky launch {tmp_path}/task.yaml {secrets}"
+    (tmp_path / "task.yaml").write_text(launch_files(plan("skypilot"), program())[0].text)
+    assert LAUNCHERS["skypilot"].command(tmp_path) == f"sky launch {tmp_path}/task.yaml"
 
 
 @pytest.mark.parametrize(

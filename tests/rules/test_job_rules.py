@@ -421,3 +421,9 @@ def test_a_host_is_named_once() -> None:
     """Two nodes can't be the same host."""
     (finding,) = check_job(job(gpus=16, launch=hosts("a", "a")))
     assert "a is named 2 times in 2 hosts" in finding.message
+
+
+def test_one_host_is_no_plural() -> None:
+    """The message counts hosts, GPUs and nodes in English."""
+    (finding,) = check_job(job(gpus=16, launch=hosts("a")))
+    assert finding.message.startswith("1 host is named, but 16 GPUs are 2 nodes of ")

@@ -14,6 +14,7 @@ from ...documents.slurm_request import Request
 from ...documents.submission import Submission
 from ...estimate.flops import model_flops_per_step
 from ...findings import NOTE, WARNING, Violation, Violations
+from ...job.wording import counted
 from ...units import clock
 from ..rule import subject
 from ..sources import derived, slurm_manual
@@ -86,6 +87,8 @@ def run_exits_before_its_limit(timed: Timed) -> Violations:
     Fix: exit some minutes before the time limit"""
     minutes = timed.run.size(_EXIT)
     if minutes is not None and minutes * 60 >= timed.limit:
-        limit = f"--time is {clock(timed.limit)}, {timed.limit / 60:.0f} minutes"
+        limit = f"--time is {clock(timed.limit)}, {counted(round(timed.limit / 60), 'minute')}"
         message = f"{_EXIT} {minutes}, and {limit}: Slurm ends the job before the run saves and exits"
-        yield Violation(timed.run.locate(_EXIT), message, f"write {_EXIT} {max(1, int(timed.limit / 60 * 0.95))}")
+        before = int(timed.limit / 60 * 0.95)
+        hint = f"write {_EXIT} {before}" if before else "ask for more time with --time"
+        yield Violation(timed.run.locate(_EXIT), message, hint)

@@ -56,7 +56,7 @@ def runs_go_on_from_checkpoints(job: Job) -> Violations:
 
 @jobs.rule("SLM073", ERROR, "submit", slurm_manual("sbatch(1), OPTIONS"))
 def directives_are_options_of_sbatch(job: Job) -> Violations:
-    """launch.slurm.directives has options of sbatch that no other key writes.
+    """Options in launch.slurm.directives are those of sbatch that no other key writes.
 
     Prevents: sbatch: unrecognized option; or two lines of which the last counts, against the plan.
     Fix: use the long name of an option of sbatch, and the key of the spec where there is one"""

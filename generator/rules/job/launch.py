@@ -7,6 +7,7 @@ from collections import Counter
 from ...findings import ERROR, Violations
 from ...job.needs import target_options
 from ...job.records import Job
+from ...job.wording import counted
 from ..planned import jobs, violation
 from ..sources import derived
 
@@ -30,7 +31,8 @@ def hosts_are_the_nodes(job: Job) -> Violations:
         message = f"{twice[0]} is named {hosts.count(twice[0])} times in {len(hosts)} hosts"
         yield violation(job, where, message, f"name {job.nodes} different hosts")
     elif len(hosts) != job.nodes and len(hosts) * job.cluster.accelerators_per_node not in _elastic_hosts(job):
-        message = f"{len(hosts)} hosts are named, but {job.gpus} GPUs are {job.nodes} nodes of {job.cluster.name}"
+        named = f"{counted(len(hosts), 'host')} {'is' if len(hosts) == 1 else 'are'} named"
+        message = f"{named}, but {counted(job.gpus, 'GPU')} are {counted(job.nodes, 'node')} of {job.cluster.name}"
         gpus = job.says("gpus", len(hosts) * job.cluster.accelerators_per_node)
         yield violation(job, where, message, f"name {job.nodes}, or use {gpus}")
 

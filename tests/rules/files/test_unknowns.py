@@ -254,10 +254,10 @@ def test_a_config_is_judged_by_what_is_known(rule: str, config: str, expected: l
             "AML003", {"job.yml": f"{_AML}environment: file:./env.yml\n", "env.yml": "image: a\n"}, [], id="its file"
         ),
         pytest.param("AML022", {"job.yml": f"{_AML}environment: file:./env.yml\n"}, ["error"], id="no such file"),
-        pytest.param("AML003", {"job.yml": f"{_AML}environment: < environment >\n"}, ["note"], id="to be filled in"),
+        pytest.param("AML052", {"job.yml": f"{_AML}environment: < environment >\n"}, ["note"], id="to be filled in"),
         pytest.param("AML003", {"job.yml": f"{_AML}environment: env\n"}, ["error"], id="without azureml:"),
         pytest.param(
-            "AML005",
+            "AML052",
             {"job.yml": f"{_AML}environment: azureml:a:1\ncompute: <name>\n"},
             ["note"],
             id="a compute to come",
