@@ -67,7 +67,7 @@ class _Job:
 
     @property
     def name(self) -> str:
-        """A label as of DNS: small letters, digits and dashes, a letter first (KUB010)."""
+        """A label as of DNS: small letters, digits and dashes, a letter first (KUB003)."""
         name = re.sub(r"[^a-z0-9]+", "-", self.plan.job.name.lower())[:_LONGEST_NAME].strip("-")
         return name if name[:1].isalpha() else f"job-{name}".strip("-")
 
