@@ -64,9 +64,11 @@ def _energy(joules: float) -> str:
 def _saved(run: Run, step_s: float) -> str:
     best = run.best_save_interval_steps
     asked = "" if run.save_interval_steps == best else f"; {best:,} steps would lose least"
+    count = run.steps // run.save_interval_steps
+    kept = f", {sized(count * run.checkpoint_bytes)} if all are kept" if count > 1 else ""
     return (
         f"checkpoints of {sized(run.checkpoint_bytes)}, saved in {seconds(run.save_s)} every "
-        f"{run.save_interval_steps:,} steps ({long_time(run.save_interval_steps * step_s)}){asked}"
+        f"{run.save_interval_steps:,} steps ({long_time(run.save_interval_steps * step_s)}){kept}{asked}"
     )
 
 

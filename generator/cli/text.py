@@ -29,10 +29,14 @@ def count(number: float) -> str:
     return f"{number:,.0f}"
 
 
+#: Of bytes, where a count says them otherwise.
+_PREFIXES = {"B": "G", "quadrillion": "P"}
+
+
 def sized(size_bytes: float) -> str:
     """Bytes as of files and rates, decimal: `2.44 TB`, `285 kB`."""
     number, _, letter = count(size_bytes).partition(" ")
-    return f"{number} {'G' if letter == 'B' else letter}B"
+    return f"{number} {_PREFIXES.get(letter, letter)}B"
 
 
 def seconds(duration_s: float) -> str:

@@ -16,6 +16,7 @@ from dsgen.cli.text import (
     percent,
     seconds,
     seconds_with_band,
+    sized,
 )
 from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.estimate.uncertainty import Band
@@ -27,6 +28,8 @@ from dsgen.units import GIB
     ("written", "expected"),
     [
         (gib(0), "0.0"),
+        (sized(2.44e12), "2.44 TB"),
+        (sized(2.12e15), "2.12 PB"),
         (gib(0.32 * GIB), "0.32"),
         (gib(79.2 * GIB), "79.2"),
         (gib(2048 * GIB), "2,048.0"),
