@@ -202,6 +202,20 @@ def test_the_files_of_trials_are_clean(workdir: Path, target: str) -> None:
     assert [f for f in dsgen.validate(workdir / "t") if f.severity.value == "error"] == []
 
 
+def test_a_sweep_keeps_the_input_of_the_same_name(workdir: Path) -> None:
+    """A job's own input may be called as the one that has the trials' files: both are there."""
+    azureml = {"compute": "gpus", "inputs": {"trials": "azureml:mine:1"}}
+    launch = {"target": "azureml", "script": "train.py", "arguments": ["--x", "${{inputs.trials}}"], "azureml": azureml}
+    answer = dsgen.search(dsgen.load_job({**SPEC, "framework": "deepspeed", "launch": launch}), top=1)
+    assert isinstance(answer, dsgen.SearchResult)
+    texts = {file.path: file.text for file in trial_files(answer.plans, 10, "dsgen tune")}
+    sweep = yaml.safe_load(texts["tune.yml"])
+    assert {name: entry["path"] for name, entry in sweep["inputs"].items()} == {
+        "trials": "azureml:mine:1", "trials_files": ".",
+    }  # fmt: skip
+    assert '"${{inputs.trials_files}}"/trial-1/ds_config.json' in sweep["trial"]["command"]
+
+
 def test_the_files_of_a_sweep_are_clean(workdir: Path) -> None:
     """validate finds no error in the files of trials on AzureML, whose sweep has all their commands."""
     launch = {"target": "azureml", "arguments": ["--mock-data"], "azureml": {"compute": "gpus", "code": "./src"}}
