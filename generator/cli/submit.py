@@ -46,8 +46,11 @@ def submit(request: Request, output: str | None, force: bool, bold: bool, yes: b
     """
     from .printing import echo, print_json  # here, to save start-up time
 
-    if request.spec is not None and Path(request.spec).is_dir() and (Path(request.spec) / _PLAN).exists():
-        ready = _checked(Path(request.spec), request)
+    written = _plan_in(Path(request.spec)) if request.spec is not None else None
+    if request.spec is not None and written is not None:
+        ready = _checked(Path(request.spec), written, request)
+    elif request.spec is not None and Path(request.spec).is_dir():
+        refuse(f"{request.spec} has no {_PLAN}", "give a job spec, or a folder that dsgen generate wrote")
     else:
         ready = _written(request, form, bold, output, force)
     launcher = ready.launcher
@@ -78,7 +81,13 @@ def _written(request: Request, form: str, bold: bool, output: str | None, force:
     return Ready(folder=made.folder, launcher=LAUNCHERS[best.job.launch.target], plan=best.to_dict())
 
 
-def _checked(folder: Path, request: Request) -> Ready:
+def _plan_in(folder: Path) -> Path | None:
+    """The plan.json in a folder; of an elastic job, whose counts have folders of their own, that of the most GPUs."""
+    of_counts = sorted(folder.glob(f"*gpus/{_PLAN}"), key=lambda path: (len(path.parent.name), path.parent.name))
+    return next((path for path in (folder / _PLAN, *reversed(of_counts)) if path.exists()), None)
+
+
+def _checked(folder: Path, written: Path, request: Request) -> Ready:
     """The files in `folder`. What is an error to `dsgen validate` is printed and ends the program."""
     import jsonschema  # here, to save start-up time
 
@@ -90,12 +99,12 @@ def _checked(folder: Path, request: Request) -> Ready:
     if request.overrides:
         raise click.UsageError(f"{folder} is planned already: {next(iter(request.flags.values()))} goes with a SPEC")
     try:
-        plan = json.loads((folder / _PLAN).read_text(encoding="utf-8"))
+        plan = json.loads(written.read_text(encoding="utf-8"))
         jsonschema.validate(plan, load_schema("plan"))
         launcher = LAUNCHERS[plan["job"]["target"]]
     except (OSError, ValueError, jsonschema.ValidationError) as problem:
         why = problem.message if isinstance(problem, jsonschema.ValidationError) else problem
-        refuse(f"{folder / _PLAN} cannot be read: {why}", "write it anew with dsgen generate")
+        refuse(f"{written} cannot be read: {why}", "write it anew with dsgen generate")
     findings = [finding for finding in validate(folder) if finding.severity.value != "note"]
     if any(finding.severity.value == "error" for finding in findings):
         stop(findings)

@@ -101,6 +101,17 @@ def test_a_folder_is_checked_and_submitted_as_it_is(workdir: Path) -> None:
     assert "submitted: 7" in submit(workdir, "o", "--yes").stdout
 
 
+def test_a_folder_of_an_elastic_job_is_submitted(workdir: Path) -> None:
+    """Of files with a folder for each count of GPUs, the launch file above them is submitted."""
+    stand_in(workdir, "sbatch", "8")
+    assert submit(workdir, "job.yaml", "--gpus", "8..16", "-o", "o", "--yes").returncode == 0
+    assert (workdir / "o" / "8gpus" / "plan.json").exists()
+    done = submit(workdir, "o", "--yes")
+    assert done.stdout.startswith("submitted: 8\n"), done.stderr
+    assert "16 GPUs on 2 × nvidia/dgx-h100" in done.stderr
+    assert (workdir / "calls").read_text().split() == ["--parsable", "./o/launch.sbatch"]
+
+
 def test_a_refusal_of_the_scheduler_is_passed_on(workdir: Path) -> None:
     """What the scheduler says and its status are shown, and the exit status is 1; so where it isn't installed."""
     stand_in(workdir, "sbatch", "sbatch: error: invalid partition", status=1)
@@ -172,3 +183,11 @@ def test_files_in_the_way_are_told_with_options_that_submit_has(workdir: Path) -
     assert result.returncode == 4
     assert "use --force to overwrite, or -o for another folder" in result.stderr
     assert "--diff" not in result.stderr
+
+
+def test_a_folder_without_a_plan_is_told_as_one(workdir: Path) -> None:
+    """A folder that has no plan is not taken for a spec."""
+    (workdir / "o").mkdir()
+    result = submit(workdir, "o", "--yes")
+    assert result.returncode == 1
+    assert "o has no plan.json" in result.stderr

@@ -177,6 +177,17 @@ def test_the_file_of_the_target_is_submitted(workdir: Path) -> None:
     assert (again.returncode, "t has more trials, of an earlier run" in again.stderr) == (1, True)
 
 
+def test_the_log_of_another_plan_is_not_read(workdir: Path) -> None:
+    """Where --force puts another plan into a trial's folder, the log there goes; of the same plan it stays."""
+    log = workdir / "t" / "trial-1" / "log.txt"
+    tune(workdir, "--top", "1", "--dry-run")
+    log.write_text(f"{TRIAL} 1\n")
+    tune(workdir, "--top", "1", "--dry-run", "--force")
+    assert log.exists()
+    tune(workdir, "--top", "1", "--dry-run", "--force", "--set", "layout.micro_batch=1", "--set", "layout.tensor=2")
+    assert not log.exists()
+
+
 @needs_shellcheck
 @pytest.mark.parametrize("target", ["slurm", "shell"])
 def test_the_files_of_trials_are_clean(workdir: Path, target: str) -> None:
