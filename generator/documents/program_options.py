@@ -30,7 +30,7 @@ _SLIP: Final = 0.88  # likeness of names of which one is taken for the other
 _HF_PARSER: Final = re.compile(r"\bHfArgumentParser\(\s*[(\[]?([^()\[\]]*)")
 _BASELESS: Final = re.compile(r"^class\s+(\w+)\s*(?:\(\s*(?:object\s*)?\))?\s*:", re.MULTILINE)
 _OWN_PARSER: Final = re.compile(r"\bArgumentParser\(")
-#: What gathers ZeRO-3's weights whatever the config says. Source: deepspeed runtime/engine.py:5631, utils/zero_to_fp32.py
+#: What gathers ZeRO-3's weights whatever the config says. Source: deepspeed engine.py:5631, utils/zero_to_fp32.py
 _GATHERS: Final = re.compile(r"consolidated_16bit_state_dict|zero_to_fp32")
 _MOST_FILES: Final = 60
 _MOST_BYTES: Final = 1_000_000
