@@ -49,6 +49,8 @@ def submit(request: Request, output: str | None, force: bool, bold: bool, yes: b
     written = _plan_in(Path(request.spec)) if request.spec is not None else None
     if request.spec is not None and written is not None:
         ready = _checked(Path(request.spec), written, request)
+    elif request.spec is not None and Path(request.spec).is_dir():
+        refuse(f"{request.spec} has no {_PLAN}", "give a job spec, or a folder that dsgen generate wrote")
     else:
         ready = _written(request, form, bold, output, force)
     launcher = ready.launcher

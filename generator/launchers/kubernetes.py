@@ -116,14 +116,17 @@ class _Job:
         amounts = {name: processes_per_node(self.plan), **{key: _amount(value) for key, _, value in pairs}}
         return {"requests": amounts, "limits": dict(amounts)}
 
+    def _pins_memory(self) -> bool:
+        """Whether devices of the network are requested."""
+        return any(_PINS_MEMORY.search(text) for text in self.options.get("resources", ()))
+
     def in_container(self) -> Entry:
         """Where the volumes are mounted, and what the devices of the network need."""
         config = [{"name": "config", "mountPath": _CONFIG_FOLDER, "readOnly": True}] if self.program.files else []
         mounts = [{"name": "shm", "mountPath": "/dev/shm"}, *config]
         for number, (_, path, read_only) in enumerate(self._claims()):
             mounts.append({"name": f"volume-{number}", "mountPath": path, **({"readOnly": True} if read_only else {})})
-        pins = any(_PINS_MEMORY.search(text) for text in self.options.get("resources", ()))
-        capability = {"securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}} if pins else {}
+        capability = {"securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}} if self._pins_memory() else {}
         return {"volumeMounts": mounts, **capability}
 
     def in_pod(self) -> Entry:
@@ -180,6 +183,11 @@ class _Job:
             f"The image has {self.program.script} and what it imports, with its path from the image's working "
             "directory; launch.kubernetes.image names another image."
         )
+        if self.plan.job.nodes > 1 and not self._pins_memory():
+            yield (
+                "No device of the network is requested, without which NCCL may be left to TCP: "
+                "launch.kubernetes.resources names it, such as rdma/hca_shared_devices_a=1."
+            )
         if not self.options.get("volumes"):
             yield "Nothing is mounted: launch.kubernetes.volumes names claims of volumes for data and checkpoints."
         yield from not_kept(self.plan, (path for _, path, _ in self._claims()), "launch.kubernetes.volumes")

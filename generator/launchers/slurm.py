@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
     """`launch.sbatch`, to be submitted from the folder that holds the script, and `submit.sh` for a chain of jobs."""
     options: Mapping[str, Any] = launch_options(plan)
     way = continuation(plan.job)
-    signal_s = slurm_attempts.signal_s(plan, options, way)
+    signal_s = _signal_s(plan)
     variables = environment(plan, program)
     # The catalog's cores are a guess where the job has the whole node.
     threads = takes_nodes(plan, options) and "cpus_per_task" not in options and own_threads(plan, program)
@@ -68,6 +69,10 @@ def _folders(plan: Plan, options: Mapping[str, Any]) -> dict[str, object]:
     }
 
 
+def _signal_s(plan: Plan) -> int:
+    return slurm_attempts.signal_s(plan, launch_options(plan), continuation(plan.job))
+
+
 def _notes(plan: Plan, program: Program, options: Mapping[str, Any], signal_s: int) -> Iterator[str]:
     if not takes_nodes(plan, options) and "memory" not in options and shared_memory(plan) is None:
         yield "The node's memory is unknown, so Slurm's default limit applies: launch.slurm.memory sets another."
@@ -85,7 +90,9 @@ def pick_file(plans: Sequence[Plan], largest: RenderedFile, command: str) -> tup
     asked = lines[: next(at for at, line in enumerate(lines) if not line.startswith("#SBATCH "))]
     nodes = Raw(f"#SBATCH --nodes={plans[-1].job.nodes}-{plans[0].job.nodes}")
     # With --ntasks-per-node, Slurm 22.05 counts the tasks of the fewest nodes, and allocates no more than these.
-    kept = (Raw(line) for line in asked if not line.startswith(("#SBATCH --nodes=", "#SBATCH --ntasks-per-node=")))
+    own = ("#SBATCH --nodes=", "#SBATCH --ntasks-per-node=")
+    told = f"@{max(_signal_s(plan) for plan in plans)}"  # the plan that takes longest to save is told early enough
+    kept = (Raw(re.sub(r"(?<=:USR1)@\d+$", told, line)) for line in asked if not line.startswith(own))
     text = fill_pick("slurm_pick.sbatch.j2", plans, command, directives=(nodes, *kept))
     return (RenderedFile(path="launch.sbatch", text=text),)
 

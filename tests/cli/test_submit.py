@@ -183,3 +183,11 @@ def test_files_in_the_way_are_told_with_options_that_submit_has(workdir: Path) -
     assert result.returncode == 4
     assert "use --force to overwrite, or -o for another folder" in result.stderr
     assert "--diff" not in result.stderr
+
+
+def test_a_folder_without_a_plan_is_told_as_one(workdir: Path) -> None:
+    """A folder that has no plan is not taken for a spec."""
+    (workdir / "o").mkdir()
+    result = submit(workdir, "o", "--yes")
+    assert result.returncode == 1
+    assert "o has no plan.json" in result.stderr

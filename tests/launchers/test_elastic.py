@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from dsgen import load_job
 from dsgen.launchers import LAUNCHERS, launch_files
 from dsgen.launchers.launcher import count_folder
+from dsgen.render import render_counts
+from dsgen.search.elastic import Elastic, plan_counts
 from tests.launchers.hand_built import plan, program
 from tests.launchers.places import put, scripts_clean
 from tests.needs import needs_shellcheck, needs_slurm
@@ -102,3 +105,15 @@ def test_a_job_starts_without_the_node_that_is_down(tmp_path: Path, counts: tupl
     assert {each["WORLD_SIZE"] for each in seen} == {str(world)}
     assert len(seen) == world
     assert {each["arguments"][1] for each in seen} == {str(tmp_path / "el" / f"{world}gpus" / "ds_config.json")}
+
+
+def test_the_slowest_plan_is_told_of_the_time_limit_early_enough() -> None:
+    """Fewer nodes take longer for a step and a checkpoint: the signal comes as early as any of the plans needs it."""
+    given = {"gpus": "960..1024", "training.global_batch": 1920, "output.checkpoints": "/c", "launch.time_limit": 86400}
+    found = plan_counts(load_job("examples/gpt3-175b-azure.yaml", overrides=given))
+    assert isinstance(found, Elastic)
+    files = {file.path: file.text for file in render_counts(found) if file.path.endswith("launch.sbatch")}
+    told = {path: int(text.partition("--signal=B:USR1@")[2].split()[0]) for path, text in files.items()}
+    picking = told.pop("launch.sbatch")
+    assert len(set(told.values())) > 1
+    assert picking == max(told.values())

@@ -158,3 +158,10 @@ def test_the_last_checkpoint_is_found_when_the_job_starts(kind: str, tmp_path: P
         said = subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout
         expected = ["train.py", *expected_arguments("/etc/dsgen/ds_config.json")]
         assert said.split("\0")[:-1] == [*expected, "--go-on", str(runs / "checkpoint-20")]
+
+
+@pytest.mark.parametrize(("resources", "gpus", "told"), [([], 16, True), (["rdma/ib=8"], 16, False), ([], 8, False)])
+def test_a_missing_device_of_the_network_is_told(resources: list[str], gpus: int, told: bool) -> None:
+    """Pods on several nodes without a device for RDMA or EFA are told of it, and one node needs none."""
+    text = launch_files(plan("kubernetes", options={"resources": resources}, gpus=gpus), program())[0].text
+    assert ("No device of the network is requested" in text) == told
