@@ -23,6 +23,7 @@ from typing import Any
 from benchmarks.deepspeed_mutations import WORLD, for_world, mutants
 
 REPOSITORY = Path(__file__).parents[1]
+CACHE = Path.home() / ".cache" / "dsgen-deepspeed"  #: of releases of DeepSpeed
 CONFIGS = REPOSITORY / "tests" / "documents" / "ds_configs"
 RELEASES = ("0.19.8", "0.16.9")
 MUTANTS = 2000
@@ -67,7 +68,7 @@ def main() -> None:
         bases = [(name, text) for name, text in published if is_json(text)]
         texts = [*published, *((f"{n} for {WORLD}", fitted(t)) for n, t in bases)]
         texts += mutants(bases, options.mutants, version, options.seed)
-        answers = compare(texts, version, _folder(version, options.cache))
+        answers = compare(texts, version, installed(version, options.cache))
         disagreements += report(answers, version, options.show)
     sys.exit(1 if disagreements else 0)
 
@@ -78,11 +79,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--mutants", type=int, default=MUTANTS)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--show", type=int, default=10, help="disagreements printed in full")
-    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "dsgen-deepspeed")
+    parser.add_argument("--cache", type=Path, default=CACHE)
     return parser.parse_args()
 
 
-def _folder(version: str, cache: Path) -> Path | None:
+def installed(version: str, cache: Path) -> Path | None:
     """Where the release is; None for the environment's own."""
     with contextlib.suppress(PackageNotFoundError):
         if metadata.version("deepspeed") == version:

@@ -1,9 +1,10 @@
-"""Whether real parsers take what is rendered from every knob: `python -m benchmarks.agreement_plans [-n N] [TREE ...]`.
+"""Whether real programs take what is rendered from every knob: `python -m benchmarks.agreement_plans [-n N] [TREE]`.
 
-N seeded plans (500 by default) of random legal layouts, each of which turns one knob or more, the rarest first. TREE is
-a checkout of NVIDIA/Megatron-LM (core_v0.16.1 and main were looked at) or of deepspeedai/Megatron-DeepSpeed: its own
-parse_args, validate_args and TransformerConfig are asked, on a CPU, with the version of Transformer Engine made up.
-Every ds_config.json is read by the installed DeepSpeed. All plans are to be accepted.
+N seeded plans (500 by default) for each program, of random legal layouts, each of which turns one knob or more, the
+rarest first. TREE is a checkout of NVIDIA/Megatron-LM (core_v0.16.1 and main were looked at) or of
+deepspeedai/Megatron-DeepSpeed: its own parse_args, validate_args and TransformerConfig are asked, on a CPU, with the
+version of Transformer Engine made up. Every ds_config.json is read by DeepSpeed, the installed one and `--deepspeed
+VERSION`; every batch script by `sbatch --test-only`, every job.yml by azure-ai-ml. All plans are to be accepted.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import random
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -22,6 +25,9 @@ from typing import Any, Final
 import numpy as np
 
 import dsgen
+from benchmarks.agreement_azureml import loader_says
+from benchmarks.agreement_azureml import quiet as silenced
+from benchmarks.agreement_deepspeed import CACHE, REPOSITORY, installed
 from benchmarks.agreement_megatron import refusal_of
 from dsgen.estimate.layout import DEFAULTS, FIELDS, Layout, Layouts, Modules, Offload, Recompute
 from dsgen.findings import InvalidJob, Severity
@@ -31,6 +37,7 @@ from dsgen.rules.run import binding_rules
 from dsgen.search.feasible import make_plan
 from dsgen.search.plan import Plan
 from dsgen.validate.engine import parse, quiet
+from tests.slurm_cluster import sbatch_test_only, slurm_for
 
 SEED: Final = 20261122
 PLANS: Final = 500
@@ -123,8 +130,8 @@ def legal_layouts(job: Job, draw: np.random.Generator) -> Layouts:
     return found.take(np.any(turned, axis=0))
 
 
-def jobs(count: int, chance: random.Random, frameworks: tuple[str, ...]) -> Iterator[Job]:
-    """Random jobs that break no rule."""
+def jobs(count: int, chance: random.Random, frameworks: tuple[str, ...], extra: Mapping[str, Any]) -> Iterator[Job]:
+    """Random jobs that break no rule, with what every spec has in addition."""
     choices = [(name, model) for name, models in _JOBS if name in frameworks for model in models]
     for number in range(count):
         framework, model = choices[number % len(choices)]
@@ -136,14 +143,14 @@ def jobs(count: int, chance: random.Random, frameworks: tuple[str, ...]) -> Iter
         spec["cluster"] = chance.choice(("nvidia/dgx-h100", "nvidia/dgx-a100-80gb"))
         given = {key: value for drawn in GIVEN for key, value in chance.choice(drawn).items()}
         with contextlib.suppress(InvalidJob):
-            yield dsgen.load_job(spec, overrides=given if "megatron" in framework else {})
+            yield dsgen.load_job({**spec, **extra}, overrides=given if "megatron" in framework else {})
 
 
-def plans(count: int, frameworks: tuple[str, ...]) -> Iterator[Plan]:
+def plans(count: int, frameworks: tuple[str, ...], **extra: Any) -> Iterator[Plan]:
     """Random plans; of each job, the layouts whose knobs are rarest so far."""
     chance, draw, seen = random.Random(SEED), np.random.default_rng(SEED), Counter[str]()
     made = 0
-    for job in jobs(100 * count, chance, frameworks):
+    for job in jobs(100 * count, chance, frameworks, extra):
         found = legal_layouts(job, draw)
         for _ in range(min(8, len(found), count - made)):
             layout = min((found[row] for row in draw.integers(0, len(found), 12)), key=lambda x: _rarity(x, seen))
@@ -193,7 +200,7 @@ def _asked_megatron(tree: Path, count: int) -> bool:
     return _tried(str(tree), plans(count, ("megatron-lm" if is_lm else "megatron-deepspeed",)), why)
 
 
-def _asked_deepspeed(count: int) -> bool:
+def _asked_deepspeed(count: int, version: str | None) -> bool:
     def why(plan: Plan) -> str | None:
         (text,) = (file.text for file in dsgen.render(plan) if file.path == "ds_config.json")
         has_mpu = plan.job.framework.passes_mpu or plan.layout.pipeline > 1
@@ -204,7 +211,38 @@ def _asked_deepspeed(count: int) -> bool:
             return str(problem) or type(problem).__name__
         return None
 
-    return _tried("DeepSpeed", plans(count, ("megatron-deepspeed", "deepspeed", "huggingface")), why)
+    extra = {"deepspeed_version": version} if version else {}
+    tried = plans(count, ("megatron-deepspeed", "deepspeed", "huggingface"), **extra)
+    return _tried(f"DeepSpeed {version or 'installed'}", tried, why)
+
+
+def _asked_slurm(count: int) -> bool:
+    """A scheduler of nodes like the larger of the clusters', with the cores that Slurm would count on it."""
+    with slurm_for(cpus=256, gpus=8, memory_mib=2 * 2**20, nodes=128) as cluster, tempfile.TemporaryDirectory() as name:
+        script = Path(name) / "launch.sbatch"
+
+        def why(plan: Plan) -> str | None:
+            (text,) = (file.text for file in dsgen.render(plan) if file.path == script.name)
+            script.write_text(text, encoding="utf-8")
+            said = sbatch_test_only(script, cluster)
+            return None if said.returncode == 0 else said.stderr.strip()
+
+        return _tried("sbatch --test-only", plans(count, tuple(FRAMEWORKS)), why)
+
+
+def _asked_azureml(count: int) -> bool:
+    with tempfile.TemporaryDirectory() as name, silenced():
+        folder = Path(name)
+
+        def why(plan: Plan) -> str | None:
+            for file in dsgen.render(plan):
+                (folder / file.path).write_text(file.text, encoding="utf-8")
+            return loader_says(folder / "job.yml")
+
+        azureml = {"compute": "cluster", "environment": "azureml:training:1"}
+        return _tried(
+            "azure-ai-ml", plans(count, tuple(FRAMEWORKS), launch={"target": "azureml", "azureml": azureml}), why
+        )
 
 
 def _tried(name: str, tried: Iterator[Plan], why: Callable[[Plan], str | None]) -> bool:
@@ -222,19 +260,31 @@ def _tried(name: str, tried: Iterator[Plan], why: Callable[[Plan], str | None]) 
 
 
 def main() -> None:
-    """Ask every tree in a process of its own, and the installed DeepSpeed where no tree is given."""
+    """Ask every tree and release of DeepSpeed in a process of its own, then the other programs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-n", type=int, default=PLANS, help="plans for each parser")
+    parser.add_argument("-n", type=int, default=PLANS, help="plans for each program")
+    parser.add_argument(
+        "--deepspeed", metavar="VERSION", action="append", default=[], help="another release, installed"
+    )
+    parser.add_argument("--ask", choices=("tree", "deepspeed", "slurm", "azureml"), help="this one alone")
     parser.add_argument("trees", nargs="*", type=Path)
     options = parser.parse_args()
-    if len(options.trees) == 1:
+    print(f"seed {SEED}")
+    if options.ask == "tree":
         sys.exit(not _asked_megatron(options.trees[0], options.n))
-    agreed = [
-        subprocess.run([sys.executable, "-m", "benchmarks.agreement_plans", "-n", str(options.n), str(tree)]).returncode
-        for tree in options.trees
-    ]
-    sys.stdout.flush()
-    sys.exit(any(agreed) or not _asked_deepspeed(options.n))
+    if options.ask == "deepspeed":
+        sys.exit(not _asked_deepspeed(options.n, next(iter(options.deepspeed), None)))
+    if options.ask:
+        sys.exit(not {"slurm": _asked_slurm, "azureml": _asked_azureml}[options.ask](options.n))
+    again = (sys.executable, "-m", "benchmarks.agreement_plans", "-n", str(options.n))
+    agreed = [subprocess.run([*again, "--ask", "tree", str(tree)]).returncode for tree in options.trees]
+    agreed += [subprocess.run([*again, "--ask", name]).returncode for name in ("deepspeed", "slurm", "azureml")]
+    for version in options.deepspeed:
+        folder = installed(version, CACHE)
+        path = {"PYTHONPATH": os.pathsep.join(filter(None, (str(folder or ""), str(REPOSITORY))))}
+        words = [*again, "--ask", "deepspeed", "--deepspeed", version]
+        agreed.append(subprocess.run(words, env={**os.environ, **path}).returncode)
+    sys.exit(any(agreed))
 
 
 if __name__ == "__main__":

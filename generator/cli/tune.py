@@ -83,7 +83,7 @@ def _folder(job: Job, output: str | None) -> Path:
 def _written(plans: Sequence[Plan], steps: int, folder: Path, request: Request, force: bool) -> tuple[Launcher, Path]:
     """Write the files of the trials, which no rule calls an error. Returns what starts them too."""
     from ..launchers import LAUNCHERS  # here, to save start-up time
-    from ..launchers.launcher import trial_folder
+    from ..launchers.launcher import TRIAL_LOG, trial_folder
     from ..trials import trial_files
     from .writing import OVERWRITE, write_files
 
@@ -95,7 +95,9 @@ def _written(plans: Sequence[Plan], steps: int, folder: Path, request: Request, 
     except LookupError:
         able = ", ".join(name for name, one in LAUNCHERS.items() if one.trials)
         raise click.UsageError(f"trials cannot be run with target {launcher.name}; use one of {able}") from None
-    write_files(files, folder, force=force, hint=OVERWRITE)
+    for change in write_files(files, folder, force=force, hint=OVERWRITE):
+        if change.action.value == "conflict" and change.path.name == "plan.json":
+            (change.path.parent / TRIAL_LOG).unlink(missing_ok=True)  # of the plan that was here before
     return launcher, folder / next(file.path for file in files if "/" not in file.path)
 
 

@@ -30,8 +30,11 @@ _SLIP: Final = 0.88  # likeness of names of which one is taken for the other
 _HF_PARSER: Final = re.compile(r"\bHfArgumentParser\(\s*[(\[]?([^()\[\]]*)")
 _BASELESS: Final = re.compile(r"^class\s+(\w+)\s*(?:\(\s*(?:object\s*)?\))?\s*:", re.MULTILINE)
 _OWN_PARSER: Final = re.compile(r"\bArgumentParser\(")
+#: What gathers ZeRO-3's weights whatever the config says. Source: deepspeed engine.py:5631, utils/zero_to_fp32.py
+_GATHERS: Final = re.compile(r"consolidated_16bit_state_dict|zero_to_fp32")
 _MOST_FILES: Final = 60
 _MOST_BYTES: Final = 1_000_000
+_NEAR: Final = 3  # folders of a config whose programs are taken for its own
 _MOST_ABOVE: Final = 6  # folders above the program that are searched for its package
 
 
@@ -116,6 +119,20 @@ def _keys_set_in(folder: Path) -> frozenset[str]:
         return frozenset(key for path in islice(folder.glob("*.py"), _MOST_FILES) for key in _SET.findall(_text(path)))
     except OSError:
         return frozenset()
+
+
+def gathers_weights(holder: str) -> bool:
+    """Whether Python or a README near above the config `holder` makes whole weights of ZeRO-3's by itself."""
+    return any(_gathers(folder) for folder in islice(Path(holder).parents, _NEAR))
+
+
+@lru_cache(maxsize=256)
+def _gathers(folder: Path) -> bool:
+    try:
+        files = [path for name in ("*.py", "README*") for path in islice(folder.glob(name), _MOST_FILES)]
+    except OSError:
+        return False
+    return any(_GATHERS.search(_text(path)) for path in files)
 
 
 def is_above(name: str, holder: str) -> bool:

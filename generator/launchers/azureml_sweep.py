@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from ..frameworks.program import Program, RenderedFile
+from ..job.bindings import bindings
 from ..search.plan import Plan
 from .azureml_command import Command, command_of, expression
 from .azureml_job import around, described, document, running, tags
@@ -45,7 +46,7 @@ def trials_file(plans: Sequence[Plan], programs: Sequence[Program], command: str
     text = _choice(made)
     inputs = {name: entry for name, entry in made[0].bound.inputs.items() if expression("inputs", name) in text}
     outputs = {name: entry for name, entry in made[0].bound.outputs.items() if expression("outputs", name) in text}
-    configs = {_INPUT: {"type": "uri_folder", "path": "."}} if any(program.files for program in programs) else {}
+    configs = {_input(plan): {"type": "uri_folder", "path": "."}} if any(program.files for program in programs) else {}
     entries: dict[str, object] = {
         "$schema": _SCHEMA,
         "type": "sweep",
@@ -71,15 +72,20 @@ def trials_file(plans: Sequence[Plan], programs: Sequence[Program], command: str
 def _commands(plans: Sequence[Plan], programs: Sequence[Program]) -> list[Command]:
     """The command of each trial; variables that the trials don't share are in it."""
     made = [
-        command_of(plan, program, {file.path: _config(number, file.path) for file in program.files})
+        command_of(plan, program, {file.path: _config(plan, number, file.path) for file in program.files})
         for number, (plan, program) in enumerate(zip(plans, programs, strict=True), start=1)
     ]
     shared = _shared(made)
     return [replace(each, apart=frozenset(each.variables) - set(shared)) for each in made]
 
 
-def _config(number: int, path: str) -> str:
-    return f"{expression('inputs', _INPUT)}/{trial_folder(number)}/{path}"
+def _input(plan: Plan) -> str:
+    """The name of the input with all trials, which the job may have given to one of its own."""
+    return f"{_INPUT}_files" if _INPUT in bindings(plan.job).inputs else _INPUT
+
+
+def _config(plan: Plan, number: int, path: str) -> str:
+    return f"{expression('inputs', _input(plan))}/{trial_folder(number)}/{path}"
 
 
 def _shared(made: Sequence[Command]) -> Mapping[str, str]:

@@ -177,6 +177,17 @@ def test_the_file_of_the_target_is_submitted(workdir: Path) -> None:
     assert (again.returncode, "t has more trials, of an earlier run" in again.stderr) == (1, True)
 
 
+def test_the_log_of_another_plan_is_not_read(workdir: Path) -> None:
+    """Where --force puts another plan into a trial's folder, the log there goes; of the same plan it stays."""
+    log = workdir / "t" / "trial-1" / "log.txt"
+    tune(workdir, "--top", "1", "--dry-run")
+    log.write_text(f"{TRIAL} 1\n")
+    tune(workdir, "--top", "1", "--dry-run", "--force")
+    assert log.exists()
+    tune(workdir, "--top", "1", "--dry-run", "--force", "--set", "layout.micro_batch=1", "--set", "layout.tensor=2")
+    assert not log.exists()
+
+
 @needs_shellcheck
 @pytest.mark.parametrize("target", ["slurm", "shell"])
 def test_the_files_of_trials_are_clean(workdir: Path, target: str) -> None:
@@ -189,6 +200,20 @@ def test_the_files_of_trials_are_clean(workdir: Path, target: str) -> None:
         (workdir / "t" / file.path).write_text(file.text)
     scripts_clean(next((workdir / "t").glob("tune.*")))
     assert [f for f in dsgen.validate(workdir / "t") if f.severity.value == "error"] == []
+
+
+def test_a_sweep_keeps_the_input_of_the_same_name(workdir: Path) -> None:
+    """A job's own input may be called as the one that has the trials' files: both are there."""
+    azureml = {"compute": "gpus", "inputs": {"trials": "azureml:mine:1"}}
+    launch = {"target": "azureml", "script": "train.py", "arguments": ["--x", "${{inputs.trials}}"], "azureml": azureml}
+    answer = dsgen.search(dsgen.load_job({**SPEC, "framework": "deepspeed", "launch": launch}), top=1)
+    assert isinstance(answer, dsgen.SearchResult)
+    texts = {file.path: file.text for file in trial_files(answer.plans, 10, "dsgen tune")}
+    sweep = yaml.safe_load(texts["tune.yml"])
+    assert {name: entry["path"] for name, entry in sweep["inputs"].items()} == {
+        "trials": "azureml:mine:1", "trials_files": ".",
+    }  # fmt: skip
+    assert '"${{inputs.trials_files}}"/trial-1/ds_config.json' in sweep["trial"]["command"]
 
 
 def test_the_files_of_a_sweep_are_clean(workdir: Path) -> None:

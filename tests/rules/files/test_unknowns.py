@@ -421,3 +421,17 @@ def test_a_config_of_any_name_is_a_path(tmp_path: Path, name: str) -> None:
         f"deepspeed_config:\n  deepspeed_config_file: {name}\n"
     )
     assert [f for f in dsgen.validate(tmp_path) if f.rule == "ACC018"] == []
+
+
+@pytest.mark.parametrize(
+    ("beside", "severity"), [({}, "warning"), ({"train.py": "m._zero3_consolidated_16bit_state_dict()"}, "note")]
+)
+def test_weights_that_the_program_gathers_are_no_loss(beside: dict[str, str], severity: str, tmp_path: Path) -> None:
+    """A config of the Trainer that doesn't gather weights is a note where the program beside it does."""
+    for name, text in beside.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "configs").mkdir()
+    config = '{"train_batch_size": "auto", "zero_optimization": {"stage": 3}, "gradient_clipping": 1.0}'
+    (tmp_path / "configs" / "zero3.json").write_text(config)
+    (found,) = [f for f in dsgen.validate(tmp_path) if f.rule == "ZERO039"]
+    assert found.severity.value == severity

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ....documents.deepspeed_config import ZERO, Config
+from ....documents.program_options import gathers_weights
 from ....documents.world import world_of
 from ....findings import NOTE, WARNING, Violation, Violations
 from ...sources import deepspeed, deepspeed_now, derived
@@ -68,7 +69,8 @@ def checkpoints_hold_weights(config: Config) -> Violations:
     if config.filled and config.stage == 3 and config.switch(pointer) is False:
         message = "stage3_gather_16bit_weights_on_model_save is off: the model that is saved has no usable weights"
         hint = 'set "stage3_gather_16bit_weights_on_model_save" to true, or run zero_to_fp32.py afterwards'
-        own = config.consumer == "accelerate"  # a script of one's own may gather the weights itself
+        # A script of one's own may gather the weights itself.
+        own = config.consumer == "accelerate" or gathers_weights(config.path)
         less = NOTE if config.may_infer or own else None
         yield Violation(config.locate(pointer if config.has(pointer) else _STAGE), message, hint, severity=less)
 
