@@ -89,7 +89,10 @@ def _read(path: tuple[str, ...], pointer: str, value: object) -> object:
         return plain_value(value, PATH, pointer)
     if value in ("null", "~"):
         return None
-    return value if takes_text(path) else parse_value(value)
+    if takes_text(path):
+        return value
+    found = parse_value(value)
+    return value if isinstance(found, str) else found  # YAML would join the lines of a text
 
 
 def _set(data: object, path: tuple[str, ...], value: object) -> str | None:

@@ -63,6 +63,8 @@ ARGUMENTS=(
   --max_grad_norm 1
   # duration
   --max_steps 625
+  # without it the example scripts of transformers train nothing
+  --do_train true
   # data and tokenizer, by the options of the example scripts of transformers
   --train_file /data/sft.json
   # checkpoints

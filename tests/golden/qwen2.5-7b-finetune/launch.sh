@@ -54,6 +54,8 @@ ARGUMENTS=(
   --max_grad_norm 1
   # duration
   --max_steps 1172
+  # without it the example scripts of transformers train nothing
+  --do_train true
   # data and tokenizer, by the options of the example scripts of transformers
   --dataset_name 'my data/sft set'
   # checkpoints
