@@ -36,7 +36,7 @@ SEED: Final = 20261122
 TARGETS: Final = ("slurm", "azureml", "shell", "kubernetes", "skypilot")
 FRAMEWORKS: Final = ("deepspeed", "huggingface", "megatron-deepspeed", "megatron-lm")
 CLUSTERS: Final = ("azure/standard_nd96amsr_a100_v4", "nvidia/dgx-h100", "aws/p4d.24xlarge")
-_FOLDERS: Final = frozenset({"AML021"})  #: `launch.azureml.code` may be made after the files
+_FOLDERS: Final = frozenset({"AML021", "AML024"})  #: what the job uploads may be made after its files
 
 #: What shells, sbatch, YAML, the service and terminals read as more than text; and plain text of other alphabets.
 PIECES: Final = (

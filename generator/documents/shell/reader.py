@@ -22,7 +22,7 @@ _BODY_WORDS: Final = frozenset({"then", "do", "else", "elif", "!", "time", "copr
 _RESERVED: Final = _HEADERS | _BODY_WORDS | frozenset(_OPENING) | frozenset(_CLOSING)
 _NO_FUNCTION: Final = _BODY_WORDS | frozenset(_OPENING)
 #: The words of `#SBATCH` lines, which Slurm reads by rules of its own.
-_SBATCH_WORD: Final = re.compile(r"""\s*((?:"[^"]*(?:"|$)|'[^']*(?:'|$)|\\.|[^\s#"'\\])+)""", re.ASCII)
+_SBATCH_WORD: Final = re.compile(r"""\s*((?:"(?:[^"\\]|\\.)*(?:"|$)|'[^']*(?:'|$)|\\.|[^\s#"'\\])+)""", re.ASCII)
 _QUOTES: Final = re.compile(r"\\(.)|[\"']")
 _TESTS: Final = frozenset({"[", "test", "grep", "which", "command", "type", "false", "[["})
 

@@ -435,3 +435,15 @@ def test_weights_that_the_program_gathers_are_no_loss(beside: dict[str, str], se
     (tmp_path / "configs" / "zero3.json").write_text(config)
     (found,) = [f for f in dsgen.validate(tmp_path) if f.rule == "ZERO039"]
     assert found.severity.value == severity
+
+
+def test_a_list_of_options_is_no_script(tmp_path: Path) -> None:
+    """Options, one a line, as arguments.txt has them, are no commands that a missing backslash cuts off."""
+    (tmp_path / "arguments.txt").write_text("# of train.py\n--deepspeed\n-5\n--bf16\n")
+    assert [f for f in dsgen.validate(tmp_path / "arguments.txt") if f.rule == "LNCH041"] == []
+
+
+def test_an_escaped_quote_closes_no_directive(tmp_path: Path) -> None:
+    """sbatch reads an escaped double quote within double quotes as a character, as Slurm 22.05.8 does."""
+    (tmp_path / "job.sbatch").write_text('#!/bin/bash\n#SBATCH --comment="x\\"a b"\n#SBATCH --nodes=1\nsrun true\n')
+    assert [f for f in dsgen.validate(tmp_path) if f.rule in ("SLM050", "SLM027")] == []

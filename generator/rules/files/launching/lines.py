@@ -157,8 +157,13 @@ def _with_followers(call: LauncherCall) -> Iterator[tuple[Option, Word | None]]:
 
 
 def _cut_off(script: LaunchScript) -> Violations:
-    """Lines that are run as commands of their own, and meant for the one above; of several, the first."""
+    """Lines that are run as commands of their own, and meant for the one above; of several, the first.
+
+    A file that begins with an option is a list of them, and no script.
+    """
     shell, before = script.shell, -1
+    if next((_ARGUMENT.match(command.words[0].raw) for command in shell.commands if command.words), None):
+        return
     for command in shell.commands:
         word = command.words[0] if command.words else None
         if word is None or word.offset != command.offset or command.shell or not _ARGUMENT.match(word.raw):
