@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
@@ -70,7 +71,7 @@ def _without(arguments: Iterable[str], options: frozenset[str]) -> Iterator[str]
     """The arguments but for these options and their values."""
     left_out = False
     for word in arguments:
-        if word.startswith("--"):
+        if re.match(r"-(?!\.?\d)", word):  # an option, and not a number
             left_out = word.partition("=")[0] in options
         if not left_out:
             yield word

@@ -95,7 +95,10 @@ def wait_for(launcher: Launcher, identity: str) -> None:
     words = [word.format(id=identity) for word in launcher.scheduler.state]
     unknown = 0
     while unknown < _TRIES:
-        done = subprocess.run(words, capture_output=True, text=True, errors="replace", check=False)
+        try:
+            done = subprocess.run(words, capture_output=True, text=True, errors="replace", check=False)
+        except OSError as problem:
+            refuse(f"{words[0]} cannot be run: {problem.strerror}", "read the logs with --read when the job has ended")
         if done.returncode == 0 and not re.search(launcher.scheduler.unfinished, done.stdout):
             return
         unknown = 0 if done.returncode == 0 else unknown + 1

@@ -34,7 +34,7 @@ class Ready:
 @output_option
 @click.option("--force", is_flag=True, help="Overwrite files that differ.")
 @bold_option
-@click.option("--yes", is_flag=True, help="Don't ask.")
+@click.option("--yes", is_flag=True, help="Don't ask, also where something is missing.")
 @click.option("--dry-run", is_flag=True, help="Ask the scheduler whether it would take the job; start nothing.")
 @form_option("text", "json")
 def submit(request: Request, output: str | None, force: bool, bold: bool, yes: bool, dry_run: bool, form: str) -> None:

@@ -37,8 +37,18 @@ class Release:
 
 def deepspeed_of(holder: str) -> Release | None:
     """The DeepSpeed that the nearest folder names, from the file `holder` up; of several, the newest."""
-    found = (_named_in(folder) for folder in islice(Path(holder).parents, _MOST_ABOVE))
-    return next(filter(None, found), None)
+    return next(filter(None, map(_named_in, _folders_above(holder))), None)
+
+
+def _folders_above(holder: str) -> Iterator[Path]:
+    """The folders of a file's project: up to that of its Git repository, and never a home folder or what holds these."""
+    outside = {Path.home(), *Path.home().parents}
+    for folder in islice(Path(holder).absolute().parents, _MOST_ABOVE):
+        if folder in outside:
+            return
+        yield folder
+        if (folder / ".git").exists():
+            return
 
 
 @lru_cache(maxsize=1024)

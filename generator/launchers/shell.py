@@ -61,6 +61,7 @@ def trials_file(plans: Sequence[Plan], programs: Sequence[Program], command: str
         programs[0],
         header=header(plans[0], programs[0], command, (note,)),
         trials=len(plans),
+        limit_s=max(plan.job.launch.time_limit_s or 0 for plan in plans),  # 0: none
         mark=TRIAL,
         log=TRIAL_LOG,
     )

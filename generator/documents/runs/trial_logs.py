@@ -19,6 +19,7 @@ _OUT_OF_MEMORY: Final = re.compile(
 _FAILED: Final = re.compile(r"^\S*(?:Error|Exception)\b.*")
 _NAMES: Final = (".txt", ".log", ".out")
 _MOST_FILES: Final = 10_000
+_MOST_SHOWN: Final = 120  # characters of a line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +66,8 @@ def _outcome(number: int, path: Path, lines: list[str]) -> Outcome:
     if read.runs:
         return Outcome(number=number, log=path, run=read.runs[0])
     said = next((line for line in reversed(lines) if _FAILED.match(line)), "")
-    return Outcome(number=number, log=path, problem=said or read.findings[0].message)
+    last = next((line for line in reversed(lines[1:]) if line.strip()), "the log is empty")
+    return Outcome(number=number, log=path, problem=(said or last).strip()[:_MOST_SHOWN])
 
 
 def _says(outcome: Outcome) -> int:
