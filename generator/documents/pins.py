@@ -41,7 +41,7 @@ def deepspeed_of(holder: str) -> Release | None:
 
 
 def _folders_above(holder: str) -> Iterator[Path]:
-    """The folders of a file's project: up to that of its Git repository, and never a home folder or what holds these."""
+    """The folders of a file's project, up to that of its Git repository; never a home folder or what holds it."""
     outside = {Path.home(), *Path.home().parents}
     for folder in islice(Path(holder).absolute().parents, _MOST_ABOVE):
         if folder in outside:
