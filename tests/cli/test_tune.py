@@ -114,7 +114,7 @@ def test_trials_are_ranked_by_what_was_measured(workdir: Path) -> None:
         assert by_number[number]["out_of_memory"] is (expected is None)
         if expected is not None:
             assert by_number[number]["measured_step_time_s"] == pytest.approx(expected, abs=1e-4), by_number[number]
-    rows = list(csv.DictReader((workdir / "t" / "runs.csv").open()))
+    rows = list(csv.DictReader((workdir / "t" / "runs.csv").read_text().splitlines()))
     assert [float(row["step_time_s"]) for row in rows] == measured
     fitted = subprocess.run(
         (sys.executable, "-m", "dsgen", "calibrate", "t/runs.csv", "--job", "job.yaml"),
