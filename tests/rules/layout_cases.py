@@ -73,6 +73,9 @@ SEQUENCE = {
     "MDS006": case(job(MDS, training={"sequence_length": 2044}), {"context": 4}, {"context": 8}, "8", "2044"),
     "SP001": case(job("deepspeed"), {"context": 8}, {"context": 64}, "64", "96 attention heads"),
     "SP003": case(job("deepspeed", model={**LLAMA, "heads": 96}), {"context": 16}, {"context": 12}, "12", "8 key"),
+    "SP008": case(
+        job("deepspeed", deepspeed_version=(0, 18, 9)), {"context": 1}, {"context": 2}, "context: 2", "DeepSpeed 0.18.9"
+    ),
     "MDS004": case(job(MDS), {"context": 2}, {"context": 2, "tensor": 2}, "context: 2", "tensor: 2"),
     "MDS005": case(job(MDS), {"context": 2}, {"context": 2, "sequence_parallel": True}, "context: 2"),
 }

@@ -19,6 +19,32 @@ _cut = megatron_layouts("sequence_parallel", "tensor", "context", "sequence")
 _moe = lm_layouts("sequence_parallel", "tensor", "experts", applies=is_moe)
 _grouped = engine_layouts("context", "heads", "kv_heads", applies=has_grouped_heads)
 _ulysses = mds_layouts("context", "tensor", "pipeline")
+#: The first DeepSpeed that makes Ulysses' groups of a config that is a file, and the first with what accelerate calls.
+_FIRST_WITH_ULYSSES = (0, 19)
+_FIRST_WITH_ULYSSES_OF_ACCELERATE = (0, 18, 2)
+_older_ulysses = autotp_layouts("context", applies=lambda job: job.deepspeed_version < _first_with_ulysses(job))
+
+
+def _first_with_ulysses(job: Job) -> tuple[int, ...]:
+    return _FIRST_WITH_ULYSSES_OF_ACCELERATE if job.framework.runs("Trainer") else _FIRST_WITH_ULYSSES
+
+
+@_older_ulysses.rule(
+    "SP008",
+    ERROR,
+    "init",
+    "deepspeedai/DeepSpeed deepspeed/__init__.py:158-162 @ 0.16.9 (looks for the keys in the file's name); "
+    "huggingface/accelerate src/accelerate/accelerator.py:2401 @ 1.15.0",
+)
+def ulysses_is_supported(job: Job, layout: LayoutLike) -> Judgement:
+    """Ulysses needs DeepSpeed 0.19 or later, with the Trainer 0.18.2 or later.
+
+    Prevents: AssertionError: Check batch related parameters; or accelerate refuses the release.
+    Fix: set layout.context to 1, or use a later DeepSpeed (`deepspeed_version`)"""
+    yield layout.context == 1
+    mine, first = (".".join(map(str, v)) for v in (job.deepspeed_version, _first_with_ulysses(job)))
+    message = f"{job.says('context', layout.context)} cannot be initialised by DeepSpeed {mine}"
+    yield message, f"use {job.says('context', 1)}, or DeepSpeed {first} or later"
 
 
 # An error, though Megatron only warns: the layout would be the same as the one without it.
