@@ -48,6 +48,7 @@ def started(
         job = subprocess.Popen(
             [str(folder / "it's a folder" / "launch.sh")],
             cwd=folder, env=servers.environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+            preexec_fn=_heed_signals,
         )  # fmt: skip
     try:
         yield job
@@ -57,6 +58,12 @@ def started(
         for each in left(folder):
             with suppress(ProcessLookupError):
                 os.kill(each, signal.SIGKILL)
+
+
+def _heed_signals() -> None:
+    """Undo what nohup and background jobs hand on: bash can't trap what was ignored when it started."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def left(folder: Path) -> list[int]:
