@@ -361,3 +361,17 @@ def test_the_owner_stays(tmp_path: Path) -> None:
     write(FILES, tmp_path, force=True)
     status = (tmp_path / "a.txt").stat()
     assert (status.st_uid, status.st_gid) == (1234, 4321)
+
+
+def test_a_file_that_goes_while_it_is_compared_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another run takes away between two looks at it counts as a file to create, not as a failure."""
+    file = RenderedFile(path="plan.json", text="{}")
+    (tmp_path / "plan.json").write_text("old")
+
+    def gone(path: Path) -> bytes:
+        path.unlink()
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+
+    monkeypatch.setattr(Path, "read_bytes", gone)
+    (change,) = compare([file], tmp_path)
+    assert change.action is Action.CREATE

@@ -47,7 +47,7 @@ def is_left_open(text: str, name: str = "") -> bool:
 
 
 #: A number, an amount or a time that is to be written: `NUM_GPUS`, `XXG`, `hh:mm:ss`.
-_CAPITALS: Final = re.compile(r"[A-Z][A-Z0-9]*(?:[:_-][A-Z0-9]+)*|(?:d{1,2}-)?hh(?::mm)?(?::ss)?", re.ASCII)
+_CAPITALS: Final = re.compile(r"[A-Z]+(?:[:_-][A-Z0-9]+)*|(?:d{1,2}-)?hh(?::mm)?(?::ss)?", re.ASCII)
 
 
 def is_to_fill(text: str, name: str = "") -> bool:

@@ -104,6 +104,8 @@ def _compare(file: RenderedFile, folder: Path) -> Change:
             raise CannotWrite(path, "it is not a regular file")
         before = path.read_bytes()
         found = fingerprint(path) if path.is_symlink() else fingerprint_of(before, mode)
+    except FileNotFoundError:  # another run is exchanging it: what holds is compared once that run is over
+        return Change(file=file, path=path, action=Action.CREATE, before=None, found=None)
     except OSError as error:
         raise CannotWrite(path, error.strerror or str(error)) from error
     same = before == after and bool(mode & 0o100) == file.executable

@@ -8,7 +8,7 @@ from typing import Final
 from ....documents.deepspeed_config import ZERO, Config
 from ....documents.submission import Submission
 from ....documents.world import world_of
-from ....findings import ERROR, WARNING, Severity, Violation, Violations
+from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....job.pointer import escape
 from ...rule import subject
 from ...sources import deepspeed, deepspeed_now
@@ -66,7 +66,7 @@ def pipeline_flags_are_flags(run: Run) -> Violations:
             yield Violation(where, message, hint, severity=severity)
 
 
-@configs.rule("PIPE009", WARNING, "silent", deepspeed_now("runtime/config.py:272; runtime/pipe/engine.py:135, :211"))
+@configs.rule("PIPE009", NOTE, "silent", deepspeed_now("runtime/config.py:272; runtime/pipe/engine.py:135, :211"))
 def pipelines_are_code(config: Config) -> Violations:
     """The pipeline block has only keys that the engine reads: stages and partition are set in the script.
 
