@@ -22,20 +22,11 @@ from dsgen.estimate.layout import FIELDS, Layout, Layouts
 from dsgen.estimate.model_size import parameter_count
 from dsgen.frameworks.ds_config import common_config
 from dsgen.job.records import Job
+from tests.estimate.small_llama import SHAPE
 from tests.jobs import job
 from tests.needs import needs_deepspeed, needs_transformers
 
 WORKER = Path(__file__).with_name("checkpoint_worker.py")
-SHAPE = {
-    "hidden_size": 256,
-    "intermediate_size": 704,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "num_hidden_layers": 8,
-    "vocab_size": 1024,
-    "max_position_embeddings": 128,
-    "tie_word_embeddings": False,
-}
 Run = tuple[str, int, str]  #: framework, ZeRO stage, precision
 RUNS: list[Run] = list(product(("deepspeed", "huggingface"), range(4), ("bf16", "fp16", "fp32")))
 

@@ -23,22 +23,13 @@ from dsgen.estimate.layout import Layout
 from dsgen.estimate.memory import every_stage, memory
 from dsgen.frameworks.ds_config import common_config
 from dsgen.job.records import Job
+from tests.estimate.small_llama import SHAPE
 from tests.jobs import job
 from tests.needs import needs_deepspeed, needs_transformers
 
 pytestmark = [pytest.mark.integration, needs_deepspeed, needs_transformers, pytest.mark.xdist_group("engine memory")]
 
 WORKER = Path(__file__).with_name("deepspeed_memory_worker.py")
-SHAPE = {
-    "hidden_size": 256,
-    "intermediate_size": 704,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "num_hidden_layers": 8,
-    "vocab_size": 1024,
-    "max_position_embeddings": 128,
-    "tie_word_embeddings": False,
-}
 TOKENS = 4  #: so few that states and buffers are nearly all
 BUCKET = 500_000  #: elements, a fifteenth of the model
 
