@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from ..job.continuation import continuation
 from ..search.plan import Plan
 
 _STARTING_S: Final = 300  # before the program's own clock starts: containers, imports, the rendezvous
@@ -17,7 +18,7 @@ def exit_minutes(plan: Plan) -> int | None:
     by itself would look as if it had finished.
     """
     launch = plan.job.launch
-    signalled = launch.options.get("signal_seconds") or launch.options.get("continue") == "requeue"
+    signalled = launch.options.get("signal_seconds") or continuation(plan.job) == "requeue"
     if launch.time_limit_s is None or signalled:
         return None
     needed_s = _STARTING_S + 2 * (plan.saving.step_s + plan.saving.save_s)

@@ -78,7 +78,10 @@ def test_a_run_that_does_not_resume_loads_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("slurm", "minutes"),
-    [({}, "110"), ({"continue": "chain"}, "110"), ({"continue": "requeue"}, None), ({"signal_seconds": 300}, None)],
+    [
+        *(({"continue": "none"}, "110"), ({"continue": "chain"}, "110"), ({}, None)),
+        *(({"continue": "requeue"}, None), ({"signal_seconds": 300}, None)),
+    ],
 )
 def test_the_program_ends_before_the_limit_where_no_signal_ends_it(slurm: dict[str, Any], minutes: str | None) -> None:
     """Of two hours, ten minutes are kept to save in; a job that a signal ends doesn't exit by itself."""
