@@ -1,4 +1,4 @@
-"""A run that is submitted once goes on until it is finished, whatever happens; docs/long_runs.md has the table."""
+"""A run that is submitted once goes on until it is finished, whatever happens; docs/long-runs.md has the table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.long_runs.runs import PROGRAMS, reference
 from tests.needs import needs_deepspeed, needs_slurm
 from tests.slurm_cluster import SlurmCluster
 
-PAGE = Path(__file__).parents[2] / "docs" / "long_runs.md"
+PAGE = Path(__file__).parents[2] / "docs" / "long-runs.md"
 BEGIN, END = "<!-- written by tests/long_runs -->\n", "<!-- end -->\n"
 HEAD = "| what happens | program | continue | then |\n|---|---|---|---|\n"
 
