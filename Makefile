@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 SLURM := slurmctld slurmd slurm-client pdsh openssh-server
 
-.PHONY: demo test lint accuracy picture clean
+.PHONY: demo test lint docs accuracy picture clean
 
 # setuptools keeps build/ and would install modules that are gone from the sources.
 demo: $(BIN)/python
@@ -40,6 +40,12 @@ slurm:
 			|| echo "could not be installed:$$missing; tests that need them will be skipped"; \
 	else echo "no root or no apt-get, so not installed:$$missing; tests that need them will be skipped"; fi
 
+# The site of docs/, in site/: open site/index.html.
+docs: $(BIN)/python
+	@rm -rf build
+	$(PIP) install '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+
 picture: $(BIN)/python
 	$(PIP) install .
 	$(BIN)/python docs/make_summary.py
@@ -54,7 +60,7 @@ accuracy: $(BIN)/python
 	$(BIN)/python -m benchmarks.accuracy
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "dsgen needs Python 3.10 or later: make PYTHON=...")'
