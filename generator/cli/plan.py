@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .asked import Asked, read_asked
-from .options import Request, bold_option, form_option, job_options, top_option
+from .options import Request, bold_option, explain_option, form_option, job_options, top_option
 
 if TYPE_CHECKING:
     from ..job.records import Job
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 )
 @bold_option
 @click.option("--spares", is_flag=True, help="With how many nodes less the best plan keeps its batch and layout.")
-@click.option("--explain", is_flag=True, help="What the best plan's training time depends on, factor by factor.")
+@explain_option
 @form_option("table", "json", "csv")
 def plan(
     request: Request, top: int, compared: tuple[Asked, ...], bold: bool, spares: bool, explain: bool, form: str
@@ -52,13 +52,9 @@ def plan(
     elif form == "csv":
         _print_csv(answer.plans)
     else:
-        from .answers import ranking
+        from .answers import explained, ranking
 
-        print_parts(*ranking(answer, top))
-        if explain:
-            from .run_text import factors
-
-            print_parts("", factors(answer.plans[0]))
+        print_parts(*ranking(answer, top, bold=bold), *(explained(answer.plans[0]) if explain else ()))
 
 
 def _answer(
