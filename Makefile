@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 SLURM := slurmctld slurmd slurm-client pdsh openssh-server chromium chromium-driver
 
-.PHONY: demo test lint docs accuracy picture clean
+.PHONY: demo test lint docs browser accuracy picture clean
 
 # setuptools keeps build/ and would install modules that are gone from the sources.
 demo: $(BIN)/python
