@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
 from math import ceil, floor, log, log10
 
-WIDTH, HEIGHT = 80, 14  #: of all, at most; of the axis
+WIDTH, HEIGHT = 72, 14  #: of the axes, at most
 _MARKS = "*ox+#%@&$="
 #: Values this far apart are drawn on a logarithmic axis.
 _WIDE = 4.0
@@ -17,7 +17,7 @@ Curve = Sequence[tuple[float, float]]
 
 
 def chart(
-    title: str, axis: str, curves: Mapping[str, Curve], limit: float | None = None, columns: int = WIDTH
+    title: str, axis: str, curves: Mapping[str, Curve], limit: float | None = None, columns: int = 80
 ) -> list[str]:
     """Curves by name as lines of text: a mark per point, `limit` as a dashed line.
 
@@ -27,18 +27,15 @@ def chart(
     row, ticks, far = _heights([y for _, y in points] + ([limit] if limit is not None else []))
     shown = {row(value): _short(value) for value in ticks}
     margin = max(map(len, shown.values()))
-    width = min(columns, WIDTH) - margin - 2
+    width = min(WIDTH, columns - margin - 2)
     column = _scale([x for x, _ in points], width)
     cells = [["-" if limit is not None and y == row(limit) else " "] * width for y in range(HEIGHT)]
     for (_, curve), mark in zip(curves.items(), cycle(_MARKS), strict=False):
         for x, y in curve:
             cells[row(y)][column(x)] = mark
     lines = [f"{shown.get(y, ''):>{margin}} |{''.join(cells[y]).rstrip()}" for y in range(HEIGHT)]
-    foot = [
-        f"+{'-' * width}",
-        f" {_ticks(sorted({x for x, _ in points}), column, width)}",
-        f" {axis:^{width}}".rstrip(),
-    ]
+    places = _ticks(sorted({x for x, _ in points}), column, width)
+    foot = [f"+{'-' * width}", f" {places}", f" {axis:^{width}}".rstrip()]
     named = "  ".join(f"{mark} {name}" for name, mark in zip(curves, cycle(_MARKS), strict=False))
     head = f"{title} (logarithmic)" if far else title
     return [head, *lines, *(f"{'':>{margin}} {line}" for line in foot), *([named] if len(curves) > 1 else [])]
