@@ -36,14 +36,16 @@ def plan(
 ) -> None:
     """Rank the layouts of the job in SPEC; write nothing."""
     from ..search import search  # here, to save start-up time
-    from .loading import load, searched
+    from .loading import load, planning, searched
     from .printing import print_json, print_parts
+    from .progress import working
 
     if form == "csv" and (compared or spares):
         raise click.UsageError("--compare and --spares have no csv form; use --format json")
     if compared or spares:
         job, _ = load(request)
-        best = search(job, top=top, bold=bold)
+        with working(planning(job), form):
+            best = search(job, top=top, bold=bold)
         _answer(job, best, compared, spares, form, bold)
         return
     answer, _ = searched(request, form, top, bold)
@@ -54,7 +56,9 @@ def plan(
     else:
         from .answers import explained, ranking
 
-        print_parts(*ranking(answer, top, bold=bold), *(explained(answer.plans[0]) if explain else ()))
+        with working("planning other counts and batches", form):
+            parts = (*ranking(answer, top, bold=bold), *(explained(answer.plans[0]) if explain else ()))
+        print_parts(*parts)
 
 
 def _answer(
@@ -65,10 +69,12 @@ def _answer(
     from ..search.spares import spare_nodes
     from .exits import ExitStatus
     from .printing import print_json, print_parts
+    from .progress import working
 
     best = answer.plans[0] if answer.plans else None
-    comparisons = [compare(job, asked, best, bold=bold) for asked in compared]
-    left = spare_nodes(best) if spares and best else None
+    with working("comparing", form):
+        comparisons = [compare(job, asked, best, bold=bold) for asked in compared]
+        left = spare_nodes(best) if spares and best else None
     if form == "json":
         document: dict[str, Any] = answer.to_dict()
         document |= {"comparisons": [each.to_dict() for each in comparisons]} if compared else {}
