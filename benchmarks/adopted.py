@@ -23,17 +23,15 @@ from typing import Any, Final
 import dsgen
 from dsgen.adopt import Adopted, Outcome, adopt, find_runs, settle, spec_text
 from dsgen.documents.deepspeed_schema import load_schema
-from dsgen.documents.hjson.text import read_json
 from dsgen.documents.megatron_options import option_table
 from dsgen.documents.shell.launch_line import Launch
 from dsgen.documents.training_arguments import known_arguments
 from dsgen.frameworks import FRAMEWORKS
-from dsgen.job.text import text_of
 
 #: What a job needs beside its files, where they don't say it.
 ANSWERS: Final[Mapping[str, object]] = {
-    "model": "llama-2-7b",
-    "cluster": "azure/standard_nd96amsr_a100_v4",
+    "model": "qwen2.5-0.5b",
+    "cluster": "azure/standard_nd96isr_h100_v5",
     "gpus": 8,
     "training.global_batch": 64,
 }
@@ -49,6 +47,8 @@ _MOVED: Final = {
         "zero_optimization.stage3_gather_16bit_weights_on_model_save"
     ),
 }
+#: Keys that "auto" may leave out: what is off, and the batch that DeepSpeed multiplies itself.
+_FILLED: Final = frozenset({"fp16.enabled", "bf16.enabled", "train_batch_size"})
 #: Options that say the same in other words.
 _OTHER_WORDS: Final = {
     "--recompute-activations": "--recompute-granularity",
@@ -86,14 +86,25 @@ def check(path: Path) -> Check:
             return result
         result.kind = _kind(runs[0])
         adopted = adopt(runs[0], runs[1:])
-        needed = {key: ANSWERS[key] for key in adopted.missing}
+        needed = {key: ANSWERS[key] for key in adopted.missing if key != "training.global_batch"}
+        needed.update(_machines(adopted.draft.spec.get("gpus"), needed))
         adopted = adopt(runs[0], runs[1:], needed)
+        adopted = adopt(runs[0], runs[1:], needed | {key: ANSWERS[key] for key in adopted.missing})
         outcome = settle(adopted)
         _judge(result, adopted, outcome)
-    except Exception as problem:  # noqa: BLE001 - what fails is counted, whatever it is
+    except Exception as problem:
         result.kind, result.problem = result.kind or "?", f"{type(problem).__name__}: {problem}"
     result.seconds = time.perf_counter() - started
     return result
+
+
+def _machines(gpus: object, needed: Mapping[str, object]) -> dict[str, object]:
+    """Nodes that a number of GPUs fills."""
+    if "cluster" not in needed or not isinstance(gpus, int) or gpus <= 8 or gpus % 8 == 0:
+        return {}
+    each = next(size for size in range(8, 0, -1) if gpus % size == 0)
+    node = {"accelerator": "h100-80gb-sxm", "accelerators_per_node": each, "network_gbits_per_s_per_node": 200}
+    return {"cluster": node}
 
 
 def _counts(run: Any) -> bool:
@@ -163,11 +174,13 @@ def _config_verdict(name: str, value: Any, new: Any, dropped: Iterable[str]) -> 
         held = held.get(part, LOST) if isinstance(held, dict) else LOST
     if held == value or (held != LOST and _text(held) == _text(value)):
         return EQUAL
-    if value == "auto" and held != LOST:
+    if value == "auto" and (held != LOST or name in _FILLED):
         return EQUIVALENT
+    if name == "zero_optimization.overlap_comm" and held == LOST:
+        return EQUIVALENT if value == (new["zero_optimization"]["stage"] == 3) else LOST
     if name == "zero_optimization" and isinstance(value, bool):
         return EQUIVALENT if new["zero_optimization"]["stage"] == int(value) else LOST
-    if name.endswith(".device") and (held == "cpu" and value is True or held == LOST and value in (False, "none")):
+    if name.endswith(".device") and ((held == "cpu" and value is True) or (held == LOST and value in (False, "none"))):
         return EQUIVALENT
     if any(text.partition(":")[0] == name or name.startswith(f"{text.partition(':')[0]}.") for text in dropped):
         return DROPPED
@@ -203,29 +216,35 @@ def _launched(launch: Launch, flavour: Any) -> Iterator[tuple[str, tuple[str, ..
 
 
 def _option_verdict(
-    name: str, values: tuple[str, ...], new: Mapping[str, tuple[str, ...]], dropped: Iterable[str], flavour: Any
+    name: str, values: tuple[str, ...], new: Mapping[str, tuple[str, ...]], dropped: list[str], flavour: Any
 ) -> str:
     table = option_table(flavour) if flavour else None
     option = table.get(name) if table else None
-    names = {name, option.name if option else name, name.replace("-", "_").replace("__", "--", 1), "--" + name[2:].replace("_", "-")}
+    names = {
+        name,
+        option.name if option else name,
+        name.replace("-", "_").replace("__", "--", 1),
+        "--" + name[2:].replace("_", "-"),
+    }
     held = next((new[one] for one in names if one in new), None)
     if name in _CONFIGS:
         return EQUIVALENT
     if held is not None and [*map(_word, held or ("true",))] == [*map(_word, values or ("true",))]:
         return EQUAL
     shown = " ".join((name, *values)).strip()
-    if any(text == shown or text.startswith((f"{name} ", f"{name}=")) or text == name for text in dropped) or (
-        any(value in dropped for value in values if "$" in value or "{" in value)
-    ):
+    named = any(text in (shown, name) or text.startswith((f"{name} ", f"{name}=")) for text in dropped)
+    if named or any(value in dropped for value in values if "$" in value or "{" in value):
         return DROPPED
     if not name and all(word in dropped or any(word in text for text in dropped) for word in values):
         return DROPPED
-    if held is None and _OTHER_WORDS.get(name) in new:
+    if held is None and (_OTHER_WORDS.get(name) in new or _OTHER_WORDS.get(option.name if option else name) in new):
         return EQUIVALENT
     default = option.default if option else known_arguments().get(name[2:].replace("-", "_"), {}).get("default")
     if held is None and default is not None and [_word(str(default))] == [*map(_word, values or ("true",))]:
         return EQUIVALENT
-    if held is None and values == ("1",) and name.endswith("-size"):
+    if held is not None and values and all(value in dropped for value in values):
+        return DROPPED
+    if held is None and values == ("1",) and (name.endswith("-size") or name == "--num-experts"):
         return EQUIVALENT
     return LOST
 
@@ -253,7 +272,9 @@ def main() -> int:
     for number, one in enumerate(checks):
         if asked.specs and one.text:
             asked.specs.mkdir(parents=True, exist_ok=True)
-            (asked.specs / f"{number:04}_{one.path.stem}.yaml").write_text(f"# {one.path}\n{one.text}", encoding="utf-8")
+            (asked.specs / f"{number:04}_{one.path.stem}.yaml").write_text(
+                f"# {one.path}\n{one.text}", encoding="utf-8"
+            )
         for loss in one.losses if asked.list else ():
             print(f"{one.path}: lost: {loss}")
         if one.problem:
@@ -276,8 +297,6 @@ def table(checks: list[Check]) -> str:
         lines.append(f"| {kind} | {' | '.join(map(str, [*cells, sum(bool(one.problem) for one in own)]))} |")
     return "\n".join(lines)
 
-
-__all__ = ["read_json", "text_of"]
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from ..documents.deepspeed_config import ZERO, Config
+from ..documents.deepspeed_config import ZERO, Config, Offloaded
 from ..documents.inferred_run import offload_of, second_partitions
 from ..job.source import escape
 from ..rules.job.given import PLANNED_KEYS
@@ -17,9 +17,11 @@ _PLANNED: Final = frozenset("/" + path.replace(".", "/") for path in PLANNED_KEY
 #: Keys whose value the layout has, in other words than the plan's config.
 _OFFLOADS: Final = tuple(f"{ZERO}/{name}" for name in ("cpu_offload", "cpu_offload_params", "cpu_offload_param"))
 #: Keys that the Trainer fills in from its arguments, and refuses other values of.
-_OF_TRAINER: Final = frozenset(
-    f"/optimizer/params/{name}" for name in ("lr", "betas", "eps", "weight_decay")
-) | {"/gradient_clipping"}
+_OF_TRAINER: Final = frozenset(f"/optimizer/params/{name}" for name in ("lr", "betas", "eps", "weight_decay")) | {
+    "/gradient_clipping"
+}
+#: What is printed, which changes nothing.
+_LOGGING: Final = frozenset({"steps_per_print", "wall_clock_breakdown"})
 _MISSING: Final = object()
 
 
@@ -33,7 +35,8 @@ def read_config(draft: Draft, config: Config, *, megatron: bool) -> None:
     draft.set("layout.zero_stage", config.stage)
     offload = offload_of(config)
     draft.set("layout.offload", offload if config.stage and not _unknown(config, "offload_optimizer") else None)
-    draft.set("layout.zero_hpz", second_partitions(config))
+    partitions = second_partitions(config)
+    draft.set("layout.zero_hpz", partitions if partitions != 1 else None)
     if megatron:
         _gradients(draft, config)
         return
@@ -45,7 +48,7 @@ def read_config(draft: Draft, config: Config, *, megatron: bool) -> None:
     _gradients(draft, config)
     _optimizer(draft, config)
     for key in ("quantized_weights", "quantized_gradients"):
-        draft.set(f"training.{key}", config.switch(f"{ZERO}/zero_{key}") and config.stage == 3 or None)
+        draft.set(f"training.{key}", (config.switch(f"{ZERO}/zero_{key}") and config.stage == 3) or None)
     if config.value("/gradient_clipping") != "auto" and config.clipping is not None:
         draft.set("training.gradient_clipping", config.clipping)
 
@@ -61,7 +64,7 @@ def _number(draft: Draft, path: str, value: object) -> None:
 
 def _gradients(draft: Draft, config: Config) -> None:
     """The type of sums, where the plan would take another."""
-    if config.precision == "bf16" and config.accumulates_in not in ("fp32", "float32"):
+    if (config.auto_precision or config.precision == "bf16") and config.accumulates_in not in ("fp32", "float32"):
         draft.set("training.gradient_dtype", "same")
 
 
@@ -73,7 +76,15 @@ def _optimizer(draft: Draft, config: Config) -> None:
     draft.set("training.optimizer", "adam" if plain_adam else kind)
     for key, name in (("learning_rate", "lr"), ("weight_decay", "weight_decay")):
         value = config.number(f"/optimizer/params/{name}")
+        if value is None and name == "weight_decay" and not config.has(f"/optimizer/params/{name}"):
+            value = _of_optimizer(config, name)
         draft.set(f"training.{key}", value if value is not None and value >= 0 and (value or name != "lr") else None)
+
+
+def _of_optimizer(config: Config, name: str) -> Any:
+    """The default of a parameter of the config's optimizer."""
+    known = config.schema.optimizers.get(config.optimizer or "") or {}
+    return known[name].default if name in known else None
 
 
 def config_patch(draft: Draft, config: Config, planned: Mapping[str, Any], *, fills: bool) -> dict[str, Any]:
@@ -81,7 +92,7 @@ def config_patch(draft: Draft, config: Config, planned: Mapping[str, Any], *, fi
 
     Keys that the plan decides, and "auto" that nothing fills in, are named where they differ.
     """
-    data = config.json.data if isinstance(config.json.data, dict) else {}
+    data: dict[str, Any] = config.json.data if isinstance(config.json.data, dict) else {}
     return _patch(draft, config, "", data, planned, fills)
 
 
@@ -96,7 +107,7 @@ def _patch(
         if _is_planned(draft, config, pointer, value, other):
             continue
         if isinstance(value, Mapping) and (isinstance(other, Mapping) or other is _MISSING):
-            if inner := _patch(draft, config, pointer, value, {} if other is _MISSING else other, fills):
+            if inner := _patch(draft, config, pointer, value, other if isinstance(other, Mapping) else {}, fills):
                 patch[new] = inner
             elif other is _MISSING and not value:
                 patch[new] = {}
@@ -148,12 +159,23 @@ def _unasked(
     config: Config, at: str, ours: Mapping[str, Any], theirs: Mapping[str, Any], fills: bool
 ) -> Iterator[tuple[str, None]]:
     """The keys that the plan's config has beside the file's, and that do something: null leaves them out."""
-    named = {_now(config, at, key) for key in ours}
+    named = {_now(config, at, key) for key in ours} | _LOGGING | _moved(config, at)
     for key, value in theirs.items():
         pointer = f"{at}/{escape(key)}"
-        if key in named or pointer in _PLANNED or (fills and pointer in _OF_TRAINER) or _is_default(config, pointer, value):
+        if (
+            key in named
+            or pointer in _PLANNED
+            or (fills and pointer in _OF_TRAINER)
+            or _is_default(config, pointer, value)
+        ):
             continue
         yield key, None
+
+
+def _moved(config: Config, at: str) -> set[str]:
+    """The sections of what a config offloads by the names that these had."""
+    kinds: tuple[Offloaded, ...] = ("optimizer", "param")
+    return {f"offload_{name}" for name in kinds if at == ZERO and config.offload(name) == "cpu"}
 
 
 def _is_default(config: Config, pointer: str, value: Any) -> bool:
@@ -164,6 +186,9 @@ def _is_default(config: Config, pointer: str, value: Any) -> bool:
             f"{pointer}/{escape(key)}" in _PLANNED or _is_default(config, f"{pointer}/{escape(key)}", inner)
             for key, inner in value.items()
         )
+    if pointer.startswith("/optimizer/params/"):
+        default = _of_optimizer(config, pointer.rpartition("/")[2])
+        return default is not None and _same(default, value)
     key = config.schema.key(pointer)
     if pointer == f"{ZERO}/overlap_comm":
         return bool(value) == (config.stage == 3)

@@ -10,6 +10,7 @@ from typing import Any
 from ..documents.shell.records import Assignment, Word
 from ..documents.shell.script import ShellScript
 from ..findings import Location
+from ..secrecy import mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class Left:
     def __str__(self) -> str:
         place = PurePath(self.where.path).name
         line = f":{self.where.line}" if self.where.line else ""
-        return f"{place}{line}: {self.what}: {self.why}"
+        return f"{place}{line}: {mask(self.what)}: {self.why}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,9 +58,7 @@ def find_runs(
     for group in submissions_of(reading.documents, files):
         documents = tuple(_told(one) for one in group if not isinstance(one, JobSpec))
         if documents:
-            runs += _runs_of(
-                Submission(documents=documents, frameworks=frameworks, texts=reading.texts, around=files)
-            )
+            runs += _runs_of(Submission(documents=documents, frameworks=frameworks, texts=reading.texts, around=files))
     return reading, tuple(sorted(runs, key=_rank))
 
 

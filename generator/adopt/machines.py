@@ -12,7 +12,7 @@ from ..documents.shell.launch_line import Option
 from ..documents.slurm_request import Request
 from ..documents.slurm_values import gres_list
 from ..documents.world import world_of
-from ..secrecy import Likeness, likeness
+from ..secrecy import Likeness, likeness, mask
 from .draft import Draft
 from .find import Found
 
@@ -163,8 +163,12 @@ def _read_commands(draft: Draft, script: LaunchScript) -> None:
             if value and "$" not in value:
                 draft.set(f"launch.slurm.{name}", value.split(",") if name == "container_mounts" else value)
     for name, command in others.items():
-        if not any(command.offset <= call.word.offset < command.offset + 400 for one in script.launches for call in one.calls):
-            draft.leave(f"`{name} ...`", script.shell.locate(command), "a command of the script; launch.slurm.setup can hold it")
+        if not any(
+            command.offset <= call.word.offset < command.offset + 400 for one in script.launches for call in one.calls
+        ):
+            draft.leave(
+                f"`{name} ...`", script.shell.locate(command), "a command of the script; launch.slurm.setup can hold it"
+            )
 
 
 def _read_environment(draft: Draft, found: Found) -> None:
@@ -174,7 +178,7 @@ def _read_environment(draft: Draft, found: Found) -> None:
         if _RENDEZVOUS.fullmatch(name):
             continue
         where, value = launch.script.locate(assignment), assignment.value  # type: ignore[union-attr]
-        if likeness(name) is not Likeness.NONE:
+        if likeness(name) is not Likeness.NONE or (value and mask(f"{name}={value}") != f"{name}={value}"):
             draft.leave(name, where, "it may be a secret, which a spec doesn't hold")
         elif value is None or "$" in value or "\n" in value:
             draft.leave(f"{name}={assignment.raw}", where, "its value is not in the files")
@@ -206,8 +210,24 @@ def _read_azureml(draft: Draft, job: AzureMLJob) -> None:
     for name in ("inputs", "outputs", "tags", "services", "queue_settings"):
         block = job.block(name)
         draft.set(f"launch.azureml.{name}", dict(block) if block else None)
-    _take(draft, job, keys, ("$schema", "type", "command", "distribution", "inputs", "outputs", "tags", "services",
-                             "queue_settings", "environment_variables", "resources"))
+    _take(
+        draft,
+        job,
+        keys,
+        (
+            "$schema",
+            "type",
+            "command",
+            "distribution",
+            "inputs",
+            "outputs",
+            "tags",
+            "services",
+            "queue_settings",
+            "environment_variables",
+            "resources",
+        ),
+    )
     if not isinstance(job.value("environment"), str) and job.has("environment"):
         draft.leave("environment", job.locate("environment"), "the spec names an environment, it defines none")
 
@@ -222,7 +242,7 @@ def _read_kubernetes(draft: Draft, job: KubernetesJob) -> None:
         for name in ("volumes", "tolerations", "nodeSelector", "initContainers", "affinity"):
             if job.has(f"{role.pod}/{name}"):
                 place = job.locate_key(f"{role.pod}/{name}")
-                draft.leave(name, place, f"see launch.kubernetes for the keys that a spec has")
+                draft.leave(name, place, "see launch.kubernetes for the keys that a spec has")
     _take(draft, job, keys, ("apiVersion", "kind", "spec"))
 
 

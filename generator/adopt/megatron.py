@@ -49,6 +49,7 @@ FOLLOWS: Final = frozenset(
         *("--moe-ffn-hidden-size", "--global-batch-size", "--max-position-embeddings", "--deepspeed_config"),
         *("--zero-stage", "--deepspeed", "--num-virtual-stages-per-pipeline-rank", "--recompute-method"),
         *("--recompute-num-layers", "--num-layers", "--seq-length", "--hidden-size", "--vocab-size"),
+        "--eval-interval",
     ]
 )
 #: Pins that mean something beside others only.
@@ -96,7 +97,7 @@ def _pins(inferred: InferredRun, run: MegatronRun) -> Iterator[tuple[str, Any]]:
         value = getattr(pins, field.name)
         if value is None or field.name not in known or field.name in ("data", "gradient_accumulation"):
             continue
-        if _RELEVANT.get(field.name, lambda *_: True)(pins, moe):
+        if field.name not in _RELEVANT or _RELEVANT[field.name](pins, moe):
             yield field.name, list(value) if isinstance(value, tuple) else value
     sharding = _SHARDS.get(str(run.value("--data-parallel-sharding-strategy", "no_shard")))
     if run.is_lm and run.has("--use-megatron-fsdp") and sharding:
@@ -243,4 +244,3 @@ def _read_files(draft: Draft, run: MegatronRun) -> None:
         draft.drop("output.save_interval")  # nothing would be saved
     if saved is not None and run.value("--load") != saved:
         draft.set("output.resume", False)
-

@@ -41,6 +41,9 @@ class Parser:
 
     def most(self, key: str) -> int | None:
         """How many values an option can have; None where that isn't known, or as many as one likes."""
+        if self.trainer:
+            kind = known_arguments().get(key.lstrip("-").replace("-", "_"), {}).get("type")
+            return None if kind in (None, "list") else 1
         option = option_table(self.flavour).get(key) if self.flavour is not None else None
         if option is None or option.nargs in ("+", "*"):
             return None
@@ -75,7 +78,8 @@ def options_of_launch(launch: Launch, parser: Parser) -> Iterator[Given]:
     group: list[Word] = []
     for word in (*launch.arguments, None):
         begins = word is None or is_option(_beginning(word))
-        if group and (begins or not is_option(_beginning(group[0])) or _is_full(group, parser)):
+        unknown = word is not None and len(group) > 1 and word.value is None and not word.prefix
+        if group and (begins or unknown or not is_option(_beginning(group[0])) or _is_full(group, parser)):
             yield _given(group, launch, parser)
             group = []
         if word is not None:
@@ -159,4 +163,3 @@ def _read(value: object) -> object:
 def last_of_each(options: Iterable[Given]) -> dict[str, Given]:
     """The options by key; of one that is given again, the last counts."""
     return {one.key: one for one in options}
-

@@ -29,7 +29,14 @@ _NUMBERS: Final = {
 }
 #: Optimizers of the Trainer's that the spec has.
 _OPTIMIZERS: Final = {"adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_bnb_8bit": "adamw-8bit"}
-_MODELS: Final = ("--model-name-or-path", "--model-name", "--model", "--pretrained-model", "--base-model", "--model-path")
+_MODELS: Final = (
+    "--model-name-or-path",
+    "--model-name",
+    "--model",
+    "--pretrained-model",
+    "--base-model",
+    "--model-path",
+)
 
 
 def read_script(draft: Draft, found: Found) -> None:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from .. import InvalidJob, check_job
-from ..estimate.layout import Layout
-from ..findings import Finding, Severity
-from ..frameworks import program_for
-from ..frameworks.ds_config import FILE_NAME, merged
+from ..documents.megatron_options import option_table
+from ..findings import Finding, InvalidJob, Severity
+from ..frameworks import FRAMEWORKS, program_for
+from ..frameworks.ds_config import FILE_NAME
 from ..frameworks.program import Program
+from ..job import load_with_findings
 from ..job.records import Job
 from ..render import render
+from ..rules import run as rules
 from ..search import Infeasible, Plan, estimate, search
+from ..secrecy import mask
 from ..validate.rendered import check_rendered
 from . import megatron, scripts
 from .adopt import Adopted
@@ -27,8 +29,14 @@ from .options import Parser, grouped, is_option, last_of_each, same_values, valu
 #: Of Megatron-LM's versions in the table of options, the one that the arguments are written for.
 _WRITTEN_FOR: Final = "core_v0.16.1"
 _ROUNDS: Final = 3
+_MOST_REFUSED: Final = 5
+#: Sections of the spec whose keys may be left out, and those that may not.
+_OPTIONAL: Final = frozenset({"name", "training", "data", "output", "deepspeed_config", "launch", "layout"})
+_NEEDED: Final = frozenset({"training", "training.global_batch", "layout", "launch", "launch.target"})
 #: Options that a script's launch file may have beside the original's without a change of what is trained.
 _HARMLESS: Final = frozenset({"--do-train", "--deepspeed", "--deepspeed_config"})
+#: Parameters of the optimizer, and the Trainer's arguments of the same values.
+_OF_ARGUMENTS: Final = {"betas": ("--adam_beta1", "--adam_beta2"), "eps": ("--adam_epsilon",)}
 #: Options that say how warm-up is; where none is given, there is none.
 _WARMUPS: Final = ("--lr-warmup-fraction", "--lr-warmup-iters", "--lr-warmup-samples", "--lr-warmup-tokens")
 
@@ -48,6 +56,7 @@ def settle(adopted: Adopted) -> Outcome:
     """Plan the draft's job, and carry over into the draft what its files lack. Never raises for what is in them."""
     draft = adopted.draft
     outcome = Outcome()
+    _prune(adopted)
     base = list(draft.left)
     for _ in range(_ROUNDS):
         before = copy.deepcopy(draft.spec)
@@ -65,10 +74,47 @@ def settle(adopted: Adopted) -> Outcome:
     return _without_refused(adopted, outcome)
 
 
+def checked(spec: Mapping[str, Any]) -> tuple[Job, tuple[Finding, ...]]:
+    """The job of a spec with its findings; the search says what is wrong with its layout. Raises `InvalidJob`."""
+    job, findings = load_with_findings(spec, FRAMEWORKS)
+    findings = (*findings, *rules.check_job(job))
+    if any(finding.severity is Severity.ERROR for finding in findings):
+        raise InvalidJob(findings)
+    return job, findings
+
+
+def _prune(adopted: Adopted) -> None:
+    """Take out of the draft what a spec refuses; it is named, and options of the program go over as they are."""
+    draft = adopted.draft
+    for _ in range(_MOST_REFUSED):
+        try:
+            checked(draft.spec)
+            return
+        except InvalidJob as invalid:
+            before = copy.deepcopy(draft.spec)
+            for finding in invalid.findings:
+                key = finding.where.pointer[1:].replace("/", ".")
+                if finding.severity is Severity.ERROR and key.partition(".")[0] in _OPTIONAL and key not in _NEEDED:
+                    _take_out(adopted, key, f"{finding.message} [{finding.rule}]")
+            if draft.spec == before:
+                return
+
+
+def _take_out(adopted: Adopted, key: str, why: str) -> None:
+    draft, parts = adopted.draft, key.split(".")
+    while parts and draft.get(".".join(parts)) is None:  # an item of a list
+        parts.pop()
+    path = ".".join(parts)
+    if parts and path not in _NEEDED:
+        if path != "data.tokenizer" and "tokenizer" not in path:
+            draft.leave(path, adopted.found.where, why)
+        draft.drop("data.tokenizer" if "tokenizer" in path else path)
+
+
 def _planned(draft: Draft) -> Outcome:
     """The best plan of the spec, else its layout as it is."""
     try:
-        job, findings = check_job(draft.spec, check_pins=False)
+        job, findings = checked(draft.spec)
     except InvalidJob as invalid:
         return Outcome(findings=invalid.findings)
     answer = search(job, top=1)
@@ -90,37 +136,51 @@ def _carry(adopted: Adopted, plan: Plan) -> Iterator[str]:
     carried = _carried(draft, parser, rendered)
     if found.launch is not None or found.megatron is not None or draft.options:
         carried += _restored(draft, parser, rendered, carried)
+    if found.config is not None and plan.job.framework.runs("DeepSpeed engine"):
+        carried += _carry_config(adopted, plan, carried)
     draft.drop("launch.arguments")
     draft.set("launch.arguments", [word for one in carried for word in one])
-    if found.config is not None and plan.job.framework.runs("DeepSpeed engine"):
-        _carry_config(adopted, plan, carried)
-    given = {one.key for one in draft.options} | {parser.key(words[0].partition("=")[0]) for words in carried}
+    given = _given(draft, parser, carried)
     for key, words in rendered.items() if draft.options else ():
-        follows = key in megatron.FOLLOWS and parser.flavour is not None
-        if key not in given and not follows and key not in _HARMLESS and not _is_default(parser, key, words):
+        if key not in given | _HARMLESS and not _is_default(parser, key, words):
             yield " ".join(words)
 
 
-def _carry_config(adopted: Adopted, plan: Plan, carried: Sequence[tuple[str, ...]]) -> None:
-    """The merge patch between the plan's DeepSpeed config and the files'."""
+def _given(draft: Draft, parser: Parser, carried: Iterable[tuple[str, ...]]) -> set[str]:
+    """The options that the files or `launch.arguments` give, in these words or others, and what follows from them."""
+    names = {one.name for one in draft.options}
+    given = {one.key for one in draft.options} | {parser.key(words[0].partition("=")[0]) for words in carried}
+    given |= {other for name in names for other in megatron.SAYS_THE_SAME.get(name, ())}
+    given |= {_WARMUPS[0]} if given.intersection(_WARMUPS) else set()
+    return given | (megatron.FOLLOWS if parser.flavour else set())
+
+
+def _carry_config(adopted: Adopted, plan: Plan, carried: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """The merge patch between the plan's DeepSpeed config and the files'; and the Trainer's arguments that repeat it.
+
+    The Trainer compares the optimizer's parameters with its arguments: those that have these are "auto" in the config.
+    """
     draft, config = adopted.draft, adopted.found.config
     assert config is not None  # the caller asks for it
     trainer = plan.job.framework.runs("Trainer")
     bare = _config_of(program_for(_less_config(plan)))
     patch = config_patch(draft, config, bare, fills=trainer)
     names = {words[0].partition("=")[0].replace("_", "-") for words in carried}
-    params = {"betas": ("--adam-beta1", "--adam-beta2"), "eps": ("--adam-epsilon",)}
     inner = bare.get("optimizer", {}).get("params", {}) if patch.get("optimizer", {}) is not None else {}
-    for key, options in params.items():
-        if trainer and key in inner and names.intersection(options):
+    own = (patch.get("optimizer") or {}).get("params") or {}
+    repeated: list[tuple[str, ...]] = []
+    for key, options in _OF_ARGUMENTS.items() if trainer else ():
+        if key in inner and names.intersection(option.replace("_", "-") for option in options):
             patch.setdefault("optimizer", {}).setdefault("params", {})[key] = "auto"
+        elif isinstance(values := own.get(key), list | float | int):
+            each = values if isinstance(values, list) else [values]
+            repeated += [(option, str(value)) for option, value in zip(options, each, strict=False)]
     draft.drop("deepspeed_config")
     draft.set("deepspeed_config", patch)
+    return repeated
 
 
 def _less_config(plan: Plan) -> Plan:
-    from dataclasses import replace
-
     return replace(plan, job=replace(plan.job, deepspeed_config={}))
 
 
@@ -150,12 +210,12 @@ def _carried(draft: Draft, parser: Parser, rendered: Mapping[str, tuple[str, ...
         if not one.known:
             now = f"; the plan has {' '.join(new)}" if new else ""
             draft.leave(str(one), one.where, f"its value is not in the files{now}")
-        elif new is not None and same_values(values_of(one.words), values_of(new)):
-            continue
-        elif any(name in rendered or name in _said(draft) for name in megatron.SAYS_THE_SAME.get(one.name, ())):
+        elif _is_said(draft, one, rendered):
             continue
         elif one.key in planned or one.name in planned:
             _name_planned(draft, parser, one, new)
+        elif mask(str(one)) != str(one):
+            draft.leave(one.name, one.where, "it may be a secret, which a spec doesn't hold")
         elif parser.flavour and (gone := _gone(parser, one)):
             draft.leave(str(one), one.where, gone)
         else:
@@ -163,9 +223,13 @@ def _carried(draft: Draft, parser: Parser, rendered: Mapping[str, tuple[str, ...
     return carried
 
 
-def _said(draft: Draft) -> frozenset[str]:
-    """Options whose meaning the layout has: none where recomputation is off."""
-    return frozenset({"--recompute-granularity"}) if draft.get("layout.recompute") == "none" else frozenset()
+def _is_said(draft: Draft, one: Given, rendered: Mapping[str, tuple[str, ...]]) -> bool:
+    """Whether the plan's files have an option, by this name or another."""
+    new, off = rendered.get(one.key), draft.get("layout.recompute") == "none"
+    others = megatron.SAYS_THE_SAME.get(one.name, ())
+    if any(name in rendered or (off and name == "--recompute-granularity") for name in others):
+        return True
+    return new is not None and same_values(values_of(one.words), values_of(new))
 
 
 def _name_planned(draft: Draft, parser: Parser, one: Given, new: tuple[str, ...] | None) -> None:
@@ -185,8 +249,6 @@ def _names_config(one: Given, parser: Parser) -> bool:
 
 def _gone(parser: Parser, one: Given) -> str | None:
     """Why the parser that the arguments are written for refuses an option."""
-    from ..documents.megatron_options import option_table
-
     table = option_table(parser.flavour or "megatron-lm")
     option = table.get(one.name)
     if option is None or not option.versions:
@@ -199,14 +261,13 @@ def _restored(
     draft: Draft, parser: Parser, rendered: Mapping[str, tuple[str, ...]], carried: Iterable[tuple[str, ...]]
 ) -> list[tuple[str, ...]]:
     """Defaults of the parser that the plan's own values would replace: nobody asked for these."""
-    given = {one.key for one in draft.options} | {parser.key(words[0].partition("=")[0]) for words in carried}
+    given = _given(draft, parser, carried)
     found: list[tuple[str, ...]] = []
     for key, words in rendered.items():
-        follows = key in megatron.FOLLOWS and bool(parser.flavour)
-        if key in given or follows or _is_default(parser, key, words) or parser.is_switch(key):
+        if key in given or _is_default(parser, key, words) or parser.is_switch(key):
             continue
         default = parser.default(key)
-        if key == "--lr-warmup-fraction" and not given.intersection(_WARMUPS):
+        if key == "--lr-warmup-fraction":
             found.append(("--lr-warmup-iters", "0"))
         elif key == "--min-lr" and default is None:
             found.append(("--min-lr", "0.0"))
@@ -271,6 +332,3 @@ def _drop(patch: Any, pointer: str) -> bool:
         return dropped
     del patch[key]
     return True
-
-
-__all__ = ["Layout", "Outcome", "merged", "settle"]

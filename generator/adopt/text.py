@@ -18,7 +18,8 @@ ORDER: Final = (
     *("name", "framework", "deepspeed_version", "model", "cluster", "gpus", "nodes", "calibration", "training", "data"),
     *("output", "layout", "deepspeed_config", "memory", "launch"),
 )
-_LAUNCH: Final = ("target", "script", "time_limit", "slurm", "azureml", "shell", "kubernetes", "skypilot")
+_FIRST: Final = ("target", "script", "time_limit")  #: of `launch`
+_LAST: Final = ("environment", "arguments")
 _ABOVE: Final[Mapping[str, str]] = {
     "layout": "pinned as the files have it: remove a key to let dsgen choose it",
     "deepspeed_config": "merged into the DeepSpeed config that dsgen writes; null leaves a key out",
@@ -48,7 +49,9 @@ def spec_text(
 
 
 def _launch_rank(name: str) -> int:
-    return _LAUNCH.index(name) if name in _LAUNCH else len(_LAUNCH)
+    if name in _FIRST:
+        return _FIRST.index(name)
+    return len(_FIRST) + (1 + _LAST.index(name) if name in _LAST else 0)
 
 
 def _comment(line: str) -> str:

@@ -34,6 +34,7 @@ _COMMANDS = (
     "catalog",
     "estimate",
     "generate",
+    "init",
     "plan",
     "rules",
     "schema",

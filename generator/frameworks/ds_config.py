@@ -183,7 +183,7 @@ def merged(config: Mapping[str, Any], patch: Mapping[str, Any]) -> Config:
 
     **Source**: RFC 7386, section 2.
     """
-    result = {key: value for key, value in config.items() if patch.get(key, value) is not None}
+    result = {key: value for key, value in config.items() if key not in patch or patch[key] is not None}
     for key, value in patch.items():
         if isinstance(value, Mapping):
             inside = result.get(key)

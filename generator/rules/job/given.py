@@ -106,7 +106,7 @@ def config_keys_are_not_planned(job: Job) -> Violations:
 
 @jobs.rule("ARG004", ERROR, "silent", derived("no other framework reads a DeepSpeed config"))
 def config_has_a_reader(job: Job) -> Violations:
-    """deepspeed_config is for frameworks that run on DeepSpeed.
+    """Only frameworks that run on DeepSpeed have a deepspeed_config.
 
     Prevents: No error: nothing reads the keys.
     Fix: remove deepspeed_config, or use a framework that runs on DeepSpeed"""
