@@ -93,7 +93,7 @@ def test_lines_fit_and_words_are_whole() -> None:
 def test_columns_go_before_words_are_broken() -> None:
     """Without room, the least important columns go; without room for the rest, rows become lines with names."""
     table = Table(whole("plan"), words("layout", least=10), numbers("step"), numbers("MFU", drop=1))
-    table.add_row("least memory", "DP16 TP4 PP16", "22.1 s", "47.3 %")
+    table.add_row("least memory", "DP16 TP4 PP16", "22.1 s", "47.3%")
     assert "MFU" in shown(iter([table]), 50)
     narrower = shown(iter([table]), 36)
     assert "MFU" not in narrower
