@@ -35,7 +35,9 @@ def plan(
     request: Request, top: int, compared: tuple[Asked, ...], bold: bool, spares: bool, explain: bool, form: str
 ) -> None:
     """Rank the layouts of the job in SPEC; write nothing."""
-    from ..search import search  # here, to save start-up time
+    from ..job.needs import not_ready  # here, to save start-up time
+    from ..search import search
+    from .findings_text import print_findings
     from .loading import load, searched
     from .printing import print_json, print_parts
 
@@ -43,10 +45,11 @@ def plan(
         raise click.UsageError("--compare and --spares have no csv form; use --format json")
     if compared or spares:
         job, _ = load(request)
-        best = search(job, top=top, bold=bold)
-        _answer(job, best, compared, spares, form, bold)
+        _answer(job, search(job, top=top, bold=bold), compared, spares, form, bold)
         return
-    answer, _ = searched(request, form, top, bold)
+    answer, findings = searched(request, form, top, bold)
+    best = answer.plans[0]
+    print_findings([each for each in best.findings if each not in findings and each.severity.value != "note"])
     if form == "json":
         print_json(answer.to_dict())
     elif form == "csv":
@@ -58,7 +61,9 @@ def plan(
         if explain:
             from .run_text import factors
 
-            print_parts("", factors(answer.plans[0]))
+            print_parts("", factors(best))
+        if best.missing:
+            print_parts("", f"{not_ready(best.missing)}.")
 
 
 def _answer(

@@ -32,7 +32,7 @@ def run_lines(plan: Plan) -> Iterator[str]:
     work = f"{count(run.tokens)} tokens{passes} = {run.steps:,} steps = {long_time(run.duration_s)}"
     yield f"{work}; {long_time(run.wall_s)} with saving, failures, evaluation (goodput {run.goodput_fraction:.0%})"
     yield _spent(plan, run)
-    yield _saved(run, float(plan.step_time.total_s))
+    yield _saved(run, float(plan.step_time.total_s), plan.job.output.keep)
     yield _failed(plan, run)
     if plan.job.launch.time_limit_s is not None and run.segments != 1:
         jobs = "no job saves" if run.segments is None else f"{run.segments:,} jobs"
@@ -61,11 +61,12 @@ def _energy(joules: float) -> str:
     return f"{kwh / KB:,.0f} MWh" if kwh >= 10 * KB else f"{kwh:,.0f} kWh" if kwh >= 100 else f"{kwh:.3g} kWh"
 
 
-def _saved(run: Run, step_s: float) -> str:
+def _saved(run: Run, step_s: float, keep: int | None) -> str:
     best = run.best_save_interval_steps
     asked = "" if run.save_interval_steps == best else f"; {best:,} steps would lose least"
     count = run.steps // run.save_interval_steps
-    kept = f", {sized(count * run.checkpoint_bytes)} if all are kept" if count > 1 else ""
+    left = min(count, keep or count)
+    kept = f", {sized(left * run.checkpoint_bytes)} with {'all' if left == count else left:,} kept" if count > 1 else ""
     return (
         f"checkpoints of {sized(run.checkpoint_bytes)}, saved in {seconds(run.save_s)} every "
         f"{run.save_interval_steps:,} steps ({long_time(run.save_interval_steps * step_s)}){kept}{asked}"
