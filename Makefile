@@ -5,9 +5,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-SLURM := slurmctld slurmd slurm-client pdsh openssh-server
+SLURM := slurmctld slurmd slurm-client pdsh openssh-server chromium chromium-driver
 
-.PHONY: demo test lint docs accuracy picture clean
+.PHONY: demo test lint docs browser accuracy picture clean
 
 # setuptools keeps build/ and would install modules that are gone from the sources.
 demo: $(BIN)/python
@@ -29,10 +29,10 @@ lint:
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Debian's Slurm, pdsh and sshd, where they may be installed; the tests say at the end what they skipped without them.
+# Debian's Slurm, pdsh, sshd and Chromium, where they may be installed; the tests say at the end what they skipped without them.
 .PHONY: slurm
 slurm:
-	@missing=; for program in slurmctld slurmd sbatch pdsh sshd; do PATH="$$PATH:/usr/sbin" command -v $$program >/dev/null || missing="$$missing $$program"; done; \
+	@missing=; for program in slurmctld slurmd sbatch pdsh sshd chromium chromedriver; do PATH="$$PATH:/usr/sbin" command -v $$program >/dev/null || missing="$$missing $$program"; done; \
 	if [ -z "$$missing" ]; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		echo "installing $(SLURM)"; \
@@ -45,6 +45,12 @@ docs: $(BIN)/python
 	@rm -rf build
 	$(PIP) install '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+
+# dsgen as one page that needs no installation: dist/browser.html.
+browser: $(BIN)/python
+	@rm -rf build
+	@mkdir -p dist
+	$(BIN)/python -m scripts.browser.build dist/browser.html $(VENV)/browser
 
 picture: $(BIN)/python
 	$(PIP) install .
