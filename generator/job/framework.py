@@ -31,6 +31,8 @@ class Need:
     options: tuple[str, ...] = ()  #: of the script, each of which gives it as well
     hint: str = ""  #: what to do; where it is left out, to set the key
     words: tuple[str, ...] = ()  #: in names of options that give it, where the script's options aren't known
+    scripts: tuple[str, ...] = ()  #: names of the scripts that need it, with *; left out: all
+    replaces: str = ""  #: the key of the need that it stands for with these scripts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,6 +56,9 @@ class Framework:
 
     #: Source: deepspeed/runtime/engine.py, save_checkpoint @ 0.19.8; megatron/training/checkpointing.py @ core 0.16.1.
     checkpoints: Checkpoints = Checkpoints(folder="global_step", tracker="latest", names_folder=True)
+
+    #: The script's argument that loads a universal checkpoint of DeepSpeed; None: a key of ds_config.json does.
+    universal_option: str | None = None
 
     fused: bool = False  #: fused normalisation, activation and softmax kernels; eager PyTorch otherwise
     #: Queries, keys and values come from one product and stay in its memory. Source: Megatron's linear_qkv.

@@ -6,9 +6,7 @@ import pytest
 
 from dsgen.cli.findings_text import finding_text
 from dsgen.cli.text import (
-    choices,
     count,
-    degrees,
     file_name,
     gib,
     gib_with_band,
@@ -18,7 +16,6 @@ from dsgen.cli.text import (
     seconds_with_band,
     sized,
 )
-from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.estimate.uncertainty import Band
 from dsgen.findings import Finding, Location, Severity
 from dsgen.units import GIB
@@ -43,7 +40,7 @@ from dsgen.units import GIB
         (long_time(45), "45 s"),
         (long_time(5.2 * 3600), "5.2 hours"),
         (long_time(20.3 * 86400), "20.3 days"),
-        (percent(0.5668), "56.7 %"),
+        (percent(0.5668), "56.7%"),
     ],
 )
 def test_numbers(written: str, expected: str) -> None:
@@ -59,13 +56,6 @@ def test_folder_names_are_one_plain_part(hostile: str) -> None:
     assert len(name) <= 80
     assert not name.startswith(("-", "."))
     assert set(name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
-
-
-def test_layout_as_text() -> None:
-    """A layout names the factors of its world size, and the choices that change anything."""
-    layout = Layout(data=8, tensor=4, zero_stage=3, recompute=Recompute.FULL, offload=Offload.OPTIMIZER)
-    assert degrees(layout) == "data 8 × tensor 4"
-    assert choices(layout) == ["ZeRO 3", "micro batch 1", "recompute full", "offload optimizer"]
 
 
 def found(**where: object) -> Finding:
