@@ -118,7 +118,7 @@ def _or_exit(answer: SearchResult | Infeasible, form: str) -> SearchResult:
     else:
         from .answers import obstacle  # here, to save start-up time
 
-        print_parts(obstacle(answer))
+        print_parts(*obstacle(answer))
     raise click.exceptions.Exit(ExitStatus.INFEASIBLE)
 
 
