@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -28,11 +29,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: object, config: MkDocsConfig, files: Files) -> str:
-    """Lead links to files that are kept elsewhere to their pages."""
+    """Lead links to files that are kept elsewhere to their pages, and hide from mkdocs what only tests read."""
     depth = "../" * str(page.file.src_uri).count("/")  # type: ignore[attr-defined]
     for name, source in ELSEWHERE.items():
         markdown = markdown.replace(f"](../{depth}{source}", f"]({depth}{name}")
-    return markdown
+    return re.sub(r'^( *```\w+.*?) needs="[^"]*"', r"\1", markdown, flags=re.MULTILINE)
 
 
 def _fill(entries: object, pages: list[str]) -> None:

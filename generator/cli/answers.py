@@ -24,8 +24,10 @@ _REJECTED_SHOWN = 6
 
 def report(answer: SearchResult, top: int, *, bold: bool = False) -> tuple[RenderableType, ...]:
     """What `dsgen generate` prints above its summary: the best plan in detail, and the plans it was compared to."""
-    ruled_out = sum(answer.rejected_by.values())
-    line = f"{answer.considered:,} layouts: {answer.feasible:,} fit, {ruled_out:,} are ruled out (dsgen plan says why)"
+    counts = (
+        f"{answer.considered:,} layouts: {answer.feasible:,} fit, {sum(answer.rejected_by.values()):,} are ruled out"
+    )
+    line = f"{counts} (dsgen plan --explain says why)"
     return (*about(answer.plans[0]), line, "", *_plans(answer, top, bold), "")
 
 
@@ -90,7 +92,7 @@ def _changes_table(changes: Sequence[Suggestion]) -> Table:
             count(rates.tokens_per_s),
             f"{rates.tokens_per_s_per_gpu:,.0f}",
             percent(rates.mfu),
-            "fastest" if share == 1 else f"{100 * (share - 1):+.0f} %",
+            "fastest" if share == 1 else f"{100 * (share - 1):+.0f}%",
         )
     return table
 
@@ -154,7 +156,7 @@ def _new(named: Sequence[tuple[str, Plan]]) -> Iterator[Text]:
             reasons.setdefault(", ".join(plan.uncertainty.evidence.beyond), []).append(name.partition(" best")[0])
     if reasons:
         told = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in reasons.items())
-        yield Text(f"* no measured run is like {told}", ASIDE)
+        yield Text(f"* no measured run is like it: {told}", ASIDE)
 
 
 def _is_new(plan: Plan) -> bool:
@@ -184,7 +186,7 @@ def _why_below(above: Plan, below: Plan, bold: bool) -> str:
 
 
 def _ratio(ratio: float) -> str:
-    return f"× {ratio:.1f}" if ratio >= 2 else f"{100 * (ratio - 1):+.1f} %"
+    return f"× {ratio:.1f}" if ratio >= 2 else f"{100 * (ratio - 1):+.1f}%"
 
 
 def _rejected(answer: SearchResult) -> tuple[RenderableType, ...]:

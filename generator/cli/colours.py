@@ -13,7 +13,7 @@ TEAL: Final = 30
 BLUE: Final = 32
 PURPLE: Final = 133
 OLIVE: Final = 100
-GREY: Final = 243
+GREY: Final = 244
 PALETTE: Final = frozenset({RED, ORANGE, GREEN, TEAL, BLUE, PURPLE, OLIVE, GREY})
 
 

@@ -50,7 +50,7 @@ def _side_by_side(both: Difference) -> Table:
     ours, theirs = both.ours, both.theirs
     table = Table(whole(), words("chosen"), words("asked"), numbers("difference"))
     table.add_row("layout", short_layout(ours.layout), short_layout(theirs.layout))
-    table.add_row("step time", *map(_step, (ours, theirs)), f"{100 * both.slowdown:+.1f} %")
+    table.add_row("step time", *map(_step, (ours, theirs)), f"{100 * both.slowdown:+.1f}%")
     for cause in both.time:
         times = (seconds(size) if size else "" for size in (cause.ours, cause.theirs))
         table.add_row(f"  {cause.label}", *times, _more(cause, 1.0, "s"))

@@ -35,18 +35,24 @@ def plan(
     request: Request, top: int, compared: tuple[Asked, ...], bold: bool, spares: bool, explain: bool, form: str
 ) -> None:
     """Rank the layouts of the job in SPEC; write nothing."""
-    from ..search import search  # here, to save start-up time
-    from .loading import load, searched
+    from ..job.needs import not_ready  # here, to save start-up time
+    from ..search import search
+    from .findings_text import print_findings
+    from .loading import load, planning, searched
     from .printing import print_json, print_parts
+    from .progress import working
 
     if form == "csv" and (compared or spares):
         raise click.UsageError("--compare and --spares have no csv form; use --format json")
     if compared or spares:
         job, _ = load(request)
-        best = search(job, top=top, bold=bold)
-        _answer(job, best, compared, spares, form, bold)
+        with working(planning(job), form):
+            found = search(job, top=top, bold=bold)
+        _answer(job, found, compared, spares, form, bold)
         return
-    answer, _ = searched(request, form, top, bold)
+    answer, findings = searched(request, form, top, bold)
+    best = answer.plans[0]
+    print_findings([each for each in best.findings if each not in findings and each.severity.value != "note"])
     if form == "json":
         print_json(answer.to_dict())
     elif form == "csv":
@@ -54,7 +60,9 @@ def plan(
     else:
         from .answers import explained, ranking
 
-        print_parts(*ranking(answer, top, bold=bold), *(explained(answer.plans[0]) if explain else ()))
+        with working("planning other counts and batches", form):
+            parts = (*ranking(answer, top, bold=bold), *(explained(best) if explain else ()))
+        print_parts(*parts, *(("", f"{not_ready(best.missing)}.") if best.missing else ()))
 
 
 def _answer(
@@ -65,10 +73,12 @@ def _answer(
     from ..search.spares import spare_nodes
     from .exits import ExitStatus
     from .printing import print_json, print_parts
+    from .progress import working
 
     best = answer.plans[0] if answer.plans else None
-    comparisons = [compare(job, asked, best, bold=bold) for asked in compared]
-    left = spare_nodes(best) if spares and best else None
+    with working("comparing", form):
+        comparisons = [compare(job, asked, best, bold=bold) for asked in compared]
+        left = spare_nodes(best) if spares and best else None
     if form == "json":
         document: dict[str, Any] = answer.to_dict()
         document |= {"comparisons": [each.to_dict() for each in comparisons]} if compared else {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.console import RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
 from ..estimate.short_layout import short_layout, short_legend
@@ -32,9 +32,7 @@ def sweep_report(found: Sweep) -> Iterator[RenderableType]:
         for rule in rules:
             legend.add_row(rule, title_of(rule))
         yield from ("", legend)
-    lines = _curve(found)
-    if lines:
-        yield from ("", Text("\n".join(lines), no_wrap=True))
+    yield _Curve(found)
     if found.goal is not None:
         yield from ("", *_answer(found, found.goal))
 
@@ -85,7 +83,19 @@ def _price(plan: Plan) -> str:
     return f"{plan.run.wall_cost:,.0f}" if plan.run and plan.run.wall_cost is not None else ""
 
 
-def _curve(found: Sweep) -> list[str]:
+class _Curve:
+    """The curve as wide as the terminal has room; nothing where there is none."""
+
+    def __init__(self, found: Sweep) -> None:
+        self._found = found
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = _curve(self._found, options.max_width)
+        if lines:
+            yield Text("\n".join(("", *lines)), no_wrap=True)
+
+
+def _curve(found: Sweep, columns: int) -> list[str]:
     """Price, days or speed over the key that has numbers; a curve for each value of the other key."""
     numeric = [axis for axis in found.axes if all(_is_number(value) for value in axis.values)]
     planned = [point for point in found.points if point.plan]
@@ -100,7 +110,7 @@ def _curve(found: Sweep) -> list[str]:
         if y is not None:
             label = f"{_key(other)} {_value(point.values[other.path])}" if other else ""
             curves.setdefault(label, []).append((along.place(point.values[along.path]), y))
-    return chart(name, along.path, curves, limit) if curves else []
+    return chart(name, along.path, curves, limit, columns) if curves else []
 
 
 def _is_number(value: object) -> bool:

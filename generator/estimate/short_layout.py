@@ -18,9 +18,9 @@ def short_layout(layout: Layout) -> str:
 
 
 def short_legend(layouts: Iterable[Layout]) -> str:
-    """What the words in the short forms of `layouts` mean: `DP data parallel, TP tensor parallel, ...`."""
+    """What the words in the short forms of `layouts` mean: `DP=data parallel, TP=tensor parallel, ...`."""
     used = {key for layout in layouts for _, key in _words(layout)}
-    return ", ".join(f"{key} {meaning}" for key, meaning in _MEANINGS.items() if key in used)
+    return ", ".join(f"{key}={meaning}" for key, meaning in _MEANINGS.items() if key in used)
 
 
 _MEANINGS: Final[Mapping[str, str]] = {

@@ -298,7 +298,7 @@ def test_rules_are_explained() -> None:
     result = run("rules", "mlm004")
     assert result.exit_code == ExitStatus.OK
     assert result.stdout.startswith("MLM004 (error")
-    for expected in ("prevents: ", "fix: ", "source: "):
+    for expected in ("prevents  ", "fix  ", "source  "):
         assert expected in result.stdout
 
 
