@@ -32,11 +32,12 @@ def keys(schema: dict[str, Any], at: str = "") -> Iterator[tuple[str, dict[str, 
             yield from keys(choice, f"{at}/{name}")
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", [*RELEASES[::4], RELEASES[-1]])
 def test_every_key_is_described(release: str) -> None:
-    """The schema of each release is valid, and every key says in words of its own what it does."""
-    Draft202012Validator.check_schema(deepspeed_json_schema(release))
-    found = dict(keys(deepspeed_json_schema(release)))
+    """The schema of a release is valid, and every key says in words of its own what it does."""
+    schema = deepspeed_json_schema(release)
+    Draft202012Validator.check_schema(schema)
+    found = dict(keys(schema))
     assert len(found) > 300
     facts = ("Default", "Since", "Taken", "Removed")
     assert not [at for at, key in found.items() if key["description"].startswith(facts) or not key["description"]]
