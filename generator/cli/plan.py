@@ -35,7 +35,9 @@ def plan(
     request: Request, top: int, compared: tuple[Asked, ...], bold: bool, spares: bool, explain: bool, form: str
 ) -> None:
     """Rank the layouts of the job in SPEC; write nothing."""
-    from ..search import search  # here, to save start-up time
+    from ..job.needs import not_ready  # here, to save start-up time
+    from ..search import search
+    from .findings_text import print_findings
     from .loading import load, planning, searched
     from .printing import print_json, print_parts
     from .progress import working
@@ -45,10 +47,12 @@ def plan(
     if compared or spares:
         job, _ = load(request)
         with working(planning(job), form):
-            best = search(job, top=top, bold=bold)
-        _answer(job, best, compared, spares, form, bold)
+            found = search(job, top=top, bold=bold)
+        _answer(job, found, compared, spares, form, bold)
         return
-    answer, _ = searched(request, form, top, bold)
+    answer, findings = searched(request, form, top, bold)
+    best = answer.plans[0]
+    print_findings([each for each in best.findings if each not in findings and each.severity.value != "note"])
     if form == "json":
         print_json(answer.to_dict())
     elif form == "csv":
@@ -57,8 +61,8 @@ def plan(
         from .answers import explained, ranking
 
         with working("planning other counts and batches", form):
-            parts = (*ranking(answer, top, bold=bold), *(explained(answer.plans[0]) if explain else ()))
-        print_parts(*parts)
+            parts = (*ranking(answer, top, bold=bold), *(explained(best) if explain else ()))
+        print_parts(*parts, *(("", f"{not_ready(best.missing)}.") if best.missing else ()))
 
 
 def _answer(

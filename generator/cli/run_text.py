@@ -179,7 +179,9 @@ def _saved(plan: Plan) -> str:
     if run is None:
         return text
     number, best = run.steps // run.save_interval_steps, run.best_save_interval_steps
-    kept = f"; {sized(number * run.checkpoint_bytes)} if all are kept" if number > 1 else ""
+    left = min(number, plan.job.output.keep or number)
+    some = "all are" if left == number else f"{left:,} {'is' if left == 1 else 'are'}"
+    kept = f"; {sized(left * run.checkpoint_bytes)} if {some} kept" if number > 1 else ""
     return f"{text}{kept}{'' if run.save_interval_steps == best else f'; {best:,} steps would lose least'}"
 
 

@@ -80,6 +80,7 @@ class Output:
     checkpoints: str | None = None
     logs: str | None = None
     save_interval: int | None = None  #: steps
+    keep: int | None = None  #: the newest checkpoints that are kept; `None`: all
     resume: bool = True  #: whether a start goes on from the last checkpoint, if there is one
 
 
