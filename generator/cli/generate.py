@@ -6,8 +6,6 @@ import click
 
 from .options import Request, bold_option, form_option, job_options, output_option, top_option
 
-_ACTIONS = {"create": "written", "identical": "unchanged", "conflict": "overwritten"}
-
 
 @click.command(short_help="Plan a job and write its files (the default).")
 @job_options
@@ -28,7 +26,7 @@ def generate(
     from ..launchers import LAUNCHERS
     from .loading import prepared
     from .printing import echo, print_json, print_parts
-    from .writing import OVERWRITE, print_diff, write_files
+    from .writing import ACTIONS, OVERWRITE, print_diff, write_files
 
     made = prepared(request, form, top, bold, output)
     best, folder = made.answer.plans[0], made.folder
@@ -52,7 +50,7 @@ def generate(
             print_parts(*counts_report(made.elastic), "")
         launch = best.job.launch
         launcher = LAUNCHERS[launch.target]
-        lines = [f"  {change.path} ({_ACTIONS[change.action.value]})" for change in changes]
+        lines = [f"  {change.path} ({ACTIONS[change.action.value]})" for change in changes]
         ready = (f"{not_ready(lacks)}.",) if lacks else ()
         start = (launcher.before(launch, folder), f"  {launcher.command(folder)}")
         echo("\n".join(("Files", *lines, "", *start, *ready)))
