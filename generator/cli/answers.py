@@ -5,73 +5,63 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Group, RenderableType
-from rich.table import Column, Table
 from rich.text import Text
 
+from ..estimate.short_layout import short_layout, short_legend
 from ..job.records import Job
 from ..search import Infeasible, Plan, SearchResult, Suggestion
+from ..search.rank import OFFLOAD_MARGIN, TIME_BAND
 from ..search.suggestions import faster_nearby
+from .colours import ASIDE, BAD, BOLD
 from .known_rules import title_of
-from .summary import plan_summary
-from .tables import grid, headed, numbers, whole
-from .text import (
-    band_note,
-    choices,
-    count,
-    degrees,
-    evidence_note,
-    gib_with_band,
-    one_of,
-    percent,
-    seconds,
-    seconds_with_band,
-)
+from .run_text import factors
+from .summary import about
+from .tables import Lines, Table, numbers, whole, words
+from .text import MFU_NOTE, band_note, count, gib, one_of, percent, seconds, seconds_with_band, time_range
 
 _REJECTED_SHOWN = 6
 
 
-def report(answer: SearchResult, top: int) -> tuple[RenderableType, ...]:
-    """What `dsgen generate` prints: the best plan, the plans that it was compared to, and why others were removed."""
-    table = _plans_table(answer, top)
-    return (plan_summary(answer.plans[0]), "", _considered(answer), table, *_rejected(answer), "")
+def report(answer: SearchResult, top: int, *, bold: bool = False) -> tuple[RenderableType, ...]:
+    """What `dsgen generate` prints above its summary: the best plan in detail, and the plans it was compared to."""
+    ruled_out = sum(answer.rejected_by.values())
+    line = f"{answer.considered:,} layouts: {answer.feasible:,} fit, {ruled_out:,} are ruled out (dsgen plan says why)"
+    return (*about(answer.plans[0]), line, "", *_plans(answer, top, bold), "")
 
 
-def ranking(answer: SearchResult, top: int) -> tuple[RenderableType, ...]:
+def ranking(answer: SearchResult, top: int, *, bold: bool = False) -> tuple[RenderableType, ...]:
     """What `dsgen plan` prints: the plans as a table, and why others were removed."""
-    brackets = Text(band_note(answer.plans[0].uncertainty), style="dim")
-    return (
-        _considered(answer),
-        "",
-        _plans_table(answer, top),
-        brackets,
-        *_extrapolated(answer, top),
-        *_nearby(answer),
-        *_rejected(answer),
-    )
+    took = seconds(answer.search_s)
+    line = f"{answer.considered:,} layouts considered, {answer.feasible:,} legal and fitting ({took})"
+    return (line, "", *_plans(answer, top, bold), _notes(answer), *_nearby(answer), *_rejected(answer))
+
+
+def _notes(answer: SearchResult) -> Text:
+    """What ranges and MFU are."""
+    return Text(f"range: {band_note(answer.plans[0].uncertainty)}; {MFU_NOTE}", ASIDE)
+
+
+def explained(plan: Plan) -> tuple[RenderableType, ...]:
+    """What `--explain` adds: why the plan decides as it does, and what its training time depends on."""
+    why = (Text(f"Why {short_layout(plan.layout)}", BOLD), Lines(("-", reason) for reason in plan.reasons), "")
+    return ("", *(why if plan.reasons else ()), factors(plan))
 
 
 def best_line(plan: Plan) -> RenderableType:
     """The chosen plan in a line, above what is asked of it."""
     step = seconds_with_band(plan.step_time.total_s, plan.uncertainty.step_time)
-    return f"{plan.job.name}: {degrees(plan.layout)}; {', '.join(choices(plan.layout))}: {step} a step"
-
-
-def _extrapolated(answer: SearchResult, top: int) -> Iterator[Text]:
-    """The plans that no measured run is like, which rank by the slow end of what is likely, and in what."""
-    for name, plan in _named_plans(answer, top):
-        if plan.uncertainty.evidence.beyond:
-            yield Text(f"plan {name} is {evidence_note(plan.uncertainty.evidence)}", style="dim")
+    return f"{plan.job.name}: {short_layout(plan.layout)}, {step} a step"
 
 
 def obstacle(answer: Infeasible) -> RenderableType:
     """Why nothing fits: the counts, the binding rule, the nearest miss, and changes after which it fits."""
     job = answer.job
     head = f"{job.name}: none of {answer.considered:,} layouts on {job.gpus:,} GPUs passes every rule and fits."
-    parts: list[RenderableType] = [Text(head, style="bold red"), "", _rejected_table(answer.rejected_by), ""]
+    parts: list[RenderableType] = [Text(head, style=BAD), "", _rejected_table(answer.rejected_by), ""]
     parts.append(f"Binding rule: {answer.binding_rule} {title_of(answer.binding_rule)}")
     parts.append(_batch(job) if answer.nearest is None else _nearest(answer.nearest))
     if answer.suggestions:
-        parts += ["", Text("Each of these changes makes it fit (checked by searching again):", style="bold")]
+        parts += ["", Text("Each of these changes makes it fit (checked by searching again):", style=BOLD)]
         parts.append(_changes_table(answer.suggestions))
     else:
         parts.append(
@@ -82,13 +72,20 @@ def obstacle(answer: Infeasible) -> RenderableType:
 
 def _changes_table(changes: Sequence[Suggestion]) -> Table:
     """Changes with the best plan of each: its speed, and that per GPU compared to the fastest of them."""
-    table = headed("", *map(numbers, ("step", "tokens/s", "per GPU", "MFU", "compared")))
+    table = Table(
+        words(),
+        numbers("step"),
+        numbers("tokens/s", drop=1),
+        numbers("per GPU"),
+        numbers("MFU", drop=2),
+        numbers("compared"),
+    )
     best = max(change.plan.throughput.tokens_per_s_per_gpu for change in changes)
     for change in changes:
         rates = change.plan.throughput
         share = rates.tokens_per_s_per_gpu / best
         table.add_row(
-            Text(f"  {change.text}"),
+            f"  {change.text}",
             seconds(float(change.plan.step_time.total_s)),
             count(rates.tokens_per_s),
             f"{rates.tokens_per_s_per_gpu:,.0f}",
@@ -119,30 +116,75 @@ def _named_plans(result: SearchResult, top: int) -> Iterator[tuple[str, Plan]]:
     yield from ((name, plan) for name, plan in result.alternatives.items() if plan.layout not in shown)
 
 
-def _plans_table(result: SearchResult, top: int) -> Table:
+def _plans(result: SearchResult, top: int, bold: bool) -> Iterator[RenderableType]:
+    """The plans as a table, what its words mean, and why it is in this order."""
+    named = [*_named_plans(result, top)]
+    yield _plans_table(result.plans[0], named)
+    yield Text(short_legend(plan.layout for _, plan in named), ASIDE)
+    yield from _new(named)
+    yield from _order([plan for name, plan in named if name[0].isdigit() or name == "fastest"], bold)
+
+
+def _plans_table(best: Plan, named: Sequence[tuple[str, Plan]]) -> Table:
     """One row per plan: layout, memory that has to fit, step time, MFU, and the time compared to the best plan."""
-    table = headed(whole("plan"), Column("layout", ratio=1), *map(numbers, ("memory", "step", "MFU", "time")))
-    best = float(result.plans[0].step_time.total_s)
-    for name, plan in _named_plans(result, top):
-        step = float(plan.step_time.total_s)
+    droppable = {"of card": 2, "step": 0, "range": 3, "MFU": 1, "to best": 4}
+    heads = (numbers(name, drop=drop) for name, drop in droppable.items())
+    table = Table(whole("plan"), words("layout", least=22), numbers("memory", drop=5), *heads)
+    first = float(best.step_time.total_s)
+    for name, plan in named:
+        step, required = float(plan.step_time.total_s), float(plan.memory.required_bytes)
         table.add_row(
-            name,
-            f"{degrees(plan.layout)}; {', '.join(choices(plan.layout))}",
-            gib_with_band(plan.memory.required_bytes, plan.uncertainty.required),
-            seconds_with_band(step, plan.uncertainty.step_time),
+            f"{name}{'*' if _is_new(plan) else ''}",
+            short_layout(plan.layout),
+            f"{gib(required)} GiB",
+            f"{required / float(plan.memory.capacity_bytes):.0%}",
+            seconds(step),
+            time_range(step, plan.uncertainty.step_time),
             percent(plan.throughput.mfu),
-            "" if plan is result.plans[0] else _ratio(step / best),
+            "" if plan is best else _ratio(step / first),
         )
     return table
 
 
+def _new(named: Sequence[tuple[str, Plan]]) -> Iterator[Text]:
+    """The plans that no measured run is like, and in what."""
+    reasons = dict[str, list[str]]()
+    for name, plan in named:
+        if _is_new(plan):
+            reasons.setdefault(", ".join(plan.uncertainty.evidence.beyond), []).append(name.partition(" best")[0])
+    if reasons:
+        told = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in reasons.items())
+        yield Text(f"* no measured run is like {told}", ASIDE)
+
+
+def _is_new(plan: Plan) -> bool:
+    """Whether no measured run is like it."""
+    return bool(plan.uncertainty.evidence.beyond)
+
+
+def _order(ranked: Sequence[Plan], bold: bool) -> Iterator[RenderableType]:
+    """Where a faster plan stands below a slower one: why."""
+    reasons = dict.fromkeys(
+        _why_below(above, below, bold)
+        for at, below in enumerate(ranked)
+        for above in ranked[:at]
+        if float(below.step_time.total_s) < float(above.step_time.total_s)
+    )
+    if reasons:
+        yield f"Order: fastest first, but {'; '.join(reasons)}."
+
+
+def _why_below(above: Plan, below: Plan, bold: bool) -> str:
+    """Why the second, which is faster, is not first."""
+    if _is_new(below) and not bold:
+        return "a plan that no run is like (*) counts with the slow end of its range"
+    if below.layout.offload > above.layout.offload:
+        return f"offload, whose time is the least certain, has to be {OFFLOAD_MARGIN:.0%} faster"
+    return f"of plans within {TIME_BAND:.1%}, too close to tell, the simplest is first"
+
+
 def _ratio(ratio: float) -> str:
     return f"× {ratio:.1f}" if ratio >= 2 else f"{100 * (ratio - 1):+.1f} %"
-
-
-def _considered(result: SearchResult) -> str:
-    took = seconds(result.search_s)
-    return f"{result.considered:,} layouts considered, {result.feasible:,} legal and fitting ({took})"
 
 
 def _rejected(answer: SearchResult) -> tuple[RenderableType, ...]:
@@ -152,7 +194,7 @@ def _rejected(answer: SearchResult) -> tuple[RenderableType, ...]:
 
 def _rejected_table(rejected_by: Mapping[str, int]) -> Table:
     """The rules that removed most layouts, with their requirements."""
-    table = grid(numbers(), whole(), "")
+    table = Table(numbers(), whole(), words())
     order = sorted(((n, rule) for rule, n in rejected_by.items() if n), key=lambda item: (-item[0], item[1]))
     for number, rule in order[:_REJECTED_SHOWN]:
         table.add_row(f"{number:,}", rule, title_of(rule))
@@ -184,5 +226,4 @@ def _at(job: Job, pointer: str) -> str:
 def _nearest(plan: Plan) -> str:
     """The layout that came nearest, with the messages of the rules that it breaks."""
     errors = "; ".join(finding.message for finding in plan.findings if finding.severity.value == "error")
-    layout = ", ".join((degrees(plan.layout), *choices(plan.layout)))
-    return f"Nearest miss: {layout}: {errors}."
+    return f"Nearest miss: {short_layout(plan.layout)}: {errors}."

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from ..estimate.calibration_report import CalibrationReport, Errors, RunResult
 from ..estimate.shrinkage import LEAST_RUNS
-from .tables import headed, numbers
+from .colours import BOLD
+from .tables import Table, numbers, whole
 from .text import percent, seconds
 
 _RUNS_SHOWN = 20
@@ -22,7 +22,7 @@ def report_parts(report: CalibrationReport) -> Iterator[RenderableType]:
     """What is printed of a calibration."""
     machine, count = report.machine, len(report.runs)
     fitted = f"{count} run{'s' if count > 1 else ''} on {machine.cluster}"
-    yield Text(f"Calibration from {fitted} ({', '.join(machine.parts)})", style="bold")
+    yield Text(f"Calibration from {fitted} ({', '.join(machine.parts)})", style=BOLD)
     yield ""
     yield _errors_table(report)
     yield ""
@@ -34,7 +34,7 @@ def report_parts(report: CalibrationReport) -> Iterator[RenderableType]:
 
 
 def _errors_table(report: CalibrationReport) -> Table:
-    table = headed("error of estimates", *map(numbers, ("shipped", "calibrated", "a run left out")))
+    table = Table(whole("error of estimates"), *map(numbers, ("shipped", "calibrated", "a run left out")))
     for name, errors in (("step time", report.time), ("peak memory", report.memory)):
         if errors is not None:
             table.add_row(f"{name}, mean", *_cells(errors, "mean"))
@@ -64,7 +64,7 @@ def _factors(report: CalibrationReport) -> Iterator[str]:
 
 
 def _runs_table(runs: tuple[RunResult, ...]) -> Table:
-    table = headed("run", *map(numbers, ("measured", "shipped", "calibrated", "left out")))
+    table = Table(whole("run"), *map(numbers, ("measured", "shipped", "calibrated", "left out")))
     for run in runs[:_RUNS_SHOWN]:
         estimates = (run.before_s, run.after_s, run.left_out_s)
         offs = ["-" if value is None else f"{100 * (value / run.measured_s - 1):+.1f} %" for value in estimates]

@@ -22,13 +22,13 @@ def catalog(kind: str | None, name: str | None, form: str) -> None:
     records = {"accelerators": known.accelerators, "node-types": known.node_types, "models": known.models}
     kinds = [kind] if kind else KINDS
     if kind is not None and name is not None:
-        from .catalog_text import entry, entry_table
+        from .catalog_text import entry, entry_lines
 
         found = entry(kind, name, records[kind])
         if form == "json":
             print_json(found)
         else:
-            print_parts(entry_table(found))
+            print_parts(entry_lines(found))
     elif form == "json":
         print_json({kind: list(records[kind]) for kind in kinds})
     else:

@@ -6,21 +6,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from rich.table import Table
-
 from ..catalog import find_accelerator, find_model, find_node_type
 from ..catalog.records import Accelerator, Model, ModelEntry, NodeType
 from ..estimate.model_size import parameter_count
 from ..job.hf_config import model_from_config
 from ..units import GBIT_PER_S, TFLOPS
 from .exits import unknown
-from .tables import grid, numbers, whole
+from .tables import Lines, Table, numbers, whole
 from .text import count, gib
 
 
 def listing(records: Mapping[str, Any]) -> Table:
     """One row per entry: its name and its main facts."""
-    table = grid(whole(), numbers(), numbers())
+    table = Table(whole(), numbers(), numbers())
     for name, record in records.items():
         table.add_row(f"  {name}", *_facts(record))
     return table
@@ -38,12 +36,9 @@ def entry(kind: str, name: str, known: Iterable[str]) -> dict[str, Any]:
     return asdict(record)
 
 
-def entry_table(entry: Mapping[str, Any]) -> Table:
-    """One entry as a table of two columns."""
-    table = grid()
-    for key, value in entry.items():
-        table.add_row(key, _text(value))
-    return table
+def entry_lines(entry: Mapping[str, Any]) -> Lines:
+    """One entry, a line a fact."""
+    return Lines((key, _text(value)) for key, value in entry.items())
 
 
 def _facts(record: Accelerator | NodeType | ModelEntry) -> tuple[str, str]:

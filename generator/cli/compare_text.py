@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rich.console import RenderableType
-from rich.table import Column, Table
 from rich.text import Text
 
+from ..estimate.short_layout import short_layout, short_legend
 from ..job.vocabulary import in_spec
 from ..search.compare import Comparison
 from ..search.difference import Cause, Difference
 from ..search.plan import Plan
 from ..units import GIB
-from .tables import headed, whole
-from .text import choices, degrees, gib, gib_with_band, percent, seconds, seconds_with_band
+from .colours import ASIDE, BAD, BOLD
+from .tables import Table, numbers, whole, words
+from .text import MFU_NOTE, band_note, gib, gib_with_band, percent, seconds, seconds_with_band
 
 
 def comparison(answer: Comparison) -> Iterator[RenderableType]:
     """One comparison: what was asked, the answer, and the table."""
     good = answer.verdict not in ("forbidden", "too large")
-    yield Text(f"{_asked(answer)}: {answer.text}", style="bold" if good else "bold red")
+    yield Text(f"{_asked(answer)}: {answer.text}", style=BOLD if good else BAD)
     for finding in answer.findings:
         if finding.hint:
             yield f"hint: {finding.hint}"
@@ -30,9 +31,12 @@ def comparison(answer: Comparison) -> Iterator[RenderableType]:
         yield f"warning: {finding.message} [{finding.rule}]"
     if answer.difference is not None and answer.verdict != "same":
         yield ""
-        yield _side_by_side(answer.difference)
+        both = answer.difference
+        yield _side_by_side(both)
+        yield Text(short_legend((both.ours.layout, both.theirs.layout)), ASIDE)
+        yield Text(f"in brackets: {band_note(both.ours.uncertainty)}; {MFU_NOTE}", ASIDE)
     elif answer.theirs is not None and answer.verdict != "same":
-        yield f"{_layout(answer.theirs)}: {seconds(answer.theirs.step_time.total_s)} a step"
+        yield f"{short_layout(answer.theirs.layout)}: {seconds(answer.theirs.step_time.total_s)} a step"
     yield ""
 
 
@@ -41,22 +45,17 @@ def _asked(answer: Comparison) -> str:
     return ", ".join(f"{key} {value}" for key, value in shown.items())
 
 
-def _layout(plan: Plan) -> str:
-    return f"{degrees(plan.layout)}; {', '.join(choices(plan.layout))}"
-
-
 def _side_by_side(both: Difference) -> Table:
     """Layout, time and memory by cause, MFU: ours, theirs, and the difference."""
     ours, theirs = both.ours, both.theirs
-    right = (Column("difference", justify="right", no_wrap=True),)
-    table = headed(whole(""), Column("chosen", ratio=1), Column("asked", ratio=1), *right)
-    table.add_row("layout", _layout(ours), _layout(theirs), "")
+    table = Table(whole(), words("chosen"), words("asked"), numbers("difference"))
+    table.add_row("layout", short_layout(ours.layout), short_layout(theirs.layout))
     table.add_row("step time", *map(_step, (ours, theirs)), f"{100 * both.slowdown:+.1f} %")
     for cause in both.time:
         times = (seconds(size) if size else "" for size in (cause.ours, cause.theirs))
         table.add_row(f"  {cause.label}", *times, _more(cause, 1.0, "s"))
-    table.add_row("MFU", percent(ours.throughput.mfu), percent(theirs.throughput.mfu), "")
-    table.add_row("memory", *map(_memory, (ours, theirs)), "")
+    table.add_row("MFU", percent(ours.throughput.mfu), percent(theirs.throughput.mfu))
+    table.add_row("memory", *map(_memory, (ours, theirs)))
     for cause in both.memory:
         sizes = (f"{gib(size)} GiB" if size else "" for size in (cause.ours, cause.theirs))
         table.add_row(f"  {cause.label}", *sizes, _more(cause, GIB, "GiB"))

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rich.console import RenderableType
-from rich.table import Column, Table
 from rich.text import Text
 
+from ..estimate.short_layout import short_layout
 from ..job.wording import counted
 from ..launchers.call import across_counts
 from ..search.elastic import Elastic
-from .tables import headed, numbers
-from .text import choices, degrees, seconds
+from .colours import ASIDE, BOLD
+from .tables import Table, numbers, words
+from .text import seconds
 
 _SHOWN = 8  #: reasons for which counts are left out
 
@@ -23,15 +24,15 @@ def counts_report(elastic: Elastic) -> Iterator[RenderableType]:
     batch = f"{first.layout.global_batch:,} sequences a step"
     yield Text(
         f"{counted(len(elastic.plans), 'count')}, {batch} on each (planned in {seconds(elastic.took_s)}):",
-        style="bold",
+        style=BOLD,
     )
     yield _table(elastic)
     reasons = dict.fromkeys(each.why for each in elastic.left_out)
     for why in [*reasons][:_SHOWN]:
         counts = ", ".join(f"{each.gpus:,}" for each in elastic.left_out if each.why == why)
-        yield Text(f"  left out: {counts}: {why}", style="dim")
+        yield Text(f"  left out: {counts}: {why}", style=ASIDE)
     if len(reasons) > _SHOWN:
-        yield Text(f"  left out for {len(reasons) - _SHOWN} other reasons (--format json has all)", style="dim")
+        yield Text(f"  left out for {len(reasons) - _SHOWN} other reasons (--format json has all)", style=ASIDE)
     better = elastic.better_batch
     if better is not None:
         counts = ", ".join(f"{gpus:,}" for gpus in better[1])
@@ -40,12 +41,12 @@ def counts_report(elastic: Elastic) -> Iterator[RenderableType]:
 
 
 def _table(elastic: Elastic) -> Table:
-    table = headed(*map(numbers, ("GPUs", "nodes")), Column("layout", ratio=1), *map(numbers, ("step", "tokens/s")))
+    table = Table(numbers("GPUs"), numbers("nodes"), words("layout", least=22), numbers("step"), numbers("tokens/s"))
     for plan in elastic.plans:
         table.add_row(
             f"{plan.job.gpus:,}",
             f"{plan.job.nodes:,}",
-            f"{degrees(plan.layout)}; {', '.join(choices(plan.layout))}",
+            short_layout(plan.layout),
             seconds(float(plan.step_time.total_s)),
             f"{plan.throughput.tokens_per_s:,.0f}",
         )

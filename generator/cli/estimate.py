@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
-from .options import Request, form_option, job_options
+from .options import Request, explain_option, form_option, job_options
 
 
 @click.command(short_help="Estimate one layout, without a search.")
 @job_options
+@explain_option
 @form_option("table", "json")
-def estimate(request: Request, form: str) -> None:
+def estimate(request: Request, explain: bool, form: str) -> None:
     """Estimate one layout of the job in SPEC: memory, step time, duration, cost.
 
     Layout keys that SPEC leaves open use the framework's defaults.
@@ -27,6 +28,7 @@ def estimate(request: Request, form: str) -> None:
     if form == "json":
         print_json(plan.to_dict())
     else:
+        from .answers import explained
         from .summary import plan_summary
 
-        print_parts(plan_summary(plan))
+        print_parts(*plan_summary(plan), *(explained(plan) if explain else ()))

@@ -11,6 +11,7 @@ from typing import NoReturn
 import click
 
 from ..findings import Finding, Location, Severity, printable
+from .colours import BLUE, ORANGE, RED, wanted
 from .exits import ExitStatus
 
 _MANY_FILES = 4  # of which the same is said: shown once, with a list
@@ -19,14 +20,14 @@ _MOST_LINES = 8
 #: What differs between messages that say the same: numbers, paths, quoted text, options with their values.
 _SPECIFIC = re.compile(r"(?<!\S)\S*[\d/=`'\"$]\S*")  # from a word's start alone: words may be long
 _WIDTH = 110  # of an excerpt, in characters
-_COLOURS = {"error": "red", "warning": "yellow", "note": "blue"}
+_COLOURS = {"error": RED, "warning": ORANGE, "note": BLUE}
 _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}  # of GitHub Actions
 
 
 def finding_text(finding: Finding, *, colour: bool = False) -> str:
     """`path:line:column: severity: message [ID]`, the source line with a caret, and `hint:`."""
     severity = finding.severity.value
-    shown = click.style(severity, fg=_COLOURS[severity], bold=True) if colour else severity
+    shown = click.style(severity, fg=_COLOURS[severity], bold=True) if colour and wanted() else severity
     lines = [f"{_place(finding.where)}: {shown}: {_line(counted(finding))} [{finding.rule}]"]
     lines += _excerpt(finding.where)
     if finding.hint:

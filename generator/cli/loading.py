@@ -28,6 +28,7 @@ from .exits import ExitStatus
 from .findings_text import print_findings, stop
 from .options import DEFAULT_SPEC, Request
 from .printing import echo, print_json, print_parts
+from .progress import working
 
 _COMMANDS = (
     "calibrate",
@@ -108,7 +109,14 @@ def searched(request: Request, form: str, top: int, bold: bool) -> tuple[SearchR
     if job.elastic:
         counts = f"{len(job.elastic)} counts from {job.elastic[0]:,}: `dsgen generate` plans them all"
         echo(f"planned on {job.gpus:,} GPUs, the most of {counts}", err=True)
-    return or_exit(search(job, top=top, bold=bold), form), findings
+    with working(planning(job), form):
+        answer = search(job, top=top, bold=bold)
+    return or_exit(answer, form), findings
+
+
+def planning(job: Job) -> str:
+    """What the terminal says while a search takes long."""
+    return f"planning {job.name} on {job.gpus:,} GPUs"
 
 
 def or_exit(answer: SearchResult | Infeasible, form: str) -> SearchResult:
@@ -143,7 +151,8 @@ def prepared(request: Request, form: str, top: int, bold: bool, output: str | No
     job, findings = load(request)
     if job.elastic:
         _check_target(job)
-    found = plan_counts(job, top=top, bold=bold) if job.elastic else search(job, top=top, bold=bold)
+    with working(planning(job), form):
+        found = plan_counts(job, top=top, bold=bold) if job.elastic else search(job, top=top, bold=bold)
     elastic = found if isinstance(found, Elastic) else None
     answer = or_exit(found.answer if isinstance(found, Elastic) else found, form)
     best = answer.plans[0]

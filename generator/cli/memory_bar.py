@@ -1,76 +1,94 @@
-"""Device memory of the fullest stage as bars, one per component, against what may be used."""
+"""Device memory of the fullest stage as bars, one per component: shares of the card, all on one scale."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
-from rich.console import Group, RenderableType
-from rich.padding import Padding
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from ..search.plan import Plan
-from .tables import grid, labels, numbers, whole
+from .colours import BAD, BLUE, BOLD, GREEN, GREY, OLIVE, ORANGE, PURPLE, RED, TEAL, style
+from .tables import Prose, Table, numbers, whole
 from .text import gib
 
-WIDTH = 40  #: characters for the whole capacity
-_LONGEST = 56  # a component far beyond the capacity is cut off here
+_WIDEST, _NARROWEST = 40, 16  #: characters for the whole card
 _EIGHTHS = "▏▎▍▌▋▊▉"
-_PARTS = {
-    "parameters_bytes": ("parameters", "blue"),
-    "gradients_bytes": ("gradients", "cyan"),
-    "optimizer_bytes": ("optimizer", "magenta"),
-    "activations_bytes": ("activations", "yellow"),
-    "output_bytes": ("logits and loss", "bright_yellow"),
-    "buffers_bytes": ("buffers", "white"),
+_PARTS: Final = {
+    "parameters_bytes": ("parameters", BLUE),
+    "gradients_bytes": ("gradients", TEAL),
+    "optimizer_bytes": ("optimizer", PURPLE),
+    "activations_bytes": ("activations", ORANGE),
+    "output_bytes": ("logits and loss", OLIVE),
+    "buffers_bytes": ("buffers", GREY),
 }
+_BESIDE: Final = 38  #: columns that the rest of a row takes
 
 
-def memory_bars(plan: Plan) -> RenderableType:
+class MemoryBars:
     """One row per component, then what has to fit, with a mark where the headroom begins."""
-    memory, capacity = plan.memory, float(plan.memory.capacity_bytes)
-    limit = capacity * (1 - plan.job.headroom)
-    required, high = float(memory.required_bytes), float(plan.uncertainty.required.high)
-    table = grid(labels(), whole(), numbers(), whole())
-    for row, (label, size, colour) in enumerate(_components(plan)):
-        bar = Text(_bar(WIDTH * size / capacity), style=colour)
-        table.add_row("Memory" if row == 0 else "", label, f"{gib(size)} GiB", bar)
-    fits = high <= limit
-    total = _total(required, limit, capacity, fits)
-    table.add_row("", "required", f"{gib(required)} GiB", total, style="" if fits else "red")
-    verdict = Text(_verdict(plan, high, limit), style="dim" if fits else "bold red")
-    return Group(table, Padding(verdict, (0, 0, 0, 8)))
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        plan = self._plan
+        width = max(_NARROWEST, min(_WIDEST, options.max_width - _BESIDE))
+        capacity = float(plan.memory.capacity_bytes)
+        limit, required = capacity * (1 - plan.job.headroom), float(plan.memory.required_bytes)
+        fits = float(plan.uncertainty.required.high) <= limit
+        table = Table(whole(), numbers(), numbers(), whole())
+        for label, size, colour in _components(plan):
+            bar = Text(_bar(width * size / capacity, width), style=style(colour))
+            table.add_row(label, f"{gib(size)} GiB", f"{size / capacity:.0%}", bar)
+        total = Text(_total(width, required / capacity, limit / capacity), style=style(GREEN if fits else RED))
+        table.add_row(
+            "required", f"{gib(required)} GiB", f"{required / capacity:.0%}", total, style=BOLD if fits else BAD
+        )
+        yield Text(_title(plan), style=BOLD)
+        yield table
+        yield Prose(_scale(plan, limit, fits))
 
 
-def _components(plan: Plan) -> Iterator[tuple[str, float, str]]:
+def _title(plan: Plan) -> str:
+    stage = f", stage {plan.memory.stage} of 0..{plan.layout.pipeline - 1} (the fullest)"
+    return f"Memory of a GPU{stage if plan.layout.pipeline > 1 else ''}"
+
+
+def _scale(plan: Plan, limit: float, fits: bool) -> Text:
+    """What the bars are measured by, and what else needs memory."""
+    memory = plan.memory
+    host = float(memory.host_bytes_per_node)
+    parts = [
+        f"] {gib(memory.capacity_bytes)} GiB usable",
+        f"│ {gib(limit)} GiB: {plan.job.headroom:.0%} is kept free",
+        f"nvidia-smi will show {gib(memory.device_bytes)} GiB",
+        *([f"{gib(host)} GiB of host memory per node"] if host else []),
+    ]
+    return Text("; ".join(parts), style=style(GREY) if fits else "")
+
+
+def _components(plan: Plan) -> Iterator[tuple[str, float, int]]:
     memory = plan.memory
     for field, (label, colour) in _PARTS.items():
         size = float(getattr(memory, field))
         if size:
             yield label, size, colour
-    yield "context and NCCL", float(memory.required_bytes) - float(memory.allocated_bytes), "bright_black"
+    yield "context and NCCL", float(memory.required_bytes) - float(memory.allocated_bytes), GREY
 
 
-def _bar(cells: float) -> str:
-    """A bar as long as `cells` characters, to an eighth; at least one eighth."""
-    whole, eighths = divmod(max(1, round(8 * min(cells, _LONGEST))), 8)
-    return "█" * whole + (_EIGHTHS[eighths - 1] if eighths else "")
+def _bar(cells: float, width: int) -> str:
+    """A bar as long as `cells` characters, to an eighth; at least one eighth. Beyond the card it ends with `+`."""
+    if cells > width:
+        return "█" * width + "+"
+    full, eighths = divmod(max(1, round(8 * cells)), 8)
+    return "█" * full + (_EIGHTHS[eighths - 1] if eighths else "")
 
 
-def _total(required: float, limit: float, capacity: float, fits: bool) -> Text:
-    """The bar of everything: filled up to `required`, `│` where the headroom begins, `]` at the capacity."""
-    filled = min(round(WIDTH * required / capacity), _LONGEST)
-    cells = ["█" if cell < filled else "·" for cell in range(max(WIDTH, filled))]
-    cells[min(round(WIDTH * limit / capacity), WIDTH - 1)] = "│"
-    cells[WIDTH:WIDTH] = "]"
-    return Text("".join(cells), style="green" if fits else "red")
-
-
-def _verdict(plan: Plan, high: float, limit: float) -> str:
-    memory, layout = plan.memory, plan.layout
-    stage = f"stage {memory.stage} of 0..{layout.pipeline - 1}, the fullest; " if layout.pipeline > 1 else ""
-    host = float(memory.host_bytes_per_node)
-    offloaded = f"; {gib(host)} GiB of host memory per node" if host else ""
-    room = f"{gib(limit - high)} GiB left" if high <= limit else f"{gib(high - limit)} GiB too much"
-    usable = f"{gib(memory.capacity_bytes)} GiB usable, {plan.job.headroom:.0%} kept free"
-    need = f"up to {gib(high)} GiB; {room} of {gib(limit)} GiB"
-    return f"{stage}{need} ({usable}); nvidia-smi: {gib(memory.device_bytes)} GiB{offloaded}"
+def _total(width: int, required: float, limit: float) -> str:
+    """The bar of everything: filled up to `required`, `│` where the headroom begins, `]` at the end of the card."""
+    filled = min(round(width * required), width)
+    cells = ["█" if cell < filled else "·" for cell in range(width)]
+    cells[min(round(width * limit), width - 1)] = "│"
+    return "".join((*cells, "]", "+" if required > 1 else ""))

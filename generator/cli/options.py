@@ -64,6 +64,12 @@ def bold_option(command: Command) -> Command:
     return click.option("--bold", is_flag=True, help=text)(command)
 
 
+def explain_option(command: Command) -> Command:
+    """`--explain`: what the default view leaves out."""
+    text = "Why the plan decides as it does, and what its training time depends on, factor by factor."
+    return click.option("--explain", is_flag=True, help=text)(command)
+
+
 def set_option(text: str) -> Callable[[Command], Command]:
     """`--set PATH=VALUE`, which a command receives as `assignments`."""
     return click.option(

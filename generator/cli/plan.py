@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .asked import Asked, read_asked
-from .options import Request, bold_option, form_option, job_options, top_option
+from .options import Request, bold_option, explain_option, form_option, job_options, top_option
 
 if TYPE_CHECKING:
     from ..job.records import Job
@@ -29,21 +29,23 @@ if TYPE_CHECKING:
 )
 @bold_option
 @click.option("--spares", is_flag=True, help="With how many nodes less the best plan keeps its batch and layout.")
-@click.option("--explain", is_flag=True, help="What the best plan's training time depends on, factor by factor.")
+@explain_option
 @form_option("table", "json", "csv")
 def plan(
     request: Request, top: int, compared: tuple[Asked, ...], bold: bool, spares: bool, explain: bool, form: str
 ) -> None:
     """Rank the layouts of the job in SPEC; write nothing."""
     from ..search import search  # here, to save start-up time
-    from .loading import load, searched
+    from .loading import load, planning, searched
     from .printing import print_json, print_parts
+    from .progress import working
 
     if form == "csv" and (compared or spares):
         raise click.UsageError("--compare and --spares have no csv form; use --format json")
     if compared or spares:
         job, _ = load(request)
-        best = search(job, top=top, bold=bold)
+        with working(planning(job), form):
+            best = search(job, top=top, bold=bold)
         _answer(job, best, compared, spares, form, bold)
         return
     answer, _ = searched(request, form, top, bold)
@@ -52,13 +54,11 @@ def plan(
     elif form == "csv":
         _print_csv(answer.plans)
     else:
-        from .answers import ranking
+        from .answers import explained, ranking
 
-        print_parts(*ranking(answer, top))
-        if explain:
-            from .run_text import factors
-
-            print_parts("", factors(answer.plans[0]))
+        with working("planning other counts and batches", form):
+            parts = (*ranking(answer, top, bold=bold), *(explained(answer.plans[0]) if explain else ()))
+        print_parts(*parts)
 
 
 def _answer(
@@ -69,10 +69,12 @@ def _answer(
     from ..search.spares import spare_nodes
     from .exits import ExitStatus
     from .printing import print_json, print_parts
+    from .progress import working
 
     best = answer.plans[0] if answer.plans else None
-    comparisons = [compare(job, asked, best, bold=bold) for asked in compared]
-    left = spare_nodes(best) if spares and best else None
+    with working("comparing", form):
+        comparisons = [compare(job, asked, best, bold=bold) for asked in compared]
+        left = spare_nodes(best) if spares and best else None
     if form == "json":
         document: dict[str, Any] = answer.to_dict()
         document |= {"comparisons": [each.to_dict() for each in comparisons]} if compared else {}

@@ -42,12 +42,15 @@ def print_parts(*parts: object) -> None:
     """Text and tables, as wide as the terminal; plain and of one width when piped."""
     from rich.console import Console  # here, to save start-up time
     from rich.segment import Segment, Segments
+    from rich.text import Text
+
+    from .tables import Prose
 
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PLAIN_WIDTH
     target = Console(highlight=False, width=width)
 
     def safe(part: Any) -> Segments:
-        shown = target.render_str(part, markup=False) if isinstance(part, str) else part
+        shown = Prose(part) if isinstance(part, str | Text) else part
         return Segments([Segment(printable(text, keep="\n"), style) for text, style, _ in target.render(shown)])
 
     with target.capture() as capture:

@@ -13,7 +13,7 @@ from .ranges import Term, read_term
 if TYPE_CHECKING:
     from ..job.records import Job
     from ..search.feasible import Feasible
-    from ..search.sweep import Sweep
+    from ..search.sweep import Axis
     from .loading import JobLoader
 
 #: GPU counts of the sweep that nobody asked for, over the job's own, and how many layouts each may have to try.
@@ -47,15 +47,20 @@ def report(
     from ..frameworks.program import RenderedFile  # here, to save start-up time
     from ..report.page import Contents, report_page
     from ..search.search import search_with_estimates
-    from .loading import JobLoader, or_exit
+    from ..search.sweep import sweep
+    from .loading import JobLoader, or_exit, planning
     from .printing import echo
+    from .progress import working
     from .writing import ACTIONS, write_files
 
     loader = JobLoader(request)
     job, _ = loader.reported()
-    answer, found = search_with_estimates(job, top=top, bold=bold)
+    with working(planning(job)):
+        answer, found = search_with_estimates(job, top=top, bold=bold)
     answer = or_exit(answer, "text")
-    swept = None if no_sweep else _swept(loader, job, found, terms, bold)
+    axes = [] if no_sweep else _axes(loader, job, found, terms)
+    with working(f"sweeping {job.name}"):
+        swept = sweep(loader.checked, axes, bold=bold) if axes else None
     page = report_page(Contents(answer=answer, found=found, sweep=swept, command=request.command))
     target = Path(output)
     file = RenderedFile(path=target.name, text=page)
@@ -64,15 +69,15 @@ def report(
     echo(f"{change.path}: {len(page.encode()) / 1e6:.1f} MB, {ACTIONS[change.action.value]}")
 
 
-def _swept(loader: JobLoader, job: Job, found: Feasible, terms: tuple[Term, ...], bold: bool) -> Sweep | None:
-    """The sweep that was asked for; else one over numbers of GPUs, where that is quick."""
-    from ..search.sweep import Axis, sweep  # here, to save start-up time
+def _axes(loader: JobLoader, job: Job, found: Feasible, terms: tuple[Term, ...]) -> list[Axis]:
+    """What is swept: what was asked for; else numbers of GPUs, where that is quick."""
+    from ..search.sweep import Axis  # here, to save start-up time
     from .sweep import loaded_axes
 
     if terms:
-        return sweep(loader.checked, loaded_axes(loader, terms)[1], bold=bold)
+        return loaded_axes(loader, terms)[1]
     if found.considered > _MOST_CONSIDERED or len(found.layouts) > _MOST_TIMED:
-        return None
-    unit, path = job.cluster.accelerators_per_node, "gpus"
+        return []
+    unit = job.cluster.accelerators_per_node
     counts = dict.fromkeys(max(round(job.gpus * share / unit), 1) * unit for share in _SHARES)
-    return sweep(loader.checked, [Axis(path=path, values=tuple(counts))], bold=bold)
+    return [Axis(path="gpus", values=tuple(counts))]

@@ -78,27 +78,29 @@ def rule_document(rule: Rule) -> dict[str, object]:
     return {name: value for name, value in fields.items() if value}
 
 
-def rule_text(rule: Rule) -> str:
+def rule_text(rule: Rule) -> tuple[object, ...]:
     """One rule as text."""
+    from rich.text import Text  # here, to save start-up time
+
+    from .colours import BOLD
+    from .tables import Lines
+
     fields = {
         **{name: getattr(rule, name) for name in ("prevents", "fix", "source", "when")},
         "reads": ", ".join(rule.reads),
         "versions": rule.versions and f"DeepSpeed {rule.versions}",
     }
-    lines = [f"{name + ':':<10}{text}" for name, text in fields.items() if text]
-    return "\n".join((f"{rule.id} ({rule.severity.value}, checks {checks(rule)})", rule.title, "", *lines))
+    head = f"{rule.id} ({rule.severity.value}, checks {checks(rule)})"
+    return Text(head, BOLD), rule.title, "", Lines((name, text) for name, text in fields.items() if text)
 
 
 def rules_table(rules: Iterable[Rule]) -> object:
     """One row per rule: what it checks, and what it requires."""
-    from rich.table import Column  # here, to save start-up time
-    from rich.text import Text
+    from .tables import Table, whole, words  # here, to save start-up time
 
-    from .tables import headed, whole
-
-    table = headed(whole("id"), whole("severity"), whole("checks"), Column("requires", ratio=1))
+    table = Table(whole("id"), whole("severity"), whole("checks", drop=1), words("requires", least=40))
     for rule in rules:
-        table.add_row(rule.id, rule.severity.value, checks(rule), Text(rule.title))  # no emoji in H:M:S
+        table.add_row(rule.id, rule.severity.value, checks(rule), rule.title)
     return table
 
 

@@ -33,4 +33,4 @@ def rules(rule_id: str | None, form: str) -> None:
     elif len(chosen) > 1:
         print_parts(rules_table(chosen))
     else:
-        click.echo(rule_text(chosen[0]))
+        print_parts(*rule_text(chosen[0]))

@@ -6,44 +6,42 @@ from collections.abc import Iterator
 from math import log
 
 from rich.console import Group, RenderableType
-from rich.table import Column
 from rich.text import Text
 
 from ..estimate.assumptions import Assumption, assumptions
 from ..estimate.input_rate import input_bytes_per_s, token_bytes
 from ..estimate.model_size import active_parameter_count, parameter_count
+from ..estimate.uncertainty import Band
 from ..estimate.whole_run import Run
 from ..search.plan import Plan
 from ..units import DAY, GB_PER_S, GIB, KB, TFLOPS, clock, long_time
-from .tables import headed, whole
-from .text import count, percent, seconds, sized
+from .colours import BOLD
+from .tables import Table, whole, words
+from .text import count, percent, seconds, sized, time_range
 
 _JOULES_A_KWH = 3.6e6
 _WORTH_SAYING = 0.1  #: difference of two times' logarithms
 
 
 def run_lines(plan: Plan) -> Iterator[str]:
-    """Length, cost, checkpoints, failures, jobs, and the same plan in other number formats."""
+    """How long, what it costs, and in how many jobs."""
     run = plan.run
     if run is None:
-        yield "set training.duration to estimate the duration of the run"
+        yield "set training.duration for its time and cost"
         return
-    passes = f" = {run.epochs:g} epochs" if run.epochs is not None else ""
-    work = f"{count(run.tokens)} tokens{passes} = {run.steps:,} steps = {long_time(run.duration_s)}"
-    yield f"{work}; {long_time(run.wall_s)} with saving, failures, evaluation (goodput {run.goodput_fraction:.0%})"
+    passes = f" ({run.epochs:g} epochs)" if run.epochs is not None else ""
+    whole_time = f"{long_time(run.wall_s)} ({time_range(run.wall_s, _wall_band(plan, run))})"
+    yield f"{count(run.tokens)} tokens{passes} in {run.steps:,} steps: {whole_time}"
     yield _spent(plan, run)
-    yield _saved(run, float(plan.step_time.total_s))
-    yield _failed(plan, run)
     if plan.job.launch.time_limit_s is not None and run.segments != 1:
-        jobs = "no job saves" if run.segments is None else f"{run.segments:,} jobs"
+        jobs = "no job saves" if run.segments is None else f"{run.segments:,} jobs, each"
         yield f"{jobs} within the time limit of {clock(plan.job.launch.time_limit_s)}"
-    others = [
-        f"{name}: {long_time(run.duration_s * step_s / float(plan.step_time.total_s))}"
-        for name, step_s in plan.other_precisions.items()
-        if abs(log(step_s / float(plan.step_time.total_s))) > _WORTH_SAYING
-    ]
-    if others:
-        yield f"the same plan in {', in '.join(others)}"
+
+
+def _wall_band(plan: Plan, run: Run) -> Band:
+    """The ends of the whole run's time: it is as uncertain as a step's."""
+    band, step_s = plan.uncertainty.step_time, float(plan.step_time.total_s)
+    return Band(low=run.wall_s * float(band.low) / step_s, high=run.wall_s * float(band.high) / step_s)
 
 
 def _spent(plan: Plan, run: Run) -> str:
@@ -53,6 +51,8 @@ def _spent(plan: Plan, run: Run) -> str:
         parts.append(_energy(run.energy_j))
     if run.wall_cost is not None:
         parts.append(f"cost {run.wall_cost:,.0f} at {price:g} per node-hour")
+    else:
+        parts.append("cost: set cluster.price_per_node_hour")
     return ", ".join(parts)
 
 
@@ -61,30 +61,12 @@ def _energy(joules: float) -> str:
     return f"{kwh / KB:,.0f} MWh" if kwh >= 10 * KB else f"{kwh:,.0f} kWh" if kwh >= 100 else f"{kwh:.3g} kWh"
 
 
-def _saved(run: Run, step_s: float) -> str:
-    best = run.best_save_interval_steps
-    asked = "" if run.save_interval_steps == best else f"; {best:,} steps would lose least"
-    count = run.steps // run.save_interval_steps
-    kept = f", {sized(count * run.checkpoint_bytes)} if all are kept" if count > 1 else ""
-    return (
-        f"checkpoints of {sized(run.checkpoint_bytes)}, saved in {seconds(run.save_s)} every "
-        f"{run.save_interval_steps:,} steps ({long_time(run.save_interval_steps * step_s)}){kept}{asked}"
-    )
-
-
-def _failed(plan: Plan, run: Run) -> str:
-    times = f"{run.failures:,.0f}" if run.failures >= 2 else f"{run.failures:.2g}"
-    days = plan.saving.failure_s * plan.job.nodes / DAY
-    each = f"{long_time(run.restart_s)} and the steps since the last checkpoint each"
-    return f"{times} failures expected (one a node in {days:,.0f} days): {each}"
-
-
 def factors(plan: Plan) -> RenderableType:
     """What the training time depends on: one line a factor, with its value and what is assumed of it."""
-    table = headed(whole("factor"), Column("value", ratio=1), Column("assumes", ratio=1))
+    table = Table(whole("factor"), words("value"), words("assumes"))
     for name, value, assumes in _factors(plan):
-        table.add_row(name, Text(value), Text(assumes))
-    return Group(Text("What the training time depends on", style="bold"), table)
+        table.add_row(name, value, assumes)
+    return Group(Text("What the training time depends on", BOLD), table)
 
 
 def _factors(plan: Plan) -> Iterator[tuple[str, str, str]]:
@@ -134,6 +116,7 @@ def _machines(plan: Plan) -> Iterator[tuple[str, str, str]]:
         f"{job.training.precision}, {peak / TFLOPS:,.0f} TFLOP/s at its peak",
         "products only; sums in fp32",
     )
+    yield from _other_types(plan)
     need = input_bytes_per_s(job, rates.tokens_per_s)
     yield (
         "input",
@@ -150,6 +133,14 @@ def _machines(plan: Plan) -> Iterator[tuple[str, str, str]]:
     )
 
 
+def _other_types(plan: Plan) -> Iterator[tuple[str, str, str]]:
+    """How much faster or slower the same layout is in other number formats, where that is much."""
+    own = float(plan.step_time.total_s)
+    for name, step_s in plan.other_precisions.items():
+        if abs(log(step_s / own)) > _WORTH_SAYING:
+            yield "", f"in {name} {seconds(step_s)} a step ({step_s / own - 1:+.0%})", "the same layout"
+
+
 def _losses(plan: Plan) -> Iterator[tuple[str, str, str]]:
     job, run, saving = plan.job, plan.run, plan.saving
     given, known = job.reliability, assumptions()
@@ -157,16 +148,19 @@ def _losses(plan: Plan) -> Iterator[tuple[str, str, str]]:
     written = saving.checkpoint_bytes / saving.save_s / GB_PER_S
     yield (
         "saving",
-        f"{sized(saving.checkpoint_bytes)} in {seconds(saving.save_s)} every {saving.interval_steps:,} steps",
+        _saved(plan),
         f"{written:,.0f} GB/s{_assumed(given.storage_bytes_per_s, rate, 'GB/s a node')}; training waits",
     )
     days = saving.failure_s * job.nodes / DAY
     assumed = _assumed(given.node_s_between_failures, known["node_days_between_failures"], "days")
-    yield "failures", f"one in {long_time(saving.failure_s)}", f"a node fails once in {days:,.0f} days{assumed}"
+    times = "" if run is None else f"{run.failures:,.0f}, " if run.failures >= 2 else f"{run.failures:.2g}, "
+    yield "failures", f"{times}one in {long_time(saving.failure_s)}", f"a node fails once in {days:,.0f} days{assumed}"
     again = _assumed(given.restart_s, known["restart_minutes"], "minutes, and reading")
     yield "restarts", f"{long_time(saving.restart_s)} each", f"a spare node is there{again}"
     if run is None:
         return
+    rest = f"{long_time(run.wall_s)} less saving, failures, restarts and evaluation"
+    yield "goodput", f"{run.goodput_fraction:.0%}: {long_time(run.duration_s)} of steps", rest
     evaluated = long_time(run.evaluation_s) if run.evaluation_s else "none that is known"
     yield "evaluation", evaluated, "a third of a step each, by the program's defaults or launch.arguments"
     if run.energy_j is not None:
@@ -174,6 +168,19 @@ def _losses(plan: Plan) -> Iterator[tuple[str, str, str]]:
         tdp = job.cluster.accelerator.tdp_watts
         yield "energy", _energy(run.energy_j), f"{tdp:g} W a GPU × {power:g} for its host and network × PUE {pue:g}"
     yield "waiting", "not counted", "jobs start at once, one after another"
+
+
+def _saved(plan: Plan) -> str:
+    """Size and interval of the checkpoints, what they take in all, and the interval that would lose least."""
+    saving, run = plan.saving, plan.run
+    each = saving.interval_steps * float(plan.step_time.total_s)
+    text = f"{sized(saving.checkpoint_bytes)} in {seconds(saving.save_s)} every {saving.interval_steps:,} steps"
+    text += f" ({long_time(each)})"
+    if run is None:
+        return text
+    number, best = run.steps // run.save_interval_steps, run.best_save_interval_steps
+    kept = f"; {sized(number * run.checkpoint_bytes)} if all are kept" if number > 1 else ""
+    return f"{text}{kept}{'' if run.save_interval_steps == best else f'; {best:,} steps would lose least'}"
 
 
 def _assumed(given: float | None, assumption: Assumption, unit: str) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from ..search.spares import SMALLEST_SHARE, Spare, Spares
-from .tables import headed, numbers, whole
+from .colours import BOLD
+from .tables import Table, numbers, whole, words
 from .text import gib, seconds
 
 
@@ -18,7 +18,7 @@ def spares_report(spares: Spares) -> Iterator[RenderableType]:
     job, layout = spares.plan.job, spares.plan.layout
     replica = layout.world // layout.data
     yield Text(
-        f"After losing some of {job.nodes:,} nodes, with the same batch and {replica:,} GPUs a replica:", style="bold"
+        f"After losing some of {job.nodes:,} nodes, with the same batch and {replica:,} GPUs a replica:", style=BOLD
     )
     if spares.counts:
         yield ""
@@ -32,8 +32,9 @@ def spares_report(spares: Spares) -> Iterator[RenderableType]:
 
 
 def _table(counts: tuple[Spare, ...]) -> Table:
-    columns = ("idle nodes", "data", "accumulation", "memory", "step", "throughput")
-    table = headed(whole("nodes lost"), whole("continue on"), *map(numbers, columns))
+    columns = {"idle nodes": 3, "data": 0, "accumulation": 2, "memory": 1, "step": 0, "throughput": 0}
+    heads = (numbers(name, drop=drop) for name, drop in columns.items())
+    table = Table(whole("nodes lost"), words("continue on"), *heads)
     for count in counts:
         layout, job = count.plan.layout, count.plan.job
         table.add_row(

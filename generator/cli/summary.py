@@ -1,71 +1,86 @@
-"""The summary of a plan: layout, batch, memory, time, speed and the whole run."""
+"""A plan on the screen: its job, its memory and its step in detail, and at the end what counts, line by line."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.console import RenderableType
 from rich.text import Text
 
 from ..estimate.model_size import parameter_count
-from ..search.plan import MFU_CONVENTION, Plan
-from .memory_bar import memory_bars
+from ..estimate.short_layout import short_layout, short_legend
+from ..job.wording import counted
+from ..search.plan import Plan
+from .colours import ASIDE, BAD, BOLD
+from .memory_bar import MemoryBars
 from .run_text import run_lines
-from .tables import grid, labels
-from .text import band_note, choices, count, degrees, evidence_note, percent, seconds, seconds_with_band
+from .tables import Lines
+from .text import MFU_NOTE, band_note, count, evidence_note, gib, gib_with_band, percent, seconds, seconds_with_band
 
 _CAUSES = ["compute", "recompute", "tensor", "context", "expert", "pipeline", "bubble", "data", "optimizer", "offload"]
+NAMES = 7  #: columns of the longest name: that of what a job still lacks
 
 
-def plan_summary(plan: Plan) -> RenderableType:
-    """The whole summary of one plan."""
-    title = Text(_headline(plan), style="bold")
-    return Group(title, "", _named(_decisions(plan)), "", memory_bars(plan), "", _named(_expectations(plan)))
-
-
-def _named(rows: Iterable[tuple[str, RenderableType]]) -> Table:
-    table = grid(labels(), "")
-    for name, value in rows:
-        table.add_row(name, value)
-    return table
-
-
-def _headline(plan: Plan) -> str:
+def about(plan: Plan) -> tuple[RenderableType, ...]:
+    """The job, the memory by component and the step by cause."""
     job = plan.job
-    nodes = f"{job.nodes:,} node{'s' if job.nodes > 1 else ''} of {job.cluster.name}"
+    nodes = counted(job.nodes, "node")
+    model = "" if job.model.name == job.name else f"{job.model.name}, "
     return (
-        f"{job.name}: {job.model.name} ({count(parameter_count(job.model))} parameters) with {job.framework} "
-        f"on {job.gpus:,} × {job.cluster.accelerator.name} ({nodes})"
+        Text(f"{job.name}: {model}{count(parameter_count(job.model))} parameters, {job.framework}", BOLD),
+        f"{job.gpus:,} × {job.cluster.accelerator.name} ({nodes} of {job.cluster.name}), {job.training.precision}",
+        "",
+        MemoryBars(plan),
+        "",
+        f"Step = {_parts(plan)}",
+        "",
     )
 
 
-def _decisions(plan: Plan) -> Iterator[tuple[str, str]]:
-    layout, training = plan.layout, plan.job.training
-    yield "Layout", f"{layout.world:,} GPUs = {degrees(layout)}; {', '.join(choices(layout))}"
-    asked = "" if layout.global_batch == training.global_batch else f", not the job's {training.global_batch:,}"
-    yield (
-        "Batch",
-        f"{layout.global_batch:,}{asked} = micro {layout.micro_batch} × accumulation {layout.gradient_accumulation} "
-        f"× data {layout.data}; {count(plan.tokens_per_step)} tokens a step in {training.precision}",
-    )
-    for index, reason in enumerate(plan.reasons):
-        yield "" if index else "Why", reason
+def in_short(plan: Plan) -> Lines:
+    """What counts, in the order in which one asks: which plan, does it fit, how fast, how long, how sure."""
+    return Lines(_answers(plan), least=NAMES)
 
 
-def _expectations(plan: Plan) -> Iterator[tuple[str, RenderableType]]:
-    rates = plan.throughput
-    yield "Step", f"{seconds_with_band(plan.step_time.total_s, plan.uncertainty.step_time)}: {_parts(plan)}"
-    yield "", Text(band_note(plan.uncertainty), style="dim")
-    yield "", Text(evidence_note(plan.uncertainty.evidence), style="dim")
+def plan_summary(plan: Plan) -> tuple[RenderableType, ...]:
+    """The whole summary of one plan."""
+    return (*about(plan), in_short(plan), "", Text(short_legend([plan.layout]), ASIDE))
+
+
+def _answers(plan: Plan) -> Iterator[tuple[str, str | Text]]:
+    layout, rates = plan.layout, plan.throughput
+    yield "Plan", Text.assemble((short_layout(layout), BOLD), f" on {layout.world:,} GPUs")
+    yield "Batch", _batch(plan)
+    yield _memory(plan)
     yield (
         "Speed",
-        f"MFU {percent(rates.mfu)}, {rates.model_tflops_per_gpu:,.0f} TFLOP/s per GPU, "
-        f"{count(rates.tokens_per_s)} tokens/s ({rates.tokens_per_s_per_gpu:,.0f} per GPU)",
+        f"{seconds_with_band(plan.step_time.total_s, plan.uncertainty.step_time)} a step, "
+        f"{count(rates.tokens_per_s)} tokens/s ({rates.tokens_per_s_per_gpu:,.0f} per GPU), MFU {percent(rates.mfu)}",
     )
-    yield "", Text(f"MFU: {MFU_CONVENTION}", style="dim")
     for index, line in enumerate(run_lines(plan)):
         yield "" if index else "Run", line
+    yield "Ranges", f"{band_note(plan.uncertainty)}; {evidence_note(plan.uncertainty.evidence)}"
+    yield "", Text(MFU_NOTE, ASIDE)
+
+
+def _batch(plan: Plan) -> str:
+    layout, asked = plan.layout, plan.job.training.global_batch
+    other = "" if layout.global_batch == asked else f" (the job has {asked:,})"
+    return (
+        f"{layout.global_batch:,} sequences{other} = {layout.data} replicas × {layout.gradient_accumulation} passes "
+        f"of {layout.micro_batch}; {count(plan.tokens_per_step)} tokens"
+    )
+
+
+def _memory(plan: Plan) -> tuple[str, str | Text]:
+    """Whether it fits, by the upper end of what is likely."""
+    capacity = float(plan.memory.capacity_bytes)
+    limit, required = capacity * (1 - plan.job.headroom), float(plan.memory.required_bytes)
+    high = float(plan.uncertainty.required.high)
+    need = f"{gib_with_band(required, plan.uncertainty.required)} of {gib(capacity)}, {required / capacity:.0%}"
+    if high > limit:
+        return "Memory", Text(f"{need}: too large, {gib(high - limit)} above the limit of {gib(limit)}", BAD)
+    return "Memory", f"{need}: fits, {gib(limit - high)} below the limit of {gib(limit)}"
 
 
 def _parts(plan: Plan) -> str:

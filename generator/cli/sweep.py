@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Mapping
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -38,12 +40,20 @@ def sweep(
     from ..search.sweep import sweep as plan_points
     from .exits import ExitStatus
     from .loading import JobLoader
+    from .progress import working
 
     loader = JobLoader(request)
     job, axes = loaded_axes(loader, terms)
     goal = None if within is at_most is None else Goal(within_s=within, at_most=at_most)
     _check_goal(job, axes, goal)
-    found = plan_points(loader.checked, axes, goal, bold=bold)
+    points, planned = math.prod(len(axis.values) for axis in axes), count()
+    with working(f"planning {points} points", form) as tell:
+
+        def checked(values: Mapping[str, object]) -> Job:
+            tell(f"{next(planned)} done")
+            return loader.checked(values)
+
+        found = plan_points(checked, axes, goal, bold=bold)
     _print(found, form)
     if found.smallest() is None if goal else all(point.plan is None for point in found.points):
         raise click.exceptions.Exit(ExitStatus.INFEASIBLE)

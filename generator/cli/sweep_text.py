@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.console import RenderableType
-from rich.table import Column, Table
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
-from ..estimate.layout import Layout
+from ..estimate.short_layout import short_layout, short_legend
 from ..search.plan import Plan
 from ..search.sweep import Axis, Goal, Point, Sweep
 from ..units import long_time
 from .chart import chart
+from .colours import ASIDE, BAD, BOLD
 from .known_rules import title_of
-from .tables import grid, headed, numbers, whole
-from .text import choices, count, degrees, percent, seconds
+from .tables import Table, numbers, whole, words
+from .text import MFU_NOTE, count, percent, seconds
 
 _DAY = 86400
 
@@ -23,15 +23,16 @@ _DAY = 86400
 def sweep_report(found: Sweep) -> Iterator[RenderableType]:
     """The table, what stands in the way where there is no plan, the curve, and what meets the goal."""
     yield _table(found)
+    planned = [point.plan for point in found.points if point.plan]
+    if planned:
+        yield Text(f"{short_legend(plan.layout for plan in planned)}; {MFU_NOTE}", ASIDE)
     rules = dict.fromkeys(point.rule for point in found.points if point.rule)
     if rules:
-        legend = grid(whole(), "")
+        legend = Table(whole(), words())
         for rule in rules:
             legend.add_row(rule, title_of(rule))
         yield from ("", legend)
-    lines = _curve(found)
-    if lines:
-        yield from ("", Text("\n".join(lines), no_wrap=True))
+    yield _Curve(found)
     if found.goal is not None:
         yield from ("", *_answer(found, found.goal))
 
@@ -39,25 +40,19 @@ def sweep_report(found: Sweep) -> Iterator[RenderableType]:
 def _table(found: Sweep) -> Table:
     """One row per point; columns that would be empty are left out."""
     runs = [point.plan.run for point in found.points if point.plan and point.plan.run]
-    columns = [("step", _step), ("MFU", _mfu), ("tokens/s", _speed)]
-    columns += [("time", _time), ("GPU-hours", _gpu_hours)] if runs else []
-    columns += [("price", _price)] if any(run.wall_cost is not None for run in runs) else []
+    columns = [("step", _step, 0), ("MFU", _mfu, 1), ("tokens/s", _speed, 3)]
+    columns += [("time", _time, 0), ("GPU-hours", _gpu_hours, 2)] if runs else []
+    columns += [("price", _price, 0)] if any(run.wall_cost is not None for run in runs) else []
     names = [axis.path.rpartition(".")[2] for axis in found.axes]
-    table = headed(*map(numbers, names), Column("layout", ratio=1), *(numbers(name) for name, _ in columns))
+    heads = (numbers(name, drop=drop) for name, _, drop in columns)
+    table = Table(*map(numbers, names), words("layout", least=22), *heads)
     for point in found.points:
         values = [_value(value) for value in point.values.values()]
         if point.plan is None:
-            table.add_row(*values, f"none: {point.rule}", style="dim")
+            table.add_row(*values, f"none: {point.rule}", style=ASIDE)
         else:
-            table.add_row(*values, _layout(point.plan.layout), *(cell(point.plan) for _, cell in columns))
+            table.add_row(*values, short_layout(point.plan.layout), *(cell(point.plan) for _, cell, _ in columns))
     return table
-
-
-def _layout(layout: Layout) -> str:
-    """The degrees, and the other choices where they aren't the usual ones."""
-    usual = choices(Layout(data=1))
-    others = ", ".join(choice for choice in choices(layout) if choice not in usual)
-    return f"{degrees(layout)}; {others}" if others else degrees(layout)
 
 
 def _value(value: object) -> str:
@@ -88,7 +83,19 @@ def _price(plan: Plan) -> str:
     return f"{plan.run.wall_cost:,.0f}" if plan.run and plan.run.wall_cost is not None else ""
 
 
-def _curve(found: Sweep) -> list[str]:
+class _Curve:
+    """The curve as wide as the terminal has room; nothing where there is none."""
+
+    def __init__(self, found: Sweep) -> None:
+        self._found = found
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = _curve(self._found, options.max_width)
+        if lines:
+            yield Text("\n".join(("", *lines)), no_wrap=True)
+
+
+def _curve(found: Sweep, columns: int) -> list[str]:
     """Price, days or speed over the key that has numbers; a curve for each value of the other key."""
     numeric = [axis for axis in found.axes if all(_is_number(value) for value in axis.values)]
     planned = [point for point in found.points if point.plan]
@@ -103,7 +110,7 @@ def _curve(found: Sweep) -> list[str]:
         if y is not None:
             label = f"{_key(other)} {_value(point.values[other.path])}" if other else ""
             curves.setdefault(label, []).append((along.place(point.values[along.path]), y))
-    return chart(name, along.path, curves, limit) if curves else []
+    return chart(name, along.path, curves, limit, columns) if curves else []
 
 
 def _is_number(value: object) -> bool:
@@ -144,9 +151,9 @@ def _answer(found: Sweep, goal: Goal) -> Iterator[RenderableType]:
     smallest, surely, nearest = found.smallest(), found.smallest(slow=True), found.nearest
     if smallest is None:
         best = f"; nearest: {_named(nearest)}" if nearest else ""
-        yield Text(f"None trains {wanted}{best}", style="bold red")
+        yield Text(f"None trains {wanted}{best}", style=BAD)
         return
-    yield Text(f"Smallest that trains {wanted}: {_named(smallest)}", style="bold")
+    yield Text(f"Smallest that trains {wanted}: {_named(smallest)}", style=BOLD)
     if surely is None:
         yield "At the slow end of its range none does."
     elif surely is not smallest:

@@ -1,30 +1,151 @@
-"""Tables as rich draws them. Commands import this when they print one, to save start-up time."""
+"""Tables and named lines that fit the terminal. Commands import this when they print one, to save start-up time."""
 
 from __future__ import annotations
 
-from rich.table import Column, Table
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Column as RichColumn
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from .colours import BOLD
+
+_GAP = 2
 
 
-def headed(*columns: Column | str) -> Table:
-    """A table without lines, its header in bold."""
-    return Table(*columns, box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column: whole cells, or text that may wrap between words."""
+
+    heading: str = ""
+    right: bool = False
+    least: int | None = None  #: columns that wrapping text needs at least; None: the cells stay whole
+    drop: int = 0  #: what goes first where there is no room, from 1 on; 0 stays
 
 
-def grid(*columns: Column | str) -> Table:
-    """A table without lines and header."""
-    return Table.grid(*columns, padding=(0, 2))
+def whole(heading: str = "", *, drop: int = 0) -> Column:
+    """A column of names."""
+    return Column(heading=heading, drop=drop)
 
 
-def whole(heading: str = "") -> Column:
-    """A column of names, which are not broken into lines."""
-    return Column(heading, no_wrap=True)
-
-
-def numbers(heading: str = "") -> Column:
+def numbers(heading: str = "", *, drop: int = 0) -> Column:
     """A column that is aligned to the right."""
-    return Column(heading, justify="right", no_wrap=True)
+    return Column(heading=heading, right=True, drop=drop)
 
 
-def labels() -> Column:
-    """The first column of a plan's summary."""
-    return Column(style="bold", no_wrap=True, min_width=6)
+def words(heading: str = "", *, least: int = 20, drop: int = 0) -> Column:
+    """A column of text that wraps between words."""
+    return Column(heading=heading, least=least, drop=drop)
+
+
+class Table:
+    """A table without lines. Where it is wider than the terminal, columns go; at last, rows become named lines."""
+
+    def __init__(self, *columns: Column) -> None:
+        self._columns = columns
+        self._rows: list[tuple[list[Text], str]] = []
+
+    def add_row(self, *cells: str | Text, style: str = "") -> None:
+        """A row; cells that are left out are empty."""
+        texts = [cell if isinstance(cell, Text) else Text(cell) for cell in cells]
+        self._rows.append((texts + [Text()] * (len(self._columns) - len(texts)), style))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        shown = list(range(len(self._columns)))
+        for goes in [None, *sorted((c.drop, i) for i, c in enumerate(self._columns) if c.drop)]:
+            shown = [i for i in shown if goes is None or i != goes[1]]
+            widths = self._widths(shown, options.max_width)
+            if widths:
+                yield self._table(shown, widths)
+                return
+        yield from self._stacked()
+
+    def _widths(self, shown: Sequence[int], room: int) -> list[int]:
+        """A width for each column; none where they don't fit."""
+        natural = [self._natural(i) for i in shown]
+        widths = [self._least(i, wide) for i, wide in zip(shown, natural, strict=True)]
+        left = room - sum(widths) - _GAP * (len(shown) - 1)
+        if left < 0:
+            return []
+        while left and widths != natural:
+            short = max(range(len(shown)), key=lambda at: natural[at] - widths[at])
+            widths[short] += 1
+            left -= 1
+        return widths
+
+    def _natural(self, index: int) -> int:
+        return max(map(cell_len, self._texts(index)))
+
+    def _least(self, index: int, natural: int) -> int:
+        least = self._columns[index].least
+        if least is None:
+            return natural
+        longest = max((cell_len(word) for text in self._texts(index) for word in text.split()), default=0)
+        return min(natural, max(least, longest))
+
+    def _texts(self, index: int) -> Iterable[str]:
+        return (self._columns[index].heading, *(cells[index].plain for cells, _ in self._rows))
+
+    def _table(self, shown: Sequence[int], widths: Sequence[int]) -> RichTable:
+        headings = any(column.heading for column in self._columns)
+        table = RichTable(box=None, pad_edge=False, show_header=headings, header_style=BOLD, padding=(0, _GAP, 0, 0))
+        for i, width in zip(shown, widths, strict=True):
+            side = "right" if self._columns[i].right else "left"
+            column = RichColumn(self._columns[i].heading, justify=side, width=width)  # type: ignore[arg-type]
+            table.add_column(column.header, justify=column.justify, width=width)
+        for cells, style in self._rows:
+            table.add_row(*(cells[i] for i in shown), style=style)
+        return table
+
+    def _stacked(self) -> Iterable[Lines]:
+        """Every row as lines, each with its column's heading."""
+        for cells, _ in self._rows:
+            pairs = zip(self._columns, cells, strict=True)
+            yield Lines((column.heading, text) for column, text in pairs if text.plain)
+
+
+class Lines:
+    """Lines with names in front: `Speed   22.1 s a step`. Text wraps between words; longer words are left whole."""
+
+    def __init__(self, rows: Iterable[tuple[str, str | Text]], *, least: int = 0) -> None:
+        self._rows = [(name, text if isinstance(text, Text) else Text(text)) for name, text in rows]
+        self._least = least
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        wide = max([self._least, *(cell_len(name) for name, _ in self._rows)]) + _GAP
+        for name, text in self._rows:
+            for at, line in enumerate(wrapped(text, options.max_width - wide)):
+                head = "" if at else name
+                yield Text.assemble((head, BOLD), " " * (wide - cell_len(head)), line, no_wrap=True, overflow="ignore")
+
+
+class Prose:
+    """Text that wraps between words; longer words, such as paths, are left whole."""
+
+    def __init__(self, text: str | Text, style: str = "") -> None:
+        self._text = text if isinstance(text, Text) else Text(text, style)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in self._text.split("\n", allow_blank=True):
+            for part in [line] if self._text.no_wrap else wrapped(line, options.max_width):
+                part.no_wrap, part.overflow = True, "ignore"
+                yield part
+
+
+def wrapped(line: Text, room: int) -> list[Text]:
+    """One line as several of at most `room` columns, but for words that are longer."""
+    breaks, column = list[int](), 0
+    for word in re.finditer(r"\s*\S+", line.plain):
+        gap = len(word[0]) - len(word[0].lstrip())
+        if column and column + cell_len(word[0]) > room:
+            breaks.append(word.start() + gap)
+            column = -gap
+        column += gap + cell_len(word[0].lstrip())
+    parts = [*line.divide(breaks)]
+    for part in parts:
+        part.rstrip()
+    return parts

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..estimate.evidence import Evidence
-from ..estimate.layout import Layout
 from ..estimate.uncertainty import Band, Uncertainty
 from ..units import DAY, GIB, HOUR, MINUTE, long_time
+
+#: How MFU is counted, wherever it is shown.
+MFU_NOTE = "MFU: causal attention counts half, recomputation not; of the dense peak"
 
 _SCALES = ((1e15, "quadrillion"), (1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 
@@ -48,9 +50,13 @@ def seconds(duration_s: float) -> str:
 
 def seconds_with_band(duration_s: float, band_s: Band) -> str:
     """A short time with the band around it, in one unit: `18.2 s (16.9-20.1)`."""
-    text = seconds(duration_s)
-    unit_s = {"ms": 1e-3, "s": 1.0, "minutes": MINUTE, "hours": HOUR, "days": DAY}[text.split()[-1]]
-    return f"{text} ({_three_digits(band_s.low / unit_s)}-{_three_digits(band_s.high / unit_s)})"
+    return f"{seconds(duration_s)} ({time_range(duration_s, band_s)})"
+
+
+def time_range(duration_s: float, band_s: Band) -> str:
+    """The band around a time, in the unit that the time is shown in: `16.9-20.1`."""
+    unit_s = {"ms": 1e-3, "s": 1.0, "minutes": MINUTE, "hours": HOUR, "days": DAY}[seconds(duration_s).split()[-1]]
+    return f"{_three_digits(band_s.low / unit_s)}-{_three_digits(band_s.high / unit_s)}"
 
 
 def gib_with_band(size_bytes: float, band_bytes: Band) -> str:
@@ -59,18 +65,18 @@ def gib_with_band(size_bytes: float, band_bytes: Band) -> str:
 
 
 def band_note(uncertainty: Uncertainty) -> str:
-    """What the numbers in brackets are."""
-    share = f"{uncertainty.coverage:.0%}"
+    """Which runs keep to the ranges."""
+    share = f"{uncertainty.coverage:.0%} of"
     if uncertainty.regime == "calibrated":
-        return f"in brackets: the range that {share} of runs should keep to, in time as those of your calibration did"
-    return f"in brackets: the range that {share} of published runs kept to, of sources the model never saw"
+        return f"{share} runs should stay within, in time as those of your calibration did"
+    return f"{share} published runs, left out of the fit, stay within"
 
 
 def evidence_note(known: Evidence) -> str:
-    """What speaks for an estimate: `like 41 measured runs`, or in what it is beyond all of them."""
+    """What speaks for an estimate: how many measured runs are like it, or in what it is beyond all of them."""
     if known.beyond:
-        return f"extrapolated: {', '.join(known.beyond)}"
-    return f"like {known.runs:,} measured run{'s' if known.runs != 1 else ''}"
+        return f"no measured run is like it ({', '.join(known.beyond)})"
+    return f"{known.runs:,} measured run{'s are' if known.runs != 1 else ' is'} like it"
 
 
 def _three_digits(value: float) -> str:
@@ -80,45 +86,6 @@ def _three_digits(value: float) -> str:
 def file_name(text: str) -> str:
     """`text` as one plain part of a path."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")[:80] or "job"
-
-
-def degrees(layout: Layout) -> str:
-    """The factors of the world size: `data 8 × tensor 8 × pipeline 16`."""
-    factors = {"data": layout.data, "tensor": layout.tensor, "pipeline": layout.pipeline, "context": layout.context}
-    return " × ".join(f"{name} {value}" for name, value in factors.items() if value > 1 or name == "data")
-
-
-def choices(layout: Layout) -> list[str]:
-    """The other decisions, those that change anything."""
-    optional = (
-        (layout.virtual_pipeline > 1, f"{layout.virtual_pipeline} chunks a stage"),
-        (layout.expert > 1, f"expert {layout.expert}"),
-        (layout.expert_tensor > 1, f"experts cut by {layout.expert_tensor}"),
-        (layout.context_heads > 1, f"heads over {layout.context_heads} context ranks"),
-        (layout.sequence_parallel, "sequence parallel"),
-        (layout.tensor_overlap, "tensor overlap"),
-        (layout.expert_overlap, "expert overlap"),
-        (layout.zero_stage > 0, f"ZeRO {layout.zero_stage}"),
-        (layout.zero_copies > 1, f"{layout.zero_copies} sharded copies"),
-        (layout.zero_hpz > 1, f"hpZ {layout.zero_hpz}"),
-        (True, f"micro batch {layout.micro_batch}"),
-        (True, f"recompute {_recomputed(layout)}"),
-        (layout.offload.label != "none", f"offload {_offloaded(layout)}"),
-    )
-    return [text for shown, text in optional if shown]
-
-
-def _recomputed(layout: Layout) -> str:
-    """What is recomputed: `none`, `full`, `full in 4 layers of a chunk`, `core_attn + mlp`."""
-    if layout.recompute.label == "selective" and layout.recompute_modules.labels != ["core_attn"]:
-        return " + ".join(layout.recompute_modules.labels)
-    partial = layout.recompute.label == "full" and layout.recompute_layers
-    return f"full in {layout.recompute_layers} layers of a chunk" if partial else layout.recompute.label
-
-
-def _offloaded(layout: Layout) -> str:
-    share = f" ({layout.offload_fraction:.0%})" if layout.offload_fraction < 1 else ""
-    return f"{layout.offload.label}{share}"
 
 
 def percent(fraction: Any) -> str:

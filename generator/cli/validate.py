@@ -73,7 +73,7 @@ def validate(
     _require(not only_diff or fix, "--diff requires --fix")
     _require(not write_baseline or baseline is not None, "--write-baseline requires --baseline FILE")
     selected = selection(select, ignore)
-    check = _checker(paths, selected.keeps, **context)
+    check = _checker(paths, selected.keeps, form, **context)
     if fix:
         files, answer = _fixed(paths, check, selected.keeps, write=not only_diff, quiet=form != "text")
     else:
@@ -98,11 +98,12 @@ def _require(holds: bool, problem: str) -> None:
 
 
 def _checker(
-    paths: tuple[str, ...], reported: Callable[[Finding], bool], *, each_folder: bool, **context: Any
+    paths: tuple[str, ...], reported: Callable[[Finding], bool], form: str, *, each_folder: bool, **context: Any
 ) -> Callable[[Mapping[str, str]], Answer]:
     """A function that checks the paths; it accepts contents to read instead of the files'."""
     from ..documents.context import ContextFlags
     from ..validate.validate import validate as check
+    from .progress import working
 
     options = {name: context.pop(name) for name in ("job", "engine", "skip_unknown")}
     options["skip_unknown"] |= each_folder
@@ -110,7 +111,8 @@ def _checker(
 
     def answer(instead: Mapping[str, str]) -> Answer:
         try:
-            return check(paths, flags, instead=instead, reported=reported, **options)
+            with working(f"checking {', '.join(paths)}", form):
+                return check(paths, flags, instead=instead, reported=reported, **options)
         except ModuleNotFoundError as missing:
             if not options["engine"] or missing.name != "deepspeed":
                 raise

@@ -18,9 +18,9 @@ def short_layout(layout: Layout) -> str:
 
 
 def short_legend(layouts: Iterable[Layout]) -> str:
-    """What the words in the short forms of `layouts` mean: `DP data parallel, TP tensor parallel, ...`."""
+    """What the words in the short forms of `layouts` mean: `DP=data parallel, TP=tensor parallel, ...`."""
     used = {key for layout in layouts for _, key in _words(layout)}
-    return ", ".join(f"{key} {meaning}" for key, meaning in _MEANINGS.items() if key in used)
+    return ", ".join(f"{key}={meaning}" for key, meaning in _MEANINGS.items() if key in used)
 
 
 _MEANINGS: Final[Mapping[str, str]] = {
@@ -56,6 +56,17 @@ _DEGREES: Final[Mapping[str, str]] = {
 }
 
 
+_MODULES: Final[Mapping[Modules, str]] = {
+    Modules.CORE_ATTN: "attn",
+    Modules.MOE_ACT: "act",
+    Modules.LAYERNORM: "norm",
+    Modules.MLA_UP_PROJ: "up",
+    Modules.MLP: "mlp",
+    Modules.MOE: "moe",
+    Modules.SHARED_EXPERTS: "shared",
+}
+
+
 def _words(layout: Layout) -> Iterator[tuple[str, str]]:
     """The words, each with the key of its meaning."""
     yield f"DP{layout.data}", "DP"
@@ -88,10 +99,9 @@ def _details(layout: Layout) -> Iterator[tuple[str, str]]:
 
 
 def _recomputed(layout: Layout) -> str:
-    """`full`, `full:4` (layers of each chunk), `full/2` (two layers together), `attn`, `layernorm+mlp`."""
+    """`full`, `full:4` (layers of each chunk), `full/2` (two layers together), `attn`, `norm+mlp`."""
     if layout.recompute is Recompute.SELECTIVE:
-        usual = layout.recompute_modules == Modules.CORE_ATTN
-        return "attn" if usual else "+".join(layout.recompute_modules.labels)
+        return "+".join(short for module, short in _MODULES.items() if module in layout.recompute_modules)
     layers = f":{layout.recompute_layers}" if layout.recompute_layers else ""
     return f"full{layers}{f'/{layout.recompute_group}' if layout.recompute_group > 1 else ''}"
 

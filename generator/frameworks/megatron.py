@@ -27,7 +27,6 @@ Options = dict[str, Value]
 
 def batch_group(job: Job, layout: Layout) -> ArgumentGroup:
     """Sequences, and the batch whose quotient is the accumulation."""
-    ramp = job.training.batch_ramp
     identity = (
         f"batch: {layout.global_batch} = {layout.micro_batch} micro × {layout.gradient_accumulation} accumulated × "
         f"{layout.data} replicas"
@@ -39,9 +38,14 @@ def batch_group(job: Job, layout: Layout) -> ArgumentGroup:
             "--max-position-embeddings": max(job.model.max_positions, job.training.sequence_length),
             "--micro-batch-size": layout.micro_batch,
             "--global-batch-size": layout.global_batch,
-            "--rampup-batch-size": None if ramp is None else (ramp.start, ramp.increment, ramp.samples),
         },
     )
+
+
+def ramp_group(job: Job, comment: str = "batch ramp-up: start, increment, sequences") -> ArgumentGroup:
+    """How the batch grows to its size."""
+    ramp = job.training.batch_ramp
+    return group(comment, {} if ramp is None else {"--rampup-batch-size": (ramp.start, ramp.increment, ramp.samples)})
 
 
 def length_group(job: Job) -> ArgumentGroup:

@@ -151,6 +151,7 @@ def program(plan: Plan) -> Program:
         _expert_group(job, layout),
         _parallel_group(job, layout),
         megatron.batch_group(job, layout),
+        megatron.ramp_group(job),
         _precision_group(job),
         _memory_group(layout),
         megatron.optimizer_group(job),
@@ -185,5 +186,7 @@ FRAMEWORK: Final = Framework(
     vocabulary_multiple=128,
     passes_mpu=True,
     checkpoints=Checkpoints(folder="global_step", tracker="latest_checkpointed_iteration.txt"),
+    # Source: deepspeedai/Megatron-DeepSpeed, megatron/training.py: "checkpoint" of the config is set by it.
+    universal_option="--universal-checkpoint",
     program=program,
 )

@@ -343,6 +343,10 @@ def notes(job: Job, layout: Layout) -> tuple[str, ...]:
     return tuple(texts)
 
 
+#: Megatron-LM core_v0.19.0 and later ignore it, and core_v0.16.1, which the files are for, has no other.
+_RAMP: Final = "batch ramp-up, ignored by core_v0.19.0 and later; dsgen: ignore[MLM029]"
+
+
 def program(plan: Plan) -> Program:
     """The Megatron-LM script and its arguments."""
     job, layout = plan.job, plan.layout
@@ -353,6 +357,7 @@ def program(plan: Plan) -> Program:
         _parallel_group(job, layout),
         _sharding_group(layout),
         megatron.batch_group(job, layout),
+        megatron.ramp_group(job, _RAMP),
         _compute_group(job),
         _memory_group(layout),
         _states_group(job, layout),

@@ -55,6 +55,9 @@ class Framework:
     #: Source: deepspeed/runtime/engine.py, save_checkpoint @ 0.19.8; megatron/training/checkpointing.py @ core 0.16.1.
     checkpoints: Checkpoints = Checkpoints(folder="global_step", tracker="latest", names_folder=True)
 
+    #: The script's argument that loads a universal checkpoint of DeepSpeed; None: a key of ds_config.json does.
+    universal_option: str | None = None
+
     fused: bool = False  #: fused normalisation, activation and softmax kernels; eager PyTorch otherwise
     #: Queries, keys and values come from one product and stay in its memory. Source: Megatron's linear_qkv.
     packs_attention: bool = False

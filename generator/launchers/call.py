@@ -145,9 +145,22 @@ def across_counts(plan: Plan) -> str:
     if plan.layout.zero_stage == 0:
         return "A checkpoint has the whole optimizer state, and goes on with any number of replicas."
     return (
-        "DeepSpeed refuses ZeRO's states with another number of replicas: convert the checkpoint with "
-        'ds_to_universal.py, and load it with "checkpoint": {"load_universal": true}, when the count changes.'
+        "DeepSpeed refuses ZeRO's states with another number of replicas: when the count changes, the launch file "
+        "says how to convert the checkpoint, and loads what was converted."
     )
+
+
+def _zero_states(plan: Plan) -> dict[str, object]:
+    """In how many files a checkpoint has ZeRO's states, which no other number of replicas loads; 0: any does.
+
+    **Source**: deepspeed/runtime/engine.py:4750 @ 0.19.8, where a replica is a rank of data times sequence parallelism.
+    """
+    job, layout = plan.job, plan.layout
+    cut = job.framework.runs("DeepSpeed engine") and layout.zero_stage > 0 and job.output.checkpoints is not None
+    return {
+        "replicas": layout.data * layout.context if cut and job.output.resume else 0,
+        "universal_argument": job.framework.universal_option,
+    }
 
 
 def fill(name: str, plan: Plan, program: Program, **values: object) -> str:
@@ -160,5 +173,6 @@ def fill(name: str, plan: Plan, program: Program, **values: object) -> str:
         "script": program.script,
         "arguments": argument_lines(program, indent="  "),
         "resume": program.resume,
+        **_zero_states(plan),
     }
     return _templates().get_template(name).render({**common, **values})

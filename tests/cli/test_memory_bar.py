@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 import dsgen
-from dsgen.cli.memory_bar import WIDTH, memory_bars
+from dsgen.cli.memory_bar import MemoryBars
 
 JOB = {
     "framework": "megatron-lm",
@@ -26,37 +26,34 @@ def lines(pipeline: int, columns: int = 80) -> list[str]:
     job = dsgen.load_job(JOB, overrides={"layout.pipeline": pipeline}, check_pins=False)
     console = Console(file=io.StringIO(), width=columns)
     with console.capture() as capture:
-        console.print(memory_bars(dsgen.estimate(job)))
+        console.print(MemoryBars(dsgen.estimate(job)))
     return capture.get().splitlines()
 
 
 def test_a_plan_that_fits() -> None:
-    """The bar of what is required ends before the mark of the headroom, and the text has what is left."""
-    [total] = [line for line in lines(pipeline=16) if "required" in line]
+    """The bar of what is required ends before the mark of the headroom, and the text has what the mark is."""
+    shown = lines(pipeline=16)
+    [total] = [line for line in shown if "required" in line]
     assert total.index("│") > total.rindex("█")
-    assert any("GiB left of" in line for line in lines(pipeline=16))
-
-
-def test_the_upper_end_is_named() -> None:
-    """The text under the bars has how much may be required, which is more than the estimate."""
-    text = "\n".join(lines(pipeline=16, columns=200))
-    estimate, high = (
-        float(re.search(pattern, text)[1]) for pattern in (r"required +([\d.]+) GiB", r"up to ([\d.]+) GiB")
-    )
-    assert estimate < high < 1.1 * estimate
+    assert any("│ 76.0 GiB: 5% is kept free" in line for line in shown)
 
 
 def test_a_plan_that_does_not_fit() -> None:
-    """The bar runs past the capacity, and the text has the excess."""
+    """The bars are full, end with a plus, and the shares are above the whole card."""
     [total] = [line for line in lines(pipeline=1) if "required" in line]
-    assert total.rindex("█") > total.index("]")
-    assert any("GiB too much" in line for line in lines(pipeline=1))
+    assert total.endswith("]+")
+    assert "·" not in total
+    assert int(re.search(r"(\d+)%", total)[1]) > 100
 
 
-@pytest.mark.parametrize("columns", [80, 120, 200])
-def test_nothing_is_cut_off(columns: int) -> None:
-    """From 80 columns on every component is printed whole, with its bar."""
+@pytest.mark.parametrize("columns", [60, 80, 120, 200])
+def test_one_scale(columns: int) -> None:
+    """On every width the rows are whole, and a bar is as long, of the card's, as its share in percent says."""
     shown = lines(pipeline=16, columns=columns)
     assert not any("…" in line for line in shown)
     assert all(len(line.rstrip()) <= columns for line in shown)
-    assert max(line.count("█") for line in shown) <= WIDTH
+    rows = [re.search(r"(\d+)%  ([█▏▎▍▌▋▊▉]+)", line) for line in shown]
+    card = next(len(re.search(r"█.*(?=\])", line)[0]) for line in shown if "required" in line)
+    bars = [(int(row[1]) / 100, len(row[2])) for row in rows if row]
+    assert len(bars) >= 5
+    assert all(abs(length - share * card) <= 1 + 0.01 * card for share, length in bars)

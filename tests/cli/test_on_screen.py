@@ -29,7 +29,7 @@ CONFIG = '{"train_batch_size": 8, "x\u202ey": 1, "bf16": {"enabled": true,}}'
 
 #: Arguments, and what shows that the hostile text was printed.
 COMMANDS = {
-    "generate": (("job.yaml", "-o", "o\x1b[31mx"), ("o\\x1b[31mx/launch.sh", "tr\\u202eain.py", "a\\u202eb\\u200bc")),
+    "generate": (("job.yaml", "-o", "o\x1b[31mx"), ("o\\x1b[31mx: ", "tr\\u202eain.py", "a\\u202eb\\u200bc")),
     "diff": (("generate", "job.yaml", "--diff", "-o", "new"), ("+# Job a\\u202eb\\u200bc",)),
     "in the way": (("generate", "job.yaml", "-o", "file\x1b]0;x\x07"), ("file\\x1b]0;x\\x07: error: ",)),
     "estimate": (("estimate", "job.yaml"), ("a\\u202eb\\u200bc\\u2066d: gpt3-1.3b",)),

@@ -6,9 +6,7 @@ import pytest
 
 from dsgen.cli.findings_text import finding_text
 from dsgen.cli.text import (
-    choices,
     count,
-    degrees,
     file_name,
     gib,
     gib_with_band,
@@ -18,7 +16,6 @@ from dsgen.cli.text import (
     seconds_with_band,
     sized,
 )
-from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.estimate.uncertainty import Band
 from dsgen.findings import Finding, Location, Severity
 from dsgen.units import GIB
@@ -59,13 +56,6 @@ def test_folder_names_are_one_plain_part(hostile: str) -> None:
     assert len(name) <= 80
     assert not name.startswith(("-", "."))
     assert set(name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
-
-
-def test_layout_as_text() -> None:
-    """A layout names the factors of its world size, and the choices that change anything."""
-    layout = Layout(data=8, tensor=4, zero_stage=3, recompute=Recompute.FULL, offload=Offload.OPTIMIZER)
-    assert degrees(layout) == "data 8 × tensor 4"
-    assert choices(layout) == ["ZeRO 3", "micro batch 1", "recompute full", "offload optimizer"]
 
 
 def found(**where: object) -> Finding:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -17,10 +16,11 @@ from dsgen.cli.known_rules import known_rules
 from dsgen.cli.validate import validate as command
 from dsgen.documents.kinds import is_candidate
 from tests.cli.running import run
+from tests.docs.blocks import blocks
 from tests.needs import needs_deepspeed
 
 ROOT = Path(__file__).parents[2]
-GUIDE = (ROOT / "docs" / "validate.md").read_text(encoding="utf-8")
+GUIDE = ROOT / "docs" / "validate.md"
 SPEC = """\
 model: gpt2
 framework: deepspeed
@@ -268,78 +268,25 @@ def test_engine_keeps_standard_output_clean(workdir: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def fenced(language: str) -> list[str]:
-    """The guide's blocks of a language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
-
-
-def commands_of(text: str) -> list[list[str]]:
-    """The `dsgen` commands in a block or a workflow step, as arguments, without comments and redirections."""
-    found = re.findall(r"^\s*(?:- )?(?:run: |script: )?dsgen (validate .*)$", text, re.MULTILINE)
-    return [shlex.split(line.split(" > ")[0], comments=True) for line in found]
-
-
-COMMANDS = [words for text in (*fenced("sh"), *fenced("yaml")) for words in commands_of(text)]
-
-
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_commands_of_the_guide_run(words: list[str], workdir: Path) -> None:
-    """Every command of the guide is one that dsgen takes, and runs on a good job."""
-    if "--engine" in words and needs_deepspeed.args[0]:
-        pytest.skip("DeepSpeed is not installed")
-    for folder in (workdir, workdir / "my-job", workdir / "jobs"):
-        folder.mkdir(exist_ok=True)
-        (folder / "job.yaml").write_text(SPEC)
-        (folder / "ds_config.json").write_text(CONFIG.replace("64", "512"))
-        (folder / "train.sbatch").write_text("#!/bin/bash\necho nothing\n")
-    run("validate", ".", "--baseline", "dsgen-baseline.json", "--write-baseline")
-    assert run(*words).exit_code in (ExitStatus.OK, ExitStatus.FINDINGS)
-
-
-def test_the_guide_has_commands() -> None:
-    """The guide's commands are found: those of its text and those of its workflows."""
-    assert len(COMMANDS) >= 7
-
-
-def test_the_guide_shows_what_is_reported(workdir: Path) -> None:
-    """The config of the guide has the findings that the guide shows."""
-    (workdir / "ds_config.json").write_text(fenced("json")[0])
-    assert run("validate", "ds_config.json", "--gpus", "8").stdout == fenced("text")[0]
-
-
-@pytest.mark.parametrize("text", fenced("yaml"))
-def test_yaml_of_the_guide_is_well_formed(text: str) -> None:
-    """Every YAML sample of the guide is well-formed, and each hook in it is one that dsgen has."""
-    document = yaml.safe_load(text)
-    hooks = [hook for hook in _hooks(document) if "id" in hook]
+def test_hooks_of_the_guide_are_published() -> None:
+    """Each hook that the guide shows is one that dsgen has, with arguments that it takes."""
+    documents = [yaml.safe_load(block.text) for block in blocks(GUIDE) if block.language == "yaml"]
+    hooks = [hook for document in documents for repo in document.get("repos", []) for hook in repo["hooks"]]
     published = {hook["id"] for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))}
-    assert {hook["id"] for hook in hooks} <= published
+    assert hooks and {hook["id"] for hook in hooks} <= published
     for hook in hooks:
         arguments = [word for word in hook.get("args", []) if not Path(word).suffix]
         parsed, _, _ = command.make_parser(command.make_context("validate", ["x"])).parse_args(["x", *arguments])
         assert parsed["paths"]
 
 
-def _hooks(document: object) -> list[dict[str, list[str]]]:
-    if isinstance(document, dict):
-        return [hook for repo in document.get("repos", []) for hook in repo["hooks"]]
-    return document if isinstance(document, list) else []
-
-
-def test_python_of_the_guide_runs(workdir: Path) -> None:
-    """The Python sample of the guide runs."""
-    (workdir / "my-job").mkdir()
-    (workdir / "my-job" / "job.yaml").write_text(SPEC)
-    for sample in fenced("python"):
-        exec(compile(sample, "docs/validate.md", "exec"), {})
-
-
 def test_the_guide_names_every_flag() -> None:
     """Every option of the command is in the guide, and every rule that the guide names is there."""
     options = [option for parameter in command.params for option in parameter.opts if option.startswith("--")]
-    assert [option for option in options if option not in GUIDE] == []
+    guide = GUIDE.read_text(encoding="utf-8")
+    assert [option for option in options if option not in guide] == []
     known = {rule.id for rule in known_rules()}
-    assert set(re.findall(r"\b[A-Z]{2,6}\d{3}\b", GUIDE)) <= known
+    assert set(re.findall(r"\b[A-Z]{2,6}\d{3}\b", guide)) <= known
 
 
 def test_folders_are_jobs_of_their_own(workdir: Path) -> None:

@@ -59,6 +59,6 @@ def test_layouts_that_differ_look_different(field: str) -> None:
 def test_the_legend_says_what_is_there() -> None:
     """Every word is explained, and none that isn't shown."""
     assert short_legend([USUAL]) == (
-        "DP data parallel, TP tensor parallel, PP pipeline stages, Z ZeRO stage, mb micro-batch"
+        "DP=data parallel, TP=tensor parallel, PP=pipeline stages, Z=ZeRO stage, mb=micro-batch"
     )
-    assert "rc recompute" in short_legend([USUAL, replace(USUAL, recompute=Recompute.FULL)])
+    assert "rc=recompute" in short_legend([USUAL, replace(USUAL, recompute=Recompute.FULL)])

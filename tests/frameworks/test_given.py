@@ -18,6 +18,7 @@ from dsgen.search.plan import Plan
 from tests.frameworks.plans import words
 from tests.frameworks.test_megatron import TREES, parsed
 from tests.jobs import job
+from tests.launchers.places import put
 
 HOSTILE = '/data/it\'s `touch x`; x "q" é'
 BPE = {"type": "GPT2BPETokenizer", "vocab_file": "/v", "merges_file": "/m"}
@@ -196,3 +197,13 @@ def test_the_trainer_goes_on_from_its_last_whole_checkpoint(
     given = done.stdout.splitlines()
     found = given[given.index("--resume_from_checkpoint") + 1] if "--resume_from_checkpoint" in given else None
     assert found == (None if last is None else str(folder / f"checkpoint-{last}"))
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_a_ramp_up_of_our_own_is_no_finding(tree: Flavour, tmp_path: Path) -> None:
+    """The options of a batch ramp-up are those of the version that the files are written for: validate says nothing."""
+    ramp = {"start": 16, "increment": 16, "samples": 1000}
+    plan = planned(tree, training__batch_ramp=ramp, training__duration={"samples": 5000})
+    put((*program_for(plan).files, *launch_files(plan, program_for(plan), "dsgen")), tmp_path)
+    found = {finding.rule for finding in dsgen.validate(str(tmp_path))}
+    assert not found & {"MLM029", "MDS009", "FILE007"}, found

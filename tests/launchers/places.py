@@ -16,6 +16,7 @@ def put(files: Iterable[RenderedFile], folder: Path) -> None:
     """Write files without the guards of `dsgen.write`."""
     folder.mkdir(parents=True, exist_ok=True)
     for file in files:
+        (folder / file.path).parent.mkdir(exist_ok=True)
         (folder / file.path).write_text(file.text)
         (folder / file.path).chmod(0o755 if file.executable else 0o644)
 

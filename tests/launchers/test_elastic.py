@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from dsgen import load_job
+from dsgen import load_job, search
 from dsgen.launchers import LAUNCHERS, launch_files
 from dsgen.launchers.launcher import count_folder
-from dsgen.render import render_counts
+from dsgen.render import render, render_counts
 from dsgen.search.elastic import Elastic, plan_counts
 from tests.launchers.hand_built import plan, program
 from tests.launchers.places import put, scripts_clean
@@ -80,6 +80,37 @@ def test_named_hosts_are_in_the_hostfiles(tmp_path: Path) -> None:
     write(tmp_path, "shell", (8, 4), options={"hosts": ["a", "b", "c", "d"]})
     assert (tmp_path / "hostfile").read_text() == "".join(f"{name} slots=2\n" for name in "abcd")
     assert (tmp_path / "4gpus" / "hostfile").read_text() == "a slots=2\nb slots=2\n"
+
+
+def saved_by_four(folder: Path) -> None:
+    """A checkpoint of ZeRO's, in the form of its files' names."""
+    (folder / "global_step8").mkdir(parents=True)
+    (folder / "latest").write_text("global_step8")
+    for rank in range(4):
+        (folder / "global_step8" / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt").touch()
+
+
+def test_states_of_another_count_are_converted_first(tmp_path: Path) -> None:
+    """A start on two GPUs from ZeRO's states of four says the conversion; then the config loads its result."""
+    spec = {
+        "framework": "deepspeed", "model": "gpt2", "gpus": 2, "layout": {"zero_stage": 1},
+        "cluster": {"accelerator": "a100-80gb-sxm", "accelerators_per_node": 1, "network_gbits_per_s_per_node": 100},
+        "training": {"sequence_length": 128, "global_batch": 8}, "output": {"checkpoints": str(tmp_path / "it's")},
+        "launch": {"target": "shell", "script": "train.py", "shell": {"hostfile": "none"}},
+    }  # fmt: skip
+    put(render(search(load_job(spec)).plans[0]), tmp_path / "files")
+    script, saved = tmp_path / "files" / "launch.sh", tmp_path / "it's"
+    scripts_clean(script)
+    saved_by_four(saved)
+    said = subprocess.run([script], text=True, capture_output=True, check=False).stderr
+    assert "saved by 4 replicas, but this plan has 2: convert it" in said
+    assert "ds_to_universal --inject_missing_state --input_folder" in said
+    (saved / "latest_universal").write_text("global_step8_universal")
+    said = subprocess.run([script], text=True, capture_output=True, check=False).stderr
+    assert "loading global_step8_universal" in said
+    loads = json.loads((tmp_path / "files" / "universal" / "ds_config.json").read_text())
+    assert loads.pop("checkpoint") == {"load_universal": True}
+    assert loads == json.loads((tmp_path / "files" / "ds_config.json").read_text())
 
 
 @needs_slurm

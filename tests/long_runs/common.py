@@ -2,6 +2,7 @@
 
 A step takes STEP_SECONDS. After A_START steps of one start, the next lasts until the process is told to stop or ended:
 a time limit that allows so many. At the step DIES_AT the last rank kills itself, once; with DIES_AGAIN each time.
+The step HOLDS_AT lasts as long, once.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ import signal
 import time
 from pathlib import Path
 
+import torch
+
 LOSSES = Path(os.environ["LOSSES"])
 MARK = LOSSES.with_suffix(".died")
+WIDTH, BATCH = 16, 8
 LONGEST_S = 300
 told = False
 done = 0  # steps of this start
@@ -38,9 +42,18 @@ def spend(step: int) -> None:
     if last and step == int(os.environ.get("DIES_AT", "-1")) and ("DIES_AGAIN" in os.environ or not MARK.exists()):
         MARK.touch()
         os.kill(os.getpid(), signal.SIGKILL)
-    end = time.monotonic() + (LONGEST_S if done > int(os.environ.get("A_START", "1000")) else 0)
+    holds = step == int(os.environ.get("HOLDS_AT", "-1")) and not MARK.exists()
+    if last and holds:
+        MARK.touch()
+    end = time.monotonic() + (LONGEST_S if holds or done > int(os.environ.get("A_START", "1000")) else 0)
     while not told and time.monotonic() < end:
         time.sleep(0.1)
+
+
+def batch(step: int, passes: int = 1) -> list[torch.Tensor]:
+    """This rank's rows of a step, in micro batches; those of all ranks are the same whatever their number."""
+    rows = torch.randn(BATCH, WIDTH, generator=torch.Generator().manual_seed(step))
+    return list(rows[int(os.environ["RANK"]) :: int(os.environ["WORLD_SIZE"])].chunk(passes))
 
 
 def note(step: int, loss: float) -> None:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import dsgen
+from dsgen.render import render_counts
+from dsgen.search.elastic import plan_counts
 from dsgen.search.plan import Infeasible
 from tests.launchers.places import put
 from tests.slurm_cluster import SlurmCluster
@@ -40,7 +42,7 @@ def spec(folder: Path, program: str, slurm: Mapping[str, object], environment: M
         "cluster": one_gpu,
         "nodes": 2,
         "training": {"sequence_length": 128, "global_batch": 8, "precision": "fp32", "duration": {"steps": STEPS}},
-        "layout": {"tensor": 1, "context": 1, "zero_stage": 1, "micro_batch": 4, "offload": "none"},
+        "layout": {"tensor": 1, "context": 1, "zero_stage": 1, "offload": "none"},
         "output": {
             "checkpoints": str(folder / "check points"),
             "logs": str(folder / "logs"),
@@ -65,6 +67,7 @@ class Watched:
     folder: Path
     program: str
     way: str = "requeue"
+    gpus: str = ""  #: the range of an elastic run; left out: two
     slurm: Mapping[str, object] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -72,10 +75,15 @@ class Watched:
         """Plan the job and write its files, as `dsgen generate` does."""
         self.folder.mkdir(parents=True, exist_ok=True)
         words = {"continue": self.way, **self.slurm}
-        job = dsgen.load_job(spec(self.folder, self.program, words, {"STEP_SECONDS": "0.1", **self.environment}))
-        answer = dsgen.search(job)
-        assert not isinstance(answer, Infeasible), answer
-        put(dsgen.render(answer.plans[0]), self.folder)
+        text = spec(self.folder, self.program, words, {"STEP_SECONDS": "0.1", **self.environment})
+        if self.gpus:
+            elastic = plan_counts(dsgen.load_job(text, overrides={"nodes": None, "gpus": self.gpus}))
+            assert not isinstance(elastic, Infeasible), elastic
+            put(render_counts(elastic), self.folder)
+        else:
+            answer = dsgen.search(dsgen.load_job(text))
+            assert not isinstance(answer, Infeasible), answer
+            put(dsgen.render(answer.plans[0]), self.folder)
         torchrun = self.folder / "torchrun"
         torchrun.write_text(f'#!/bin/bash\nexec {sys.executable} -m torch.distributed.run "$@"\n')
         torchrun.chmod(0o755)

@@ -1,8 +1,7 @@
-"""A run that is submitted once goes on until it is finished, whatever happens; docs/long_runs.md has the table."""
+"""A run that is submitted once goes on until it is finished, whatever happens; docs/long-runs.md has the table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,31 +10,23 @@ import pytest
 from tests.long_runs.accidents import ACCIDENTS
 from tests.long_runs.runs import PROGRAMS, reference
 from tests.needs import needs_deepspeed, needs_slurm
-from tests.slurm_cluster import SlurmCluster, running_slurm
+from tests.slurm_cluster import SlurmCluster
 
-PAGE = Path(__file__).parents[2] / "docs" / "long_runs.md"
+PAGE = Path(__file__).parents[2] / "docs" / "long-runs.md"
 BEGIN, END = "<!-- written by tests/long_runs -->\n", "<!-- end -->\n"
 HEAD = "| what happens | program | continue | then |\n|---|---|---|---|\n"
-#: A job that queues again waits for as long as its credentials hold.
-FAST = ("AuthInfo=cred_expire=5", "KillWait=5")
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[SlurmCluster]:
-    """Four nodes with two GPUs each, of which a run takes one on two nodes."""
-    with running_slurm(nodes=4, gpus=2, cpus=4, settings=FAST) as running:
-        yield running
 
 
 @needs_slurm
 @needs_deepspeed
 @pytest.mark.integration
-def test_runs_go_on_whatever_happens(tmp_path: Path, cluster: SlurmCluster, update_golden: bool) -> None:
+@pytest.mark.xdist_group("long runs")
+def test_runs_go_on_whatever_happens(tmp_path: Path, four_nodes: SlurmCluster, update_golden: bool) -> None:
     """Whatever happens to it, a run does exactly its steps on one curve, or stops and says so; the table is true."""
     losses = {name: reference(tmp_path / f"reference-{number}", name) for number, name in enumerate(PROGRAMS)}
     with ThreadPoolExecutor(max_workers=3) as pool:
         rows = [
-            pool.submit(accident.row, cluster, tmp_path / f"run-{number}", losses[accident.program])
+            pool.submit(accident.row, four_nodes, tmp_path / f"run-{number}", losses[accident.program])
             for number, accident in enumerate(ACCIDENTS)
         ]
     ended = zip(ACCIDENTS, rows, strict=True)

@@ -14,8 +14,6 @@ import common
 import deepspeed
 import torch
 
-WIDTH = 16
-
 
 def arguments() -> argparse.Namespace:
     """What the launch script says."""
@@ -23,6 +21,14 @@ def arguments() -> argparse.Namespace:
     for name in ("--save_dir", "--load_dir", "--steps", "--save_interval", "--log_dir"):
         parser.add_argument(name, default="")
     return parser.parse_args()
+
+
+def one_pass(engine: deepspeed.DeepSpeedEngine, rows: torch.Tensor) -> float:
+    """The loss of a micro batch, which the model learns from."""
+    loss = ((engine(rows).squeeze(-1) - rows.sum(-1)) ** 2).mean()
+    engine.backward(loss)
+    engine.step()
+    return float(loss.detach())
 
 
 def main() -> None:
@@ -33,19 +39,17 @@ def main() -> None:
     config = json.loads(Path(given.deepspeed_config).read_text())
     config["optimizer"]["params"]["torch_adam"] = True
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Tanh(), torch.nn.Linear(WIDTH, 1))
+    first, last = torch.nn.Linear(common.WIDTH, common.WIDTH), torch.nn.Linear(common.WIDTH, 1)
+    model = torch.nn.Sequential(first, torch.nn.Tanh(), last)
     engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
     path, state = engine.load_checkpoint(given.load_dir)
     step, rank = state["step"] if path else 0, int(os.environ["RANK"])
     stopped = 0.0
     while step < int(given.steps) and not stopped:
-        batch = torch.randn(4, WIDTH, generator=torch.Generator().manual_seed(1000 * step + rank))
-        loss = ((engine(batch).squeeze(-1) - batch.sum(-1)) ** 2).mean()
-        engine.backward(loss)
-        engine.step()
+        losses = [one_pass(engine, rows) for rows in common.batch(step, engine.gradient_accumulation_steps())]
         step += 1
         common.spend(step)
-        shared = torch.tensor([float(loss.detach()), float(common.told)])
+        shared = torch.tensor([sum(losses) / len(losses) / engine.world_size, float(common.told)])
         torch.distributed.all_reduce(shared)  # all ranks stop at the same step
         stopped = float(shared[1])
         if rank == 0:

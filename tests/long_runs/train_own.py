@@ -10,8 +10,6 @@ import common
 import torch
 import torch.distributed as dist
 
-WIDTH = 16
-
 
 def arguments() -> argparse.Namespace:
     """What the launch script says."""
@@ -34,7 +32,7 @@ def main() -> None:
     given = arguments()
     dist.init_process_group("gloo")
     torch.manual_seed(0)
-    layer = torch.nn.Linear(WIDTH, 1)
+    layer = torch.nn.Linear(common.WIDTH, 1)
     optimizer = torch.optim.Adam(layer.parameters(), lr=1e-3)
     folder, step, stopped, rank = Path(given.save_dir), 0, 0.0, dist.get_rank()
     if (folder / "latest").exists():
@@ -43,16 +41,17 @@ def main() -> None:
         optimizer.load_state_dict(states["optimizer"])
         step = states["step"]
     while step < int(given.steps) and not stopped:
-        batch = torch.randn(4, WIDTH, generator=torch.Generator().manual_seed(1000 * step + rank))
+        (batch,) = common.batch(step)
         loss = ((layer(batch).squeeze(-1) - batch.sum(-1)) ** 2).mean()
         optimizer.zero_grad()
         loss.backward()
         for parameter in layer.parameters():
             dist.all_reduce(parameter.grad)
+            parameter.grad /= dist.get_world_size()
         optimizer.step()
         step += 1
         common.spend(step)
-        shared = torch.tensor([float(loss.detach()), float(common.told)])
+        shared = torch.tensor([float(loss.detach()) / dist.get_world_size(), float(common.told)])
         dist.all_reduce(shared)  # all ranks stop at the same step
         stopped = float(shared[1])
         if rank == 0:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from ....documents.megatron_run import GLOBAL, MICRO, MegatronRun
-from ....findings import ERROR, WARNING, Severity, Violations
+from ....findings import ERROR, NOTE, Severity, Violations
 from ...numbers import divisors, listed, nearest, neighbours
 from ...sources import megatron_deepspeed, megatron_lm
 from .rule import at, excludes, lm_runs, mds_runs
@@ -208,7 +208,7 @@ def _steps_of_ramp_up(run: MegatronRun, start: int, step: int) -> Violations:
 
 @lm_runs.rule(
     "MLM029",
-    WARNING,
+    NOTE,
     "init",
     "NVIDIA/Megatron-LM megatron/core/num_microbatches_calculator.py:398-433 @ core_v0.16.1; "
     + megatron_lm("core/num_microbatches_calculator.py:102, training/arguments.py:698"),
@@ -221,8 +221,8 @@ def lm_ramp_up(run: MegatronRun) -> Violations:
     for violation in ramp_up_is_whole.check(run):
         yield replace(violation, severity=Severity.ERROR)
     if run.has(_RAMP_UP) and run.parser is None and not run.fork:  # else of another version
-        message = f"{_RAMP_UP} is deprecated: newer versions of Megatron-LM ignore it, and have {_SCHEDULE}"
-        yield at(run, _RAMP_UP, message, f"use {_SCHEDULE} {_as_schedule(run)}, without {GLOBAL}")
+        message = f"{_RAMP_UP} is ignored by Megatron-LM core_v0.19.0 and later, which have {_SCHEDULE} for it"
+        yield at(run, _RAMP_UP, message, f"in those use {_SCHEDULE} {_as_schedule(run)}, without {GLOBAL}")
     if run.has(_SCHEDULE) and run.has(GLOBAL):
         message = f"{run.shown(GLOBAL)} is given with {_SCHEDULE}, which has the batches"
         yield at(run, GLOBAL, message, f"remove {GLOBAL}", severity=Severity.ERROR)

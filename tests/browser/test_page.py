@@ -1,0 +1,117 @@
+"""The page that runs dsgen in a browser: built, opened as a local file in Chromium, and compared with the program."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser.chromium import chromium
+from tests.needs import needs_chromium, needs_npm
+
+ROOT = Path(__file__).parent.parent.parent
+BROKEN = '{"train_batch_size": 32,\n "train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 2}'
+_FILES = """
+const files = [...document.querySelectorAll("[data-file]")];
+return files.map((file) => [file.dataset.file, file.querySelector("pre").textContent]);
+"""
+_TYPE = """
+const area = document.getElementById("text");
+area.value = arguments[0];
+area.dispatchEvent(new InputEvent("input", {inputType: "insertFromPaste"}));
+document.body.dataset.state = "typed";
+"""
+pytestmark = [pytest.mark.integration, needs_chromium, needs_npm, pytest.mark.xdist_group("browser")]
+
+
+class Page:
+    """The page in a browser that is running."""
+
+    def __init__(self, driver: Any) -> None:
+        self.driver = driver
+
+    def settled(self) -> str:
+        """Wait for the answer to what was entered; the state it ended in."""
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        state = "return document.body.dataset.state"
+        WebDriverWait(self.driver, 120, 0.1).until(lambda d: d.execute_script(state) in ("ready", "broken"))
+        return str(self.driver.execute_script("return document.getElementById('state').textContent"))
+
+    def enter(self, text: str, mode: str) -> None:
+        self.driver.find_element("css selector", f"[data-mode={mode}]").click()
+        self.settled()
+        self.driver.execute_script(_TYPE, text)
+        assert self.settled().startswith("Answered")
+
+    def text(self, name: str) -> str:
+        return str(self.driver.execute_script("return document.getElementById(arguments[0]).textContent", name))
+
+    def files(self) -> dict[str, str]:
+        """Names and contents of the files on the right."""
+        return dict(self.driver.execute_script(_FILES))
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """The page, built from this checkout, with the built-in job planned."""
+    made = tmp_path_factory.mktemp("page") / "browser.html"
+    parts = Path(sys.prefix) / "browser"  # what `make browser` keeps, too
+    command = [sys.executable, "-m", "scripts.browser.build", str(made), str(parts)]
+    subprocess.run(command, check=True, cwd=ROOT, capture_output=True)
+    with chromium() as driver:
+        driver.get(made.as_uri())
+        found = Page(driver)
+        assert found.settled().startswith("Answered")
+        yield found
+
+
+def written(spec: str, folder: Path) -> dict[str, str]:
+    """What the installed program writes for a spec."""
+    folder.mkdir()
+    (folder / "dsgen.yaml").write_text(spec, encoding="utf-8")
+    command = [sys.executable, "-m", "dsgen", "generate", "dsgen.yaml", "-o", "out"]
+    subprocess.run(command, check=True, cwd=folder, capture_output=True)
+    return {f"out/{file.name}": file.read_text(encoding="utf-8") for file in (folder / "out").iterdir()}
+
+
+def test_writes_the_files_of_the_program(page: Page, tmp_path: Path) -> None:
+    """Of the built-in job and of jobs for two other frameworks, the page shows the program's files byte for byte."""
+    default = (ROOT / "generator/cli/default_job.yaml").read_text(encoding="utf-8")
+    assert page.files() == written(default, tmp_path / "default")
+    for name in ("llama-2-13b-offload", "mixtral-8x7b"):
+        spec = (ROOT / f"examples/{name}.yaml").read_text(encoding="utf-8")
+        page.enter(spec, "plan")
+        assert page.files() == written(spec, tmp_path / name)
+
+
+def test_says_what_is_wrong_with_a_pasted_config(page: Page, tmp_path: Path) -> None:
+    """A config that is pasted in gets the findings of `dsgen validate`, with their lines."""
+    (tmp_path / "ds_config.json").write_text(BROKEN, encoding="utf-8")
+    command = [sys.executable, "-m", "dsgen", "validate", "ds_config.json", "--format", "json"]
+    answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    page.enter(BROKEN, "check")
+    findings = json.loads(answer.stdout)["findings"]
+    assert any(finding["rule"] == "BATCH001" for finding in findings)
+    told = page.text("findings")
+    for finding in findings:
+        where = f"{finding['line']}:{finding['column']} {finding['severity']} {finding['rule']}"
+        assert f"{where} {finding['message']}{finding['hint']}" in told
+
+
+def test_shows_what_is_wrong_with_a_spec(page: Page) -> None:
+    """A spec that can't be planned shows its findings instead of a plan, and a corrected one the plan again."""
+    page.enter("name: x\nmodle: gpt3-175b\n", "plan")
+    assert "did you mean `model`" in page.text("findings")
+    page.enter((ROOT / "generator/cli/default_job.yaml").read_text(encoding="utf-8"), "plan")
+    assert "1,024 GPUs" in page.text("plan")
+
+
+def test_says_nothing_on_the_console(page: Page) -> None:
+    """After all that, the browser's console has no warning and no error."""
+    assert page.driver.get_log("browser") == []

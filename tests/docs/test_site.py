@@ -1,0 +1,66 @@
+"""The site: built without a warning or a dead link, and nothing in it is loaded from the network."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from docs.make_reference import pages, write
+
+ROOT = Path(__file__).parents[2]
+#: What a browser loads by itself, by element: the attribute that says where from.
+LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, as `make docs` builds it."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
+    assert (built.returncode, built.stderr) == (0, "")
+    return folder
+
+
+@pytest.mark.integration
+def test_every_page_is_built(site: Path) -> None:
+    """The strict build, in which a dead link or anchor is a warning, succeeds silently and has every page of docs/."""
+    sources = {path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md")}
+    expected = {path.with_name("index.html" if path.stem == "README" else f"{path.stem}.html") for path in sources}
+    assert expected <= {path.relative_to(site) for path in site.rglob("*.html")}
+
+
+@pytest.mark.integration
+def test_nothing_is_loaded_from_the_network(site: Path) -> None:
+    """No page has a script, style, picture or frame of another host."""
+    pages = list(site.rglob("*.html"))
+    assert pages
+    for page in pages:
+        for address in _loaded(page.read_text(encoding="utf-8")):
+            assert not address.startswith(("http:", "https:", "//")), f"{page.name}: {address}"
+
+
+def test_reference_is_fresh(update_golden: bool) -> None:
+    """docs/reference is what `python -m docs.make_reference` writes; `--update-golden` writes it anew."""
+    if update_golden:
+        write()
+    assert {path: path.read_text(encoding="utf-8") for path in pages()} == pages()
+
+
+def _loaded(page: str) -> list[str]:
+    found: list[str] = []
+
+    class Reader(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            attributes = dict(attrs)
+            if tag != "link" or attributes.get("rel") in ("stylesheet", "preload", "preconnect", "icon"):
+                found.append(attributes.get(LOADED.get(tag, ""), "") or "")
+
+    Reader().feed(page)
+    return found
