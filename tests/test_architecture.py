@@ -31,7 +31,7 @@ ORDER = (
     {"frameworks"},
     {"launchers"},
     {"render", "write", "validate"},
-    {"trials", "adopt"},
+    {"trials", "adopt", "report"},
     {"cli"},
 )
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}

@@ -21,6 +21,7 @@ from .generate import generate
 from .init import init
 from .plan import plan
 from .printing import echo, shown_errors
+from .report import report
 from .rules import rules
 from .schema import schema
 from .submit import submit
@@ -57,7 +58,21 @@ def commands() -> None:
     """
 
 
-for _command in (init, generate, plan, submit, tune, sweep, estimate, validate, calibrate, rules, catalog, schema):
+for _command in (
+    init,
+    generate,
+    plan,
+    submit,
+    tune,
+    sweep,
+    report,
+    estimate,
+    validate,
+    calibrate,
+    rules,
+    catalog,
+    schema,
+):
     commands.add_command(_command)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from ..estimate.short_layout import short_layout, short_legend
@@ -46,7 +46,7 @@ def _notes(answer: SearchResult) -> Text:
 def explained(plan: Plan) -> tuple[RenderableType, ...]:
     """What `--explain` adds: why the plan decides as it does, and what its training time depends on."""
     why = (Text(f"Why {short_layout(plan.layout)}", BOLD), Lines(("-", reason) for reason in plan.reasons), "")
-    return ("", *(why if plan.reasons else ()), factors(plan))
+    return ("", *(why if plan.reasons else ()), *factors(plan))
 
 
 def best_line(plan: Plan) -> RenderableType:
@@ -55,7 +55,7 @@ def best_line(plan: Plan) -> RenderableType:
     return f"{plan.job.name}: {short_layout(plan.layout)}, {step} a step"
 
 
-def obstacle(answer: Infeasible) -> RenderableType:
+def obstacle(answer: Infeasible) -> list[RenderableType]:
     """Why nothing fits: the counts, the binding rule, the nearest miss, and changes after which it fits."""
     job = answer.job
     head = f"{job.name}: none of {answer.considered:,} layouts on {job.gpus:,} GPUs passes every rule and fits."
@@ -69,7 +69,7 @@ def obstacle(answer: Infeasible) -> RenderableType:
         parts.append(
             "No single change of GPUs, batch, recomputation, offload or ZeRO stage was found that makes it fit."
         )
-    return Group(*parts)
+    return parts
 
 
 def _changes_table(changes: Sequence[Suggestion]) -> Table:
