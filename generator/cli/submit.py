@@ -34,10 +34,20 @@ class Ready:
 @output_option
 @click.option("--force", is_flag=True, help="Overwrite files that differ.")
 @bold_option
-@click.option("--yes", is_flag=True, help="Don't ask, also where something is missing.")
+@click.option("--yes", is_flag=True, help="Don't ask; where something is missing, submit nothing.")
+@click.option("--allow-missing", is_flag=True, help="Submit also where something is missing.")
 @click.option("--dry-run", is_flag=True, help="Ask the scheduler whether it would take the job; start nothing.")
 @form_option("text", "json")
-def submit(request: Request, output: str | None, force: bool, bold: bool, yes: bool, dry_run: bool, form: str) -> None:
+def submit(
+    request: Request,
+    output: str | None,
+    force: bool,
+    bold: bool,
+    yes: bool,
+    allow_missing: bool,
+    dry_run: bool,
+    form: str,
+) -> None:
     """Write the files of the job in SPEC, as `dsgen generate` does, show what will run, and submit it.
 
     SPEC may also be a folder with such files, perhaps edited: they are checked as they are.
@@ -56,6 +66,9 @@ def submit(request: Request, output: str | None, force: bool, bold: bool, yes: b
     launcher = ready.launcher
     words = command_of(launcher, ready.folder / launcher.file, ready.plan["job"]["name"], dry_run=dry_run)
     echo("\n".join(_shown(ready, words)), err=True)
+    lacks = _missing(ready)
+    if yes and lacks and not (allow_missing or dry_run):
+        refuse(f"something is missing: {'; '.join(lacks)}", "set it, or submit as it is with --allow-missing")
     if not (yes or dry_run):
         ask_first()
     handed = hand_over(launcher, words, dry_run=dry_run)
@@ -123,9 +136,16 @@ def _shown(ready: Ready, words: list[str]) -> Iterator[str]:
         cost = f", price {run['wall_cost']:,.0f}" if run.get("wall_cost") else ""
         hours = f"{run['wall_gpu_hours']:,.0f} GPU-hours"
         yield f"Run      {run['steps']:,} steps in {long_time(run['wall_s'])}, {hours}{cost}"
-    missing = [f"{lack['what']} ({lack['hint']})" for lack in ready.plan.get("missing", ())]
-    if ready.launcher.in_folder and not Path(job["script"]).exists():
-        missing.append(f"{job['script']} is not in this folder")
-    if missing:
-        yield f"Missing  {'; '.join(missing)}"
+    if lacks := _missing(ready):
+        yield f"Missing  {'; '.join(lacks)}"
     yield f"Command  {shlex.join(words)}"
+
+
+def _missing(ready: Ready) -> list[str]:
+    """What the plan lacks for a submission, and the script where it isn't found."""
+    script, lacks = ready.plan["job"]["script"], ready.plan.get("missing", ())
+    absent = ready.launcher.in_folder and not Path(script).exists()
+    return [
+        *(f"{lack['what']} ({lack['hint']})" for lack in lacks),
+        *([f"{script} is not in this folder"] if absent else []),
+    ]
