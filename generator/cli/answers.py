@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import gcd
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from ..estimate.short_layout import short_layout, short_legend
@@ -25,8 +25,10 @@ _REJECTED_SHOWN = 6
 
 def report(answer: SearchResult, top: int, *, bold: bool = False) -> tuple[RenderableType, ...]:
     """What `dsgen generate` prints above its summary: the best plan in detail, and the plans it was compared to."""
-    ruled_out = sum(answer.rejected_by.values())
-    line = f"{answer.considered:,} layouts: {answer.feasible:,} fit, {ruled_out:,} are ruled out (dsgen plan says why)"
+    counts = (
+        f"{answer.considered:,} layouts: {answer.feasible:,} fit, {sum(answer.rejected_by.values()):,} are ruled out"
+    )
+    line = f"{counts} (dsgen plan --explain says why)"
     return (*about(answer.plans[0]), line, "", *_plans(answer, top, bold), "")
 
 
@@ -45,7 +47,7 @@ def _notes(answer: SearchResult) -> Text:
 def explained(plan: Plan) -> tuple[RenderableType, ...]:
     """What `--explain` adds: why the plan decides as it does, and what its training time depends on."""
     why = (Text(f"Why {short_layout(plan.layout)}", BOLD), Lines(("-", reason) for reason in plan.reasons), "")
-    return ("", *(why if plan.reasons else ()), factors(plan))
+    return ("", *(why if plan.reasons else ()), *factors(plan))
 
 
 def best_line(plan: Plan) -> RenderableType:
@@ -54,7 +56,7 @@ def best_line(plan: Plan) -> RenderableType:
     return f"{plan.job.name}: {short_layout(plan.layout)}, {step} a step"
 
 
-def obstacle(answer: Infeasible) -> RenderableType:
+def obstacle(answer: Infeasible) -> list[RenderableType]:
     """Why nothing fits: the counts, the binding rule, the nearest miss, and changes after which it fits."""
     job = answer.job
     head = f"{job.name}: none of {answer.considered:,} layouts on {job.gpus:,} GPUs passes every rule and fits."
@@ -68,7 +70,7 @@ def obstacle(answer: Infeasible) -> RenderableType:
         parts.append(
             "No single change of GPUs, batch, recomputation, offload or ZeRO stage was found that makes it fit."
         )
-    return Group(*parts)
+    return parts
 
 
 def _changes_table(changes: Sequence[Suggestion]) -> Table:
@@ -91,7 +93,7 @@ def _changes_table(changes: Sequence[Suggestion]) -> Table:
             count(rates.tokens_per_s),
             f"{rates.tokens_per_s_per_gpu:,.0f}",
             percent(rates.mfu),
-            "fastest" if share == 1 else f"{100 * (share - 1):+.0f} %",
+            "fastest" if share == 1 else f"{100 * (share - 1):+.0f}%",
         )
     return table
 
@@ -155,7 +157,7 @@ def _new(named: Sequence[tuple[str, Plan]]) -> Iterator[Text]:
             reasons.setdefault(", ".join(plan.uncertainty.evidence.beyond), []).append(name.partition(" best")[0])
     if reasons:
         told = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in reasons.items())
-        yield Text(f"* no measured run is like {told}", ASIDE)
+        yield Text(f"* no measured run is like it: {told}", ASIDE)
 
 
 def _is_new(plan: Plan) -> bool:
@@ -185,7 +187,7 @@ def _why_below(above: Plan, below: Plan, bold: bool) -> str:
 
 
 def _ratio(ratio: float) -> str:
-    return f"× {ratio:.1f}" if ratio >= 2 else f"{100 * (ratio - 1):+.1f} %"
+    return f"× {ratio:.1f}" if ratio >= 2 else f"{100 * (ratio - 1):+.1f}%"
 
 
 def _rejected(answer: SearchResult) -> tuple[RenderableType, ...]:

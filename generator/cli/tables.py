@@ -101,11 +101,13 @@ class Table:
             table.add_row(*(cells[i] for i in shown), style=style)
         return table
 
-    def _stacked(self) -> Iterable[Lines]:
+    def _stacked(self) -> Iterable[Lines | str]:
         """Every row as lines, each with its column's heading."""
-        for cells, _ in self._rows:
+        least = max(cell_len(column.heading) for column in self._columns)
+        for at, (cells, _) in enumerate(self._rows):
             pairs = zip(self._columns, cells, strict=True)
-            yield Lines((column.heading, text) for column, text in pairs if text.plain)
+            yield from [""] if at else []
+            yield Lines(((column.heading, text) for column, text in pairs if text.plain), least=least)
 
 
 class Lines:

@@ -187,7 +187,7 @@ def _report(request: Request, folder: Path, form: str) -> None:
         paths = [str(folder / file.path) for file in files]
         print_json({"trials": [one.to_dict() for one in tried], "files": paths})
     else:
-        print_parts(table_of(tried))
+        print_parts(*table_of(tried))
         echo("".join(f"\n{folder / file.path} written" for file in files))
     if not measured:
         refuse("no trial was measured", "look at the logs in the folders of the trials")
