@@ -46,7 +46,12 @@ def _notes(answer: SearchResult) -> Text:
 
 def explained(plan: Plan) -> tuple[RenderableType, ...]:
     """What `--explain` adds: why the plan decides as it does, and what its training time depends on."""
-    why = (Text(f"Why {short_layout(plan.layout)}", BOLD), Lines(("-", reason) for reason in plan.reasons), "")
+    why = (
+        Text(f"Why {short_layout(plan.layout)}", BOLD),
+        "The best plan with another value, and what makes most of the difference:",
+        Lines(("-", reason) for reason in plan.reasons),
+        "",
+    )
     return ("", *(why if plan.reasons else ()), *factors(plan))
 
 
