@@ -18,8 +18,10 @@ from .catalog import catalog
 from .estimate import estimate
 from .exits import ExitStatus
 from .generate import generate
+from .init import init
 from .plan import plan
 from .printing import echo, shown_errors
+from .report import report
 from .rules import rules
 from .schema import schema
 from .submit import submit
@@ -56,7 +58,21 @@ def commands() -> None:
     """
 
 
-for _command in (generate, plan, submit, tune, sweep, estimate, validate, calibrate, rules, catalog, schema):
+for _command in (
+    init,
+    generate,
+    plan,
+    submit,
+    tune,
+    sweep,
+    report,
+    estimate,
+    validate,
+    calibrate,
+    rules,
+    catalog,
+    schema,
+):
     commands.add_command(_command)
 
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from ..write import Change
     from .loading import Prepared
 
-_ACTIONS = {"create": "written", "identical": "unchanged", "conflict": "overwritten"}
-
 
 @click.command(short_help="Plan a job and write its files (the default).")
 @job_options
@@ -69,18 +67,19 @@ def _print(made: Prepared, changes: Sequence[Change], top: int, *, bold: bool, e
     from .printing import print_parts
     from .summary import NAMES, in_short
     from .tables import Lines
+    from .writing import ACTIONS
 
     best, folder = made.answer.plans[0], made.folder
     launch = best.job.launch
     launcher = LAUNCHERS[launch.target]
     lacks = ", ".join(f"{lack.what} ({lack.hint})" for lack in best.missing)
-    files = {action: [c.path for c in changes if c.action.value == action] for action in _ACTIONS}
+    files = {action: [c.path for c in changes if c.action.value == action] for action in ACTIONS}
     rows = [("Missing", f"before submission: {lacks}")] if lacks else []
     for action, paths in files.items():
         if paths:
             names = ", ".join(str(path.relative_to(folder)) for path in paths)
             rows.append(
-                ("" if rows and rows[-1][0] in ("Files", "") else "Files", f"{folder}: {names} ({_ACTIONS[action]})")
+                ("" if rows and rows[-1][0] in ("Files", "") else "Files", f"{folder}: {names} ({ACTIONS[action]})")
             )
     rows += [("Next", launcher.before(launch, folder))]
     print_parts(*report(made.answer, top, bold=bold))

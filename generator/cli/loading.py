@@ -35,7 +35,9 @@ _COMMANDS = (
     "catalog",
     "estimate",
     "generate",
+    "init",
     "plan",
+    "report",
     "rules",
     "schema",
     "submit",
@@ -70,6 +72,15 @@ class JobLoader:
         self._source = source
         self._text = None if isinstance(source, str) else source.read()
 
+    def reported(self) -> tuple[Job, tuple[Finding, ...]]:
+        """The job as it is asked for, with its warnings, which are printed. Errors are too, and end the program."""
+        try:
+            job, findings = check_job(self._again(), overrides=self._overrides)
+        except InvalidJob as invalid:
+            stop(invalid.findings)
+        print_findings(findings)
+        return job, findings
+
     def checked(self, values: Mapping[str, object]) -> Job:
         """The job with these keys set, by dotted path. Raises `InvalidJob`, for pins that break a rule too."""
         return check_job(self._again(), overrides=self._with(values))[0]
@@ -101,7 +112,7 @@ def searched(request: Request, form: str, top: int, bold: bool) -> tuple[SearchR
         echo(f"planned on {job.gpus:,} GPUs, the most of {counts}", err=True)
     with working(planning(job), form):
         answer = search(job, top=top, bold=bold)
-    return _or_exit(answer, form), findings
+    return or_exit(answer, form), findings
 
 
 def planning(job: Job) -> str:
@@ -109,7 +120,7 @@ def planning(job: Job) -> str:
     return f"planning {job.name} on {job.gpus:,} GPUs"
 
 
-def _or_exit(answer: SearchResult | Infeasible, form: str) -> SearchResult:
+def or_exit(answer: SearchResult | Infeasible, form: str) -> SearchResult:
     """The answer; when nothing fits, prints why and exits."""
     if not isinstance(answer, Infeasible):
         return answer
@@ -118,7 +129,7 @@ def _or_exit(answer: SearchResult | Infeasible, form: str) -> SearchResult:
     else:
         from .answers import obstacle  # here, to save start-up time
 
-        print_parts(obstacle(answer))
+        print_parts(*obstacle(answer))
     raise click.exceptions.Exit(ExitStatus.INFEASIBLE)
 
 
@@ -144,7 +155,7 @@ def prepared(request: Request, form: str, top: int, bold: bool, output: str | No
     with working(planning(job), form):
         found = plan_counts(job, top=top, bold=bold) if job.elastic else search(job, top=top, bold=bold)
     elastic = found if isinstance(found, Elastic) else None
-    answer = _or_exit(found.answer if isinstance(found, Elastic) else found, form)
+    answer = or_exit(found.answer if isinstance(found, Elastic) else found, form)
     best = answer.plans[0]
     files = render_counts(elastic, command=request.command) if elastic else render(best, command=request.command)
     known = {finding.rule for finding in findings}

@@ -84,21 +84,21 @@ def _answer(
         document |= {"comparisons": [each.to_dict() for each in comparisons]} if compared else {}
         print_json(document | ({"spares": left.to_dict()} if left else {}))
     else:
-        from .compare_text import comparison
+        from .compare_text import comparison, comparison_notes
         from .spares_text import spares_report
 
         print_parts(*_chosen(answer), "", *(part for each in comparisons for part in comparison(each)))
-        print_parts(*(spares_report(left) if left else ()))
+        print_parts(*comparison_notes(comparisons), *(spares_report(left) if left else ()))
     if best is None:
         raise click.exceptions.Exit(ExitStatus.INFEASIBLE)
 
 
-def _chosen(answer: SearchResult | Infeasible) -> tuple[Any, ...]:
+def _chosen(answer: SearchResult | Infeasible) -> list[Any]:
     """The best plan in a line, or why there is none."""
     from ..search import Infeasible  # here, to save start-up time
     from .answers import best_line, obstacle
 
-    return (obstacle(answer),) if isinstance(answer, Infeasible) else (best_line(answer.plans[0]),)
+    return obstacle(answer) if isinstance(answer, Infeasible) else [best_line(answer.plans[0])]
 
 
 def _print_csv(plans: Iterable[Plan]) -> None:

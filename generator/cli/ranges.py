@@ -33,7 +33,7 @@ class Term:
 def split_terms(context: click.Context, _: click.Parameter, arguments: tuple[str, ...]) -> tuple[Term, ...]:
     """SPEC, which becomes the parameter `spec`, and the terms; both in any order."""
     specs = [word for word in arguments if "=" not in word or os.path.lexists(word)]
-    terms = tuple(_term(word) for word in arguments if word not in specs)
+    terms = tuple(read_term(word) for word in arguments if word not in specs)
     if len(specs) > 1:
         raise click.UsageError(f"unexpected argument {specs[1]!r}: write KEY=VALUES, such as gpus=512..2048")
     if not 1 <= len(terms) <= 2:
@@ -44,7 +44,8 @@ def split_terms(context: click.Context, _: click.Parameter, arguments: tuple[str
     return terms
 
 
-def _term(word: str) -> Term:
+def read_term(word: str) -> Term:
+    """`KEY=VALUES` of a command line, of a key that a spec can have."""
     from ..job.schema_check import key_paths  # here, to save start-up time
     from .exits import unknown
 

@@ -16,6 +16,7 @@ from .ranges import MOST_POINTS, Term, axis_of, first_of, read_time, split_terms
 if TYPE_CHECKING:
     from ..job.records import Job
     from ..search.sweep import Axis, Goal, Sweep
+    from .loading import JobLoader
 
 _AT_MOST = click.FloatRange(min=0, min_open=True)
 
@@ -42,9 +43,7 @@ def sweep(
     from .progress import working
 
     loader = JobLoader(request)
-    job = loader.unchecked({term.path: first_of(term) for term in terms})
-    axes = [axis_of(term, job) for term in terms]
-    _check_size(axes)
+    job, axes = loaded_axes(loader, terms)
     goal = None if within is at_most is None else Goal(within_s=within, at_most=at_most)
     _check_goal(job, axes, goal)
     points, planned = math.prod(len(axis.values) for axis in axes), count()
@@ -58,6 +57,14 @@ def sweep(
     _print(found, form)
     if found.smallest() is None if goal else all(point.plan is None for point in found.points):
         raise click.exceptions.Exit(ExitStatus.INFEASIBLE)
+
+
+def loaded_axes(loader: JobLoader, terms: tuple[Term, ...]) -> tuple[Job, list[Axis]]:
+    """The job with the first of all values, and the values."""
+    job = loader.unchecked({term.path: first_of(term) for term in terms})
+    axes = [axis_of(term, job) for term in terms]
+    _check_size(axes)
+    return job, axes
 
 
 def _check_size(axes: list[Axis]) -> None:

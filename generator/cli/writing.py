@@ -13,6 +13,8 @@ from ..write import CannotWrite, Change, WouldOverwrite, compare, diff, leftover
 from .exits import ExitStatus
 from .printing import echo, echo_diff
 
+#: What became of a file.
+ACTIONS = {"create": "written", "identical": "unchanged", "conflict": "overwritten"}
 OVERWRITE = "use --force to overwrite, or -o for another folder"
 
 

@@ -19,7 +19,7 @@ from .stages import HELD_BY, StageParameters, expert_replicas, held_parameters, 
 from .states import master_bytes, moment_bytes, sums_gradients_in_fp32, weight_bytes
 
 #: The backward pass makes two products for the forward pass's one.
-_BACKWARD_SHARE = 2 / 3
+BACKWARD_SHARE = 2 / 3
 
 
 def step_time(job: Job, layout: LayoutLike) -> StepTime:
@@ -30,7 +30,7 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
     micro-batch on a stage, forward and backward.
     """
     m, v = layout.gradient_accumulation, layout.virtual_pipeline
-    parts, stages = _per_layer(job, layout), _stages(job, layout)
+    parts, stages = per_layer(job, layout), _stages(job, layout)
     slowest, whole, held = stages.slowest, job.model.layers, stages.held
     head = compute.head_time_s(job, layout)
     layer_total = sum(seconds for cause, seconds in parts.items() if cause != "backward")
@@ -41,7 +41,7 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
     bubble = np.where(layout.pipeline > 1, (whole * layer_total + head - pace) / v, 0.0)
     trained = adapters.trained(job, held)
     work = slowest * parts["compute"] + last + balance
-    back = slowest * parts["backward"] + (last + balance) * _BACKWARD_SHARE
+    back = slowest * parts["backward"] + (last + balance) * BACKWARD_SHARE
     sums = _gradient_sum_s(job, layout, trained)
     times = {
         "compute_s": m * (work + sums),
@@ -66,7 +66,7 @@ _LAYER_BY = (
 _PASSES_BY = ("pipeline", "virtual_pipeline", "gradient_accumulation", "first_stage_layers", "last_stage_layers")
 
 
-def _per_layer(job: Job, layout: LayoutLike) -> Mapping[str, Any]:
+def per_layer(job: Job, layout: LayoutLike) -> Mapping[str, Any]:
     """Seconds of an average layer, as below."""
     varies = np.any(layout.expert_overlap) or np.any(layout.recompute_layers)
     return once_each(layout, (*_LAYER_BY, *_PASSES_BY) if varies else _LAYER_BY, lambda rows: _each_layer(job, rows))

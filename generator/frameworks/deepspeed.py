@@ -109,7 +109,7 @@ def program(plan: Plan) -> Program:
     return make_program(
         job,
         (group("batch, precision, optimizer and ZeRO are in the JSON", reads), _run_group(plan)),
-        files=(ds_config.rendered(config(job, layout)),),
+        files=(ds_config.rendered(job, config(job, layout)),),
         notes=(*notes(job, layout), *run_notes(plan)),
     )
 

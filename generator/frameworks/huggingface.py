@@ -239,7 +239,7 @@ def program(plan: Plan) -> Program:
         job,
         (*_groups(job, layout), _training_group(job), _data_group(job), _checkpoint_group(plan)),
         environment=_environment(job, layout),
-        files=(ds_config.rendered(config(job, layout)),),
+        files=(ds_config.rendered(job, config(job, layout)),),
         notes=notes(job, layout),
         resume=_resume(job),
     )

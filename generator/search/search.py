@@ -30,15 +30,20 @@ def search(job: Job, *, top: int = 10, bold: bool = False) -> SearchResult | Inf
     Exhaustive and deterministic: every layout that satisfies the identities and the pins is enumerated, and every one
     that breaks no rule is estimated.
     """
+    return search_with_estimates(job, top=top, bold=bold)[0]
+
+
+def search_with_estimates(job: Job, *, top: int = 10, bold: bool = False) -> tuple[SearchResult | Infeasible, Feasible]:
+    """The answer of `search`, and all layouts that it chose from, as columns."""
     started = time.perf_counter()
     found = refined(job, feasible_layouts(job), bold=bold)
     if not len(found.layouts):
-        return explain_infeasible(job, found)
+        return explain_infeasible(job, found), found
     rows = ranking(job, found.layouts, found.total_s, found.required_bytes, top, bold=bold)
     elapsed = time.perf_counter() - started
     labels = {row: label for label, row in reversed(_alternatives(job, found).items()) if row != rows[0]}
     plans = _plans(job, found, [*dict.fromkeys([*rows, *labels])], bold=bold)
-    return SearchResult(
+    result = SearchResult(
         job=job,
         plans=tuple(_timed(plans[row]) if row == rows[0] else plans[row] for row in rows),
         alternatives={label: plans[row] for row, label in reversed(labels.items())},
@@ -47,6 +52,7 @@ def search(job: Job, *, top: int = 10, bold: bool = False) -> SearchResult | Inf
         rejected_by=found.rejected_by,
         search_s=elapsed,
     )
+    return result, found
 
 
 def _plans(job: Job, found: Feasible, rows: list[int], *, bold: bool) -> dict[int, Plan]:

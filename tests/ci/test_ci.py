@@ -66,7 +66,7 @@ def test_files_keep_to_their_schemas(arguments: list[str]) -> None:
 def test_the_action_annotates_and_fails(jobs: Path) -> None:
     """Its last step prints workflow commands and fails on an error; the step before writes SARIF and doesn't."""
     steps = steps_of(yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))["runs"]["steps"])
-    told = ran(steps["Annotate"]["run"], jobs, CHECKED="jobs\njobs", ARGUMENTS="--select BATCH --fail-on error")
+    told = ran(steps["Annotate"]["run"], jobs, CHECKED="\n jobs\n", ARGUMENTS="--select BATCH --fail-on error")
     assert told.returncode == 1 and told.stdout.startswith("::error file=jobs/ds_config.json,line=1,")
     written = ran(steps["Write the findings as SARIF"]["run"], jobs, CHECKED="jobs", ARGUMENTS="", SARIF="a b.sarif")
     assert written.returncode == 0 and '"BATCH001"' in (jobs / "a b.sarif").read_text(encoding="utf-8")

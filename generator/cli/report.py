@@ -1,0 +1,83 @@
+"""`dsgen report`: a plan and what it was chosen from, as one page of HTML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from .options import Request, bold_option, job_options, top_option
+from .ranges import Term, read_term
+
+if TYPE_CHECKING:
+    from ..job.records import Job
+    from ..search.feasible import Feasible
+    from ..search.sweep import Axis
+    from .loading import JobLoader
+
+#: GPU counts of the sweep that nobody asked for, over the job's own, and how many layouts each may have to try.
+_SHARES = (1 / 4, 3 / 8, 1 / 2, 3 / 4, 1, 3 / 2, 2, 3, 4)
+_MOST_CONSIDERED, _MOST_TIMED = 500_000, 10_000
+
+
+@click.command(short_help="Write a plan as one page of HTML: what it takes, and what it was chosen from.")
+@job_options
+@click.option("-o", "--output", metavar="FILE", default="report.html", show_default=True, help="File for the page.")
+@click.option("--force", is_flag=True, help="Overwrite a file that differs.")
+@click.option(
+    "--sweep",
+    "terms",
+    multiple=True,
+    metavar="KEY=VALUES",
+    callback=lambda _, __, words: tuple(map(read_term, words)),
+    help="Add a curve over gpus=512..2048 or values of any key; one or two. Without it, over GPU counts if few layouts "
+    "are to be tried.",
+)
+@click.option("--no-sweep", is_flag=True, help="Add no curve.")
+@top_option(10, "Plans to name.")
+@bold_option
+def report(
+    request: Request, output: str, force: bool, terms: tuple[Term, ...], no_sweep: bool, top: int, bold: bool
+) -> None:
+    """Plan the job in SPEC and write one page of HTML that shows the plan, and needs no network.
+
+    Its memory by stage, its step as a timeline, all plans that fit, what was ruled out, a sweep, and how sure it is.
+    """
+    from ..frameworks.program import RenderedFile  # here, to save start-up time
+    from ..report.page import Contents, report_page
+    from ..search.search import search_with_estimates
+    from ..search.sweep import sweep
+    from .loading import JobLoader, or_exit, planning
+    from .printing import echo
+    from .progress import working
+    from .writing import ACTIONS, write_files
+
+    loader = JobLoader(request)
+    job, _ = loader.reported()
+    with working(planning(job)):
+        answer, found = search_with_estimates(job, top=top, bold=bold)
+    answer = or_exit(answer, "text")
+    axes = [] if no_sweep else _axes(loader, job, found, terms)
+    with working(f"sweeping {job.name}"):
+        swept = sweep(loader.checked, axes, bold=bold) if axes else None
+    page = report_page(Contents(answer=answer, found=found, sweep=swept, command=request.command))
+    target = Path(output)
+    file = RenderedFile(path=target.name, text=page)
+    hint = "use --force to overwrite, or -o for another file"
+    (change,) = write_files([file], target.parent, force=force, hint=hint)
+    echo(f"{change.path}: {len(page.encode()) / 1e6:.1f} MB, {ACTIONS[change.action.value]}")
+
+
+def _axes(loader: JobLoader, job: Job, found: Feasible, terms: tuple[Term, ...]) -> list[Axis]:
+    """What is swept: what was asked for; else numbers of GPUs, where that is quick."""
+    from ..search.sweep import Axis  # here, to save start-up time
+    from .sweep import loaded_axes
+
+    if terms:
+        return loaded_axes(loader, terms)[1]
+    if found.considered > _MOST_CONSIDERED or len(found.layouts) > _MOST_TIMED:
+        return []
+    unit = job.cluster.accelerators_per_node
+    counts = dict.fromkeys(max(round(job.gpus * share / unit), 1) * unit for share in _SHARES)
+    return [Axis(path="gpus", values=tuple(counts))]

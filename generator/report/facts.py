@@ -1,0 +1,203 @@
+"""What the page says in words and tables, from the answer of a search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ..estimate.model_size import parameter_count
+from ..estimate.uncertainty import bands
+from ..estimate.whole_run import Run
+from ..rules.registry import PLANNING_RULES
+from ..search.plan import Plan, SearchResult
+from ..search.sweep import Sweep
+from ..units import GIB, long_time
+from .points import TIMES
+from .words import band, count, gib, percent, seconds
+
+_JOULES_A_MWH = 3.6e9
+
+#: What each part of the step time is.
+MEANINGS: Mapping[str, str] = {
+    "compute": "forward and backward products, attention and what is read beside them",
+    "recompute": "activations computed a second time",
+    "tensor": "tensor parallel collectives that compute doesn't hide",
+    "context": "context parallel communication that attention doesn't hide",
+    "expert": "dispatch of tokens to experts, and back",
+    "pipeline": "sends between stages",
+    "bubble": "waiting while the pipeline fills and empties",
+    "data": "gradient and parameter communication between replicas that compute doesn't hide",
+    "optimizer": "the update of the parameters, and what a step starts with",
+    "offload": "copies to and from the host, and the update there",
+}
+#: What the parts of the memory are called.
+MEMORY_NAMES: Mapping[str, str] = {
+    "parameters": "parameters",
+    "gradients": "gradients",
+    "optimizer": "optimizer states",
+    "activations": "activations",
+    "output": "logits and loss",
+    "buffers": "buffers",
+    "other": "copies of the update",
+    "context": "context and NCCL",
+}
+#: What bands of step times are made of.
+REGIMES: Mapping[str, str] = {
+    "dense": "dense models, up to ZeRO-2 or within a node",
+    "sharded": "full sharding (ZeRO-3, FSDP) between nodes",
+    "recent": "Hopper and later",
+    "moe": "mixture-of-experts models",
+    "unknown": "accelerators without measured runs",
+    "calibrated": "runs of your own calibration",
+}
+
+
+class Fact(NamedTuple):
+    """A figure with its name, and what is to be known about it."""
+
+    name: str
+    value: str
+    note: str = ""
+
+
+def headline(plan: Plan) -> str:
+    """What is planned, on what."""
+    job = plan.job
+    return (
+        f"{job.model.name} ({count(parameter_count(job.model))} parameters) with {job.framework} on {job.gpus:,} × "
+        f"{job.cluster.accelerator.name}, {job.nodes:,} node{'s' if job.nodes > 1 else ''} of {job.cluster.name}"
+    )
+
+
+def tiles(plan: Plan) -> Iterator[Fact]:
+    """The figures that people ask for first."""
+    rates, run, memory = plan.throughput, plan.run, plan.memory
+    yield Fact("Step", seconds(float(plan.step_time.total_s)), band(plan.uncertainty.step_time))
+    yield Fact("Tokens/s", count(rates.tokens_per_s), f"{rates.tokens_per_s_per_gpu:,.0f} a GPU")
+    yield Fact("MFU", percent(rates.mfu), f"{rates.model_tflops_per_gpu:,.0f} TFLOP/s a GPU")
+    limit = float(memory.capacity_bytes) * (1 - plan.job.headroom)
+    high = float(plan.uncertainty.required.high)
+    yield Fact("Memory", f"{gib(memory.required_bytes)} GiB", f"up to {gib(high)} of {gib(limit)} GiB may be used")
+    if run is None:
+        yield Fact("Training", "unknown", "set training.duration in the spec")
+        return
+    yield Fact("Training", long_time(run.wall_s), f"{run.steps:,} steps, goodput {run.goodput_fraction:.0%}")
+    yield _cost(plan, run)
+
+
+def _cost(plan: Plan, run: Run) -> Fact:
+    hours = f"{run.wall_gpu_hours:,.0f} GPU-hours"
+    if run.wall_cost is None:
+        return Fact("GPU-hours", f"{run.wall_gpu_hours:,.0f}", "the cluster has no price")
+    return Fact("Cost", f"{run.wall_cost:,.0f}", f"{hours} at {plan.job.cluster.price_per_node_hour:g} a node-hour")
+
+
+def batch_facts(plan: Plan) -> Iterator[Fact]:
+    """The two product identities, with their numbers."""
+    layout, training = plan.layout, plan.job.training
+    factors = {"data": layout.data, "tensor": layout.tensor, "pipeline": layout.pipeline, "context": layout.context}
+    product = " × ".join(f"{name} {n:,}" for name, n in factors.items() if n > 1 or name == "data")
+    yield Fact("GPUs", f"{layout.world:,} = {product}")
+    parts = f"micro-batch {layout.micro_batch} × accumulation {layout.gradient_accumulation:,} × data {layout.data:,}"
+    yield Fact("Global batch", f"{layout.global_batch:,} = {parts}")
+    tokens = f"{count(plan.tokens_per_step)} of {training.sequence_length:,} each"
+    yield Fact("Tokens a step", f"{tokens}, in {training.precision}")
+
+
+def run_facts(plan: Plan) -> Iterator[Fact]:
+    """The whole run; nothing where its length isn't known."""
+    run = plan.run
+    if run is None:
+        return
+    yield Fact("Tokens", f"{count(run.tokens)} in {run.steps:,} steps", f"{long_time(run.duration_s)} of steps alone")
+    saved = f"every {run.save_interval_steps:,} steps, in {seconds(run.save_s)}"
+    yield Fact("Checkpoints", f"{run.checkpoint_bytes / 1e12:,.3g} TB", saved)
+    failures = f"{run.failures:,.0f}" if run.failures >= 2 else f"{run.failures:.2g}"
+    yield Fact("Failures expected", failures, f"{long_time(run.restart_s)} and the steps since the last save each")
+    if run.energy_j is not None:
+        yield Fact("Energy", f"{run.energy_j / _JOULES_A_MWH:,.3g} MWh")
+    if run.segments is not None and run.segments > 1:
+        yield Fact("Jobs", f"{run.segments:,}", "one after another, within the time limit")
+
+
+def time_ledger(plan: Plan) -> list[dict[str, Any]]:
+    """The step time by cause, the largest first."""
+    total = float(plan.step_time.total_s)
+    parts = {name: float(getattr(plan.step_time, f"{name}_s")) for name in TIMES}
+    return [
+        {"name": name, "seconds": seconds(spent), "share": spent / total, "meaning": MEANINGS[name]}
+        for name, spent in sorted(parts.items(), key=lambda item: -item[1])
+        if spent > 0
+    ]
+
+
+def memory_table(stages: Mapping[str, Any]) -> dict[str, Any]:
+    """The memory of each stage: one row a stage, one column a cause, in GiB."""
+    own = {name: sizes for name, sizes in stages["own"].items() if any(sizes)}
+    names = [MEMORY_NAMES.get(name, name) for name in own]
+    return {"names": names, "rows": [[gib(size) for size in row] for row in zip(*own.values(), strict=True)]}
+
+
+def rejected(answer: SearchResult) -> list[dict[str, Any]]:
+    """What was ruled out: rule, how many layouts, and what the rule requires."""
+    titles = {rule.id: rule.title for rule in PLANNING_RULES}
+    whole = max(answer.considered, 1)
+    return [
+        {"rule": rule, "count": number, "share": number / whole, "title": titles.get(rule, "")}
+        for rule, number in answer.to_dict()["rejected_by"].items()  # type: ignore[attr-defined]  # a mapping
+        if number
+    ]
+
+
+def certainty(plan: Plan) -> dict[str, Any]:
+    """How far such estimates are off, and what speaks for this one."""
+    known, regime = plan.uncertainty.evidence, plan.uncertainty.regime
+    widths = {name: float(width.high) for name, width in bands("step_time").items()}
+    own = float(plan.uncertainty.step_time.high) / float(plan.step_time.total_s)
+    return {
+        "coverage": f"{plan.uncertainty.coverage:.0%}",
+        "runs": known.runs,
+        "beyond": known.beyond,
+        "octaves": known.octaves,
+        "regime": REGIMES[regime],
+        "factor": own,
+        "bands": [
+            {"name": REGIMES[name], "factor": width, "own": name == regime} for name, width in sorted(widths.items())
+        ],
+        "memory": {name: float(width.high) for name, width in bands("memory").items()},
+        "step": band(plan.uncertainty.step_time),
+        "required": f"{gib(plan.uncertainty.required.low)} to {gib(plan.uncertainty.required.high)} GiB",
+        "device": f"{gib(plan.uncertainty.device.low)} to {gib(plan.uncertainty.device.high)} GiB",
+    }
+
+
+def sweep_document(found: Sweep) -> dict[str, Any]:
+    """The sweep as plain data: the keys, and a point for each combination of values."""
+    from ..estimate.short_layout import short_layout  # here, to save start-up time
+
+    points = []
+    for point in found.points:
+        row = point.to_dict()
+        run: Mapping[str, Any] = row["run"] or {}  # type: ignore[assignment]  # of plain values
+        kept = {name: row[name] for name in ("gpus", "step_time_s", "step_time_low_s", "step_time_high_s")}
+        kept |= {name: row[name] for name in ("mfu", "tokens_per_s", "required_bytes", "rule", "message")}
+        layout = short_layout(point.plan.layout) if point.plan else None
+        kept |= {"values": [*point.values.values()], "layout": layout}
+        points.append(kept | {name: run.get(name) for name in ("wall_s", "wall_gpu_hours", "wall_cost")})
+    return {"keys": [axis.path for axis in found.axes], "points": points}
+
+
+def sweep_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The points as rows of a table."""
+    rows = []
+    for point in document["points"]:
+        cells = [f"{value:,}" if isinstance(value, int) else f"{value}" for value in point["values"]]
+        if point["layout"] is None:
+            rows.append({"values": cells, "rule": point["rule"], "message": point["message"] or ""})
+            continue
+        figures = [seconds(point["step_time_s"]), percent(point["mfu"]), count(point["tokens_per_s"])]
+        figures.append(f"{point['required_bytes'] / GIB:.1f}")
+        if point["wall_s"] is not None:
+            figures += [long_time(point["wall_s"]), f"{point['wall_gpu_hours']:,.0f}"]
+        rows.append({"values": cells, "layout": point["layout"], "figures": figures})
+    return rows

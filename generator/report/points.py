@@ -1,0 +1,136 @@
+"""The layouts that the best was chosen from, as columns: time against memory, thinned where there are too many."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..estimate.evidence import octaves_beyond
+from ..estimate.layout import FIELDS, Layout, Layouts
+from ..estimate.memory import memory
+from ..estimate.short_layout import short_layout
+from ..estimate.step_time import step_time
+from ..job.records import Job
+from ..search.feasible import Estimates
+from ..search.plan import SearchResult
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.int64]
+
+#: So few are all shown.
+_ALL_OF = 2000
+#: Points near the front that are all shown, and how near these may be, as shares of the front's step time.
+_MOST_NEAR, _NEAR = 1200, (0.25, 0.1, 0.04, 0.02, 0.01, 0.0)
+#: Of the others, the fastest of each cell of such a grid over the logarithms of memory and time.
+_CELLS = (48, 36)
+TIMES = ("compute", "recompute", "tensor", "context", "expert", "pipeline", "bubble", "data", "optimizer", "offload")
+PARTS = ("parameters", "gradients", "optimizer", "activations", "output", "buffers")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Points:
+    """Some of the estimated layouts, by memory."""
+
+    rows: Rows
+    front: NDArray[np.bool_]  #: which of them nothing is faster than with as little memory
+    names: dict[int, str]  #: what the answer calls some of them: `best`, `2`, `fastest`, `6 simplest`
+    near: float  #: up to this share beyond the front's step time, all layouts are shown
+    of: int  #: how many were estimated
+
+
+def pareto_front(total_s: Floats, required_bytes: Floats) -> NDArray[np.bool_]:
+    """Which rows no other equals or beats in both."""
+    order = np.lexsort((total_s, required_bytes))
+    least = np.minimum.accumulate(total_s[order])
+    front = np.ones(len(order), np.bool_)
+    front[order[1:]] = least[1:] < least[:-1]
+    return front
+
+
+def chosen_points(answer: SearchResult, found: Estimates) -> Points:
+    """The front and what is near it, the plans that the answer names, and an even sample of the rest."""
+    front = pareto_front(found.total_s, found.required_bytes)
+    beyond = _beyond_front(found, front)
+    few = len(front) <= _ALL_OF
+    near = next(share for share in _NEAR if share == 0 or (beyond <= share).sum() <= _MOST_NEAR)
+    called = ((_row_of(found.layouts, layout), name) for layout, name in _named(answer).items())
+    names = {row: name for row, name in called if row is not None}
+    kept = front | few | (beyond <= near) if near else front | few
+    kept[_sample(found)] = True
+    kept[[*names]] = True
+    rows = np.flatnonzero(kept)
+    rows = rows[np.lexsort((found.total_s[rows], found.required_bytes[rows]))]
+    place = {int(row): number for number, row in enumerate(rows)}
+    return Points(
+        rows=rows,
+        front=front[rows],
+        names={place[row]: name for row, name in names.items()},
+        near=near,
+        of=len(front),
+    )
+
+
+def _beyond_front(found: Estimates, front: NDArray[np.bool_]) -> Floats:
+    """By what share each row is slower than the fastest with as little memory."""
+    on = np.flatnonzero(front)
+    on = on[np.argsort(found.required_bytes[on], kind="stable")]
+    below = np.searchsorted(found.required_bytes[on], found.required_bytes, side="right") - 1
+    beyond: Floats = found.total_s / found.total_s[on[below]] - 1
+    return beyond
+
+
+def _sample(found: Estimates) -> Rows:
+    """The fastest row of each cell."""
+    cells = np.zeros(len(found.total_s), np.int64)
+    for values, count in zip((found.required_bytes, found.total_s), _CELLS, strict=True):
+        logs = np.log(values)
+        width = max(float(np.ptp(logs)), 1e-12) / count
+        cells = cells * count + np.minimum((logs - logs.min()) // width, count - 1).astype(np.int64)
+    order = np.lexsort((found.total_s, cells))
+    _, first = np.unique(cells[order], return_index=True)
+    rows: Rows = order[first]
+    return rows
+
+
+def _named(answer: SearchResult) -> dict[Layout, str]:
+    """Layouts by rank, and by what they are best in."""
+    names = {plan.layout: "best" if rank == 1 else f"{rank}" for rank, plan in enumerate(answer.plans, start=1)}
+    for name, plan in answer.alternatives.items():
+        names[plan.layout] = f"{names[plan.layout]} {name}" if plan.layout in names else name
+    return names
+
+
+def _row_of(rows: Layouts, layout: Layout) -> int | None:
+    """Which row a layout is."""
+    same = np.ones(len(rows), np.bool_)
+    for name in FIELDS:
+        same &= getattr(rows, name) == getattr(layout, name)
+    return int(np.argmax(same)) if same.any() else None
+
+
+def drawn_points(job: Job, found: Estimates, points: Points) -> dict[str, Any]:
+    """The points as plain columns: what each is called, takes, and why. Six digits."""
+    rows = found.layouts.take(points.rows)
+    ledger, time = memory(job, rows), step_time(job, rows)
+    return {
+        "shown": len(points.rows),
+        "estimated": points.of,
+        "near": points.near,
+        "layout": [short_layout(layout) for layout in rows],
+        "front": np.flatnonzero(points.front).tolist(),
+        "extrapolated": np.flatnonzero(octaves_beyond(job, rows, len(rows)) > 0).tolist(),
+        "names": {str(number): points.names[number] for number in sorted(points.names)},
+        "step_s": _six(time.total_s, len(rows)),
+        "required_bytes": _six(ledger.required_bytes, len(rows)),
+        "time": {name: column for name in TIMES if any(column := _six(getattr(time, f"{name}_s"), len(rows)))},
+        "memory": {name: column for name in PARTS if any(column := _six(getattr(ledger, f"{name}_bytes"), len(rows)))},
+    }
+
+
+def _six(column: Any, count: int) -> list[float]:
+    """Six digits of each number; whole numbers as such."""
+    numbers = np.broadcast_to(np.asarray(column, float), count)
+    return [int(short) if (short := float(f"{number:.6g}")).is_integer() else short for number in numbers.tolist()]

@@ -1,0 +1,222 @@
+"""The step as a timeline: every stage's passes, and what follows them, adding up to the estimated step time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..estimate.layout import Offload
+from ..estimate.ledgers import StepTime
+from ..estimate.passes import Passes, passes
+from ..search.plan import Plan
+from .order import Shape, Timed, timed
+
+Floats = NDArray[np.float64]
+
+#: A row shows this many passes; of longer steps, what repeats in the middle is left out.
+_MOST_PASSES = 160
+#: Of more stages, every second, third, ... is drawn.
+_MOST_ROWS = 24
+#: What of a stage's time is drawn in which colour. Communication within layers, and sends.
+FORWARD, BACKWARD = ("forward", "communication"), ("recompute", "backward", "communication")
+_TALK: Final = ("tensor_s", "context_s", "expert_s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A stage's passes. Seconds from the step's start, what is left out not counted."""
+
+    stage: int
+    timed: Timed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """A step of the pipeline."""
+
+    shape: Shape
+    drawn: int  #: micro-batches that are drawn
+    rows: tuple[Row, ...]  #: of the stages that are drawn
+    pace: int  #: the stage that sets the pace: its passes and its waiting are the step time's own
+    forward: tuple[float, ...]  #: shares of a forward pass, as in `FORWARD`
+    backward: tuple[float, ...]  #: of a backward pass, as in `BACKWARD`
+    cut_s: float  #: where the passes of the others are left out
+    left_out_s: float
+    pipeline_s: float  #: what all passes take, with what is left out
+    tail: tuple[tuple[str, float], ...]  #: what follows them, by cause
+    stretch: float  #: what waiting is drawn with, over what the passes' order alone makes it
+
+    @property
+    def total_s(self) -> float:
+        """The whole step."""
+        return self.pipeline_s + sum(seconds for _, seconds in self.tail)
+
+
+def timeline(plan: Plan) -> Timeline:
+    """The estimated step as a timeline.
+
+    Passes start as early as their inputs are there. The estimate's bubble knows the stages' sum alone, so that it
+    differs a little from that order where stages or chunks differ: time in which the slowest stage waits is stretched
+    to what the estimate says.
+    """
+    layout, time, spread = plan.layout, plan.step_time, passes(plan.job, plan.layout)
+    whole = Shape(stages=layout.pipeline, chunks=layout.virtual_pipeline, micro_batches=layout.gradient_accumulation)
+    shape = _abbreviated(whole)
+    parts = _parts(whole, time, spread)
+    forward, backward = (_seconds(parts[name], spread, whole.chunks) for name in ("forward", "backward"))
+    rows = timed(shape, forward, backward)
+    tail = tuple((name, float(getattr(time, f"{name}_s"))) for name in ("data", "optimizer", "offload"))
+    pipeline_s = float(time.total_s) - sum(seconds for _, seconds in tail)
+    left_out = (whole.micro_batches - shape.micro_batches) * sum(sum(part.values()) for part in parts.values())
+    pace = rows[spread.pace]
+    rows, stretch = _stretched(rows, pace, pipeline_s - left_out)
+    pace = rows[spread.pace]
+    return Timeline(
+        shape=whole,
+        drawn=shape.micro_batches,
+        rows=tuple(Row(stage=stage, timed=rows[stage]) for stage in _drawn_stages(whole.stages, spread.pace)),
+        pace=spread.pace,
+        forward=_shares(parts["forward"], FORWARD),
+        backward=_shares(parts["backward"], BACKWARD),
+        cut_s=float(pace.end[(len(pace.end) - 1) // 2]),
+        left_out_s=left_out,
+        pipeline_s=pipeline_s,
+        tail=tuple((name, seconds) for name, seconds in tail if seconds > 0),
+        stretch=stretch,
+    )
+
+
+def _abbreviated(whole: Shape) -> Shape:
+    """The same schedule with fewer micro-batches in its middle: as many as fill and empty it at least."""
+    p, v, m = whole.stages, whole.chunks, whole.micro_batches
+    most = max(_MOST_PASSES // (2 * v), 2 * p)
+    if m <= most:
+        return whole
+    return Shape(stages=p, chunks=v, micro_batches=most - (most - m) % p)
+
+
+def _parts(whole: Shape, time: StepTime, spread: Passes) -> dict[str, dict[str, float]]:
+    """Seconds of a micro-batch on the slowest stage, by direction and by cause.
+
+    Sends belong to the passes after which they are made, but for those that fill and empty the pipeline.
+    """
+    m, p = whole.micro_batches, whole.stages
+    compute, talk = float(time.compute_s) / m, sum(float(getattr(time, name)) for name in _TALK) / m
+    fill = 2 * (p - 1) * spread.send_s
+    send = max(float(time.pipeline_s) - fill, 0.0) / (2 * m)
+    ahead, back = 1 - spread.backward_talk, spread.backward_talk
+    return {
+        "forward": {"forward": compute * (1 - spread.backward_compute), "communication": talk * ahead + send},
+        "backward": {
+            "recompute": float(time.recompute_s) / m,
+            "backward": compute * spread.backward_compute,
+            "communication": talk * back + send,
+        },
+    }
+
+
+def _seconds(parts: dict[str, float], spread: Passes, chunks: int) -> Floats:
+    """Seconds of a pass through a chunk of each stage."""
+    seconds: Floats = spread.stages * sum(parts.values()) / chunks
+    return seconds
+
+
+def _shares(parts: dict[str, float], names: tuple[str, ...]) -> tuple[float, ...]:
+    whole = sum(parts.values())
+    return tuple(parts[name] / whole for name in names)
+
+
+def _stretched(rows: list[Timed], pace: Timed, length_s: float) -> tuple[list[Timed], float]:
+    """The rows on a clock that runs otherwise while the slowest stage waits, so that the last pass ends at `length_s`.
+
+    The clock never runs backwards, so that nothing starts before its input is there.
+    """
+    end = max(float(row.end[-1]) for row in rows)
+    busy = float((pace.end - pace.start).sum())
+    waited = end - busy
+    stretch = (length_s - busy) / waited if waited > 1e-9 * end else 1.0
+    before = np.stack([pace.start, pace.end], axis=1).ravel()
+    gaps = np.diff(np.concatenate([[0.0], before, [end]]))
+    gaps[::2] *= stretch  # waiting and passes follow each other in turn
+    knots, clock = np.concatenate([[0.0], before, [end]]), np.concatenate([[0.0], np.cumsum(gaps)])
+
+    def at(moments: Floats) -> Floats:
+        moved: Floats = np.interp(moments, knots, clock)
+        return moved
+
+    return [Timed(passes=row.passes, start=at(row.start), end=at(row.end)) for row in rows], stretch
+
+
+def _drawn_stages(stages: int, pace: int) -> list[int]:
+    """All of few stages; of many, evenly spaced ones with the first, the last and the slowest."""
+    step = -(-stages // _MOST_ROWS)
+    return sorted({*range(0, stages, step), stages - 1, pace})
+
+
+def notes(plan: Plan, line: Timeline) -> list[str]:
+    """What the picture leaves out or simplifies, one sentence each."""
+    shape, said = line.shape, []
+    left = shape.micro_batches - line.drawn
+    if left:
+        said.append(
+            f"{left:,} of {shape.micro_batches:,} micro-batches are left out at the break: {line.left_out_s:.3g} s in "
+            "which every stage repeats what is drawn before it."
+        )
+    if len(line.rows) < shape.stages:
+        said.append(f"{len(line.rows)} of {shape.stages} stages are drawn.")
+    if plan.layout.zero_stage >= 2 and plan.step_time.data_s > 0:
+        said.append("Data-parallel communication comes with every pass; what compute doesn't hide is drawn at the end.")
+    if plan.layout.offload is Offload.OPTIMIZER_AND_PARAMETERS:
+        said.append("Parameters come from the host with every pass; what compute doesn't hide is drawn at the end.")
+    if abs(line.stretch - 1) > 0.01:
+        said.append(
+            f"Waiting is drawn {line.stretch:.2f} times as long as this order of passes alone makes it: as long as the "
+            "estimate says."
+        )
+    return said
+
+
+def drawn(plan: Plan, line: Timeline) -> dict[str, Any]:
+    """The timeline as plain data; times in seconds to five digits of the step."""
+    digits = max(0, 5 - int(np.floor(np.log10(line.total_s))))
+    rows = [
+        {
+            "stage": row.stage,
+            "start": row.timed.start.round(digits).tolist(),
+            "end": row.timed.end.round(digits).tolist(),
+            "pass": _numbered(line, row.timed),
+        }
+        for row in line.rows
+    ]
+    return {
+        "name": _name(line.shape),
+        "stages": line.shape.stages,
+        "chunks": line.shape.chunks,
+        "micro_batches": line.shape.micro_batches,
+        "drawn": line.drawn,
+        "pace": line.pace,
+        "rows": rows,
+        "forward": [[name, round(share, 6)] for name, share in zip(FORWARD, line.forward, strict=True)],
+        "backward": [[name, round(share, 6)] for name, share in zip(BACKWARD, line.backward, strict=True)],
+        "cut_s": round(line.cut_s, digits),
+        "left_out_s": round(line.left_out_s, digits),
+        "pipeline_s": round(line.pipeline_s, digits),
+        "tail": [[name, round(seconds, digits)] for name, seconds in line.tail],
+        "total_s": round(line.total_s, digits),
+        "notes": notes(plan, line),
+    }
+
+
+def _numbered(line: Timeline, row: Timed) -> list[list[int]]:
+    """Direction, chunk and micro-batch of passes; behind the break, with those left out counted."""
+    left = (line.shape.micro_batches - line.drawn) * (row.start >= line.cut_s * (1 - 1e-9))
+    return [[int(p.backward), p.chunk, p.micro_batch + int(n)] for p, n in zip(row.passes, left, strict=True)]
+
+
+def _name(shape: Shape) -> str:
+    if shape.stages == 1:
+        return "one stage: every micro-batch forward, then backward"
+    return "1F1B" if shape.chunks == 1 else f"interleaved 1F1B, {shape.chunks} model chunks a stage"

@@ -1,0 +1,130 @@
+"use strict";
+/* All plans: speed against memory. Two of them are selected, and compared in compare.js. */
+
+const plans = report.plans;
+plans.rate = plans.step_s.map((step) => plans.tokens_per_step_per_gpu / step);
+plans.onFront = new Set(plans.front);
+plans.isExtrapolated = new Set(plans.extrapolated);
+plans.selected = []; // at most two
+plans.name = (number) => (plans.names[number] ?? "").replace(/^\d+/, "rank $&");
+plans.title = (number) => (plans.names[number] ? `${plans.name(number)}: ` : "") + plans.layout[number];
+
+const selection = (() => {
+  let measure = "rate";
+  let current = null; // the plan that the keyboard is at
+
+  const height = (number) => (measure === "rate" ? plans.rate[number] : plans.step_s[number]);
+  const spot = (number) => [plans.required_bytes[number] / GIB, height(number)];
+  const facts = (number) => [
+    ["step", seconds(plans.step_s[number])],
+    ["tokens/s a GPU", digits(plans.rate[number])],
+    ["memory", `${gib(plans.required_bytes[number])} GiB`],
+    ...(plans.isExtrapolated.has(number) ? [["extrapolated", "no measured run is like it"]] : []),
+  ];
+
+  function point(number) {
+    const front = plans.onFront.has(number);
+    const shade = colour(front ? "front" : "point");
+    const hollow = plans.isExtrapolated.has(number);
+    return {
+      value: spot(number),
+      symbolSize: front ? 9 : 6,
+      itemStyle: { color: hollow ? colour("ground") : shade, borderColor: shade, borderWidth: hollow ? 1.3 : 0, opacity: front ? 1 : 0.65 },
+    };
+  }
+
+  const label = (number) => {
+    const name = plans.names[number].replace(/^\d+ ?/, "");
+    return name ? { value: spot(number), name } : null;
+  };
+
+  function ring(number, name) {
+    return {
+      value: spot(number),
+      itemStyle: { color: "transparent", borderColor: colour(name.toLowerCase()), borderWidth: 2.5 },
+      label: { show: true, formatter: name, color: colour(name.toLowerCase()), fontWeight: 700, position: "left", fontSize: 13 },
+    };
+  }
+
+  const added = addChart("plans-chart", (width) => {
+    const numbers = plans.layout.map((_, number) => number);
+    const heights = numbers.map(height);
+    const low = Math.min(...heights), high = Math.max(...heights);
+    const inLogs = measure === "step";
+    const limit = report.memory.limit_bytes / GIB;
+    const labels = Object.keys(plans.names).map(Number).map(label).filter(Boolean);
+    return {
+      grid: { left: 8, right: 20, top: 34, bottom: 34, containLabel: true },
+      tooltip: tooltip((item) => (item.seriesId === "points" ? tip(plans.title(item.dataIndex), facts(item.dataIndex)) : ""), { trigger: "item" }),
+      xAxis: below("memory that is required, GiB a GPU", { type: "value", min: 0, max: Math.ceil(limit * 1.03) }),
+      yAxis: inLogs
+        ? axis("step time, s", { type: "log", min: low / 1.1, max: high * 1.1, axisLabel: { color: colour("quiet"), customValues: logTicks(low / 1.1, high * 1.1), formatter: (value) => digits(value) },
+            axisTick: { customValues: logTicks(low / 1.1, high * 1.1) }, nameTextStyle: { color: colour("quiet"), align: "left" } })
+        : axis("tokens/s a GPU", { type: "value", min: 0, nameTextStyle: { color: colour("quiet"), align: "left" } }),
+      dataZoom: [
+        { type: "inside", xAxisIndex: 0, zoomOnMouseWheel: "ctrl", moveOnMouseWheel: false, filterMode: "none" },
+        { type: "inside", yAxisIndex: 0, zoomOnMouseWheel: "ctrl", moveOnMouseWheel: false, filterMode: "none" },
+      ],
+      series: [
+        { id: "points", type: "scatter", data: numbers.map(point), cursor: "pointer", z: 3, emphasis: { scale: 1.6 },
+          markLine: { silent: true, symbol: "none", data: [{ xAxis: limit }], lineStyle: { color: colour("limit"), type: "dashed", width: 1.5 },
+            label: { formatter: width < 500 ? "limit" : "may be used", color: colour("limit"), position: "end" } } },
+        { id: "front", type: "line", step: "end", silent: true, symbol: "none", z: 2, lineStyle: { color: colour("front"), width: 1.5, opacity: 0.6 }, data: plans.front.map(spot) },
+        { id: "names", type: "scatter", silent: true, symbolSize: 1, z: 4, data: labels, itemStyle: { color: "transparent" }, labelLayout: { hideOverlap: false, moveOverlap: "shiftY" },
+          label: { show: true, formatter: "{b}", position: "top", distance: 8, color: colour("text"), fontSize: 12, textBorderColor: colour("ground"), textBorderWidth: 3 } },
+        { id: "selected", type: "scatter", silent: true, symbolSize: 17, z: 5, data: plans.selected.map((number, index) => ring(number, "AB"[index])) },
+        { id: "current", type: "scatter", silent: true, symbolSize: 22, z: 6,
+          data: current === null ? [] : [{ value: spot(current), itemStyle: { color: "transparent", borderColor: colour("focus"), borderWidth: 1.5, borderType: "dashed" } }] },
+      ],
+    };
+  });
+
+  function select(number) {
+    const at = plans.selected.indexOf(number);
+    if (at >= 0) plans.selected.splice(at, 1);
+    else plans.selected = [...plans.selected, number].slice(-2);
+    changed();
+  }
+
+  function changed() {
+    added.chart.setOption({ series: [{ id: "selected", data: plans.selected.map((number, index) => ring(number, "AB"[index])) }] });
+    document.dispatchEvent(new Event("selected"));
+  }
+
+  function goTo(number) {
+    current = number;
+    added.chart.setOption({ series: [{ id: "current", data: [{ value: spot(number), itemStyle: { color: "transparent", borderColor: colour("focus"), borderWidth: 1.5, borderType: "dashed" } }] }] });
+    added.chart.dispatchAction({ type: "showTip", seriesId: "points", seriesIndex: 0, dataIndex: number });
+    document.getElementById("plans-said").textContent =
+      `${plans.title(number)}; ${facts(number).map((line) => line.join(" ")).join(", ")}`;
+  }
+
+  /* The next plan of a list that is sorted by memory, as the points are. */
+  function next(list, by) {
+    if (current === null) return list[by > 0 ? 0 : list.length - 1];
+    const beyond = list.filter((number) => (by > 0 ? number > current : number < current));
+    return beyond.length ? beyond[by > 0 ? 0 : beyond.length - 1] : current;
+  }
+
+  added.chart.on("click", (item) => item.seriesId === "points" && select(item.dataIndex));
+  added.host.addEventListener("keydown", (event) => {
+    const everything = plans.layout.map((_, number) => number);
+    const moves = { ArrowRight: [plans.front, 1], ArrowLeft: [plans.front, -1], ArrowUp: [everything, 1], ArrowDown: [everything, -1] };
+    if (event.key in moves) goTo(next(...moves[event.key]));
+    else if ((event.key === "Enter" || event.key === " ") && current !== null) select(current);
+    else if (event.key === "Escape") {
+      plans.selected = [];
+      changed();
+    } else return;
+    event.preventDefault();
+  });
+  document.querySelectorAll('input[name="measure"]').forEach((input) =>
+    input.addEventListener("change", () => {
+      measure = input.value;
+      added.draw();
+    }),
+  );
+  document.getElementById("plans-reset").addEventListener("click", () => added.draw());
+
+  return { select };
+})();

@@ -1,0 +1,129 @@
+"""The page as a file: its bytes, what it may load, and strings that mean harm."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from base64 import b64encode
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import dsgen
+from dsgen.report.page import Contents, report_page
+from dsgen.search.search import search_with_estimates
+from tests.cli.running import run
+from tests.jobs import SMALL
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>'\"{{7*7}}&amp;<!--"
+
+
+class Elements(HTMLParser):
+    """The elements of a page with their attributes, and the texts of its scripts."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note an element."""
+        self.found.append((tag, dict(attrs)))
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_data(self, data: str) -> None:
+        """Note a script's text."""
+        if self.found and self.found[-1][0] == "script" and self.cdata_elem == "script":
+            self.scripts[-1] += data
+
+
+def page_of(**changed: object) -> str:
+    """The report of the small job."""
+    answer, found = search_with_estimates(dsgen.load_job({**SMALL, **changed}), top=3)
+    assert isinstance(answer, dsgen.SearchResult)
+    return report_page(Contents(answer=answer, found=found))
+
+
+def test_the_same_job_gives_the_same_bytes() -> None:
+    """Two reports of one job are equal."""
+    assert page_of() == page_of()
+
+
+def test_nothing_is_loaded_from_elsewhere() -> None:
+    """No element names a resource, the page's policy forbids all, and only its own scripts may run."""
+    elements = Elements(page := page_of())
+    assert [tag for tag, attributes in elements.found if "src" in attributes or tag in ("link", "iframe", "base")] == []
+    assert all(str(a["href"]).startswith("#") for _, a in elements.found if "href" in a)
+    policy = next(str(a["content"]) for _, a in elements.found if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none'")
+    allowed = re.findall("'sha256-([^']+)'", policy)
+    _, *code = elements.scripts
+    assert [b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in code] == allowed
+    assert "unsafe-inline" not in policy.partition("script-src")[2]
+    assert len(page) < 3e6
+
+
+def test_hostile_strings_come_out_as_data() -> None:
+    """A job name that would end the script or begin an element leaves the page's elements as they are."""
+    plain, hostile = Elements(page_of()), Elements(page := page_of(name=HOSTILE))
+    assert [tag for tag, _ in hostile.found] == [tag for tag, _ in plain.found]
+    assert "<script>alert" not in page and "<img src=x" not in page
+    document = json.loads(hostile.scripts[0])
+    assert document.keys() == json.loads(plain.scripts[0]).keys()
+
+
+def test_what_was_ruled_out_is_complete() -> None:
+    """Every rule of the answer is in the page with its count and its requirement."""
+    answer, found = search_with_estimates(dsgen.load_job(SMALL), top=3)
+    page = report_page(Contents(answer=answer, found=found))
+    for rule, number in answer.rejected_by.items():
+        assert re.search(rf"{rule}</th><td>{number:,}</td>.*?<td class=\"text\">[A-Z]", page), rule
+
+
+def test_the_command_writes_once(tmp_path: Path) -> None:
+    """`dsgen report` writes a file, leaves an equal one, and refuses to overwrite another without --force."""
+    target = tmp_path / "page.html"
+    spec = tmp_path / "job.json"
+    spec.write_text(json.dumps(SMALL))
+    command = ("report", str(spec), "-o", str(target), "--no-sweep")
+    assert run(*command).exit_code == 0
+    first = target.read_bytes()
+    assert "unchanged" in run(*command).output
+    target.write_text("mine")
+    refused = run(*command)
+    assert (refused.exit_code, target.read_text()) == (4, "mine")
+    assert run(*command, "--force").exit_code == 0
+    assert target.read_bytes() == first
+
+
+def test_a_sweep_that_is_asked_for_is_shown(tmp_path: Path) -> None:
+    """With --sweep the page has a row for each value, and the rule where there is no plan."""
+    spec = tmp_path / "job.json"
+    spec.write_text(json.dumps(SMALL))
+    result = run("report", str(spec), "-o", str(tmp_path / "a.html"), "--sweep", "gpus=16,32,40")
+    assert result.exit_code == 0, result.output
+    page = (tmp_path / "a.html").read_text()
+    assert 'id="sweep-chart"' in page
+    points = json.loads(Elements(page).scripts[0])["sweep"]["points"]
+    assert [point["values"] for point in points] == [[16], [32], [40]]
+
+
+def test_a_job_without_a_plan_has_no_report(tmp_path: Path) -> None:
+    """Where nothing fits the command says so with status 3, and writes nothing."""
+    spec = tmp_path / "job.json"
+    spec.write_text(json.dumps({**SMALL, "layout": {"tensor": 16, "pipeline": 1, "zero_stage": 0}, "gpus": 8}))
+    result = run("report", str(spec), "-o", str(tmp_path / "a.html"))
+    assert result.exit_code in (1, 3) and not (tmp_path / "a.html").exists()
+
+
+@pytest.mark.parametrize("name", ["gpt3-175b-azure", "llama-2-13b-offload", "mixtral-8x7b", "llama-3-8b-lora"])
+def test_examples_have_reports(name: str, tmp_path: Path) -> None:
+    """Dense models, offload, experts and adapters: each has a report under 3 MB."""
+    spec = Path(__file__).parents[2] / "examples" / f"{name}.yaml"
+    target = tmp_path / "a.html"
+    assert run("report", str(spec), "-o", str(target), "--no-sweep").exit_code == 0
+    assert 1e6 < target.stat().st_size < 3e6
