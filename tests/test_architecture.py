@@ -31,7 +31,7 @@ ORDER = (
     {"frameworks"},
     {"launchers"},
     {"render", "write", "validate"},
-    {"trials", "report"},
+    {"trials", "adopt", "report"},
     {"cli"},
 )
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}

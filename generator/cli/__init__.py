@@ -18,6 +18,7 @@ from .catalog import catalog
 from .estimate import estimate
 from .exits import ExitStatus
 from .generate import generate
+from .init import init
 from .plan import plan
 from .printing import echo, shown_errors
 from .report import report
@@ -57,7 +58,21 @@ def commands() -> None:
     """
 
 
-for _command in (generate, plan, submit, tune, sweep, report, estimate, validate, calibrate, rules, catalog, schema):
+for _command in (
+    init,
+    generate,
+    plan,
+    submit,
+    tune,
+    sweep,
+    report,
+    estimate,
+    validate,
+    calibrate,
+    rules,
+    catalog,
+    schema,
+):
     commands.add_command(_command)
 
 

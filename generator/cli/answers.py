@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import gcd
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from ..estimate.short_layout import short_layout, short_legend
@@ -24,8 +25,10 @@ _REJECTED_SHOWN = 6
 
 def report(answer: SearchResult, top: int, *, bold: bool = False) -> tuple[RenderableType, ...]:
     """What `dsgen generate` prints above its summary: the best plan in detail, and the plans it was compared to."""
-    ruled_out = sum(answer.rejected_by.values())
-    line = f"{answer.considered:,} layouts: {answer.feasible:,} fit, {ruled_out:,} are ruled out (dsgen plan says why)"
+    counts = (
+        f"{answer.considered:,} layouts: {answer.feasible:,} fit, {sum(answer.rejected_by.values()):,} are ruled out"
+    )
+    line = f"{counts} (dsgen plan --explain says why)"
     return (*about(answer.plans[0]), line, "", *_plans(answer, top, bold), "")
 
 
@@ -43,8 +46,13 @@ def _notes(answer: SearchResult) -> Text:
 
 def explained(plan: Plan) -> tuple[RenderableType, ...]:
     """What `--explain` adds: why the plan decides as it does, and what its training time depends on."""
-    why = (Text(f"Why {short_layout(plan.layout)}", BOLD), Lines(("-", reason) for reason in plan.reasons), "")
-    return ("", *(why if plan.reasons else ()), factors(plan))
+    why = (
+        Text(f"Why {short_layout(plan.layout)}", BOLD),
+        "The best plan with another value, and what makes most of the difference:",
+        Lines(("-", reason) for reason in plan.reasons),
+        "",
+    )
+    return ("", *(why if plan.reasons else ()), *factors(plan))
 
 
 def best_line(plan: Plan) -> RenderableType:
@@ -53,7 +61,7 @@ def best_line(plan: Plan) -> RenderableType:
     return f"{plan.job.name}: {short_layout(plan.layout)}, {step} a step"
 
 
-def obstacle(answer: Infeasible) -> RenderableType:
+def obstacle(answer: Infeasible) -> list[RenderableType]:
     """Why nothing fits: the counts, the binding rule, the nearest miss, and changes after which it fits."""
     job = answer.job
     head = f"{job.name}: none of {answer.considered:,} layouts on {job.gpus:,} GPUs passes every rule and fits."
@@ -67,7 +75,7 @@ def obstacle(answer: Infeasible) -> RenderableType:
         parts.append(
             "No single change of GPUs, batch, recomputation, offload or ZeRO stage was found that makes it fit."
         )
-    return Group(*parts)
+    return parts
 
 
 def _changes_table(changes: Sequence[Suggestion]) -> Table:
@@ -90,7 +98,7 @@ def _changes_table(changes: Sequence[Suggestion]) -> Table:
             count(rates.tokens_per_s),
             f"{rates.tokens_per_s_per_gpu:,.0f}",
             percent(rates.mfu),
-            "fastest" if share == 1 else f"{100 * (share - 1):+.0f} %",
+            "fastest" if share == 1 else f"{100 * (share - 1):+.0f}%",
         )
     return table
 
@@ -154,7 +162,7 @@ def _new(named: Sequence[tuple[str, Plan]]) -> Iterator[Text]:
             reasons.setdefault(", ".join(plan.uncertainty.evidence.beyond), []).append(name.partition(" best")[0])
     if reasons:
         told = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in reasons.items())
-        yield Text(f"* no measured run is like {told}", ASIDE)
+        yield Text(f"* no measured run is like it: {told}", ASIDE)
 
 
 def _is_new(plan: Plan) -> bool:
@@ -184,7 +192,7 @@ def _why_below(above: Plan, below: Plan, bold: bool) -> str:
 
 
 def _ratio(ratio: float) -> str:
-    return f"× {ratio:.1f}" if ratio >= 2 else f"{100 * (ratio - 1):+.1f} %"
+    return f"× {ratio:.1f}" if ratio >= 2 else f"{100 * (ratio - 1):+.1f}%"
 
 
 def _rejected(answer: SearchResult) -> tuple[RenderableType, ...]:
@@ -207,12 +215,14 @@ def _rejected_table(rejected_by: Mapping[str, int]) -> Table:
 
 def _batch(job: Job) -> str:
     """The possible numbers of replicas, with the places of GPUs and batch: often what the rules fail on."""
-    batch = job.training.global_batch
-    choices = [n for n in range(1, min(job.gpus, batch) + 1) if job.gpus % n == batch % n == 0]
+    batch, ramp = job.training.global_batch, job.training.batch_ramp
+    common = batch if ramp is None else gcd(batch, ramp.start, ramp.increment)
+    choices = [n for n in range(1, min(job.gpus, batch) + 1) if job.gpus % n == common % n == 0]
     gpus = "/gpus" if "/gpus" in job.origin.locations else "/nodes"
+    grown = "" if ramp is None else f", and the start of {ramp.start:,} and increment of {ramp.increment:,} of its ramp"
     return (
         f"Replicas: data divides both {job.gpus:,} GPUs{_at(job, gpus)} and a global batch of "
-        f"{batch:,}{_at(job, '/training/global_batch')}, so it is {one_of(choices)}."
+        f"{batch:,}{_at(job, '/training/global_batch')}{grown}, so it is {one_of(choices)}."
     )
 
 

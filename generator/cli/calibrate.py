@@ -35,7 +35,7 @@ def calibrate(
     from ..findings import Flag  # here, to save start-up time
     from .findings_text import print_findings
     from .measured_jobs import fit, rendered
-    from .printing import echo, print_json, print_parts
+    from .printing import print_json, print_parts
     from .writing import write_files
 
     if len(specs) not in (0, 1, len(runs)):
@@ -52,5 +52,5 @@ def calibrate(
     else:
         from .calibration_text import report_parts
 
-        print_parts(*report_parts(report))
-        echo(f"\n{output} written; use it with --calibration {output}, or `calibration:` in the job spec")
+        use = f"{output} written; use it with --calibration {output}, or `calibration:` in the job spec"
+        print_parts(*report_parts(report), "", use)

@@ -67,6 +67,6 @@ def _runs_table(runs: tuple[RunResult, ...]) -> Table:
     table = Table(whole("run"), *map(numbers, ("measured", "shipped", "calibrated", "left out")))
     for run in runs[:_RUNS_SHOWN]:
         estimates = (run.before_s, run.after_s, run.left_out_s)
-        offs = ["-" if value is None else f"{100 * (value / run.measured_s - 1):+.1f} %" for value in estimates]
+        offs = ["-" if value is None else f"{100 * (value / run.measured_s - 1):+.1f}%" for value in estimates]
         table.add_row(Text(run.name), seconds(run.measured_s), *offs)
     return table

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -31,13 +31,19 @@ def comparison(answer: Comparison) -> Iterator[RenderableType]:
         yield f"warning: {finding.message} [{finding.rule}]"
     if answer.difference is not None and answer.verdict != "same":
         yield ""
-        both = answer.difference
-        yield _side_by_side(both)
-        yield Text(short_legend((both.ours.layout, both.theirs.layout)), ASIDE)
-        yield Text(f"in brackets: {band_note(both.ours.uncertainty)}; {MFU_NOTE}", ASIDE)
+        yield _side_by_side(answer.difference)
     elif answer.theirs is not None and answer.verdict != "same":
         yield f"{short_layout(answer.theirs.layout)}: {seconds(answer.theirs.step_time.total_s)} a step"
     yield ""
+
+
+def comparison_notes(answers: Sequence[Comparison]) -> Iterator[RenderableType]:
+    """What words, ranges and MFU in the tables are."""
+    both = [answer.difference for answer in answers if answer.difference and answer.verdict != "same"]
+    if both:
+        yield Text(short_legend(plan.layout for each in both for plan in (each.ours, each.theirs)), ASIDE)
+        yield Text(f"in brackets: {band_note(both[0].ours.uncertainty)}; {MFU_NOTE}", ASIDE)
+        yield ""
 
 
 def _asked(answer: Comparison) -> str:
@@ -48,9 +54,9 @@ def _asked(answer: Comparison) -> str:
 def _side_by_side(both: Difference) -> Table:
     """Layout, time and memory by cause, MFU: ours, theirs, and the difference."""
     ours, theirs = both.ours, both.theirs
-    table = Table(whole(), words("chosen"), words("asked"), numbers("difference"))
+    table = Table(whole(), words("chosen", least=12), words("asked", least=12), numbers("difference"))
     table.add_row("layout", short_layout(ours.layout), short_layout(theirs.layout))
-    table.add_row("step time", *map(_step, (ours, theirs)), f"{100 * both.slowdown:+.1f} %")
+    table.add_row("step time", *map(_step, (ours, theirs)), f"{100 * both.slowdown:+.1f}%")
     for cause in both.time:
         times = (seconds(size) if size else "" for size in (cause.ours, cause.theirs))
         table.add_row(f"  {cause.label}", *times, _more(cause, 1.0, "s"))

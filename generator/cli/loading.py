@@ -35,6 +35,7 @@ _COMMANDS = (
     "catalog",
     "estimate",
     "generate",
+    "init",
     "plan",
     "report",
     "rules",
@@ -128,7 +129,7 @@ def or_exit(answer: SearchResult | Infeasible, form: str) -> SearchResult:
     else:
         from .answers import obstacle  # here, to save start-up time
 
-        print_parts(obstacle(answer))
+        print_parts(*obstacle(answer))
     raise click.exceptions.Exit(ExitStatus.INFEASIBLE)
 
 

@@ -35,7 +35,9 @@ def plan(
     request: Request, top: int, compared: tuple[Asked, ...], bold: bool, spares: bool, explain: bool, form: str
 ) -> None:
     """Rank the layouts of the job in SPEC; write nothing."""
-    from ..search import search  # here, to save start-up time
+    from ..job.needs import not_ready  # here, to save start-up time
+    from ..search import search
+    from .findings_text import print_findings
     from .loading import load, planning, searched
     from .printing import print_json, print_parts
     from .progress import working
@@ -45,10 +47,12 @@ def plan(
     if compared or spares:
         job, _ = load(request)
         with working(planning(job), form):
-            best = search(job, top=top, bold=bold)
-        _answer(job, best, compared, spares, form, bold)
+            found = search(job, top=top, bold=bold)
+        _answer(job, found, compared, spares, form, bold)
         return
-    answer, _ = searched(request, form, top, bold)
+    answer, findings = searched(request, form, top, bold)
+    best = answer.plans[0]
+    print_findings([each for each in best.findings if each not in findings and each.severity.value != "note"])
     if form == "json":
         print_json(answer.to_dict())
     elif form == "csv":
@@ -57,8 +61,8 @@ def plan(
         from .answers import explained, ranking
 
         with working("planning other counts and batches", form):
-            parts = (*ranking(answer, top, bold=bold), *(explained(answer.plans[0]) if explain else ()))
-        print_parts(*parts)
+            parts = (*ranking(answer, top, bold=bold), *(explained(best) if explain else ()))
+        print_parts(*parts, *(("", f"{not_ready(best.missing)}.") if best.missing else ()))
 
 
 def _answer(
@@ -80,21 +84,21 @@ def _answer(
         document |= {"comparisons": [each.to_dict() for each in comparisons]} if compared else {}
         print_json(document | ({"spares": left.to_dict()} if left else {}))
     else:
-        from .compare_text import comparison
+        from .compare_text import comparison, comparison_notes
         from .spares_text import spares_report
 
         print_parts(*_chosen(answer), "", *(part for each in comparisons for part in comparison(each)))
-        print_parts(*(spares_report(left) if left else ()))
+        print_parts(*comparison_notes(comparisons), *(spares_report(left) if left else ()))
     if best is None:
         raise click.exceptions.Exit(ExitStatus.INFEASIBLE)
 
 
-def _chosen(answer: SearchResult | Infeasible) -> tuple[Any, ...]:
+def _chosen(answer: SearchResult | Infeasible) -> list[Any]:
     """The best plan in a line, or why there is none."""
     from ..search import Infeasible  # here, to save start-up time
     from .answers import best_line, obstacle
 
-    return (obstacle(answer),) if isinstance(answer, Infeasible) else (best_line(answer.plans[0]),)
+    return obstacle(answer) if isinstance(answer, Infeasible) else [best_line(answer.plans[0])]
 
 
 def _print_csv(plans: Iterable[Plan]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import log
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from ..estimate.assumptions import Assumption, assumptions
@@ -61,12 +61,12 @@ def _energy(joules: float) -> str:
     return f"{kwh / KB:,.0f} MWh" if kwh >= 10 * KB else f"{kwh:,.0f} kWh" if kwh >= 100 else f"{kwh:.3g} kWh"
 
 
-def factors(plan: Plan) -> RenderableType:
+def factors(plan: Plan) -> tuple[RenderableType, ...]:
     """What the training time depends on: one line a factor, with its value and what is assumed of it."""
     table = Table(whole("factor"), words("value"), words("assumes"))
     for name, value, assumes in _factors(plan):
         table.add_row(name, value, assumes)
-    return Group(Text("What the training time depends on", BOLD), table)
+    return Text("What the training time depends on", BOLD), table
 
 
 def _factors(plan: Plan) -> Iterator[tuple[str, str, str]]:
@@ -179,7 +179,9 @@ def _saved(plan: Plan) -> str:
     if run is None:
         return text
     number, best = run.steps // run.save_interval_steps, run.best_save_interval_steps
-    kept = f"; {sized(number * run.checkpoint_bytes)} if all are kept" if number > 1 else ""
+    left = min(number, plan.job.output.keep or number)
+    some = "all are" if left == number else f"{left:,} {'is' if left == 1 else 'are'}"
+    kept = f"; {sized(left * run.checkpoint_bytes)} if {some} kept" if number > 1 else ""
     return f"{text}{kept}{'' if run.save_interval_steps == best else f'; {best:,} steps would lose least'}"
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from .options import Request, bold_option, form_option, job_options, output_option
-from .scheduling import ask_first, command_of, hand_over, refuse
+from .scheduling import ask_first, check_dry_run, command_of, hand_over, refuse
 
 if TYPE_CHECKING:
     from ..launchers.launcher import Launcher
@@ -34,10 +34,20 @@ class Ready:
 @output_option
 @click.option("--force", is_flag=True, help="Overwrite files that differ.")
 @bold_option
-@click.option("--yes", is_flag=True, help="Don't ask, also where something is missing.")
+@click.option("--yes", is_flag=True, help="Don't ask; where something is missing, submit nothing.")
+@click.option("--allow-missing", is_flag=True, help="Submit also where something is missing.")
 @click.option("--dry-run", is_flag=True, help="Ask the scheduler whether it would take the job; start nothing.")
 @form_option("text", "json")
-def submit(request: Request, output: str | None, force: bool, bold: bool, yes: bool, dry_run: bool, form: str) -> None:
+def submit(
+    request: Request,
+    output: str | None,
+    force: bool,
+    bold: bool,
+    yes: bool,
+    allow_missing: bool,
+    dry_run: bool,
+    form: str,
+) -> None:
     """Write the files of the job in SPEC, as `dsgen generate` does, show what will run, and submit it.
 
     SPEC may also be a folder with such files, perhaps edited: they are checked as they are.
@@ -52,10 +62,13 @@ def submit(request: Request, output: str | None, force: bool, bold: bool, yes: b
     elif request.spec is not None and Path(request.spec).is_dir():
         refuse(f"{request.spec} has no {_PLAN}", "give a job spec, or a folder that dsgen generate wrote")
     else:
-        ready = _written(request, form, bold, output, force)
+        ready = _written(request, form, bold, output, force, dry_run)
     launcher = ready.launcher
     words = command_of(launcher, ready.folder / launcher.file, ready.plan["job"]["name"], dry_run=dry_run)
     echo("\n".join(_shown(ready, words)), err=True)
+    lacks = _missing(ready)
+    if yes and lacks and not (allow_missing or dry_run):
+        refuse(f"something is missing: {'; '.join(lacks)}", "set it, or submit as it is with --allow-missing")
     if not (yes or dry_run):
         ask_first()
     handed = hand_over(launcher, words, dry_run=dry_run)
@@ -69,7 +82,7 @@ def submit(request: Request, output: str | None, force: bool, bold: bool, yes: b
         echo("\n".join(("Watch it:", *(f"  {line}" for line in watch))))
 
 
-def _written(request: Request, form: str, bold: bool, output: str | None, force: bool) -> Ready:
+def _written(request: Request, form: str, bold: bool, output: str | None, force: bool, dry_run: bool) -> Ready:
     """The files of the job asked for, written."""
     from ..launchers import LAUNCHERS  # here, to save start-up time
     from .loading import prepared
@@ -77,8 +90,10 @@ def _written(request: Request, form: str, bold: bool, output: str | None, force:
 
     made = prepared(request, form, 1, bold, output)
     best = made.answer.plans[0]
+    launcher = LAUNCHERS[best.job.launch.target]
+    check_dry_run(launcher, made.folder, dry_run=dry_run)
     write_files(made.files, made.folder, force=force, hint=OVERWRITE)
-    return Ready(folder=made.folder, launcher=LAUNCHERS[best.job.launch.target], plan=best.to_dict())
+    return Ready(folder=made.folder, launcher=launcher, plan=best.to_dict())
 
 
 def _plan_in(folder: Path) -> Path | None:
@@ -123,9 +138,16 @@ def _shown(ready: Ready, words: list[str]) -> Iterator[str]:
         cost = f", price {run['wall_cost']:,.0f}" if run.get("wall_cost") else ""
         hours = f"{run['wall_gpu_hours']:,.0f} GPU-hours"
         yield f"Run      {run['steps']:,} steps in {long_time(run['wall_s'])}, {hours}{cost}"
-    missing = [f"{lack['what']} ({lack['hint']})" for lack in ready.plan.get("missing", ())]
-    if ready.launcher.in_folder and not Path(job["script"]).exists():
-        missing.append(f"{job['script']} is not in this folder")
-    if missing:
-        yield f"Missing  {'; '.join(missing)}"
+    if lacks := _missing(ready):
+        yield f"Missing  {'; '.join(lacks)}"
     yield f"Command  {shlex.join(words)}"
+
+
+def _missing(ready: Ready) -> list[str]:
+    """What the plan lacks for a submission, and the script where it isn't found."""
+    script, lacks = ready.plan["job"]["script"], ready.plan.get("missing", ())
+    absent = ready.launcher.in_folder and not Path(script).exists()
+    return [
+        *(f"{lack['what']} ({lack['hint']})" for lack in lacks),
+        *([f"{script} is not in this folder"] if absent else []),
+    ]

@@ -65,10 +65,11 @@ def _answers(plan: Plan) -> Iterator[tuple[str, str | Text]]:
 
 def _batch(plan: Plan) -> str:
     layout, asked = plan.layout, plan.job.training.global_batch
+    passes = "pass" if layout.gradient_accumulation == 1 else "passes"
     other = "" if layout.global_batch == asked else f" (the job has {asked:,})"
     return (
-        f"{layout.global_batch:,} sequences{other} = {layout.data} replicas × {layout.gradient_accumulation} passes "
-        f"of {layout.micro_batch}; {count(plan.tokens_per_step)} tokens"
+        f"{layout.global_batch:,} sequences{other} = {layout.data} replicas × "
+        f"{layout.gradient_accumulation} {passes} of {layout.micro_batch}; {count(plan.tokens_per_step)} tokens"
     )
 
 

@@ -101,11 +101,13 @@ class Table:
             table.add_row(*(cells[i] for i in shown), style=style)
         return table
 
-    def _stacked(self) -> Iterable[Lines]:
+    def _stacked(self) -> Iterable[Lines | str]:
         """Every row as lines, each with its column's heading."""
-        for cells, _ in self._rows:
+        least = max(cell_len(column.heading) for column in self._columns)
+        for at, (cells, _) in enumerate(self._rows):
             pairs = zip(self._columns, cells, strict=True)
-            yield Lines((column.heading, text) for column, text in pairs if text.plain)
+            yield from [""] if at else []
+            yield Lines(((column.heading, text) for column, text in pairs if text.plain), least=least)
 
 
 class Lines:
@@ -139,7 +141,7 @@ class Prose:
 def wrapped(line: Text, room: int) -> list[Text]:
     """One line as several of at most `room` columns, but for words that are longer."""
     breaks, column = list[int](), 0
-    for word in re.finditer(r"\s*\S+", line.plain):
+    for word in re.finditer(r"\s*(?:(?<!\S)[\d.,]+ (?=[A-Za-z]))?\S+", line.plain):  # a number stays with its unit
         gap = len(word[0]) - len(word[0].lstrip())
         if column and column + cell_len(word[0]) > room:
             breaks.append(word.start() + gap)

@@ -90,7 +90,7 @@ def file_name(text: str) -> str:
 
 def percent(fraction: Any) -> str:
     """A fraction as a percentage with one decimal."""
-    return f"{100 * float(fraction):.1f} %"
+    return f"{100 * float(fraction):.1f}%"
 
 
 def one_of(numbers: Sequence[int]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from ..estimate.short_layout import short_layout, short_legend
@@ -14,7 +14,7 @@ from .text import gib, seconds, seconds_with_band
 from .tried import Tried
 
 
-def table_of(tried: Sequence[Tried]) -> RenderableType:
+def table_of(tried: Sequence[Tried]) -> tuple[RenderableType, ...]:
     """One row a trial: what was estimated and measured, how far off that is, and what ran out of memory."""
     columns = (numbers("estimated"), numbers("measured"), numbers("off"), numbers("memory", drop=1))
     table = Table(numbers("trial"), words("layout", least=22), *columns)
@@ -29,4 +29,4 @@ def table_of(tried: Sequence[Tried]) -> RenderableType:
             "" if time_s is None else f"{time_s / float(plan.step_time.total_s) - 1:+.0%}",
             "" if one.peak_bytes is None else f"{gib(one.peak_bytes)} GiB",
         )
-    return Group(table, Text(short_legend(one.plan.layout for one in tried), ASIDE))
+    return table, Text(short_legend(one.plan.layout for one in tried), ASIDE)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 from ..job.records import Job, Training
 from .program import ArgumentGroup, ConfigPath, Program, RenderedFile, Resume
@@ -57,10 +58,11 @@ def make_program(
 ) -> Program:
     """The job's script with the groups that hold any argument.
 
-    The job's own arguments come last, so that they win where the script's parser lets the last one win.
+    An option that the job's own arguments give is left to them; they come last.
     """
     own = ArgumentGroup(comment="from the job's launch.arguments", arguments=job.launch.arguments)
-    filled = tuple(g for g in (*groups, own) if g.arguments)
+    given = {word.partition("=")[0] for word in job.launch.arguments if word.startswith("--")}
+    filled = tuple(g for g in (*(_less(group, given) for group in groups), own) if g.arguments)
     return Program(
         script=job.launch.script,
         groups=filled,
@@ -69,6 +71,18 @@ def make_program(
         notes=notes,
         resume=resume,
     )
+
+
+def _less(group: ArgumentGroup, given: Collection[str]) -> ArgumentGroup:
+    """A group without the options that are `given`."""
+    left: list[str | ConfigPath] = []
+    kept = True
+    for word in group.arguments if given else ():
+        if isinstance(word, str) and word.startswith("--"):
+            kept = word not in given
+        if kept:
+            left.append(word)
+    return replace(group, arguments=tuple(left)) if given else group
 
 
 def gives(arguments: Iterable[str], *options: str) -> bool:

@@ -98,7 +98,7 @@ def run_notes(plan: Plan) -> tuple[str, ...]:
     return (
         f"Checkpoints are the script's to write and read: on every rank it must call"
         f"{load if plan.job.output.resume else ''} every {steps} steps engine.save_checkpoint(save_dir, "
-        "client_state={'step': step}).",
+        "client_state={'step': step}). Nothing deletes old ones: the script may, but for the one in `latest`.",
     )
 
 
@@ -109,7 +109,7 @@ def program(plan: Plan) -> Program:
     return make_program(
         job,
         (group("batch, precision, optimizer and ZeRO are in the JSON", reads), _run_group(plan)),
-        files=(ds_config.rendered(config(job, layout)),),
+        files=(ds_config.rendered(job, config(job, layout)),),
         notes=(*notes(job, layout), *run_notes(plan)),
     )
 

@@ -7,6 +7,7 @@ set-up of runtime/engine.py. Nothing here was removed up to 0.19.8.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from ..estimate.buckets import bucket_elements, max_live_elements, persistence_threshold, prefetch_elements
@@ -177,6 +178,21 @@ def script_config(job: Job, layout: Layout, own: Config) -> Config:
     return {**common_config(job, layout), **optimizer_block(job, layout), **tensor, **own, **LOGGING}
 
 
-def rendered(config: Config) -> RenderedFile:
+def merged(config: Mapping[str, Any], patch: Mapping[str, Any]) -> Config:
+    """`config` under a JSON merge patch: null leaves a key out, other values replace, objects are merged.
+
+    **Source**: RFC 7386, section 2.
+    """
+    result = {key: value for key, value in config.items() if key not in patch or patch[key] is not None}
+    for key, value in patch.items():
+        if isinstance(value, Mapping):
+            inside = result.get(key)
+            result[key] = merged(inside if isinstance(inside, Mapping) else {}, value)
+        elif value is not None:
+            result[key] = value
+    return result
+
+
+def rendered(job: Job, config: Config) -> RenderedFile:
     """The file, in strict JSON: Transformers, Accelerate and Megatron-DeepSpeed read nothing else."""
-    return RenderedFile(path=FILE_NAME, text=json.dumps(config, indent=2) + "\n")
+    return RenderedFile(path=FILE_NAME, text=json.dumps(merged(config, job.deepspeed_config), indent=2) + "\n")

@@ -27,6 +27,7 @@ OPTIONS: Final = {
     "data.tokenizer.path": ("--tokenizer_name",),
     "output.checkpoints": ("--output_dir",),
     "output.save_interval": ("--save_steps",),
+    "output.keep": ("--save_total_limit",),
     "output.resume": ("--resume_from_checkpoint",),
 }
 NEEDS: Final = (
@@ -36,6 +37,17 @@ NEEDS: Final = (
         key="data.tokenizer",
         hint="set data.tokenizer.path, or add --model_name_or_path to launch.arguments",
         words=("model", "tokenizer"),
+    ),
+    # Source: transformers 5.23, examples/pytorch/*/run_*.py, ModelArguments, which make a new model of --config_name or
+    # --model_type; trl's scripts, ModelConfig.
+    Need(
+        what="model",
+        key="launch.arguments",
+        options=("--model_name_or_path", "--config_name", "--model_type"),
+        hint="add --model_name_or_path to launch.arguments",
+        words=("model",),
+        scripts=("run_*.py", "sft*.py", "dpo*.py", "kto*.py", "grpo*.py", "reward_modeling.py"),
+        replaces="data.tokenizer",
     ),
     Need(what="folder for checkpoints", key="output.checkpoints", words=("output", "save_dir", "checkpoint", "ckpt")),
 )
@@ -121,6 +133,7 @@ def _checkpoint_group(plan: Plan) -> ArgumentGroup:
         "--output_dir": output.checkpoints,
         "--save_strategy": "steps" if saves else None,
         "--save_steps": plan.saving.interval_steps if saves else None,
+        "--save_total_limit": output.keep,
     }
     left = {option: value for option, value in options.items() if not gives(job.launch.arguments, option)}
     return group("checkpoints", left)
@@ -226,7 +239,7 @@ def program(plan: Plan) -> Program:
         job,
         (*_groups(job, layout), _training_group(job), _data_group(job), _checkpoint_group(plan)),
         environment=_environment(job, layout),
-        files=(ds_config.rendered(config(job, layout)),),
+        files=(ds_config.rendered(job, config(job, layout)),),
         notes=notes(job, layout),
         resume=_resume(job),
     )

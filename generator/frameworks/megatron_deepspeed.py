@@ -162,7 +162,7 @@ def program(plan: Plan) -> Program:
     )
     # The script refuses sequence parallelism without it: one queue keeps communication ahead of the GEMM it feeds.
     environment = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if layout.sequence_parallel else {}
-    config_file = ds_config.rendered(config(job, layout))
+    config_file = ds_config.rendered(job, config(job, layout))
     return make_program(job, groups, environment=environment, files=(config_file,), notes=notes(job, layout))
 
 

@@ -31,6 +31,8 @@ class Need:
     options: tuple[str, ...] = ()  #: of the script, each of which gives it as well
     hint: str = ""  #: what to do; where it is left out, to set the key
     words: tuple[str, ...] = ()  #: in names of options that give it, where the script's options aren't known
+    scripts: tuple[str, ...] = ()  #: names of the scripts that need it, with *; left out: all
+    replaces: str = ""  #: the key of the need that it stands for with these scripts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

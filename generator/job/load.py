@@ -24,7 +24,7 @@ from .text_check import check_environment, check_text
 from .wording import kind_of_value
 
 # Where an empty value means something; elsewhere `key:` without a value is the same as no key.
-_KEPT_EMPTY: Final = frozenset({"model", "environment", "tags"})
+_KEPT_EMPTY: Final = frozenset({"model", "environment", "tags", "deepspeed_config"})
 
 SpecSource = str | os.PathLike[str] | TextIO | Mapping[str, object]
 

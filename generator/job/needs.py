@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from .framework import Need
@@ -53,6 +54,7 @@ def spec_values(job: Job) -> dict[str, tuple[str, ...]]:
         "data.tokenizer.merges_file": tokenizer.merges_file,
         "output.checkpoints": output.checkpoints,
         "output.save_interval": output.save_interval,
+        "output.keep": output.keep,
         "output.logs": output.logs,
     }
     given: dict[str, tuple[str, ...]] = {"data.path": data.path} if data.path else {}
@@ -74,7 +76,10 @@ def argument_values(arguments: Sequence[str], option: str) -> tuple[str, ...] | 
 
 def _of_program(job: Job) -> Iterator[Missing]:
     given = _given(job)
-    lacks = [n for n in job.framework.needs if n.key not in given and not _met(n, job.launch.arguments)]
+    asked = [need for need in job.framework.needs if _asked_by(job.launch.script, need)]
+    replaced = {need.replaces for need in asked}
+    asked = [need for need in asked if need.key not in replaced]
+    lacks = [n for n in asked if n.key not in given and not _met(n, job.launch.arguments)]
     keys = {need.key for need in lacks}
     for need in lacks:
         if need.key != _RESUME or "output.checkpoints" not in keys:  # nothing is saved that could be gone on from
@@ -103,6 +108,12 @@ def _given(job: Job) -> set[str]:
     if job.training.duration_tokens is not None:
         given.add("training.duration")
     return given
+
+
+def _asked_by(script: str, need: Need) -> bool:
+    """Whether scripts of this name need it."""
+    name = script.replace("\\", "/").rpartition("/")[2]
+    return not need.scripts or any(fnmatchcase(name, pattern) for pattern in need.scripts)
 
 
 def _met(need: Need, arguments: Sequence[str]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..catalog.records import Accelerator, Model
 from ..findings import Location
@@ -80,6 +81,7 @@ class Output:
     checkpoints: str | None = None
     logs: str | None = None
     save_interval: int | None = None  #: steps
+    keep: int | None = None  #: the newest checkpoints that are kept; `None`: all
     resume: bool = True  #: whether a start goes on from the last checkpoint, if there is one
 
 
@@ -216,6 +218,7 @@ class Job:
     data: Data = Data()
     output: Output = Output()
     reliability: Reliability = Reliability()
+    deepspeed_config: Mapping[str, Any] = field(default_factory=dict)  #: a JSON merge patch on the config
 
     def says(self, key: str, *values: object) -> str:
         """A key with a value, or with a choice of values, as the reader writes it: `tensor: 3` in a spec."""

@@ -174,7 +174,15 @@ def _job(source: Source, data: Data, model: Model, cluster: Cluster, frameworks:
         data=data_of(source, data.get("data", {})),
         output=output_of(data.get("output", {})),
         reliability=reliability_of(data.get("reliability", {})),
+        deepspeed_config=_whole_numbers(data.get("deepspeed_config") or {}),
     )
+
+
+def _whole_numbers(value: Any) -> Any:
+    """A value of any depth, in which numbers such as 5e8 are integers."""
+    if isinstance(value, Mapping):
+        return {key: _whole_numbers(inner) for key, inner in value.items()}
+    return [_whole_numbers(inner) for inner in value] if isinstance(value, list) else whole(value)
 
 
 def _training(training: Data, model: Model, accelerator: Accelerator) -> Training:

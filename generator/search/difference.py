@@ -66,7 +66,7 @@ class Difference:
         if ratio >= 2:
             return f"{ratio:.1f} times as long"
         share = 100 * abs(self.slowdown)
-        return f"{share:.{0 if share >= 9.95 else 1}f} % {'slower' if ratio >= 1 else 'faster'}"
+        return f"{share:.{0 if share >= 9.95 else 1}f}% {'slower' if ratio >= 1 else 'faster'}"
 
     @property
     def time_causes(self) -> str:

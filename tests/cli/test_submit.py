@@ -23,6 +23,8 @@ SPEC: dict[str, Any] = {
     "cluster": "nvidia/dgx-h100",
     "gpus": 8,
     "training": {"global_batch": 256, "sequence_length": 2048},
+    "data": {"path": "/data"},
+    "output": {"checkpoints": "/checkpoints"},
     "launch": {"script": "train.py"},
 }
 
@@ -69,7 +71,7 @@ def test_the_scheduler_is_given_the_file_and_its_id_is_shown(workdir: Path, targ
     """The files are written, the scheduler's own command gets them, and the id and ways to watch are shown."""
     program, said, identity, words = CALLS[target]
     stand_in(workdir, program, said)
-    done = submit(workdir, "job.yaml", "--target", target, "-o", "o", "--yes")
+    done = submit(workdir, "job.yaml", "--target", target, "-o", "o", "--yes", "--allow-missing")
     assert done.returncode == 0, done.stderr
     assert (workdir / "calls").read_text().split() == words
     assert f"submitted: {identity}\nWatch it:\n" in done.stdout
@@ -127,7 +129,7 @@ def test_a_refusal_of_the_scheduler_is_passed_on(workdir: Path) -> None:
 def test_a_job_that_kubernetes_has_already_is_not_submitted(workdir: Path) -> None:
     """Where kubectl finds the job there as it is, nothing starts, and that is an error."""
     stand_in(workdir, "kubectl", "pytorchjob.kubeflow.org/tiny unchanged")
-    done = submit(workdir, "job.yaml", "--target", "kubernetes", "-o", "o", "--yes")
+    done = submit(workdir, "job.yaml", "--target", "kubernetes", "-o", "o", "--yes", "--allow-missing")
     assert (done.returncode, done.stdout) == (1, "")
     assert "pytorchjob.kubeflow.org/tiny unchanged" in done.stderr
 
@@ -145,7 +147,19 @@ def test_a_script_that_is_not_here_is_named(workdir: Path) -> None:
     """A job whose working folder lacks the training script is shown as incomplete."""
     stand_in(workdir, "sbatch", "1")
     (workdir / "train.py").unlink()
-    assert "train.py is not in this folder" in submit(workdir, "job.yaml", "-o", "o", "--yes").stderr
+    assert "train.py is not in this folder" in submit(workdir, "job.yaml", "-o", "o", "--dry-run").stderr
+
+
+def test_what_is_missing_is_submitted_only_on_demand(workdir: Path) -> None:
+    """With --yes a job that lacks something is refused by name, unless --allow-missing says that it may."""
+    stand_in(workdir, "sbatch", "1")
+    command = ("job.yaml", "--set", "data.path=null", "-o", "o", "--yes")
+    refused = submit(workdir, *command)
+    assert refused.returncode == 1
+    assert "something is missing: data (set data.path)" in refused.stderr
+    assert not (workdir / "calls").exists()
+    assert submit(workdir, *command, "--allow-missing").returncode == 0
+    assert (workdir / "calls").exists()
 
 
 @pytest.mark.parametrize("target", LAUNCHERS)

@@ -40,7 +40,7 @@ from dsgen.units import GIB
         (long_time(45), "45 s"),
         (long_time(5.2 * 3600), "5.2 hours"),
         (long_time(20.3 * 86400), "20.3 days"),
-        (percent(0.5668), "56.7 %"),
+        (percent(0.5668), "56.7%"),
     ],
 )
 def test_numbers(written: str, expected: str) -> None:

@@ -207,3 +207,28 @@ def test_a_ramp_up_of_our_own_is_no_finding(tree: Flavour, tmp_path: Path) -> No
     put((*program_for(plan).files, *launch_files(plan, program_for(plan), "dsgen")), tmp_path)
     found = {finding.rule for finding in dsgen.validate(str(tmp_path))}
     assert not found & {"MLM029", "MDS009", "FILE007"}, found
+
+
+def test_the_trainer_keeps_as_many_checkpoints_as_asked() -> None:
+    """`output.keep` is the Trainer's limit, which its own parser reads; left out, all are kept."""
+    assert after(program_for(planned("huggingface", output={**OUTPUT, "keep": 3})), "--save_total_limit") == "3"
+    assert after(program_for(planned("huggingface", output=OUTPUT)), "--save_total_limit") is None
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "lacks"),
+    [
+        ("run_clm.py", [], True),
+        ("run_clm.py", ["--model_name_or_path", "gpt2"], False),
+        ("examples/run_mlm.py", ["--config_name=gpt2"], False),
+        ("train.py", [], False),
+    ],
+)
+def test_example_scripts_of_the_trainer_need_a_model(script: str, arguments: list[str], lacks: bool) -> None:
+    """A tokenizer alone is not enough for the example scripts, which load a model by name."""
+    tokenizer = {"path": "/t"}
+    given = planned(
+        "huggingface", data={"path": "/d", "tokenizer": tokenizer}, output=OUTPUT,
+        launch__script=script, launch__arguments=arguments,
+    )  # fmt: skip
+    assert ("model" in {each.what for each in given.missing}) == lacks

@@ -90,6 +90,7 @@ def job(
     data: Data | None = None,
     output: Output | None = None,
     factors: Mapping[str, float] | None = None,
+    config: Changes | None = None,
     deepspeed_version: tuple[int, ...] = (0, 19, 8),
 ) -> Job:
     """GPT-3 175B on A100 nodes, changed field by field; every pin has its line in `job.yaml`."""
@@ -108,6 +109,7 @@ def job(
         origin=Origin(path="job.yaml", locations=_locations(pinned)),
         data=data or Data(),
         output=output or Output(),
+        deepspeed_config=config or {},
         calibration=Calibration(factors=tuple((factors or {}).items()), source="calibration.json"),
     )
 

@@ -61,6 +61,20 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         ("output.save_interval is 500", "--save-interval 100"),
         "keep one",
     ),
+    "ARG003": (
+        job("deepspeed", config={"zero_optimization": {"sub_group_size": 1}}),
+        job("deepspeed", config={"zero_optimization": {"stage": None}}),
+        "/deepspeed_config/zero_optimization/stage",
+        ("deepspeed_config sets zero_optimization.stage", "layout.zero_stage decides"),
+        "set layout.zero_stage",
+    ),
+    "ARG004": (
+        job("deepspeed", config={"steps_per_print": 1}),
+        job("megatron-lm", config={"steps_per_print": 1}),
+        "/deepspeed_config",
+        ("deepspeed_config", "framework: megatron-lm"),
+        "framework: deepspeed",
+    ),
     "BATCH023": (
         job(training={"global_batch": 45_360}),
         job(training={"global_batch": 50_400}),

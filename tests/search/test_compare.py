@@ -36,7 +36,7 @@ def test_causes_sum_to_the_difference() -> None:
     step = float(both.theirs.step_time.total_s) - float(both.ours.step_time.total_s)
     assert sum(cause.more for cause in both.time) == pytest.approx(step)
     dominating = max(both.time, key=lambda cause: cause.more)
-    assert answer.text.startswith(f"{100 * both.slowdown:.2g} % slower: {dominating.name} +")
+    assert answer.text.startswith(f"{100 * both.slowdown:.2g}% slower: {dominating.name} +")
 
 
 def test_open_keys_are_solved() -> None:

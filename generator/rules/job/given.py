@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from ...findings import ERROR, Violations
 from ...job.needs import argument_values, spec_values
 from ...job.records import Job
 from ...job.wording import counted
 from ..planned import jobs, violation
 from ..sources import derived
+
+_ABSENT: Final = object()
 
 
 @jobs.rule("ARG001", ERROR, "silent", derived("the framework's launch files have no option for it"))
@@ -64,3 +69,48 @@ def _is_weight(word: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+#: Keys of the DeepSpeed config that the plan decides, and the key of the spec that says them.
+PLANNED_KEYS: Final[Mapping[str, str]] = {
+    "train_batch_size": "training.global_batch",
+    "train_micro_batch_size_per_gpu": "layout.micro_batch",
+    "gradient_accumulation_steps": "layout.gradient_accumulation",
+    "fp16.enabled": "training.precision",
+    "bf16.enabled": "training.precision",
+    "bfloat16.enabled": "training.precision",
+    "zero_optimization.stage": "layout.zero_stage",
+    "zero_optimization.mics_shard_size": "layout.zero_copies",
+    "zero_optimization.zero_hpz_partition_size": "layout.zero_hpz",
+    "tensor_parallel.autotp_size": "layout.tensor",
+    "sequence_parallel_size": "layout.context",
+    "pipeline.stages": "layout.pipeline",
+}
+
+
+@jobs.rule("ARG003", ERROR, "silent", derived("the values of deepspeed_config are put over those of the plan"))
+def config_keys_are_not_planned(job: Job) -> Violations:
+    """The keys of deepspeed_config are none that another key of the spec decides.
+
+    Prevents: No error: the run has another batch, stage or precision than the plan counts with.
+    Fix: set the spec's own key"""
+    for path, key in PLANNED_KEYS.items():
+        held: object = job.deepspeed_config
+        for part in path.split("."):
+            held = held.get(part, _ABSENT) if isinstance(held, Mapping) else _ABSENT
+        if held is not _ABSENT:
+            message = f"deepspeed_config sets {path}, which {key} decides"
+            where = "/deepspeed_config/" + path.replace(".", "/")
+            yield violation(job, where, message, f"remove it, and set {key}")
+
+
+@jobs.rule("ARG004", ERROR, "silent", derived("no other framework reads a DeepSpeed config"))
+def config_has_a_reader(job: Job) -> Violations:
+    """Only frameworks that run on DeepSpeed have a deepspeed_config.
+
+    Prevents: No error: nothing reads the keys.
+    Fix: remove deepspeed_config, or use a framework that runs on DeepSpeed"""
+    if job.deepspeed_config and not job.framework.runs("DeepSpeed engine"):
+        message = f"deepspeed_config is not available with {job.says('framework', job.framework)}"
+        hint = f"remove it, or use {job.says('framework', 'deepspeed')}"
+        yield violation(job, "/deepspeed_config", message, hint)

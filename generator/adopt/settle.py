@@ -1,0 +1,334 @@
+"""The spec is planned, its files compared with those it came from, and what they lack is carried over or named."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from ..documents.megatron_options import option_table
+from ..findings import Finding, InvalidJob, Severity
+from ..frameworks import FRAMEWORKS, program_for
+from ..frameworks.ds_config import FILE_NAME
+from ..frameworks.program import Program
+from ..job import load_with_findings
+from ..job.records import Job
+from ..render import render
+from ..rules import run as rules
+from ..search import Infeasible, Plan, estimate, search
+from ..secrecy import mask
+from ..validate.rendered import check_rendered
+from . import megatron, scripts
+from .adopt import Adopted
+from .configs import config_patch
+from .draft import Draft, Given
+from .options import Parser, grouped, is_option, last_of_each, same_values, values_of
+
+#: Of Megatron-LM's versions in the table of options, the one that the arguments are written for.
+_WRITTEN_FOR: Final = "core_v0.16.1"
+_ROUNDS: Final = 3
+_MOST_REFUSED: Final = 5
+#: Sections of the spec whose keys may be left out, and those that may not.
+_OPTIONAL: Final = frozenset({"name", "training", "data", "output", "deepspeed_config", "launch", "layout"})
+_NEEDED: Final = frozenset({"training", "training.global_batch", "layout", "launch", "launch.target"})
+#: Options that a script's launch file may have beside the original's without a change of what is trained.
+_HARMLESS: Final = frozenset({"--do-train", "--deepspeed", "--deepspeed_config"})
+#: Parameters of the optimizer, and the Trainer's arguments of the same values.
+_OF_ARGUMENTS: Final = {"betas": ("--adam_beta1", "--adam_beta2"), "eps": ("--adam_epsilon",)}
+#: Options that say how warm-up is; where none is given, there is none.
+_WARMUPS: Final = ("--lr-warmup-fraction", "--lr-warmup-iters", "--lr-warmup-samples", "--lr-warmup-tokens")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of a spec: its plan and program, or what is wrong with it."""
+
+    plan: Plan | None = None
+    fits: bool = False  #: whether the search found the plan; else the layout breaks rules, or doesn't fit
+    findings: tuple[Finding, ...] = ()
+    infeasible: Infeasible | None = None
+    added: tuple[str, ...] = ()  #: options that the launch file has and the files did not
+
+
+def settle(adopted: Adopted) -> Outcome:
+    """Plan the draft's job, and carry over into the draft what its files lack. Never raises for what is in them."""
+    draft = adopted.draft
+    outcome = Outcome()
+    _prune(adopted)
+    base = list(draft.left)
+    for _ in range(_ROUNDS):
+        before = copy.deepcopy(draft.spec)
+        draft.left = list(base)
+        outcome = _planned(draft)
+        if outcome.plan is None:
+            _carry_unplanned(adopted)
+            return outcome
+        added = tuple(_carry(adopted, outcome.plan))
+        outcome = Outcome(
+            plan=outcome.plan, fits=outcome.fits, findings=outcome.findings, infeasible=outcome.infeasible, added=added
+        )
+        if draft.spec == before:
+            break
+    return _without_refused(adopted, outcome)
+
+
+def checked(spec: Mapping[str, Any]) -> tuple[Job, tuple[Finding, ...]]:
+    """The job of a spec with its findings; the search says what is wrong with its layout. Raises `InvalidJob`."""
+    job, findings = load_with_findings(spec, FRAMEWORKS)
+    findings = (*findings, *rules.check_job(job))
+    if any(finding.severity is Severity.ERROR for finding in findings):
+        raise InvalidJob(findings)
+    return job, findings
+
+
+def _prune(adopted: Adopted) -> None:
+    """Take out of the draft what a spec refuses; it is named, and options of the program go over as they are."""
+    draft = adopted.draft
+    for _ in range(_MOST_REFUSED):
+        try:
+            checked(draft.spec)
+            return
+        except InvalidJob as invalid:
+            before = copy.deepcopy(draft.spec)
+            for finding in invalid.findings:
+                key = finding.where.pointer[1:].replace("/", ".")
+                if finding.severity is Severity.ERROR and key.partition(".")[0] in _OPTIONAL and key not in _NEEDED:
+                    _take_out(adopted, key, f"{finding.message} [{finding.rule}]")
+            if draft.spec == before:
+                return
+
+
+def _take_out(adopted: Adopted, key: str, why: str) -> None:
+    draft, parts = adopted.draft, key.split(".")
+    while parts and draft.get(".".join(parts)) is None:  # an item of a list
+        parts.pop()
+    path = ".".join(parts)
+    if parts and path not in _NEEDED:
+        if path != "data.tokenizer" and "tokenizer" not in path:
+            draft.leave(path, adopted.found.where, why)
+        draft.drop("data.tokenizer" if "tokenizer" in path else path)
+
+
+def _planned(draft: Draft) -> Outcome:
+    """The best plan of the spec, else its layout as it is."""
+    try:
+        job, findings = checked(draft.spec)
+    except InvalidJob as invalid:
+        return Outcome(findings=invalid.findings)
+    answer = search(job, top=1)
+    if isinstance(answer, Infeasible):
+        return Outcome(plan=estimate(job), findings=findings, infeasible=answer)
+    return Outcome(plan=answer.plans[0], fits=True, findings=findings)
+
+
+def _parser(adopted: Adopted) -> Parser:
+    run = adopted.found.megatron.run if adopted.found.megatron else None
+    return Parser(flavour=run.flavour) if run is not None else scripts.parser_of(adopted.found)
+
+
+def _carry(adopted: Adopted, plan: Plan) -> Iterator[str]:
+    """Put what the plan's files lack into the draft; give the options that they have beyond it."""
+    draft, found, parser = adopted.draft, adopted.found, _parser(adopted)
+    program = program_for(plan)
+    rendered = _options_of(program, plan.job, parser)
+    carried = _carried(draft, parser, rendered)
+    if found.launch is not None or found.megatron is not None or draft.options:
+        carried += _restored(draft, parser, rendered, carried)
+    if found.config is not None and plan.job.framework.runs("DeepSpeed engine"):
+        carried += _carry_config(adopted, plan, carried)
+    draft.drop("launch.arguments")
+    draft.set("launch.arguments", [word for one in carried for word in one])
+    given = _given(draft, parser, carried)
+    for key, words in rendered.items() if draft.options else ():
+        if key not in given | _HARMLESS and not _is_default(parser, key, words):
+            yield " ".join(words)
+
+
+def _given(draft: Draft, parser: Parser, carried: Iterable[tuple[str, ...]]) -> set[str]:
+    """The options that the files or `launch.arguments` give, in these words or others, and what follows from them."""
+    names = {one.name for one in draft.options}
+    given = {one.key for one in draft.options} | {parser.key(words[0].partition("=")[0]) for words in carried}
+    given |= {other for name in names for other in megatron.SAYS_THE_SAME.get(name, ())}
+    given |= {_WARMUPS[0]} if given.intersection(_WARMUPS) else set()
+    return given | (megatron.FOLLOWS if parser.flavour else set())
+
+
+def _carry_config(adopted: Adopted, plan: Plan, carried: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """The merge patch between the plan's DeepSpeed config and the files'; and the Trainer's arguments that repeat it.
+
+    The Trainer compares the optimizer's parameters with its arguments: those that have these are "auto" in the config.
+    """
+    draft, config = adopted.draft, adopted.found.config
+    assert config is not None  # the caller asks for it
+    trainer = plan.job.framework.runs("Trainer")
+    bare = _config_of(program_for(_less_config(plan)))
+    patch = config_patch(draft, config, bare, fills=trainer)
+    names = {words[0].partition("=")[0].replace("_", "-") for words in carried}
+    inner = bare.get("optimizer", {}).get("params", {}) if patch.get("optimizer", {}) is not None else {}
+    own = (patch.get("optimizer") or {}).get("params") or {}
+    repeated: list[tuple[str, ...]] = []
+    for key, options in _OF_ARGUMENTS.items() if trainer else ():
+        if key in inner and names.intersection(option.replace("_", "-") for option in options):
+            patch.setdefault("optimizer", {}).setdefault("params", {})[key] = "auto"
+        elif isinstance(values := own.get(key), list | float | int):
+            each = values if isinstance(values, list) else [values]
+            repeated += [(option, str(value)) for option, value in zip(options, each, strict=False)]
+    draft.drop("deepspeed_config")
+    draft.set("deepspeed_config", patch)
+    return repeated
+
+
+def _less_config(plan: Plan) -> Plan:
+    return replace(plan, job=replace(plan.job, deepspeed_config={}))
+
+
+def _config_of(program: Program) -> dict[str, Any]:
+    file = next((file for file in program.files if file.path == FILE_NAME), None)
+    data: dict[str, Any] = json.loads(file.text) if file else {}
+    return data
+
+
+def _options_of(program: Program, job: Job, parser: Parser) -> dict[str, tuple[str, ...]]:
+    """The plan's own options by key, without those of `launch.arguments`."""
+    own = list(job.launch.arguments)
+    words = [word if isinstance(word, str) else word.name for word in program.arguments]
+    words = words[: len(words) - len(own)] if own else words
+    return {parser.key(group[0]): group for group in grouped(words) if is_option(group[0])}
+
+
+def _carried(draft: Draft, parser: Parser, rendered: Mapping[str, tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """The options that the plan's files lack, word by word. What can't be taken over is named."""
+    carried: list[tuple[str, ...]] = []
+    last = last_of_each(draft.options)
+    planned = megatron.PLANNED if parser.flavour else scripts.PLANNED if parser.trainer else frozenset[str]()
+    for one in draft.options:
+        if (is_option(one.name) and last[one.key] is not one) or _names_config(one, parser):
+            continue
+        new = rendered.get(one.key)
+        if not one.known:
+            now = f"; the plan has {' '.join(new)}" if new else ""
+            draft.leave(str(one), one.where, f"its value is not in the files{now}")
+        elif _is_said(draft, one, rendered):
+            continue
+        elif one.key in planned or one.name in planned:
+            _name_planned(draft, parser, one, new)
+        elif mask(str(one)) != str(one):
+            draft.leave(one.name, one.where, "it may be a secret, which a spec doesn't hold")
+        elif parser.flavour and (gone := _gone(parser, one)):
+            draft.leave(str(one), one.where, gone)
+        else:
+            carried.append(one.words)
+    return carried
+
+
+def _is_said(draft: Draft, one: Given, rendered: Mapping[str, tuple[str, ...]]) -> bool:
+    """Whether the plan's files have an option, by this name or another."""
+    new, off = rendered.get(one.key), draft.get("layout.recompute") == "none"
+    others = megatron.SAYS_THE_SAME.get(one.name, ())
+    if any(name in rendered or (off and name == "--recompute-granularity") for name in others):
+        return True
+    return new is not None and same_values(values_of(one.words), values_of(new))
+
+
+def _name_planned(draft: Draft, parser: Parser, one: Given, new: tuple[str, ...] | None) -> None:
+    """That the plan has another value of an option which it decides, unless both mean the same."""
+    values = values_of(one.words)
+    default = parser.default(one.key)
+    if new is None and default is not None and same_values(values, (str(default),)):
+        return
+    if new is None and same_values(values, ("1",)):
+        return
+    draft.leave(str(one), one.where, f"the plan decides it: {' '.join(new) if new else 'left out'}")
+
+
+def _names_config(one: Given, parser: Parser) -> bool:
+    return one.name in scripts.CONFIGS or (one.name == "--deepspeed" and bool(parser.flavour))
+
+
+def _gone(parser: Parser, one: Given) -> str | None:
+    """Why the parser that the arguments are written for refuses an option."""
+    table = option_table(parser.flavour or "megatron-lm")
+    option = table.get(one.name)
+    if option is None or not option.versions:
+        return None
+    index = next((i for i, name in enumerate(table.versions) if name.startswith(_WRITTEN_FOR)), 0)
+    return None if any(version >= index for version in option.versions) else f"{_WRITTEN_FOR} has no such option"
+
+
+def _restored(
+    draft: Draft, parser: Parser, rendered: Mapping[str, tuple[str, ...]], carried: Iterable[tuple[str, ...]]
+) -> list[tuple[str, ...]]:
+    """Defaults of the parser that the plan's own values would replace: nobody asked for these."""
+    given = _given(draft, parser, carried)
+    found: list[tuple[str, ...]] = []
+    for key, words in rendered.items():
+        if key in given or _is_default(parser, key, words) or parser.is_switch(key):
+            continue
+        default = parser.default(key)
+        if key == "--lr-warmup-fraction":
+            found.append(("--lr-warmup-iters", "0"))
+        elif key == "--min-lr" and default is None:
+            found.append(("--min-lr", "0.0"))
+        elif isinstance(default, int | float | str) and not isinstance(default, bool) and default != "":
+            found.append((words[0], str(default)))
+    return found
+
+
+def _is_default(parser: Parser, key: str, words: tuple[str, ...]) -> bool:
+    default = parser.default(key)
+    return default is not None and same_values(values_of(words), (str(default),))
+
+
+def _carry_unplanned(adopted: Adopted) -> None:
+    """Without a plan nothing can be compared: every option goes over as it is, but for those that a plan decides."""
+    draft, parser = adopted.draft, _parser(adopted)
+    planned = megatron.PLANNED if parser.flavour else scripts.PLANNED
+    words: list[str] = []
+    for one in draft.options:
+        if not one.known:
+            draft.leave(str(one), one.where, "its value is not in the files")
+        elif one.key not in planned and not _names_config(one, parser):
+            words += one.words
+    draft.set("launch.arguments", words)
+
+
+def _without_refused(adopted: Adopted, outcome: Outcome) -> Outcome:
+    """Keys of the config that `dsgen generate` would refuse are named, and left out."""
+    draft = adopted.draft
+    again = _planned(draft)
+    if again.plan is None:
+        return again
+    files = render(again.plan)
+    errors = [one for one in check_rendered(files, again.plan.job) if one.severity is Severity.ERROR]
+    patch = draft.spec.get("deepspeed_config", {})
+    for finding in errors:
+        if finding.where.path == FILE_NAME and _drop(patch, finding.where.pointer):
+            name = finding.where.pointer[1:].replace("/", ".")
+            where = adopted.found.config.locate(finding.where.pointer) if adopted.found.config else finding.where
+            draft.leave(name, where, f"{finding.message} [{finding.rule}]")
+            errors = [one for one in errors if one is not finding]
+    if not patch:
+        draft.spec.pop("deepspeed_config", None)
+    return Outcome(
+        plan=again.plan,
+        fits=again.fits,
+        findings=(*again.findings, *errors),
+        infeasible=again.infeasible,
+        added=outcome.added,
+    )
+
+
+def _drop(patch: Any, pointer: str) -> bool:
+    """Take a key out of nested mappings, and the mappings that are empty then; whether it was there."""
+    key, _, rest = pointer.lstrip("/").partition("/")
+    if not isinstance(patch, dict) or key not in patch:
+        return False
+    if rest and isinstance(patch[key], dict):
+        dropped = _drop(patch[key], rest)
+        if not patch[key]:
+            del patch[key]
+        return dropped
+    del patch[key]
+    return True

@@ -1,0 +1,235 @@
+"""`dsgen init`: a job spec from a few answers, or from files that launch a training already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from .options import DEFAULT_SPEC, Request, job_flags
+
+if TYPE_CHECKING:
+    from ..adopt import Adopted, Outcome
+    from .proposals import Proposals
+
+#: The schema beside a spec, where there is one; else that of the installed package.
+SCHEMA_NAME: Final = "dsgen.schema.json"
+_TOKENS: Final = 4_194_304  #: of a batch, as `example.fitted_example` has it
+_MOST_NOTES: Final = 200
+
+
+@click.command(short_help="Write a job spec from answers, or from files that exist.")
+@click.option("--from", "sources", multiple=True, metavar="PATH", help="Read a launch that exists: a file or folder.")
+@click.argument("more", nargs=-1, metavar="[PATH]...")
+@job_flags
+@click.option("-o", "--output", "spec", default=DEFAULT_SPEC, show_default=True, metavar="FILE", help="Spec to write.")
+@click.option("--force", is_flag=True, help="Overwrite the spec if it exists.")
+def init(request: Request, sources: tuple[str, ...], more: tuple[str, ...], force: bool) -> None:
+    """Write a job spec, dsgen.yaml.
+
+    It asks for model, machines, GPUs, framework and target, and proposes what this folder and this machine say.
+    Without a terminal, give them as flags.
+
+    With --from, the spec says what a launch that exists says: DeepSpeed configs, Slurm and shell scripts, Megatron
+    arguments, accelerate configs, AzureML, Kubernetes and SkyPilot jobs. What it can't hold is named.
+    """
+    from ..job.overrides import parse_value  # here, to save start-up time
+
+    if more and not sources:
+        raise click.UsageError(f"put --from before {more[0]}: `dsgen init --from {more[0]}`")
+    output = Path(request.spec or DEFAULT_SPEC)
+    _refuse_existing(output, force)
+    answers = {
+        path: parse_value(value) if isinstance(value, str) and path not in ("model", "cluster") else value
+        for path, value in request.overrides.items()
+    }
+    paths = (*sources, *more)
+    text = _adopted(paths, answers, output) if paths else _asked(answers, output)
+    _write(output, text, force)
+
+
+def _refuse_existing(output: Path, force: bool) -> None:
+    """Say before anything is asked that nothing would be written."""
+    from .exits import ExitStatus  # here, to save start-up time
+    from .printing import echo
+
+    if output.exists() and not force:
+        echo(f"{output}: error: file exists", err=True)
+        echo("hint: use --force to overwrite it, or -o for another file; nothing was written", err=True)
+        raise click.exceptions.Exit(ExitStatus.WOULD_OVERWRITE)
+
+
+def _write(output: Path, text: str, force: bool) -> None:
+    """Write the spec, and say what to do with it."""
+    from ..frameworks.program import RenderedFile  # here, to save start-up time
+    from .printing import echo
+    from .writing import write_files
+
+    file = RenderedFile(path=output.name, text=text)
+    write_files([file], output.parent, force=force, hint="use --force to overwrite it, or -o for another file")
+    name = "" if output.name == DEFAULT_SPEC and output.parent == Path() else f" {output}"
+    echo(f"written: {output}")
+    echo(f"Next:\n  dsgen plan{name}      # the best layouts\n  dsgen{name}           # its launch files")
+
+
+def _head(output: Path) -> list[str]:
+    """The line by which editors that know YAML complete and check the keys."""
+    from importlib.resources import files  # here, to save start-up time
+
+    package = __package__.rpartition(".")[0]
+    beside = (output.parent / SCHEMA_NAME).is_file()
+    schema = SCHEMA_NAME if beside else str(files(f"{package}.schemas").joinpath("job.schema.json"))
+    return [f"yaml-language-server: $schema={schema}"]
+
+
+def _adopted(paths: Sequence[str], answers: Mapping[str, Any], output: Path) -> str:
+    """The spec of a launch that exists."""
+    from ..adopt import adopt, find_runs, settle, spec_text  # here, to save start-up time
+    from ..frameworks import FRAMEWORKS
+    from .printing import echo
+    from .proposals import Proposals
+    from .questions import answered
+
+    for path in paths:
+        if not Path(path).exists():
+            raise click.UsageError(f"no such file or folder: {path}")
+    _reading, runs = find_runs(paths, lambda: FRAMEWORKS)
+    if not runs:
+        raise click.UsageError(f"no launch and no DeepSpeed config in {', '.join(paths)}")
+    made = adopt(runs[0], runs[1:], answers)
+    if "model" in answers and isinstance(answers["model"], str):
+        made.draft.set("model", _from_here(answers["model"], output))
+    said = {key: made.draft.get(key) for key in ("model", "cluster", "framework", "launch.target")}
+    said |= {key: made.draft.get(key) for key in ("gpus", "nodes") if made.draft.get(key) is not None}
+    said = {**said, "framework": said["framework"] or "deepspeed", "launch.target": said["launch.target"] or "slurm"}
+    missing = {key for key in ("model", "cluster") if said[key] is None}
+    if missing or not {"gpus", "nodes"} & set(said):
+        told = answered({key: value for key, value in said.items() if value is not None}, Proposals())
+        made = adopt(runs[0], runs[1:], {**answers, **{key: told[key] for key in told if said.get(key) is None}})
+    _fill_batch(made)
+    outcome = settle(made)
+    notes = [str(note) for note in made.draft.left]
+    for note in notes[:_MOST_NOTES]:
+        echo(f"not carried over: {note}", err=True)
+    _tell(outcome, made.draft.spec)
+    comments = dict(made.draft.comments)
+    tail = [*_listed("Not carried over:", notes[:_MOST_NOTES]), *_listed("Added by dsgen:", outcome.added)]
+    head = [*_head(output), f"From {', '.join(Path(path).name or path for path in paths)}, by dsgen init."]
+    return spec_text(made.draft.spec, head=head, comments=comments, tail=tail, adopted=True)
+
+
+def _listed(title: str, lines: Iterable[str]) -> list[str]:
+    found = [f"  {line}" for line in lines]
+    return [title, *found] if found else []
+
+
+def _fill_batch(made: Adopted) -> None:
+    """The batch of the built-in example where nobody says one."""
+    draft = made.draft
+    if draft.get("training.global_batch") is None:
+        draft.set("training.global_batch", {"tokens": _TOKENS})
+        draft.comments["training.global_batch"] = "not in the files: sequences, or tokens, of an optimizer step"
+
+
+def _from_here(model: str, output: Path) -> str:
+    """A model's path as the spec has it, which reads it from its own folder."""
+    import os  # here, to save start-up time
+
+    from ..catalog import find_model
+
+    path = Path(model)
+    if find_model(model) is not None or path.is_absolute() or not path.exists():
+        return model
+    found = os.path.relpath(path, output.parent)
+    return found if "/" in found or found.endswith(".json") else f"./{found}"
+
+
+def _asked(answers: Mapping[str, Any], output: Path) -> str:
+    """The spec of answers and proposals."""
+    from ..adopt import spec_text  # here, to save start-up time
+    from ..adopt.draft import Draft
+    from .proposals import proposals
+    from .questions import answered
+
+    found = proposals(Path())
+    told = answered(answers, found)
+    draft = Draft()
+    for key, value in {**told, **answers}.items():
+        draft.set(key, value)
+    draft.set("model", _from_here(str(told["model"]), output))
+    _propose(draft, found, told)
+    if draft.get("training.global_batch") is None:
+        draft.set("training.global_batch", {"tokens": _TOKENS})
+        draft.comments["training.global_batch"] = "sequences, or tokens, of an optimizer step: a usual size"
+    _check(draft.spec, output)
+    return spec_text(draft.spec, head=_head(output), comments=draft.comments, tail=_LEFT_OPEN)
+
+
+_LEFT_OPEN: Final = (
+    "Everything else has a default, or is chosen by dsgen. Often set:",
+    "  training: {sequence_length: 4096, precision: bf16, learning_rate: 1.0e-4, duration: {tokens: 300e9}}",
+    "  data: {path: ..., tokenizer: {path: ...}}",
+    "  output: {checkpoints: /shared/run}",
+    "  layout: {tensor: 2, zero_stage: 1, micro_batch: 1, recompute: full}",
+    "  launch: {script: train.py, arguments: [...], time_limit: 1-00:00:00}",
+    "All keys: dsgen schema job",
+)
+
+
+def _propose(draft: Any, found: Proposals, told: Mapping[str, Any]) -> None:
+    """What files say beside the questions, where it is for the target that was chosen."""
+    for key, value in found.values.items():
+        target = key.split(".")[1] if key.startswith("launch.") and key.count(".") == 2 else told["launch.target"]
+        asked = key in ("model", "cluster", "gpus", "nodes", "framework", "launch.target")
+        if not asked and target == told["launch.target"] and draft.get(key) is None:
+            draft.set(key, value)
+            draft.comments[key] = f"from {found.sources[key]}"
+    if isinstance(told["cluster"], dict) and found.values.get("cluster") == told["cluster"]:
+        note = "to be corrected: all network cards of a node, one direction; 0 for one node"
+        draft.comments["cluster.network_gbits_per_s_per_node"] = note
+
+
+def _check(spec: Mapping[str, Any], output: Path) -> None:
+    """Load and plan the spec; what is wrong with it is printed, and it is written all the same."""
+    from .. import InvalidJob, check_job  # here, to save start-up time
+    from ..adopt.settle import Outcome
+    from ..search import Infeasible, search
+
+    model = spec.get("model")
+    if isinstance(model, str) and (output.parent / model).exists():
+        spec = {**spec, "model": str(output.parent / model)}
+    try:
+        job, findings = check_job(dict(spec), check_pins=False)
+    except InvalidJob as invalid:
+        _tell(Outcome(findings=invalid.findings), spec)
+        return
+    answer = search(job, top=1)
+    if isinstance(answer, Infeasible):
+        _tell(Outcome(findings=findings, infeasible=answer), spec)
+    else:
+        _tell(Outcome(plan=answer.plans[0], fits=True, findings=findings), spec)
+
+
+def _tell(outcome: Outcome, spec: Mapping[str, Any]) -> None:
+    """What came of planning the spec."""
+    from .answers import obstacle  # here, to save start-up time
+    from .printing import echo, print_parts
+
+    for finding in outcome.findings:
+        if finding.severity.value != "note":
+            key = finding.where.pointer[1:].replace("/", ".")
+            hint = f"; {finding.hint}" if finding.hint else ""
+            echo(f"{finding.severity.value}: {key}: {finding.message}{hint} [{finding.rule}]", err=True)
+    if outcome.infeasible is not None:
+        print_parts(obstacle(outcome.infeasible))
+        echo("The spec is written as the answers have it; it has no plan that fits.", err=True)
+    elif outcome.plan is not None:
+        layout, time = outcome.plan.layout, float(outcome.plan.step_time.total_s)
+        cut = " × ".join(
+            f"{int(getattr(layout, name))} {name}"
+            for name in ("data", "tensor", "pipeline", "context")
+            if name == "data" or getattr(layout, name) > 1
+        )
+        echo(f"it plans: {cut}, ZeRO {int(layout.zero_stage)}, {time:.3g} s a step")

@@ -1,0 +1,107 @@
+"""Launches as files, each folder of `cases` with the whole spec that `dsgen init --from` makes of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dsgen
+from dsgen.adopt import Adopted, adopt, find_runs, settle
+from dsgen.frameworks import FRAMEWORKS
+from tests.cli.running import run
+
+FOLDER = Path(__file__).parent / "cases"
+CASES = sorted(path.name for path in FOLDER.iterdir() if path.is_dir())
+#: What the files of every case leave open.
+FLAGS = ("--model", "llama-2-7b", "--cluster", "dgx-a100")
+
+
+def adopted(name: str, **answers: object) -> Adopted:
+    """The run of a case, its spec settled."""
+    runs = find_runs([FOLDER / name], lambda: FRAMEWORKS)[1]
+    made = adopt(runs[0], runs[1:], answers)
+    settle(made)
+    return made
+
+
+def files_of(made: Adopted) -> dict[str, str]:
+    """The files of a spec."""
+    found = dsgen.search(dsgen.load_job(made.draft.spec), top=1)
+    assert isinstance(found, dsgen.SearchResult)
+    return {file.path: file.text for file in dsgen.render(found.plans[0])}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_spec_is_as_expected(name: str, update_golden: bool, tmp_path: Path) -> None:
+    """A launch that exists gives the spec in `expected.yaml`, its notes included, whatever flags add."""
+    spec, expected = tmp_path / "dsgen.yaml", FOLDER / name / "expected.yaml"
+    flags = FLAGS if name != "megatron" else ()
+    made = run("init", "--from", str(FOLDER / name), *flags, "-o", str(spec))
+    assert made.exit_code == 0, made.output
+    text = re.sub(r"\$schema=.*", "$schema=SCHEMA", spec.read_text())
+    if update_golden:
+        expected.write_text(text)
+    assert text == expected.read_text()
+
+
+def test_batch_without_gpus_names_them() -> None:
+    """A config with all three batch keys is for train / (micro × accumulation) GPUs."""
+    assert adopted("ds_stage2", model="llama-2-7b", cluster="dgx-a100").draft.spec["gpus"] == 8
+
+
+def test_config_of_the_new_files_is_read_alike() -> None:
+    """Values that a config has, under their old names too, are in the config that is written from the spec."""
+    import json
+
+    made = adopted("ds_stage2", model="llama-2-7b", cluster="dgx-a100")
+    new: dict[str, Any] = json.loads(files_of(made)["ds_config.json"])
+    assert new["bf16"] == {"enabled": True}
+    assert new["zero_optimization"]["offload_optimizer"]["device"] == "cpu"
+    assert new["zero_optimization"]["reduce_bucket_size"] == 300_000_000
+    assert "overlap_comm" not in new["zero_optimization"]
+    assert new["optimizer"]["params"]["betas"] == [0.8, 0.99]
+    assert new["scheduler"] == {"type": "WarmupLR", "params": {"warmup_num_steps": 500}}
+
+
+def test_what_deepspeed_refuses_is_named() -> None:
+    """A key that this DeepSpeed refuses is left out, and said to be."""
+    made = adopted("ds_stage2", model="llama-2-7b", cluster="dgx-a100")
+    assert "nebula" not in made.draft.spec["deepspeed_config"]
+    assert any(note.what == "nebula" for note in made.draft.left)
+
+
+def test_arguments_keep_what_was_trained() -> None:
+    """Options that a plan would set otherwise keep the value, or the parser's default, that the files had."""
+    made = adopted("megatron")
+    words = made.draft.spec["launch"]["arguments"]
+    pairs = dict(zip(words[::2], words[1::2], strict=True))
+    assert pairs == {
+        "--log-interval": "20",
+        "--attention-backend": "auto",
+        "--lr-decay-style": "linear",
+        "--lr-warmup-iters": "0",
+    }
+
+
+def test_secrets_stay_out() -> None:
+    """No secret of the files is in the spec or in a note."""
+    made = adopted("megatron")
+    told = f"{made.draft.spec} {' '.join(map(str, made.draft.left))}"
+    assert "0123456789abcdef" not in told
+    assert "WANDB_API_KEY" in told
+
+
+def test_answers_go_before_files() -> None:
+    """More GPUs than the batch of the files has replicas for open the accumulation, and say so."""
+    made = adopted("ds_stage2", model="llama-2-7b", cluster="dgx-a100", gpus=16)
+    assert "gradient_accumulation" not in made.draft.spec["layout"]
+    assert any("gradient_accumulation" in note.what for note in made.draft.left)
+
+
+def test_answered_target_takes_the_place_of_the_files() -> None:
+    """Options of the scheduler that the files are for don't stay where another is asked for."""
+    made = adopted("megatron", **{"launch.target": "kubernetes"})
+    assert "slurm" not in made.draft.spec["launch"]

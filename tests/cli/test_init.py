@@ -1,0 +1,128 @@
+"""`dsgen init`: answers as flags, proposals of a folder, and specs that load and plan."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import dsgen
+from dsgen.cli.machines_here import cards_of, partitions_of
+from tests.cli.running import run
+
+ANSWERS = ("--model", "llama-3-8b", "--gpus", "16", "--cluster", "dgx-h100", "--framework", "deepspeed")
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No program of this machine proposes anything."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+def test_flags_are_answers() -> None:
+    """With every answer as a flag a spec is written that loads and plans, below the editor's schema line."""
+    made = run("init", *ANSWERS, "--target", "slurm")
+    assert made.exit_code == 0, made.output
+    first = Path("dsgen.yaml").read_text().splitlines()[0]
+    assert first.startswith("# yaml-language-server: $schema=")
+    assert Path(first.partition("=")[2]).is_file()
+    assert isinstance(dsgen.search(dsgen.load_job("dsgen.yaml"), top=1), dsgen.SearchResult)
+    assert "dsgen plan" in made.output
+
+
+def test_all_missing_answers_are_named() -> None:
+    """Without a terminal, one usage error names every answer that is missing, with its flag."""
+    made = run("init", "--gpus", "8")
+    assert made.exit_code == 2
+    assert all(flag in made.output for flag in ("--model", "--cluster", "--framework", "--target"))
+    assert "--gpus " not in made.output.split("give")[1]
+    assert not Path("dsgen.yaml").exists()
+
+
+def test_nothing_is_overwritten() -> None:
+    """A spec that exists stays as it is without --force."""
+    Path("dsgen.yaml").write_text("mine\n")
+    made = run("init", *ANSWERS, "--target", "slurm")
+    assert made.exit_code == 4
+    assert Path("dsgen.yaml").read_text() == "mine\n"
+    assert run("init", *ANSWERS, "--target", "slurm", "--force").exit_code == 0
+    assert "llama-3-8b" in Path("dsgen.yaml").read_text()
+
+
+def test_slips_are_corrected() -> None:
+    """A name that is unknown is answered with the nearest one."""
+    made = run("init", "--model", "lama-3-8b", *ANSWERS[2:], "--target", "slurm")
+    assert made.exit_code == 2
+    assert "did you mean 'llama-3-8b'" in made.output
+
+
+def test_a_folder_proposes() -> None:
+    """A model's config and a ds_config in the folder are proposed where answers are missing, and named."""
+    Path("config.json").write_text(json.dumps({"model_type": "llama", "hidden_size": 4096}))
+    Path("ds.json").write_text(json.dumps({"zero_optimization": {"stage": 2}, "bf16": {"enabled": True}}))
+    made = run("init", "--gpus", "8")
+    assert "here: config.json, from config.json" in made.output
+    assert "here: deepspeed, from ds.json" in made.output
+
+
+def test_files_fill_what_is_not_asked() -> None:
+    """Partition, account and time limit of a script here are in the spec, each with where it is from."""
+    Path("old.sbatch").write_text(
+        "#!/bin/bash\n#SBATCH -p gpu -A nlp\n#SBATCH --time=1-00:00:00\nsrun torchrun --nproc-per-node 8 train.py\n"
+    )
+    assert run("init", *ANSWERS, "--target", "slurm").exit_code == 0
+    job = dsgen.load_job("dsgen.yaml")
+    assert job.launch.options == {"partition": "gpu", "account": "nlp"}
+    assert job.launch.time_limit_s == 86_400
+    assert "# from old.sbatch" in Path("dsgen.yaml").read_text()
+
+
+def test_a_launch_that_lacks_answers_names_them() -> None:
+    """A DeepSpeed config alone needs a model and machines, and the error says both flags."""
+    Path("ds.json").write_text(json.dumps({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}}))
+    made = run("init", "--from", "ds.json")
+    assert made.exit_code == 2
+    assert "--model" in made.output
+    assert "--cluster" in made.output
+    assert "--gpus" in made.output
+
+
+def test_nothing_to_read_is_an_error() -> None:
+    """A folder without a launch is a usage error, and no spec is written."""
+    Path("notes.txt").write_text("nothing")
+    made = run("init", "--from", ".")
+    assert made.exit_code == 2
+    assert not Path("dsgen.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("NVIDIA A100-SXM4-80GB, 81920", "a100-80gb-sxm"),
+        ("NVIDIA A100-SXM4-40GB, 40960", "a100-40gb-sxm"),
+        ("NVIDIA A100 80GB PCIe, 81920", "a100-80gb-pcie"),
+        ("NVIDIA H100 80GB HBM3, 81559", "h100-80gb-sxm"),
+        ("NVIDIA H100 PCIe, 81559", "h100-80gb-pcie"),
+        ("Tesla V100-SXM2-32GB, 32510", "v100-32gb-sxm"),
+    ],
+)
+def test_cards_have_names_in_the_catalog(line: str, name: str) -> None:
+    """What nvidia-smi prints of 8 like cards is the accelerator of the catalog and their number."""
+    assert cards_of(f"{line}\n" * 8) == (name, 8)
+
+
+def test_unknown_cards_propose_nothing() -> None:
+    """A card that the catalog lacks, or two kinds, propose nothing."""
+    assert cards_of("Some Card 9000, 1234\n") is None
+    assert cards_of("NVIDIA A100-SXM4-80GB, 81920\nTesla V100-SXM2-32GB, 32510\n") is None
+
+
+def test_partitions_with_gpus_are_read() -> None:
+    """Of what sinfo prints, partitions whose nodes have GPUs count, and the default one is known."""
+    found = list(partitions_of("cpu|10|(null)\ngpu*|16|gpu:a100:8(S:0-1)\nbig|4|gpu:8\n"))
+    assert [(one.name, one.nodes, one.kind, one.gpus, one.is_default) for one in found] == [
+        ("gpu", 16, "a100", 8, True),
+        ("big", 4, None, 8, False),
+    ]
