@@ -64,6 +64,7 @@ MISSING: dict[str, str] = {
         or _missing_program("chromium", "apt-get install chromium")
         or _missing_program("chromedriver", "apt-get install chromium-driver"),
         "npm": _missing_program("npm", "it comes with Node.js"),
+        "mkdocs": _missing_modules("mkdocs", "material"),
         "pdsh": _missing_program("pdsh", "apt-get install pdsh"),
     }.items()
     if reason is not None
@@ -76,6 +77,7 @@ def _needs(component: str) -> pytest.MarkDecorator:
 
 
 needs_deepspeed = _needs("DeepSpeed")
+needs_mkdocs = _needs("mkdocs")
 needs_transformers = _needs("transformers")
 needs_megatron = _needs("Megatron-core")
 needs_azure = _needs("azure-ai-ml")
