@@ -36,6 +36,8 @@ def widen() -> None:
         def call(*values: Any, **options: Any) -> Any:
             return function(*map(wide, values), **options)
 
+        for name in ("accumulate", "reduce"):
+            setattr(call, name, getattr(function, name, None))
         return call
 
     def filled(function: Any) -> Any:
