@@ -62,6 +62,7 @@ def prepare() -> None:
     os.environ["COLUMNS"] = "92"
     # Nobody else writes to this memory, so that no lock needs to be held.
     sys.modules["fcntl"] = cast(ModuleType, SimpleNamespace(flock=lambda *_: None, LOCK_EX=2, LOCK_NB=4))
+    os.link = shutil.copyfile  # its file system has no links
     sys.stdin = io.StringIO()
     widen()
     for name in ("cli.answers", "cli.writing", "frameworks", "launchers", "search", "validate.rendered"):
