@@ -12,7 +12,7 @@ import click
 
 from .exits import ExitStatus
 from .options import Request, bold_option, form_option, job_options, top_option
-from .scheduling import ask_first, command_of, hand_over, refuse, run, wait_for
+from .scheduling import ask_first, check_dry_run, command_of, hand_over, refuse, run, wait_for
 
 if TYPE_CHECKING:
     from ..job.records import Job
@@ -62,11 +62,13 @@ def tune(
         job, _ = load(request, check_pins=False)
         folder = _folder(job, output)
     else:
+        from ..launchers import LAUNCHERS
         from .loading import searched
 
         answer, _ = searched(request, form, top, bold)
         plans = answer.plans[:top]
         folder = _folder(plans[0].job, output)
+        check_dry_run(LAUNCHERS[plans[0].job.launch.target], folder, dry_run=dry_run)
         launcher, file = _written(plans, steps, folder, request, force)
         _started(launcher, plans, file, yes=yes, dry_run=dry_run, wait=not no_wait)
         if dry_run or no_wait:
