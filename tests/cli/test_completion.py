@@ -21,8 +21,8 @@ _ASK = {
     "fish": "dsgen completion fish | source; complete -C '{words}'",
     "zsh": (
         "autoload -Uz compinit; compinit -D; source <(dsgen completion zsh); words=({words}); CURRENT={last}+1; "
-        "compdef() {{ :; }}; _describe() {{ print -rl -- ${{(P)3}} }}; compadd() {{ print -rl -- ${{(P)${{@[-1]}}}} }}; "
-        "_dsgen_completion"
+        "compdef() {{ :; }}; _describe() {{ print -rl -- ${{(P)3}} }}; "
+        "compadd() {{ print -rl -- ${{(P)${{@[-1]}}}} }}; _dsgen_completion"
     ),
 }
 
