@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import time
 from collections import Counter
@@ -28,6 +29,7 @@ from dsgen.documents.shell.launch_line import Launch
 from dsgen.documents.training_arguments import known_arguments
 from dsgen.frameworks import FRAMEWORKS
 
+_CONFIG_NAME: Final = re.compile(r"[\w./-]*\.(?:json|yaml|yml)\b")
 #: What a job needs beside its files, where they don't say it.
 ANSWERS: Final[Mapping[str, object]] = {
     "model": "qwen2.5-0.5b",
@@ -42,7 +44,10 @@ _CONFIGS: Final = frozenset({"--deepspeed", "--deepspeed_config", "--deepspeed-c
 #: Keys whose values DeepSpeed moves, and where to.
 _MOVED: Final = {
     "zero_optimization.cpu_offload": "zero_optimization.offload_optimizer.device",
-    "zero_optimization.cpu_offload_params": "zero_optimization.offload_param.device",
+    "zero_optimization.cpu_offload_param": "zero_optimization.offload_param.device",
+    "zero_optimization.gather_16bit_weights_on_model_save": (
+        "zero_optimization.stage3_gather_16bit_weights_on_model_save"
+    ),
     "zero_optimization.stage3_gather_fp16_weights_on_model_save": (
         "zero_optimization.stage3_gather_16bit_weights_on_model_save"
     ),
@@ -58,6 +63,8 @@ _OTHER_WORDS: Final = {
     "--encoder-seq-length": "--seq-length",
     "--use-rotary-position-embeddings": "--position-embedding-type",
     "--checkpoint-activations": "--recompute-granularity",
+    "--activations-checkpoint-method": "--checkpoint-activations",
+    "--activations-checkpoint-num-layers": "--checkpoint-activations",
     "--use-flash-attn-v1": "--use-flash-attn-v2",
 }
 
@@ -81,7 +88,7 @@ def check(path: Path) -> Check:
     """One file, from its text to its new files."""
     result, started = Check(path=path), time.perf_counter()
     try:
-        _reading, runs = find_runs([path], lambda: FRAMEWORKS)
+        _reading, runs = find_runs([path, *beside(path)], lambda: FRAMEWORKS)
         if not runs or not _counts(runs[0]):
             return result
         result.kind = _kind(runs[0])
@@ -96,6 +103,15 @@ def check(path: Path) -> Check:
         result.kind, result.problem = result.kind or "?", f"{type(problem).__name__}: {problem}"
     result.seconds = time.perf_counter() - started
     return result
+
+
+def beside(path: Path) -> list[Path]:
+    """The configs that a script names, from its folder or one of those above it."""
+    if path.suffix in (".json", ".hjson"):
+        return []
+    names = {name.lstrip("./") for name in _CONFIG_NAME.findall(path.read_text("utf-8", errors="replace"))}
+    places = [path.parent, *list(path.parents)[1:4]]
+    return [found for name in sorted(names) for place in places if (found := place / name).is_file()][:5]
 
 
 def _machines(gpus: object, needed: Mapping[str, object]) -> dict[str, object]:
@@ -191,6 +207,8 @@ def _config_verdict(name: str, value: Any, new: Any, dropped: Iterable[str]) -> 
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, bool) or value in ("true", "false", "True", "False"):
+        return str(value).lower()
     try:
         return str(float(value))
     except (TypeError, ValueError):
@@ -242,8 +260,8 @@ def _option_verdict(
     default = option.default if option else known_arguments().get(name[2:].replace("-", "_"), {}).get("default")
     if held is None and default is not None and [_word(str(default))] == [*map(_word, values or ("true",))]:
         return EQUIVALENT
-    if held is not None and values and all(value in dropped for value in values):
-        return DROPPED
+    if held is not None and values and all(value in dropped for value in values[len(held) :]):
+        return DROPPED if [*map(_word, held)] == [*map(_word, values[: len(held)])] else LOST
     if held is None and values == ("1",) and (name.endswith("-size") or name == "--num-experts"):
         return EQUIVALENT
     return LOST

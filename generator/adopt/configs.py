@@ -15,7 +15,7 @@ from .options import same_value
 _OPTIMIZERS: Final = {"adamw": "adamw", "adam": "adamw", "lamb": "lamb", "sgd": "sgd"}
 _PLANNED: Final = frozenset("/" + path.replace(".", "/") for path in PLANNED_KEYS)
 #: Keys whose value the layout has, in other words than the plan's config.
-_OFFLOADS: Final = tuple(f"{ZERO}/{name}" for name in ("cpu_offload", "cpu_offload_params", "cpu_offload_param"))
+_OFFLOADS: Final = tuple(f"{ZERO}/{name}" for name in ("cpu_offload", "cpu_offload_param"))
 #: Keys that the Trainer fills in from its arguments, and refuses other values of.
 _OF_TRAINER: Final = frozenset(f"/optimizer/params/{name}" for name in ("lr", "betas", "eps", "weight_decay")) | {
     "/gradient_clipping"

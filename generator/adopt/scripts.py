@@ -49,14 +49,25 @@ def read_script(draft: Draft, found: Found) -> None:
     draft.options = tuple(options)
     has_auto = found.config is not None and found.config.filled and found.launch is None
     draft.set("framework", "huggingface" if trainer is not None or has_auto or found.config is None else "deepspeed")
-    if found.launch is not None:
-        draft.set("launch.script", found.program)
+    set_script(draft, found)
     if trainer is not None:
         _read_trainer(draft, trainer)
     _read_model(draft, found)
     config = used_accelerate_config(found.submission)
     if config is not None and (found.launch is None or found.launch.call("accelerate") is not None):
         _read_accelerate(draft, config)
+
+
+def set_script(draft: Draft, found: Found) -> None:
+    """The training program; of one in a folder that only the shell knows, its name."""
+    word = found.launch.program if found.launch else None
+    if found.launch is None or word is None:
+        return
+    name = found.program
+    if name and not set(name) & set("$`*{}"):
+        draft.set("launch.script", name)
+    if word.value is None:
+        draft.leave(word.raw, found.launch.script.locate(word), "the program's folder is not in the files")
 
 
 def parser_of(found: Found) -> Parser:
@@ -97,7 +108,7 @@ def _read_model(draft: Draft, found: Found) -> None:
             if entry is not None:
                 draft.set("model", entry.name)
             elif folder is not None and (Path(folder) / value / "config.json").is_file():
-                draft.set("model", value)
+                draft.set("model", str(Path(folder) / value))
             else:
                 continue
             return

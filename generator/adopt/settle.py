@@ -29,6 +29,7 @@ from .options import Parser, grouped, is_option, last_of_each, same_values, valu
 #: Of Megatron-LM's versions in the table of options, the one that the arguments are written for.
 _WRITTEN_FOR: Final = "core_v0.16.1"
 _ROUNDS: Final = 3
+_ARGUMENTS: Final = "/launch/arguments/"
 _MOST_REFUSED: Final = 5
 #: Sections of the spec whose keys may be left out, and those that may not.
 _OPTIONAL: Final = frozenset({"name", "training", "data", "output", "deepspeed_config", "launch", "layout"})
@@ -93,22 +94,23 @@ def _prune(adopted: Adopted) -> None:
         except InvalidJob as invalid:
             before = copy.deepcopy(draft.spec)
             for finding in invalid.findings:
-                key = finding.where.pointer[1:].replace("/", ".")
-                if finding.severity is Severity.ERROR and key.partition(".")[0] in _OPTIONAL and key not in _NEEDED:
-                    _take_out(adopted, key, f"{finding.message} [{finding.rule}]")
+                keys = [key.replace("~1", "/").replace("~0", "~") for key in finding.where.pointer[1:].split("/")]
+                if finding.severity is Severity.ERROR and keys[0] in _OPTIONAL:
+                    _take_out(adopted, keys, f"{finding.message} [{finding.rule}]")
             if draft.spec == before:
                 return
 
 
-def _take_out(adopted: Adopted, key: str, why: str) -> None:
-    draft, parts = adopted.draft, key.split(".")
-    while parts and draft.get(".".join(parts)) is None:  # an item of a list
-        parts.pop()
-    path = ".".join(parts)
-    if parts and path not in _NEEDED:
-        if path != "data.tokenizer" and "tokenizer" not in path:
+def _take_out(adopted: Adopted, keys: list[str], why: str) -> None:
+    """Take a key out of the draft, or what it is an item of; of a tokenizer all, which goes over as options."""
+    draft = adopted.draft
+    while keys and draft.get(keys) is None:
+        keys = keys[:-1]
+    path = ".".join(keys)
+    if keys and path not in _NEEDED:
+        if "tokenizer" not in keys:
             draft.leave(path, adopted.found.where, why)
-        draft.drop("data.tokenizer" if "tokenizer" in path else path)
+        draft.drop("data.tokenizer" if "tokenizer" in keys else keys)
 
 
 def _planned(draft: Draft) -> Outcome:
@@ -216,6 +218,8 @@ def _carried(draft: Draft, parser: Parser, rendered: Mapping[str, tuple[str, ...
             _name_planned(draft, parser, one, new)
         elif mask(str(one)) != str(one):
             draft.leave(one.name, one.where, "it may be a secret, which a spec doesn't hold")
+        elif parser.flavour and not is_option(one.words[0]):
+            draft.leave(str(one), one.where, "no option takes it")
         elif parser.flavour and (gone := _gone(parser, one)):
             draft.leave(str(one), one.where, gone)
         else:
@@ -309,6 +313,8 @@ def _without_refused(adopted: Adopted, outcome: Outcome) -> Outcome:
             where = adopted.found.config.locate(finding.where.pointer) if adopted.found.config else finding.where
             draft.leave(name, where, f"{finding.message} [{finding.rule}]")
             errors = [one for one in errors if one is not finding]
+        elif finding.where.pointer.startswith(_ARGUMENTS) and _drop_argument(adopted, finding):
+            errors = [one for one in errors if one is not finding]
     if not patch:
         draft.spec.pop("deepspeed_config", None)
     return Outcome(
@@ -318,6 +324,24 @@ def _without_refused(adopted: Adopted, outcome: Outcome) -> Outcome:
         infeasible=again.infeasible,
         added=outcome.added,
     )
+
+
+def _drop_argument(adopted: Adopted, finding: Finding) -> bool:
+    """Take the option that a finding is on out of the arguments."""
+    draft, index = adopted.draft, finding.where.pointer.removeprefix(_ARGUMENTS)
+    words: list[str] = draft.get("launch.arguments") or []
+    groups, at = list(grouped(words)), int(index) if index.isdecimal() else len(words)
+    for number, group in enumerate(groups):
+        at -= len(group)
+        if at < 0:
+            given = next((one for one in draft.options if one.words == group), None)
+            where = given.where if given else adopted.found.where
+            draft.leave(" ".join(group), where, f"{finding.message} [{finding.rule}]")
+            left = [word for one in (*groups[:number], *groups[number + 1 :]) for word in one]
+            draft.drop("launch.arguments")
+            draft.set("launch.arguments", left)
+            return True
+    return False
 
 
 def _drop(patch: Any, pointer: str) -> bool:
