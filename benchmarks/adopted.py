@@ -29,6 +29,7 @@ from dsgen.documents.shell.launch_line import Launch
 from dsgen.documents.training_arguments import known_arguments
 from dsgen.frameworks import FRAMEWORKS
 
+_KEYS: Final = load_schema("0.19.8")
 _CONFIG_NAME: Final = re.compile(r"[\w./-]*\.(?:json|yaml|yml)\b")
 #: What a job needs beside its files, where they don't say it.
 ANSWERS: Final[Mapping[str, object]] = {
@@ -63,10 +64,11 @@ _OTHER_WORDS: Final = {
     "--encoder-seq-length": "--seq-length",
     "--use-rotary-position-embeddings": "--position-embedding-type",
     "--checkpoint-activations": "--recompute-granularity",
-    "--activations-checkpoint-method": "--checkpoint-activations",
-    "--activations-checkpoint-num-layers": "--checkpoint-activations",
     "--use-flash-attn-v1": "--use-flash-attn-v2",
 }
+
+
+_OLD_RECOMPUTE: Final = ("--activations-checkpoint-method", "--activations-checkpoint-num-layers")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -200,7 +202,15 @@ def _config_verdict(name: str, value: Any, new: Any, dropped: Iterable[str]) -> 
         return EQUIVALENT
     if any(text.partition(":")[0] == name or name.startswith(f"{text.partition(':')[0]}.") for text in dropped):
         return DROPPED
-    key = load_schema("0.19.8").key("/" + name.replace(".", "/"))
+    key = _KEYS.key("/" + name.replace(".", "/"))
+    section, _, last = name.rpartition(".")
+    if key is not None and key.written != last:
+        return _config_verdict(f"{section}.{key.written}" if section else key.written, value, new, dropped)
+    if section == "optimizer.params":
+        known = _KEYS.optimizers.get(str(new.get("optimizer", {}).get("type")).lower()) or {}
+        key = known.get(last)
+    if name == "sequence_parallel_size" and value == 1 and held == LOST:
+        return EQUIVALENT
     if held == LOST and key is not None and _text(key.default) == _text(value):
         return EQUIVALENT
     return EQUIVALENT if held == LOST and value in ({}, None) else LOST
@@ -256,6 +266,8 @@ def _option_verdict(
     if not name and all(word in dropped or any(word in text for text in dropped) for word in values):
         return DROPPED
     if held is None and (_OTHER_WORDS.get(name) in new or _OTHER_WORDS.get(option.name if option else name) in new):
+        return EQUIVALENT
+    if held is None and name in _OLD_RECOMPUTE and {"--checkpoint-activations", "--recompute-granularity"} & set(new):
         return EQUIVALENT
     default = option.default if option else known_arguments().get(name[2:].replace("-", "_"), {}).get("default")
     if held is None and default is not None and [_word(str(default))] == [*map(_word, values or ("true",))]:

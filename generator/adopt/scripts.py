@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path, PurePath
 from typing import Final
 
@@ -9,6 +10,7 @@ from ..catalog import find_model
 from ..documents.accelerate import AccelerateConfig, is_true
 from ..documents.links import used_accelerate_config
 from ..documents.training_arguments import TrainingArguments
+from ..job.hf_config import model_from_config
 from .draft import Draft, Given
 from .find import Found
 from .options import Parser, options_of_launch, options_of_values, values_of
@@ -107,11 +109,23 @@ def _read_model(draft: Draft, found: Found) -> None:
             entry = find_model(value) or find_model(PurePath(value).name)
             if entry is not None:
                 draft.set("model", entry.name)
-            elif folder is not None and (Path(folder) / value / "config.json").is_file():
-                draft.set("model", str(Path(folder) / value))
+            elif folder is not None and (path := Path(folder) / value / "config.json").is_file():
+                if _is_planned(path):
+                    draft.set("model", str(path.parent))
+                else:
+                    draft.leave(str(option), option.where, "dsgen plans no such model")
             else:
                 continue
             return
+
+
+def _is_planned(path: Path) -> bool:
+    """Whether a config.json is of a model that can be planned."""
+    try:
+        read = json.loads(path.read_text(encoding="utf-8"))
+        return isinstance(read, dict) and bool(model_from_config(read, name="", source=""))
+    except (OSError, ValueError, RecursionError):  # ConfigError is a ValueError
+        return False
 
 
 def _read_accelerate(draft: Draft, config: AccelerateConfig) -> None:

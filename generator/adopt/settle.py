@@ -211,7 +211,9 @@ def _carried(draft: Draft, parser: Parser, rendered: Mapping[str, tuple[str, ...
         new = rendered.get(one.key)
         if not one.known:
             now = f"; the plan has {' '.join(new)}" if new else ""
-            draft.leave(str(one), one.where, f"its value is not in the files{now}")
+            alone = len(one.words) == 1 and is_option(one.name) and "=" not in one.words[0]
+            what = "whether it is given depends on the script" if alone else "its value is not in the files"
+            draft.leave(str(one), one.where, f"{what}{now}")
         elif _is_said(draft, one, rendered):
             continue
         elif one.key in planned or one.name in planned:
