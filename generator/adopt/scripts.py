@@ -31,6 +31,10 @@ _NUMBERS: Final = {
 }
 #: Optimizers of the Trainer's that the spec has.
 _OPTIMIZERS: Final = {"adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_bnb_8bit": "adamw-8bit"}
+#: Options of scripts that say how long a sequence is, that adapters are trained, and how large these are.
+_LENGTHS: Final = ("--model-max-length", "--max-seq-length", "--max-length", "--block-size", "--cutoff-len")
+_ADAPTERS: Final = ("--use-lora", "--use-peft", "--lora-enable")
+_RANKS: Final = {"rank": ("--lora-r", "--lora-rank"), "alpha": ("--lora-alpha",)}
 _MODELS: Final = (
     "--model-name-or-path",
     "--model-name",
@@ -55,6 +59,7 @@ def read_script(draft: Draft, found: Found) -> None:
     if trainer is not None:
         _read_trainer(draft, trainer)
     _read_model(draft, found)
+    _read_usual(draft)
     config = used_accelerate_config(found.submission)
     if config is not None and (found.launch is None or found.launch.call("accelerate") is not None):
         _read_accelerate(draft, config)
@@ -98,6 +103,16 @@ def _read_trainer(draft: Draft, given: TrainingArguments) -> None:
     draft.set("output.checkpoints", folder if isinstance(folder, str) else None)
     if isinstance(folder, str) and given.value("save_strategy", "steps") == "steps":
         draft.set("output.save_interval", every if every and every > 0 else None)
+
+
+def _read_usual(draft: Draft) -> None:
+    """What many scripts have options for, whose names are no standard's: they are carried over as well."""
+    values = {one.key.replace("_", "-"): values_of(one.words)[0] for one in draft.options if one.known}
+    lengths = [values[name] for name in _LENGTHS if values.get(name, "").isdecimal()]
+    draft.set("training.sequence_length", int(lengths[0]) if lengths and int(lengths[0]) else None)
+    if any(is_true(values.get(name, "no")) for name in _ADAPTERS) and draft.get("framework") == "huggingface":
+        found = {key: next((values[one] for one in names if one in values), "") for key, names in _RANKS.items()}
+        draft.set("training.lora", {key: int(value) for key, value in found.items() if value.isdecimal()})
 
 
 def _read_model(draft: Draft, found: Found) -> None:

@@ -99,8 +99,6 @@ def _adopted(paths: Sequence[str], answers: Mapping[str, Any], output: Path) -> 
     if not runs:
         raise click.UsageError(f"no launch and no DeepSpeed config in {', '.join(paths)}")
     made = adopt(runs[0], runs[1:], answers)
-    if "model" in answers and isinstance(answers["model"], str):
-        made.draft.set("model", _from_here(answers["model"], output))
     said = {key: made.draft.get(key) for key in ("model", "cluster", "framework", "launch.target")}
     said |= {key: made.draft.get(key) for key in ("gpus", "nodes") if made.draft.get(key) is not None}
     said = {**said, "framework": said["framework"] or "deepspeed", "launch.target": said["launch.target"] or "slurm"}
@@ -110,6 +108,8 @@ def _adopted(paths: Sequence[str], answers: Mapping[str, Any], output: Path) -> 
         made = adopt(runs[0], runs[1:], {**answers, **{key: told[key] for key in told if said.get(key) is None}})
     _fill_batch(made)
     outcome = settle(made)
+    if isinstance(model := made.draft.get("model"), str):
+        made.draft.set("model", _from_here(model, output))
     notes = [str(note) for note in made.draft.left]
     for note in notes[:_MOST_NOTES]:
         echo(f"not carried over: {note}", err=True)
