@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import exp
@@ -30,6 +30,7 @@ from dsgen.estimate.uncertainty import COVERAGE, MEMORY_KINDS, TIME_REGIMES, tim
 
 FILE = Path(shipped.__file__).with_name("uncertainty.yaml")
 EVIDENCE = FILE.with_name("evidence.json")
+ACCURACY = FILE.with_name("accuracy.json")
 #: Residuals beyond this are slips of a table or something that no formula holds.
 _OUTLIER = 0.5
 _WIDENINGS = np.arange(1, 3.001, 0.01)
@@ -121,6 +122,26 @@ def evidence_document(rows: Iterable[Run]) -> str:
     return '{"traits": ' + json.dumps(list(TRAITS)) + ', "runs": [\n' + ",\n".join(lines) + "\n]}\n"
 
 
+def accuracy_document(rows: Iterable[Run], seconds: Seconds) -> str:
+    """The text of `accuracy.json`: by source, how far estimates are off with its cluster left out."""
+    by_source: dict[str, list[Pair]] = defaultdict(list)
+    for pair in time_pairs(rows, seconds):
+        by_source[pair.run.source].append(pair)
+    lines = [json.dumps(_accuracy_of(source, pairs)) for source, pairs in sorted(by_source.items())]
+    return "[\n" + ",\n".join(lines) + "\n]\n"
+
+
+def _accuracy_of(source: str, pairs: Sequence[Pair]) -> dict[str, object]:
+    return {
+        "source": source,
+        "accelerators": sorted({pair.run.job.cluster.accelerator.name for pair in pairs}),
+        "regimes": sorted({time_regime(pair.run.job, pair.run.layout) for pair in pairs}),
+        "runs": len(pairs),
+        "error": round(float(np.mean([abs(pair.error) for pair in pairs])), 4),
+        "bias": round(float(np.mean([pair.error for pair in pairs])), 4),
+    }
+
+
 def _traits_of(run: Run) -> tuple[float | None, ...]:
     values = traits(run.job, run.layout, 1)[0]
     return tuple(None if np.isnan(value) else round(float(value) * 2) / 2 for value in values)
@@ -190,6 +211,7 @@ def main() -> None:
     if "--write" in sys.argv:
         FILE.write_text(text)
         EVIDENCE.write_text(evidence_document(runs()))
+        ACCURACY.write_text(accuracy_document(runs(), seconds or shipped_seconds))
     print(text, end="")
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from .catalog_page import catalog_sections
 from .command_page import command_sections
+from .formula_page import formula_sections
 from .markdown import prose
 from .schema_page import definition_sections, keys_table, schema_sections
 
@@ -27,6 +28,7 @@ def pages() -> Mapping[Path, str]:
         "commands": _page("Commands", COMMANDS, command_sections()),
         "catalog": _page("Catalogue", CATALOG, catalog_sections()),
         "plan": _page("plan.json", PLAN, definition_sections(_schema("plan"), level=2)),
+        "formulae": _page("Formulae and their sources", FORMULAE, formula_sections()),
         "documents": _page("Other documents", DOCUMENTS, _documents()),
     }
     return {FOLDER / f"{name}.md": text for name, text in made.items()}
@@ -48,6 +50,10 @@ CATALOG = (
 PLAN = (
     "`plan.json`, `dsgen plan --format json` and `dsgen estimate --format json` share this schema; `dsgen schema plan`"
     " prints it. Quantities end in their unit. Keys may be added, never renamed or removed."
+)
+FORMULAE = (
+    "The functions of `generator/estimate` that have a source, by module, as their docstrings have it."
+    " [The model](../model.md) explains how they go together."
 )
 DOCUMENTS = "What other commands print or write as JSON. `dsgen schema NAME` prints the JSON Schema of each."
 

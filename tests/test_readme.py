@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -25,3 +26,10 @@ def test_built_in_job_is_an_example() -> None:
         for spec in ([str(ROOT / "examples" / "gpt3-175b-azure.yaml")], [])
     ]
     assert {**answers[0], "findings": []} == {**answers[1], "findings": []}
+
+
+def test_links_lead_to_files() -> None:
+    """Every relative link of README and CONTRIBUTING leads to a file; the build of the site checks those of docs."""
+    for page in ("README.md", "CONTRIBUTING.md"):
+        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / page).read_text(encoding="utf-8")):
+            assert "://" in target or (ROOT / target).exists(), f"{page}: {target}"

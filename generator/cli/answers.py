@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import gcd
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -45,7 +46,12 @@ def _notes(answer: SearchResult) -> Text:
 
 def explained(plan: Plan) -> tuple[RenderableType, ...]:
     """What `--explain` adds: why the plan decides as it does, and what its training time depends on."""
-    why = (Text(f"Why {short_layout(plan.layout)}", BOLD), Lines(("-", reason) for reason in plan.reasons), "")
+    why = (
+        Text(f"Why {short_layout(plan.layout)}", BOLD),
+        "The best plan with another value, and what makes most of the difference:",
+        Lines(("-", reason) for reason in plan.reasons),
+        "",
+    )
     return ("", *(why if plan.reasons else ()), *factors(plan))
 
 
@@ -209,12 +215,14 @@ def _rejected_table(rejected_by: Mapping[str, int]) -> Table:
 
 def _batch(job: Job) -> str:
     """The possible numbers of replicas, with the places of GPUs and batch: often what the rules fail on."""
-    batch = job.training.global_batch
-    choices = [n for n in range(1, min(job.gpus, batch) + 1) if job.gpus % n == batch % n == 0]
+    batch, ramp = job.training.global_batch, job.training.batch_ramp
+    common = batch if ramp is None else gcd(batch, ramp.start, ramp.increment)
+    choices = [n for n in range(1, min(job.gpus, batch) + 1) if job.gpus % n == common % n == 0]
     gpus = "/gpus" if "/gpus" in job.origin.locations else "/nodes"
+    grown = "" if ramp is None else f", and the start of {ramp.start:,} and increment of {ramp.increment:,} of its ramp"
     return (
         f"Replicas: data divides both {job.gpus:,} GPUs{_at(job, gpus)} and a global batch of "
-        f"{batch:,}{_at(job, '/training/global_batch')}, so it is {one_of(choices)}."
+        f"{batch:,}{_at(job, '/training/global_batch')}{grown}, so it is {one_of(choices)}."
     )
 
 

@@ -1,4 +1,4 @@
-"""Findings as text for people, as JSON, and as workflow commands of GitHub Actions."""
+"""Findings as text for people, as JSON, and as commands to GitHub Actions and Azure Pipelines."""
 
 from __future__ import annotations
 
@@ -112,10 +112,25 @@ def _beyond(finding: Finding) -> dict[str, object]:
 def annotation(finding: Finding) -> str:
     """For GitHub: `::error file=job.yaml,line=3,col=7,title=MLM004::message%0Ahint: ...`."""
     properties = ",".join(f"{name}={_property(str(value))}" for name, value in _properties(finding))
-    message = _line(counted(finding))
-    if finding.hint:
-        message += f"\nhint: {_line(finding.hint)}"
-    return f"::{_COMMANDS[finding.severity.value]} {properties}::{_data(message)}"
+    return f"::{_COMMANDS[finding.severity.value]} {properties}::{_data(_message(finding))}"
+
+
+def azure_annotation(finding: Finding) -> str:
+    """For Azure: `##vso[task.logissue type=error;sourcepath=job.yaml;linenumber=3;code=MLM004]message%0Ahint: ...`.
+
+    It has no notes: those are plain lines of the log.
+    """
+    if finding.severity is Severity.NOTE:
+        return f"{_place(finding.where)}: note: {_line(counted(finding))} [{finding.rule}]"
+    names = {"file": "sourcepath", "line": "linenumber", "col": "columnnumber", "title": "code"}
+    values = {names[name]: _azure(printable(str(value))) for name, value in _properties(finding)}
+    properties = "".join(f";{name}={value.replace(';', '%3B').replace(']', '%5D')}" for name, value in values.items())
+    return f"##vso[task.logissue type={finding.severity.value}{properties}]{_azure(_message(finding))}"
+
+
+def _message(finding: Finding) -> str:
+    hint = f"\nhint: {_line(finding.hint)}" if finding.hint else ""
+    return _line(counted(finding)) + hint
 
 
 def _place(where: Location) -> str:
@@ -160,3 +175,8 @@ def _data(text: str) -> str:
 
 def _property(text: str) -> str:
     return _data(printable(text)).replace(":", "%3A").replace(",", "%2C")
+
+
+# Source: microsoft/azure-pipelines-task-lib node/taskcommand.ts: what an agent decodes.
+def _azure(text: str) -> str:
+    return text.replace("%", "%AZP25").replace("\r", "%0D").replace("\n", "%0A")

@@ -61,7 +61,9 @@ def report(
     axes = [] if no_sweep else _axes(loader, job, found, terms)
     with working(f"sweeping {job.name}"):
         swept = sweep(loader.checked, axes, bold=bold) if axes else None
-    page = report_page(Contents(answer=answer, found=found, sweep=swept, command=request.command))
+    page = report_page(
+        Contents(answer=answer, found=found, sweep=swept, command=request.command.replace("dsgen", "dsgen report", 1))
+    )
     target = Path(output)
     file = RenderedFile(path=target.name, text=page)
     hint = "use --force to overwrite, or -o for another file"

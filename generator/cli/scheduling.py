@@ -43,11 +43,16 @@ def command_of(launcher: Launcher, file: Path, name: str, *, dry_run: bool) -> l
 
     Where nothing can be asked, the program ends.
     """
-    command = launcher.scheduler.trial if dry_run else launcher.scheduler.submit
-    if command is None:
-        refuse(f"{launcher.name} has no dry run", f"check the files: dsgen validate {file.parent}")
+    check_dry_run(launcher, file.parent, dry_run=dry_run)
+    command = (launcher.scheduler.trial if dry_run else launcher.scheduler.submit) or ()
     path = str(file) if file.is_absolute() else f"./{file}"
     return [*(word.format(file=path, name=name) for word in command), *launcher.more(file)]
+
+
+def check_dry_run(launcher: Launcher, folder: Path | str, *, dry_run: bool) -> None:
+    """End the program where nothing can be asked."""
+    if dry_run and launcher.scheduler.trial is None:
+        refuse(f"{launcher.name} has no dry run", f"write the files and check them: dsgen validate {folder}")
 
 
 def ask_first() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from .options import Request, bold_option, form_option, job_options, output_option
-from .scheduling import ask_first, command_of, hand_over, refuse
+from .scheduling import ask_first, check_dry_run, command_of, hand_over, refuse
 
 if TYPE_CHECKING:
     from ..launchers.launcher import Launcher
@@ -62,7 +62,7 @@ def submit(
     elif request.spec is not None and Path(request.spec).is_dir():
         refuse(f"{request.spec} has no {_PLAN}", "give a job spec, or a folder that dsgen generate wrote")
     else:
-        ready = _written(request, form, bold, output, force)
+        ready = _written(request, form, bold, output, force, dry_run)
     launcher = ready.launcher
     words = command_of(launcher, ready.folder / launcher.file, ready.plan["job"]["name"], dry_run=dry_run)
     echo("\n".join(_shown(ready, words)), err=True)
@@ -82,7 +82,7 @@ def submit(
         echo("\n".join(("Watch it:", *(f"  {line}" for line in watch))))
 
 
-def _written(request: Request, form: str, bold: bool, output: str | None, force: bool) -> Ready:
+def _written(request: Request, form: str, bold: bool, output: str | None, force: bool, dry_run: bool) -> Ready:
     """The files of the job asked for, written."""
     from ..launchers import LAUNCHERS  # here, to save start-up time
     from .loading import prepared
@@ -90,8 +90,10 @@ def _written(request: Request, form: str, bold: bool, output: str | None, force:
 
     made = prepared(request, form, 1, bold, output)
     best = made.answer.plans[0]
+    launcher = LAUNCHERS[best.job.launch.target]
+    check_dry_run(launcher, made.folder, dry_run=dry_run)
     write_files(made.files, made.folder, force=force, hint=OVERWRITE)
-    return Ready(folder=made.folder, launcher=LAUNCHERS[best.job.launch.target], plan=best.to_dict())
+    return Ready(folder=made.folder, launcher=launcher, plan=best.to_dict())
 
 
 def _plan_in(folder: Path) -> Path | None:

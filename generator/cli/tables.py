@@ -141,7 +141,7 @@ class Prose:
 def wrapped(line: Text, room: int) -> list[Text]:
     """One line as several of at most `room` columns, but for words that are longer."""
     breaks, column = list[int](), 0
-    for word in re.finditer(r"\s*\S+", line.plain):
+    for word in re.finditer(r"\s*(?:(?<!\S)[\d.,]+ (?=[A-Za-z]))?\S+", line.plain):  # a number stays with its unit
         gap = len(word[0]) - len(word[0].lstrip())
         if column and column + cell_len(word[0]) > room:
             breaks.append(word.start() + gap)

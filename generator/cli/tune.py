@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +12,7 @@ import click
 
 from .exits import ExitStatus
 from .options import Request, bold_option, form_option, job_options, top_option
-from .scheduling import ask_first, command_of, hand_over, refuse, run, wait_for
+from .scheduling import ask_first, check_dry_run, command_of, hand_over, refuse, run, wait_for
 
 if TYPE_CHECKING:
     from ..job.records import Job
@@ -62,11 +62,13 @@ def tune(
         job, _ = load(request, check_pins=False)
         folder = _folder(job, output)
     else:
+        from ..launchers import LAUNCHERS
         from .loading import searched
 
         answer, _ = searched(request, form, top, bold)
         plans = answer.plans[:top]
         folder = _folder(plans[0].job, output)
+        check_dry_run(LAUNCHERS[plans[0].job.launch.target], folder, dry_run=dry_run)
         launcher, file = _written(plans, steps, folder, request, force)
         _started(launcher, plans, file, yes=yes, dry_run=dry_run, wait=not no_wait)
         if dry_run or no_wait:
@@ -104,7 +106,7 @@ def _written(plans: Sequence[Plan], steps: int, folder: Path, request: Request, 
 def _started(launcher: Launcher, plans: Sequence[Plan], file: Path, *, yes: bool, dry_run: bool, wait: bool) -> None:
     """Submit the file of the trials, and wait for their end."""
     from .printing import echo  # here, to save start-up time
-    from .text import seconds
+    from .progress import working
 
     job, folder = plans[0].job, file.parent
     uploaded = launcher.uploaded(job.launch, folder)
@@ -112,14 +114,7 @@ def _started(launcher: Launcher, plans: Sequence[Plan], file: Path, *, yes: bool
         hint = f"put it there, or set launch.{launcher.name}.code, relative to {folder}"
         refuse(f"{uploaded} is uploaded, and has no {job.launch.script}", hint)
     words = command_of(launcher, file, job.name, dry_run=dry_run)
-    machines = f"{job.gpus:,} GPUs on {job.nodes:,} × {job.cluster.name}"
-    times = ", ".join(seconds(float(plan.step_time.total_s)) for plan in plans)
-    lines = (
-        f"Trials   {len(plans)} of {job.name}: {machines}, {launcher.name}",
-        f"Steps    estimated at {times}",
-        f"Command  {shlex.join(words)}",
-    )
-    echo("\n".join(lines), err=True)
+    echo("\n".join((*_announced(launcher, plans), f"Command  {shlex.join(words)}")), err=True)
     if not (yes or dry_run):
         ask_first()
     handed = hand_over(launcher, words, dry_run=dry_run)
@@ -134,12 +129,27 @@ def _started(launcher: Launcher, plans: Sequence[Plan], file: Path, *, yes: bool
         echo(later, err=True)
         return
     try:
-        wait_for(launcher, handed.identity)
+        with working(f"waiting for {handed.identity}"):
+            wait_for(launcher, handed.identity)
     except KeyboardInterrupt:
         echo(f"\nthe trials go on; {later}", err=True)
         raise click.exceptions.Exit(ExitStatus.FINDINGS) from None
     if launcher.scheduler.collect:
         run([word.format(id=handed.identity, folder=folder) for word in launcher.scheduler.collect])
+
+
+def _announced(launcher: Launcher, plans: Sequence[Plan]) -> Iterator[str]:
+    """What will run: the layouts, and how long a step of each is estimated to take."""
+    from ..estimate.short_layout import short_layout  # here, to save start-up time
+    from .text import seconds
+
+    job = plans[0].job
+    machines = f"{job.gpus:,} GPUs on {job.nodes:,} × {job.cluster.name}"
+    layouts = [short_layout(plan.layout) for plan in plans]
+    wide = max(map(len, layouts))
+    yield f"Trials   {len(plans)} of {job.name}: {machines}, {launcher.name}"
+    for number, (plan, words) in enumerate(zip(plans, layouts, strict=True), start=1):
+        yield f"{number:>6}   {words:<{wide}}  {seconds(float(plan.step_time.total_s))} a step"
 
 
 def _tried(request: Request, folder: Path) -> list[Tried]:

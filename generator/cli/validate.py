@@ -48,7 +48,7 @@ _SEVERITIES: Final = ("error", "warning", "note")  #: the worst first
     show_default=True,
     help="Exit with status 1 on findings of this severity or worse.",
 )
-@form_option("text", "json", "sarif", "github")
+@form_option("text", "json", "sarif", "github", "azure")
 def validate(
     paths: tuple[str, ...],
     form: str,
@@ -168,7 +168,7 @@ def _told(
 
 
 def _output(findings: Sequence[Finding], form: str, *, strict: bool) -> str:
-    from .findings_text import annotation, findings_document, findings_text
+    from .findings_text import annotation, azure_annotation, findings_document, findings_text
     from .printing import json_text
 
     if form == "json":
@@ -180,6 +180,8 @@ def _output(findings: Sequence[Finding], form: str, *, strict: bool) -> str:
         return json_text(sarif_log(findings, {rule.id: rule for rule in known_rules()}))
     if form == "github":
         return "\n".join(map(annotation, findings))
+    if form == "azure":
+        return "\n".join(map(azure_annotation, findings))
     return findings_text(findings, strict=strict)
 
 

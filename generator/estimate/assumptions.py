@@ -17,6 +17,7 @@ class Assumption(NamedTuple):
     spread: float  #: standard deviation of its logarithm between the sources
     says: str
     source: str
+    unverified: tuple[str, ...] = ()  #: figures of the source that were not read in it again
 
     @property
     def range(self) -> tuple[float, float]:
@@ -27,7 +28,8 @@ class Assumption(NamedTuple):
 @cache
 def assumptions() -> Mapping[str, Assumption]:
     """All of them by name, which ends in the unit."""
-    return {name: Assumption(**entry) for name, entry in read_yaml(__package__, "run.yaml").items()}
+    entries = read_yaml(__package__, "run.yaml").items()
+    return {name: Assumption(**{**entry, "unverified": tuple(entry.get("unverified", ()))}) for name, entry in entries}
 
 
 def assumed(name: str) -> float:

@@ -18,7 +18,7 @@ from typing import Any, Final
 from ..frameworks.program import ConfigPath, Program, RenderedFile
 from ..job.records import Launch
 from ..search.plan import Plan
-from .call import fill, header, launch_options, not_kept, pod_environment, processes_per_node
+from .call import environment, fill, header, launch_options, not_kept, pod_environment, processes_per_node
 from .launcher import Launcher, Scheduler
 from .yaml_text import yaml_text
 
@@ -26,6 +26,7 @@ _CONFIG_FOLDER: Final = "/etc/dsgen"
 _PORT: Final = 29500
 _SHM_SIZE: Final = "64Gi"
 _RESTARTS: Final = 3
+_OF_MACHINE: Final = ("host_network", "priority_class")
 #: What a node of each vendor is asked for, and an image with PyTorch for it.
 _RESOURCES: Final = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu", "intel": "habana.ai/gaudi"}
 _IMAGES: Final = {
@@ -73,9 +74,23 @@ class _Job:
 
     def metadata(self, suffix: str = "") -> Entry:
         """The name and namespace of a resource, and the queue of the job."""
-        labels = {"kueue.x-k8s.io/queue-name": self.options["queue"]} if "queue" in self.options and not suffix else {}
+        queue = {"kueue.x-k8s.io/queue-name": self.options["queue"]} if "queue" in self.options else {}
         namespace = {"namespace": self.options["namespace"]} if "namespace" in self.options else {}
-        return {"name": self.name + suffix, **namespace, **({"labels": labels} if labels else {})}
+        return {"name": self.name + suffix, **namespace, **({} if suffix else self._marks(queue))}
+
+    def _marks(self, labels: Mapping[str, str]) -> Entry:
+        """The job's labels, after those given, and annotations."""
+        found = {"labels": {**labels, **self._pairs("labels")}, "annotations": self._pairs("annotations")}
+        return {key: value for key, value in found.items() if value}
+
+    def _pairs(self, key: str) -> dict[str, str]:
+        """An option of pairs `key=value`."""
+        return dict(text.split("=", 1) for text in self.options.get(key, ()))
+
+    def of_pods(self) -> Entry:
+        """The metadata of a template of pods, where it has any."""
+        marks = self._marks({})
+        return {"metadata": marks} if marks else {}
 
     def config_map(self) -> Iterator[Entry]:
         """The configuration files, where there are any."""
@@ -101,7 +116,8 @@ class _Job:
 
     def environment(self) -> list[Entry]:
         """The variables, and those that come from secrets."""
-        values = pod_environment(self.plan, self.program).items()
+        of_pods = environment if self.on_host_network else pod_environment
+        values = of_pods(self.plan, self.program).items()
         secrets = (text.rpartition(":") for text in self.options.get("variables_from", ()))
         return [
             *({"name": name, "value": _literal(value)} for name, value in values),
@@ -137,10 +153,9 @@ class _Job:
             volumes.append({"name": "config", "configMap": {"name": f"{self.name}-config"}})
         for number, (claim, _, _) in enumerate(self._claims()):
             volumes.append({"name": f"volume-{number}", "persistentVolumeClaim": {"claimName": claim}})
-        selector = dict(text.split("=", 1) for text in self.options.get("node_selector", ()))
         found: Entry = {
             "volumes": volumes,
-            "nodeSelector": selector,
+            "nodeSelector": self._pairs("node_selector"),
             "tolerations": [_toleration(text) for text in self.options.get("tolerations", ())],
             "serviceAccountName": self.options.get("service_account"),
             "imagePullSecrets": [{"name": name} for name in self.options.get("image_pull", ())],
@@ -153,6 +168,22 @@ class _Job:
             claim, _, path = text.partition(":")
             yield claim, path.removesuffix(":ro"), path.endswith(":ro")
 
+    def of_machine(self) -> Entry:
+        """What a pod has of its node's network and of the cluster's priorities: no patch of a runtime's."""
+        network = {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"} if self.on_host_network else {}
+        priority = self.options.get("priority_class")
+        return {**network, **({"priorityClassName": priority} if priority else {})}
+
+    @property
+    def of_machine_asked(self) -> str:
+        """The keys of these that the job gives."""
+        return " and ".join(f"launch.kubernetes.{key}" for key in _OF_MACHINE if self.options.get(key))
+
+    @property
+    def on_host_network(self) -> bool:
+        """Whether pods see the interfaces of their node."""
+        return bool(self.options.get("host_network")) and self.kind != "TrainJob"
+
     def pod(self, container: str, restart: str, *variables: Entry) -> Entry:
         """A pod that trains on one node."""
         main = {
@@ -164,7 +195,7 @@ class _Job:
             **self.in_container(),
         }
         policy = {"restartPolicy": restart} if restart else {}
-        return {"spec": {**policy, "containers": [main], **self.in_pod()}}
+        return {**self.of_pods(), "spec": {**policy, **self.of_machine(), "containers": [main], **self.in_pod()}}
 
     @property
     def restarts(self) -> int:
@@ -190,6 +221,8 @@ class _Job:
             )
         if not self.options.get("volumes"):
             yield "Nothing is mounted: launch.kubernetes.volumes names claims of volumes for data and checkpoints."
+        if self.kind == "TrainJob" and self.of_machine_asked:
+            yield f"{self.of_machine_asked} has no place in a TrainJob: its runtime says it."
         yield from not_kept(self.plan, (path for _, path, _ in self._claims()), "launch.kubernetes.volumes")
 
 
@@ -237,7 +270,7 @@ def _pytorch_job(job: _Job) -> Entry:
 def _train_job(job: _Job) -> Entry:
     """The runtime has the pods; its plugin for torch sets the PET_ variables, and patches add the volumes."""
     container = {"name": "node", **job.in_container()}
-    pod = {"spec": {"template": {"spec": {"containers": [container], **job.in_pod()}}}}
+    pod = {"spec": {"template": {**job.of_pods(), "spec": {"containers": [container], **job.in_pod()}}}}
     patch = {"template": {"spec": {"replicatedJobs": [{"name": "node", "template": pod}]}}}
     return {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
@@ -304,6 +337,7 @@ LAUNCHER: Final = Launcher(
     keys=frozenset({
         "kind", "runtime", "namespace", "image", "image_pull", "gpu_resource", "resources", "shm_size",
         "volumes", "variables_from", "node_selector", "tolerations", "service_account", "queue", "restarts",
+        "labels", "annotations", "host_network", "priority_class",
     }),
     files=launch_files,
     start="kubectl apply -f {}/job.yaml",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from ..estimate.accuracy import accuracy_by_source
 from ..estimate.model_size import parameter_count
 from ..estimate.uncertainty import bands
 from ..estimate.whole_run import Run
@@ -115,7 +116,7 @@ def run_facts(plan: Plan) -> Iterator[Fact]:
     failures = f"{run.failures:,.0f}" if run.failures >= 2 else f"{run.failures:.2g}"
     yield Fact("Failures expected", failures, f"{long_time(run.restart_s)} and the steps since the last save each")
     if run.energy_j is not None:
-        yield Fact("Energy", f"{run.energy_j / _JOULES_A_MWH:,.3g} MWh")
+        yield Fact("Energy", f"{count(run.energy_j / _JOULES_A_MWH)} MWh")
     if run.segments is not None and run.segments > 1:
         yield Fact("Jobs", f"{run.segments:,}", "one after another, within the time limit")
 
@@ -160,6 +161,9 @@ def certainty(plan: Plan) -> dict[str, Any]:
         "beyond": known.beyond,
         "octaves": known.octaves,
         "regime": REGIMES[regime],
+        "regime_key": regime,
+        "sources": accuracy_by_source(),
+        "measured": sum(source.runs for source in accuracy_by_source()),
         "factor": own,
         "bands": [
             {"name": REGIMES[name], "factor": width, "own": name == regime} for name, width in sorted(widths.items())

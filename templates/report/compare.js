@@ -6,7 +6,8 @@
   const badge = (index) => element("span", { class: `badge ${"AB"[index]}` }, "AB"[index]);
 
   function ledger(caption, causes, total, text, [a, b]) {
-    const change = (values) => (text(values[a]) === text(values[b]) ? "0" : signed(values[b] - values[a], text));
+    const least = 1e-5 * Math.max(total[a], total[b]);
+    const change = (values) => (Math.abs(values[b] - values[a]) < least ? "0" : signed(values[b] - values[a], text));
     const cell = (tag, value) => element(tag, {}, value);
     const head = element("tr", {}, ...["cause", "A", "B", "B − A"].map((name) => element("th", { scope: "col" }, name)));
     const lines = Object.entries(causes)
@@ -37,7 +38,7 @@
     if (pair.length < 2) {
       host.replaceChildren(...chosen, element("p", { class: "quiet" }, pair.length ? "Select a second plan to compare it with." : "Select two plans to compare them."));
     } else {
-      const memory = (bytes) => `${gib(bytes)} GiB`;
+      const memory = (bytes) => (bytes && bytes < 0.095 * GIB ? `${(bytes / 2 ** 20).toFixed(0)} MiB` : `${gib(bytes)} GiB`);
       const tables = element("div", { class: "versus" }, ledger("Step time", plans.time, plans.step_s, seconds, pair),
         ledger("Memory", plans.memory, plans.required_bytes, memory, pair));
       host.replaceChildren(...chosen, element("p", {}, sentence(pair)), tables);

@@ -41,7 +41,8 @@ addChart("memory-chart", (width) => {
       { trigger: "axis", axisPointer: { type: "shadow" } },
     ),
     xAxis: below("pipeline stage", { type: "category", data: stages, splitLine: { show: false } }),
-    yAxis: axis("GiB", { type: "value", min: 0, max: Math.ceil((1.04 * Math.max(capacity_bytes, ...own.required)) / GIB) }),
+    yAxis: axis("GiB", { type: "value", min: 0, max: Math.ceil((1.08 * Math.max(capacity_bytes, ...own.required)) / GIB),
+      axisLabel: { color: colour("quiet"), showMaxLabel: false }, nameTextStyle: { color: colour("quiet"), align: "right" } }),
     series,
   };
 });

@@ -38,6 +38,12 @@ const selection = (() => {
     return name ? { value: spot(number), name } : null;
   };
 
+  /* The front as a line: with so much memory, nothing is faster. */
+  function stairs(limit) {
+    const spots = plans.front.map(spot);
+    return spots.flatMap(([x, y], index) => [[x, y], [spots[index + 1]?.[0] ?? limit, y]]);
+  }
+
   function ring(number, name) {
     return {
       value: spot(number),
@@ -56,7 +62,7 @@ const selection = (() => {
     return {
       grid: { left: 8, right: 20, top: 34, bottom: 34, containLabel: true },
       tooltip: tooltip((item) => (item.seriesId === "points" ? tip(plans.title(item.dataIndex), facts(item.dataIndex)) : ""), { trigger: "item" }),
-      xAxis: below("memory that is required, GiB a GPU", { type: "value", min: 0, max: Math.ceil(limit * 1.03) }),
+      xAxis: below("memory that is required, GiB a GPU", { type: "value", min: 0, max: Math.ceil(limit * 1.04), axisLabel: { color: colour("quiet"), showMaxLabel: false } }),
       yAxis: inLogs
         ? axis("step time, s", { type: "log", min: low / 1.1, max: high * 1.1, axisLabel: { color: colour("quiet"), customValues: logTicks(low / 1.1, high * 1.1), formatter: (value) => digits(value) },
             axisTick: { customValues: logTicks(low / 1.1, high * 1.1) }, nameTextStyle: { color: colour("quiet"), align: "left" } })
@@ -69,7 +75,7 @@ const selection = (() => {
         { id: "points", type: "scatter", data: numbers.map(point), cursor: "pointer", z: 3, emphasis: { scale: 1.6 },
           markLine: { silent: true, symbol: "none", data: [{ xAxis: limit }], lineStyle: { color: colour("limit"), type: "dashed", width: 1.5 },
             label: { formatter: width < 500 ? "limit" : "may be used", color: colour("limit"), position: "end" } } },
-        { id: "front", type: "line", step: "end", silent: true, symbol: "none", z: 2, lineStyle: { color: colour("front"), width: 1.5, opacity: 0.6 }, data: plans.front.map(spot) },
+        { id: "front", type: "line", silent: true, symbol: "none", z: 2, lineStyle: { color: colour("front"), width: 1.5, opacity: 0.6 }, data: stairs(limit) },
         { id: "names", type: "scatter", silent: true, symbolSize: 1, z: 4, data: labels, itemStyle: { color: "transparent" }, labelLayout: { hideOverlap: false, moveOverlap: "shiftY" },
           label: { show: true, formatter: "{b}", position: "top", distance: 8, color: colour("text"), fontSize: 12, textBorderColor: colour("ground"), textBorderWidth: 3 } },
         { id: "selected", type: "scatter", silent: true, symbolSize: 17, z: 5, data: plans.selected.map((number, index) => ring(number, "AB"[index])) },

@@ -11,7 +11,7 @@
   const end = step.total_s - step.left_out_s + GAP;
   const pipelineEnd = step.pipeline_s - step.left_out_s + GAP;
   const place = (time) => (time > step.cut_s ? time + GAP : time);
-  const real = (x) => (GAP && x > step.cut_s + GAP ? x - GAP + step.left_out_s : x);
+  const real = (x) => (GAP && x > step.cut_s + 0.99 * GAP ? x - GAP + step.left_out_s : x);
   const parts = { 0: step.forward, 1: step.backward };
   let current = null; // the row and the pass that the keyboard is at
 
@@ -51,14 +51,16 @@
     const whole = to - from - (to - from > 5 ? 0.8 : 0); // passes are set apart where there is room
     const children = [];
     let x = from;
-    for (const [name, share] of parts[backward]) {
-      children.push(...clip(x, share * whole, colours[name]));
-      x += share * whole;
+    const seen = parts[backward].filter(([, share]) => share * whole >= 0.4 || share > 0.5); // wide enough to be seen
+    const sum = seen.reduce((all, [, share]) => all + share, 0);
+    for (const [name, share] of seen) {
+      children.push(...clip(x, (share / sum) * whole, colours[name]));
+      x += (share / sum) * whole;
     }
     if (to - from > 20 && height > 11)
       children.push({ type: "text", style: { x: (left + right) / 2, y: top, text: String(micro + 1), align: "center",
         verticalAlign: "middle", fontSize: 10, fill: backward ? "#ffffff" : "#10202e" } });
-    return { type: "group", children };
+    return children.length === 1 ? children[0] : { type: "group", children };
   }
 
   /* What lies behind: waiting, and the break where passes are left out. */
@@ -74,12 +76,12 @@
   }
 
   function drawBreak(params, api) {
-    const [from, top] = api.coord([step.cut_s, -0.5]);
-    const [to, bottom] = api.coord([step.cut_s + GAP, rows.length - 0.5]);
+    const [from] = api.coord([step.cut_s, 0]);
+    const [to] = api.coord([step.cut_s + GAP, 0]);
     const area = params.coordSys;
     const left = Math.max(from, area.x), right = Math.min(to, area.x + area.width);
     if (right <= left) return null;
-    const y = Math.min(top, bottom), height = Math.abs(bottom - top);
+    const { y, height } = area;
     const text = `${(step.micro_batches - step.drawn).toLocaleString("en")} micro-batches, ${seconds(step.left_out_s)}, left out`;
     return {
       type: "group",
@@ -106,19 +108,37 @@
     return [title, lines];
   }
 
+  /* Round moments between two places of the axis, on both sides of the break. */
+  function ticks(from, to) {
+    const rough = (to - from) / 7;
+    const power = 10 ** Math.floor(Math.log10(rough));
+    const size = power * [1, 2, 5, 10].find((times) => times * power >= rough);
+    const sides = GAP ? [[from, Math.min(to, step.cut_s)], [Math.max(from, step.cut_s + GAP), to]] : [[from, to]];
+    return sides.flatMap(([begin, stop]) => {
+      const found = [], shift = real(begin) - begin;
+      for (let n = Math.ceil(real(begin) / size - 1e-9); n * size <= stop + shift + 1e-9; n += 1) found.push(n * size - shift);
+      return found;
+    });
+  }
+
+  const marks = (from, to) => ({
+    axisLabel: { color: colour("quiet"), hideOverlap: true, customValues: ticks(from, to), formatter: (x) => plain(real(x)) },
+    axisTick: { customValues: ticks(from, to), lineStyle: { color: colour("line") } },
+    splitLine: { show: false },
+  });
+
   let colours = {};
   const added = addChart("step-chart", (width) => {
     colours = Object.fromEntries([...Object.keys(KEYS), "waiting", "ground", "quiet", "text"].map((name) => [name, colour(name)]));
     return {
       grid: { left: 8, right: 16, top: 8, bottom: 78, containLabel: true },
       tooltip: tooltip((item) => (item.seriesIndex === 1 ? tip(...describe(item.value[0], item.value[3])) : "")),
-      xAxis: below("seconds", { type: "value", min: 0, max: end, axisLabel: { color: colour("quiet"), hideOverlap: true,
-        showMaxLabel: false, formatter: (x) => (GAP && x > step.cut_s && x < step.cut_s + GAP ? "" : plain(real(x))) } }),
+      xAxis: below("seconds", { type: "value", min: 0, max: end, ...marks(0, end) }),
       yAxis: axis("", { type: "category", inverse: true, data: rows.map((row) => (width < 500 ? "" : "stage ") + row.stage),
         splitLine: { show: false }, axisTick: { show: false } }),
       dataZoom: [
         { type: "inside", zoomOnMouseWheel: "ctrl", moveOnMouseWheel: false, moveOnMouseMove: true, filterMode: "none" },
-        { type: "slider", height: 18, bottom: 8, filterMode: "none", showDetail: false, brushSelect: false,
+        { type: "slider", show: !window.matchMedia("print").matches, height: 18, bottom: 8, filterMode: "none", showDetail: false, brushSelect: false,
           borderColor: colour("line"), fillerColor: "rgba(120, 140, 165, 0.18)", handleSize: "120%",
           dataBackground: { lineStyle: { opacity: 0 }, areaStyle: { opacity: 0 } },
           selectedDataBackground: { lineStyle: { opacity: 0 }, areaStyle: { opacity: 0 } } },
@@ -130,6 +150,11 @@
       ],
     };
   }, { height: Math.min(Math.max(rows.length, 2) * 30, 620) + 96 });
+
+  added.chart.on("datazoom", () => {
+    const { startValue, endValue } = added.chart.getOption().dataZoom[0];
+    added.chart.setOption({ xAxis: marks(startValue, endValue) });
+  });
 
   const keys = document.getElementById("step-keys");
   for (const [name, text] of [...Object.entries(KEYS).filter(([name]) => used.has(name)), ...(step.stages > 1 ? [["waiting", "waiting (bubble)"]] : [])])

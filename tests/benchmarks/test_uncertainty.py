@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from benchmarks.measured import runs
-from benchmarks.pairs import shipped_seconds
-from benchmarks.uncertainty import Residual, document, make_bands, weighted_quantile
+from benchmarks.pairs import left_out_seconds, shipped_seconds
+from benchmarks.uncertainty import ACCURACY, Residual, accuracy_document, document, make_bands, weighted_quantile
 from dsgen.estimate.uncertainty import MEMORY_KINDS, TIME_REGIMES
 
 
@@ -58,6 +58,13 @@ def test_an_unknown_regime_is_the_widest() -> None:
     found = [*residuals("a", "dense", np.linspace(-0.1, 0.1, 9)), *residuals("b", "moe", np.linspace(-0.4, 0.3, 9))]
     bands = make_bands(found, ("dense", "moe", "unknown")).by_regime
     assert bands["unknown"] == max(bands["dense"], bands["moe"])
+
+
+def test_the_accuracy_of_sources_is_that_of_clusters_left_out() -> None:
+    """`accuracy.json` is what the command makes of today's runs and left-out estimates."""
+    seconds = left_out_seconds()
+    assert seconds is not None
+    assert ACCURACY.read_text() == accuracy_document(runs(), seconds)
 
 
 def test_the_file_is_what_the_package_reads() -> None:

@@ -64,7 +64,7 @@ def test_nothing_found_is_reported(workdir: Path) -> None:
     assert (result.exit_code, result.stdout, result.stderr) == (ExitStatus.OK, "", "no findings in 1 document\n")
 
 
-@pytest.mark.parametrize("form", ["json", "sarif", "github"])
+@pytest.mark.parametrize("form", ["json", "sarif", "github", "azure"])
 def test_other_forms_have_standard_output_for_themselves(form: str) -> None:
     """A form for programs is all of standard output, with the same status; and it is the same every time."""
     results = [run("validate", "job.yaml", "--format", form) for _ in range(2)]
@@ -72,6 +72,10 @@ def test_other_forms_have_standard_output_for_themselves(form: str) -> None:
     assert results[0].exit_code == ExitStatus.FINDINGS
     if form == "github":
         assert results[0].stdout.splitlines()[0].startswith("::error file=job.yaml,line=6,col=1,title=SPEC006::")
+    elif form == "azure":
+        command, _, message = results[0].stdout.splitlines()[0].partition("]")
+        assert command == "##vso[task.logissue type=error;sourcepath=job.yaml;linenumber=6;columnnumber=1;code=SPEC006"
+        assert message.startswith("unknown key 'colour'")
     else:
         json.loads(results[0].stdout)
 
@@ -183,7 +187,7 @@ def test_an_unknown_name_in_the_flags_is_a_finding() -> None:
 
 
 @pytest.mark.parametrize("name", ["\x1b[2Jds_config.json", "ds,line=1::config.json", "a\nds_config.json", "%0Ads.json"])
-@pytest.mark.parametrize("form", ["text", "json", "sarif", "github"])
+@pytest.mark.parametrize("form", ["text", "json", "sarif", "github", "azure"])
 def test_hostile_file_names_do_no_harm(name: str, form: str, workdir: Path) -> None:
     """A file's name can't write to the terminal or end a workflow command, and --fix takes it as it is."""
     (workdir / name).write_text(CONFIG.replace("64", "63").replace('"bf16"', '# c\n "bf16"'))
@@ -195,6 +199,11 @@ def test_hostile_file_names_do_no_harm(name: str, form: str, workdir: Path) -> N
             re.match(r"::\w+ (file=[^,:]*,(line=\d+,)?(col=\d+,)?)?title=\w+::", line)
             for line in answer.stdout.splitlines()
         )
+    if form == "azure":
+        commands = [line for line in answer.stdout.splitlines() if line.startswith("##vso")]
+        assert commands
+        form_of = r"##vso\[task.logissue type=\w+;(sourcepath=[^];]*;(linenumber=\d+;)?(columnnumber=\d+;)?)?code=\w+\]"
+        assert all(re.match(form_of, line) for line in commands)
     run("validate", ".", "--gpus", "8", "--consumer", "huggingface", "--fix")
 
 

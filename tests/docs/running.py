@@ -165,8 +165,10 @@ def _commands_in(document: object) -> Iterator[str]:
     if isinstance(document, str):
         yield from (line for line in shell_commands(document) if line.startswith("dsgen "))
     elif isinstance(document, dict | list):
-        for part in document.values() if isinstance(document, dict) else document:
-            yield from _commands_in(part)
+        parts = document.items() if isinstance(document, dict) else enumerate(document)
+        for key, part in parts:
+            if key not in ("name", "label", "displayName"):
+                yield from _commands_in(part)
 
 
 @contextlib.contextmanager

@@ -246,3 +246,10 @@ def test_an_interval_among_the_scripts_arguments_counts() -> None:
     told = run(training__duration=length, launch__arguments=["--save", "/scratch", "--save-interval", "9"])
     assert told.save_interval_steps == 9
     assert run(training__duration=length).save_interval_steps == told.best_save_interval_steps
+
+
+@pytest.mark.parametrize(("failure_minutes", "interval_minutes"), [(24 * 60, 117), (6 * 60, 57), (15, 9.1)])
+def test_the_interval_is_that_of_dalys_figures(failure_minutes: float, interval_minutes: float) -> None:
+    """The best interval is what the paper's figures 3 to 5 state, for checkpoints of five minutes."""
+    found = best_interval_s(5 * 60, failure_minutes * 60) / 60
+    assert found == pytest.approx(interval_minutes, rel=0.01)

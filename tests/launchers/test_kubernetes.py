@@ -25,6 +25,7 @@ OPTIONS: tuple[dict[str, object], ...] = (
     {"volumes": ["data:/data:ro", "runs:/runs"], "shm_size": "8Gi", "service_account": "trainer"},
     {"node_selector": ["a/b=c", "d="], "tolerations": ["k", "k=v:NoSchedule", "k:NoExecute"]},
     {"variables_from": ["hf-secret/token:HF_TOKEN"]},
+    {"labels": ["team=nlp", "a/b="], "annotations": ["i.io/x=a: b=c"], "host_network": True, "priority_class": "high"},
 )
 
 
@@ -165,3 +166,21 @@ def test_a_missing_device_of_the_network_is_told(resources: list[str], gpus: int
     """Pods on several nodes without a device for RDMA or EFA are told of it, and one node needs none."""
     text = launch_files(plan("kubernetes", options={"resources": resources}, gpus=gpus), program())[0].text
     assert ("No device of the network is requested" in text) == told
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_labels_network_and_priority_are_where_they_act(kind: str) -> None:
+    """Labels are the job's and its pods'; network and priority the pods', or a TrainJob's runtime's."""
+    job = launch(kind, options={**OPTIONS[6], "queue": "team"})[kind]
+    assert job["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "team", "team": "nlp", "a/b": ""}
+    assert job["metadata"]["annotations"] == {"i.io/x": "a: b=c"}
+    (text,) = {str({key: pod.get(key) for key in ("hostNetwork", "priorityClassName")}) for pod in pods(job)}
+    on_host = (
+        {"hostNetwork": True, "priorityClassName": "high"}
+        if kind != "TrainJob"
+        else dict.fromkeys(("hostNetwork", "priorityClassName"))
+    )
+    assert text == str(on_host)
+    assert str(job).count("'team': 'nlp'") > 1
+    names = {entry["name"] for found in containers(job) for entry in found.get("env", ())}
+    assert ("NCCL_SOCKET_IFNAME" in names) == (kind != "TrainJob")

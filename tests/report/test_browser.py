@@ -253,7 +253,7 @@ def test_it_prints_light_and_without_controls(opened: Opened) -> None:
     """On paper the page is light whatever the screen is, has no controls, and its charts are drawn."""
     opened.page.emulate_media(color_scheme="dark")
     opened.page.emulate_media(color_scheme="dark", media="print")
-    opened.page.wait_for_function("document.documentElement.dataset.theme === 'light'")
+    opened.page.wait_for_selector("html[data-theme=light]")
     assert not opened.page.locator("nav").is_visible() and not opened.page.locator("#theme").is_visible()
     assert min(opened.page.evaluate(COLOURS, chart) for chart in CHARTS) >= 5
     assert len(opened.page.pdf(format="A4")) > 100_000

@@ -20,7 +20,7 @@ from dsgen.secrecy import find
 from .samples import ARGUMENTS, HEX, HF, JWT, ORDINARY, ORDINARY_ARGUMENTS, PEM, PLACES, SAS, VARIABLES
 
 TARGETS = ("slurm", "azureml", "shell")
-FORMS = ("text", "json", "sarif", "github")
+FORMS = ("text", "json", "sarif", "github", "azure")
 SPECS: list[tuple[dict[str, Any], str]] = [
     *(({"environment": {name: value}}, value) for name, value in VARIABLES.items()),
     *(({"arguments": arguments}, secret) for arguments, secret in ARGUMENTS),
