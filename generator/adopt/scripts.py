@@ -146,7 +146,7 @@ def _is_planned(path: Path) -> bool:
 def _read_accelerate(draft: Draft, config: AccelerateConfig) -> None:
     """The DeepSpeed settings of an accelerate config; of one that names a DeepSpeed config the rest only."""
     precision = config.value("mixed_precision")
-    if precision in ("bf16", "fp16") and draft.get("training.precision") is None:
+    if precision in ("bf16", "fp16") and draft.get("training.precision") in (None, "fp32"):
         draft.set("training.precision", precision)
     names = {"deepspeed_config", "distributed_type", "num_machines", "num_processes", "mixed_precision"}
     usual = {"machine_rank", "rdzv_backend", "same_network", "compute_environment", "debug", "main_training_function"}

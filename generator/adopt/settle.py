@@ -144,7 +144,7 @@ def _carry(adopted: Adopted, plan: Plan) -> Iterator[str]:
     draft.set("launch.arguments", [word for one in carried for word in one])
     given = _given(draft, parser, carried)
     for key, words in rendered.items() if draft.options else ():
-        if key not in given | _HARMLESS and not _is_default(parser, key, words):
+        if key not in given | _HARMLESS | _decided(parser) and not _is_default(parser, key, words):
             yield " ".join(words)
 
 
@@ -204,7 +204,7 @@ def _carried(draft: Draft, parser: Parser, rendered: Mapping[str, tuple[str, ...
     """The options that the plan's files lack, word by word. What can't be taken over is named."""
     carried: list[tuple[str, ...]] = []
     last = last_of_each(draft.options)
-    planned = megatron.PLANNED if parser.flavour else scripts.PLANNED if parser.trainer else frozenset[str]()
+    planned = _decided(parser)
     for one in draft.options:
         if (is_option(one.name) and last[one.key] is not one) or _names_config(one, parser):
             continue
@@ -236,6 +236,11 @@ def _is_said(draft: Draft, one: Given, rendered: Mapping[str, tuple[str, ...]]) 
     if any(name in rendered or (off and name == "--recompute-granularity") for name in others):
         return True
     return new is not None and same_values(values_of(one.words), values_of(new))
+
+
+def _decided(parser: Parser) -> frozenset[str]:
+    """The options that a plan decides."""
+    return megatron.PLANNED if parser.flavour else scripts.PLANNED if parser.trainer else frozenset()
 
 
 def _name_planned(draft: Draft, parser: Parser, one: Given, new: tuple[str, ...] | None) -> None:
@@ -270,7 +275,7 @@ def _restored(
     given = _given(draft, parser, carried)
     found: list[tuple[str, ...]] = []
     for key, words in rendered.items():
-        if key in given or _is_default(parser, key, words) or parser.is_switch(key):
+        if key in given | _decided(parser) or _is_default(parser, key, words) or parser.is_switch(key):
             continue
         default = parser.default(key)
         if key == "--lr-warmup-fraction":

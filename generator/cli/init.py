@@ -214,7 +214,7 @@ def _check(spec: Mapping[str, Any], output: Path) -> None:
 
 def _tell(outcome: Outcome, spec: Mapping[str, Any]) -> None:
     """What came of planning the spec."""
-    from .answers import obstacle  # here, to save start-up time
+    from .answers import best_line, obstacle  # here, to save start-up time
     from .printing import echo, print_parts
 
     for finding in outcome.findings:
@@ -223,13 +223,7 @@ def _tell(outcome: Outcome, spec: Mapping[str, Any]) -> None:
             hint = f"; {finding.hint}" if finding.hint else ""
             echo(f"{finding.severity.value}: {key}: {finding.message}{hint} [{finding.rule}]", err=True)
     if outcome.infeasible is not None:
-        print_parts(obstacle(outcome.infeasible))
+        print_parts(*obstacle(outcome.infeasible))
         echo("The spec is written as the answers have it; it has no plan that fits.", err=True)
     elif outcome.plan is not None:
-        layout, time = outcome.plan.layout, float(outcome.plan.step_time.total_s)
-        cut = " × ".join(
-            f"{int(getattr(layout, name))} {name}"
-            for name in ("data", "tensor", "pipeline", "context")
-            if name == "data" or getattr(layout, name) > 1
-        )
-        echo(f"it plans: {cut}, ZeRO {int(layout.zero_stage)}, {time:.3g} s a step")
+        print_parts(best_line(outcome.plan))
