@@ -34,6 +34,10 @@ _OPTIMIZERS: Final = {"adamw_torch": "adamw", "adamw_torch_fused": "adamw", "ada
 #: Options of scripts that say how long a sequence is, that adapters are trained, and how large these are.
 _LENGTHS: Final = ("--model-max-length", "--max-seq-length", "--max-length", "--block-size", "--cutoff-len")
 _ADAPTERS: Final = ("--use-lora", "--use-peft", "--lora-enable")
+_BATCHES: Final = {
+    "layout.micro_batch": "--per-device-train-batch-size",
+    "layout.gradient_accumulation": "--gradient-accumulation-steps",
+}
 _RANKS: Final = {"rank": ("--lora-r", "--lora-rank"), "alpha": ("--lora-alpha",)}
 _MODELS: Final = (
     "--model-name-or-path",
@@ -53,8 +57,8 @@ def read_script(draft: Draft, found: Found) -> None:
     if trainer is not None and trainer.launch is None:
         options += options_of_values(trainer)
     draft.options = tuple(options)
-    has_auto = found.config is not None and found.config.filled and found.launch is None
-    draft.set("framework", "huggingface" if trainer is not None or has_auto or found.config is None else "deepspeed")
+    alone = found.launch is None and (found.config is None or found.config.filled)
+    draft.set("framework", "huggingface" if trainer is not None or alone else "deepspeed")
     set_script(draft, found)
     if trainer is not None:
         _read_trainer(draft, trainer)
@@ -110,6 +114,10 @@ def _read_usual(draft: Draft) -> None:
     values = {one.key.replace("_", "-"): values_of(one.words)[0] for one in draft.options if one.known}
     lengths = [values[name] for name in _LENGTHS if values.get(name, "").isdecimal()]
     draft.set("training.sequence_length", int(lengths[0]) if lengths and int(lengths[0]) else None)
+    for key, name in _BATCHES.items():
+        value = values.get(name, "")
+        if value.isdecimal() and int(value) and draft.get(key) is None:
+            draft.set(key, int(value))
     if any(is_true(values.get(name, "no")) for name in _ADAPTERS) and draft.get("framework") == "huggingface":
         found = {key: next((values[one] for one in names if one in values), "") for key, names in _RANKS.items()}
         draft.set("training.lora", {key: int(value) for key, value in found.items() if value.isdecimal()})

@@ -138,13 +138,14 @@ def _carry(adopted: Adopted, plan: Plan) -> Iterator[str]:
     carried = _carried(draft, parser, rendered)
     if found.launch is not None or found.megatron is not None or draft.options:
         carried += _restored(draft, parser, rendered, carried)
-    if found.config is not None and plan.job.framework.runs("DeepSpeed engine"):
+    if plan.job.framework.runs("DeepSpeed engine"):
         carried += _carry_config(adopted, plan, carried)
     draft.drop("launch.arguments")
     draft.set("launch.arguments", [word for one in carried for word in one])
-    given = _given(draft, parser, carried)
+    given = _given(draft, parser, carried) | _decided(parser)
+    given |= _HARMLESS if given & scripts.CONFIGS else frozenset()
     for key, words in rendered.items() if draft.options else ():
-        if key not in given | _HARMLESS | _decided(parser) and not _is_default(parser, key, words):
+        if key not in given and not _is_default(parser, key, words):
             yield " ".join(words)
 
 
@@ -163,10 +164,9 @@ def _carry_config(adopted: Adopted, plan: Plan, carried: Sequence[tuple[str, ...
     The Trainer compares the optimizer's parameters with its arguments: those that have these are "auto" in the config.
     """
     draft, config = adopted.draft, adopted.found.config
-    assert config is not None  # the caller asks for it
     trainer = plan.job.framework.runs("Trainer")
     bare = _config_of(program_for(_less_config(plan)))
-    patch = config_patch(draft, config, bare, fills=trainer)
+    patch = config_patch(draft, config, bare, fills=trainer) if config is not None else {}
     names = {words[0].partition("=")[0].replace("_", "-") for words in carried}
     inner = bare.get("optimizer", {}).get("params", {}) if patch.get("optimizer", {}) is not None else {}
     own = (patch.get("optimizer") or {}).get("params") or {}
