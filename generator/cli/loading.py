@@ -107,12 +107,17 @@ class JobLoader:
 def searched(request: Request, form: str, top: int, bold: bool) -> tuple[SearchResult, tuple[Finding, ...]]:
     """The plans of the job asked for, and the job's findings. When nothing fits, prints why and exits."""
     job, findings = load(request)
-    if job.elastic:
-        counts = f"{len(job.elastic)} counts from {job.elastic[0]:,}: `dsgen generate` plans them all"
-        echo(f"planned on {job.gpus:,} GPUs, the most of {counts}", err=True)
+    tell_largest(job, "planned")
     with working(planning(job), form):
         answer = search(job, top=top, bold=bold)
     return or_exit(answer, form), findings
+
+
+def tell_largest(job: Job, done: str) -> None:
+    """Of a range of GPUs, what is `done` on the most only."""
+    if job.elastic:
+        counts = f"{len(job.elastic)} counts from {job.elastic[0]:,}: `dsgen generate` plans them all"
+        echo(f"{done} on {job.gpus:,} GPUs, the most of {counts}", err=True)
 
 
 def planning(job: Job) -> str:
@@ -194,7 +199,7 @@ def _spec(request: Request) -> tuple[str | TextIO, Mapping[str, object]]:
     if request.spec == "-":
         return sys.stdin, request.overrides
     if request.spec is not None:
-        _suggest_command(request.spec)
+        suggest_command(request.spec)
         return request.spec, request.overrides
     if Path(DEFAULT_SPEC).exists():
         echo(f"job: {DEFAULT_SPEC}", err=True)
@@ -204,7 +209,7 @@ def _spec(request: Request) -> tuple[str | TextIO, Mapping[str, object]]:
     return _BuiltIn(files(__package__).joinpath("default_job.yaml").read_text(encoding="utf-8")), overrides
 
 
-def _suggest_command(spec: str) -> None:
+def suggest_command(spec: str) -> None:
     """A mistyped command is parsed as SPEC: suggest the closest command when no such file exists."""
     matches = difflib.get_close_matches(spec, _COMMANDS, n=1)
     if os.path.lexists(spec):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -59,7 +61,7 @@ def _read_count(text: str) -> int | str:
         return int(text)
     if ".." in text:
         return text
-    raise click.UsageError(f"{text!r} is no number of GPUs")
+    raise click.UsageError(f"{text!r} is not a number of GPUs")
 
 
 def _one_of(kind: str, names: Callable[[], Any]) -> Callable[[str], str]:
@@ -85,8 +87,18 @@ def _targets() -> Any:
 
 
 QUESTIONS: Final = (
-    Question(key="model", flag="--model", text="Model: a preset, or a folder with a config.json", read=_read_model),
-    Question(key="cluster", flag="--cluster", text="Machines: a node type, or an accelerator", read=_read_cluster),
+    Question(
+        key="model",
+        flag="--model",
+        text="Model: a preset (dsgen catalog models), or a folder with a config.json",
+        read=_read_model,
+    ),
+    Question(
+        key="cluster",
+        flag="--cluster",
+        text="Machines: a node type (dsgen catalog node-types), or an accelerator",
+        read=_read_cluster,
+    ),
     Question(key="gpus", flag="--gpus", text="GPUs in all", read=_read_count),
     Question(
         key="framework",
@@ -122,7 +134,7 @@ def answered(known: Mapping[str, Any], found: Proposals) -> dict[str, Any]:
     if open_ and not is_asked():
         raise click.UsageError(_missing(open_, found))
     for question in open_:
-        answers[question.key] = _asked(question, found)
+        answers[question.key] = _asked(question, found, answers)
     return {**answers, **({"nodes": known["nodes"]} if counted else {})}
 
 
@@ -147,7 +159,18 @@ def shown(value: Any) -> str:
     return str(value)
 
 
-def _asked(question: Question, found: Proposals) -> Any:
+def _check_fill(gpus: object, cluster: object) -> None:
+    """Refuse GPUs that fill no whole nodes: what follows would be an error of the spec."""
+    from ..catalog import find_node_type  # here, to save start-up time
+
+    node = None if isinstance(cluster, dict) else find_node_type(str(cluster))
+    each = cluster["accelerators_per_node"] if isinstance(cluster, dict) else node and node.accelerators_per_node
+    if each and isinstance(gpus, int) and gpus > each and gpus % each:
+        less = gpus // each * each
+        raise click.UsageError(f"{gpus} GPUs don't fill nodes of {each}; use {less} or {less + each}")
+
+
+def _asked(question: Question, found: Proposals, answers: Mapping[str, Any]) -> Any:
     """An answer from the terminal, asked for until it is one."""
     here = found.values.get(question.key)
     default = shown(here) if here is not None else question.usual
@@ -157,6 +180,11 @@ def _asked(question: Question, found: Proposals) -> Any:
         if here is not None and text == default:
             return here
         try:
-            return question.read(text)
+            answer = question.read(text)
+            if question.key == "gpus":
+                _check_fill(answer, answers.get("cluster"))
+            return answer
         except click.UsageError as problem:
-            echo(f"  {problem.message}", err=True)
+            columns = shutil.get_terminal_size().columns
+            wrapper = textwrap.TextWrapper(columns, "  ", "  ", break_long_words=False, break_on_hyphens=False)
+            echo(wrapper.fill(problem.message), err=True)

@@ -11,7 +11,7 @@ from ..estimate.uncertainty import Band, Uncertainty
 from ..units import DAY, GIB, HOUR, MINUTE, long_time
 
 #: How MFU is counted, wherever it is shown.
-MFU_NOTE = "MFU: causal attention counts half, recomputation not; of the dense peak"
+MFU_NOTE = "MFU: of the dense peak; causal attention counts half, recomputation not"
 
 _SCALES = ((1e15, "quadrillion"), (1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 
@@ -69,7 +69,7 @@ def band_note(uncertainty: Uncertainty) -> str:
     share = f"{uncertainty.coverage:.0%} of"
     if uncertainty.regime == "calibrated":
         return f"{share} runs should stay within, in time as those of your calibration did"
-    return f"{share} published runs, left out of the fit, stay within"
+    return f"{share} published runs, each left out of the fit, fell within"
 
 
 def evidence_note(known: Evidence) -> str:
