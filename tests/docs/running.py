@@ -154,7 +154,9 @@ def check_command(line: str) -> None:
                 (words[1], words[2:]) if words[1:2] and words[1] in commands.commands else ("generate", words[1:])
             )
             with contextlib.suppress(click.exceptions.Exit):  # --help
-                commands.commands[name].make_context(name, rest)
+                commands.commands[name].make_context(
+                    name, rest, parent=click.Context(commands, **commands.context_settings)
+                )
         elif words[:1] == ["make"]:
             makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
             assert all(re.search(f"^{target}:", makefile, re.M) for target in words[1:] if "=" not in target), line
