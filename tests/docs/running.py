@@ -65,17 +65,22 @@ def printed_by(command: str, folder: Path) -> tuple[str, int]:
 
 def _bash(command: str, folder: Path, stdin: str = "") -> tuple[str, int]:
     if command.startswith("python "):
-        return _program(folder / shlex.split(command)[1]), 0
+        return _program(shlex.split(command)[1:])
     done = subprocess.run(
         ["bash", "-c", command], cwd=folder, input=stdin, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     return done.stdout, done.returncode
 
 
-def _program(path: Path) -> str:
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
-        runpy.run_path(str(path), run_name="__main__")
-    return printed.getvalue()
+def _program(arguments: list[str]) -> tuple[str, int]:
+    """A program of Python in this process: what it prints, and its status."""
+    with pytest.MonkeyPatch.context() as patched, contextlib.redirect_stdout(io.StringIO()) as printed:
+        patched.setattr(sys, "argv", arguments)
+        try:
+            runpy.run_path(arguments[0], run_name="__main__")
+        except SystemExit as end:
+            return f"{printed.getvalue()}{end.code}\n", 1
+    return printed.getvalue(), 0
 
 
 def _console(block: Block, folder: Path) -> str:
