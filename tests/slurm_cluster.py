@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import shutil
 import signal
@@ -103,6 +104,7 @@ def _gres(gpus: int) -> str:
 def _write_configuration(folder: Path, lines: list[str], partition: str, gres: str) -> None:
     settings = (
         "ClusterName=dsgen",
+        f"FirstJobId={random.randint(1, 9000)}",  # the port of a rendezvous is made of it, and clusters share a machine
         f"SlurmctldHost={socket.gethostname()}(127.0.0.1)",
         f"SlurmctldPort={_free_port()}",
         "SlurmUser=root",

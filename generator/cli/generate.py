@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -49,9 +48,9 @@ def generate(
         print_diff(made.files, folder)
         return
     changes = write_files(made.files, folder, force=force, hint=f"use --diff to see the changes, or {OVERWRITE}")
-    if best.missing and (form == "json" or not sys.stdout.isatty()):  # else it is on the screen
-        echo(not_ready(best.missing), err=True)
     if form == "json":
+        if best.missing:
+            echo(not_ready(best.missing), err=True)
         written = [{"path": str(change.path), "action": change.action.value} for change in changes]
         counts = {"elastic": made.elastic.to_dict()} if made.elastic else {}
         print_json({**best.to_dict(), **counts, "files": written})
@@ -60,8 +59,9 @@ def generate(
 
 
 def _print(made: Prepared, changes: Sequence[Change], top: int, *, bold: bool, explain: bool) -> None:
-    """The plan in detail, others beside it, then what counts: the plan in short, what it lacks, and what to do next."""
-    from ..launchers import LAUNCHERS  # here, to save start-up time
+    """The plan in detail, others beside it, then what counts: the plan in short, what to do next, what it lacks."""
+    from ..job.needs import not_ready  # here, to save start-up time
+    from ..launchers import LAUNCHERS
     from .answers import explained, report
     from .elastic_text import counts_report
     from .printing import print_parts
@@ -72,15 +72,12 @@ def _print(made: Prepared, changes: Sequence[Change], top: int, *, bold: bool, e
     best, folder = made.answer.plans[0], made.folder
     launch = best.job.launch
     launcher = LAUNCHERS[launch.target]
-    lacks = ", ".join(f"{lack.what} ({lack.hint})" for lack in best.missing)
-    files = {action: [c.path for c in changes if c.action.value == action] for action in ACTIONS}
-    rows = [("Missing", f"before submission: {lacks}")] if lacks else []
-    for action, paths in files.items():
-        if paths:
-            names = ", ".join(str(path.relative_to(folder)) for path in paths)
-            rows.append(
-                ("" if rows and rows[-1][0] in ("Files", "") else "Files", f"{folder}: {names} ({ACTIONS[action]})")
-            )
+    named = [
+        f"{folder}: {names} ({word})"
+        for action, word in ACTIONS.items()
+        if (names := ", ".join(str(each.path.relative_to(folder)) for each in changes if each.action.value == action))
+    ]
+    rows = [*zip(("Files", *("" for _ in named[1:])), named, strict=True)]
     rows += [("Next", launcher.before(launch, folder))]
     print_parts(*report(made.answer, top, bold=bold))
     if explain:
@@ -89,3 +86,5 @@ def _print(made: Prepared, changes: Sequence[Change], top: int, *, bold: bool, e
         print_parts(*counts_report(made.elastic), "")
     print_parts(in_short(best), Lines(rows, least=NAMES))
     print_parts(f"{'':{NAMES + 2}}{launcher.command(folder)}")
+    if best.missing:
+        print_parts("", f"{not_ready(best.missing)}.")

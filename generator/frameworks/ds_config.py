@@ -12,7 +12,7 @@ from typing import Any
 
 from ..estimate.buckets import bucket_elements, max_live_elements, persistence_threshold, prefetch_elements
 from ..estimate.layout import Layout, Offload
-from ..estimate.states import sums_gradients_in_fp32
+from ..estimate.states import has_flat_gradients, sums_gradients_in_fp32
 from ..job.records import Job
 from .arguments import BETA1, EPSILON, beta2
 from .program import RenderedFile
@@ -108,7 +108,8 @@ def zero_block(job: Job, layout: Layout) -> Config:
     bucket = int(bucket_elements(job, layout))
     block: Config = {
         "stage": layout.zero_stage,
-        "overlap_comm": layout.pipeline == 1,  # a pipeline engine switches it off
+        # A pipeline engine switches it off, and BF16_Optimizer doesn't read it.
+        "overlap_comm": layout.pipeline == 1 and not has_flat_gradients(job, layout),
         "contiguous_gradients": True,
         "reduce_scatter": True,
         "reduce_bucket_size": bucket,

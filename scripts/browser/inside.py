@@ -36,6 +36,8 @@ def widen() -> None:
         def call(*values: Any, **options: Any) -> Any:
             return function(*map(wide, values), **options)
 
+        for name in ("accumulate", "reduce"):
+            setattr(call, name, getattr(function, name, None))
         return call
 
     def filled(function: Any) -> Any:
@@ -60,6 +62,7 @@ def prepare() -> None:
     os.environ["COLUMNS"] = "92"
     # Nobody else writes to this memory, so that no lock needs to be held.
     sys.modules["fcntl"] = cast(ModuleType, SimpleNamespace(flock=lambda *_: None, LOCK_EX=2, LOCK_NB=4))
+    os.link = shutil.copyfile  # its file system has no links
     sys.stdin = io.StringIO()
     widen()
     for name in ("cli.answers", "cli.writing", "frameworks", "launchers", "search", "validate.rendered"):

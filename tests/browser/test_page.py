@@ -7,54 +7,55 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.chromium import chromium
+from tests.chromium import chromium
 from tests.needs import needs_chromium, needs_npm
+
+if TYPE_CHECKING:
+    from playwright import sync_api
 
 ROOT = Path(__file__).parent.parent.parent
 BROKEN = '{"train_batch_size": 32,\n "train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 2}'
-_FILES = """
-const files = [...document.querySelectorAll("[data-file]")];
-return files.map((file) => [file.dataset.file, file.querySelector("pre").textContent]);
-"""
-_TYPE = """
-const area = document.getElementById("text");
-area.value = arguments[0];
-area.dispatchEvent(new InputEvent("input", {inputType: "insertFromPaste"}));
-document.body.dataset.state = "typed";
-"""
+_FILES = """() => [...document.querySelectorAll("[data-file]")].map(
+    (file) => [file.dataset.file, file.querySelector("pre").textContent])"""
+_TYPE = """(text) => {
+    const area = document.getElementById("text");
+    area.value = text;
+    area.dispatchEvent(new InputEvent("input", {inputType: "insertFromPaste"}));
+    document.body.dataset.state = "typed";
+}"""
 pytestmark = [pytest.mark.integration, needs_chromium, needs_npm, pytest.mark.xdist_group("browser")]
 
 
 class Page:
-    """The page in a browser that is running."""
+    """The page in a browser that is running, and what it wrote on the console."""
 
-    def __init__(self, driver: Any) -> None:
-        self.driver = driver
+    def __init__(self, page: sync_api.Page) -> None:
+        self.page = page
+        self.console: list[str] = []
+        page.on("console", lambda message: self.console.append(message.text))
+        page.on("pageerror", lambda error: self.console.append(str(error)))
 
     def settled(self) -> str:
-        """Wait for the answer to what was entered; the state it ended in."""
-        from selenium.webdriver.support.ui import WebDriverWait
-
-        state = "return document.body.dataset.state"
-        WebDriverWait(self.driver, 120, 0.1).until(lambda d: d.execute_script(state) in ("ready", "broken"))
-        return str(self.driver.execute_script("return document.getElementById('state').textContent"))
+        """Wait for the answer to what was entered; what the page then says of itself."""
+        self.page.wait_for_selector("body[data-state=ready], body[data-state=broken]", timeout=120_000)
+        return self.text("state")
 
     def enter(self, text: str, mode: str) -> None:
-        self.driver.find_element("css selector", f"[data-mode={mode}]").click()
+        self.page.click(f"[data-mode={mode}]")
         self.settled()
-        self.driver.execute_script(_TYPE, text)
+        self.page.evaluate(_TYPE, text)
         assert self.settled().startswith("Answered")
 
     def text(self, name: str) -> str:
-        return str(self.driver.execute_script("return document.getElementById(arguments[0]).textContent", name))
+        return self.page.text_content(f"#{name}") or ""
 
     def files(self) -> dict[str, str]:
         """Names and contents of the files on the right."""
-        return dict(self.driver.execute_script(_FILES))
+        return dict(self.page.evaluate(_FILES))
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +65,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     parts = Path(sys.prefix) / "browser"  # what `make browser` keeps, too
     command = [sys.executable, "-m", "scripts.browser.build", str(made), str(parts)]
     subprocess.run(command, check=True, cwd=ROOT, capture_output=True)
-    with chromium() as driver:
-        driver.get(made.as_uri())
-        found = Page(driver)
+    with chromium() as browser:
+        found = Page(browser.new_page(viewport={"width": 1400, "height": 900}))
+        found.page.goto(made.as_uri())
         assert found.settled().startswith("Answered")
         yield found
 
@@ -114,4 +115,4 @@ def test_shows_what_is_wrong_with_a_spec(page: Page) -> None:
 
 def test_says_nothing_on_the_console(page: Page) -> None:
     """After all that, the browser's console has no warning and no error."""
-    assert page.driver.get_log("browser") == []
+    assert page.console == []

@@ -80,7 +80,7 @@ class Command:
     @property
     def text(self) -> str:
         """What is typed."""
-        return self.shown.removeprefix("$ ").strip()
+        return re.sub(r"\\\n\s*", " ", self.shown.removeprefix("$ ")).strip()
 
 
 def console_commands(text: str) -> list[Command]:

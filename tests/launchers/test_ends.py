@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -21,7 +22,8 @@ from tests.ssh_servers import HOSTS, SshServers, ssh_servers
 pytestmark = [pytest.mark.integration, needs_sshd, needs_pdsh, pytest.mark.xdist_group("ssh")]
 SCRIPT = str(Path(__file__).parent / "dies.py")
 WITHIN_S = 15  #: the time in which a failure has to end everything
-BOTH = pytest.mark.parametrize("launcher", ["ssh", "pdsh"])
+LAUNCHERS = ("ssh", "pdsh")
+BOTH = pytest.mark.parametrize("launcher", LAUNCHERS)
 
 
 @pytest.fixture(scope="module")
@@ -104,11 +106,21 @@ def check_nothing_left(folder: Path, within_s: float = WITHIN_S) -> None:
     wait_until(lambda: not left(folder), folder, within_s)
 
 
-@BOTH
-@pytest.mark.parametrize("variables", [{}, {"DEAF": "1"}], ids=["plain", "deaf"])
-@pytest.mark.parametrize("rank", ["0", "3"])
+def with_both(check: Callable[[Path, str], None], folder: Path) -> None:
+    """Do `check` with either launcher at the same time, each in a folder of its own."""
+    with ThreadPoolExecutor() as pool:
+        done = {launcher: pool.submit(check, folder / launcher, launcher) for launcher in LAUNCHERS}
+    for each in done.values():
+        each.result()
+
+
+@pytest.mark.parametrize(
+    ("launcher", "rank", "variables"),
+    [("ssh", "0", {}), ("ssh", "3", {"DEAF": "1"}), ("pdsh", "0", {"DEAF": "1"}), ("pdsh", "3", {})],
+    ids=["ssh-0", "ssh-3-deaf", "pdsh-0-deaf", "pdsh-3"],
+)  # every pair of what may differ
 def test_a_rank_that_dies_ends_every_rank(
-    tmp_path: Path, servers: SshServers, launcher: str, variables: dict[str, str], rank: str
+    tmp_path: Path, servers: SshServers, launcher: str, rank: str, variables: dict[str, str]
 ) -> None:
     """A rank that exits with 13 ends the job with 13 on both hosts, within seconds, even where ranks ignore TERM."""
     with started(tmp_path, servers, launcher, **variables) as job:
@@ -119,18 +131,19 @@ def test_a_rank_that_dies_ends_every_rank(
         assert took < WITHIN_S
 
 
-@BOTH
 @pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL], ids=lambda s: s.name)
-def test_a_signal_to_the_script_ends_every_rank(
-    tmp_path: Path, servers: SshServers, launcher: str, told: signal.Signals
-) -> None:
+def test_a_signal_to_the_script_ends_every_rank(tmp_path: Path, servers: SshServers, told: signal.Signals) -> None:
     """When launch.sh gets a signal, or is killed, the ranks on both hosts end."""
-    with started(tmp_path, servers, launcher, DEAF="1") as job:
-        wait_for_ranks(tmp_path, job)
-        job.send_signal(told)
-        job.wait(timeout=60)
-        check_nothing_left(tmp_path)
-        assert job.returncode == (-9 if told is signal.SIGKILL else 128 + told)
+
+    def check(folder: Path, launcher: str) -> None:
+        with started(folder, servers, launcher, DEAF="1") as job:
+            wait_for_ranks(folder, job)
+            job.send_signal(told)
+            job.wait(timeout=60)
+            check_nothing_left(folder)
+            assert job.returncode == (-9 if told is signal.SIGKILL else 128 + told)
+
+    with_both(check, tmp_path)
 
 
 @BOTH

@@ -23,7 +23,9 @@ HEAD = "| what happens | program | continue | then |\n|---|---|---|---|\n"
 @pytest.mark.xdist_group("long runs")
 def test_runs_go_on_whatever_happens(tmp_path: Path, four_nodes: SlurmCluster, update_golden: bool) -> None:
     """Whatever happens to it, a run does exactly its steps on one curve, or stops and says so; the table is true."""
-    losses = {name: reference(tmp_path / f"reference-{number}", name) for number, name in enumerate(PROGRAMS)}
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        folders = (tmp_path / f"reference-{number}" for number in range(len(PROGRAMS)))
+        losses = dict(zip(PROGRAMS, pool.map(reference, folders, PROGRAMS), strict=True))
     with ThreadPoolExecutor(max_workers=3) as pool:
         rows = [
             pool.submit(accident.row, four_nodes, tmp_path / f"run-{number}", losses[accident.program])
