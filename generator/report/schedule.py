@@ -219,5 +219,6 @@ def _numbered(line: Timeline, row: Timed) -> list[list[int]]:
 
 def _name(shape: Shape) -> str:
     if shape.stages == 1:
-        return "one stage: every micro-batch forward, then backward"
-    return "1F1B" if shape.chunks == 1 else f"interleaved 1F1B, {shape.chunks} model chunks a stage"
+        return "Pass by pass"
+    name = "1F1B" if shape.chunks == 1 else f"interleaved 1F1B, {shape.chunks} model chunks a stage"
+    return f"The pipeline's schedule: {name}"
