@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import time
 from collections import Counter
@@ -28,6 +29,8 @@ from dsgen.documents.shell.launch_line import Launch
 from dsgen.documents.training_arguments import known_arguments
 from dsgen.frameworks import FRAMEWORKS
 
+_KEYS: Final = load_schema("0.19.8")
+_CONFIG_NAME: Final = re.compile(r"[\w./-]*\.(?:json|yaml|yml)\b")
 #: What a job needs beside its files, where they don't say it.
 ANSWERS: Final[Mapping[str, object]] = {
     "model": "qwen2.5-0.5b",
@@ -42,7 +45,10 @@ _CONFIGS: Final = frozenset({"--deepspeed", "--deepspeed_config", "--deepspeed-c
 #: Keys whose values DeepSpeed moves, and where to.
 _MOVED: Final = {
     "zero_optimization.cpu_offload": "zero_optimization.offload_optimizer.device",
-    "zero_optimization.cpu_offload_params": "zero_optimization.offload_param.device",
+    "zero_optimization.cpu_offload_param": "zero_optimization.offload_param.device",
+    "zero_optimization.gather_16bit_weights_on_model_save": (
+        "zero_optimization.stage3_gather_16bit_weights_on_model_save"
+    ),
     "zero_optimization.stage3_gather_fp16_weights_on_model_save": (
         "zero_optimization.stage3_gather_16bit_weights_on_model_save"
     ),
@@ -60,6 +66,9 @@ _OTHER_WORDS: Final = {
     "--checkpoint-activations": "--recompute-granularity",
     "--use-flash-attn-v1": "--use-flash-attn-v2",
 }
+
+
+_OLD_RECOMPUTE: Final = ("--activations-checkpoint-method", "--activations-checkpoint-num-layers")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,7 +90,7 @@ def check(path: Path) -> Check:
     """One file, from its text to its new files."""
     result, started = Check(path=path), time.perf_counter()
     try:
-        _reading, runs = find_runs([path], lambda: FRAMEWORKS)
+        _reading, runs = find_runs([path, *beside(path)], lambda: FRAMEWORKS)
         if not runs or not _counts(runs[0]):
             return result
         result.kind = _kind(runs[0])
@@ -96,6 +105,15 @@ def check(path: Path) -> Check:
         result.kind, result.problem = result.kind or "?", f"{type(problem).__name__}: {problem}"
     result.seconds = time.perf_counter() - started
     return result
+
+
+def beside(path: Path) -> list[Path]:
+    """The configs that a script names, from its folder or one of those above it."""
+    if path.suffix in (".json", ".hjson"):
+        return []
+    names = {name.lstrip("./") for name in _CONFIG_NAME.findall(path.read_text("utf-8", errors="replace"))}
+    places = [path.parent, *list(path.parents)[1:4]]
+    return [found for name in sorted(names) for place in places if (found := place / name).is_file()][:5]
 
 
 def _machines(gpus: object, needed: Mapping[str, object]) -> dict[str, object]:
@@ -184,13 +202,23 @@ def _config_verdict(name: str, value: Any, new: Any, dropped: Iterable[str]) -> 
         return EQUIVALENT
     if any(text.partition(":")[0] == name or name.startswith(f"{text.partition(':')[0]}.") for text in dropped):
         return DROPPED
-    key = load_schema("0.19.8").key("/" + name.replace(".", "/"))
+    key = _KEYS.key("/" + name.replace(".", "/"))
+    section, _, last = name.rpartition(".")
+    if key is not None and key.written != last:
+        return _config_verdict(f"{section}.{key.written}" if section else key.written, value, new, dropped)
+    if section == "optimizer.params":
+        known = _KEYS.optimizers.get(str(new.get("optimizer", {}).get("type")).lower()) or {}
+        key = known.get(last)
+    if name == "sequence_parallel_size" and value == 1 and held == LOST:
+        return EQUIVALENT
     if held == LOST and key is not None and _text(key.default) == _text(value):
         return EQUIVALENT
     return EQUIVALENT if held == LOST and value in ({}, None) else LOST
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, bool) or value in ("true", "false", "True", "False"):
+        return str(value).lower()
     try:
         return str(float(value))
     except (TypeError, ValueError):
@@ -239,11 +267,13 @@ def _option_verdict(
         return DROPPED
     if held is None and (_OTHER_WORDS.get(name) in new or _OTHER_WORDS.get(option.name if option else name) in new):
         return EQUIVALENT
+    if held is None and name in _OLD_RECOMPUTE and {"--checkpoint-activations", "--recompute-granularity"} & set(new):
+        return EQUIVALENT
     default = option.default if option else known_arguments().get(name[2:].replace("-", "_"), {}).get("default")
     if held is None and default is not None and [_word(str(default))] == [*map(_word, values or ("true",))]:
         return EQUIVALENT
-    if held is not None and values and all(value in dropped for value in values):
-        return DROPPED
+    if held is not None and values and all(value in dropped for value in values[len(held) :]):
+        return DROPPED if [*map(_word, held)] == [*map(_word, values[: len(held)])] else LOST
     if held is None and values == ("1",) and (name.endswith("-size") or name == "--num-experts"):
         return EQUIVALENT
     return LOST

@@ -9,13 +9,14 @@ from ..documents.deepspeed_config import ZERO, Config, Offloaded
 from ..documents.inferred_run import offload_of, second_partitions
 from ..job.source import escape
 from ..rules.job.given import PLANNED_KEYS
+from ..secrecy import mask
 from .draft import Draft
 from .options import same_value
 
 _OPTIMIZERS: Final = {"adamw": "adamw", "adam": "adamw", "lamb": "lamb", "sgd": "sgd"}
 _PLANNED: Final = frozenset("/" + path.replace(".", "/") for path in PLANNED_KEYS)
 #: Keys whose value the layout has, in other words than the plan's config.
-_OFFLOADS: Final = tuple(f"{ZERO}/{name}" for name in ("cpu_offload", "cpu_offload_params", "cpu_offload_param"))
+_OFFLOADS: Final = tuple(f"{ZERO}/{name}" for name in ("cpu_offload", "cpu_offload_param"))
 #: Keys that the Trainer fills in from its arguments, and refuses other values of.
 _OF_TRAINER: Final = frozenset(f"/optimizer/params/{name}" for name in ("lr", "betas", "eps", "weight_decay")) | {
     "/gradient_clipping"
@@ -114,6 +115,9 @@ def _patch(
         elif value == "auto" and not fills:
             if other is _MISSING:
                 draft.leave(pointer[1:].replace("/", "."), config.locate(pointer), "DeepSpeed leaves out what is auto")
+        elif isinstance(value, str) and mask(f"{key}={value}") != f"{key}={value}":
+            what = "it may be a secret, which a spec doesn't hold"
+            draft.leave(pointer[1:].replace("/", "."), config.locate(pointer), what)
         elif other is _MISSING and _is_default(config, pointer, value):
             continue
         elif value != "auto" or other is _MISSING:

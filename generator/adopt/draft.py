@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
@@ -54,22 +54,22 @@ class Draft:
         """Set a key by its dotted path, where a value is known."""
         if value is None or value in ((), [], {}, ""):
             return
-        *sections, last = path.split(".")
+        *sections, last = _parts(path)
         home = self.spec
         for section in sections:
             home = home.setdefault(section, {})
         home[last] = value
 
-    def get(self, path: str) -> Any:
+    def get(self, path: str | Sequence[str]) -> Any:
         """The value of a key; None where there is none."""
         held: Any = self.spec
-        for part in path.split("."):
+        for part in _parts(path):
             held = held.get(part) if isinstance(held, Mapping) else None
         return held
 
-    def drop(self, path: str) -> None:
+    def drop(self, path: str | Sequence[str]) -> None:
         """Take a key out, and the mappings that are empty then."""
-        parts = path.split(".")
+        parts = _parts(path)
         homes: list[dict[str, Any]] = [self.spec]
         for section in parts[:-1]:
             homes.append(homes[-1].get(section, {}))
@@ -88,6 +88,11 @@ class Draft:
         """Say the same of several words of a script."""
         for word in words:
             self.leave(word.raw, script.locate(word), why)
+
+
+def _parts(path: str | Sequence[str]) -> list[str]:
+    """The keys of a path: dotted, or one by one where they have dots."""
+    return path.split(".") if isinstance(path, str) else list(path)
 
 
 def told(word: Word | Assignment) -> str:

@@ -45,7 +45,9 @@ class Found:
     def program(self) -> str:
         """What the run starts, or the file that it is known by."""
         word = self.launch.program if self.launch else None
-        return (word.value or word.raw) if word else self.where.path
+        if word is None or word.value is not None:
+            return word.value if word and word.value else self.where.path
+        return word.raw.strip("\"'").rpartition("/")[2]  # the folder is a variable's
 
 
 def find_runs(
@@ -95,10 +97,17 @@ def _runs_of(submission: Submission) -> Iterator[Found]:
     for one in alone:
         yield Found(submission=submission, trainer=one, config=ds_config_of(submission, one) or used_config(submission))
     if not alone:
-        for config in submission.configs:
+        for config in filter(_is_config, submission.configs):
             yield Found(submission=submission, config=config)
     if not alone and not submission.configs and used_accelerate_config(submission) is not None:
         yield Found(submission=submission)
+
+
+def _is_config(config: Config) -> bool:
+    """Whether a file has any key of DeepSpeed's: JSON that is named by itself may be anything."""
+    top = config.schema.section("")
+    keys = config.json.data if isinstance(config.json.data, dict) else {}
+    return top is not None and any(key in top.keys for key in keys)
 
 
 def _trains(launch: Launch, submission: Submission) -> bool:

@@ -14,6 +14,7 @@ from ..job.records import Pins
 from .draft import Draft
 from .find import Found
 from .options import Parser, options_of_file, options_of_launch
+from .scripts import set_script
 
 #: Options that the spec's own keys say; the plan writes them, and a value that it doesn't take over is named.
 PLANNED: Final = frozenset(
@@ -30,12 +31,17 @@ PLANNED: Final = frozenset(
         *("--pipeline-model-parallel-layout", "--deepspeed-activation-checkpointing"),
     ]
 )
+#: Full recomputation as Megatron-LM 2.5 to 3.0 called it: megatron/arguments.py @ v2.5.
+_OLD_RECOMPUTE: Final = "--activations-checkpoint-method"
+_OLD_LAYERS: Final = "--activations-checkpoint-num-layers"
 #: Options that say, in other words, what an option of the plan says: theirs, and the plan's.
 SAYS_THE_SAME: Final[Mapping[str, tuple[str, ...]]] = {
     "--recompute-activations": ("--recompute-granularity",),
     "--checkpoint-activations": ("--recompute-granularity", "--checkpoint-activations"),
     "--num-layers-per-virtual-pipeline-stage": ("--num-virtual-stages-per-pipeline-rank",),
     "--encoder-num-layers": ("--num-layers",),
+    _OLD_RECOMPUTE: ("--recompute-granularity", "--checkpoint-activations"),
+    _OLD_LAYERS: ("--recompute-num-layers", "--checkpoint-num-layers", "--recompute-granularity"),
     "--encoder-seq-length": ("--seq-length",),
     "--use-flash-attn": ("--attention-backend", "--use-flash-attn-v2"),
     "--use-flash-attn-v1": ("--use-flash-attn-v2",),
@@ -71,6 +77,7 @@ _SHARDS: Final = {"optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 #: Vocabularies of tokenizers that are one file. Source: their own files; OpenAI's GPT-2, Meta's Llama 2, Google's BERT.
 _VOCABULARIES: Final = {"GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000, "BertWordPieceLowerCase": 30522}
 _USUAL_VOCABULARY: Final = 50257
+_USUAL_POSITIONS: Final = 2048
 _DTYPES: Final = {"moment_dtype", "master_dtype", "gradient_dtype", "fp8_parameters"}
 
 
@@ -80,8 +87,7 @@ def read_megatron(draft: Draft, found: Found, inferred: InferredRun, run: Megatr
     given = options_of_launch(run.launch, parser) if run.launch else options_of_file(run, parser)
     draft.options = tuple(given)
     draft.set("framework", run.flavour)
-    if run.launch is not None:
-        draft.set("launch.script", found.program)
+    set_script(draft, found)
     _read_model(draft, inferred, run)
     _read_training(draft, inferred, run)
     _read_files(draft, run)
@@ -99,6 +105,8 @@ def _pins(inferred: InferredRun, run: MegatronRun) -> Iterator[tuple[str, Any]]:
             continue
         if field.name not in _RELEVANT or _RELEVANT[field.name](pins, moe):
             yield field.name, list(value) if isinstance(value, tuple) else value
+    if any(stray.word == _OLD_RECOMPUTE for stray in run.strays):
+        yield "recompute", "full"
     sharding = _SHARDS.get(str(run.value("--data-parallel-sharding-strategy", "no_shard")))
     if run.is_lm and run.has("--use-megatron-fsdp") and sharding:
         yield "zero_stage", sharding
@@ -125,7 +133,7 @@ def _read_model(draft: Draft, inferred: InferredRun, run: MegatronRun) -> None:
         "head_dim": model.head_dim if own_width else None,
         "intermediate_size": model.ffn if model.ffn and (gated or model.ffn != 4 * model.hidden) else None,
         "vocab_size": _vocabulary(draft, run),
-        "max_position_embeddings": run.size("--max-position-embeddings") or run.size("--seq-length"),
+        "max_position_embeddings": _positions(draft, run),
         "position_embedding": kind,
         "gated_mlp": gated,
         "hidden_act": "relu2" if run.has("--squared-relu") else None,
@@ -140,6 +148,14 @@ def _read_model(draft: Draft, inferred: InferredRun, run: MegatronRun) -> None:
         **_latents(run),
     }
     draft.set("model", {key: value for key, value in keys.items() if value is not None})
+
+
+def _positions(draft: Draft, run: MegatronRun) -> int:
+    """The longest sequence, which the sequence's length is at least."""
+    known = run.size("--max-position-embeddings") or run.size("--seq-length")
+    if known is None:
+        draft.comments["model.max_position_embeddings"] = "assumed: the files don't say it"
+    return known or _USUAL_POSITIONS
 
 
 def _number(run: MegatronRun, *names: str) -> float | None:
@@ -206,8 +222,8 @@ def _read_training(draft: Draft, inferred: InferredRun, run: MegatronRun) -> Non
     if run.is_lm and not run.has("--cross-entropy-loss-fusion"):
         draft.set("training.cross_entropy", "unfused")
     ramp = run.value("--rampup-batch-size")
-    if isinstance(ramp, tuple) and len(ramp) == 3 and all(isinstance(one, int) for one in ramp):
-        draft.set("training.batch_ramp", dict(zip(("start", "increment", "samples"), ramp, strict=True)))
+    if isinstance(ramp, tuple) and len(ramp) == 3 and all(str(one).isdecimal() for one in ramp):
+        draft.set("training.batch_ramp", dict(zip(("start", "increment", "samples"), map(int, ramp), strict=True)))
     draft.set("training.duration.steps", run.size("--train-iters"))
     if not run.has("--train-iters"):
         draft.set("training.duration.samples", run.size("--train-samples"))

@@ -39,6 +39,10 @@ class Parser:
         entry = known_arguments().get(key.lstrip("-").replace("-", "_"), {}) if self.trainer else {}
         return entry.get("default")
 
+    def knows(self, key: str) -> bool:
+        """Whether it is known how many values an option takes."""
+        return self.flavour is not None and option_table(self.flavour).has(key)
+
     def most(self, key: str) -> int | None:
         """How many values an option can have; None where that isn't known, or as many as one likes."""
         if self.trainer:
@@ -79,6 +83,7 @@ def options_of_launch(launch: Launch, parser: Parser) -> Iterator[Given]:
     for word in (*launch.arguments, None):
         begins = word is None or is_option(_beginning(word))
         unknown = word is not None and len(group) > 1 and word.value is None and not word.prefix
+        unknown = unknown and not parser.knows(parser.key(_beginning(group[0]).partition("=")[0]))
         if group and (begins or unknown or not is_option(_beginning(group[0])) or _is_full(group, parser)):
             yield _given(group, launch, parser)
             group = []

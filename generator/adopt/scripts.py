@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path, PurePath
 from typing import Final
 
@@ -9,6 +10,7 @@ from ..catalog import find_model
 from ..documents.accelerate import AccelerateConfig, is_true
 from ..documents.links import used_accelerate_config
 from ..documents.training_arguments import TrainingArguments
+from ..job.hf_config import model_from_config
 from .draft import Draft, Given
 from .find import Found
 from .options import Parser, options_of_launch, options_of_values, values_of
@@ -29,6 +31,14 @@ _NUMBERS: Final = {
 }
 #: Optimizers of the Trainer's that the spec has.
 _OPTIMIZERS: Final = {"adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_bnb_8bit": "adamw-8bit"}
+#: Options of scripts that say how long a sequence is, that adapters are trained, and how large these are.
+_LENGTHS: Final = ("--model-max-length", "--max-seq-length", "--max-length", "--block-size", "--cutoff-len")
+_ADAPTERS: Final = ("--use-lora", "--use-peft", "--lora-enable")
+_BATCHES: Final = {
+    "layout.micro_batch": "--per-device-train-batch-size",
+    "layout.gradient_accumulation": "--gradient-accumulation-steps",
+}
+_RANKS: Final = {"rank": ("--lora-r", "--lora-rank"), "alpha": ("--lora-alpha",)}
 _MODELS: Final = (
     "--model-name-or-path",
     "--model-name",
@@ -47,16 +57,28 @@ def read_script(draft: Draft, found: Found) -> None:
     if trainer is not None and trainer.launch is None:
         options += options_of_values(trainer)
     draft.options = tuple(options)
-    has_auto = found.config is not None and found.config.filled and found.launch is None
-    draft.set("framework", "huggingface" if trainer is not None or has_auto or found.config is None else "deepspeed")
-    if found.launch is not None:
-        draft.set("launch.script", found.program)
+    alone = found.launch is None and (found.config is None or found.config.filled)
+    draft.set("framework", "huggingface" if trainer is not None or alone else "deepspeed")
+    set_script(draft, found)
     if trainer is not None:
         _read_trainer(draft, trainer)
     _read_model(draft, found)
+    _read_usual(draft)
     config = used_accelerate_config(found.submission)
     if config is not None and (found.launch is None or found.launch.call("accelerate") is not None):
         _read_accelerate(draft, config)
+
+
+def set_script(draft: Draft, found: Found) -> None:
+    """The training program; of one in a folder that only the shell knows, its name."""
+    word = found.launch.program if found.launch else None
+    if found.launch is None or word is None:
+        return
+    name = found.program
+    if name and not set(name) & set("$`*{}"):
+        draft.set("launch.script", name)
+    if word.value is None:
+        draft.leave(word.raw, found.launch.script.locate(word), "the program's folder is not in the files")
 
 
 def parser_of(found: Found) -> Parser:
@@ -87,6 +109,20 @@ def _read_trainer(draft: Draft, given: TrainingArguments) -> None:
         draft.set("output.save_interval", every if every and every > 0 else None)
 
 
+def _read_usual(draft: Draft) -> None:
+    """What many scripts have options for, whose names are no standard's: they are carried over as well."""
+    values = {one.key.replace("_", "-"): values_of(one.words)[0] for one in draft.options if one.known}
+    lengths = [values[name] for name in _LENGTHS if values.get(name, "").isdecimal()]
+    draft.set("training.sequence_length", int(lengths[0]) if lengths and int(lengths[0]) else None)
+    for key, name in _BATCHES.items():
+        value = values.get(name, "")
+        if value.isdecimal() and int(value) and draft.get(key) is None:
+            draft.set(key, int(value))
+    if any(is_true(values.get(name, "no")) for name in _ADAPTERS) and draft.get("framework") == "huggingface":
+        found = {key: next((values[one] for one in names if one in values), "") for key, names in _RANKS.items()}
+        draft.set("training.lora", {key: int(value) for key, value in found.items() if value.isdecimal()})
+
+
 def _read_model(draft: Draft, found: Found) -> None:
     """The model whose name or folder an option has: a preset, or a folder with a config.json."""
     folder = found.launch.script.text.folder if found.launch else None
@@ -96,17 +132,29 @@ def _read_model(draft: Draft, found: Found) -> None:
             entry = find_model(value) or find_model(PurePath(value).name)
             if entry is not None:
                 draft.set("model", entry.name)
-            elif folder is not None and (Path(folder) / value / "config.json").is_file():
-                draft.set("model", value)
+            elif folder is not None and (path := Path(folder) / value / "config.json").is_file():
+                if _is_planned(path):
+                    draft.set("model", str(path.parent))
+                else:
+                    draft.leave(str(option), option.where, "dsgen plans no such model")
             else:
                 continue
             return
 
 
+def _is_planned(path: Path) -> bool:
+    """Whether a config.json is of a model that can be planned."""
+    try:
+        read = json.loads(path.read_text(encoding="utf-8"))
+        return isinstance(read, dict) and bool(model_from_config(read, name="", source=""))
+    except (OSError, ValueError, RecursionError):  # ConfigError is a ValueError
+        return False
+
+
 def _read_accelerate(draft: Draft, config: AccelerateConfig) -> None:
     """The DeepSpeed settings of an accelerate config; of one that names a DeepSpeed config the rest only."""
     precision = config.value("mixed_precision")
-    if precision in ("bf16", "fp16") and draft.get("training.precision") is None:
+    if precision in ("bf16", "fp16") and draft.get("training.precision") in (None, "fp32"):
         draft.set("training.precision", precision)
     names = {"deepspeed_config", "distributed_type", "num_machines", "num_processes", "mixed_precision"}
     usual = {"machine_rank", "rdzv_backend", "same_network", "compute_environment", "debug", "main_training_function"}

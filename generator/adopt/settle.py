@@ -29,6 +29,7 @@ from .options import Parser, grouped, is_option, last_of_each, same_values, valu
 #: Of Megatron-LM's versions in the table of options, the one that the arguments are written for.
 _WRITTEN_FOR: Final = "core_v0.16.1"
 _ROUNDS: Final = 3
+_ARGUMENTS: Final = "/launch/arguments/"
 _MOST_REFUSED: Final = 5
 #: Sections of the spec whose keys may be left out, and those that may not.
 _OPTIONAL: Final = frozenset({"name", "training", "data", "output", "deepspeed_config", "launch", "layout"})
@@ -93,22 +94,23 @@ def _prune(adopted: Adopted) -> None:
         except InvalidJob as invalid:
             before = copy.deepcopy(draft.spec)
             for finding in invalid.findings:
-                key = finding.where.pointer[1:].replace("/", ".")
-                if finding.severity is Severity.ERROR and key.partition(".")[0] in _OPTIONAL and key not in _NEEDED:
-                    _take_out(adopted, key, f"{finding.message} [{finding.rule}]")
+                keys = [key.replace("~1", "/").replace("~0", "~") for key in finding.where.pointer[1:].split("/")]
+                if finding.severity is Severity.ERROR and keys[0] in _OPTIONAL:
+                    _take_out(adopted, keys, f"{finding.message} [{finding.rule}]")
             if draft.spec == before:
                 return
 
 
-def _take_out(adopted: Adopted, key: str, why: str) -> None:
-    draft, parts = adopted.draft, key.split(".")
-    while parts and draft.get(".".join(parts)) is None:  # an item of a list
-        parts.pop()
-    path = ".".join(parts)
-    if parts and path not in _NEEDED:
-        if path != "data.tokenizer" and "tokenizer" not in path:
+def _take_out(adopted: Adopted, keys: list[str], why: str) -> None:
+    """Take a key out of the draft, or what it is an item of; of a tokenizer all, which goes over as options."""
+    draft = adopted.draft
+    while keys and draft.get(keys) is None:
+        keys = keys[:-1]
+    path = ".".join(keys)
+    if keys and path not in _NEEDED:
+        if "tokenizer" not in keys:
             draft.leave(path, adopted.found.where, why)
-        draft.drop("data.tokenizer" if "tokenizer" in path else path)
+        draft.drop("data.tokenizer" if "tokenizer" in keys else keys)
 
 
 def _planned(draft: Draft) -> Outcome:
@@ -136,13 +138,14 @@ def _carry(adopted: Adopted, plan: Plan) -> Iterator[str]:
     carried = _carried(draft, parser, rendered)
     if found.launch is not None or found.megatron is not None or draft.options:
         carried += _restored(draft, parser, rendered, carried)
-    if found.config is not None and plan.job.framework.runs("DeepSpeed engine"):
+    if plan.job.framework.runs("DeepSpeed engine"):
         carried += _carry_config(adopted, plan, carried)
     draft.drop("launch.arguments")
     draft.set("launch.arguments", [word for one in carried for word in one])
-    given = _given(draft, parser, carried)
+    given = _given(draft, parser, carried) | _decided(parser)
+    given |= _HARMLESS if given & scripts.CONFIGS else frozenset()
     for key, words in rendered.items() if draft.options else ():
-        if key not in given | _HARMLESS and not _is_default(parser, key, words):
+        if key not in given and not _is_default(parser, key, words):
             yield " ".join(words)
 
 
@@ -161,10 +164,9 @@ def _carry_config(adopted: Adopted, plan: Plan, carried: Sequence[tuple[str, ...
     The Trainer compares the optimizer's parameters with its arguments: those that have these are "auto" in the config.
     """
     draft, config = adopted.draft, adopted.found.config
-    assert config is not None  # the caller asks for it
     trainer = plan.job.framework.runs("Trainer")
     bare = _config_of(program_for(_less_config(plan)))
-    patch = config_patch(draft, config, bare, fills=trainer)
+    patch = config_patch(draft, config, bare, fills=trainer) if config is not None else {}
     names = {words[0].partition("=")[0].replace("_", "-") for words in carried}
     inner = bare.get("optimizer", {}).get("params", {}) if patch.get("optimizer", {}) is not None else {}
     own = (patch.get("optimizer") or {}).get("params") or {}
@@ -202,20 +204,24 @@ def _carried(draft: Draft, parser: Parser, rendered: Mapping[str, tuple[str, ...
     """The options that the plan's files lack, word by word. What can't be taken over is named."""
     carried: list[tuple[str, ...]] = []
     last = last_of_each(draft.options)
-    planned = megatron.PLANNED if parser.flavour else scripts.PLANNED if parser.trainer else frozenset[str]()
+    planned = _decided(parser)
     for one in draft.options:
         if (is_option(one.name) and last[one.key] is not one) or _names_config(one, parser):
             continue
         new = rendered.get(one.key)
         if not one.known:
             now = f"; the plan has {' '.join(new)}" if new else ""
-            draft.leave(str(one), one.where, f"its value is not in the files{now}")
+            alone = len(one.words) == 1 and is_option(one.name) and "=" not in one.words[0]
+            what = "whether it is given depends on the script" if alone else "its value is not in the files"
+            draft.leave(str(one), one.where, f"{what}{now}")
         elif _is_said(draft, one, rendered):
             continue
         elif one.key in planned or one.name in planned:
             _name_planned(draft, parser, one, new)
         elif mask(str(one)) != str(one):
             draft.leave(one.name, one.where, "it may be a secret, which a spec doesn't hold")
+        elif parser.flavour and not is_option(one.words[0]):
+            draft.leave(str(one), one.where, "no option takes it")
         elif parser.flavour and (gone := _gone(parser, one)):
             draft.leave(str(one), one.where, gone)
         else:
@@ -230,6 +236,11 @@ def _is_said(draft: Draft, one: Given, rendered: Mapping[str, tuple[str, ...]]) 
     if any(name in rendered or (off and name == "--recompute-granularity") for name in others):
         return True
     return new is not None and same_values(values_of(one.words), values_of(new))
+
+
+def _decided(parser: Parser) -> frozenset[str]:
+    """The options that a plan decides."""
+    return megatron.PLANNED if parser.flavour else scripts.PLANNED if parser.trainer else frozenset()
 
 
 def _name_planned(draft: Draft, parser: Parser, one: Given, new: tuple[str, ...] | None) -> None:
@@ -264,7 +275,7 @@ def _restored(
     given = _given(draft, parser, carried)
     found: list[tuple[str, ...]] = []
     for key, words in rendered.items():
-        if key in given or _is_default(parser, key, words) or parser.is_switch(key):
+        if key in given | _decided(parser) or _is_default(parser, key, words) or parser.is_switch(key):
             continue
         default = parser.default(key)
         if key == "--lr-warmup-fraction":
@@ -309,6 +320,8 @@ def _without_refused(adopted: Adopted, outcome: Outcome) -> Outcome:
             where = adopted.found.config.locate(finding.where.pointer) if adopted.found.config else finding.where
             draft.leave(name, where, f"{finding.message} [{finding.rule}]")
             errors = [one for one in errors if one is not finding]
+        elif finding.where.pointer.startswith(_ARGUMENTS) and _drop_argument(adopted, finding):
+            errors = [one for one in errors if one is not finding]
     if not patch:
         draft.spec.pop("deepspeed_config", None)
     return Outcome(
@@ -318,6 +331,24 @@ def _without_refused(adopted: Adopted, outcome: Outcome) -> Outcome:
         infeasible=again.infeasible,
         added=outcome.added,
     )
+
+
+def _drop_argument(adopted: Adopted, finding: Finding) -> bool:
+    """Take the option that a finding is on out of the arguments."""
+    draft, index = adopted.draft, finding.where.pointer.removeprefix(_ARGUMENTS)
+    words: list[str] = draft.get("launch.arguments") or []
+    groups, at = list(grouped(words)), int(index) if index.isdecimal() else len(words)
+    for number, group in enumerate(groups):
+        at -= len(group)
+        if at < 0:
+            given = next((one for one in draft.options if one.words == group), None)
+            where = given.where if given else adopted.found.where
+            draft.leave(" ".join(group), where, f"{finding.message} [{finding.rule}]")
+            left = [word for one in (*groups[:number], *groups[number + 1 :]) for word in one]
+            draft.drop("launch.arguments")
+            draft.set("launch.arguments", left)
+            return True
+    return False
 
 
 def _drop(patch: Any, pointer: str) -> bool:

@@ -46,8 +46,10 @@ def init(request: Request, sources: tuple[str, ...], more: tuple[str, ...], forc
         for path, value in request.overrides.items()
     }
     paths = (*sources, *more)
-    text = _adopted(paths, answers, output) if paths else _asked(answers, output)
+    text, outcome = _adopted(paths, answers, output) if paths else _asked(answers, output)
+    _tell(outcome)
     _write(output, text, force)
+    _end(outcome)
 
 
 def _refuse_existing(output: Path, force: bool) -> None:
@@ -84,7 +86,7 @@ def _head(output: Path) -> list[str]:
     return [f"yaml-language-server: $schema={schema}"]
 
 
-def _adopted(paths: Sequence[str], answers: Mapping[str, Any], output: Path) -> str:
+def _adopted(paths: Sequence[str], answers: Mapping[str, Any], output: Path) -> tuple[str, Outcome]:
     """The spec of a launch that exists."""
     from ..adopt import adopt, find_runs, settle, spec_text  # here, to save start-up time
     from ..frameworks import FRAMEWORKS
@@ -99,8 +101,6 @@ def _adopted(paths: Sequence[str], answers: Mapping[str, Any], output: Path) -> 
     if not runs:
         raise click.UsageError(f"no launch and no DeepSpeed config in {', '.join(paths)}")
     made = adopt(runs[0], runs[1:], answers)
-    if "model" in answers and isinstance(answers["model"], str):
-        made.draft.set("model", _from_here(answers["model"], output))
     said = {key: made.draft.get(key) for key in ("model", "cluster", "framework", "launch.target")}
     said |= {key: made.draft.get(key) for key in ("gpus", "nodes") if made.draft.get(key) is not None}
     said = {**said, "framework": said["framework"] or "deepspeed", "launch.target": said["launch.target"] or "slurm"}
@@ -110,14 +110,14 @@ def _adopted(paths: Sequence[str], answers: Mapping[str, Any], output: Path) -> 
         made = adopt(runs[0], runs[1:], {**answers, **{key: told[key] for key in told if said.get(key) is None}})
     _fill_batch(made)
     outcome = settle(made)
+    if isinstance(model := made.draft.get("model"), str):
+        made.draft.set("model", _from_here(model, output))
     notes = [str(note) for note in made.draft.left]
     for note in notes[:_MOST_NOTES]:
         echo(f"not carried over: {note}", err=True)
-    _tell(outcome, made.draft.spec)
-    comments = dict(made.draft.comments)
     tail = [*_listed("Not carried over:", notes[:_MOST_NOTES]), *_listed("Added by dsgen:", outcome.added)]
     head = [*_head(output), f"From {', '.join(Path(path).name or path for path in paths)}, by dsgen init."]
-    return spec_text(made.draft.spec, head=head, comments=comments, tail=tail, adopted=True)
+    return spec_text(made.draft.spec, head=head, comments=made.draft.comments, tail=tail, adopted=True), outcome
 
 
 def _listed(title: str, lines: Iterable[str]) -> list[str]:
@@ -146,7 +146,7 @@ def _from_here(model: str, output: Path) -> str:
     return found if "/" in found or found.endswith(".json") else f"./{found}"
 
 
-def _asked(answers: Mapping[str, Any], output: Path) -> str:
+def _asked(answers: Mapping[str, Any], output: Path) -> tuple[str, Outcome]:
     """The spec of answers and proposals."""
     from ..adopt import spec_text  # here, to save start-up time
     from ..adopt.draft import Draft
@@ -163,8 +163,8 @@ def _asked(answers: Mapping[str, Any], output: Path) -> str:
     if draft.get("training.global_batch") is None:
         draft.set("training.global_batch", {"tokens": _TOKENS})
         draft.comments["training.global_batch"] = "sequences, or tokens, of an optimizer step: a usual size"
-    _check(draft.spec, output)
-    return spec_text(draft.spec, head=_head(output), comments=draft.comments, tail=_LEFT_OPEN)
+    text = spec_text(draft.spec, head=_head(output), comments=draft.comments, tail=_LEFT_OPEN)
+    return text, _planned(draft.spec, output)
 
 
 _LEFT_OPEN: Final = (
@@ -191,8 +191,8 @@ def _propose(draft: Any, found: Proposals, told: Mapping[str, Any]) -> None:
         draft.comments["cluster.network_gbits_per_s_per_node"] = note
 
 
-def _check(spec: Mapping[str, Any], output: Path) -> None:
-    """Load and plan the spec; what is wrong with it is printed, and it is written all the same."""
+def _planned(spec: Mapping[str, Any], output: Path) -> Outcome:
+    """What comes of the spec, which is written all the same."""
     from .. import InvalidJob, check_job  # here, to save start-up time
     from ..adopt.settle import Outcome
     from ..search import Infeasible, search
@@ -203,33 +203,35 @@ def _check(spec: Mapping[str, Any], output: Path) -> None:
     try:
         job, findings = check_job(dict(spec), check_pins=False)
     except InvalidJob as invalid:
-        _tell(Outcome(findings=invalid.findings), spec)
-        return
+        return Outcome(findings=invalid.findings)
     answer = search(job, top=1)
     if isinstance(answer, Infeasible):
-        _tell(Outcome(findings=findings, infeasible=answer), spec)
-    else:
-        _tell(Outcome(plan=answer.plans[0], fits=True, findings=findings), spec)
+        return Outcome(findings=findings, infeasible=answer)
+    return Outcome(plan=answer.plans[0], fits=True, findings=findings)
 
 
-def _tell(outcome: Outcome, spec: Mapping[str, Any]) -> None:
+def _tell(outcome: Outcome) -> None:
     """What came of planning the spec."""
-    from .answers import obstacle  # here, to save start-up time
+    from .answers import best_line, obstacle  # here, to save start-up time
     from .printing import echo, print_parts
 
     for finding in outcome.findings:
         if finding.severity.value != "note":
-            key = finding.where.pointer[1:].replace("/", ".")
+            key = finding.where.pointer[1:].replace("/", ".") or Path(finding.where.path).name
             hint = f"; {finding.hint}" if finding.hint else ""
             echo(f"{finding.severity.value}: {key}: {finding.message}{hint} [{finding.rule}]", err=True)
     if outcome.infeasible is not None:
-        print_parts(obstacle(outcome.infeasible))
+        print_parts(*obstacle(outcome.infeasible))
         echo("The spec is written as the answers have it; it has no plan that fits.", err=True)
     elif outcome.plan is not None:
-        layout, time = outcome.plan.layout, float(outcome.plan.step_time.total_s)
-        cut = " × ".join(
-            f"{int(getattr(layout, name))} {name}"
-            for name in ("data", "tensor", "pipeline", "context")
-            if name == "data" or getattr(layout, name) > 1
-        )
-        echo(f"it plans: {cut}, ZeRO {int(layout.zero_stage)}, {time:.3g} s a step")
+        print_parts(best_line(outcome.plan))
+
+
+def _end(outcome: Outcome) -> None:
+    """Exit as `dsgen generate` would with the spec."""
+    from .exits import ExitStatus  # here, to save start-up time
+
+    if any(finding.severity.value == "error" for finding in outcome.findings):
+        raise click.exceptions.Exit(ExitStatus.FINDINGS)
+    if outcome.infeasible is not None:
+        raise click.exceptions.Exit(ExitStatus.INFEASIBLE)

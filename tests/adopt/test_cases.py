@@ -38,7 +38,7 @@ def files_of(made: Adopted) -> dict[str, str]:
 def test_spec_is_as_expected(name: str, update_golden: bool, tmp_path: Path) -> None:
     """A launch that exists gives the spec in `expected.yaml`, its notes included, whatever flags add."""
     spec, expected = tmp_path / "dsgen.yaml", FOLDER / name / "expected.yaml"
-    flags = FLAGS if name != "megatron" else ()
+    flags = () if name == "megatron" else FLAGS[2:] if name == "old_megatron" else FLAGS
     made = run("init", "--from", str(FOLDER / name), *flags, "-o", str(spec))
     assert made.exit_code == 0, made.output
     text = re.sub(r"\$schema=.*", "$schema=SCHEMA", spec.read_text())
@@ -105,3 +105,30 @@ def test_answered_target_takes_the_place_of_the_files() -> None:
     """Options of the scheduler that the files are for don't stay where another is asked for."""
     made = adopted("megatron", **{"launch.target": "kubernetes"})
     assert "slurm" not in made.draft.spec["launch"]
+
+
+def test_json_of_something_else_is_no_config(tmp_path: Path) -> None:
+    """A JSON file without a key of DeepSpeed's has no run, though it is named by itself."""
+    (tmp_path / "results.json").write_text('{"results": {"accuracy": 0.5}}')
+    assert find_runs([tmp_path / "results.json"], lambda: FRAMEWORKS)[1] == ()
+
+
+def test_what_a_spec_refuses_is_named(tmp_path: Path) -> None:
+    """A value that a spec can't have is left out and named, and the rest is a spec."""
+    script = (tmp_path / "train.sbatch", "#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --gpus-per-node=8\n")
+    line = "srun --container-image=a --container-mounts=<DIRECTORIES> torchrun --nproc-per-node 8 train.py\n"
+    script[0].write_text(script[1] + line)
+    (tmp_path / "ds.json").write_text('{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 1}}')
+    runs = find_runs([tmp_path], lambda: FRAMEWORKS)[1]
+    made = adopt(runs[0], runs[1:], {"model": "llama-2-7b", "cluster": "dgx-a100"})
+    settle(made)
+    dsgen.load_job(made.draft.spec)
+    assert "container_mounts" not in made.draft.spec["launch"].get("slurm", {})
+
+
+def test_later_runs_are_named() -> None:
+    """Of several runs one becomes the spec, and the others are named with their places."""
+    runs = find_runs([FOLDER / "megatron", FOLDER / "trainer"], lambda: FRAMEWORKS)[1]
+    made = adopt(runs[0], runs[1:])
+    assert made.draft.spec["framework"] == "megatron-lm"
+    assert any(note.what == "run_clm.py" and "another run" in note.why for note in made.draft.left)

@@ -126,3 +126,30 @@ def test_partitions_with_gpus_are_read() -> None:
         ("gpu", 16, "a100", 8, True),
         ("big", 4, None, 8, False),
     ]
+
+
+def test_a_spec_without_a_plan_is_written_and_said_to_be() -> None:
+    """Answers that no layout fits give the spec, why nothing fits, and the status of an infeasible job."""
+    answers = ("--model", "llama-3.1-405b", "--gpus", "8", *ANSWERS[4:])
+    made = run("init", *answers, "--target", "slurm")
+    assert made.exit_code == 3
+    assert "none of" in made.output
+    assert Path("dsgen.yaml").exists()
+
+
+def test_editors_get_the_schema_beside_the_spec() -> None:
+    """A schema that lies beside the spec is the one that it names, by its name alone."""
+    Path("dsgen.schema.json").write_text("{}")
+    run("init", *ANSWERS, "--target", "slurm")
+    assert Path("dsgen.yaml").read_text().startswith("# yaml-language-server: $schema=dsgen.schema.json\n")
+
+
+def test_specs_elsewhere_find_their_model() -> None:
+    """A model's path is written from the spec's folder, where the spec's reader looks for it."""
+    Path("models/tiny").mkdir(parents=True)
+    config = {"model_type": "llama", "hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8}
+    Path("models/tiny/config.json").write_text(json.dumps({**config, "intermediate_size": 2048}))
+    Path("jobs").mkdir()
+    made = run("init", "--model", "models/tiny", *ANSWERS[2:], "--target", "slurm", "-o", "jobs/dsgen.yaml")
+    assert made.exit_code == 0, made.output
+    assert dsgen.load_job("jobs/dsgen.yaml").model.hidden == 512
