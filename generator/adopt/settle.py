@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -158,7 +158,7 @@ def _given(draft: Draft, parser: Parser, carried: Iterable[tuple[str, ...]]) -> 
     return given | (megatron.FOLLOWS if parser.flavour else set())
 
 
-def _carry_config(adopted: Adopted, plan: Plan, carried: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+def _carry_config(adopted: Adopted, plan: Plan, carried: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """The merge patch between the plan's DeepSpeed config and the files'; and the Trainer's arguments that repeat it.
 
     The Trainer compares the optimizer's parameters with its arguments: those that have these are "auto" in the config.
@@ -172,11 +172,12 @@ def _carry_config(adopted: Adopted, plan: Plan, carried: Sequence[tuple[str, ...
     own = (patch.get("optimizer") or {}).get("params") or {}
     repeated: list[tuple[str, ...]] = []
     for key, options in _OF_ARGUMENTS.items() if trainer else ():
-        if key in inner and names.intersection(option.replace("_", "-") for option in options):
-            patch.setdefault("optimizer", {}).setdefault("params", {})[key] = "auto"
-        elif isinstance(values := own.get(key), list | float | int):
+        if isinstance(values := own.get(key), list | float | int):
             each = values if isinstance(values, list) else [values]
             repeated += [(option, str(value)) for option, value in zip(options, each, strict=False)]
+            carried[:] = [words for words in carried if words[0] not in options]
+        elif key in inner and names.intersection(option.replace("_", "-") for option in options):
+            patch.setdefault("optimizer", {}).setdefault("params", {})[key] = "auto"
     draft.drop("deepspeed_config")
     draft.set("deepspeed_config", patch)
     return repeated
