@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-SLURM := slurmctld slurmd slurm-client pdsh openssh-server chromium
+SLURM := slurmctld slurmd slurm-client pdsh openssh-server chromium zsh fish man-db
 
 .PHONY: demo test lint docs browser accuracy picture clean
 
@@ -29,10 +29,10 @@ lint:
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Debian's Slurm, pdsh, sshd and Chromium, where they may be installed; the tests say at the end what they skipped without them.
+# Debian's Slurm, pdsh, sshd, Chromium and shells, where they may be installed; the tests say at the end what they skipped without them.
 .PHONY: slurm
 slurm:
-	@missing=; for program in slurmctld slurmd sbatch pdsh sshd chromium; do PATH="$$PATH:/usr/sbin" command -v $$program >/dev/null || missing="$$missing $$program"; done; \
+	@missing=; for program in slurmctld slurmd sbatch pdsh sshd chromium zsh fish man; do PATH="$$PATH:/usr/sbin" command -v $$program >/dev/null || missing="$$missing $$program"; done; \
 	if [ -z "$$missing" ]; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		echo "installing $(SLURM)"; \

@@ -62,6 +62,9 @@ MISSING: dict[str, str] = {
         "sshd": None if SSHD else "not installed: sshd (apt-get install openssh-server)",
         "Chromium": _missing_modules("playwright") or _missing_program("chromium", "apt-get install chromium"),
         "npm": _missing_program("npm", "it comes with Node.js"),
+        "zsh": _missing_program("zsh", "apt-get install zsh"),
+        "fish": _missing_program("fish", "apt-get install fish"),
+        "man": _missing_program("man", "apt-get install man-db"),
         "mkdocs": _missing_modules("mkdocs", "material"),
         "pdsh": _missing_program("pdsh", "apt-get install pdsh"),
     }.items()
@@ -85,6 +88,9 @@ needs_sarif_schema = pytest.mark.skipif(
 needs_shellcheck = _needs("ShellCheck")
 needs_chromium = _needs("Chromium")
 needs_npm = _needs("npm")
+needs_zsh = _needs("zsh")
+needs_fish = _needs("fish")
+needs_man = _needs("man")
 needs_pdsh = _needs("pdsh")
 needs_sshd = _needs("sshd")
 

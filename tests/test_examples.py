@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -124,3 +126,11 @@ def test_slurm_takes_the_script(name: str, tmp_path: Path) -> None:
     ) as slurm:
         answer = sbatch_test_only(tmp_path / "launch.sbatch", slurm)
     assert answer.returncode == 0, answer.stderr
+
+
+def test_library_example_runs() -> None:
+    """The example of use as a library prints a plan for each number of GPUs until one is done in time."""
+    script, spec = FOLDER / "library" / "gpus.py", FOLDER / "llama-3-70b-deepspeed.yaml"
+    done = subprocess.run([sys.executable, str(script), str(spec), "5"], capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert len(lines) > 1 and all("GPUs: " in line for line in lines)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 import venv
@@ -39,6 +41,44 @@ def test_wheel_is_complete(wheel: Path) -> None:
         shipped("generator", "dsgen") | shipped("schemas", "dsgen/schemas") | shipped("templates", "dsgen/templates")
     )
     assert expected <= set(zipfile.ZipFile(wheel).namelist())
+
+
+@pytest.mark.integration
+def test_archives_can_be_uploaded(wheel: Path, tmp_path: Path) -> None:
+    """twine accepts the sdist and the wheel, and the wheel that is made from the sdist is the same."""
+    command = [sys.executable, "-m", "build", "--quiet", "--outdir", str(tmp_path), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True)
+    built = sorted(map(str, tmp_path.iterdir()))
+    assert len(built) == 2
+    subprocess.run([sys.executable, "-m", "twine", "check", "--strict", *built], check=True, capture_output=True)
+    direct, made = (zipfile.ZipFile(path) for path in (wheel, next(tmp_path.glob("*.whl"))))
+    names = sorted(name for name in direct.namelist() if not name.endswith("/RECORD"))
+    assert names == sorted(name for name in made.namelist() if not name.endswith("/RECORD"))
+    assert all(direct.read(name) == made.read(name) for name in names)
+    assert {name.rpartition("/")[2] for name in names} >= {"dsgen.1", "LICENSE", "echarts.LICENSE"}
+
+
+@pytest.mark.integration
+def test_description_has_no_dead_links(wheel: Path) -> None:
+    """The description has neither links nor pictures that only a checkout has."""
+    archive = zipfile.ZipFile(wheel)
+    [metadata] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+    text = archive.read(metadata).decode()
+    assert "## " in text and not re.search(r"\]\((?!https?:)", text)
+    assert "License-Expression: Apache-2.0" in text
+
+
+@pytest.mark.integration
+def test_uvx_and_pipx_run_the_wheel(wheel: Path, tmp_path: Path) -> None:
+    """`uvx --from WHEEL dsgen` runs, and `pipx install WHEEL` gives the command and its manual page."""
+    command = [sys.executable, "-m", "uv", "tool", "run", "--from", str(wheel), "dsgen", "--version"]
+    assert "dsgen, version" in subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    places = {"PIPX_HOME": "home", "PIPX_BIN_DIR": "bin", "PIPX_MAN_DIR": "man"}
+    environment = {**os.environ, **{name: str(tmp_path / folder) for name, folder in places.items()}}
+    command = [sys.executable, "-m", "pipx", "install", str(wheel)]
+    subprocess.run(command, check=True, capture_output=True, env=environment)
+    subprocess.run([tmp_path / "bin" / "dsgen", "--version"], check=True, capture_output=True)
+    assert (tmp_path / "man" / "man1" / "dsgen.1").exists()
 
 
 @pytest.mark.integration

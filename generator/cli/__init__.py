@@ -10,11 +10,13 @@ import sys
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 from click_default_group import DefaultGroup
 
 from ..version import __version__
 from .calibrate import calibrate
 from .catalog import catalog
+from .completion import completion
 from .estimate import estimate
 from .exits import ExitStatus
 from .generate import generate
@@ -37,6 +39,20 @@ class _Commands(DefaultGroup):  # type: ignore[misc]  # click_default_group has 
         with shown_errors():
             context: click.Context = super().make_context(*args, **extra)
             return context
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if ctx.resilient_parsing and not args:  # a shell completes: any command may still be meant
+            return click.Group.parse_args(self, ctx, args)
+        parsed: list[str] = super().parse_args(ctx, args)
+        return parsed
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands; and the options of the command that is meant where none is named."""
+        found: list[CompletionItem] = super().shell_complete(ctx, incomplete)
+        default = self.get_command(ctx, self.default_cmd_name) if incomplete.startswith("-") else None
+        if default is None:
+            return found
+        return [*found, *default.shell_complete(click.Context(default, parent=ctx), incomplete)]
 
     def invoke(self, ctx: click.Context) -> Any:
         with shown_errors():
@@ -72,6 +88,7 @@ for _command in (
     rules,
     catalog,
     schema,
+    completion,
 ):
     commands.add_command(_command)
 
