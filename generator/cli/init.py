@@ -194,7 +194,7 @@ def _propose(draft: Any, found: Proposals, told: Mapping[str, Any]) -> None:
 def _planned(spec: Mapping[str, Any], output: Path) -> Outcome:
     """What comes of the spec, which is written all the same."""
     from .. import InvalidJob, check_job  # here, to save start-up time
-    from ..adopt.settle import Outcome
+    from ..adopt import Outcome
     from ..search import Infeasible, search
 
     model = spec.get("model")
