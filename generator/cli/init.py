@@ -210,7 +210,7 @@ def _mark_guess(draft: Any, answers: Mapping[str, Any], *, taken: bool = False) 
 def _planned(spec: Mapping[str, Any], output: Path) -> Outcome:
     """What comes of the spec, which is written all the same."""
     from .. import InvalidJob, check_job  # here, to save start-up time
-    from ..adopt.settle import Outcome
+    from ..adopt import Outcome
     from ..search import Infeasible, search
 
     model = spec.get("model")
