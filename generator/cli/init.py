@@ -242,7 +242,7 @@ def _tell(outcome: Outcome) -> None:
         print_parts(*obstacle(outcome.infeasible))
         echo("The spec is written as the answers have it; it has no plan that fits.", err=True)
     elif outcome.plan is not None:
-        print_parts(best_line(outcome.plan))
+        print_parts(best_line(outcome.plan, "best plan"))
 
 
 def _end(outcome: Outcome) -> None:
