@@ -8,7 +8,8 @@
 # training.duration is 4769 optimizer steps: the script must stop there.
 # Checkpoints are the script's to write and read: on every rank it must call before the first step
 # engine.load_checkpoint(load_dir), which returns (None, {}) where there is none, and every 1210 steps
-# engine.save_checkpoint(save_dir, client_state={'step': step}).
+# engine.save_checkpoint(save_dir, client_state={'step': step}). Nothing deletes old ones: the script may, but
+# for the one in `latest`.
 #
 # Run on any machine that reaches every host by ssh without a password, in the folder that holds the training
 # script; that folder and this one must have the same path on every host. Usage: launch.sh [HOSTFILE]
@@ -35,6 +36,32 @@ ENVIRONMENT=(
   # A process's share of the node's cores; torchrun would set OMP_NUM_THREADS to 1.
   OMP_NUM_THREADS=26
 )
+
+SAVED_IN=/mnt/checkpoints/gpt-neox-20b
+
+# ZeRO's states are one file a replica, and DeepSpeed refuses them on another number of replicas.
+REPLICAS=32
+TAG="" UNIVERSAL=""
+if [[ -r "$SAVED_IN/latest" ]]; then
+  read -r TAG <"$SAVED_IN/latest" || true # it ends without a newline
+fi
+STATES=("$SAVED_IN/$TAG"/*zero_pp_rank_*_mp_rank_00_optim_states.pt)
+if [[ -n "$TAG" && -e "${STATES[0]}" && "${#STATES[@]}" -ne "$REPLICAS" ]]; then
+  if [[ -r "$SAVED_IN/latest_universal" ]]; then
+    read -r UNIVERSAL <"$SAVED_IN/latest_universal" || true
+  fi
+  if [[ "$UNIVERSAL" != "${TAG}_universal" ]]; then
+    echo "$SAVED_IN/$TAG was saved by ${#STATES[@]} replicas, but this plan has $REPLICAS: convert it and start again:" >&2
+    printf '  python -m deepspeed.checkpoint.ds_to_universal --inject_missing_state --input_folder %q --output_folder %q\n' \
+      "$SAVED_IN/$TAG" "$SAVED_IN/${TAG}_universal" >&2
+    exit 1
+  fi
+  echo "loading $UNIVERSAL, saved by ${#STATES[@]} replicas, on $REPLICAS" >&2
+  mkdir -p -- "$CONFIG_DIR/universal"
+  sed '1s/{/{ "checkpoint": {"load_universal": true},/' "$CONFIG_DIR/ds_config.json" \
+    >"$CONFIG_DIR/universal/ds_config.json"
+  CONFIG_DIR="$CONFIG_DIR/universal"
+fi
 
 SCRIPT=train.py
 ARGUMENTS=(

@@ -35,6 +35,41 @@ ENVIRONMENT=(
   PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 )
 
+# The last whole checkpoint, by the file that is written last: the script is told to go on from it.
+LAST_STEP=-1
+for file in out/checkpoint-*/trainer_state.json; do
+  step="${file%/*}" && step="${step##*-}"
+  if [[ -f "$file" && "$step" =~ ^[0-9]+$ ]] && ((10#$step > LAST_STEP)); then
+    LAST_STEP="$((10#$step))"
+  fi
+done
+
+SAVED_IN=out/checkpoint-"$LAST_STEP"
+
+# ZeRO's states are one file a replica, and DeepSpeed refuses them on another number of replicas.
+REPLICAS=8
+TAG="" UNIVERSAL=""
+if [[ -r "$SAVED_IN/latest" ]]; then
+  read -r TAG <"$SAVED_IN/latest" || true # it ends without a newline
+fi
+STATES=("$SAVED_IN/$TAG"/*zero_pp_rank_*_mp_rank_00_optim_states.pt)
+if [[ -n "$TAG" && -e "${STATES[0]}" && "${#STATES[@]}" -ne "$REPLICAS" ]]; then
+  if [[ -r "$SAVED_IN/latest_universal" ]]; then
+    read -r UNIVERSAL <"$SAVED_IN/latest_universal" || true
+  fi
+  if [[ "$UNIVERSAL" != "${TAG}_universal" ]]; then
+    echo "$SAVED_IN/$TAG was saved by ${#STATES[@]} replicas, but this plan has $REPLICAS: convert it and start again:" >&2
+    printf '  python -m deepspeed.checkpoint.ds_to_universal --inject_missing_state --input_folder %q --output_folder %q\n' \
+      "$SAVED_IN/$TAG" "$SAVED_IN/${TAG}_universal" >&2
+    exit 1
+  fi
+  echo "loading $UNIVERSAL, saved by ${#STATES[@]} replicas, on $REPLICAS" >&2
+  mkdir -p -- "$CONFIG_DIR/universal"
+  sed '1s/{/{ "checkpoint": {"load_universal": true},/' "$CONFIG_DIR/ds_config.json" \
+    >"$CONFIG_DIR/universal/ds_config.json"
+  CONFIG_DIR="$CONFIG_DIR/universal"
+fi
+
 SCRIPT=run_sft.py
 ARGUMENTS=(
   # ZeRO and the optimizer; the arguments below repeat its numbers
@@ -65,15 +100,6 @@ ARGUMENTS=(
   # from the job's launch.arguments
   --model_name_or_path Qwen/Qwen2.5-7B
 )
-
-# The last whole checkpoint, by the file that is written last: the script is told to go on from it.
-LAST_STEP=-1
-for file in out/checkpoint-*/trainer_state.json; do
-  step="${file%/*}" && step="${step##*-}"
-  if [[ -f "$file" && "$step" =~ ^[0-9]+$ ]] && ((10#$step > LAST_STEP)); then
-    LAST_STEP="$((10#$step))"
-  fi
-done
 if ((LAST_STEP >= 0)); then
   ARGUMENTS+=(--resume_from_checkpoint out/checkpoint-"$LAST_STEP")
 fi
