@@ -35,19 +35,16 @@ def _overview() -> Iterator[tuple[str, str]]:
 
 
 def _command(name: str, command: click.Command) -> Iterator[str]:
-    context = click.Context(command, info_name=f"dsgen {name}")
-    yield from (
-        "```text",
-        f"{' '.join(context.command_path.split())} {' '.join(command.collect_usage_pieces(context))}",
-    )
-    yield from ("```", "")
+    context = click.Context(command, info_name=name)
+    usage = " ".join(("dsgen", name, *command.collect_usage_pieces(context)))
+    yield from ("```text", usage, "```", "")
     for paragraph in (command.help or "").split("\f")[0].split("\n\n"):
         yield from (prose(paragraph), "")
     yield from table(("option", "meaning"), _options(command, context))
 
 
 def _options(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
-    for parameter in command.get_params(context):
+    for parameter in command.params:  # --help isn't among them
         names, text = parameter.get_help_record(context) or ("", "")
         if text:
             yield code(names), prose(text)

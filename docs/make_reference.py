@@ -39,6 +39,7 @@ JOB = (
     " the rest has defaults or is chosen. `dsgen schema job` prints the JSON Schema that this page is made from."
 )
 COMMANDS = (
+    "`-h` or `--help` prints what is below for one command. "
     "`dsgen` alone is short for `dsgen generate`. SPEC is a file, or `-` for standard input; without it `dsgen.yaml` in"
     " this folder is read, else a built-in example. Results go to standard output and notes to standard error;"
     " `--format json` prints only JSON."

@@ -5,7 +5,8 @@ from __future__ import annotations
 from .adopt import Adopted, adopt
 from .draft import Left
 from .find import Found, find_runs
-from .settle import Outcome, settle
+from .refused import Outcome
+from .settle import settle
 from .text import spec_text
 
 __all__ = ["Adopted", "Found", "Left", "Outcome", "adopt", "find_runs", "settle", "spec_text"]

@@ -4,36 +4,27 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from ..documents.megatron_options import option_table
-from ..findings import Finding, InvalidJob, Severity
-from ..frameworks import FRAMEWORKS, program_for
+from ..frameworks import program_for
 from ..frameworks.ds_config import FILE_NAME
 from ..frameworks.program import Program
-from ..job import load_with_findings
 from ..job.records import Job
-from ..render import render
-from ..rules import run as rules
-from ..search import Infeasible, Plan, estimate, search
+from ..search import Plan
 from ..secrecy import mask
-from ..validate.rendered import check_rendered
 from . import megatron, scripts
 from .adopt import Adopted
 from .configs import config_patch
 from .draft import Draft, Given
 from .options import Parser, grouped, is_option, last_of_each, same_values, values_of
+from .refused import Outcome, planned, prune, without_refused
 
 #: Of Megatron-LM's versions in the table of options, the one that the arguments are written for.
 _WRITTEN_FOR: Final = "core_v0.16.1"
 _ROUNDS: Final = 3
-_ARGUMENTS: Final = "/launch/arguments/"
-_MOST_REFUSED: Final = 5
-#: Sections of the spec whose keys may be left out, and those that may not.
-_OPTIONAL: Final = frozenset({"name", "training", "data", "output", "deepspeed_config", "launch", "layout"})
-_NEEDED: Final = frozenset({"training", "training.global_batch", "layout", "launch", "launch.target"})
 #: Options that a script's launch file may have beside the original's without a change of what is trained.
 _HARMLESS: Final = frozenset({"--do-train", "--deepspeed", "--deepspeed_config"})
 #: Parameters of the optimizer, and the Trainer's arguments of the same values.
@@ -42,27 +33,16 @@ _OF_ARGUMENTS: Final = {"betas": ("--adam_beta1", "--adam_beta2"), "eps": ("--ad
 _WARMUPS: Final = ("--lr-warmup-fraction", "--lr-warmup-iters", "--lr-warmup-samples", "--lr-warmup-tokens")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What came of a spec: its plan and program, or what is wrong with it."""
-
-    plan: Plan | None = None
-    fits: bool = False  #: whether the search found the plan; else the layout breaks rules, or doesn't fit
-    findings: tuple[Finding, ...] = ()
-    infeasible: Infeasible | None = None
-    added: tuple[str, ...] = ()  #: options that the launch file has and the files did not
-
-
 def settle(adopted: Adopted) -> Outcome:
     """Plan the draft's job, and carry over into the draft what its files lack. Never raises for what is in them."""
     draft = adopted.draft
     outcome = Outcome()
-    _prune(adopted)
+    prune(adopted)
     base = list(draft.left)
     for _ in range(_ROUNDS):
         before = copy.deepcopy(draft.spec)
         draft.left = list(base)
-        outcome = _planned(draft)
+        outcome = planned(draft)
         if outcome.plan is None:
             _carry_unplanned(adopted)
             return outcome
@@ -72,57 +52,7 @@ def settle(adopted: Adopted) -> Outcome:
         )
         if draft.spec == before:
             break
-    return _without_refused(adopted, outcome)
-
-
-def checked(spec: Mapping[str, Any]) -> tuple[Job, tuple[Finding, ...]]:
-    """The job of a spec with its findings; the search says what is wrong with its layout. Raises `InvalidJob`."""
-    job, findings = load_with_findings(spec, FRAMEWORKS)
-    findings = (*findings, *rules.check_job(job))
-    if any(finding.severity is Severity.ERROR for finding in findings):
-        raise InvalidJob(findings)
-    return job, findings
-
-
-def _prune(adopted: Adopted) -> None:
-    """Take out of the draft what a spec refuses; it is named, and options of the program go over as they are."""
-    draft = adopted.draft
-    for _ in range(_MOST_REFUSED):
-        try:
-            checked(draft.spec)
-            return
-        except InvalidJob as invalid:
-            before = copy.deepcopy(draft.spec)
-            for finding in invalid.findings:
-                keys = [key.replace("~1", "/").replace("~0", "~") for key in finding.where.pointer[1:].split("/")]
-                if finding.severity is Severity.ERROR and keys[0] in _OPTIONAL:
-                    _take_out(adopted, keys, f"{finding.message} [{finding.rule}]")
-            if draft.spec == before:
-                return
-
-
-def _take_out(adopted: Adopted, keys: list[str], why: str) -> None:
-    """Take a key out of the draft, or what it is an item of; of a tokenizer all, which goes over as options."""
-    draft = adopted.draft
-    while keys and draft.get(keys) is None:
-        keys = keys[:-1]
-    path = ".".join(keys)
-    if keys and path not in _NEEDED:
-        if "tokenizer" not in keys:
-            draft.leave(path, adopted.found.where, why)
-        draft.drop("data.tokenizer" if "tokenizer" in keys else keys)
-
-
-def _planned(draft: Draft) -> Outcome:
-    """The best plan of the spec, else its layout as it is."""
-    try:
-        job, findings = checked(draft.spec)
-    except InvalidJob as invalid:
-        return Outcome(findings=invalid.findings)
-    answer = search(job, top=1)
-    if isinstance(answer, Infeasible):
-        return Outcome(plan=estimate(job), findings=findings, infeasible=answer)
-    return Outcome(plan=answer.plans[0], fits=True, findings=findings)
+    return without_refused(adopted, outcome)
 
 
 def _parser(adopted: Adopted) -> Parser:
@@ -158,7 +88,7 @@ def _given(draft: Draft, parser: Parser, carried: Iterable[tuple[str, ...]]) -> 
     return given | (megatron.FOLLOWS if parser.flavour else set())
 
 
-def _carry_config(adopted: Adopted, plan: Plan, carried: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+def _carry_config(adopted: Adopted, plan: Plan, carried: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """The merge patch between the plan's DeepSpeed config and the files'; and the Trainer's arguments that repeat it.
 
     The Trainer compares the optimizer's parameters with its arguments: those that have these are "auto" in the config.
@@ -172,11 +102,12 @@ def _carry_config(adopted: Adopted, plan: Plan, carried: Sequence[tuple[str, ...
     own = (patch.get("optimizer") or {}).get("params") or {}
     repeated: list[tuple[str, ...]] = []
     for key, options in _OF_ARGUMENTS.items() if trainer else ():
-        if key in inner and names.intersection(option.replace("_", "-") for option in options):
-            patch.setdefault("optimizer", {}).setdefault("params", {})[key] = "auto"
-        elif isinstance(values := own.get(key), list | float | int):
+        if isinstance(values := own.get(key), list | float | int):
             each = values if isinstance(values, list) else [values]
             repeated += [(option, str(value)) for option, value in zip(options, each, strict=False)]
+            carried[:] = [words for words in carried if words[0] not in options]
+        elif key in inner and names.intersection(option.replace("_", "-") for option in options):
+            patch.setdefault("optimizer", {}).setdefault("params", {})[key] = "auto"
     draft.drop("deepspeed_config")
     draft.set("deepspeed_config", patch)
     return repeated
@@ -204,7 +135,7 @@ def _carried(draft: Draft, parser: Parser, rendered: Mapping[str, tuple[str, ...
     """The options that the plan's files lack, word by word. What can't be taken over is named."""
     carried: list[tuple[str, ...]] = []
     last = last_of_each(draft.options)
-    planned = _decided(parser)
+    decided = _decided(parser)
     for one in draft.options:
         if (is_option(one.name) and last[one.key] is not one) or _names_config(one, parser):
             continue
@@ -216,7 +147,7 @@ def _carried(draft: Draft, parser: Parser, rendered: Mapping[str, tuple[str, ...
             draft.leave(str(one), one.where, f"{what}{now}")
         elif _is_said(draft, one, rendered):
             continue
-        elif one.key in planned or one.name in planned:
+        elif one.key in decided or one.name in decided:
             _name_planned(draft, parser, one, new)
         elif mask(str(one)) != str(one):
             draft.leave(one.name, one.where, "it may be a secret, which a spec doesn't hold")
@@ -295,71 +226,11 @@ def _is_default(parser: Parser, key: str, words: tuple[str, ...]) -> bool:
 def _carry_unplanned(adopted: Adopted) -> None:
     """Without a plan nothing can be compared: every option goes over as it is, but for those that a plan decides."""
     draft, parser = adopted.draft, _parser(adopted)
-    planned = megatron.PLANNED if parser.flavour else scripts.PLANNED
+    decided = megatron.PLANNED if parser.flavour else scripts.PLANNED
     words: list[str] = []
     for one in draft.options:
         if not one.known:
             draft.leave(str(one), one.where, "its value is not in the files")
-        elif one.key not in planned and not _names_config(one, parser):
+        elif one.key not in decided and not _names_config(one, parser):
             words += one.words
     draft.set("launch.arguments", words)
-
-
-def _without_refused(adopted: Adopted, outcome: Outcome) -> Outcome:
-    """Keys of the config that `dsgen generate` would refuse are named, and left out."""
-    draft = adopted.draft
-    again = _planned(draft)
-    if again.plan is None:
-        return again
-    files = render(again.plan)
-    errors = [one for one in check_rendered(files, again.plan.job) if one.severity is Severity.ERROR]
-    patch = draft.spec.get("deepspeed_config", {})
-    for finding in errors:
-        if finding.where.path == FILE_NAME and _drop(patch, finding.where.pointer):
-            name = finding.where.pointer[1:].replace("/", ".")
-            where = adopted.found.config.locate(finding.where.pointer) if adopted.found.config else finding.where
-            draft.leave(name, where, f"{finding.message} [{finding.rule}]")
-            errors = [one for one in errors if one is not finding]
-        elif finding.where.pointer.startswith(_ARGUMENTS) and _drop_argument(adopted, finding):
-            errors = [one for one in errors if one is not finding]
-    if not patch:
-        draft.spec.pop("deepspeed_config", None)
-    return Outcome(
-        plan=again.plan,
-        fits=again.fits,
-        findings=(*again.findings, *errors),
-        infeasible=again.infeasible,
-        added=outcome.added,
-    )
-
-
-def _drop_argument(adopted: Adopted, finding: Finding) -> bool:
-    """Take the option that a finding is on out of the arguments."""
-    draft, index = adopted.draft, finding.where.pointer.removeprefix(_ARGUMENTS)
-    words: list[str] = draft.get("launch.arguments") or []
-    groups, at = list(grouped(words)), int(index) if index.isdecimal() else len(words)
-    for number, group in enumerate(groups):
-        at -= len(group)
-        if at < 0:
-            given = next((one for one in draft.options if one.words == group), None)
-            where = given.where if given else adopted.found.where
-            draft.leave(" ".join(group), where, f"{finding.message} [{finding.rule}]")
-            left = [word for one in (*groups[:number], *groups[number + 1 :]) for word in one]
-            draft.drop("launch.arguments")
-            draft.set("launch.arguments", left)
-            return True
-    return False
-
-
-def _drop(patch: Any, pointer: str) -> bool:
-    """Take a key out of nested mappings, and the mappings that are empty then; whether it was there."""
-    key, _, rest = pointer.lstrip("/").partition("/")
-    if not isinstance(patch, dict) or key not in patch:
-        return False
-    if rest and isinstance(patch[key], dict):
-        dropped = _drop(patch[key], rest)
-        if not patch[key]:
-            del patch[key]
-        return dropped
-    del patch[key]
-    return True

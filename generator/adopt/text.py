@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from .options import grouped, is_option
+from .options import grouped
 
 #: Text that needs no quotes: no word of YAML's, no number, nothing that begins or ends something.
 _PLAIN: Final = re.compile(r"(?:--?)?[A-Za-z_/.][\w./@+%=-]*(?::[\w./@+%=-]+)*", re.ASCII)
@@ -101,10 +101,7 @@ def _word(word: str) -> str:
 def _scalar(value: Any) -> str:
     if isinstance(value, str):
         plain = _PLAIN.fullmatch(value) and value.lower() not in _WORDS
-        return value if plain else json.dumps(value, ensure_ascii=False)
+        return value if plain else json.dumps(value, ensure_ascii=not value.isprintable())
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
     return json.dumps(value)
-
-
-__all__ = ["ORDER", "is_option", "spec_text"]

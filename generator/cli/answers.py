@@ -55,10 +55,10 @@ def explained(plan: Plan) -> tuple[RenderableType, ...]:
     return ("", *(why if plan.reasons else ()), *factors(plan))
 
 
-def best_line(plan: Plan) -> RenderableType:
-    """The chosen plan in a line, above what is asked of it."""
+def best_line(plan: Plan, label: str | None = None) -> RenderableType:
+    """The chosen plan in a line, above what is asked of it; of its job, where nothing else is said."""
     step = seconds_with_band(plan.step_time.total_s, plan.uncertainty.step_time)
-    return f"{plan.job.name}: {short_layout(plan.layout)}, {step} a step"
+    return f"{label or plan.job.name}: {short_layout(plan.layout)}, {step} a step"
 
 
 def obstacle(answer: Infeasible) -> list[RenderableType]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 SCHEMA_NAME: Final = "dsgen.schema.json"
 _TOKENS: Final = 4_194_304  #: of a batch, as `example.fitted_example` has it
 _MOST_NOTES: Final = 200
+_RATE: Final = "cluster.network_gbits_per_s_per_node"
 
 
 @click.command(short_help="Write a job spec from answers, or from files that exist.")
@@ -30,21 +31,24 @@ def init(request: Request, sources: tuple[str, ...], more: tuple[str, ...], forc
     """Write a job spec, dsgen.yaml.
 
     It asks for model, machines, GPUs, framework and target, and proposes what this folder and this machine say.
-    Without a terminal, give them as flags.
+    Without a terminal it takes what they say, and the rest must be given as flags.
 
     With --from, the spec says what a launch that exists says: DeepSpeed configs, Slurm and shell scripts, Megatron
     arguments, accelerate configs, AzureML, Kubernetes and SkyPilot jobs. What it can't hold is named.
     """
     from ..job.overrides import parse_value  # here, to save start-up time
+    from .questions import read_cluster
 
     if more and not sources:
         raise click.UsageError(f"put --from before {more[0]}: `dsgen init --from {more[0]}`")
     output = Path(request.spec or DEFAULT_SPEC)
     _refuse_existing(output, force)
-    answers = {
+    answers: dict[str, Any] = {
         path: parse_value(value) if isinstance(value, str) and path not in ("model", "cluster") else value
         for path, value in request.overrides.items()
     }
+    if isinstance(answers.get("cluster"), str):
+        answers["cluster"] = read_cluster(answers["cluster"], answers.get(_RATE))
     paths = (*sources, *more)
     text, outcome = _adopted(paths, answers, output) if paths else _asked(answers, output)
     _tell(outcome)
@@ -109,6 +113,8 @@ def _adopted(paths: Sequence[str], answers: Mapping[str, Any], output: Path) -> 
         told = answered({key: value for key, value in said.items() if value is not None}, Proposals())
         made = adopt(runs[0], runs[1:], {**answers, **{key: told[key] for key in told if said.get(key) is None}})
     _fill_batch(made)
+    if isinstance(answers.get("cluster"), dict):
+        _mark_guess(made.draft, answers)
     outcome = settle(made)
     if isinstance(model := made.draft.get("model"), str):
         made.draft.set("model", _from_here(model, output))
@@ -159,7 +165,7 @@ def _asked(answers: Mapping[str, Any], output: Path) -> tuple[str, Outcome]:
     for key, value in {**told, **answers}.items():
         draft.set(key, value)
     draft.set("model", _from_here(str(told["model"]), output))
-    _propose(draft, found, told)
+    _propose(draft, found, told, answers)
     if draft.get("training.global_batch") is None:
         draft.set("training.global_batch", {"tokens": _TOKENS})
         draft.comments["training.global_batch"] = "sequences, or tokens, of an optimizer step: a usual size"
@@ -178,7 +184,7 @@ _LEFT_OPEN: Final = (
 )
 
 
-def _propose(draft: Any, found: Proposals, told: Mapping[str, Any]) -> None:
+def _propose(draft: Any, found: Proposals, told: Mapping[str, Any], answers: Mapping[str, Any]) -> None:
     """What files say beside the questions, where it is for the target that was chosen."""
     for key, value in found.values.items():
         target = key.split(".")[1] if key.startswith("launch.") and key.count(".") == 2 else told["launch.target"]
@@ -186,15 +192,25 @@ def _propose(draft: Any, found: Proposals, told: Mapping[str, Any]) -> None:
         if not asked and target == told["launch.target"] and draft.get(key) is None:
             draft.set(key, value)
             draft.comments[key] = f"from {found.sources[key]}"
-    if isinstance(told["cluster"], dict) and found.values.get("cluster") == told["cluster"]:
-        note = "to be corrected: all network cards of a node, one direction; 0 for one node"
-        draft.comments["cluster.network_gbits_per_s_per_node"] = note
+    _mark_guess(draft, answers, taken=found.values.get("cluster") == told["cluster"])
+
+
+def _mark_guess(draft: Any, answers: Mapping[str, Any], *, taken: bool = False) -> None:
+    """A network rate that nobody said has a comment, and is told where the proposal was not confirmed either."""
+    from .printing import echo  # here, to save start-up time
+    from .questions import is_asked
+
+    if not isinstance(draft.get("cluster"), dict) or (is_asked() and not taken) or _RATE in answers:
+        return
+    draft.comments[_RATE] = "a guess, to be corrected: all network cards of a node, one direction; 0 for one node"
+    if not is_asked():
+        echo(f"a guess, to be corrected: {_RATE}: {draft.get(_RATE):g}", err=True)
 
 
 def _planned(spec: Mapping[str, Any], output: Path) -> Outcome:
     """What comes of the spec, which is written all the same."""
     from .. import InvalidJob, check_job  # here, to save start-up time
-    from ..adopt.settle import Outcome
+    from ..adopt import Outcome
     from ..search import Infeasible, search
 
     model = spec.get("model")
@@ -215,8 +231,10 @@ def _tell(outcome: Outcome) -> None:
     from .answers import best_line, obstacle  # here, to save start-up time
     from .printing import echo, print_parts
 
+    told = set()  # of the same arguments in two files, once
     for finding in outcome.findings:
-        if finding.severity.value != "note":
+        if finding.severity.value != "note" and (finding.rule, finding.message) not in told:
+            told.add((finding.rule, finding.message))
             key = finding.where.pointer[1:].replace("/", ".") or Path(finding.where.path).name
             hint = f"; {finding.hint}" if finding.hint else ""
             echo(f"{finding.severity.value}: {key}: {finding.message}{hint} [{finding.rule}]", err=True)
@@ -224,7 +242,7 @@ def _tell(outcome: Outcome) -> None:
         print_parts(*obstacle(outcome.infeasible))
         echo("The spec is written as the answers have it; it has no plan that fits.", err=True)
     elif outcome.plan is not None:
-        print_parts(best_line(outcome.plan))
+        print_parts(best_line(outcome.plan, "best plan"))
 
 
 def _end(outcome: Outcome) -> None:

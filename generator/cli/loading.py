@@ -107,14 +107,14 @@ class JobLoader:
 def searched(request: Request, form: str, top: int, bold: bool) -> tuple[SearchResult, tuple[Finding, ...]]:
     """The plans of the job asked for, and the job's findings. When nothing fits, prints why and exits."""
     job, findings = load(request)
-    tell_largest(job, "planned")
+    say_range(job)
     with working(planning(job), form):
         answer = search(job, top=top, bold=bold)
     return or_exit(answer, form), findings
 
 
-def tell_largest(job: Job, done: str) -> None:
-    """Of a range of GPUs, what is `done` on the most only."""
+def say_range(job: Job, done: str = "planned") -> None:
+    """Of a job with several counts of GPUs: on which it is planned."""
     if job.elastic:
         counts = f"{len(job.elastic)} counts from {job.elastic[0]:,}: `dsgen generate` plans them all"
         echo(f"{done} on {job.gpus:,} GPUs, the most of {counts}", err=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import textwrap
@@ -12,7 +13,9 @@ from typing import Any, Final
 import click
 
 from .printing import echo
-from .proposals import Proposals
+from .proposals import GUESSED_RATE, Proposals
+
+_COUNTED: Final = re.compile(r"([1-9][0-9]{0,3}) ?x ?(\S+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,22 +40,30 @@ def _read_model(text: str) -> str:
     return text
 
 
-def _read_cluster(text: str) -> Any:
-    """A node type; or an accelerator, of which the node is asked for."""
+def read_cluster(text: str, rate: float | None = None) -> Any:
+    """A node type; or an accelerator and how many a node has, as in 4xa100-40gb. What is open is asked for."""
     from ..catalog import find_accelerator, find_node_type, load_catalog  # here, to save start-up time
     from .exits import unknown
 
     if find_node_type(text) is not None:
         return text
-    accelerator = find_accelerator(text)
+    counted = _COUNTED.fullmatch(text)
+    each, kind = (int(counted[1]), counted[2]) if counted else (None, text)
+    accelerator = find_accelerator(kind)
     if accelerator is None:
         catalog = load_catalog()
-        unknown("node type or accelerator", text, [*catalog.node_types, *catalog.accelerators, *catalog.aliases])
-    if not is_asked():
+        unknown("node type or accelerator", kind, [*catalog.node_types, *catalog.accelerators, *catalog.aliases])
+    if is_asked():
+        each = each or click.prompt("  GPUs of a node", default=8, type=click.IntRange(1, 1024), err=True)
+        rates = click.FloatRange(0, 1_000_000)
+        if rate is None:
+            rate = click.prompt("  Network of a node, Gbit/s", default=GUESSED_RATE, type=rates, err=True)
+    else:
         nodes = [name for name, node in load_catalog().node_types.items() if node.accelerator == accelerator.name]
-        raise click.UsageError(f"{text} is an accelerator; give --cluster a node type: {', '.join(nodes[:6])}")
-    each = click.prompt("  GPUs of a node", default=8, type=click.IntRange(1, 1024), err=True)
-    rate = click.prompt("  Network of a node, Gbit/s", default=200, type=click.FloatRange(0, 1_000_000), err=True)
+        if each is None:
+            told = f"--cluster 4x{text} for nodes of 4, or a node type: {', '.join(nodes[:6])}"
+            raise click.UsageError(f"{text} is an accelerator: give {told}")
+        rate = GUESSED_RATE if rate is None else rate
     return {"accelerator": accelerator.name, "accelerators_per_node": each, "network_gbits_per_s_per_node": rate}
 
 
@@ -96,8 +107,8 @@ QUESTIONS: Final = (
     Question(
         key="cluster",
         flag="--cluster",
-        text="Machines: a node type (dsgen catalog node-types), or an accelerator",
-        read=_read_cluster,
+        text="Machines: a node type (dsgen catalog node-types), or GPUs of a node (4xa100-40gb)",
+        read=read_cluster,
     ),
     Question(key="gpus", flag="--gpus", text="GPUs in all", read=_read_count),
     Question(
@@ -123,7 +134,8 @@ def is_asked() -> bool:
 
 
 def answered(known: Mapping[str, Any], found: Proposals) -> dict[str, Any]:
-    """The answers to all questions: as known, else from the terminal. Without one, all that is missing is an error."""
+    """The answers to all questions: as known, else from the terminal. Without one, they are what is found here, and
+    all that is still missing is an error."""
     answers = {
         one.key: one.read(str(known[one.key])) if _is_text(known[one.key]) else known[one.key]
         for one in QUESTIONS
@@ -132,7 +144,12 @@ def answered(known: Mapping[str, Any], found: Proposals) -> dict[str, Any]:
     counted = "nodes" in known
     open_ = [one for one in QUESTIONS if one.key not in answers and not (one.key == "gpus" and counted)]
     if open_ and not is_asked():
-        raise click.UsageError(_missing(open_, found))
+        taken = [one for one in open_ if one.key in found.values]
+        _tell_taken(taken, found)
+        answers |= {one.key: found.values[one.key] for one in taken}
+        open_ = [one for one in open_ if one not in taken]
+        if open_:
+            raise click.UsageError(_missing(open_))
     for question in open_:
         answers[question.key] = _asked(question, found, answers)
     return {**answers, **({"nodes": known["nodes"]} if counted else {})}
@@ -142,20 +159,22 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str | int)
 
 
-def _missing(questions: list[Question], found: Proposals) -> str:
-    """All that nobody said, with the flags that say it and what this folder proposes."""
-    lines = []
-    for one in questions:
-        here = found.values.get(one.key)
-        told = f"  (here: {shown(here)}, from {found.sources[one.key]})" if here is not None else ""
-        lines.append(f"  {one.flag:<12} {one.text}{told}")
-    return "there is no terminal to ask; give\n" + "\n".join(lines)
+def _tell_taken(questions: list[Question], found: Proposals) -> None:
+    """What is taken from here without being asked for: each flag as it would be given, by where its value is from."""
+    for source in dict.fromkeys(found.sources[one.key] for one in questions):
+        flags = [f"{one.flag} {shown(found.values[one.key])}" for one in questions if found.sources[one.key] == source]
+        echo(f"from {source}: {', '.join(flags)}", err=True)
+
+
+def _missing(questions: list[Question]) -> str:
+    """All that nobody said, with the flags that say it."""
+    return "there is no terminal to ask; give\n" + "\n".join(f"  {one.flag:<12} {one.text}" for one in questions)
 
 
 def shown(value: Any) -> str:
     """A value as a prompt proposes it."""
     if isinstance(value, dict):
-        return f"{value.get('accelerators_per_node')}x {value.get('accelerator')}"
+        return f"{value.get('accelerators_per_node')}x{value.get('accelerator')}"
     return str(value)
 
 
@@ -174,9 +193,10 @@ def _asked(question: Question, found: Proposals, answers: Mapping[str, Any]) -> 
     """An answer from the terminal, asked for until it is one."""
     here = found.values.get(question.key)
     default = shown(here) if here is not None else question.usual
-    source = f" [from {found.sources[question.key]}]" if here is not None else ""
+    source = f", from {found.sources[question.key]}" if here is not None and found.sources[question.key] != here else ""
+    proposed = f" [{default}{source}]" if default else ""
     while True:
-        text = click.prompt(f"{question.text}{source}", default=default, err=True)
+        text = click.prompt(f"{question.text}{proposed}", default=default, show_default=False, err=True)
         if here is not None and text == default:
             return here
         try:

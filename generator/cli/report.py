@@ -48,13 +48,14 @@ def report(
     from ..report.page import Contents, report_page
     from ..search.search import search_with_estimates
     from ..search.sweep import sweep
-    from .loading import JobLoader, or_exit, planning
+    from .loading import JobLoader, or_exit, planning, say_range
     from .printing import echo
     from .progress import working
     from .writing import ACTIONS, write_files
 
     loader = JobLoader(request)
     job, _ = loader.reported()
+    say_range(job)
     with working(planning(job)):
         answer, found = search_with_estimates(job, top=top, bold=bold)
     answer = or_exit(answer, "text")

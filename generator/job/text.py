@@ -93,7 +93,9 @@ def read_content(path: str | os.PathLike[str], limit: int) -> tuple[str, str]:
             raise ValueError("an empty path")
         content = read_bytes(raw, limit + 1)
     except IsADirectoryError:
-        hint = f"name a file in it, such as {name.rstrip('/')}/dsgen.yaml"
+        written = Path(raw, "plan.json").exists()
+        hint = "name the job spec from which its files were written" if written else None
+        hint = hint or f"name a file in it, such as {name.rstrip('/')}/dsgen.yaml"
         raise _unreadable(name, "is a directory", hint) from None
     except FileNotFoundError:
         raise _unreadable(name, "no such file", "check the path") from None

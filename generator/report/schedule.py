@@ -18,8 +18,8 @@ Floats = NDArray[np.float64]
 
 #: A row shows this many passes; of longer steps, what repeats in the middle is left out.
 _MOST_PASSES = 160
-#: Of more stages, every second, third, ... is drawn.
-_MOST_ROWS = 24
+#: Of more stages, or passes in all, every second, third, ... stage is drawn.
+_FEW_ROWS, _MOST_ROWS, _MOST_DRAWN = 8, 24, 5000
 #: What of a stage's time is drawn in which colour. Communication within layers, and sends.
 FORWARD, BACKWARD = ("forward", "communication"), ("recompute", "backward", "communication")
 _TALK: Final = ("tensor_s", "context_s", "expert_s")
@@ -77,7 +77,7 @@ def timeline(plan: Plan) -> Timeline:
     return Timeline(
         shape=whole,
         drawn=shape.micro_batches,
-        rows=tuple(Row(stage=stage, timed=rows[stage]) for stage in _drawn_stages(whole.stages, spread.pace)),
+        rows=tuple(Row(stage=stage, timed=rows[stage]) for stage in _drawn_stages(shape, spread.pace)),
         pace=spread.pace,
         forward=_shares(parts["forward"], FORWARD),
         backward=_shares(parts["backward"], BACKWARD),
@@ -150,10 +150,11 @@ def _stretched(rows: list[Timed], pace: Timed, length_s: float) -> tuple[list[Ti
     return [Timed(passes=row.passes, start=at(row.start), end=at(row.end)) for row in rows], stretch
 
 
-def _drawn_stages(stages: int, pace: int) -> list[int]:
+def _drawn_stages(shape: Shape, pace: int) -> list[int]:
     """All of few stages; of many, evenly spaced ones with the first, the last and the slowest."""
-    step = -(-stages // _MOST_ROWS)
-    return sorted({*range(0, stages, step), stages - 1, pace})
+    passes_each = 2 * shape.chunks * shape.micro_batches
+    rows = min(max(_MOST_DRAWN // passes_each, _FEW_ROWS), _MOST_ROWS)
+    return sorted({*range(0, shape.stages, -(-shape.stages // rows)), shape.stages - 1, pace})
 
 
 def notes(plan: Plan, line: Timeline) -> list[str]:
@@ -218,5 +219,6 @@ def _numbered(line: Timeline, row: Timed) -> list[list[int]]:
 
 def _name(shape: Shape) -> str:
     if shape.stages == 1:
-        return "one stage: every micro-batch forward, then backward"
-    return "1F1B" if shape.chunks == 1 else f"interleaved 1F1B, {shape.chunks} model chunks a stage"
+        return "Pass by pass"
+    name = "1F1B" if shape.chunks == 1 else f"interleaved 1F1B, {shape.chunks} model chunks a stage"
+    return f"The pipeline's schedule: {name}"

@@ -2,7 +2,7 @@
 const at = (id) => document.getElementById(id);
 const SPEC = "dsgen.yaml", FOLDER = "out", PAUSE_MS = 350;
 const written = { plan: "", check: "" };
-let mode = "plan", about, worker, waiting = new Map(), asked = 0, timer;
+let mode = "plan", about, reported, worker, waiting = new Map(), asked = 0, timer;
 
 async function unpacked(element) {
   const bytes = Uint8Array.from(atob(element.textContent), (letter) => letter.charCodeAt(0));
@@ -75,9 +75,16 @@ async function planned() {
   if (made.status) return await checked(SPEC, made.status === 1 || made.status === 2);
   show(current() === "findings" ? "plan" : current());
   await checked(SPEC, false);
-  if (!about.commands.includes("report")) return;
-  const report = await run(["report", SPEC, "-o", "report.html"], texts);
-  at("report").srcdoc = report.files["report.html"] ?? "";
+  reported = undefined;
+  if (current() === "report") report();
+}
+
+// The report takes about as long as the plan: it is made when it is looked at.
+async function report() {
+  if (reported === written.plan || mode !== "plan") return;
+  const spec = (reported = written.plan);
+  const made = await run(["report", SPEC, "-o", "report.html"], { [SPEC]: spec });
+  at("report").srcdoc = made.files["report.html"] ?? "";
 }
 
 async function checked(name, shown = true) {
@@ -127,6 +134,7 @@ function show(view) {
     tab.setAttribute("aria-selected", tab.dataset.view === view);
     at(tab.dataset.view).hidden = tab.dataset.view !== view;
   }
+  if (view === "report" && about) report();
 }
 
 function enter(next) {

@@ -113,6 +113,12 @@ def test_shows_what_is_wrong_with_a_spec(page: Page) -> None:
     assert "1,024 GPUs" in page.text("plan")
 
 
+def test_draws_the_report(page: Page) -> None:
+    """The report of the job that is planned is drawn when its tab is opened."""
+    page.page.click("[data-view=report]")
+    page.page.frame_locator("#report").get_by_text("Why this one").wait_for(timeout=120_000)
+
+
 def test_says_nothing_on_the_console(page: Page) -> None:
     """After all that, the browser's console has no warning and no error."""
     assert page.console == []

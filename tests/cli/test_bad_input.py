@@ -156,12 +156,16 @@ def test_a_spec_of_100_mb(workdir: Path) -> None:
 
 
 def test_a_spec_that_is_a_directory(workdir: Path) -> None:
-    """A directory in the spec's place is refused, with the file that would do."""
+    """A directory in the spec's place is refused, with the file that would do; one that dsgen wrote has none."""
     (workdir / "job").mkdir()
     result = run("job/", "-o", "out")
     assert result.exit_code == ExitStatus.FINDINGS
     assert "is a directory" in result.stderr
     assert "job/dsgen.yaml" in result.stderr
+    (workdir / "job" / "plan.json").touch()
+    result = run("job/", "-o", "out")
+    assert "job/dsgen.yaml" not in result.stderr
+    assert "name the job spec from which its files were written" in result.stderr
 
 
 @pytest.mark.parametrize("target", ["slurm", "shell"])

@@ -11,6 +11,8 @@ import dsgen
 from dsgen.cli.machines_here import cards_of, partitions_of
 from tests.cli.running import run
 
+MODEL = {"model_type": "llama", "hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 4}
+MODEL |= {"num_attention_heads": 4, "vocab_size": 1000, "max_position_embeddings": 4096}
 ANSWERS = ("--model", "llama-3-8b", "--gpus", "16", "--cluster", "dgx-h100", "--framework", "deepspeed")
 
 
@@ -58,13 +60,40 @@ def test_slips_are_corrected() -> None:
     assert "did you mean 'llama-3-8b'" in made.output
 
 
-def test_a_folder_proposes() -> None:
-    """A model's config and a ds_config in the folder are proposed where answers are missing, and named."""
-    Path("config.json").write_text(json.dumps({"model_type": "llama", "hidden_size": 4096}))
+def test_a_folder_answers() -> None:
+    """Without a terminal, what the folder says is taken and told with its file; the error has only what nobody says."""
+    Path("config.json").write_text(json.dumps(MODEL))
     Path("ds.json").write_text(json.dumps({"zero_optimization": {"stage": 2}, "bf16": {"enabled": True}}))
     made = run("init", "--gpus", "8")
-    assert "here: config.json, from config.json" in made.output
-    assert "here: deepspeed, from ds.json" in made.output
+    assert made.exit_code == 2
+    assert "from config.json: --model config.json\n" in made.stderr
+    assert "from ds.json: --framework deepspeed\n" in made.stderr
+    lacking = made.stderr.split("give\n")[1]
+    assert "--cluster" in lacking and "--target" in lacking
+    assert "--model" not in lacking and "--framework" not in lacking
+    assert run("init", "--nodes", "1", "--cluster", "dgx-h100", "--target", "slurm").exit_code == 0
+    job = dsgen.load_job("dsgen.yaml")
+    assert (job.framework.name, job.model.hidden) == ("deepspeed", 256)
+
+
+def test_a_node_is_counted_in_gpus() -> None:
+    """4xa100-40gb is an inline cluster of nodes of 4, in and without --from; its rate is --set's, or a named guess."""
+    words = ("--model", "llama-3-8b", "--cluster", "4xa100-40gb", "--nodes", "4", "--framework", "deepspeed")
+    made = run("init", *words, "--target", "slurm")
+    assert made.exit_code == 0, made.output
+    assert "a guess, to be corrected: cluster.network_gbits_per_s_per_node: 200" in made.stderr
+    cluster = dsgen.load_job("dsgen.yaml").cluster
+    assert (cluster.accelerator.name, cluster.accelerators_per_node) == ("a100-40gb-sxm", 4)
+    rate = ("--set", "cluster.network_gbits_per_s_per_node=400")
+    made = run("init", *words, "--target", "slurm", *rate, "--force")
+    assert "guess" not in made.stderr + Path("dsgen.yaml").read_text()
+    assert "network_gbits_per_s_per_node: 400" in Path("dsgen.yaml").read_text()
+    Path("ds.json").write_text(json.dumps({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}}))
+    assert run("init", "--from", "ds.json", *words, *rate, "--force").exit_code == 0
+    assert "network_gbits_per_s_per_node: 400" in Path("dsgen.yaml").read_text()
+    made = run("init", "--cluster", "a100-40gb", "--force")
+    assert made.exit_code == 2
+    assert "give --cluster 4xa100-40gb for nodes of 4, or a node type: azure/standard_nd96asr_v4" in made.stderr
 
 
 def test_files_fill_what_is_not_asked() -> None:

@@ -279,7 +279,7 @@ def test_engine_keeps_standard_output_clean(workdir: Path) -> None:
 
 def test_hooks_of_the_guide_are_published() -> None:
     """Each hook that the guide shows is one that dsgen has, with arguments that it takes."""
-    documents = [yaml.safe_load(block.text) for block in blocks(GUIDE) if block.language == "yaml"]
+    documents = [yaml.safe_load(block.text) for block in blocks(ROOT / "docs/ci.md") if block.language == "yaml"]
     hooks = [hook for document in documents for repo in document.get("repos", []) for hook in repo["hooks"]]
     published = {hook["id"] for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))}
     assert hooks and {hook["id"] for hook in hooks} <= published

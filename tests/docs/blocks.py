@@ -43,7 +43,7 @@ class Block:
     @property
     def place(self) -> str:
         """Where it is, as tests name it."""
-        return f"{self.page.relative_to(ROOT)}:{self.line}"
+        return f"{self.page.relative_to(ROOT) if self.page.is_relative_to(ROOT) else self.page.name}:{self.line}"
 
 
 def written_pages() -> list[Path]:

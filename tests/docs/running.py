@@ -65,17 +65,22 @@ def printed_by(command: str, folder: Path) -> tuple[str, int]:
 
 def _bash(command: str, folder: Path, stdin: str = "") -> tuple[str, int]:
     if command.startswith("python "):
-        return _program(folder / shlex.split(command)[1]), 0
+        return _program(shlex.split(command)[1:])
     done = subprocess.run(
         ["bash", "-c", command], cwd=folder, input=stdin, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     return done.stdout, done.returncode
 
 
-def _program(path: Path) -> str:
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
-        runpy.run_path(str(path), run_name="__main__")
-    return printed.getvalue()
+def _program(arguments: list[str]) -> tuple[str, int]:
+    """A program of Python in this process: what it prints, and its status."""
+    with pytest.MonkeyPatch.context() as patched, contextlib.redirect_stdout(io.StringIO()) as printed:
+        patched.setattr(sys, "argv", arguments)
+        try:
+            runpy.run_path(arguments[0], run_name="__main__")
+        except SystemExit as end:
+            return f"{printed.getvalue()}{end.code}\n", 1
+    return printed.getvalue(), 0
 
 
 def _console(block: Block, folder: Path) -> str:
@@ -154,7 +159,9 @@ def check_command(line: str) -> None:
                 (words[1], words[2:]) if words[1:2] and words[1] in commands.commands else ("generate", words[1:])
             )
             with contextlib.suppress(click.exceptions.Exit):  # --help
-                commands.commands[name].make_context(name, rest)
+                commands.commands[name].make_context(
+                    name, rest, parent=click.Context(commands, **commands.context_settings)
+                )
         elif words[:1] == ["make"]:
             makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
             assert all(re.search(f"^{target}:", makefile, re.M) for target in words[1:] if "=" not in target), line

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
 import pytest
 
 from tests.docs.blocks import ROOT, agrees, blocks, renewed, written_pages
@@ -35,3 +36,14 @@ def test_cuts_leave_out_any_lines() -> None:
     assert agrees("a\n...\nd\n", "a\nb\nc\nd\n") and agrees("a\n...\n", "a\n")
     assert not agrees("a\n...\nd\n", "a\nb\nc\n") and not agrees("a\n", "a\nb\n")
     assert renewed("a\n...\nmemory 3\n...\nend 1\n", "a\nb\nmemory 4\nc\nend 2\n") == "a\n...\nmemory 4\n...\nend 2\n"
+
+
+def test_a_block_of_no_kind_fails(tmp_path: Path) -> None:
+    """A block that is neither run nor says why not is an error, and so is a command in it that dsgen doesn't have."""
+    page = tmp_path / "page.md"
+    page.write_text('```text\nx\n```\n\n```sh needs="a cluster"\ndsgen plan --no-such-option\n```\n', encoding="utf-8")
+    unknown, command = blocks(page)
+    with pytest.raises(AssertionError, match="a block that isn't run"):
+        run_block(unknown, tmp_path)
+    with pytest.raises(click.NoSuchOption):
+        run_block(command, tmp_path)

@@ -14,8 +14,9 @@ import dsgen
 from dsgen.estimate.short_layout import short_layout
 from dsgen.search.plan import Plan, SearchResult
 from dsgen.units import GIB
+from tests.chromium import chromium
 from tests.cli.running import run
-from tests.needs import needs_chromium, program
+from tests.needs import needs_chromium
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -76,12 +77,8 @@ def answer() -> SearchResult:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """One Chromium for all tests of this module."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=program("chromium"), args=["--no-sandbox"])
+    with chromium() as started:
         yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +92,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def opened(browser: Browser, written: Path) -> Iterator[Opened]:
     """The report, freshly opened; at the end it has not complained, and asked for no file but itself."""
-    found = Opened(browser.new_page(viewport={"width": 1200, "height": 900}, color_scheme="light"))
+    window = {"width": 1200, "height": 900}
+    found = Opened(browser.new_page(viewport=window, color_scheme="light", reduced_motion="reduce"))
     found.page.on("console", lambda message: found.complaints.append(f"{message.type}: {message.text}"))
     found.page.on("pageerror", lambda error: found.complaints.append(str(error)))
     found.page.on("request", lambda request: found.complaints.append(request.url))
