@@ -101,7 +101,9 @@ def _adopted(paths: Sequence[str], answers: Mapping[str, Any], output: Path) -> 
     for path in paths:
         if not Path(path).exists():
             raise click.UsageError(f"no such file or folder: {path}")
-    _reading, runs = find_runs(paths, lambda: FRAMEWORKS)
+    reading, runs = find_runs(paths, lambda: FRAMEWORKS)
+    for finding in reading.findings[:_MOST_NOTES]:
+        echo(f"{finding.where.path}: {finding.severity.value}: {finding.message} [{finding.rule}]", err=True)
     if not runs:
         raise click.UsageError(f"no launch and no DeepSpeed config in {', '.join(paths)}")
     made = adopt(runs[0], runs[1:], answers)
@@ -119,9 +121,11 @@ def _adopted(paths: Sequence[str], answers: Mapping[str, Any], output: Path) -> 
     if isinstance(model := made.draft.get("model"), str):
         made.draft.set("model", _from_here(model, output))
     notes = [str(note) for note in made.draft.left]
-    for note in notes[:_MOST_NOTES]:
+    if len(notes) > _MOST_NOTES:
+        notes[_MOST_NOTES:] = [f"and {len(notes) - _MOST_NOTES:,} more"]
+    for note in notes:
         echo(f"not carried over: {note}", err=True)
-    tail = [*_listed("Not carried over:", notes[:_MOST_NOTES]), *_listed("Added by dsgen:", outcome.added)]
+    tail = [*_listed("Not carried over:", notes), *_listed("Added by dsgen:", outcome.added)]
     head = [*_head(output), f"From {', '.join(Path(path).name or path for path in paths)}, by dsgen init."]
     return spec_text(made.draft.spec, head=head, comments=made.draft.comments, tail=tail, adopted=True), outcome
 

@@ -126,6 +126,14 @@ def test_nothing_to_read_is_an_error() -> None:
     assert not Path("dsgen.yaml").exists()
 
 
+def test_files_that_cannot_be_read_are_named() -> None:
+    """A script that is no text is said to be none, with the rule, before nothing is found."""
+    Path("train.sh").write_bytes(b"deepspeed train.py \xff\n")
+    made = run("init", "--from", ".")
+    assert made.exit_code == 2
+    assert "train.sh: error: byte 0xff at offset 19 is not UTF-8 text [FILE001]" in made.output
+
+
 @pytest.mark.parametrize(
     ("line", "name"),
     [
