@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from .example import BATCH_TOKENS
 from .options import DEFAULT_SPEC, Request, job_flags
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 #: The schema beside a spec, where there is one; else that of the installed package.
 SCHEMA_NAME: Final = "dsgen.schema.json"
-_TOKENS: Final = 4_194_304  #: of a batch, as `example.fitted_example` has it
 _MOST_NOTES: Final = 200
 _RATE: Final = "cluster.network_gbits_per_s_per_node"
 
@@ -139,7 +139,7 @@ def _fill_batch(made: Adopted) -> None:
     """The batch of the built-in example where nobody says one."""
     draft = made.draft
     if draft.get("training.global_batch") is None:
-        draft.set("training.global_batch", {"tokens": _TOKENS})
+        draft.set("training.global_batch", {"tokens": BATCH_TOKENS})
         draft.comments["training.global_batch"] = "not in the files: sequences, or tokens, of an optimizer step"
 
 
@@ -171,7 +171,7 @@ def _asked(answers: Mapping[str, Any], output: Path) -> tuple[str, Outcome]:
     draft.set("model", _from_here(str(told["model"]), output))
     _propose(draft, found, told, answers)
     if draft.get("training.global_batch") is None:
-        draft.set("training.global_batch", {"tokens": _TOKENS})
+        draft.set("training.global_batch", {"tokens": BATCH_TOKENS})
         draft.comments["training.global_batch"] = "sequences, or tokens, of an optimizer step: a usual size"
     text = spec_text(draft.spec, head=_head(output), comments=draft.comments, tail=_LEFT_OPEN)
     return text, _planned(draft.spec, output)
