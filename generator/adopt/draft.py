@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any
+from textwrap import shorten
+from typing import Any, Final
 
 from ..documents.shell.records import Assignment, Word
 from ..documents.shell.script import ShellScript
 from ..findings import Location
 from ..secrecy import mask
+
+_WIDTH: Final = 160  #: of what is left out, in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +28,8 @@ class Left:
     def __str__(self) -> str:
         place = PurePath(self.where.path).name
         line = f":{self.where.line}" if self.where.line else ""
-        return f"{place}{line}: {mask(self.what)}: {self.why}"
+        what = shorten(re.sub(r"\\?\n", " ", mask(self.what)), _WIDTH, placeholder=" ...")
+        return f"{place}{line}: {what}: {self.why}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import click
 from .printing import echo
 from .proposals import GUESSED_RATE, Proposals
 
+_NODES: Final = re.compile(r"([1-9][0-9]{0,5}) nodes?")
 _COUNTED: Final = re.compile(r"([1-9][0-9]{0,3}) ?x ?(\S+)")
 
 
@@ -23,6 +24,7 @@ class Question:
     key: str
     flag: str
     text: str
+    typed: str = ""  #: what else can be typed, but not given with the flag
     usual: str | None = None  #: what is proposed where nothing here says otherwise
     read: Callable[[str], Any] = str  #: of an answer; raises `click.UsageError` for one that is wrong
 
@@ -66,11 +68,12 @@ def read_cluster(text: str, rate: float | None = None) -> Any:
 
 
 def _read_count(text: str) -> int | str:
+    """A number or range of GPUs; or a number of nodes, as it is."""
     if text.isdigit() and 0 < int(text) <= 2**20:
         return int(text)
-    if ".." in text:
+    if ".." in text or _NODES.fullmatch(text):
         return text
-    raise click.UsageError(f"{text!r} is no number of GPUs")
+    raise click.UsageError(f"{text!r} is no number of GPUs, and not as `8 nodes`")
 
 
 def _one_of(kind: str, names: Callable[[], Any]) -> Callable[[str], str]:
@@ -100,10 +103,10 @@ QUESTIONS: Final = (
     Question(
         key="cluster",
         flag="--cluster",
-        text="Machines: a node type (dsgen catalog node-types), or GPUs of a node (4xa100-40gb)",
+        text="Machines: a node type (dsgen catalog node-types), or GPUs of a node, as in 4xa100-40gb",
         read=read_cluster,
     ),
-    Question(key="gpus", flag="--gpus", text="GPUs in all", read=_read_count),
+    Question(key="gpus", flag="--gpus", text="GPUs in all", typed=" (or: 8 nodes)", read=_read_count),
     Question(
         key="framework",
         flag="--framework",
@@ -145,6 +148,9 @@ def answered(known: Mapping[str, Any], found: Proposals) -> dict[str, Any]:
             raise click.UsageError(_missing(open_))
     for question in open_:
         answers[question.key] = _asked(question, found)
+    if said := _NODES.fullmatch(str(answers.get("gpus"))):
+        del answers["gpus"]
+        answers["nodes"] = int(said[1])
     return {**answers, **({"nodes": known["nodes"]} if counted else {})}
 
 
@@ -178,7 +184,7 @@ def _asked(question: Question, found: Proposals) -> Any:
     source = f", from {found.sources[question.key]}" if here is not None and found.sources[question.key] != here else ""
     proposed = f" [{default}{source}]" if default else ""
     while True:
-        text = click.prompt(f"{question.text}{proposed}", default=default, show_default=False, err=True)
+        text = click.prompt(f"{question.text}{question.typed}{proposed}", default=default, show_default=False, err=True)
         if here is not None and text == default:
             return here
         try:
