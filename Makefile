@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-SLURM := slurmctld slurmd slurm-client pdsh openssh-server chromium zsh fish man-db
+COMPONENTS := slurmctld slurmd slurm-client pdsh openssh-server chromium zsh fish man-db
 
 .PHONY: demo test lint docs browser accuracy picture clean
 
@@ -20,9 +20,9 @@ test: $(BIN)/python
 	@rm -rf build
 	$(PIP) install torch==2.13.0
 	$(PIP) install '.[test]'
-	@$(MAKE) --no-print-directory slurm
+	@$(MAKE) --no-print-directory components
 	@$(MAKE) --no-print-directory lint
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n 2
 
 lint:
 	$(BIN)/ruff check .
@@ -30,13 +30,13 @@ lint:
 	$(BIN)/mypy
 
 # Debian's Slurm, pdsh, sshd, Chromium and shells, where they may be installed; the tests say at the end what they skipped without them.
-.PHONY: slurm
-slurm:
+.PHONY: components
+components:
 	@missing=; for program in slurmctld slurmd sbatch pdsh sshd chromium zsh fish man; do PATH="$$PATH:/usr/sbin" command -v $$program >/dev/null || missing="$$missing $$program"; done; \
 	if [ -z "$$missing" ]; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-		echo "installing $(SLURM)"; \
-		{ apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y $(SLURM); } >/dev/null \
+		echo "installing $(COMPONENTS)"; \
+		{ apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y $(COMPONENTS); } >/dev/null \
 			|| echo "could not be installed:$$missing; tests that need them will be skipped"; \
 	else echo "no root or no apt-get, so not installed:$$missing; tests that need them will be skipped"; fi
 

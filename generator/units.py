@@ -1,4 +1,4 @@
-"""Units, as plain factors to SI: `80 * GIB` is bytes, `400 * GBIT_PER_S` is bytes per second."""
+"""Units, as plain factors to SI: `80 * GIB` is bytes, `400 * GBIT_PER_S` bytes per second. Quantities as text."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ GBIT_PER_S = 1e9 / 8
 TFLOPS = 1e12
 MICROSECOND = 1e-6
 DAY, HOUR, MINUTE = 86400, 3600, 60  #: in seconds
+
+_SCALES = ((1e15, "quadrillion"), (1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 
 
 def long_time(duration_s: float) -> str:
@@ -31,3 +33,25 @@ def clock(duration: float) -> str:
     hours, minute = divmod(minutes, 60)
     day, hour = divmod(hours, 24)
     return f"{day}-{hour:02}:{minute:02}:{second:02}"
+
+
+def gib(size_bytes: float) -> str:
+    """Bytes in GiB with one decimal; small sizes have two."""
+    value = float(size_bytes) / GIB
+    return f"{value:.2f}" if 0 < value < 0.95 else f"{value:,.1f}"
+
+
+def count(number: float) -> str:
+    """A large count with three digits and a scale: `175 B`, `3.15 M`."""
+    for factor, letter in _SCALES:
+        if number >= factor:
+            value = number / factor
+            return f"{value:.{max(0, 3 - len(str(int(value))))}f} {letter}"
+    return f"{number:,.0f}"
+
+
+def seconds(duration_s: float) -> str:
+    """A short time: `18.2 s`, `350 ms`."""
+    if duration_s >= 1000:
+        return long_time(duration_s)
+    return f"{duration_s:.3g} s" if duration_s >= 1 else f"{duration_s * 1e3:.3g} ms"

@@ -98,3 +98,7 @@ needs_sshd = _needs("sshd")
 def needs_slurm(test: Callable[..., None]) -> Callable[..., None]:
     """Mark a test of a real Slurm. One of them runs at a time: clusters of one machine share its table of hosts."""
     return pytest.mark.xdist_group("slurm")(_needs("Slurm")(test))
+
+
+#: The tests that build this checkout run in one process: setuptools keeps what it builds in one folder.
+builds_checkout = pytest.mark.xdist_group("builds")

@@ -13,19 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.needs import builds_checkout
+
+pytestmark = builds_checkout
 ROOT = Path(__file__).parent.parent
 DATA = {".yaml", ".json", ".j2", ".typed"}
 HEAVY = ("numpy", "jsonschema", "jinja2", "rich", "yaml", "torch", "deepspeed")
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this checkout."""
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
-    subprocess.run(command, check=True, capture_output=True)
-    [built] = folder.glob("*.whl")
-    return built
 
 
 def shipped(folder: str, package: str) -> set[str]:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.needs import program
+from tests.needs import builds_checkout, program
 
+pytestmark = builds_checkout
 ROOT = Path(__file__).parent.parent
 _PREFIX = "Programming Language :: Python :: "
 
@@ -37,16 +38,6 @@ def test_sources_keep_to_the_oldest() -> None:
     command += [f"--target={named()[0]}-", "generator", "setup.py"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this checkout."""
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
-    subprocess.run(command, check=True, capture_output=True)
-    [built] = folder.glob("*.whl")
-    return built
 
 
 @pytest.fixture(scope="module")

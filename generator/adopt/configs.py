@@ -10,7 +10,7 @@ from ..documents.inferred_run import offload_of, second_partitions
 from ..job.source import escape
 from ..rules.job.given import PLANNED_KEYS
 from ..secrecy import mask
-from .draft import Draft
+from .draft import SECRET, Draft
 from .options import same_value
 
 _OPTIMIZERS: Final = {"adamw": "adamw", "adam": "adamw", "lamb": "lamb", "sgd": "sgd"}
@@ -116,8 +116,7 @@ def _patch(
             if other is _MISSING:
                 draft.leave(pointer[1:].replace("/", "."), config.locate(pointer), "DeepSpeed leaves out what is auto")
         elif isinstance(value, str) and mask(f"{key}={value}") != f"{key}={value}":
-            what = "it may be a secret, which a spec doesn't hold"
-            draft.leave(pointer[1:].replace("/", "."), config.locate(pointer), what)
+            draft.leave(pointer[1:].replace("/", "."), config.locate(pointer), SECRET)
         elif other is _MISSING and _is_default(config, pointer, value):
             continue
         elif value != "auto" or other is _MISSING:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Final
 
 from ..documents.shell.records import Assignment, Word
 from ..documents.shell.script import ShellScript
 from ..findings import Location
 from ..secrecy import mask
+
+#: Why a value that looks like a secret, or is named like one, isn't carried over.
+SECRET: Final = "it may be a secret, which a spec doesn't hold"
+_WIDTH: Final = 160  #: of what is left out, in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +29,8 @@ class Left:
     def __str__(self) -> str:
         place = PurePath(self.where.path).name
         line = f":{self.where.line}" if self.where.line else ""
-        return f"{place}{line}: {mask(self.what)}: {self.why}"
+        what = " ".join(re.sub(r"\\?\n", " ", mask(self.what)).split())  # half a secret isn't known as one
+        return f"{place}{line}: {what if len(what) <= _WIDTH else what[:_WIDTH] + ' ...'}: {self.why}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ _RENDEZVOUS: Final = re.compile(
     r"(?:MASTER|HEAD|RDZV)_.*|.*RANK|WORLD_SIZE|N?NODES?|NUM_NODES|N?GPUS.*|NPROC.*|HOSTNAMES?|HOSTS?|NODELIST|SLURM_.*"
     r"|PET_.*|AZ_.*|AZUREML_.*|SKYPILOT_.*|CUDA_VISIBLE_DEVICES|PATH|HOME|PWD|OMPI_.*|JOB_COMPLETION_INDEX"
 )
-_ASSUMED_GBITS: Final = 200
+ASSUMED_GBITS: Final = 200  #: between nodes, where nobody says it: one HDR or NDR200 port
 _ENTER: Final = re.compile(r"(.+)/bin/activate")
 
 
@@ -80,7 +80,7 @@ def inline_cluster(draft: Draft, accelerator: str, per_node: int, *, alone: bool
     """A node of so many accelerators; the rate of its network is a guess that the spec says is one."""
     if not alone:
         draft.comments["cluster.network_gbits_per_s_per_node"] = "assumed: the rate of all network cards of a node"
-    gbits = 0 if alone else _ASSUMED_GBITS
+    gbits = 0 if alone else ASSUMED_GBITS
     return {"accelerator": accelerator, "accelerators_per_node": per_node, "network_gbits_per_s_per_node": gbits}
 
 

@@ -18,7 +18,7 @@ from ..secrecy import mask
 from . import megatron, scripts
 from .adopt import Adopted
 from .configs import config_patch
-from .draft import Draft, Given
+from .draft import SECRET, Draft, Given
 from .options import Parser, grouped, is_option, last_of_each, same_values, values_of
 from .refused import Outcome, planned, prune, without_refused
 
@@ -150,7 +150,7 @@ def _carried(draft: Draft, parser: Parser, rendered: Mapping[str, tuple[str, ...
         elif one.key in decided or one.name in decided:
             _name_planned(draft, parser, one, new)
         elif mask(str(one)) != str(one):
-            draft.leave(one.name, one.where, "it may be a secret, which a spec doesn't hold")
+            draft.leave(one.name, one.where, SECRET)
         elif parser.flavour and not is_option(one.words[0]):
             draft.leave(str(one), one.where, "no option takes it")
         elif parser.flavour and (gone := _gone(parser, one)):
@@ -231,6 +231,8 @@ def _carry_unplanned(adopted: Adopted) -> None:
     for one in draft.options:
         if not one.known:
             draft.leave(str(one), one.where, "its value is not in the files")
+        elif mask(str(one)) != str(one):
+            draft.leave(one.name, one.where, SECRET)
         elif one.key not in decided and not _names_config(one, parser):
             words += one.words
     draft.set("launch.arguments", words)

@@ -61,7 +61,7 @@ def _comment(line: str) -> str:
 
 def _lines(key: str, value: Any, depth: int, path: str, beside: Mapping[str, str], adopted: bool) -> Iterator[str]:
     """A key and its value, a mapping below it or in one line."""
-    pad, note = "  " * depth, f"  # {beside[path]}" if path in beside else ""
+    pad, note = "  " * depth, f"  {_comment(beside[path])}" if path in beside else ""
     if adopted and path in _ABOVE:
         yield f"{pad}# {_ABOVE[path]}"
     name = _scalar(key)

@@ -21,7 +21,7 @@ _OWN: Mapping[str, tuple[str, ...]] = {
 #: What a job of flags must name, with the flags that do.
 _NEEDED = {("gpus", "nodes"): "--gpus", ("cluster",): "--cluster"}
 #: Tokens of a batch where none is given: that of every Llama 2 (2307.09288, table 1).
-_BATCH_TOKENS = 4_194_304
+BATCH_TOKENS = 4_194_304
 
 
 def fitted_example(overrides: Mapping[str, object]) -> tuple[Mapping[str, object], str]:
@@ -44,7 +44,7 @@ def fitted_example(overrides: Mapping[str, object]) -> tuple[Mapping[str, object
         )
     batch = _default_batch(overrides)
     defaults = () if "framework" in given else (f"framework {DEFAULT_FRAMEWORK}",)
-    said = " and ".join((*defaults, *(f"batch of {_BATCH_TOKENS:,} tokens" for _ in batch)))
+    said = " and ".join((*defaults, *(f"batch of {BATCH_TOKENS:,} tokens" for _ in batch)))
     return {**less, **batch, **overrides}, f"of the flags{f', with the default {said}' if said else ''}"
 
 
@@ -57,6 +57,6 @@ def _default_batch(overrides: Mapping[str, object]) -> dict[str, object]:
     if "training" in overrides or any(path.startswith("training.global_batch") for path in overrides):
         return {}
     length = overrides.get("training.sequence_length", 1)
-    if not str(length).isdecimal() or _BATCH_TOKENS % int(str(length)):
-        raise click.UsageError(f"add --global-batch: the default of {_BATCH_TOKENS} tokens isn't whole sequences")
-    return {"training.global_batch": {"tokens": _BATCH_TOKENS}}
+    if not str(length).isdecimal() or BATCH_TOKENS % int(str(length)):
+        raise click.UsageError(f"add --global-batch: the default of {BATCH_TOKENS} tokens isn't whole sequences")
+    return {"training.global_batch": {"tokens": BATCH_TOKENS}}

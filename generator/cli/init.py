@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from .example import BATCH_TOKENS
 from .options import DEFAULT_SPEC, Request, job_flags
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 #: The schema beside a spec, where there is one; else that of the installed package.
 SCHEMA_NAME: Final = "dsgen.schema.json"
-_TOKENS: Final = 4_194_304  #: of a batch, as `example.fitted_example` has it
 _MOST_NOTES: Final = 200
 _RATE: Final = "cluster.network_gbits_per_s_per_node"
 
@@ -101,7 +101,9 @@ def _adopted(paths: Sequence[str], answers: Mapping[str, Any], output: Path) -> 
     for path in paths:
         if not Path(path).exists():
             raise click.UsageError(f"no such file or folder: {path}")
-    _reading, runs = find_runs(paths, lambda: FRAMEWORKS)
+    reading, runs = find_runs(paths, lambda: FRAMEWORKS)
+    for finding in reading.findings[:_MOST_NOTES]:
+        echo(f"{finding.where.path}: {finding.severity.value}: {finding.message} [{finding.rule}]", err=True)
     if not runs:
         raise click.UsageError(f"no launch and no DeepSpeed config in {', '.join(paths)}")
     made = adopt(runs[0], runs[1:], answers)
@@ -119,9 +121,11 @@ def _adopted(paths: Sequence[str], answers: Mapping[str, Any], output: Path) -> 
     if isinstance(model := made.draft.get("model"), str):
         made.draft.set("model", _from_here(model, output))
     notes = [str(note) for note in made.draft.left]
-    for note in notes[:_MOST_NOTES]:
+    if len(notes) > _MOST_NOTES:
+        notes[_MOST_NOTES:] = [f"and {len(notes) - _MOST_NOTES:,} more"]
+    for note in notes:
         echo(f"not carried over: {note}", err=True)
-    tail = [*_listed("Not carried over:", notes[:_MOST_NOTES]), *_listed("Added by dsgen:", outcome.added)]
+    tail = [*_listed("Not carried over:", notes), *_listed("Added by dsgen:", outcome.added)]
     head = [*_head(output), f"From {', '.join(Path(path).name or path for path in paths)}, by dsgen init."]
     return spec_text(made.draft.spec, head=head, comments=made.draft.comments, tail=tail, adopted=True), outcome
 
@@ -135,7 +139,7 @@ def _fill_batch(made: Adopted) -> None:
     """The batch of the built-in example where nobody says one."""
     draft = made.draft
     if draft.get("training.global_batch") is None:
-        draft.set("training.global_batch", {"tokens": _TOKENS})
+        draft.set("training.global_batch", {"tokens": BATCH_TOKENS})
         draft.comments["training.global_batch"] = "not in the files: sequences, or tokens, of an optimizer step"
 
 
@@ -167,7 +171,7 @@ def _asked(answers: Mapping[str, Any], output: Path) -> tuple[str, Outcome]:
     draft.set("model", _from_here(str(told["model"]), output))
     _propose(draft, found, told, answers)
     if draft.get("training.global_batch") is None:
-        draft.set("training.global_batch", {"tokens": _TOKENS})
+        draft.set("training.global_batch", {"tokens": BATCH_TOKENS})
         draft.comments["training.global_batch"] = "sequences, or tokens, of an optimizer step: a usual size"
     text = spec_text(draft.spec, head=_head(output), comments=draft.comments, tail=_LEFT_OPEN)
     return text, _planned(draft.spec, output)

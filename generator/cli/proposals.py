@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from ..adopt.machines import ASSUMED_GBITS
 from .machines_here import accelerator_called, cards_here, chosen, partitions_here
 
 _SUFFIXES: Final = frozenset({".json", ".sh", ".sbatch", ".slurm", ".yaml", ".yml"})
-GUESSED_RATE: Final = 200  #: Gbit/s between nodes of which nobody said it: one HDR or NDR200 port
 _MOST_FILES: Final = 200
 _MOST_BYTES: Final = 1_000_000
 #: Keys that files propose beside what is asked.
@@ -110,4 +110,4 @@ def _from_slurm(found: Proposals) -> None:
 
 def _node(kind: str, gpus: int) -> dict[str, Any]:
     """A node of so many accelerators; between nodes, a rate that is to be corrected."""
-    return {"accelerator": kind, "accelerators_per_node": gpus, "network_gbits_per_s_per_node": GUESSED_RATE}
+    return {"accelerator": kind, "accelerators_per_node": gpus, "network_gbits_per_s_per_node": ASSUMED_GBITS}

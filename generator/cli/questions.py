@@ -12,9 +12,11 @@ from typing import Any, Final
 
 import click
 
+from ..adopt.machines import ASSUMED_GBITS
 from .printing import echo
-from .proposals import GUESSED_RATE, Proposals
+from .proposals import Proposals
 
+_NODES: Final = re.compile(r"([1-9][0-9]{0,5}) nodes?")
 _COUNTED: Final = re.compile(r"([1-9][0-9]{0,3}) ?x ?(\S+)")
 
 
@@ -25,6 +27,7 @@ class Question:
     key: str
     flag: str
     text: str
+    typed: str = ""  #: what else can be typed, but not given with the flag
     usual: str | None = None  #: what is proposed where nothing here says otherwise
     read: Callable[[str], Any] = str  #: of an answer; raises `click.UsageError` for one that is wrong
 
@@ -57,22 +60,23 @@ def read_cluster(text: str, rate: float | None = None) -> Any:
         each = each or click.prompt("  GPUs of a node", default=8, type=click.IntRange(1, 1024), err=True)
         rates = click.FloatRange(0, 1_000_000)
         if rate is None:
-            rate = click.prompt("  Network of a node, Gbit/s", default=GUESSED_RATE, type=rates, err=True)
+            rate = click.prompt("  Network of a node, Gbit/s", default=ASSUMED_GBITS, type=rates, err=True)
     else:
         nodes = [name for name, node in load_catalog().node_types.items() if node.accelerator == accelerator.name]
         if each is None:
             told = f"--cluster 4x{text} for nodes of 4, or a node type: {', '.join(nodes[:6])}"
             raise click.UsageError(f"{text} is an accelerator: give {told}")
-        rate = GUESSED_RATE if rate is None else rate
+        rate = ASSUMED_GBITS if rate is None else rate
     return {"accelerator": accelerator.name, "accelerators_per_node": each, "network_gbits_per_s_per_node": rate}
 
 
 def _read_count(text: str) -> int | str:
+    """A number or range of GPUs; or a number of nodes, as it is."""
     if text.isdigit() and 0 < int(text) <= 2**20:
         return int(text)
-    if ".." in text:
+    if ".." in text or _NODES.fullmatch(text):
         return text
-    raise click.UsageError(f"{text!r} is not a number of GPUs")
+    raise click.UsageError(f"{text!r} is not a number of GPUs; write 64, or `8 nodes`")
 
 
 def _one_of(kind: str, names: Callable[[], Any]) -> Callable[[str], str]:
@@ -107,10 +111,10 @@ QUESTIONS: Final = (
     Question(
         key="cluster",
         flag="--cluster",
-        text="Machines: a node type (dsgen catalog node-types), or GPUs of a node (4xa100-40gb)",
+        text="Machines: a node type (dsgen catalog node-types), or GPUs of a node, as in 4xa100-40gb",
         read=read_cluster,
     ),
-    Question(key="gpus", flag="--gpus", text="GPUs in all", read=_read_count),
+    Question(key="gpus", flag="--gpus", text="GPUs in all", typed=" (or: 8 nodes)", read=_read_count),
     Question(
         key="framework",
         flag="--framework",
@@ -152,6 +156,9 @@ def answered(known: Mapping[str, Any], found: Proposals) -> dict[str, Any]:
             raise click.UsageError(_missing(open_))
     for question in open_:
         answers[question.key] = _asked(question, found, answers)
+    if said := _NODES.fullmatch(str(answers.get("gpus"))):
+        del answers["gpus"]
+        answers["nodes"] = int(said[1])
     return {**answers, **({"nodes": known["nodes"]} if counted else {})}
 
 
@@ -196,7 +203,7 @@ def _asked(question: Question, found: Proposals, answers: Mapping[str, Any]) -> 
     source = f", from {found.sources[question.key]}" if here is not None and found.sources[question.key] != here else ""
     proposed = f" [{default}{source}]" if default else ""
     while True:
-        text = click.prompt(f"{question.text}{proposed}", default=default, show_default=False, err=True)
+        text = click.prompt(f"{question.text}{question.typed}{proposed}", default=default, show_default=False, err=True)
         if here is not None and text == default:
             return here
         try:

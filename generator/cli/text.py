@@ -8,28 +8,13 @@ from typing import Any
 
 from ..estimate.evidence import Evidence
 from ..estimate.uncertainty import Band, Uncertainty
-from ..units import DAY, GIB, HOUR, MINUTE, long_time
+from ..units import DAY, HOUR, MINUTE
+from ..units import count as count
+from ..units import gib as gib
+from ..units import seconds as seconds
 
 #: How MFU is counted, wherever it is shown.
 MFU_NOTE = "MFU: of the dense peak; causal attention counts half, recomputation not"
-
-_SCALES = ((1e15, "quadrillion"), (1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
-
-
-def gib(size_bytes: float) -> str:
-    """Bytes in GiB with one decimal; small sizes have two."""
-    value = float(size_bytes) / GIB
-    return f"{value:.2f}" if 0 < value < 0.95 else f"{value:,.1f}"
-
-
-def count(number: float) -> str:
-    """A large count with three digits and a scale: `175 B`, `3.15 M`."""
-    for factor, letter in _SCALES:
-        if number >= factor:
-            value = number / factor
-            return f"{value:.{max(0, 3 - len(str(int(value))))}f} {letter}"
-    return f"{number:,.0f}"
-
 
 #: Of bytes, where a count says them otherwise.
 _PREFIXES = {"B": "G", "quadrillion": "P"}
@@ -39,13 +24,6 @@ def sized(size_bytes: float) -> str:
     """Bytes as of files and rates, decimal: `2.44 TB`, `285 kB`."""
     number, _, letter = count(size_bytes).partition(" ")
     return f"{number} {_PREFIXES.get(letter, letter)}B"
-
-
-def seconds(duration_s: float) -> str:
-    """A short time: `18.2 s`, `350 ms`."""
-    if duration_s >= 1000:
-        return long_time(duration_s)
-    return f"{duration_s:.3g} s" if duration_s >= 1 else f"{duration_s * 1e3:.3g} ms"
 
 
 def seconds_with_band(duration_s: float, band_s: Band) -> str:

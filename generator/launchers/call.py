@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
@@ -150,17 +151,29 @@ def across_counts(plan: Plan) -> str:
     )
 
 
-def _zero_states(plan: Plan) -> dict[str, object]:
+def _zero_states(plan: Plan, program: Program) -> dict[str, object]:
     """In how many files a checkpoint has ZeRO's states, which no other number of replicas loads; 0: any does.
 
     **Source**: deepspeed/runtime/engine.py:4750 @ 0.19.8, where a replica is a rank of data times sequence parallelism.
     """
     job, layout = plan.job, plan.layout
     cut = job.framework.runs("DeepSpeed engine") and layout.zero_stage > 0 and job.output.checkpoints is not None
+    replicas = layout.data * layout.context if cut and job.output.resume else 0
     return {
-        "replicas": layout.data * layout.context if cut and job.output.resume else 0,
+        "replicas": replicas,
         "universal_argument": job.framework.universal_option,
+        "loads_universal": _loading_universal(program.files[0].text) if replicas else "",
     }
+
+
+def _loading_universal(config: str) -> str:
+    """What sed does to a DeepSpeed config, so that it loads a universal checkpoint: it may have no key twice."""
+    section = json.loads(config).get("checkpoint")
+    if section is None:
+        return '1s/{/{ "checkpoint": {"load_universal": true},/'
+    if "load_universal" in section:
+        return 's/"load_universal": false/"load_universal": true/'
+    return f's/^  "checkpoint": {{/&"load_universal": true{"," if section else ""}/'
 
 
 def fill(name: str, plan: Plan, program: Program, **values: object) -> str:
@@ -173,6 +186,6 @@ def fill(name: str, plan: Plan, program: Program, **values: object) -> str:
         "script": program.script,
         "arguments": argument_lines(program, indent="  "),
         "resume": program.resume,
-        **_zero_states(plan),
+        **_zero_states(plan, program),
     }
     return _templates().get_template(name).render({**common, **values})

@@ -12,9 +12,9 @@ from ..estimate.whole_run import Run
 from ..rules.registry import PLANNING_RULES
 from ..search.plan import Plan, SearchResult
 from ..search.sweep import Sweep
-from ..units import GIB, long_time
+from ..units import GIB, count, gib, long_time, seconds
 from .points import TIMES
-from .words import band, count, gib, percent, seconds
+from .words import band, percent
 
 _JOULES_A_MWH = 3.6e9
 
@@ -191,11 +191,18 @@ def sweep_document(found: Sweep) -> dict[str, Any]:
     return {"keys": [axis.path for axis in found.axes], "points": points}
 
 
+def _cell(value: object) -> str:
+    """A swept value as the spec has it, numbers with commas."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:,}" if isinstance(value, int) else f"{value}"
+
+
 def sweep_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The points as rows of a table."""
     rows = []
     for point in document["points"]:
-        cells = [f"{value:,}" if isinstance(value, int) else f"{value}" for value in point["values"]]
+        cells = [_cell(value) for value in point["values"]]
         if point["layout"] is None:
             rows.append({"values": cells, "rule": point["rule"], "message": point["message"] or ""})
             continue

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import dsgen
-from dsgen.adopt import Adopted, adopt, find_runs, settle
+from dsgen.adopt import Adopted, Left, adopt, find_runs, settle
+from dsgen.findings import Location
 from dsgen.frameworks import FRAMEWORKS
 from tests.cli.running import run
 
@@ -132,3 +133,26 @@ def test_later_runs_are_named() -> None:
     made = adopt(runs[0], runs[1:])
     assert made.draft.spec["framework"] == "megatron-lm"
     assert any(note.what == "run_clm.py" and "another run" in note.why for note in made.draft.left)
+
+
+def test_secrets_stay_out_without_a_plan(tmp_path: Path) -> None:
+    """Options that hold secrets are named, not carried over, also where the model has no plan to compare with."""
+    line = "--hub_token hf_abcdefghijklmnopqrstuvwxyz012345 --password hunter3 --seed 3\n"
+    (tmp_path / "train.sh").write_text(f"deepspeed train.py --deepspeed ds.json {line}")
+    (tmp_path / "ds.json").write_text('{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 1}}')
+    (found,) = find_runs([tmp_path], lambda: FRAMEWORKS)[1]
+    made = adopt(found, answers={"model": "of-nobody", "cluster": "dgx-a100", "gpus": 8})
+    assert settle(made).plan is None
+    told = f"{made.draft.spec} {' '.join(map(str, made.draft.left))}"
+    assert "hf_abc" not in told
+    assert "hunter3" not in told
+    assert {"--hub_token", "--password"} <= {note.what for note in made.draft.left}
+    assert made.draft.spec["launch"]["arguments"] == ["--seed", "3"]
+
+
+def test_a_long_note_is_cut_behind_its_mask() -> None:
+    """Of what is named at length its begin is shown, without a secret that the cut goes through."""
+    what = f"--x {'a' * 150} --hub_token hf_abcdefghijklmnopqrstuvwxyz012345 --y {'b' * 50}"
+    said = str(Left(what, Location(path="a.sh"), "why"))
+    assert said.endswith("...: why")
+    assert "hf_a" not in said

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.chromium import chromium
-from tests.needs import needs_chromium, needs_npm
+from tests.needs import builds_checkout, needs_chromium, needs_npm
 
 if TYPE_CHECKING:
     from playwright import sync_api
@@ -27,7 +27,7 @@ _TYPE = """(text) => {
     area.dispatchEvent(new InputEvent("input", {inputType: "insertFromPaste"}));
     document.body.dataset.state = "typed";
 }"""
-pytestmark = [pytest.mark.integration, needs_chromium, needs_npm, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.integration, needs_chromium, needs_npm, builds_checkout]
 
 
 class Page:

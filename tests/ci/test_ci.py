@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.needs import program
+from tests.needs import builds_checkout, program
 
+pytestmark = builds_checkout
 ROOT = Path(__file__).parent.parent.parent
 BROKEN = '{"train_batch_size": 30, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 4}\n'
 GOOD = BROKEN.replace("30", "32")
@@ -132,7 +133,9 @@ _PACKAGED = {
     "README.md",
     "generator",
     "pyproject.toml",
+    "man",
     "schemas",
     "setup.cfg",
+    "setup.py",
     "templates",
 }

@@ -96,6 +96,16 @@ def test_a_node_is_counted_in_gpus() -> None:
     assert "give --cluster 4xa100-40gb for nodes of 4, or a node type: azure/standard_nd96asr_v4" in made.stderr
 
 
+def test_nodes_are_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a terminal, `8 nodes` answers how many GPUs, and words that are no number are asked about again."""
+    monkeypatch.setattr("dsgen.cli.questions.is_asked", lambda: True)
+    typed = iter(("many", "8 nodes"))
+    monkeypatch.setattr("dsgen.cli.questions.click.prompt", lambda *_, **__: next(typed))
+    made = run("init", "--model", "llama-3-8b", *ANSWERS[4:], "--target", "slurm")
+    assert "'many' is not a number of GPUs" in made.stderr
+    assert dsgen.load_job("dsgen.yaml").gpus == 64
+
+
 def test_files_fill_what_is_not_asked() -> None:
     """Partition, account and time limit of a script here are in the spec, each with where it is from."""
     Path("old.sbatch").write_text(
@@ -124,6 +134,14 @@ def test_nothing_to_read_is_an_error() -> None:
     made = run("init", "--from", ".")
     assert made.exit_code == 2
     assert not Path("dsgen.yaml").exists()
+
+
+def test_files_that_cannot_be_read_are_named() -> None:
+    """A script that is no text is said to be none, with the rule, before nothing is found."""
+    Path("train.sh").write_bytes(b"deepspeed train.py \xff\n")
+    made = run("init", "--from", ".")
+    assert made.exit_code == 2
+    assert "train.sh: error: byte 0xff at offset 19 is not UTF-8 text [FILE001]" in made.output
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def test_columns_go_before_words_are_broken() -> None:
 
 def test_paths_are_not_broken() -> None:
     """Text wraps between words; a path longer than the terminal stays in one piece, to be copied."""
-    path = f"/work/{'x' * 90}/launch.sbatch"
+    path = f"/home/{'x' * 90}/launch.sbatch"
     assert f" {path}\n" in shown(iter([Lines([("Next", f"sbatch {path}")])]), 60)
     assert path in shown(iter([f"{path}: error: file exists with other contents"]), 60)
 

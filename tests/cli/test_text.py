@@ -6,19 +6,15 @@ import pytest
 
 from dsgen.cli.findings_text import finding_text
 from dsgen.cli.text import (
-    count,
     file_name,
-    gib,
     gib_with_band,
-    long_time,
     percent,
-    seconds,
     seconds_with_band,
     sized,
 )
 from dsgen.estimate.uncertainty import Band
 from dsgen.findings import Finding, Location, Severity
-from dsgen.units import GIB
+from dsgen.units import GIB, count, gib, long_time, seconds
 
 
 @pytest.mark.parametrize(

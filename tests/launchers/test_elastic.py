@@ -90,13 +90,15 @@ def saved_by_four(folder: Path) -> None:
         (folder / "global_step8" / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt").touch()
 
 
-def test_states_of_another_count_are_converted_first(tmp_path: Path) -> None:
+@pytest.mark.parametrize("own", [None, {}, {"tag_validation": "Fail"}, {"load_universal": False}])
+def test_states_of_another_count_are_converted_first(tmp_path: Path, own: dict[str, object] | None) -> None:
     """A start on two GPUs from ZeRO's states of four says the conversion; then the config loads its result."""
     spec = {
         "framework": "deepspeed", "model": "gpt2", "gpus": 2, "layout": {"zero_stage": 1},
         "cluster": {"accelerator": "a100-80gb-sxm", "accelerators_per_node": 1, "network_gbits_per_s_per_node": 100},
         "training": {"sequence_length": 128, "global_batch": 8}, "output": {"checkpoints": str(tmp_path / "it's")},
         "launch": {"target": "shell", "script": "train.py", "shell": {"hostfile": "none"}},
+        "deepspeed_config": {} if own is None else {"checkpoint": own},
     }  # fmt: skip
     put(render(search(load_job(spec)).plans[0]), tmp_path / "files")
     script, saved = tmp_path / "files" / "launch.sh", tmp_path / "it's"
@@ -108,9 +110,14 @@ def test_states_of_another_count_are_converted_first(tmp_path: Path) -> None:
     (saved / "latest_universal").write_text("global_step8_universal")
     said = subprocess.run([script], text=True, capture_output=True, check=False).stderr
     assert "loading global_step8_universal" in said
-    loads = json.loads((tmp_path / "files" / "universal" / "ds_config.json").read_text())
-    assert loads.pop("checkpoint") == {"load_universal": True}
-    assert loads == json.loads((tmp_path / "files" / "ds_config.json").read_text())
+    pairs: list[list[tuple[str, object]]] = []
+    read = (tmp_path / "files" / "universal" / "ds_config.json").read_text()
+    loads = json.loads(read, object_pairs_hook=lambda each: pairs.append(each) or dict(each))
+    assert all(len(each) == len(dict(each)) for each in pairs), "DeepSpeed refuses a key that is there twice"
+    assert loads.pop("checkpoint") == {**(own or {}), "load_universal": True}
+    written = json.loads((tmp_path / "files" / "ds_config.json").read_text())
+    written.pop("checkpoint", None)
+    assert loads == written
 
 
 @needs_slurm

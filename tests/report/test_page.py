@@ -112,6 +112,18 @@ def test_a_sweep_that_is_asked_for_is_shown(tmp_path: Path) -> None:
     assert [point["values"] for point in points] == [[16], [32], [40]]
 
 
+def test_truths_are_swept_as_such(tmp_path: Path) -> None:
+    """Values of a switch are shown as true and false, not as numbers."""
+    spec = tmp_path / "job.json"
+    spec.write_text(json.dumps(SMALL))
+    sweep = "layout.sequence_parallel=true,false"
+    result = run("report", str(spec), "-o", str(tmp_path / "a.html"), "--sweep", sweep)
+    assert result.exit_code == 0, result.output
+    page = (tmp_path / "a.html").read_text()
+    rows = re.findall(r'<th scope="row">(true|false|True|False|0|1)</th><td class="text"', page)
+    assert rows[:2] == ["false", "true"]
+
+
 def test_a_job_without_a_plan_has_no_report(tmp_path: Path) -> None:
     """Where nothing fits the command says so with status 3, and writes nothing."""
     spec = tmp_path / "job.json"
