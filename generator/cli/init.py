@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from .example import BATCH_TOKENS
 from .options import DEFAULT_SPEC, Request, job_flags
 
 if TYPE_CHECKING:
@@ -137,6 +136,8 @@ def _listed(title: str, lines: Iterable[str]) -> list[str]:
 
 def _fill_batch(made: Adopted) -> None:
     """The batch of the built-in example where nobody says one."""
+    from .example import BATCH_TOKENS  # here, to save start-up time
+
     draft = made.draft
     if draft.get("training.global_batch") is None:
         draft.set("training.global_batch", {"tokens": BATCH_TOKENS})
@@ -160,6 +161,7 @@ def _asked(answers: Mapping[str, Any], output: Path) -> tuple[str, Outcome]:
     """The spec of answers and proposals."""
     from ..adopt import spec_text  # here, to save start-up time
     from ..adopt.draft import Draft
+    from .example import BATCH_TOKENS
     from .proposals import proposals
     from .questions import answered
 
