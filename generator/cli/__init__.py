@@ -54,6 +54,23 @@ class _Commands(DefaultGroup):  # type: ignore[misc]  # click_default_group has 
             return found
         return [*found, *default.shell_complete(click.Context(default, parent=ctx), incomplete)]
 
+    def list_commands(self, _: click.Context) -> list[str]:
+        return list(self.commands)  # in the order of a job's life, not of the alphabet
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args[0] == "help" and not os.path.lexists("help"):
+            if len(args) == 1:
+                click.echo(ctx.get_help())
+                ctx.exit()
+            args = [args[1], "--help"]
+        elif args[0] not in self.commands and len(args) > 1 and not args[0].startswith("-"):
+            from .loading import suggest_command  # here, to save start-up time
+
+            suggest_command(args[0])
+            if not args[1].startswith("-") and not os.path.lexists(args[0]):
+                raise click.UsageError(f"no such command or file: {args[0]!r}; `dsgen --help` lists the commands")
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         with shown_errors():
             return super().invoke(ctx)

@@ -10,16 +10,20 @@ KINDS = ("accelerators", "node-types", "models")
 
 
 @click.command(short_help="List accelerators, node types and models.")
-@click.argument("kind", required=False, type=click.Choice(KINDS))
+@click.argument("kind", required=False, metavar=f"[{'|'.join(KINDS)}]")
 @click.argument("name", required=False)
 @form_option("text", "json")
 def catalog(kind: str | None, name: str | None, form: str) -> None:
-    """List what dsgen knows by name, or print one entry with its source, in SI units."""
+    """List what dsgen knows by name, or print the entry NAME with its source, in SI units (bytes, seconds, FLOP/s)."""
     from ..catalog import load_catalog  # here, to save start-up time
     from .printing import print_json, print_parts
 
     known = load_catalog()
     records = {"accelerators": known.accelerators, "node-types": known.node_types, "models": known.models}
+    if kind is not None and kind not in KINDS:
+        from .catalog_text import kind_of
+
+        kind, name = kind_of(kind, records, alone=name is None), name or kind
     kinds = [kind] if kind else KINDS
     if kind is not None and name is not None:
         from .catalog_text import entry, entry_lines

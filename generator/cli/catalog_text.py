@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 from ..catalog import find_accelerator, find_model, find_node_type
 from ..catalog.records import Accelerator, Model, ModelEntry, NodeType
@@ -24,10 +24,23 @@ def listing(records: Mapping[str, Any]) -> Table:
     return table
 
 
+_FIND: Final[Mapping[str, Any]] = {
+    "accelerators": find_accelerator,
+    "node-types": find_node_type,
+    "models": find_model,
+}
+
+
+def kind_of(name: str, known: Mapping[str, Iterable[str]], *, alone: bool) -> str:
+    """The kind of the entry `name`, which is given alone; else it should have been a kind."""
+    found = next((kind for kind, find in _FIND.items() if alone and find(name) is not None), None)
+    names = [each for names in known.values() for each in names] if alone else []
+    return found or unknown("kind or name" if alone else "kind", name, [*_FIND, *names])
+
+
 def entry(kind: str, name: str, known: Iterable[str]) -> dict[str, Any]:
     """One entry as data; a model as the shape that its configuration describes, with its number of parameters."""
-    find: Mapping[str, Any] = {"accelerators": find_accelerator, "node-types": find_node_type, "models": find_model}
-    record = find[kind](name)
+    record = _FIND[kind](name)
     if record is None:
         unknown(kind.removesuffix("s").replace("-", " "), name, known)
     if isinstance(record, ModelEntry):

@@ -22,9 +22,7 @@ def comparison(answer: Comparison) -> Iterator[RenderableType]:
     """One comparison: what was asked, the answer, and the table."""
     good = answer.verdict not in ("forbidden", "too large")
     yield Text(f"{_asked(answer)}: {answer.text}", style=BOLD if good else BAD)
-    for finding in answer.findings:
-        if finding.hint:
-            yield f"hint: {finding.hint}"
+    yield from dict.fromkeys(f"hint: {finding.hint}" for finding in answer.findings if finding.hint)
     if answer.findings and answer.kept:
         yield f"note: the job pins {', '.join(answer.kept)}; KEY=null in the question leaves one open"
     for finding in answer.warnings:

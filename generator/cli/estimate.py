@@ -19,10 +19,11 @@ def estimate(request: Request, explain: bool, form: str) -> None:
     """
     from ..search import estimate as estimate_layout  # here, to save start-up time
     from .findings_text import print_findings
-    from .loading import load
+    from .loading import load, say_range
     from .printing import print_json, print_parts
 
     job, findings = load(request, check_pins=False)
+    say_range(job, "estimated")
     plan = estimate_layout(job)
     print_findings(finding for finding in plan.findings if finding not in findings)
     if form == "json":

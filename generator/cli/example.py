@@ -39,7 +39,9 @@ def fitted_example(overrides: Mapping[str, object]) -> tuple[Mapping[str, object
         return {**less, **overrides}, f"the built-in example, less its {', '.join(map(_last, less))}"
     missing = [flag for keys, flag in _NEEDED.items() if not given.intersection(keys)]
     if missing:
-        raise click.UsageError(f"a job of flags alone needs {' and '.join(missing)}: the built-in example is another")
+        raise click.UsageError(
+            f"without a job spec, --model needs {' and '.join(missing)} too: the built-in example is for its own model"
+        )
     batch = _default_batch(overrides)
     defaults = () if "framework" in given else (f"framework {DEFAULT_FRAMEWORK}",)
     said = " and ".join((*defaults, *(f"batch of {BATCH_TOKENS:,} tokens" for _ in batch)))

@@ -8,6 +8,8 @@ from typing import NoReturn
 
 import click
 
+_MOST_OFFERED = 12  # names in a hint
+
 
 class ExitStatus(IntEnum):
     """One number per outcome, so that a pipeline can distinguish them."""
@@ -24,6 +26,11 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> NoReturn:
     import difflib  # here, to save start-up time
 
     choices = {choice.lower(): choice for choice in known}
+    holding = [choice for low, choice in choices.items() if len(name) > 2 and name.lower() in low]
     matches = difflib.get_close_matches(name.lower(), choices, n=1, cutoff=0.4)
-    hint = f"did you mean {choices[matches[0]]!r}?" if matches else f"one of {', '.join([*choices.values()][:12])}"
+    if matches and len(holding) < 2:
+        raise click.UsageError(f"unknown {kind} {name!r}; did you mean {choices[matches[0]]!r}?")
+    offered = holding or [*choices.values()]
+    more = f" and {len(offered) - _MOST_OFFERED} more" if len(offered) > _MOST_OFFERED else ""
+    hint = f"one of {', '.join(offered[:_MOST_OFFERED])}{more}"
     raise click.UsageError(f"unknown {kind} {name!r}; {hint}")

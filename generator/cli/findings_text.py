@@ -15,7 +15,7 @@ from .colours import BLUE, ORANGE, RED, wanted
 from .exits import ExitStatus
 
 _MANY_FILES = 4  # of which the same is said: shown once, with a list
-_MOST_PLACES = 25  # in such a list
+_MOST_PLACES = 5  # in such a list
 _MOST_LINES = 8
 #: What differs between messages that say the same: numbers, paths, quoted text, options with their values.
 _SPECIFIC = re.compile(r"(?<!\S)\S*[\d/=`'\"$]\S*")  # from a word's start alone: words may be long

@@ -113,11 +113,11 @@ def searched(request: Request, form: str, top: int, bold: bool) -> tuple[SearchR
     return or_exit(answer, form), findings
 
 
-def say_range(job: Job) -> None:
+def say_range(job: Job, done: str = "planned") -> None:
     """Of a job with several counts of GPUs: on which it is planned."""
     if job.elastic:
         counts = f"{len(job.elastic)} counts from {job.elastic[0]:,}: `dsgen generate` plans them all"
-        echo(f"planned on {job.gpus:,} GPUs, the most of {counts}", err=True)
+        echo(f"{done} on {job.gpus:,} GPUs, the most of {counts}", err=True)
 
 
 def planning(job: Job) -> str:
@@ -199,7 +199,7 @@ def _spec(request: Request) -> tuple[str | TextIO, Mapping[str, object]]:
     if request.spec == "-":
         return sys.stdin, request.overrides
     if request.spec is not None:
-        _suggest_command(request.spec)
+        suggest_command(request.spec)
         return request.spec, request.overrides
     if Path(DEFAULT_SPEC).exists():
         echo(f"job: {DEFAULT_SPEC}", err=True)
@@ -209,7 +209,7 @@ def _spec(request: Request) -> tuple[str | TextIO, Mapping[str, object]]:
     return _BuiltIn(files(__package__).joinpath("default_job.yaml").read_text(encoding="utf-8")), overrides
 
 
-def _suggest_command(spec: str) -> None:
+def suggest_command(spec: str) -> None:
     """A mistyped command is parsed as SPEC: suggest the closest command when no such file exists."""
     matches = difflib.get_close_matches(spec, _COMMANDS, n=1)
     if os.path.lexists(spec):

@@ -60,10 +60,11 @@ def _scale(plan: Plan, limit: float, fits: bool) -> Text:
     """What the bars are measured by, and what else needs memory."""
     memory = plan.memory
     host = float(memory.host_bytes_per_node)
+    seen = fits or float(memory.required_bytes) <= float(memory.capacity_bytes)
     parts = [
         f"] {gib(memory.capacity_bytes)} GiB usable",
         f"│ {gib(limit)} GiB: {plan.job.headroom:.0%} is kept free",
-        f"nvidia-smi will show {gib(memory.device_bytes)} GiB",
+        f"nvidia-smi will show {gib(memory.device_bytes)} GiB" if seen else "a run would end out of memory",
         *([f"{gib(host)} GiB of host memory per node"] if host else []),
     ]
     return Text("; ".join(parts), style=style(GREY) if fits else "")

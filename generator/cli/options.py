@@ -60,13 +60,13 @@ def output_option(command: Command) -> Command:
 
 def bold_option(command: Command) -> Command:
     """`--bold`: rank by the middle of all estimates."""
-    text = "Rank by the middle of every estimate, also where no measured run is like the layout."
+    text = "Rank every layout by its estimate, also those that no measured run is like (*)."
     return click.option("--bold", is_flag=True, help=text)(command)
 
 
 def explain_option(command: Command) -> Command:
     """`--explain`: what the default view leaves out."""
-    text = "Why the plan decides as it does, and what its training time depends on, factor by factor."
+    text = "Also say why this layout, and what the training time depends on, factor by factor."
     return click.option("--explain", is_flag=True, help=text)(command)
 
 

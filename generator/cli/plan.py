@@ -25,10 +25,13 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="KEY=VALUE,...",
     callback=read_asked,
-    help="Why not this layout, such as tensor=8,pipeline=8? Keys left out are solved; null opens a pin. Repeatable.",
+    help="Why not this layout, such as tensor=8,pipeline=8? Keys left out are searched; KEY=null frees a key that SPEC "
+    "sets. Repeatable.",
 )
 @bold_option
-@click.option("--spares", is_flag=True, help="With how many nodes less the best plan keeps its batch and layout.")
+@click.option(
+    "--spares", is_flag=True, help="Where the best plan can go on after nodes are lost, with the same batch and layout."
+)
 @explain_option
 @form_option("table", "json", "csv")
 def plan(

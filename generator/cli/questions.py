@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -74,7 +76,7 @@ def _read_count(text: str) -> int | str:
         return int(text)
     if ".." in text or _NODES.fullmatch(text):
         return text
-    raise click.UsageError(f"{text!r} is no number of GPUs, and not as `8 nodes`")
+    raise click.UsageError(f"{text!r} is not a number of GPUs; write 64, or `8 nodes`")
 
 
 def _one_of(kind: str, names: Callable[[], Any]) -> Callable[[str], str]:
@@ -100,7 +102,12 @@ def _targets() -> Any:
 
 
 QUESTIONS: Final = (
-    Question(key="model", flag="--model", text="Model: a preset, or a folder with a config.json", read=_read_model),
+    Question(
+        key="model",
+        flag="--model",
+        text="Model: a preset (dsgen catalog models), or a folder with a config.json",
+        read=_read_model,
+    ),
     Question(
         key="cluster",
         flag="--cluster",
@@ -148,7 +155,7 @@ def answered(known: Mapping[str, Any], found: Proposals) -> dict[str, Any]:
         if open_:
             raise click.UsageError(_missing(open_))
     for question in open_:
-        answers[question.key] = _asked(question, found)
+        answers[question.key] = _asked(question, found, answers)
     if said := _NODES.fullmatch(str(answers.get("gpus"))):
         del answers["gpus"]
         answers["nodes"] = int(said[1])
@@ -178,7 +185,18 @@ def shown(value: Any) -> str:
     return str(value)
 
 
-def _asked(question: Question, found: Proposals) -> Any:
+def _check_fill(gpus: object, cluster: object) -> None:
+    """Refuse GPUs that fill no whole nodes: what follows would be an error of the spec."""
+    from ..catalog import find_node_type  # here, to save start-up time
+
+    node = None if isinstance(cluster, dict) else find_node_type(str(cluster))
+    each = cluster["accelerators_per_node"] if isinstance(cluster, dict) else node and node.accelerators_per_node
+    if each and isinstance(gpus, int) and gpus > each and gpus % each:
+        less = gpus // each * each
+        raise click.UsageError(f"{gpus} GPUs don't fill nodes of {each}; use {less} or {less + each}")
+
+
+def _asked(question: Question, found: Proposals, answers: Mapping[str, Any]) -> Any:
     """An answer from the terminal, asked for until it is one."""
     here = found.values.get(question.key)
     default = shown(here) if here is not None else question.usual
@@ -189,6 +207,11 @@ def _asked(question: Question, found: Proposals) -> Any:
         if here is not None and text == default:
             return here
         try:
-            return question.read(text)
+            answer = question.read(text)
+            if question.key == "gpus":
+                _check_fill(answer, answers.get("cluster"))
+            return answer
         except click.UsageError as problem:
-            echo(f"  {problem.message}", err=True)
+            columns = shutil.get_terminal_size().columns
+            wrapper = textwrap.TextWrapper(columns, "  ", "  ", break_long_words=False, break_on_hyphens=False)
+            echo(wrapper.fill(problem.message), err=True)

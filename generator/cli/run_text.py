@@ -30,7 +30,9 @@ def run_lines(plan: Plan) -> Iterator[str]:
         yield "set training.duration for its time and cost"
         return
     passes = f" ({run.epochs:g} epochs)" if run.epochs is not None else ""
-    whole_time = f"{long_time(run.wall_s)} ({time_range(run.wall_s, _wall_band(plan, run))})"
+    whole_time = (
+        f"{long_time(run.wall_s)} ({time_range(run.wall_s, _wall_band(plan, run))}), goodput {run.goodput_fraction:.0%}"
+    )
     yield f"{count(run.tokens)} tokens{passes} in {run.steps:,} steps: {whole_time}"
     yield _spent(plan, run)
     if plan.job.launch.time_limit_s is not None and run.segments != 1:

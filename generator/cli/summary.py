@@ -18,6 +18,7 @@ from .tables import Lines
 from .text import MFU_NOTE, band_note, count, evidence_note, gib, gib_with_band, percent, seconds, seconds_with_band
 
 _CAUSES = ["compute", "recompute", "tensor", "context", "expert", "pipeline", "bubble", "data", "optimizer", "offload"]
+_COMMUNICATION = ("tensor", "context", "expert", "pipeline", "data")
 NAMES = 7  #: columns of the longest name: that of what a job still lacks
 
 
@@ -33,6 +34,7 @@ def about(plan: Plan) -> tuple[RenderableType, ...]:
         MemoryBars(plan),
         "",
         f"Step = {_parts(plan)}",
+        *_waits(plan),
         "",
     )
 
@@ -80,13 +82,23 @@ def _memory(plan: Plan) -> tuple[str, str | Text]:
     high = float(plan.uncertainty.required.high)
     need = f"{gib_with_band(required, plan.uncertainty.required)} of {gib(capacity)}, {required / capacity:.0%}"
     if high > limit:
-        return "Memory", Text(f"{need}: too large, {gib(high - limit)} above the limit of {gib(limit)}", BAD)
-    return "Memory", f"{need}: fits, {gib(limit - high)} below the limit of {gib(limit)}"
+        return "Memory", Text(f"{need}: too large, {gib(high)} is over the limit of {gib(limit)}", BAD)
+    return "Memory", f"{need}: fits, {gib(high)} is under the limit of {gib(limit)}"
 
 
 def _parts(plan: Plan) -> str:
     """The causes of the step time, largest first; those under half a percent are left out."""
+    return " + ".join(f"{name} {seconds(s)}" for name, s in _shown_parts(plan))
+
+
+def _waits(plan: Plan) -> Iterator[Text]:
+    """Which of the causes are communication."""
+    named = [name for name, _ in _shown_parts(plan) if name in _COMMUNICATION]
+    if named:
+        yield Text(f"{', '.join(named)} = communication that compute doesn't hide", ASIDE)
+
+
+def _shown_parts(plan: Plan) -> list[tuple[str, float]]:
     total = float(plan.step_time.total_s)
     parts = {name: float(getattr(plan.step_time, f"{name}_s")) for name in _CAUSES}
-    shown = sorted(((name, s) for name, s in parts.items() if s >= 0.005 * total), key=lambda part: -part[1])
-    return " + ".join(f"{name} {seconds(s)}" for name, s in shown)
+    return sorted(((name, s) for name, s in parts.items() if s >= 0.005 * total), key=lambda part: -part[1])

@@ -24,8 +24,15 @@ _AT_MOST = click.FloatRange(min=0, min_open=True)
 @click.command(short_help="Plan a job at many GPU counts, or values of any key.")
 @click.argument("terms", nargs=-1, metavar="[SPEC] KEY=VALUES [KEY=VALUES]", callback=split_terms)
 @job_flags
-@click.option("--within", metavar="TIME", callback=read_time, help="Name the smallest that trains within 30d, 12h, ...")
-@click.option("--at-most", metavar="PRICE", type=_AT_MOST, help="Name the smallest that costs at most so much.")
+@click.option(
+    "--within", metavar="TIME", callback=read_time, help="Name the smallest value that trains within 30d, 12h, ..."
+)
+@click.option(
+    "--at-most",
+    metavar="PRICE",
+    type=_AT_MOST,
+    help="Name the smallest value that costs at most this, in cluster.price_per_node_hour's currency.",
+)
 @bold_option
 @form_option("table", "json", "csv")
 def sweep(

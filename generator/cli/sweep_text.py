@@ -26,6 +26,8 @@ def sweep_report(found: Sweep) -> Iterator[RenderableType]:
     planned = [point.plan for point in found.points if point.plan]
     if planned:
         yield Text(f"{short_legend(plan.layout for plan in planned)}; {MFU_NOTE}", ASIDE)
+        if any(map(_is_new, planned)):
+            yield Text("* no measured run is like it", ASIDE)
     rules = dict.fromkeys(point.rule for point in found.points if point.rule)
     if rules:
         legend = Table(whole(), words())
@@ -51,8 +53,15 @@ def _table(found: Sweep) -> Table:
         if point.plan is None:
             table.add_row(*values, f"none: {point.rule}", style=ASIDE)
         else:
-            table.add_row(*values, short_layout(point.plan.layout), *(cell(point.plan) for _, cell, _ in columns))
+            star = "*" if _is_new(point.plan) else ""
+            table.add_row(
+                *values, f"{short_layout(point.plan.layout)}{star}", *(cell(point.plan) for _, cell, _ in columns)
+            )
     return table
+
+
+def _is_new(plan: Plan) -> bool:
+    return bool(plan.uncertainty.evidence.beyond)
 
 
 def _value(value: object) -> str:

@@ -14,7 +14,7 @@ from ..units import gib as gib
 from ..units import seconds as seconds
 
 #: How MFU is counted, wherever it is shown.
-MFU_NOTE = "MFU: causal attention counts half, recomputation not; of the dense peak"
+MFU_NOTE = "MFU: of the dense peak; causal attention counts half, recomputation not"
 
 #: Of bytes, where a count says them otherwise.
 _PREFIXES = {"B": "G", "quadrillion": "P"}
@@ -47,7 +47,7 @@ def band_note(uncertainty: Uncertainty) -> str:
     share = f"{uncertainty.coverage:.0%} of"
     if uncertainty.regime == "calibrated":
         return f"{share} runs should stay within, in time as those of your calibration did"
-    return f"{share} published runs, left out of the fit, stay within"
+    return f"{share} published runs, each left out of the fit, fell within"
 
 
 def evidence_note(known: Evidence) -> str:

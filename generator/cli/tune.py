@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..job.records import Job
     from ..launchers.launcher import Launcher
     from ..search.plan import Plan
+    from .loading import JobLoader
     from .tried import Tried
 
 _MOST_TRIALS: Final = 50
@@ -54,13 +55,13 @@ def tune(
     and a loop on plain machines. DIR gets the measured runs as runs.csv, and calibration.json, which `dsgen plan
     --calibration` takes.
     """
-    from .loading import load  # here, to save start-up time
+    from .loading import JobLoader  # here, to save start-up time
 
     if top > _MOST_TRIALS:
         raise click.UsageError(f"--top {top} is more than {_MOST_TRIALS} trials")
     if only_read:
-        job, _ = load(request, check_pins=False)
-        folder = _folder(job, output)
+        loader = JobLoader(request)
+        folder = _folder(loader.unchecked({}), output)
     else:
         from ..launchers import LAUNCHERS
         from .loading import searched
@@ -73,7 +74,8 @@ def tune(
         _started(launcher, plans, file, yes=yes, dry_run=dry_run, wait=not no_wait)
         if dry_run or no_wait:
             return
-    _report(request, folder, form)
+        loader = JobLoader(request)
+    _report(loader, folder, form)
 
 
 def _folder(job: Job, output: str | None) -> Path:
@@ -152,15 +154,14 @@ def _announced(launcher: Launcher, plans: Sequence[Plan]) -> Iterator[str]:
         yield f"{number:>6}   {words:<{wide}}  {seconds(float(plan.step_time.total_s))} a step"
 
 
-def _tried(request: Request, folder: Path) -> list[Tried]:
+def _tried(loader: JobLoader, folder: Path) -> list[Tried]:
     """The plans in the folders of trials, the fastest measured first, those that weren't measured last."""
     from .. import estimate  # here, to save start-up time
     from ..documents.runs.trial_logs import outcomes
     from ..launchers.launcher import TRIAL, trial_folder
-    from .loading import JobLoader
     from .tried import Tried
 
-    loader, found = JobLoader(request), outcomes(folder, TRIAL)
+    found = outcomes(folder, TRIAL)
     tried: list[Tried] = []
     for number in range(1, _MOST_TRIALS + 1):
         path = folder / trial_folder(number) / "plan.json"
@@ -177,7 +178,7 @@ def _tried(request: Request, folder: Path) -> list[Tried]:
     return sorted(tried, key=lambda one: (one.step_time_s is None, one.step_time_s, one.number))
 
 
-def _report(request: Request, folder: Path, form: str) -> None:
+def _report(loader: JobLoader, folder: Path, form: str) -> None:
     """Rank the trials, and hand what was measured to the calibration."""
     from ..frameworks.program import RenderedFile  # here, to save start-up time
     from .printing import echo, print_json, print_parts
@@ -185,7 +186,7 @@ def _report(request: Request, folder: Path, form: str) -> None:
     from .tune_text import table_of
     from .writing import write_files
 
-    tried = _tried(request, folder)
+    tried = _tried(loader, folder)
     measured = [one for one in tried if one.step_time_s is not None]
     files = [RenderedFile(path="runs.csv", text=rows_of(measured))] if measured else []
     calibration = calibration_of(measured)

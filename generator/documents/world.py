@@ -134,8 +134,8 @@ def _context_claims(submission: Submission) -> Iterator[Claim]:
         yield Claim("GPUs per node", context.gpus_per_node, _flag(flag), flag)
     if job is not None:
         where = job.origin.locate("/gpus" if "/gpus" in job.origin.locations else "/nodes")
-        yield Claim("GPUs", job.gpus, where, f"the job's {job.gpus} GPUs")
-        yield Claim("nodes", job.nodes, where, f"the job's {job.nodes} nodes")
+        yield Claim("GPUs", job.gpus, where, "the job spec")
+        yield Claim("nodes", job.nodes, where, "the job spec")
     if cluster is not None:
         each = cluster.accelerators_per_node
         yield Claim("GPUs per node", each, _flag(f"--cluster {cluster.name}"), f"{each} on a node of {cluster.name}")

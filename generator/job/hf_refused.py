@@ -121,7 +121,7 @@ def unknown(read: ConfigReader, family: str, nearest: str | None, known: str) ->
     if parts:
         message = f"unknown model_type {show(family)}; its config has {parts}"
         return "model_type", message, "plan a model of another family, or report this one"
-    hint = f"did you mean {nearest}?" if nearest else f"use one of {known}"
+    hint = f"did you mean {nearest}?" if nearest and nearest[:2] == family[:2] else f"use one of {known}"
     return "model_type", f"unknown model_type {show(family)}", hint
 
 

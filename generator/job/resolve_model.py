@@ -95,6 +95,7 @@ def _from_file(source: Source, value: str, path: Path) -> Resolved:
         problem = f"the model's config {show(value)} is not JSON: it is nested too deeply"
     except ValueError as syntax:
         problem = f"the model's config {show(value)} is not JSON: {syntax}"
+        hint = "write it as JSON, as Transformers' save_pretrained does"
     else:
         problem = f"the model's config {show(value)} is {kind_of_value(config)}, not a mapping"
     if not isinstance(config, dict):

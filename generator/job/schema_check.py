@@ -14,6 +14,7 @@ from ..findings import Finding
 from ..rule import Rule
 from . import codes
 from .codes import error
+from .other_names import OTHER_NAMES
 from .source import Source, escape
 from .wording import dotted, show
 from .yaml_core import resolve_plain
@@ -106,18 +107,23 @@ def _unknown_keys(source: Source, pointer: str, problem: Any) -> Iterator[Findin
     unknown = [key for key in problem.instance if key not in known]
     for key in unknown[:_MOST_KEYS]:
         where = source.locate_key(f"{pointer}/{escape(key)}")
-        yield error(codes.UNKNOWN_KEY, where, f"unknown key {show(key)} in {place}", _key_hint(key, known))
+        yield error(
+            codes.UNKNOWN_KEY, where, f"unknown key {show(key)} in {place}", _key_hint(key, known, dotted(pointer))
+        )
     if len(unknown) > _MOST_KEYS:
         where = source.locate_key(f"{pointer}/{escape(unknown[_MOST_KEYS])}")
         message = f"{len(unknown) - _MOST_KEYS:,} more unknown keys in {place}"
         yield error(codes.UNKNOWN_KEY, where, message, "remove what is no part of a job spec")
 
 
-def _key_hint(key: str, known: tuple[str, ...]) -> str:
+def _key_hint(key: str, known: tuple[str, ...], section: str) -> str:
     begun = [name for name in known if name.startswith(f"{key}_") or key == "".join(w[:1] for w in name.split("_"))]
     near, home = begun[0] if len(begun) == 1 else closest(key, known), _sections().get(key)
     if home is not None:
         return f"write it under `{home}`"
+    meant = OTHER_NAMES.get(key.lower().replace("-", "_"))
+    if meant is not None:
+        return f"did you mean `{meant.removeprefix(f'{section}.') if section else meant}`?"
     return f"did you mean `{near}`?" if near else f"use one of {', '.join(known)}"
 
 

@@ -123,7 +123,7 @@ class _Reader:
         except yaml.MarkedYAMLError as problem:
             mark = problem.problem_mark or problem.context_mark
             where = self.text.locate(mark.line, mark.column) if mark else Location(path=self.text.path)
-            self.findings.append(error(SYNTAX, where, syntax_message(problem), self._syntax_hint(where)))
+            self.findings.append(error(SYNTAX, where, syntax_message(problem), self._syntax_hint(where, problem)))
             raise _Stop from None
         except (yaml.YAMLError, ValueError, OverflowError) as problem:  # escapes that name no character
             reason = (
@@ -133,9 +133,11 @@ class _Reader:
             self.findings.append(error(SYNTAX, where, f"invalid YAML: {reason}"))
             raise _Stop from None
 
-    def _syntax_hint(self, where: Location) -> str:
+    def _syntax_hint(self, where: Location, problem: yaml.MarkedYAMLError) -> str:
         if where.excerpt and "\t" in where.excerpt[: where.column]:
             return "indent with spaces; YAML doesn't allow tabs there"
+        if "flow" in str(problem.context):
+            return "close every { and [ that is opened, with commas between the entries"
         return "quote text that has `: `, ` #` or starts with one of [ ] { } & * ! | > % @ `"
 
     def _take(self, event: Any) -> None:

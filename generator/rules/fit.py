@@ -65,7 +65,9 @@ def fits_device(job: Job, layout: Layout, memory: Memory) -> Judgement:
         f"stage {int(memory.stage)} needs up to {_gib(high)} (estimate {_gib(memory.required_bytes)}) of {_gib(limit)}"
         f" device memory ({_gib(memory.capacity_bytes)} less {job.headroom:.0%} headroom)"
     )
-    yield message, f"use {', or '.join(_smaller(job, layout))}"
+    # One change divides the states by less than this.
+    several = "several of: " if high > 4 * limit else ""
+    yield message, f"use {several}{', or '.join(_smaller(job, layout))}"
 
 
 @layouts("offload", checks="fit").rule("MEM002", ERROR, "training", deepspeed("runtime/zero/stage3.py:3755"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from pathlib import Path, PurePosixPath
 
 from ..frameworks.program import RenderedFile
 from ..secrecy import mask
+
+_WRITTEN_BY = re.compile(rb"^# Written by dsgen .*\n", re.MULTILINE)
 
 
 class Action(str, Enum):
@@ -108,10 +111,15 @@ def _compare(file: RenderedFile, folder: Path) -> Change:
         return Change(file=file, path=path, action=Action.CREATE, before=None, found=None)
     except OSError as error:
         raise CannotWrite(path, error.strerror or str(error)) from error
-    same = before == after and bool(mode & 0o100) == file.executable
+    same = _body(before) == _body(after) and bool(mode & 0o100) == file.executable
     return Change(
         file=file, path=path, action=Action.IDENTICAL if same else Action.CONFLICT, before=before, found=found
     )
+
+
+def _body(content: bytes) -> bytes:
+    """A file's contents without the line that says which command wrote it: another one may write the same."""
+    return _WRITTEN_BY.sub(b"", content, count=1)
 
 
 def _place(name: str, folder: Path) -> Path:

@@ -106,6 +106,21 @@ def test_wrong_questions_are_usage_errors(text: str, expected: str) -> None:
     assert expected in result.stderr and not result.stdout
 
 
+def test_a_hint_is_given_once() -> None:
+    """Rules that a question breaks in one way have one hint."""
+    hints = [
+        line for line in run("plan", "--gpus", "128", "--compare", "tensor=7").stdout.splitlines() if "hint" in line
+    ]
+    assert hints and len(hints) == len(set(hints))
+
+
+def test_a_sweep_marks_what_no_run_is_like() -> None:
+    """A point whose layout no measured run is like has a star, which the table explains."""
+    told = run("sweep", "gpus=2048").stdout
+    assert "*  " in told and "* no measured run is like it" in told
+    assert "*" not in run("sweep", "gpus=768").stdout
+
+
 def test_questions_have_no_csv_form() -> None:
     """`--format csv` with a question is refused."""
     assert run("plan", "job.yaml", "--spares", "--format", "csv").exit_code == ExitStatus.USAGE

@@ -278,7 +278,12 @@ def test_validate_tells_good_from_bad(workdir: Path) -> None:
     ("arguments", "expected"),
     [
         (("plna",), "did you mean `dsgen plan`"),
+        (("valdate", "ds.json"), "did you mean `dsgen validate`"),
+        (("xyzzy", "ds.json"), "no such command or file: 'xyzzy'"),
         (("rules", "MLM4"), "did you mean"),
+        (("catalog", "models", "llama"), "one of llama-7b, "),
+        (("catalog", "nothing-like-it"), "unknown kind or name"),
+        (("catalog", "shapes", "llama-7b"), "unknown kind 'shapes'"),
         (("catalog", "models", "gpt3-175"), "did you mean 'gpt3-175b'"),
         (("--gpus", "8", "--nodes", "1"), "--gpus or --nodes"),
         (("--set", "layout"), "is not PATH=VALUE"),
@@ -291,6 +296,20 @@ def test_wrong_usage(arguments: tuple[str, ...], expected: str) -> None:
     result = run(*arguments)
     assert result.exit_code == ExitStatus.USAGE
     assert expected in result.stderr
+
+
+def test_help_is_a_command_too() -> None:
+    """`dsgen help` lists the commands, in the order in which a job needs them; `dsgen help plan` is `plan --help`."""
+    listed = run("help").stdout
+    assert listed == run("--help").stdout
+    assert listed.index("  init") < listed.index("  plan") < listed.index("  submit")
+    assert run("help", "plan").stdout == run("plan", "--help").stdout
+
+
+def test_an_entry_is_found_without_its_kind() -> None:
+    """`catalog NAME` is the entry, whatever it is."""
+    assert run("catalog", "dgx-h100").stdout == run("catalog", "node-types", "dgx-h100").stdout
+    assert run("catalog", "llama-3-8b").stdout == run("catalog", "models", "llama-3-8b").stdout
 
 
 def test_rules_are_explained() -> None:

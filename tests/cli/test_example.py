@@ -70,8 +70,8 @@ def test_another_framework_or_cluster_drops_what_was_chosen_for_the_old() -> Non
     ("flags", "missing"),
     [
         (("--model", "llama-3.1-8b"), "needs --gpus and --cluster"),
-        (("--model", "llama-3.1-8b", "--nodes", "4"), "needs --cluster:"),
-        (("--model", "llama-3.1-8b", "--cluster", "nvidia/dgx-h100"), "needs --gpus:"),
+        (("--model", "llama-3.1-8b", "--nodes", "4"), "needs --cluster too:"),
+        (("--model", "llama-3.1-8b", "--cluster", "nvidia/dgx-h100"), "needs --gpus too:"),
     ],
 )
 def test_what_a_model_lacks_is_asked_for(flags: tuple[str, ...], missing: str) -> None:

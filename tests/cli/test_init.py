@@ -102,7 +102,7 @@ def test_nodes_are_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     typed = iter(("many", "8 nodes"))
     monkeypatch.setattr("dsgen.cli.questions.click.prompt", lambda *_, **__: next(typed))
     made = run("init", "--model", "llama-3-8b", *ANSWERS[4:], "--target", "slurm")
-    assert "'many' is no number of GPUs" in made.stderr
+    assert "'many' is not a number of GPUs" in made.stderr
     assert dsgen.load_job("dsgen.yaml").gpus == 64
 
 

@@ -14,8 +14,10 @@ import pytest
 from dsgen import job as spec
 from dsgen.findings import InvalidJob, Severity
 from dsgen.frameworks import FRAMEWORKS
+from dsgen.job.other_names import OTHER_NAMES
 from dsgen.job.records import Job
 from dsgen.job.resolve import DEFAULT_HEADROOM
+from dsgen.job.schema_check import load_schema
 from dsgen.units import GBIT_PER_S, GIB
 
 SPEC: dict[str, Any] = {
@@ -213,6 +215,31 @@ def test_a_mapping_of_anything_is_checked() -> None:
     assert rules(cycle) == ["SPEC005"]
     assert rules(with_(name="a\0b", launch={"script": "a\n"})) == ["SPEC014", "SPEC014"]
     assert "SPEC006" in rules({1: 2})
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "meant"),
+    [
+        ("layout", "tensor_parallel", "tensor"),
+        ("layout", "zero", "zero_stage"),
+        ("layout", "gradient_checkpointing", "recompute"),
+        ("training", "batch_size", "global_batch"),
+        ("training", "max-steps", "duration.steps"),
+        ("training", "pp", "layout.pipeline"),
+    ],
+)
+def test_names_of_other_programs_lead_to_the_key(section: str, key: str, meant: str) -> None:
+    """A key by its name in Megatron, DeepSpeed or the Trainer is answered with the spec's own, not the most alike."""
+    with pytest.raises(InvalidJob) as caught:
+        load(with_(**{section: {**SPEC.get(section, {}), key: 2}}))
+    assert [finding.hint for finding in caught.value.findings] == [f"did you mean `{meant}`?"]
+
+
+def test_other_names_lead_to_keys_that_exist() -> None:
+    """Every hint names a key of the schema, and no name is a key itself."""
+    keys = json.dumps(load_schema())
+    assert [path for path in OTHER_NAMES.values() if f'"{path.rpartition(".")[2]}": {{' not in keys] == []
+    assert not set(OTHER_NAMES) & set(load_schema()["properties"])
 
 
 def test_whole_floats_are_whole_numbers() -> None:
