@@ -158,18 +158,21 @@ def _zero_states(plan: Plan, program: Program) -> dict[str, object]:
     """
     job, layout = plan.job, plan.layout
     cut = job.framework.runs("DeepSpeed engine") and layout.zero_stage > 0 and job.output.checkpoints is not None
-    replicas = layout.data * layout.context if cut and job.output.resume else 0
+    config = json.loads(program.files[0].text) if cut else {}
+    own = config.get("checkpoint", {})
+    own = own if isinstance(own, dict) else {}
+    # Where nodes save on their own disks, none of them has all the files.
+    counted = cut and job.output.resume and not own.get("use_node_local_storage")
     return {
-        "replicas": replicas,
+        "replicas": layout.data * layout.context if counted else 0,
         "universal_argument": job.framework.universal_option,
-        "loads_universal": _loading_universal(program.files[0].text) if replicas else "",
+        "loads_universal": _loading_universal(own, is_there="checkpoint" in config),
     }
 
 
-def _loading_universal(config: str) -> str:
+def _loading_universal(section: Mapping[str, object], *, is_there: bool) -> str:
     """What sed does to a DeepSpeed config, so that it loads a universal checkpoint: it may have no key twice."""
-    section = json.loads(config).get("checkpoint")
-    if section is None:
+    if not is_there:
         return '1s/{/{ "checkpoint": {"load_universal": true},/'
     if "load_universal" in section:
         return 's/"load_universal": false/"load_universal": true/'

@@ -120,6 +120,19 @@ def test_states_of_another_count_are_converted_first(tmp_path: Path, own: dict[s
     assert loads == written
 
 
+@pytest.mark.parametrize(("own", "counts"), [(None, True), ({"use_node_local_storage": True}, False), (True, True)])
+def test_files_of_nodes_own_disks_are_not_counted(own: object, counts: bool) -> None:
+    """Where each node saves on its own disk, a start counts no files; a section that is none is for the checks."""
+    changed = {"framework": "deepspeed", "model": "gpt2", "training.global_batch": 8, "gpus": 2, "layout.zero_stage": 1}
+    changed |= {"output.checkpoints": "/shared/run", "deepspeed_config": {} if own is None else {"checkpoint": own}}
+    cluster = {"accelerator": "a100-80gb-sxm", "accelerators_per_node": 1, "network_gbits_per_s_per_node": 100}
+    launch = {"target": "shell", "script": "train.py", "shell": {"hostfile": "none"}}
+    job = load_job({"model": "gpt2", "gpus": 2, "cluster": cluster, "training": {"global_batch": 8}, "launch": launch},
+                   overrides=changed)  # fmt: skip
+    text = next(file.text for file in render(search(job).plans[0]) if file.path == "launch.sh")
+    assert ("REPLICAS=" in text) is counts
+
+
 @needs_slurm
 @pytest.mark.integration
 @pytest.mark.parametrize(("counts", "world"), [((8, 6), 6), ((8, 4), 4)], ids=["same nodes", "one idle"])
