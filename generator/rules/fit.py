@@ -65,7 +65,7 @@ def fits_device(job: Job, layout: Layout, memory: Memory) -> Judgement:
         f"stage {int(memory.stage)} needs up to {_gib(high)} (estimate {_gib(memory.required_bytes)}) of {_gib(limit)}"
         f" device memory ({_gib(memory.capacity_bytes)} less {job.headroom:.0%} headroom)"
     )
-    # One change divides the states by less than this.
+    # So far above the limit, one step is seldom enough: the hint is no bound.
     several = "several of: " if high > 4 * limit else ""
     yield message, f"use {several}{', or '.join(_smaller(job, layout))}"
 
