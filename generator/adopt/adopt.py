@@ -45,7 +45,7 @@ def adopt(found: Found, others: Sequence[Found] = (), answers: Mapping[str, obje
         read_config(draft, found.config, megatron=found.megatron is not None)
     read_machines(draft, found)
     for other in others:
-        draft.leave(other.program, other.where, "another run; name its files alone for a spec of its own")
+        draft.leave(other.program, other.where, "another run: for its spec, give init its files alone")
     _answer(draft, answers or {})
     _complete(draft, found.where)
     _name_hosts(draft)

@@ -229,7 +229,7 @@ def _read_azureml(draft: Draft, job: AzureMLJob) -> None:
         ),
     )
     if not isinstance(job.value("environment"), str) and job.has("environment"):
-        draft.leave("environment", job.locate("environment"), "the spec names an environment, it defines none")
+        draft.leave("environment", job.locate("environment"), "the spec can name an environment, not define one")
 
 
 def _read_kubernetes(draft: Draft, job: KubernetesJob) -> None:

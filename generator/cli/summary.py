@@ -82,8 +82,8 @@ def _memory(plan: Plan) -> tuple[str, str | Text]:
     high = float(plan.uncertainty.required.high)
     need = f"{gib_with_band(required, plan.uncertainty.required)} of {gib(capacity)}, {required / capacity:.0%}"
     if high > limit:
-        return "Memory", Text(f"{need}: too large, {gib(high)} is over the limit of {gib(limit)}", BAD)
-    return "Memory", f"{need}: fits, {gib(high)} is under the limit of {gib(limit)}"
+        return "Memory", Text(f"{need}: too large, {gib(high)} over the limit of {gib(limit)}", BAD)
+    return "Memory", f"{need}: fits, {gib(high)} under the limit of {gib(limit)}"
 
 
 def _parts(plan: Plan) -> str:
