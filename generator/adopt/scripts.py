@@ -10,6 +10,7 @@ from ..catalog import find_model
 from ..documents.accelerate import AccelerateConfig, is_true
 from ..documents.links import used_accelerate_config
 from ..documents.training_arguments import TrainingArguments
+from ..frameworks import FRAMEWORKS
 from ..job.hf_config import model_from_config
 from .draft import Draft, Given
 from .find import Found
@@ -118,7 +119,8 @@ def _read_usual(draft: Draft) -> None:
         value = values.get(name, "")
         if value.isdecimal() and int(value) and draft.get(key) is None:
             draft.set(key, int(value))
-    if any(is_true(values.get(name, "no")) for name in _ADAPTERS) and draft.get("framework") == "huggingface":
+    adapts = FRAMEWORKS[draft.get("framework")].runs("Trainer")
+    if adapts and any(is_true(values.get(name, "no")) for name in _ADAPTERS):
         found = {key: next((values[one] for one in names if one in values), "") for key, names in _RANKS.items()}
         draft.set("training.lora", {key: int(value) for key, value in found.items() if value.isdecimal()})
 
