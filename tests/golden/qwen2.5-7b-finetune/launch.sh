@@ -53,7 +53,7 @@ if [[ -r "$SAVED_IN/latest" ]]; then
   read -r TAG <"$SAVED_IN/latest" || true # it ends without a newline
 fi
 STATES=("$SAVED_IN/$TAG"/*zero_pp_rank_*_mp_rank_00_optim_states.pt)
-if [[ -n "$TAG" && -e "${STATES[0]}" && "${#STATES[@]}" -ne "$REPLICAS" ]]; then
+if [[ -n "$TAG" && -e "${STATES[0]:-}" && "${#STATES[@]}" -ne "$REPLICAS" ]]; then
   if [[ -r "$SAVED_IN/latest_universal" ]]; then
     read -r UNIVERSAL <"$SAVED_IN/latest_universal" || true
   fi
