@@ -5,18 +5,21 @@ rarest first. TREE is a checkout of NVIDIA/Megatron-LM (core_v0.16.1 and main we
 deepspeedai/Megatron-DeepSpeed: its own parse_args, validate_args and TransformerConfig are asked, on a CPU, with the
 version of Transformer Engine made up. Every ds_config.json is read by DeepSpeed, the installed one and `--deepspeed
 VERSION`; every batch script by `sbatch --test-only`, every job.yml by azure-ai-ml. All plans are to be accepted.
+Each program is asked of plans of its own; how many of all differ is printed at the end.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import json
 import os
 import random
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -43,6 +46,7 @@ SEED: Final = 20261122
 PLANS: Final = 500
 ROWS: Final = 60_000  #: layouts drawn for one job
 TRANSFORMER_ENGINE: Final = "2.12.0"
+DIFFERENT: Final = "DSGEN_DIFFERENT_PLANS"  #: names the file in which the programs' processes note their plans
 #: Keys of `training` and what is drawn of each row; jobs that break a rule are dropped.
 TRAINING: Final[tuple[tuple[dict[str, Any], ...], ...]] = (
     ({"precision": "bf16"}, {"precision": "fp16"}, {"precision": "fp8"}, {"precision": "fp8", "fp8_parameters": True}),
@@ -146,19 +150,24 @@ def jobs(count: int, chance: random.Random, frameworks: tuple[str, ...], extra: 
             yield dsgen.load_job({**spec, **extra}, overrides=given if "megatron" in framework else {})
 
 
-def plans(count: int, frameworks: tuple[str, ...], **extra: Any) -> Iterator[Plan]:
-    """Random plans; of each job, the layouts whose knobs are rarest so far."""
-    chance, draw, seen = random.Random(SEED), np.random.default_rng(SEED), Counter[str]()
-    made = 0
+def plans(count: int, frameworks: tuple[str, ...], program: str, **extra: Any) -> Iterator[Plan]:
+    """Random plans for one program, no two alike; of each job, the layouts whose knobs are rarest so far."""
+    seed = SEED + zlib.crc32(program.encode())
+    chance, draw, seen = random.Random(seed), np.random.default_rng(seed), Counter[str]()
+    made = set[str]()
     for job in jobs(100 * count, chance, frameworks, extra):
         found = legal_layouts(job, draw)
-        for _ in range(min(8, len(found), count - made)):
+        for _ in range(min(8, len(found), count - len(made))):
             layout = min((found[row] for row in draw.integers(0, len(found), 12)), key=lambda x: _rarity(x, seen))
-            seen.update([*knobs_of(layout), *types_of(job)])
-            made += 1
-            yield make_plan(job, layout)
-        if made >= count:
+            if (name := hashlib.sha256(repr((job, layout)).encode()).hexdigest()) not in made:
+                made.add(name)
+                seen.update([*knobs_of(layout), *types_of(job)])
+                yield make_plan(job, layout)
+        if len(made) >= count:
             break
+    if noted := os.environ.get(DIFFERENT):
+        with Path(noted).open("a", encoding="utf-8") as file:
+            file.writelines(f"{name}\n" for name in sorted(made))
     print(f"  knobs turned: {dict(seen.most_common())}")
 
 
@@ -197,7 +206,8 @@ def _asked_megatron(tree: Path, count: int) -> bool:
         line, environment = line_of(plan)
         return refusal(line, plan.layout.world, environment)
 
-    return _tried(str(tree), plans(count, ("megatron-lm" if is_lm else "megatron-deepspeed",)), why)
+    framework = "megatron-lm" if is_lm else "megatron-deepspeed"
+    return _tried(str(tree), plans(count, (framework,), tree.name), why)
 
 
 def _asked_deepspeed(count: int, version: str | None) -> bool:
@@ -212,8 +222,8 @@ def _asked_deepspeed(count: int, version: str | None) -> bool:
         return None
 
     extra = {"deepspeed_version": version} if version else {}
-    tried = plans(count, ("megatron-deepspeed", "deepspeed", "huggingface"), **extra)
-    return _tried(f"DeepSpeed {version or 'installed'}", tried, why)
+    name = f"DeepSpeed {version or 'installed'}"
+    return _tried(name, plans(count, ("megatron-deepspeed", "deepspeed", "huggingface"), name, **extra), why)
 
 
 def _asked_slurm(count: int) -> bool:
@@ -227,7 +237,7 @@ def _asked_slurm(count: int) -> bool:
             said = sbatch_test_only(script, cluster)
             return None if said.returncode == 0 else said.stderr.strip()
 
-        return _tried("sbatch --test-only", plans(count, tuple(FRAMEWORKS)), why)
+        return _tried("sbatch --test-only", plans(count, tuple(FRAMEWORKS), "sbatch"), why)
 
 
 def _asked_azureml(count: int) -> bool:
@@ -239,10 +249,8 @@ def _asked_azureml(count: int) -> bool:
                 (folder / file.path).write_text(file.text, encoding="utf-8")
             return loader_says(folder / "job.yml")
 
-        azureml = {"compute": "cluster", "environment": "azureml:training:1"}
-        return _tried(
-            "azure-ai-ml", plans(count, tuple(FRAMEWORKS), launch={"target": "azureml", "azureml": azureml}), why
-        )
+        launch = {"target": "azureml", "azureml": {"compute": "cluster", "environment": "azureml:training:1"}}
+        return _tried("azure-ai-ml", plans(count, tuple(FRAMEWORKS), "azure-ai-ml", launch=launch), why)
 
 
 def _tried(name: str, tried: Iterator[Plan], why: Callable[[Plan], str | None]) -> bool:
@@ -276,14 +284,17 @@ def main() -> None:
         sys.exit(not _asked_deepspeed(options.n, next(iter(options.deepspeed), None)))
     if options.ask:
         sys.exit(not {"slurm": _asked_slurm, "azureml": _asked_azureml}[options.ask](options.n))
-    again = (sys.executable, "-m", "benchmarks.agreement_plans", "-n", str(options.n))
-    agreed = [subprocess.run([*again, "--ask", "tree", str(tree)]).returncode for tree in options.trees]
-    agreed += [subprocess.run([*again, "--ask", name]).returncode for name in ("deepspeed", "slurm", "azureml")]
-    for version in options.deepspeed:
-        folder = installed(version, CACHE)
-        path = {"PYTHONPATH": os.pathsep.join(filter(None, (str(folder or ""), str(REPOSITORY))))}
-        words = [*again, "--ask", "deepspeed", "--deepspeed", version]
-        agreed.append(subprocess.run(words, env={**os.environ, **path}).returncode)
+    again = [sys.executable, "-m", "benchmarks.agreement_plans", "-n", str(options.n)]
+    with tempfile.NamedTemporaryFile("r", encoding="utf-8") as noted:
+        os.environ[DIFFERENT] = noted.name
+        asked = [["tree", str(tree)] for tree in options.trees] + [["deepspeed"], ["slurm"], ["azureml"]]
+        agreed = [subprocess.run([*again, "--ask", *words]).returncode for words in asked]
+        for version in options.deepspeed:
+            folder = installed(version, CACHE)
+            path = {"PYTHONPATH": os.pathsep.join(filter(None, (str(folder or ""), str(REPOSITORY))))}
+            words = [*again, "--ask", "deepspeed", "--deepspeed", version]
+            agreed.append(subprocess.run(words, env={**os.environ, **path}).returncode)
+        print(f"{len(set(noted))} different plans")
     sys.exit(any(agreed))
 
 
