@@ -124,6 +124,13 @@ LAYOUT_KEYS: Final[Mapping[str, Draw]] = {
 MEGATRON_KEYS: Final[Mapping[str, Draw]] = {
     "batch_ramp": _one_of({"start": 64, "increment": 64, "samples": 5000}, {"start": 8, "increment": 8, "samples": 1}),
 }
+#: Keys of a DeepSpeed config that no key of the spec decides, and one that some do.
+DEEPSPEED_KEYS: Final[Mapping[str, Draw]] = {
+    "steps_per_print": _one_of(1, 100),
+    "wall_clock_breakdown": _one_of(True, False),
+    "comms_logger": _one_of({"enabled": True}, {"enabled": False, "verbose": True}),
+    "zero_optimization": _one_of({"round_robin_gradients": True}, {"stage": 3}),
+}
 #: Values of `data.path` and `data.tokenizer` that scripts of each framework take.
 PATHS: Final[Mapping[str, Draw]] = {
     "deepspeed": _one_of("/data/a", ["/data/a b", "it's/b"], "data set"),
@@ -254,6 +261,10 @@ def _run_keys(rng: random.Random, framework: str, has_data: bool) -> dict[str, A
     for name in ("output", "reliability"):
         keys = {key: part for key, part in known[name]["properties"].items() if rng.random() < 0.4}
         sections[name] = {key: _value(rng, part, rng.random() < 0.05) for key, part in keys.items()}
+    if framework != "huggingface" and rng.random() < 0.9:
+        sections["output"].pop("keep", None)  # which only the Trainer has
+    if framework != "megatron-lm" and rng.random() < 0.2:
+        sections["deepspeed_config"] = _some(rng, DEEPSPEED_KEYS, 0.6)
     return {name: section for name, section in sections.items() if section}
 
 
