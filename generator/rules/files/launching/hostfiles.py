@@ -76,7 +76,8 @@ def _bad_lines(hostfile: Hostfile, submission: Submission) -> Violations:
 
 def _is_to_fill(entry: HostEntry) -> bool:
     """Whether somebody is to fill in the host or its slots: `node_ip slots=8`, `x.x.x.x`, `slots=num_gpus`."""
-    return bool(is_placeholder(entry.raw) or is_left_open(entry.host) or _TO_FILL.search(entry.raw))
+    host = entry.raw.partition("slots=")[0]  # with its spaces: `[master address] slots=8`
+    return bool(is_placeholder(entry.raw) or is_left_open(host) or _TO_FILL.search(entry.raw))
 
 
 @submissions.rule("LNCH013", ERROR, "launcher", _EVEN_RUNNERS, reads=("hostfile", "launch script"))
