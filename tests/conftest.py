@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,8 @@ from tests.needs import MISSING, REQUIRE_ALL
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse to start where every component is required and one is missing."""
+    """Refuse to start where a component is missing and all are required; widths are nobody's terminal's."""
+    os.environ.pop("COLUMNS", None)  # which pytest-xdist sets, too
     if REQUIRE_ALL and MISSING:
         missing = "; ".join(f"{component}: {reason}" for component, reason in MISSING.items())
         raise pytest.UsageError(f"DSGEN_REQUIRE_ALL is set, but {missing}")
