@@ -177,6 +177,7 @@ def test_a_real_slurm_is_asked_and_runs_the_job(workdir: Path) -> None:
     (workdir / "train.py").write_text("import os\nopen('ran', 'a').write(os.environ['RANK'])\n")
     machines = {"accelerator": "h100-80gb-sxm", "accelerators_per_node": 2, "network_gbits_per_s_per_node": 100}
     spec = {**SPEC, "cluster": {**machines, "cpu_cores": 2}, "gpus": 2}
+    spec["output"] = {"checkpoints": str(workdir / "checkpoints")}
     (workdir / "job.yaml").write_text(yaml.safe_dump(spec))
     with running_slurm(nodes=1, gpus=2) as slurm:
         asked = submit(workdir, "job.yaml", "-o", "o", "--dry-run", **slurm.environment)
